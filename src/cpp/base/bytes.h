@@ -1,0 +1,54 @@
+// Bytes: a view of memory that somebody else owns.
+//
+// Everything a file holds is little-endian; load_le and store_le are the only places
+// that know how the host orders its bytes. Neither needs alignment.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+namespace fastrec {
+
+using Bytes = std::span<const std::uint8_t>;
+using MutableBytes = std::span<std::uint8_t>;
+
+template <typename UInt>
+constexpr UInt byteswap(UInt value) noexcept {
+  static_assert(std::is_unsigned_v<UInt>);
+  UInt swapped = 0;
+  for (std::size_t i = 0; i < sizeof(UInt); ++i) {
+    swapped = static_cast<UInt>((swapped << 8) | ((value >> (8 * i)) & 0xff));
+  }
+  return swapped;
+}
+
+// Reads a little-endian integer from `bytes`, which must hold sizeof(UInt) of them.
+template <typename UInt>
+UInt load_le(const std::uint8_t* bytes) noexcept {
+  UInt value;
+  std::memcpy(&value, bytes, sizeof value);
+  if constexpr (std::endian::native == std::endian::big) value = byteswap(value);
+  return value;
+}
+
+// Writes `value` little-endian to `bytes`, which must have room for sizeof(UInt).
+template <typename UInt>
+void store_le(std::uint8_t* bytes, UInt value) noexcept {
+  if constexpr (std::endian::native == std::endian::big) value = byteswap(value);
+  std::memcpy(bytes, &value, sizeof value);
+}
+
+inline Bytes as_bytes(std::string_view text) noexcept {
+  return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
+}
+
+inline std::string_view as_text(Bytes bytes) noexcept {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace fastrec

@@ -1,0 +1,135 @@
+#include "base/error.h"
+
+#include <cstring>
+#include <utility>
+
+namespace fastrec {
+namespace {
+
+std::string hex32(std::uint64_t value) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text = "0x";
+  for (int shift = 28; shift >= 0; shift -= 4) {
+    text += kDigits[(value >> shift) & 0xf];
+  }
+  return text;
+}
+
+std::string stored_and_computed(const Fault& fault) {
+  return " (stored " + hex32(fault.found) + ", computed " + hex32(fault.expected) + ")";
+}
+
+}  // namespace
+
+ErrorClass error_class(Errc code) noexcept {
+  switch (code) {
+    case Errc::kTruncatedHeader:
+    case Errc::kTruncatedPayload:
+    case Errc::kLengthCrc:
+    case Errc::kPayloadCrc:
+    case Errc::kIndexMismatch:
+    case Errc::kFileChanged:
+    case Errc::kNotTfrecord:
+      return ErrorClass::kCorruption;
+    case Errc::kVarintTooLong:
+    case Errc::kVarintCut:
+    case Errc::kLengthPastEnd:
+    case Errc::kFixedCut:
+    case Errc::kWireType:
+    case Errc::kFieldNumber:
+    case Errc::kGroup:
+    case Errc::kPackedFloatLength:
+    case Errc::kListWireType:
+      return ErrorClass::kDecode;
+    case Errc::kFeatureMissing:
+    case Errc::kFeatureKind:
+    case Errc::kValueCount:
+    case Errc::kValueSize:
+    case Errc::kValueOutOfRange:
+      return ErrorClass::kSchema;
+    case Errc::kRecordTooLarge:
+      return ErrorClass::kLimit;
+    case Errc::kCompressed:
+    case Errc::kOk:
+      break;
+  }
+  return ErrorClass::kError;
+}
+
+std::string describe(const Fault& fault) {
+  switch (fault.code) {
+    case Errc::kOk:
+      return "no error";
+    case Errc::kTruncatedHeader:
+      return "the file ends inside a record header (" + std::to_string(fault.found) +
+             " of " + std::to_string(fault.expected) + " bytes)";
+    case Errc::kTruncatedPayload:
+      return "the file ends inside a record (" + std::to_string(fault.found) + " of " +
+             std::to_string(fault.expected) + " bytes)";
+    case Errc::kLengthCrc:
+      return "length checksum mismatch" + stored_and_computed(fault);
+    case Errc::kPayloadCrc:
+      return "payload checksum mismatch" + stored_and_computed(fault);
+    case Errc::kIndexMismatch:
+      return "the index does not fit the file: the record that begins here ends at "
+             "byte " +
+             std::to_string(fault.found) + ", the index says " +
+             std::to_string(fault.expected);
+    case Errc::kFileChanged:
+      return "the file changed since it was indexed (" + std::to_string(fault.found) +
+             " bytes now, " + std::to_string(fault.expected) + " then)";
+    case Errc::kNotTfrecord:
+      return "not a TFRecord file";
+    case Errc::kCompressed:
+      return "compressed TFRecord files cannot be read yet";
+    case Errc::kVarintTooLong:
+      return "a varint is longer than 10 bytes";
+    case Errc::kVarintCut:
+      return "the message ends inside a varint";
+    case Errc::kLengthPastEnd:
+      return "a length of " + std::to_string(fault.found) +
+             " reaches past the end of its message (" + std::to_string(fault.expected) +
+             " bytes left)";
+    case Errc::kFixedCut:
+      return "the message ends inside a fixed-size value";
+    case Errc::kWireType:
+      return "wire type " + std::to_string(fault.found) + " does not exist";
+    case Errc::kFieldNumber:
+      return "a field has an impossible number";
+    case Errc::kGroup:
+      return "a group has no begin or no end, or is nested too deeply";
+    case Errc::kPackedFloatLength:
+      return "packed floats take " + std::to_string(fault.found) +
+             " bytes, which is not a multiple of 4";
+    case Errc::kListWireType:
+      return "a list holds a value of wire type " + std::to_string(fault.found) +
+             ", which it cannot have";
+    case Errc::kFeatureMissing:
+      return "a required feature is missing";
+    case Errc::kFeatureKind:
+      return "a feature holds another kind of values than its spec says";
+    case Errc::kValueCount:
+      return "a feature holds another number of values than its spec says";
+    case Errc::kValueSize:
+      return "a byte string has another size than its spec says";
+    case Errc::kValueOutOfRange:
+      return "an integer does not fit the requested dtype";
+    case Errc::kRecordTooLarge:
+      return "a record of " + std::to_string(fault.found) +
+             " bytes is larger than the limit of " + std::to_string(fault.expected);
+  }
+  return "unknown error";
+}
+
+Error::Error(Errc code_, std::string reason_, std::string path_)
+    : std::runtime_error(reason_ + " - at " + path_),
+      code(code_),
+      reason(std::move(reason_)),
+      path(std::move(path_)) {}
+
+IoError::IoError(int errno_value_, std::string path_)
+    : std::runtime_error(std::string(std::strerror(errno_value_)) + ": " + path_),
+      errno_value(errno_value_),
+      path(std::move(path_)) {}
+
+}  // namespace fastrec

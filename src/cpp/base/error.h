@@ -1,0 +1,94 @@
+// Errors: a Fault says what is wrong and where; an Error adds in whose data.
+//
+//   leaf      returns  Fault   a code and four numbers, no allocation
+//   stage     throws   Error   reason, file, record, byte, feature
+//   bindings  raise    Python  one class per ErrorClass (docs/errors.md)
+//
+// Leaves run once per record or value on worker threads, so they neither throw nor
+// allocate. Stages run once per file or batch, so they may do both.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+namespace fastrec {
+
+enum class Errc : std::uint8_t {
+  kOk = 0,
+
+  // Framing.
+  kTruncatedHeader,   // the file ends inside the 12 bytes before a payload
+  kTruncatedPayload,  // the length reaches past the end of the file
+  kLengthCrc,         // the length does not match its checksum
+  kPayloadCrc,        // the payload does not match its checksum
+  kIndexMismatch,     // the index says that a frame is where none is
+  kFileChanged,       // the file is not the one that was indexed
+  kNotTfrecord,       // the file begins with something else
+  kCompressed,        // the file is a gzip or zlib stream
+
+  // Wire format.
+  kVarintTooLong,      // more than 10 bytes
+  kVarintCut,          // the message ends inside a varint
+  kLengthPastEnd,      // a length reaches past the end of its parent
+  kFixedCut,           // the message ends inside a fixed32 or fixed64
+  kWireType,           // wire type 6 or 7, which do not exist
+  kFieldNumber,        // field number 0, or a tag above 32 bits
+  kGroup,              // a group without its begin or its end, or too deep
+  kPackedFloatLength,  // packed floats whose length is not a multiple of 4
+  kListWireType,       // a value whose wire type its list cannot have
+
+  // Schema.
+  kFeatureMissing,   // a required feature is absent
+  kFeatureKind,      // a feature holds another kind of values
+  kValueCount,       // a feature holds another number of values
+  kValueSize,        // a byte string has another size than its array
+  kValueOutOfRange,  // an integer does not fit the requested dtype
+
+  // Limits.
+  kRecordTooLarge,
+};
+
+struct [[nodiscard]] Fault {
+  Errc code = Errc::kOk;
+  std::int32_t column = -1;    // index in the schema, where one is concerned
+  std::uint64_t offset = 0;    // byte in what the callee was given
+  std::uint64_t found = 0;     // what the bytes say; its meaning depends on `code`
+  std::uint64_t expected = 0;  // what they should have said
+
+  explicit operator bool() const noexcept { return code != Errc::kOk; }
+};
+
+// Which Python class an Error becomes.
+enum class ErrorClass : std::uint8_t { kError, kCorruption, kDecode, kSchema, kLimit };
+
+ErrorClass error_class(Errc code) noexcept;
+
+// What is wrong, without the place. Faults of the schema are described by the stage
+// that knows the schema: see example/decode.h.
+std::string describe(const Fault& fault);
+
+class Error : public std::runtime_error {
+ public:
+  Error(Errc code, std::string reason, std::string path);
+
+  Errc code;
+  std::string reason;
+  std::string path;
+  std::optional<std::uint64_t> record;  // index of the record in `path`
+  std::optional<std::uint64_t> offset;  // byte of `path`
+  std::string feature;                  // key of the feature, or empty
+};
+
+// The operating system refused. Not a std::system_error: its what() cannot be taken
+// apart again, and Python wants errno and path separately to pick FileNotFoundError.
+class IoError : public std::runtime_error {
+ public:
+  IoError(int errno_value, std::string path);
+
+  int errno_value;
+  std::string path;
+};
+
+}  // namespace fastrec
