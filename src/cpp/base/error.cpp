@@ -39,7 +39,6 @@ ErrorClass error_class(Errc code) noexcept {
     case Errc::kFieldNumber:
     case Errc::kGroup:
     case Errc::kPackedFloatLength:
-    case Errc::kListWireType:
       return ErrorClass::kDecode;
     case Errc::kFeatureMissing:
     case Errc::kFeatureKind:
@@ -76,8 +75,7 @@ std::string describe(const Fault& fault) {
              std::to_string(fault.found) + ", the index says " +
              std::to_string(fault.expected);
     case Errc::kFileChanged:
-      return "the file changed since it was indexed (" + std::to_string(fault.found) +
-             " bytes now, " + std::to_string(fault.expected) + " then)";
+      return "the file changed since it was indexed";
     case Errc::kNotTfrecord:
       return "not a TFRecord file";
     case Errc::kCompressed:
@@ -101,9 +99,6 @@ std::string describe(const Fault& fault) {
     case Errc::kPackedFloatLength:
       return "packed floats take " + std::to_string(fault.found) +
              " bytes, which is not a multiple of 4";
-    case Errc::kListWireType:
-      return "a list holds a value of wire type " + std::to_string(fault.found) +
-             ", which it cannot have";
     case Errc::kFeatureMissing:
       return "a required feature is missing";
     case Errc::kFeatureKind:

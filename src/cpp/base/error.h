@@ -37,7 +37,6 @@ enum class Errc : std::uint8_t {
   kFieldNumber,        // field number 0, or a tag above 32 bits
   kGroup,              // a group without its begin or its end, or too deep
   kPackedFloatLength,  // packed floats whose length is not a multiple of 4
-  kListWireType,       // a value whose wire type its list cannot have
 
   // Schema.
   kFeatureMissing,   // a required feature is absent

@@ -1,0 +1,57 @@
+"""Where a measurement was taken."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+
+__all__ = ["describe", "usable_cpus"]
+
+
+def usable_cpus() -> list[int]:
+    """CPUs this process may run on; empty where the system does not say."""
+    if not hasattr(os, "sched_getaffinity"):
+        return []
+    return sorted(os.sched_getaffinity(0))
+
+
+def cpu_model() -> str:
+    """The CPU's name for itself."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def cache_sizes() -> dict[str, str]:
+    """Sizes of the first CPU's caches by level and kind."""
+    caches = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")
+    return {
+        f"L{(c / 'level').read_text().strip()} {(c / 'type').read_text().strip()}": (
+            (c / "size").read_text().strip()
+        )
+        for c in sorted(caches)
+    }
+
+
+def describe() -> dict[str, object]:
+    """Machine, system, versions, load and command line."""
+    return {
+        "cpu": cpu_model(),
+        "usable_cpus": len(usable_cpus()) or os.cpu_count(),
+        "caches": cache_sizes(),
+        "load_average": os.getloadavg() if hasattr(os, "getloadavg") else None,
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "numpy": version("numpy"),
+        "files": "in the page cache: read whole by the verification before the clock runs",
+        "command": shlex.join(["python", *sys.argv]),
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+    }

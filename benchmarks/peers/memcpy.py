@@ -1,0 +1,75 @@
+"""Yardstick: copying the bytes of the files from memory into a recycled batch.
+
+Not a reader: it parses nothing. It shows what one pass over the bytes costs on this
+machine at this moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from peers import MissingPeerError
+from peers.reader import Reader
+from truth import Columns, MismatchError
+from workloads import Prepared
+
+__all__ = ["open_reader"]
+
+
+class Copier(Reader):
+    """Copies batch-sized pieces, on as many threads as asked."""
+
+    checks = "-"
+
+    def __init__(self, prepared: Prepared, threads: int, batch_size: int) -> None:
+        super().__init__(prepared, threads, batch_size)
+        self.form = "numpy.copyto, batch-sized pieces"
+        self.versions = {"numpy": np.__version__}
+        self.source = np.concatenate([np.fromfile(f, np.uint8) for f in self.files])
+        self.piece = max(1, self.nbytes * batch_size // self.n_records)
+        self.targets = [np.zeros(self.piece, np.uint8) for _ in range(threads)]
+        self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
+
+    def copies(self, thread: int) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
+        """Copy this thread's part of the source, piece by piece."""
+        begin = self.nbytes * thread // self.threads
+        end = self.nbytes * (thread + 1) // self.threads
+        for start in range(begin, end, self.piece):
+            source = self.source[start : min(start + self.piece, end)]
+            target = self.targets[thread][: len(source)]
+            np.copyto(target, source)
+            yield target, source
+
+    def count(self, thread: int) -> int:
+        """Copy and count the pieces."""
+        return sum(1 for _ in self.copies(thread))
+
+    def epoch(self) -> Iterable[Any]:
+        """One item per piece, or per thread where there are several."""
+        if self.pool is None:
+            return self.copies(0)
+        return self.pool.map(self.count, range(self.threads))
+
+    def columns(self, batch: Any) -> Columns:  # noqa: ANN401, ARG002
+        """Nothing: bytes are not columns."""
+        return {}
+
+    def verify(self) -> int:
+        """Raise unless every copy equals its source."""
+        for thread in range(self.threads):
+            for target, source in self.copies(thread):
+                if not np.array_equal(target, source):
+                    raise MismatchError("a copy differs from its source")
+        return sum(1 for _ in self.epoch())
+
+
+def open_reader(prepared: Prepared, threads: int, batch_size: int, form: str) -> Reader:
+    """Make the yardstick."""
+    if form:
+        raise MissingPeerError(f"memcpy has no form {form!r}")
+    return Copier(prepared, threads, batch_size)

@@ -1,0 +1,144 @@
+"""Peer: tf.data of TensorFlow, in the form that is fastest for each workload.
+
+A form is how the pipeline is put together; `BEST` is the result of a search that
+README.md tells how to repeat. Batches are taken as TensorFlow's own tensors: they are
+turned into NumPy arrays for verification, never while the clock runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from peers import MissingPeerError
+from peers.reader import Reader
+from truth import Column, Columns, byte_strings
+from workloads import Feature, Prepared
+
+__all__ = ["open_reader"]
+
+# Of TFRecordDataset; between 64 KiB and 8 MiB no difference was found.
+BUFFER_BYTES = 1 << 20
+PREFETCH = 2
+
+Parse: TypeAlias = Callable[[Any], dict[str, Any]]
+
+
+def spec(feature: Feature) -> Any:  # noqa: ANN401
+    """The feature as tf.io names it."""
+    dtype = {"int64": tf.int64, "float32": tf.float32}.get(feature.dtype, tf.string)
+    if feature.kind == "varlen":
+        return tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
+    return tf.io.FixedLenFeature(() if feature.kind == "raw" else feature.shape, dtype)
+
+
+def column(values: Any) -> Column:  # noqa: ANN401
+    """A tensor or ragged tensor in the words of `truth`."""
+    if isinstance(values, tf.RaggedTensor):
+        return Column(column(values.values).values, np.diff(values.row_splits.numpy()))
+    array = values.numpy()
+    return Column(byte_strings(array.tolist()) if array.dtype == object else array)
+
+
+class TfDataReader(Reader):
+    """TFRecordDataset -> parsed batches, on `threads` threads and no more."""
+
+    checks = "both"
+
+    def __init__(
+        self, prepared: Prepared, threads: int, batch_size: int, form: str
+    ) -> None:
+        super().__init__(prepared, threads, batch_size)
+        tf.config.threading.set_intra_op_parallelism_threads(1)
+        tf.config.threading.set_inter_op_parallelism_threads(threads)
+        self.spec = {f.name: spec(f) for f in self.workload.features}
+        self.raw = [f for f in self.workload.features if f.kind == "raw"]
+        self.form = form or BEST.get((self.workload.name, threads), "batch")
+        self.versions = {"tensorflow": tf.__version__}
+        options = tf.data.Options()
+        options.autotune.enabled = False
+        options.deterministic = True
+        options.threading.max_intra_op_parallelism = 1
+        options.threading.private_threadpool_size = threads
+        dataset = FORMS[self.form](self, threads if threads > 1 else None)
+        self.dataset = dataset.prefetch(PREFETCH).with_options(options)
+
+    def batches(self, files: Any) -> Any:  # noqa: ANN401
+        """Batches of serialized examples."""
+        return tf.data.TFRecordDataset(files, buffer_size=BUFFER_BYTES).batch(self.batch_size)
+
+    def parse_batch(self, serialized: Any) -> dict[str, Any]:  # noqa: ANN401
+        """One `parse_example` for the whole batch."""
+        return self.decode(tf.io.parse_example(serialized, self.spec), (-1,))
+
+    def parse_record(self, serialized: Any) -> dict[str, Any]:  # noqa: ANN401
+        """One `parse_single_example` for the record."""
+        return self.decode(tf.io.parse_single_example(serialized, self.spec), ())
+
+    def decode(self, parsed: dict[str, Any], rows: tuple[int, ...]) -> dict[str, Any]:
+        """Raw bytes to arrays."""
+        for f in self.raw:
+            flat = tf.io.decode_raw(parsed[f.name], tf.as_dtype(f.dtype))
+            parsed[f.name] = tf.reshape(flat, (*rows, *f.shape))
+        return parsed
+
+    def epoch(self) -> Iterable[Any]:
+        """One `for` over the dataset."""
+        epoch: Iterable[Any] = self.dataset
+        return epoch
+
+    def columns(self, batch: Any) -> Columns:  # noqa: ANN401
+        """A batch in the words of `truth`."""
+        return {name: column(values) for name, values in batch.items()}
+
+
+def batch_form(reader: TfDataReader, calls: int | None) -> Any:  # noqa: ANN401
+    """Read in sequence, batch, parse whole batches."""
+    return reader.batches(reader.files).map(reader.parse_batch, num_parallel_calls=calls)
+
+
+def record_form(reader: TfDataReader, calls: int | None) -> Any:  # noqa: ANN401
+    """Read in sequence, parse record by record, batch."""
+    records = tf.data.TFRecordDataset(reader.files, buffer_size=BUFFER_BYTES)
+    rows = records.map(reader.parse_record, num_parallel_calls=calls)
+    ragged = any(f.kind == "varlen" for f in reader.workload.features)
+    return (rows.ragged_batch if ragged else rows.batch)(reader.batch_size)
+
+
+def interleave_form(reader: TfDataReader, calls: int | None) -> Any:  # noqa: ANN401
+    """Read, batch and parse several files side by side."""
+    return tf.data.Dataset.from_tensor_slices(reader.files).interleave(
+        lambda file: reader.batches(file).map(reader.parse_batch),
+        cycle_length=calls or 1,
+        num_parallel_calls=calls,
+    )
+
+
+def reads_form(reader: TfDataReader, calls: int | None) -> Any:  # noqa: ANN401
+    """As `batch_form`, with `num_parallel_reads`: what TensorFlow's guide shows."""
+    records = tf.data.TFRecordDataset(
+        reader.files, buffer_size=BUFFER_BYTES, num_parallel_reads=reader.threads
+    )
+    batches = records.batch(reader.batch_size)
+    return batches.map(reader.parse_batch, num_parallel_calls=calls)
+
+
+FORMS: dict[str, Callable[[TfDataReader, int | None], Any]] = {
+    "batch": batch_form,
+    "record": record_form,
+    "interleave": interleave_form,
+    "reads": reads_form,
+}
+
+# Where "batch" is not the fastest.
+BEST: dict[tuple[str, int], str] = {}
+
+
+def open_reader(prepared: Prepared, threads: int, batch_size: int, form: str) -> Reader:
+    """Make the reader."""
+    if form and form not in FORMS:
+        raise MissingPeerError(f"tf.data has no form {form!r}; there are {', '.join(FORMS)}")
+    return TfDataReader(prepared, threads, batch_size, form)

@@ -1,0 +1,87 @@
+"""Peer: the `tfrecord` package of the Python Package Index, without torch.
+
+It yields records one by one; batches are stacked here, because a batch of arrays is
+the work that is compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from importlib.metadata import version
+from itertools import chain, islice
+from typing import Any
+
+import numpy as np
+from tfrecord.reader import tfrecord_loader
+
+from peers import MissingPeerError
+from peers.reader import Reader
+from truth import Column, Columns, byte_strings
+from workloads import Feature, Prepared
+
+__all__ = ["open_reader"]
+
+KINDS = {"int64": "int", "float32": "float", "bytes": "byte", "uint8": "byte"}
+
+
+def stack(feature: Feature, values: list[Any]) -> Any:  # noqa: ANN401
+    """One column of a batch: an array, or what the package gives for byte strings."""
+    if feature.kind == "raw":
+        flat = np.frombuffer(b"".join(values), feature.dtype)
+        return flat.reshape(len(values), *feature.shape)
+    if feature.dtype == "bytes":
+        return values
+    if feature.kind == "varlen":
+        return np.concatenate(values), np.array([len(v) for v in values])
+    return np.stack(values).reshape(len(values), *feature.shape)
+
+
+def column(feature: Feature, values: Any) -> Column:  # noqa: ANN401
+    """A column in the words of `truth`."""
+    if feature.dtype == "bytes" and feature.kind == "varlen":
+        # A list of one value comes as the value itself.
+        rows = [[v] if isinstance(v, bytes) else v.tolist() for v in values]
+        lengths = np.array([len(row) for row in rows])
+        return Column(byte_strings(chain.from_iterable(rows)), lengths)
+    if feature.dtype == "bytes":
+        return Column(byte_strings(values))
+    if feature.kind == "varlen":
+        return Column(*values)
+    return Column(values)
+
+
+class TfrecordReader(Reader):
+    """`tfrecord_loader` over the files in turn; it knows no threads."""
+
+    checks = "none"
+
+    def __init__(self, prepared: Prepared, threads: int, batch_size: int) -> None:
+        super().__init__(prepared, threads, batch_size)
+        # Thousands of records a second: the first file alone takes it seconds.
+        self.files = self.files[:1]
+        self.form = "tfrecord_loader(path, None, description), stacked; first file only"
+        self.versions = {name: version(name) for name in ("tfrecord", "protobuf")}
+
+    def epoch(self) -> Iterator[dict[str, Any]]:
+        """Batches of stacked records."""
+        features = self.workload.features
+        description = {f.name: KINDS[f.dtype] for f in features}
+        records: Iterable[dict[str, Any]] = chain.from_iterable(
+            tfrecord_loader(file, None, description) for file in self.files
+        )
+        records = iter(records)
+        while rows := list(islice(records, self.batch_size)):
+            yield {f.name: stack(f, [row[f.name] for row in rows]) for f in features}
+
+    def columns(self, batch: Any) -> Columns:  # noqa: ANN401
+        """A batch in the words of `truth`."""
+        return {f.name: column(f, batch[f.name]) for f in self.workload.features}
+
+
+def open_reader(prepared: Prepared, threads: int, batch_size: int, form: str) -> Reader:
+    """Make the reader; one thread only."""
+    if form:
+        raise MissingPeerError(f"tfrecord has no form {form!r}")
+    if threads > 1:
+        raise MissingPeerError("reads on one thread only")
+    return TfrecordReader(prepared, threads, batch_size)

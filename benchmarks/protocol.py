@@ -1,0 +1,165 @@
+"""How a measurement is taken: every reader verified, warmed up, then in rounds.
+
+The readers of one workload and number of threads stand ready side by side, each in a
+process of its own, and are timed in turn, once per round; so a machine that slows down
+slows them all. One of them runs at a time.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from environment import usable_cpus
+from peers import ENVIRONMENT
+
+__all__ = ["Plan", "Row", "measure"]
+
+WORKER = Path(__file__).with_name("worker.py")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What all measurements of a run have in common."""
+
+    data: Path
+    scale: float
+    batch_size: int
+    repeat: int
+    min_s: float
+    pythons: Mapping[str, str] = field(default_factory=dict)  # By peer, where not ours.
+
+
+@dataclass
+class Row:
+    """One reader on one workload. Times are per epoch, one for each round."""
+
+    workload: str
+    threads: int
+    peer: str
+    status: str = "ready"  # Or "missing", "failed": then `reason` says why.
+    reason: str = ""
+    form: str = ""
+    checks: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    n_records: int = 0
+    nbytes: int = 0
+    wall_s: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
+    epochs: list[int] = field(default_factory=list)
+
+    @property
+    def measured(self) -> bool:
+        """Whether there are times."""
+        return bool(self.wall_s)
+
+    @property
+    def records_per_s(self) -> float:
+        """Median over the rounds, by the wall clock."""
+        return self.n_records / statistics.median(self.wall_s)
+
+    @property
+    def mb_per_s(self) -> float:
+        """Megabytes of file, median over the rounds, by the wall clock."""
+        return self.nbytes / statistics.median(self.wall_s) / 1e6
+
+    @property
+    def mb_per_cpu_s(self) -> float:
+        """Megabytes of file per second of CPU, all threads together."""
+        return self.nbytes / statistics.median(self.cpu_s) / 1e6
+
+    @property
+    def spread(self) -> float:
+        """Slowest minus fastest round, as a share of the median."""
+        return (max(self.wall_s) - min(self.wall_s)) / statistics.median(self.wall_s)
+
+    def as_json(self) -> dict[str, Any]:
+        """Everything, with the derived figures where there are any."""
+        derived = ("records_per_s", "mb_per_s", "mb_per_cpu_s", "spread")
+        return asdict(self) | {n: getattr(self, n) for n in derived if self.measured}
+
+
+class Worker:
+    """A reader in its own process."""
+
+    def __init__(self, plan: Plan, row: Row, cpus: Sequence[int]) -> None:
+        self.row = row
+        name = row.peer.partition(":")[0]
+        options = {
+            "--peer": row.peer,
+            "--workload": row.workload,
+            "--threads": row.threads,
+            "--batch-size": plan.batch_size,
+            "--scale": plan.scale,
+            "--min-s": plan.min_s,
+            "--data": plan.data,
+        }
+        command = [plan.pythons.get(name, sys.executable), str(WORKER)]
+        for option, value in options.items():
+            command += [option, str(value)]
+        if cpus:
+            command += ["--cpus", *map(str, cpus)]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | ENVIRONMENT.get(name, {}),
+        )
+        vars(row).update(self.answer())
+
+    def answer(self) -> dict[str, Any]:
+        """Wait for the next line of the worker."""
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            return {"status": "failed", "reason": f"ended with {self.process.wait()}"}
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def round(self) -> None:
+        """Time one repetition, if the reader still stands."""
+        if self.row.status != "ready":
+            return
+        assert self.process.stdin is not None
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        answer = self.answer()
+        if "status" in answer:
+            vars(self.row).update(answer)
+            return
+        self.row.wall_s.append(answer["wall_s"])
+        self.row.cpu_s.append(answer["cpu_s"])
+        self.row.epochs.append(answer["epochs"])
+
+    def close(self) -> None:
+        """End the process."""
+        self.process.communicate()
+
+
+def measure(plan: Plan, workload: str, threads: int, peers: Sequence[str]) -> list[Row]:
+    """Verify and time `peers` on one workload, pinned to `threads` CPUs."""
+    rows = [Row(workload, threads, peer) for peer in peers]
+    cpus = usable_cpus()
+    if cpus and len(cpus) < threads:
+        for row in rows:
+            row.status, row.reason = "missing", f"needs {threads} CPUs, has {len(cpus)}"
+        return rows
+    with ExitStack() as stack:
+        workers = []
+        for row in rows:
+            worker = Worker(plan, row, cpus[:threads])
+            stack.callback(worker.close)
+            workers.append(worker)
+        for _ in range(plan.repeat):
+            for worker in workers:
+                worker.round()
+    return rows

@@ -1,0 +1,95 @@
+"""One reader in a process of its own: pin, verify, warm up, then time on request.
+
+Speaks JSON lines: ``ready``, ``missing`` or ``failed`` once; then, for each line that
+arrives, one repetition. Whatever a framework prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+from peers import MissingPeerError, open_reader
+from peers.reader import Reader
+from truth import MismatchError
+from workloads import WORKLOADS, prepare
+
+__all__: list[str] = []
+
+
+def repetition(reader: Reader, n_batches: int, min_s: float) -> dict[str, float]:
+    """Go through whole epochs for at least `min_s` seconds."""
+    n_epochs = delivered = 0
+    wall, cpu = time.perf_counter(), time.process_time()
+    while n_epochs == 0 or time.perf_counter() - wall < min_s:
+        for _ in reader.epoch():
+            delivered += 1
+        n_epochs += 1
+    result = {
+        "wall_s": (time.perf_counter() - wall) / n_epochs,
+        "cpu_s": (time.process_time() - cpu) / n_epochs,
+        "epochs": n_epochs,
+    }
+    if delivered != n_epochs * n_batches:
+        raise MismatchError(f"{delivered} batches in {n_epochs} epochs of {n_batches}")
+    return result
+
+
+def serve(args: argparse.Namespace, answers: TextIO) -> None:
+    """Set up the reader and answer until the input ends."""
+
+    def answer(**values: Any) -> None:  # noqa: ANN401
+        answers.write(json.dumps(values) + "\n")
+        answers.flush()
+
+    try:
+        prepared = prepare(WORKLOADS[args.workload], args.data, args.scale)
+        reader = open_reader(args.peer, prepared, args.threads, args.batch_size)
+    except MissingPeerError as missing:
+        answer(status="missing", reason=str(missing))
+        return
+    try:
+        n_batches = reader.verify()
+        repetition(reader, n_batches, args.min_s)
+    except Exception as error:  # noqa: BLE001 - whatever a peer raises is its result.
+        answer(status="failed", reason=f"{type(error).__name__}: {error}")
+        return
+    answer(
+        status="ready",
+        form=reader.form,
+        checks=reader.checks,
+        versions={"python": platform.python_version(), **reader.versions},
+        n_records=reader.n_records,
+        nbytes=reader.nbytes,
+    )
+    for _ in sys.stdin:
+        answer(**repetition(reader, n_batches, args.min_s))
+
+
+def main() -> None:
+    """Pin this process before anything can start a thread, then serve."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--peer", required=True)
+    parser.add_argument("--workload", required=True)
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--batch-size", type=int, required=True)
+    parser.add_argument("--scale", type=float, required=True)
+    parser.add_argument("--min-s", type=float, required=True)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--cpus", type=int, nargs="*", default=[])
+    args = parser.parse_args()
+    if args.cpus:
+        os.sched_setaffinity(0, args.cpus)
+    with os.fdopen(os.dup(1), "w") as answers:
+        os.dup2(2, 1)
+        serve(args, answers)
+
+
+if __name__ == "__main__":
+    main()

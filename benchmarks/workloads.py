@@ -1,0 +1,242 @@
+"""Generated workloads: what is in the files, and the truth about it.
+
+Files and truth are made once and cached in a directory; the name of each workload's
+folder says everything that its content depends on.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+import encode
+from truth import FIRST_ROWS, Column, Truth, byte_strings, rows_hash
+
+__all__ = ["WORKLOADS", "Feature", "Prepared", "Workload", "default_data", "prepare"]
+
+# Raised whenever the files or the truth would come out different.
+GENERATION = 1
+SEED = 20_260
+N_FILES = 8
+CHUNK_BYTES = 8 << 20
+
+Drawn: TypeAlias = tuple[encode.Cells, dict[str, Column]]
+
+
+@dataclass(frozen=True)
+class Feature:
+    """How every reader is asked for one feature, in words none of them uses."""
+
+    name: str
+    kind: Literal["fixed", "varlen", "raw"]
+    dtype: Literal["int64", "float32", "uint8", "bytes"]
+    shape: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One kind of data: `draw(rng, n)` gives n records and their columns."""
+
+    name: str
+    features: tuple[Feature, ...]
+    n_records: int  # At scale 1: beyond the last-level cache.
+    record_bytes: int  # Roughly, to draw in chunks that fit into memory.
+    draw: Callable[[np.random.Generator, int], Drawn]
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Files on disk and the truth about them."""
+
+    workload: Workload
+    files: tuple[Path, ...]
+    truth: Truth
+
+
+def scalars(rng: np.random.Generator, n: int) -> tuple[list[encode.Cells], dict[str, Column]]:
+    """A label, 13 floats and 26 int64 of 1 to 5 bytes, after the Criteo data."""
+    columns = {"label": rng.integers(0, 2, n)}
+    entries = [encode.int64_feature("label", encode.varints(columns["label"][:, None]))]
+    for i in range(1, 14):
+        floats = rng.standard_normal(n, np.float32)
+        columns[f"I{i}"] = floats
+        entries.append(encode.float_feature(f"I{i}", floats[:, None]))
+    for i in range(1, 27):
+        integers = np.exp2(rng.uniform(0, 31, n)).astype(np.int64)
+        columns[f"category_{i}"] = integers
+        cells = encode.varints(integers[:, None])
+        entries.append(encode.int64_feature(f"category_{i}", cells))
+    return entries, {name: Column(values) for name, values in columns.items()}
+
+
+def tabular(rng: np.random.Generator, n: int) -> Drawn:
+    """40 scalars, in one order: as Python's protobuf writes them."""
+    entries, columns = scalars(rng, n)
+    return encode.example(entries), columns
+
+
+def tabular_shuffled(rng: np.random.Generator, n: int) -> Drawn:
+    """40 scalars, in another order in every record: as C++ protobuf writes them."""
+    entries, columns = scalars(rng, n)
+    order = rng.permuted(np.tile(np.arange(len(entries)), (n, 1)), axis=1)
+    return encode.example(entries, order), columns
+
+
+def mnist(rng: np.random.Generator, n: int) -> Drawn:
+    """784 raw bytes and a label."""
+    image = rng.integers(0, 256, (n, 28, 28), np.uint8)
+    label = rng.integers(0, 10, n)
+    one = np.ones(n, np.int64)
+    entries = [
+        encode.bytes_feature("image", [encode.fixed(image)], one),
+        encode.int64_feature("label", encode.varints(label[:, None])),
+    ]
+    return encode.example(entries), {"image": Column(image), "label": Column(label)}
+
+
+def tokens(rng: np.random.Generator, n: int) -> Drawn:
+    """Two lists of 1,024 tokens, vocabulary 32k."""
+    columns = {name: rng.integers(0, 32_000, (n, 1024)) for name in ("inputs", "targets")}
+    entries = [encode.int64_feature(k, encode.varints(v)) for k, v in columns.items()]
+    return encode.example(entries), {k: Column(v) for k, v in columns.items()}
+
+
+def embeddings(rng: np.random.Generator, n: int) -> Drawn:
+    """A vector of 768 floats and an id."""
+    vector = rng.standard_normal((n, 768), np.float32)
+    ids = rng.integers(0, 2**31, n)
+    entries = [
+        encode.float_feature("embedding", vector),
+        encode.int64_feature("id", encode.varints(ids[:, None])),
+    ]
+    return encode.example(entries), {"embedding": Column(vector), "id": Column(ids)}
+
+
+def ragged(rng: np.random.Generator, n: int) -> Drawn:
+    """0 to 99 int64 and 0 to 15 words of 1 to 12 letters."""
+    n_ids, n_words = rng.integers(0, 100, n), rng.integers(0, 16, n)
+    ids = rng.integers(0, 32_000, (n, 99))
+    letters = rng.integers(ord("a"), ord("z") + 1, (n, 15, 12), np.uint8)
+    lengths = rng.integers(1, 13, (n, 15))
+    words = [encode.prefixes(letters[:, i], lengths[:, i]) for i in range(15)]
+    entries = [
+        encode.int64_feature("ids", encode.varints(ids, n_ids)),
+        encode.bytes_feature("words", words, n_words),
+    ]
+    has_word = np.arange(15) < n_words[:, None]
+    texts = zip(letters[has_word], lengths[has_word], strict=True)
+    return encode.example(entries), {
+        "ids": Column(ids[np.arange(99) < n_ids[:, None]], n_ids),
+        "words": Column(byte_strings(t[:k].tobytes() for t, k in texts), n_words),
+    }
+
+
+def images(rng: np.random.Generator, n: int) -> Drawn:
+    """One byte string of 100 to 120 KB, incompressible like a JPEG, and a label."""
+    jpeg: NDArray[np.uint8] = np.frombuffer(rng.bytes(n * 120_000), np.uint8)
+    jpeg = jpeg.reshape(n, 120_000)
+    lengths, label = rng.integers(100_000, 120_001, n), rng.integers(0, 1000, n)
+    one = np.ones(n, np.int64)
+    entries = [
+        encode.bytes_feature("jpeg", [encode.prefixes(jpeg, lengths)], one),
+        encode.int64_feature("label", encode.varints(label[:, None])),
+    ]
+    texts = zip(jpeg, lengths, strict=True)
+    return encode.example(entries), {
+        "jpeg": Column(byte_strings(t[:k].data for t, k in texts)),
+        "label": Column(label),
+    }
+
+
+TABULAR = (
+    Feature("label", "fixed", "int64"),
+    *(Feature(f"I{i}", "fixed", "float32") for i in range(1, 14)),
+    *(Feature(f"category_{i}", "fixed", "int64") for i in range(1, 27)),
+)
+LABEL = Feature("label", "fixed", "int64")
+
+WORKLOADS = {
+    workload.name: workload
+    for workload in (
+        Workload("tabular", TABULAR, 280_000, 900, tabular),
+        Workload("tabular-shuffled", TABULAR, 280_000, 900, tabular_shuffled),
+        Workload(
+            "mnist", (Feature("image", "raw", "uint8", (28, 28)), LABEL), 300_000, 900, mnist
+        ),
+        Workload(
+            "tokens",
+            tuple(Feature(name, "fixed", "int64", (1024,)) for name in ("inputs", "targets")),
+            50_000,
+            20_000,
+            tokens,
+        ),
+        Workload(
+            "embeddings",
+            (Feature("embedding", "fixed", "float32", (768,)), Feature("id", "fixed", "int64")),
+            80_000,
+            6_000,
+            embeddings,
+        ),
+        Workload(
+            "ragged",
+            (Feature("ids", "varlen", "int64"), Feature("words", "varlen", "bytes")),
+            600_000,
+            2_000,
+            ragged,
+        ),
+        Workload("images", (Feature("jpeg", "fixed", "bytes"), LABEL), 2_400, 250_000, images),
+    )
+}
+
+
+def default_data() -> Path:
+    """Where the files lie unless said otherwise."""
+    cache = os.environ.get("XDG_CACHE_HOME")
+    return (Path(cache) if cache else Path.home() / ".cache") / "fastrec-bench"
+
+
+def prepare(workload: Workload, data: Path, scale: float) -> Prepared:
+    """Find the workload's files under `data`, or make them."""
+    n_records = max(N_FILES, round(workload.n_records * scale))
+    folder = data / f"{workload.name}-{n_records}-{SEED}-g{GENERATION}"
+    if not folder.exists():
+        data.mkdir(parents=True, exist_ok=True)
+        draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=data))
+        try:
+            generate(workload, draft, n_records)
+            draft.rename(folder)
+        finally:
+            shutil.rmtree(draft, ignore_errors=True)
+    files = tuple(sorted(folder.glob("*.tfrecord")))
+    return Prepared(workload, files, Truth.load(folder / "truth.npz"))
+
+
+def generate(workload: Workload, folder: Path, n_records: int) -> None:
+    """Write files and truth of one workload."""
+    rng = np.random.default_rng(SEED)
+    chunk = max(1, CHUNK_BYTES // workload.record_bytes)
+    records = nbytes = total = 0
+    sums: dict[str, list[int]] = {"records": [], "nbytes": [], "hashes": []}
+    first: dict[str, Column] = {}
+    for shard in range(N_FILES):
+        end = n_records * (shard + 1) // N_FILES
+        path = folder / f"{workload.name}-{shard:05d}-of-{N_FILES:05d}.tfrecord"
+        with path.open("wb") as file:
+            while records < end:
+                n = min(max(chunk, FIRST_ROWS), end - records)
+                cells, columns = workload.draw(rng, n)
+                nbytes += file.write(encode.frames(cells))
+                total = (total + rows_hash(columns)) % 2**64
+                first = first or {k: c.head(FIRST_ROWS) for k, c in columns.items()}
+                records += n
+        for name, value in zip(sums, (records, nbytes, total), strict=True):
+            sums[name].append(value)
+    Truth(**sums, first=first).save(folder / "truth.npz")

@@ -1,0 +1,157 @@
+"""One session for each job of CI; ``nox --list`` names them.
+
+``.ci/run`` installs the system packages, runs the README's test command and then these.
+The C++ sessions use the system's compilers and CMake, through CMakePresets.json.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import nox
+
+nox.needs_version = ">=2025.2.9"
+nox.options.default_venv_backend = "virtualenv"
+nox.options.sessions = ["tests", "lint", "typing", "cpp"]
+
+PYPROJECT = nox.project.load_toml("pyproject.toml")
+LINT = nox.project.dependency_groups(PYPROJECT, "lint")
+CPP_SOURCES = sorted(
+    str(file)
+    for folder in ("src/cpp", "tests/cpp")
+    for file in Path(folder).rglob("*")
+    if file.suffix in {".h", ".cpp"}
+)
+GOOGLETEST_SOURCE = "/usr/src/googletest"  # where Debian and Ubuntu put it
+FUZZ_SECONDS = 20
+
+
+def preset(session: nox.Session, name: str, *prefix: str) -> None:
+    """Configure, build and test one preset of CMakePresets.json."""
+    session.run(*prefix, "cmake", "--workflow", "--preset", name, external=True)
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Run the Python tests against an installed wheel."""
+    session.install(".[test]")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session(python="3.10")
+def oldest(session: nox.Session) -> None:
+    """Run the Python tests on the oldest Python and NumPy; skipped without 3.10."""
+    session.install(".[test]", "numpy==1.26.*")
+    session.run("pytest", *session.posargs)
+
+
+@nox.session
+def oracle(session: nox.Session) -> None:
+    """Run the tests that compare with TensorFlow."""
+    session.install(".[test,oracle]")
+    session.run("pytest", "-m", "oracle", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check the style of Python and C++; changes nothing."""
+    session.install(*LINT)
+    session.run("ruff", "check")
+    session.run("ruff", "format", "--check")
+    session.run("clang-format", "--dry-run", "-Werror", *CPP_SOURCES)
+
+
+@nox.session
+def tidy(session: nox.Session) -> None:
+    """Run clang-tidy over the core, which compiles without Python."""
+    session.install(*LINT)
+    session.run("cmake", "--preset", "default", external=True)
+    session.run(
+        *("run-clang-tidy.py", "-quiet", "-p", "build/default"),
+        *(str(Path("src/cpp").resolve()) + "/.*",),
+    )
+
+
+@nox.session
+def typing(session: nox.Session) -> None:
+    """Check the types of package and tests, and that ``_core.pyi`` is true."""
+    session.install(*LINT, ".[test]")
+    session.run("mypy")
+    session.run(
+        *("stubtest", "--mypy-config-file", "pyproject.toml"),
+        *("--ignore-disjoint-bases", "fastrec._core"),
+    )
+
+
+@nox.session(venv_backend="none")
+def cpp(session: nox.Session) -> None:
+    """Run the C++ tests, built as released."""
+    preset(session, "default")
+
+
+@nox.session(venv_backend="none")
+def sanitize(session: nox.Session) -> None:
+    """Run the C++ tests under AddressSanitizer and UndefinedBehaviorSanitizer."""
+    preset(session, "asan")
+
+
+@nox.session(venv_backend="none")
+def tsan(session: nox.Session) -> None:
+    """Run the C++ tests under ThreadSanitizer.
+
+    Its older runtimes fail where addresses are spread widely; setarch turns that off.
+    """
+    preset(session, "tsan", *(["setarch", "-R"] if shutil.which("setarch") else []))
+
+
+@nox.session(venv_backend="none")
+def fuzz(session: nox.Session) -> None:
+    """Run every fuzz target for some seconds (``-- 600``: ten minutes each)."""
+    seconds = session.posargs[0] if session.posargs else FUZZ_SECONDS
+    preset(session, "fuzz")
+    build = Path("build/fuzz")
+    targets = sorted(build.glob("*_fuzz"))
+    if not targets:
+        session.error("build/fuzz has no fuzz targets")
+    for target in targets:
+        corpus = build / "corpus" / target.name
+        corpus.mkdir(parents=True, exist_ok=True)
+        session.run(
+            str(target),
+            f"-max_total_time={seconds}",
+            "-timeout=10",
+            "-malloc_limit_mb=256",  # a length read from the input must not size memory
+            "-print_final_stats=1",
+            f"-artifact_prefix={build}/{target.name}-",
+            str(corpus),
+            external=True,
+        )
+
+
+@nox.session(venv_backend="none")
+def aarch64(session: nox.Session) -> None:
+    """Run the C++ tests, cross-built for 64-bit ARM and run by qemu."""
+    build = Path("build/aarch64-googletest").resolve()
+    session.run(
+        *("cmake", "-S", GOOGLETEST_SOURCE, "-B", str(build / "build"), "-G", "Ninja"),
+        "-DCMAKE_BUILD_TYPE=Release",
+        "-DCMAKE_SYSTEM_NAME=Linux",
+        "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
+        "-DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc",
+        "-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++",
+        f"-DCMAKE_INSTALL_PREFIX={build}",
+        "-DCMAKE_INSTALL_LIBDIR=lib",
+        "-DBUILD_GMOCK=OFF",
+        external=True,
+    )
+    session.run("cmake", "--build", str(build / "build"), external=True)
+    session.run("cmake", "--install", str(build / "build"), external=True)
+    preset(session, "aarch64")
+
+
+@nox.session(name="bench-smoke")
+def bench_smoke(session: nox.Session) -> None:
+    """Run the benchmarks on small data; they verify what they time."""
+    session.install(".[bench]")
+    session.run("python", "benchmarks/run.py", "--quick", *session.posargs)

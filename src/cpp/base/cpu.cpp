@@ -1,0 +1,88 @@
+#include "base/cpu.h"
+
+#include <array>
+#include <cstddef>
+#include <cstdlib>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
+
+namespace fastrec {
+namespace {
+
+class Ladder {
+ public:
+  // Rungs are added best first. Each asks for everything that its kernels use, not
+  // only for what gave it its name.
+  Ladder() noexcept {
+#if defined(__x86_64__)
+    // The answers are filled in by a constructor of the compiler's runtime, which may
+    // run after a constructor that calls this.
+    __builtin_cpu_init();
+    add_if(Isa::kSse42,
+           __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul"));
+#elif defined(__aarch64__) && defined(__linux__)
+    add_if(Isa::kArm64, (getauxval(AT_HWCAP) & HWCAP_CRC32) != 0);
+#elif defined(__aarch64__) && defined(__APPLE__)
+    add_if(Isa::kArm64, true);  // every Apple CPU has the extension
+#endif
+    add_if(Isa::kPortable, true);
+  }
+
+  std::span<const Isa> rungs() const noexcept { return {rungs_.data(), count_}; }
+
+ private:
+  void add_if(Isa isa, bool supported) noexcept {
+    if (supported) rungs_[count_++] = isa;
+  }
+
+  std::array<Isa, 8> rungs_{};
+  std::size_t count_ = 0;
+};
+
+Isa choose() {
+  const std::span<const Isa> supported = supported_isas();
+  const char* forced = std::getenv("FASTREC_ISA");
+  if (forced == nullptr) return supported.front();
+
+  std::string names;
+  for (const Isa isa : supported) {
+    if (std::string_view(forced) == isa_name(isa)) return isa;
+    if (!names.empty()) names += ", ";
+    names += isa_name(isa);
+  }
+  throw std::invalid_argument("FASTREC_ISA='" + std::string(forced) +
+                              "' names no instruction set that this CPU and this "
+                              "build support: " +
+                              names);
+}
+
+}  // namespace
+
+const char* isa_name(Isa isa) noexcept {
+  switch (isa) {
+    case Isa::kPortable:
+      return "portable";
+    case Isa::kSse42:
+      return "sse42";
+    case Isa::kArm64:
+      return "arm64";
+  }
+  return "unknown";
+}
+
+std::span<const Isa> supported_isas() noexcept {
+  static const Ladder ladder;
+  return ladder.rungs();
+}
+
+Isa active_isa() {
+  static const Isa isa = choose();
+  return isa;
+}
+
+}  // namespace fastrec

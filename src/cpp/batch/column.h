@@ -1,0 +1,120 @@
+// Column: rows of values -> the arrays of a batch.
+//
+//   dense    values[row][n_values]
+//   raw      the same, each row the bytes of one string
+//   ragged   row_splits[n_rows + 1], values[row_splits[n_rows]][n_values]
+//   bytes    wherever values are byte strings: data, offsets[n_strings + 1]
+//
+// A BatchBuilder is filled row by row. Dense columns lie in their block from the
+// beginning; columns whose size only the last row tells grow in a block of their own.
+// Small columns share a block, one over kOwnBlockBytes keeps its own: who keeps only
+// the labels of a batch does not keep its images.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "batch/schema.h"
+#include "batch/slab.h"
+
+namespace fastrec {
+
+// Typed memory inside a block, which it keeps alive.
+struct Array {
+  std::shared_ptr<Block> block;
+  std::uint8_t* data = nullptr;
+};
+
+struct Column {
+  Array values;              // or the data of byte strings
+  Array offsets;             // int64, byte strings only
+  Array row_splits;          // int64, ragged only
+  std::size_t n_values = 0;  // numbers or strings in the whole column
+};
+
+struct Batch {
+  std::size_t n_rows = 0;
+  std::size_t n_bytes = 0;  // of blocks
+  std::vector<Column> columns;
+};
+
+// Memory that grows at its end, in blocks of a pool.
+class GrowingArray {
+ public:
+  explicit GrowingArray(std::shared_ptr<BlockPool> pool) : pool_(std::move(pool)) {}
+
+  std::size_t size() const noexcept { return size_; }
+
+  // Adds `n_bytes`, and returns where they begin. Earlier results become invalid.
+  std::uint8_t* extend(std::size_t n_bytes) {
+    if (!block_ || n_bytes > capacity() - size_) grow(n_bytes);
+    std::uint8_t* begin = block_->data() + size_;
+    size_ += n_bytes;
+    return begin;
+  }
+
+  void append(std::int64_t value) {
+    std::memcpy(extend(sizeof value), &value, sizeof value);
+  }
+
+  void clear() noexcept { size_ = 0; }
+  void copy_to(std::uint8_t* target) const;
+
+  // Gives the block away with all that is in it, and begins anew.
+  Array release();
+
+ private:
+  std::size_t capacity() const noexcept { return block_ ? block_->size() : 0; }
+  void grow(std::size_t n_bytes);
+
+  std::shared_ptr<BlockPool> pool_;
+  std::shared_ptr<Block> block_;
+  std::size_t size_ = 0;
+};
+
+class BatchBuilder {
+ public:
+  static constexpr std::size_t kOwnBlockBytes = std::size_t{256} << 10;
+
+  BatchBuilder(std::shared_ptr<const Schema> schema, std::shared_ptr<BlockPool> pool);
+
+  // Forgets what there was and makes room for `n_rows`.
+  void begin(std::size_t n_rows);
+
+  // Where a row of a dense or raw column of numbers goes: spec.row_bytes() of them.
+  std::uint8_t* row(std::size_t column, std::size_t row) const noexcept {
+    return dense_[column].data + row * row_bytes_[column];
+  }
+
+  // Room for `n_bytes` more of values in a ragged column of numbers.
+  std::uint8_t* extend(std::size_t column, std::size_t n_bytes) {
+    return growing_[column].values.extend(n_bytes);
+  }
+
+  // Adds a byte string to a column of them.
+  void append_string(std::size_t column, Bytes string);
+
+  // Ends a row of a ragged column that now has `n_items` more.
+  void end_ragged_row(std::size_t column, std::size_t n_items);
+
+  // All columns with their first `n_rows` rows, which must have been filled.
+  Batch finish(std::size_t n_rows);
+
+ private:
+  struct Growing {
+    GrowingArray values, offsets, row_splits;
+    std::int64_t n_items = 0;  // in the rows that have ended
+  };
+  class SharedBlock;
+
+  std::shared_ptr<const Schema> schema_;
+  std::shared_ptr<BlockPool> pool_;
+  std::vector<std::size_t> row_bytes_;
+  std::vector<Array> dense_;
+  std::vector<Growing> growing_;
+};
+
+}  // namespace fastrec

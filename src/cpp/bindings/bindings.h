@@ -1,0 +1,64 @@
+// The Python boundary: every file here registers a few names in `fastrec._core`.
+//
+// Four jobs, and no others: convert arguments, release the GIL, turn C++ errors into
+// Python exceptions, and hand memory to NumPy without copying it. Anything that could be
+// tested from C++ belongs on the other side.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "batch/column.h"
+#include "batch/schema.h"
+#include "record/catalog.h"
+
+namespace fastrec {
+
+namespace py = pybind11;
+
+void register_records(py::module_& m);
+void register_features(py::module_& m);
+void register_loader(py::module_& m);
+void register_writer(py::module_& m);
+
+using RecordNumbers = py::array_t<std::int64_t, py::array::c_style>;
+
+// The places of `numbers`, each of which must be in [0, catalog.size()).
+std::vector<Place> places_of(const Catalog& catalog, const RecordNumbers& numbers);
+
+// A schema, and what Python has to know to make arrays of its columns.
+class BoundSchema {
+ public:
+  // `columns` holds tuples; fastrec/features.py makes them.
+  explicit BoundSchema(const py::list& columns);
+
+  const std::shared_ptr<const Schema>& schema() const noexcept { return schema_; }
+
+  // The batch as a dict from column name to array. Arrays own the blocks they lie in.
+  py::dict arrays(const Batch& batch) const;
+
+ private:
+  struct Target {
+    py::object name;
+    py::dtype dtype;
+    std::vector<py::ssize_t> shape;  // of a row, or of an item where it is ragged
+  };
+
+  std::shared_ptr<const Schema> schema_;
+  std::vector<Target> targets_;
+  py::dtype int64_, uint8_;
+  py::object bytes_array_, ragged_array_;  // constructors that check nothing
+};
+
+// An array over memory of `array`, which `owner` keeps alive.
+py::array view_of(const Array& array, const py::dtype& dtype,
+                  const std::vector<py::ssize_t>& shape, const py::handle& owner);
+
+// An owner that keeps `block` alive.
+py::capsule owner_of(std::shared_ptr<Block> block);
+
+}  // namespace fastrec

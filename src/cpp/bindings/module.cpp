@@ -1,0 +1,111 @@
+#include <pybind11/pybind11.h>
+
+#include <cerrno>
+#include <exception>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+#include "bindings/bindings.h"
+#include "crc32c/crc32c.h"
+
+namespace fastrec {
+namespace {
+
+// The classes live in fastrec/errors.py, where they can have docstrings, typed
+// attributes and pickle support; C++ only picks one and fills it in.
+const char* python_class(ErrorClass error_class) {
+  switch (error_class) {
+    case ErrorClass::kCorruption:
+      return "CorruptionError";
+    case ErrorClass::kDecode:
+      return "DecodeError";
+    case ErrorClass::kSchema:
+      return "SchemaError";
+    case ErrorClass::kLimit:
+      return "LimitError";
+    case ErrorClass::kError:
+      break;
+  }
+  return "Error";
+}
+
+// Keys of features may be any bytes; an error text must not fail over them.
+py::object readable(const std::string& text) {
+  return py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
+      text.data(), static_cast<py::ssize_t>(text.size()), "backslashreplace"));
+}
+
+py::object path_object(const std::string& path) {
+  return py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefaultAndSize(
+      path.data(), static_cast<py::ssize_t>(path.size())));
+}
+
+py::object number_or_none(const std::optional<std::uint64_t>& number) {
+  return number ? py::object(py::int_(*number)) : py::object(py::none());
+}
+
+void raise_in_python(const Error& error) {
+  const py::object type = py::module_::import("fastrec.errors")
+                              .attr(python_class(error_class(error.code)));
+  const py::object feature =
+      error.feature.empty() ? py::object(py::none()) : readable(error.feature);
+  const py::object value =
+      type(readable(error.reason), path_object(error.path),
+           number_or_none(error.record), number_or_none(error.offset), feature);
+  PyErr_SetObject(type.ptr(), value.ptr());
+}
+
+void raise_in_python(const IoError& error) {
+  const py::object path = path_object(error.path);
+  errno = error.errno_value;  // Python chooses the subclass of OSError from it
+  PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path.ptr());
+}
+
+void translate(std::exception_ptr pending) {
+  try {
+    if (pending) std::rethrow_exception(pending);
+  } catch (const Error& error) {
+    raise_in_python(error);
+  } catch (const IoError& error) {
+    raise_in_python(error);
+  }
+}
+
+std::uint32_t checksum(const py::buffer& data, const std::optional<std::string>& name) {
+  const py::buffer_info info = data.request();
+  const Bytes bytes(static_cast<const std::uint8_t*>(info.ptr),
+                    static_cast<std::size_t>(info.size * info.itemsize));
+  const Crc32cKernel* chosen = name ? nullptr : &crc32c_kernel();
+  for (const Crc32cKernel& kernel : crc32c_kernels()) {
+    if (name && *name == kernel.name) chosen = &kernel;
+  }
+  if (chosen == nullptr) throw py::value_error("no crc32c kernel is named " + *name);
+  const py::gil_scoped_release released;
+  return chosen->extend(0, bytes);
+}
+
+}  // namespace
+}  // namespace fastrec
+
+// Subinterpreters are refused: NumPy does not support them.
+PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
+                pybind11::multiple_interpreters::not_supported()) {
+  using namespace fastrec;
+
+  (void)crc32c_kernel();  // reject a bad FASTREC_ISA at import, not mid-epoch
+  py::register_local_exception_translator(&translate);
+
+  m.def("crc32c", &checksum, py::arg("data"), py::arg("kernel") = py::none());
+  m.def("crc32c_kernels", [] {
+    py::list names;
+    for (const Crc32cKernel& kernel : crc32c_kernels()) names.append(kernel.name);
+    return names;
+  });
+  m.def("crc32c_kernel", [] { return crc32c_kernel().name; });
+
+  register_records(m);
+  register_features(m);
+  register_loader(m);
+  register_writer(m);
+}

@@ -1,0 +1,187 @@
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "bindings/bindings.h"
+#include "file/file_view.h"
+#include "record/index.h"
+#include "record/reader.h"
+
+namespace fastrec {
+namespace {
+
+Io io_named(const std::string& name) {
+  if (name == "mmap") return Io::kMmap;
+  if (name == "pread") return Io::kPread;
+  if (name == "auto") return Io::kAuto;
+  throw py::value_error("io must be 'auto', 'mmap' or 'pread', not '" + name + "'");
+}
+
+py::array_t<std::uint64_t> offsets_of(const py::object& self) {
+  const auto& index = self.cast<const Index&>();
+  return py::array_t<std::uint64_t>(static_cast<py::ssize_t>(index.offsets().size()),
+                                    index.offsets().data(), self);
+}
+
+Index index_from_offsets(const py::array_t<std::uint64_t, py::array::c_style>& offsets,
+                         std::uint64_t size, std::int64_t mtime_ns,
+                         const std::string& path) {
+  return Index::from_offsets({offsets.data(), offsets.data() + offsets.size()},
+                             {size, mtime_ns}, path);
+}
+
+py::bytes read_record(std::shared_ptr<FileTable> files, const Catalog& catalog,
+                      std::uint64_t number) {
+  const Place place = catalog.locate(number);
+  RecordReader reader(files);
+  Bytes payload;
+  Fault fault;
+  {
+    const py::gil_scoped_release released;
+    reader.start({&place, 1});
+    fault = reader.next(&payload);
+  }
+  if (fault) throw record_error(fault, describe(fault), place, *files);
+  return {reinterpret_cast<const char*>(payload.data()), payload.size()};
+}
+
+// The payloads of `numbers` one after another, and where each begins and ends.
+py::tuple read_records(std::shared_ptr<FileTable> files, const Catalog& catalog,
+                       std::shared_ptr<BlockPool> pool, const RecordNumbers& numbers) {
+  const std::vector<Place> places = places_of(catalog, numbers);
+  GrowingArray data(pool), offsets(pool);
+  std::size_t n_bytes;
+  {
+    const py::gil_scoped_release released;
+    RecordReader reader(files);
+    reader.start(places);
+    data.extend(0);
+    offsets.append(0);
+    for (const Place& place : places) {
+      Bytes payload;
+      if (Fault fault = reader.next(&payload)) {
+        throw record_error(fault, describe(fault), place, *files);
+      }
+      std::uint8_t* target = data.extend(payload.size());
+      std::copy(payload.begin(), payload.end(), target);
+      offsets.append(static_cast<std::int64_t>(data.size()));
+    }
+    n_bytes = data.size();
+  }
+  const Array data_array = data.release(), offsets_array = offsets.release();
+  return py::make_tuple(
+      view_of(data_array, py::dtype::of<std::uint8_t>(),
+              {static_cast<py::ssize_t>(n_bytes)}, owner_of(data_array.block)),
+      view_of(offsets_array, py::dtype::of<std::int64_t>(),
+              {static_cast<py::ssize_t>(places.size()) + 1},
+              owner_of(offsets_array.block)));
+}
+
+const char* content_name(Content content) {
+  switch (content) {
+    case Content::kEmpty:
+      return "empty";
+    case Content::kTfrecord:
+      return "tfrecord";
+    case Content::kGzip:
+      return "gzip";
+    case Content::kZlib:
+      return "zlib";
+    case Content::kText:
+      return "text";
+    case Content::kUnknown:
+      break;
+  }
+  return "unknown";
+}
+
+const char* recognize_file(const std::string& path) {
+  const py::gil_scoped_release released;
+  const File file(path);
+  std::uint8_t beginning[kRecognizeBytes];
+  const std::size_t n = file.read_at(0, beginning);
+  // Only the first bytes are at hand, so a length is compared with nothing else.
+  return content_name(recognize({beginning, n}));
+}
+
+}  // namespace
+
+std::vector<Place> places_of(const Catalog& catalog, const RecordNumbers& numbers) {
+  std::vector<Place> places;
+  places.reserve(static_cast<std::size_t>(numbers.size()));
+  for (const std::int64_t number :
+       std::span(numbers.data(), static_cast<std::size_t>(numbers.size()))) {
+    places.push_back(catalog.locate(static_cast<std::uint64_t>(number)));
+  }
+  return places;
+}
+
+void register_records(py::module_& m) {
+  m.def("recognize", &recognize_file, py::arg("path"));
+
+  py::class_<FileTable, std::shared_ptr<FileTable>>(m, "FileTable")
+      .def(py::init([](std::vector<std::string> paths, const std::string& io) {
+             return std::make_shared<FileTable>(std::move(paths), io_named(io));
+           }),
+           py::arg("paths"), py::arg("io"))
+      .def("__len__", &FileTable::size)
+      .def("expect", [](FileTable& files, std::size_t i, const Index& index) {
+        files.expect(i, index.identity());
+      });
+
+  py::class_<ScanProgress>(m, "ScanProgress")
+      .def(py::init<>())
+      .def_property_readonly(
+          "n_bytes", [](const ScanProgress& progress) { return progress.n_bytes.load(); })
+      .def("cancel", [](ScanProgress& progress) { progress.cancelled.store(true); });
+
+  py::class_<Index>(m, "Index")
+      .def_static(
+          "build",
+          [](const std::string& path, const std::string& io, unsigned n_threads,
+             ScanProgress& progress) {
+            const Io how = io_named(io);
+            const py::gil_scoped_release released;
+            return Index::build(FileView(path, how), n_threads, &progress);
+          },
+          py::arg("path"), py::arg("io"), py::arg("n_threads"), py::arg("progress"))
+      .def_static(
+          "load",
+          [](const std::string& path, std::uint64_t size, std::int64_t mtime_ns) {
+            const py::gil_scoped_release released;
+            return Index::load(path, {size, mtime_ns});
+          },
+          py::arg("path"), py::arg("size"), py::arg("mtime_ns"))
+      .def_static("from_offsets", &index_from_offsets, py::arg("offsets"),
+                  py::arg("size"), py::arg("mtime_ns"), py::arg("path"))
+      .def("save", &Index::save, py::arg("path"),
+           py::call_guard<py::gil_scoped_release>())
+      .def("__len__", &Index::size)
+      .def_property_readonly("offsets", &offsets_of);
+
+  py::class_<Catalog, std::shared_ptr<Catalog>>(m, "Catalog")
+      .def(py::init([](const std::vector<const Index*>& indexes) {
+             std::vector<Index> copies;
+             copies.reserve(indexes.size());
+             for (const Index* index : indexes) copies.push_back(*index);
+             return std::make_shared<Catalog>(std::move(copies));
+           }),
+           py::arg("indexes"))
+      .def("__len__", &Catalog::size)
+      .def("file_sizes", [](const Catalog& catalog) {
+        std::vector<std::uint64_t> sizes;
+        for (std::size_t i = 0; i < catalog.n_files(); ++i) {
+          sizes.push_back(catalog.index(i).size());
+        }
+        return sizes;
+      });
+
+  m.def("read_record", &read_record, py::arg("files"), py::arg("catalog"),
+        py::arg("number"));
+  m.def("read_records", &read_records, py::arg("files"), py::arg("catalog"),
+        py::arg("pool"), py::arg("numbers"));
+}
+
+}  // namespace fastrec

@@ -1,0 +1,80 @@
+// The kernels behind crc32c.h, one source file each, and the arithmetic they share.
+//
+// Every file is compiled for the baseline CPU; only a function marked FASTREC_TARGET
+// may use more. Per-file flags such as -msse4.2 would be simpler to write, but they
+// also compile every inline function that the file includes with those instructions,
+// and the linker may keep that copy for the whole program.
+//
+// A checksum is the remainder of a polynomial over GF(2) divided by P. It is stored
+// bit-reflected: the highest bit of a word is the coefficient of x^0. Hence
+//
+//   appending n zero bytes to a message multiplies its remainder by x^(8n) mod P
+//
+// and three parts of a message can be summed up at the same time, which hides the
+// latency of the CRC instruction, to be joined by two multiplications:
+//
+//   |     a, n bytes     |     b, n bytes     |     c, n bytes     |
+//   a * x^(16n)          + b * x^(8n)         + c                    mod P
+//
+// Source: RFC 3720, section 12.1 (the polynomial); V. Gopal et al., "Fast CRC
+// Computation for iSCSI Polynomial Using CRC32 Instruction", Intel 2011 (the join).
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/cpu.h"
+
+namespace fastrec::kernels {
+
+inline constexpr std::uint32_t kPolynomial = 0x82f63b78;  // P without its x^32
+
+constexpr std::uint32_t times_x(std::uint32_t remainder) noexcept {
+  return (remainder >> 1) ^ ((remainder & 1) != 0 ? kPolynomial : 0);
+}
+
+// The longest part that the kernels join, in words of 8 bytes. Longer messages are cut
+// into triples of parts of this length; at 4 KiB a join costs about 1 %.
+inline constexpr std::size_t kMaxPartWords = 512;
+
+// kJoinFactors[n] moves a remainder past n words: x^(64n) / x^33 mod P, for n > 0. The
+// divisor makes up for what the instructions multiply in on their own: the carry-less
+// product of two reflected words comes out shifted by x, and the CRC instruction that
+// reduces it multiplies by x^32.
+inline constexpr auto kJoinFactors = [] {
+  std::array<std::uint32_t, 2 * kMaxPartWords + 1> factors{};
+  factors[1] = 1;  // x^31
+  for (std::size_t n = 2; n < factors.size(); ++n) {
+    factors[n] = factors[n - 1];
+    for (int bit = 0; bit < 64; ++bit) factors[n] = times_x(factors[n]);
+  }
+  return factors;
+}();
+
+// The word that ends a message of at least 8 bytes, of which the last `left` (1 to 7)
+// are still to be summed up. A register of zero passes over leading zeros unchanged, so
+// with crc(0, word) as the instruction that sums up a word, the checksum is
+//
+//   crc(0, last_word(...)) ^ state >> 8 * left
+//
+// where the second term is what a state of 4 bytes reaches past fewer than 4. Lengths
+// are hard to predict, and this takes no branch for each of their lowest bits.
+inline std::uint64_t last_word(std::uint64_t state, const std::uint8_t* end,
+                               std::size_t left) noexcept {
+  const std::size_t done_bits = 8 * (8 - left);
+  return ((load_le<std::uint64_t>(end - 8) >> done_bits) ^ state) << done_bits;
+}
+
+std::uint32_t extend_portable(std::uint32_t crc, Bytes data) noexcept;
+
+#if defined(__x86_64__)
+std::uint32_t extend_sse42(std::uint32_t crc, Bytes data) noexcept;
+#endif
+
+#if defined(__aarch64__)
+std::uint32_t extend_arm64(std::uint32_t crc, Bytes data) noexcept;
+#endif
+
+}  // namespace fastrec::kernels

@@ -1,0 +1,230 @@
+#include "example/decode.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "example/values.h"
+
+namespace fastrec {
+namespace {
+
+// A feature that is absent has a view without memory, which no part of a record has.
+bool is_absent(Bytes feature) { return feature.data() == nullptr; }
+
+Fault of_column(Fault fault, std::size_t column) {
+  fault.column = static_cast<std::int32_t>(column);
+  return fault;
+}
+
+Fault check_count(const ColumnSpec& spec, std::size_t n) {
+  if (n == spec.n_values) return {};
+  return {.code = Errc::kValueCount, .found = n, .expected = spec.n_values};
+}
+
+// Calls `on_string` for every value of a BytesList that count_values() has read.
+template <typename OnString>
+void for_each_string(Bytes list, OnString&& on_string) {
+  FieldReader fields(list);
+  Field field;
+  while (fields.next(&field)) {
+    if (field.number == 1 && field.type == WireType::kLengthDelimited) {
+      on_string(field.content);
+    }
+  }
+}
+
+void copy_swapped(Bytes source, std::size_t group, std::uint8_t* target) {
+  if (group <= 1) {
+    if (!source.empty()) std::memcpy(target, source.data(), source.size());
+    return;
+  }
+  for (std::size_t i = 0; i < source.size(); i += group) {
+    std::reverse_copy(source.begin() + static_cast<std::ptrdiff_t>(i),
+                      source.begin() + static_cast<std::ptrdiff_t>(i + group),
+                      target + i);
+  }
+}
+
+Fault decode_raw(const ColumnSpec& spec, const ValueList& list, std::size_t n,
+                 std::uint8_t* target) {
+  if (n != 1) return {.code = Errc::kValueCount, .found = n, .expected = 1};
+  Bytes string;
+  for_each_string(list.message, [&](Bytes value) { string = value; });
+  if (string.size() != spec.row_bytes()) {
+    return {.code = Errc::kValueSize,
+            .found = string.size(),
+            .expected = spec.row_bytes()};
+  }
+  if (spec.dtype == DType::kBool) {
+    // NumPy's bool has two values; a byte of a file has 256.
+    std::transform(string.begin(), string.end(), target,
+                   [](std::uint8_t byte) { return byte != 0 ? 1 : 0; });
+  } else {
+    copy_swapped(string, spec.swap_bytes, target);
+  }
+  return {};
+}
+
+}  // namespace
+
+KeyTable::KeyTable(const Schema& schema) {
+  slots_.assign(std::bit_ceil(2 * schema.columns.size() + 1), kNone);
+  for (const ColumnSpec& spec : schema.columns) {
+    std::size_t slot = slot_of(as_bytes(spec.key));
+    while (slots_[slot] != kNone && keys_[slots_[slot]] != spec.key) {
+      slot = (slot + 1) % slots_.size();
+    }
+    if (slots_[slot] == kNone) {
+      slots_[slot] = keys_.size();
+      keys_.push_back(spec.key);
+    }
+    key_of_.push_back(slots_[slot]);
+  }
+}
+
+std::size_t KeyTable::slot_of(Bytes key) const noexcept {
+  // FNV-1a: keys are short, and a schema has few.
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const std::uint8_t byte : key) hash = (hash ^ byte) * 0x100000001b3;
+  return static_cast<std::size_t>(hash ^ (hash >> 32)) & (slots_.size() - 1);
+}
+
+std::size_t KeyTable::find(Bytes key, std::size_t guess) const noexcept {
+  const std::string_view text = as_text(key);
+  if (guess < keys_.size() && keys_[guess] == text) return guess;
+  for (std::size_t slot = slot_of(key); slots_[slot] != kNone;
+       slot = (slot + 1) & (slots_.size() - 1)) {
+    if (keys_[slots_[slot]] == text) return slots_[slot];
+  }
+  return kNone;
+}
+
+ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema)
+    : schema_(std::move(schema)), keys_(*schema_), features_(keys_.n_keys()) {}
+
+Fault ExampleDecoder::decode(Bytes record, std::size_t row, BatchBuilder* batch) {
+  joined_.clear();
+  std::fill(features_.begin(), features_.end(), Bytes());
+  std::size_t guess = 0;
+  Fault fault = walk_features(record, &joined_, [&](Bytes key, Bytes feature) {
+    const std::size_t number = keys_.find(key, guess);
+    if (number == KeyTable::kNone) return;
+    guess = number + 1;
+    features_[number] = feature;
+  });
+  if (fault) return fault;
+
+  for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
+    const Bytes feature = features_[keys_.key_of(c)];
+    fault = is_absent(feature) ? fill_missing(c, row, batch)
+                               : decode_column(c, feature, row, batch);
+    if (fault) {
+      // Joined messages lie outside of the record: the fault is then located by the
+      // record alone.
+      const bool is_inside = !is_absent(feature) && feature.data() >= record.data() &&
+                             feature.data() <= record.data() + record.size();
+      fault.offset = is_inside ? fault.offset + static_cast<std::uint64_t>(
+                                                    feature.data() - record.data())
+                               : 0;
+      return of_column(fault, c);
+    }
+  }
+  return {};
+}
+
+Fault ExampleDecoder::decode_column(std::size_t column, Bytes feature, std::size_t row,
+                                    BatchBuilder* batch) {
+  const ColumnSpec& spec = schema_->columns[column];
+  ValueList list;
+  if (Fault fault = find_list(feature, &joined_, &list)) return fault;
+  if (list.kind == FeatureKind::kNone) return fill_missing(column, row, batch);
+  if (list.kind != spec.kind) {
+    return {.code = Errc::kFeatureKind,
+            .found = static_cast<std::uint64_t>(list.kind),
+            .expected = static_cast<std::uint64_t>(spec.kind)};
+  }
+  std::size_t n;
+  if (Fault fault = count_values(list, &n)) return fault;
+
+  switch (spec.layout) {
+    case Layout::kRaw:
+      return decode_raw(spec, list, n, batch->row(column, row));
+    case Layout::kDense:
+      if (Fault fault = check_count(spec, n)) return fault;
+      if (spec.dtype == DType::kBytes) {
+        for_each_string(list.message, [&](Bytes value) {
+          batch->append_string(column, value);
+        });
+        return {};
+      }
+      return decode_numbers(list, n, spec.dtype, batch->row(column, row));
+    case Layout::kRagged:
+      break;
+  }
+  if (spec.n_values == 0 || n % spec.n_values != 0) {
+    return {.code = Errc::kValueCount, .found = n, .expected = spec.n_values};
+  }
+  if (spec.dtype == DType::kBytes) {
+    for_each_string(list.message,
+                    [&](Bytes value) { batch->append_string(column, value); });
+  } else {
+    std::uint8_t* target = batch->extend(column, n * spec.item_bytes);
+    if (Fault fault = decode_numbers(list, n, spec.dtype, target)) return fault;
+  }
+  batch->end_ragged_row(column, n / spec.n_values);
+  return {};
+}
+
+Fault ExampleDecoder::fill_missing(std::size_t column, std::size_t row,
+                                   BatchBuilder* batch) const {
+  const ColumnSpec& spec = schema_->columns[column];
+  if (spec.layout == Layout::kRagged) {
+    batch->end_ragged_row(column, 0);
+  } else if (spec.default_strings) {
+    for (const std::string& value : *spec.default_strings) {
+      batch->append_string(column, as_bytes(value));
+    }
+  } else if (spec.default_values) {
+    std::memcpy(batch->row(column, row), spec.default_values->data(),
+                spec.default_values->size());
+  } else {
+    return {.code = Errc::kFeatureMissing};
+  }
+  return {};
+}
+
+std::string ExampleDecoder::describe(const Fault& fault) const {
+  if (fault.column < 0) return fastrec::describe(fault);
+  const ColumnSpec& spec = schema_->columns[static_cast<std::size_t>(fault.column)];
+  const std::string feature = "feature '" + spec.key + "' ";
+  const std::string says = "its spec says " + spec.text;
+  const std::string found = std::to_string(fault.found);
+  const std::string dtype = std::string("\"") + kind_name(spec.kind) + "\"";
+  switch (fault.code) {
+    case Errc::kFeatureMissing:
+      return feature + "is missing, and " + says +
+             " without a default (give default=, or VarLen for one that may be absent)";
+    case Errc::kFeatureKind:
+      return feature + "holds " + kind_name(static_cast<FeatureKind>(fault.found)) +
+             " values, " + says;
+    case Errc::kValueCount:
+      return feature + "holds " + found + (fault.found == 1 ? " value, " : " values, ") +
+             says +
+             (spec.layout == Layout::kRagged
+                  ? " with " + std::to_string(fault.expected) + " values an item"
+                  : " with " + std::to_string(fault.expected) +
+                        "; VarLen takes any number of them");
+    case Errc::kValueSize:
+      return feature + "holds a byte string of " + found + " bytes, " + says + " of " +
+             std::to_string(fault.expected) + " bytes";
+    case Errc::kValueOutOfRange:
+      return feature + "holds " +
+             std::to_string(static_cast<std::int64_t>(fault.found)) +
+             ", which does not fit: " + says + "; \"int64\" holds any value";
+    default:
+      return feature + "cannot be read: " + fastrec::describe(fault);
+  }
+}
+
+}  // namespace fastrec

@@ -1,0 +1,68 @@
+// Decode: a serialized tf.train.Example -> one row of a batch.
+//
+// This is the reference: it reads any record, in one pass over its entries and one over
+// its columns. A requested feature follows TensorFlow's rules (defaults, counts, kinds,
+// missing against empty); the values of features that nobody asked for are stepped over
+// and not looked at. Nothing is allocated in proportion to a number in the record, only
+// to its bytes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "batch/column.h"
+#include "batch/schema.h"
+#include "example/walk.h"
+
+namespace fastrec {
+
+// Which key is whose: the distinct keys of a schema, in an open-addressing table.
+class KeyTable {
+ public:
+  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+
+  explicit KeyTable(const Schema& schema);
+
+  std::size_t n_keys() const noexcept { return keys_.size(); }
+  // The number of the key that column `column` reads.
+  std::size_t key_of(std::size_t column) const noexcept { return key_of_[column]; }
+
+  // The number of `key`, or kNone. `guess` is tried first: records tend to repeat the
+  // order of their features.
+  std::size_t find(Bytes key, std::size_t guess) const noexcept;
+
+ private:
+  std::size_t slot_of(Bytes key) const noexcept;
+
+  std::vector<std::string> keys_;
+  std::vector<std::size_t> key_of_;
+  std::vector<std::size_t> slots_;  // numbers of keys, or kNone; a power of two of them
+};
+
+class ExampleDecoder {
+ public:
+  explicit ExampleDecoder(std::shared_ptr<const Schema> schema);
+
+  // Decodes `record` into row `row` of `batch`. After a fault, the batch can only be
+  // begun anew. Offsets of faults count from the beginning of the record.
+  Fault decode(Bytes record, std::size_t row, BatchBuilder* batch);
+
+  // What is wrong, without the place: also for faults of the schema.
+  std::string describe(const Fault& fault) const;
+
+ private:
+  Fault decode_column(std::size_t column, Bytes feature, std::size_t row,
+                      BatchBuilder* batch);
+  Fault fill_missing(std::size_t column, std::size_t row, BatchBuilder* batch) const;
+
+  std::shared_ptr<const Schema> schema_;
+  KeyTable keys_;
+  JoinedMessages joined_;
+  std::vector<Bytes> features_;  // of the record at hand, by number of key
+};
+
+}  // namespace fastrec

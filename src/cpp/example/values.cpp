@@ -1,0 +1,173 @@
+#include "example/values.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "example/varint.h"
+
+namespace fastrec {
+namespace {
+
+// Converted values pass through a piece of stack of this many.
+constexpr std::size_t kPieceValues = 256;
+
+template <typename Int>
+Fault store_as(const std::int64_t* values, std::size_t n, std::uint8_t* target) {
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!std::in_range<Int>(values[i])) {
+      return {.code = Errc::kValueOutOfRange,
+              .found = static_cast<std::uint64_t>(values[i])};
+    }
+    const auto value = static_cast<Int>(values[i]);
+    std::memcpy(target + i * sizeof value, &value, sizeof value);
+  }
+  return {};
+}
+
+Fault store_as_bool(const std::int64_t* values, std::size_t n, std::uint8_t* target) {
+  for (std::size_t i = 0; i < n; ++i) {
+    if (values[i] != 0 && values[i] != 1) {
+      return {.code = Errc::kValueOutOfRange,
+              .found = static_cast<std::uint64_t>(values[i])};
+    }
+    target[i] = static_cast<std::uint8_t>(values[i]);
+  }
+  return {};
+}
+
+Fault store_int64(const std::int64_t* values, std::size_t n, DType dtype,
+                  std::uint8_t* target) {
+  switch (dtype) {
+    case DType::kBool:
+      return store_as_bool(values, n, target);
+    case DType::kInt8:
+      return store_as<std::int8_t>(values, n, target);
+    case DType::kInt16:
+      return store_as<std::int16_t>(values, n, target);
+    case DType::kInt32:
+      return store_as<std::int32_t>(values, n, target);
+    case DType::kUint8:
+      return store_as<std::uint8_t>(values, n, target);
+    case DType::kUint16:
+      return store_as<std::uint16_t>(values, n, target);
+    case DType::kUint32:
+      return store_as<std::uint32_t>(values, n, target);
+    case DType::kUint64:
+      return store_as<std::uint64_t>(values, n, target);
+    default:
+      return store_as<std::int64_t>(values, n, target);
+  }
+}
+
+std::size_t int_bytes(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+    case DType::kInt8:
+    case DType::kUint8:
+      return 1;
+    case DType::kInt16:
+    case DType::kUint16:
+      return 2;
+    case DType::kInt32:
+    case DType::kUint32:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+Fault decode_run_of_ints(Bytes run, std::size_t n, DType dtype, std::uint8_t* target) {
+  Errc errc = Errc::kOk;
+  if (dtype == DType::kInt64 &&
+      reinterpret_cast<std::uintptr_t>(target) % alignof(std::int64_t) == 0) {
+    auto* values = reinterpret_cast<std::int64_t*>(target);
+    if (decode_varints(run, n, values, &errc) == nullptr) return {.code = errc};
+    return {};
+  }
+  std::int64_t piece[kPieceValues];
+  for (std::size_t done = 0; done < n;) {
+    const std::size_t n_piece = std::min(n - done, kPieceValues);
+    const std::uint8_t* after = decode_varints(run, n_piece, piece, &errc);
+    if (after == nullptr) return {.code = errc};
+    if (Fault fault =
+            store_int64(piece, n_piece, dtype, target + done * int_bytes(dtype))) {
+      return fault;
+    }
+    run = run.subspan(static_cast<std::size_t>(after - run.data()));
+    done += n_piece;
+  }
+  return {};
+}
+
+template <typename Convert>
+void convert_floats(Bytes run, std::uint8_t* target, Convert convert) {
+  for (std::size_t i = 0; i < run.size() / sizeof(float); ++i) {
+    const auto value =
+        convert(std::bit_cast<float>(load_le<std::uint32_t>(&run[i * sizeof(float)])));
+    std::memcpy(target + i * sizeof value, &value, sizeof value);
+  }
+}
+
+// Returns how many bytes were written.
+std::size_t decode_run_of_floats(Bytes run, DType dtype, std::uint8_t* target) {
+  const std::size_t n = run.size() / sizeof(float);
+  switch (dtype) {
+    case DType::kFloat16:
+      convert_floats(run, target, float16_bits);
+      return n * sizeof(std::uint16_t);
+    case DType::kFloat64:
+      convert_floats(run, target, [](float value) { return double{value}; });
+      return n * sizeof(double);
+    default:
+      if constexpr (std::endian::native == std::endian::little) {
+        if (!run.empty()) std::memcpy(target, run.data(), run.size());
+      } else {
+        convert_floats(run, target, [](float value) { return value; });
+      }
+      return run.size();
+  }
+}
+
+}  // namespace
+
+std::uint16_t float16_bits(float value) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000);
+  const std::uint32_t magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) {  // NaN: quiet, with the upper bits of its payload
+    return static_cast<std::uint16_t>(sign | 0x7e00 | ((magnitude >> 13) & 0x3ff));
+  }
+  if (magnitude >= 0x477ff000) return sign | 0x7c00;  // rounds to infinity
+  if (magnitude < 0x38800000) {
+    // Below the normal numbers of float16: adding 0.5 puts the bits that stay at the
+    // end of the significand, and the addition itself rounds to even.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<std::uint16_t>(
+        sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000));
+  }
+  const std::uint32_t odd = (magnitude >> 13) & 1;
+  return static_cast<std::uint16_t>(sign |
+                                    ((magnitude - 0x38000000 + 0xfff + odd) >> 13));
+}
+
+Fault decode_numbers(const ValueList& list, std::size_t n, DType dtype,
+                     std::uint8_t* target) {
+  PackedRuns runs(list.message, list.kind);
+  Bytes run;
+  if (list.kind == FeatureKind::kFloat) {
+    while (runs.next(&run)) target += decode_run_of_floats(run, dtype, target);
+    return {};
+  }
+  while (n > 0 && runs.next(&run)) {
+    const std::size_t n_run = count_varints(run);
+    if (Fault fault = decode_run_of_ints(run, n_run, dtype, target)) return fault;
+    target += n_run * int_bytes(dtype);
+    n -= n_run;
+  }
+  return {};
+}
+
+}  // namespace fastrec

@@ -1,0 +1,87 @@
+// Varint: the bytes of packed varints -> integers.
+//
+// A varint is 7 bits a byte, the lowest first; every byte but the last has its top bit
+// set. Ten bytes hold 64 bits, and what the tenth has above them is dropped, as protobuf
+// does. Encodings longer than they need be are legal.
+#pragma once
+
+#include <bit>
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/error.h"
+
+namespace fastrec {
+
+inline constexpr int kMostVarintBytes = 10;
+
+// Reads one varint at `p`, below `end`. Returns where it ends, or nullptr with `*errc`
+// set. `*value` is untouched on failure.
+inline const std::uint8_t* read_varint(const std::uint8_t* p, const std::uint8_t* end,
+                                       std::uint64_t* value, Errc* errc) noexcept {
+  if (p < end && *p < 0x80) [[likely]] {
+    *value = *p;
+    return p + 1;
+  }
+  std::uint64_t bits = 0;
+  for (int i = 0; i < kMostVarintBytes; ++i) {
+    if (p == end) {
+      *errc = Errc::kVarintCut;
+      return nullptr;
+    }
+    const std::uint64_t byte = *p++;
+    bits |= (byte & 0x7f) << (7 * i);
+    if (byte < 0x80) {
+      *value = bits;
+      return p;
+    }
+  }
+  *errc = Errc::kVarintTooLong;
+  return nullptr;
+}
+
+// How many varints end in `packed`: the bytes without a top bit.
+inline std::size_t count_varints(Bytes packed) noexcept {
+  constexpr std::uint64_t kTopBits = 0x8080808080808080;
+  const std::uint8_t* p = packed.data();
+  const std::uint8_t* end = p + packed.size();
+  std::size_t n = 0;
+  for (; end - p >= 8; p += 8) {
+    n += static_cast<std::size_t>(std::popcount(~load_le<std::uint64_t>(p) & kTopBits));
+  }
+  for (; p < end; ++p) n += *p < 0x80;
+  return n;
+}
+
+// Decodes the first `count` varints of `packed`, which holds at least as many, into
+// `values`. Returns where they end, or nullptr with `*errc` set.
+inline const std::uint8_t* decode_varints(Bytes packed, std::size_t count,
+                                          std::int64_t* values, Errc* errc) noexcept {
+  const std::uint8_t* p = packed.data();
+  const std::uint8_t* end = p + packed.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint64_t value;
+    // Up to 8 bytes at once, without a branch per byte: the end is the first byte whose
+    // top bit is clear, and three steps close the gaps that the top bits leave.
+    if (end - p >= 8) [[likely]] {
+      const std::uint64_t word = load_le<std::uint64_t>(p);
+      const std::uint64_t ends = ~word & 0x8080808080808080;
+      if (ends != 0) [[likely]] {
+        const std::uint64_t mask = ends ^ (ends - 1);
+        std::uint64_t x = word & mask & 0x7f7f7f7f7f7f7f7f;
+        x = (x & 0x007f007f007f007f) | ((x & 0x7f007f007f007f00) >> 1);
+        x = (x & 0x00003fff00003fff) | ((x & 0x3fff00003fff0000) >> 2);
+        x = (x & 0x000000000fffffff) | ((x & 0x0fffffff00000000) >> 4);
+        values[i] = static_cast<std::int64_t>(x);
+        p += std::popcount(mask) / 8;
+        continue;
+      }
+    }
+    p = read_varint(p, end, &value, errc);
+    if (p == nullptr) return nullptr;
+    values[i] = static_cast<std::int64_t>(value);
+  }
+  return p;
+}
+
+}  // namespace fastrec

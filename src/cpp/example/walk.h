@@ -1,0 +1,125 @@
+// Walk: the bytes of a tf.train.Example -> its features, and the lists in them.
+//
+//   Example   { features: Features = 1 }
+//   Features  { feature: map<string, Feature> = 1 }   entries { key = 1, value = 2 }
+//   Feature   { oneof: bytes_list = 1 | float_list = 2 | int64_list = 3 }
+//   the lists { repeated value = 1 }                  numbers packed or not
+//
+// A message that is in several pieces is the concatenation of the pieces: that is how
+// protobuf defines merging, and here it is taken literally. Pieces in one place, which
+// is all but always, are not copied.
+//
+// Source: tensorflow/core/example/{example,feature}.proto; docs/semantics.md says which
+// reader does what with every odd input.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "batch/schema.h"
+#include "example/wire.h"
+
+namespace fastrec {
+
+// Memory for messages that had to be joined, until the next record.
+class JoinedMessages {
+ public:
+  void clear() {
+    if (!messages_.empty()) messages_.clear();
+  }
+
+  // Collects the length-delimited fields `number` of `message`, from the place `from` in
+  // it on, into one. `message` has been read to its end without a fault.
+  Bytes join(Bytes message, const std::uint8_t* from, std::uint32_t number);
+
+ private:
+  std::deque<std::vector<std::uint8_t>> messages_;
+};
+
+// The list of values in a feature, whatever its kind.
+struct ValueList {
+  FeatureKind kind = FeatureKind::kNone;
+  Bytes message;  // BytesList, FloatList or Int64List
+};
+
+// Calls `on_feature(Bytes key, Bytes feature)` for each map entry of `example`, in file
+// order, entries with the same key one after another: the last of them counts. Stops at
+// the first fault, which has its offset in `example`.
+template <typename OnFeature>
+Fault walk_features(Bytes example, JoinedMessages* joined, OnFeature&& on_feature);
+
+// Finds the list that counts in `feature`: of the last kind, all its pieces. The offset
+// of a fault counts from the beginning of `feature`.
+Fault find_list(Bytes feature, JoinedMessages* joined, ValueList* list);
+
+// Splits a list of numbers into runs of packed values; a value that is not packed is a
+// run of one. Fields that are not values are stepped over.
+class PackedRuns {
+ public:
+  PackedRuns(Bytes list, FeatureKind kind) noexcept
+      : fields_(list),
+        unpacked_(kind == FeatureKind::kFloat ? WireType::kFixed32 : WireType::kVarint) {}
+
+  bool next(Bytes* run) noexcept {
+    Field field;
+    while (fields_.next(&field)) {
+      if (field.number != 1) continue;
+      if (field.type != WireType::kLengthDelimited && field.type != unpacked_) continue;
+      *run = field.content;
+      return true;
+    }
+    return false;
+  }
+
+  const Fault& fault() const noexcept { return fields_.fault(); }
+
+ private:
+  FieldReader fields_;
+  WireType unpacked_;
+};
+
+// How many values `list` holds; a fault if its bytes cannot be read to the end.
+Fault count_values(const ValueList& list, std::size_t* n);
+
+template <typename OnFeature>
+Fault walk_features(Bytes example, JoinedMessages* joined, OnFeature&& on_feature) {
+  const auto located = [&](const FieldReader& fields) {
+    Fault fault = fields.fault();
+    fault.offset = static_cast<std::uint64_t>(fields.position() - example.data());
+    return fault;
+  };
+  FieldReader example_fields(example);
+  Field features;
+  while (example_fields.next(&features)) {
+    if (features.number != 1 || features.type != WireType::kLengthDelimited) continue;
+    FieldReader entries(features.content);
+    Field entry;
+    while (entries.next(&entry)) {
+      if (entry.number != 1 || entry.type != WireType::kLengthDelimited) continue;
+      Bytes key, value;
+      unsigned n_values = 0;
+      FieldReader parts(entry.content);
+      Field part;
+      while (parts.next(&part)) {
+        if (part.type != WireType::kLengthDelimited) continue;
+        if (part.number == 1) {
+          key = part.content;
+        } else if (part.number == 2) {
+          value = part.content;
+          ++n_values;
+        }
+      }
+      if (parts.fault()) return located(parts);
+      if (n_values > 1) value = joined->join(entry.content, entry.content.data(), 2);
+      on_feature(key, value);
+    }
+    if (entries.fault()) return located(entries);
+  }
+  if (example_fields.fault()) return located(example_fields);
+  return {};
+}
+
+}  // namespace fastrec

@@ -1,0 +1,146 @@
+// Wire: the bytes of a protobuf message -> its fields, one after another.
+//
+// Fields are those that protobuf's parsers accept: unknown ones of any type, tags and
+// lengths in more bytes than they need, whole groups (which are stepped over, however
+// they nest, without recursion). What no parser accepts is a fault: wire types 6 and 7,
+// field number 0, lengths past the end, groups without a beginning or an end.
+//
+// Source: https://protobuf.dev/programming-guides/encoding/
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "example/varint.h"
+
+namespace fastrec {
+
+enum class WireType : std::uint8_t {
+  kVarint = 0,
+  kFixed64 = 1,
+  kLengthDelimited = 2,
+  kGroupBegin = 3,
+  kGroupEnd = 4,
+  kFixed32 = 5,
+};
+
+struct Field {
+  std::uint32_t number = 0;
+  WireType type = WireType::kVarint;
+  Bytes content;  // what follows the tag: a message or string without its length,
+                  // a varint, 4 or 8 bytes; nothing that means anything for a group
+};
+
+// A message, and how much of it has been read.
+class FieldReader {
+ public:
+  explicit FieldReader(Bytes message) noexcept
+      : next_(message.data()), end_(message.data() + message.size()) {}
+
+  // Reads the next field into `*field` and returns true; false at the end, and after
+  // a fault.
+  bool next(Field* field) noexcept;
+
+  // What stopped next(), if anything did; position() is where. Its offset is unset.
+  const Fault& fault() const noexcept { return fault_; }
+  const std::uint8_t* position() const noexcept { return next_; }
+
+ private:
+  bool fail(Errc code, std::uint64_t found = 0, std::uint64_t expected = 0) noexcept {
+    fault_ = {.code = code, .found = found, .expected = expected};
+    return false;
+  }
+  bool read_tag(std::uint32_t* number, WireType* type) noexcept;
+  bool read_content(WireType type, Bytes* content) noexcept;
+  bool skip_group(std::uint32_t number) noexcept;
+
+  const std::uint8_t* next_;
+  const std::uint8_t* end_;
+  Fault fault_;
+};
+
+inline bool FieldReader::read_tag(std::uint32_t* number, WireType* type) noexcept {
+  std::uint64_t tag;
+  Errc errc;
+  const std::uint8_t* after = read_varint(next_, end_, &tag, &errc);
+  if (after == nullptr) return fail(errc);
+  const std::uint64_t type_bits = tag & 7;
+  if (tag > 0xffffffff || tag < 8) return fail(Errc::kFieldNumber);
+  if (type_bits > 5) return fail(Errc::kWireType, type_bits);
+  next_ = after;
+  *number = static_cast<std::uint32_t>(tag >> 3);
+  *type = static_cast<WireType>(type_bits);
+  return true;
+}
+
+inline bool FieldReader::read_content(WireType type, Bytes* content) noexcept {
+  const auto left = static_cast<std::uint64_t>(end_ - next_);
+  std::uint64_t value;
+  Errc errc;
+  switch (type) {
+    case WireType::kLengthDelimited: {
+      const std::uint8_t* after = read_varint(next_, end_, &value, &errc);
+      if (after == nullptr) return fail(errc);
+      const auto left_after = static_cast<std::uint64_t>(end_ - after);
+      if (value > left_after) return fail(Errc::kLengthPastEnd, value, left_after);
+      *content = {after, static_cast<std::size_t>(value)};
+      break;
+    }
+    case WireType::kVarint: {
+      const std::uint8_t* after = read_varint(next_, end_, &value, &errc);
+      if (after == nullptr) return fail(errc);
+      *content = {next_, static_cast<std::size_t>(after - next_)};
+      break;
+    }
+    case WireType::kFixed32:
+      if (left < 4) return fail(Errc::kFixedCut);
+      *content = {next_, 4};
+      break;
+    case WireType::kFixed64:
+      if (left < 8) return fail(Errc::kFixedCut);
+      *content = {next_, 8};
+      break;
+    case WireType::kGroupBegin:
+    case WireType::kGroupEnd:
+      *content = {next_, 0};
+      break;
+  }
+  next_ = content->data() + content->size();
+  return true;
+}
+
+inline bool FieldReader::next(Field* field) noexcept {
+  if (next_ == end_) return false;
+  if (!read_tag(&field->number, &field->type)) return false;
+  if (field->type == WireType::kGroupEnd) return fail(Errc::kGroup);
+  if (!read_content(field->type, &field->content)) return false;
+  if (field->type == WireType::kGroupBegin) return skip_group(field->number);
+  return true;
+}
+
+// Kept out of line: groups are all but extinct.
+#if defined(__GNUC__)
+[[gnu::noinline]]
+#endif
+inline bool FieldReader::skip_group(std::uint32_t number) noexcept {
+  constexpr int kMostDepth = 100;  // as in protobuf
+  std::uint32_t open[kMostDepth];
+  int depth = 0;
+  open[depth++] = number;
+  while (depth > 0) {
+    if (next_ == end_) return fail(Errc::kGroup);
+    WireType type;
+    Bytes content;
+    if (!read_tag(&number, &type) || !read_content(type, &content)) return false;
+    if (type == WireType::kGroupBegin) {
+      if (depth == kMostDepth) return fail(Errc::kGroup);
+      open[depth++] = number;
+    } else if (type == WireType::kGroupEnd && open[--depth] != number) {
+      return fail(Errc::kGroup);
+    }
+  }
+  return true;
+}
+
+}  // namespace fastrec

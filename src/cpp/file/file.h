@@ -1,0 +1,49 @@
+// File: path -> an open file that is proven to be a regular one, its identity, and
+// its bytes by position.
+//
+// Opening never blocks (a FIFO is refused, not waited for) and never follows the
+// caller's current offset: every read names its own. A File may be used by several
+// threads at once.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/bytes.h"
+
+namespace fastrec {
+
+// What tells two versions of a file apart.
+struct FileIdentity {
+  std::uint64_t size = 0;      // bytes
+  std::int64_t mtime_ns = 0;   // nanoseconds since the epoch
+
+  bool operator==(const FileIdentity&) const = default;
+};
+
+class File {
+ public:
+  // Throws IoError if `path` cannot be opened or is not a regular file.
+  explicit File(std::string path);
+  ~File();
+  File(const File&) = delete;
+  File& operator=(const File&) = delete;
+
+  const std::string& path() const noexcept { return path_; }
+  const FileIdentity& identity() const noexcept { return identity_; }
+  int descriptor() const noexcept { return descriptor_; }
+
+  // Whether the bytes come over a network, where a mapping can fail under the reader.
+  bool is_remote() const noexcept;
+
+  // Fills `into` from `offset` on and returns how many bytes there were: fewer than
+  // asked for only at the end of the file. Throws IoError.
+  std::size_t read_at(std::uint64_t offset, MutableBytes into) const;
+
+ private:
+  std::string path_;
+  int descriptor_;
+  FileIdentity identity_;
+};
+
+}  // namespace fastrec

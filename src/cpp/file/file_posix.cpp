@@ -1,0 +1,97 @@
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "base/error.h"
+#include "file/file.h"
+
+#if defined(__linux__)
+#include <sys/vfs.h>
+#else
+#include <sys/mount.h>
+#include <sys/param.h>
+#endif
+
+namespace fastrec {
+namespace {
+
+FileIdentity identity_of(const struct stat& status) {
+#if defined(__APPLE__)
+  const timespec& modified = status.st_mtimespec;
+#else
+  const timespec& modified = status.st_mtim;
+#endif
+  return {static_cast<std::uint64_t>(status.st_size),
+          static_cast<std::int64_t>(modified.tv_sec) * 1'000'000'000 +
+              static_cast<std::int64_t>(modified.tv_nsec)};
+}
+
+int refusal_of(const struct stat& status) {
+  if (S_ISREG(status.st_mode)) return 0;
+  return S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
+}
+
+}  // namespace
+
+File::File(std::string path) : path_(std::move(path)), descriptor_(-1) {
+  do {
+    descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  } while (descriptor_ < 0 && errno == EINTR);
+  if (descriptor_ < 0) throw IoError(errno, path_);
+
+  struct stat status;
+  int refusal = ::fstat(descriptor_, &status) != 0 ? errno : refusal_of(status);
+  if (refusal != 0) {
+    ::close(descriptor_);
+    throw IoError(refusal, path_);
+  }
+  identity_ = identity_of(status);
+}
+
+File::~File() { ::close(descriptor_); }
+
+bool File::is_remote() const noexcept {
+  struct statfs status;
+  if (::fstatfs(descriptor_, &status) != 0) return true;  // pread is always safe
+#if defined(__linux__)
+  // Source: linux/magic.h, and the kernel sources of the file systems not named there.
+  constexpr std::uint32_t kRemote[] = {
+      0x00006969,  // NFS
+      0xff534d42,  // CIFS
+      0xfe534d42,  // SMB2
+      0x0000517b,  // SMB
+      0x65735546,  // FUSE
+      0x01021997,  // 9P
+      0x00c36400,  // Ceph
+      0x5346414f,  // AFS
+      0x0bd00bd0,  // Lustre
+      0x47504653,  // GPFS
+      0x19830326,  // BeeGFS
+  };
+  const auto type = static_cast<std::uint32_t>(status.f_type);
+  return std::find(std::begin(kRemote), std::end(kRemote), type) != std::end(kRemote);
+#else
+  return (status.f_flags & MNT_LOCAL) == 0;
+#endif
+}
+
+std::size_t File::read_at(std::uint64_t offset, MutableBytes into) const {
+  std::size_t done = 0;
+  while (done < into.size()) {
+    const ssize_t n = ::pread(descriptor_, into.data() + done, into.size() - done,
+                              static_cast<off_t>(offset + done));
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      throw IoError(errno, path_);
+    }
+    if (n == 0) break;
+    done += static_cast<std::size_t>(n);
+  }
+  return done;
+}
+
+}  // namespace fastrec

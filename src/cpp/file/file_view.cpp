@@ -1,0 +1,64 @@
+#include "file/file_view.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/error.h"
+
+namespace fastrec {
+
+FileView::FileView(std::string path, Io io) : path_(std::move(path)) {
+  file_.emplace(path_);
+  identity_ = file_->identity();
+  if (io == Io::kMmap || (io == Io::kAuto && !file_->is_remote())) {
+    mapping_.emplace(*file_);
+    file_.reset();
+  }
+}
+
+Bytes FileView::copy(std::uint64_t offset, std::uint64_t length, Buffer* buffer) const {
+  if (offset >= size()) return {};
+  const auto n = static_cast<std::size_t>(std::min(length, size() - offset));
+  const MutableBytes room = buffer->room(n);
+  if (mapping_) {
+    std::memcpy(room.data(), mapping_->bytes().data() + offset, n);
+    return room;
+  }
+  return room.first(file_->read_at(offset, room));
+}
+
+FileTable::FileTable(std::vector<std::string> paths, Io io)
+    : paths_(std::move(paths)), io_(io), views_(paths_.size()), expected_(paths_.size()) {}
+
+void FileTable::expect(std::size_t index, const FileIdentity& identity) {
+  const std::lock_guard lock(mutex_);
+  expected_[index] = identity;
+}
+
+std::shared_ptr<const FileView> FileTable::open(std::size_t index) {
+  const std::lock_guard lock(mutex_);
+  if (views_[index]) return views_[index];
+
+  auto view = std::make_shared<const FileView>(paths_[index], io_);
+  const std::optional<FileIdentity>& expected = expected_[index];
+  if (expected && view->identity() != *expected) {
+    const bool is_resized = view->size() != expected->size;
+    throw Error(Errc::kFileChanged,
+                is_resized ? "the file changed since it was indexed (" +
+                                 std::to_string(view->size()) + " bytes now, " +
+                                 std::to_string(expected->size) + " then)"
+                           : "the file was written again since it was indexed",
+                paths_[index]);
+  }
+  const bool is_mapped = view->mapping() != nullptr;
+  std::deque<std::size_t>& open = is_mapped ? mapped_ : read_;
+  if (open.size() == (is_mapped ? kMostMappings : kMostDescriptors)) {
+    views_[open.front()].reset();
+    open.pop_front();
+  }
+  open.push_back(index);
+  views_[index] = view;
+  return view;
+}
+
+}  // namespace fastrec

@@ -1,0 +1,82 @@
+// FileView: one open file, read through its mapping or by pread, behind one view.
+// FileTable: the files of a data set, opened when they are needed.
+//
+// Both ways give the same bytes. A view outlives the table's interest in it: whoever
+// holds the shared_ptr may go on reading.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "file/buffer.h"
+#include "file/file.h"
+#include "file/mapping.h"
+
+namespace fastrec {
+
+enum class Io : std::uint8_t {
+  kAuto,   // the mapping, but pread where the file system is remote
+  kMmap,
+  kPread,
+};
+
+class FileView {
+ public:
+  // Throws IoError.
+  FileView(std::string path, Io io);
+
+  const std::string& path() const noexcept { return path_; }
+  const FileIdentity& identity() const noexcept { return identity_; }
+  std::uint64_t size() const noexcept { return identity_.size; }
+
+  // All bytes of the file where it is mapped; nullptr where it is read by pread.
+  const Mapping* mapping() const noexcept { return mapping_ ? &*mapping_ : nullptr; }
+
+  // A private copy of [offset, offset + length) in `buffer`, shorter at the end of the
+  // file. Nothing is allocated for bytes that the file did not have when it was opened.
+  // Throws IoError.
+  Bytes copy(std::uint64_t offset, std::uint64_t length, Buffer* buffer) const;
+
+ private:
+  std::string path_;
+  FileIdentity identity_;
+  std::optional<File> file_;        // pread
+  std::optional<Mapping> mapping_;  // mmap: the descriptor is closed
+};
+
+class FileTable {
+ public:
+  FileTable(std::vector<std::string> paths, Io io);
+
+  std::size_t size() const noexcept { return paths_.size(); }
+  const std::string& path(std::size_t index) const { return paths_[index]; }
+  Io io() const noexcept { return io_; }
+
+  // From now on, open() refuses file `index` unless it is of this identity.
+  void expect(std::size_t index, const FileIdentity& identity);
+
+  // Opens file `index`, or finds it open. Any thread may call this. Throws IoError, and
+  // Error where the file is not the expected one.
+  std::shared_ptr<const FileView> open(std::size_t index);
+
+ private:
+  // A view read by pread holds a descriptor, a mapped one holds none. Data sets of
+  // 100,000 files must fit into a process that may open 1,024.
+  static constexpr std::size_t kMostDescriptors = 48;
+  static constexpr std::size_t kMostMappings = 4096;
+
+  std::vector<std::string> paths_;
+  Io io_;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<const FileView>> views_;
+  std::vector<std::optional<FileIdentity>> expected_;
+  std::deque<std::size_t> mapped_, read_;  // what is open, oldest first
+};
+
+}  // namespace fastrec

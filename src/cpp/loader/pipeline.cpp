@@ -1,0 +1,181 @@
+#include "loader/pipeline.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fastrec {
+
+Pipeline::Pipeline(std::unique_ptr<Claims> claims, std::shared_ptr<FileTable> files,
+                   std::shared_ptr<const Schema> schema,
+                   std::shared_ptr<BlockPool> pool, PipelineOptions options)
+    : claims_(std::move(claims)),
+      files_(std::move(files)),
+      schema_(std::move(schema)),
+      pool_(std::move(pool)),
+      options_(options),
+      slots_(std::max<std::size_t>(options.prefetch, 1)),
+      inline_decoder_(files_, schema_, pool_) {}
+
+Pipeline::~Pipeline() { stop(); }
+
+void Pipeline::stop() {
+  std::vector<std::thread> threads;
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+    threads.swap(threads_);
+  }
+  claimable_.notify_all();
+  deliverable_.notify_all();
+  consumable_.notify_all();
+  for (std::thread& thread : threads) thread.join();
+}
+
+bool Pipeline::may_claim() const {
+  if (is_exhausted_ || is_stopped_) return false;
+  const std::uint64_t n_claimed = next_claim_ - next_delivery_;
+  if (n_claimed == slots_.size()) return false;
+  // A batch that is larger than the limit by itself must still come through.
+  return n_claimed == 0 ||
+         held_bytes_ + (n_working_ + 1) * last_bytes_ <= options_.memory_limit;
+}
+
+void Pipeline::start_threads() {
+  is_started_ = true;
+  for (unsigned i = 0; i < options_.n_threads; ++i) {
+    threads_.emplace_back([this] { run(); });
+  }
+}
+
+void Pipeline::run() {
+  BatchDecoder decoder(files_, schema_, pool_);
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      ++n_sleeping_;
+      claimable_.wait(lock, [&] { return may_claim() || is_exhausted_ || is_stopped_; });
+      --n_sleeping_;
+      if (is_exhausted_ || is_stopped_) return;
+    }
+    claim_and_decode(&decoder);
+  }
+}
+
+void Pipeline::claim_and_decode(BatchDecoder* decoder) {
+  Claim claimed;
+  const std::optional<std::uint64_t> number = claim(&claimed);
+  if (!number) return;
+  Delivery delivery{{}, claimed.step, claimed.first_position};
+  std::exception_ptr failure;
+  try {
+    delivery.batch = decoder->decode(claimed.places);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  put(*number, std::move(delivery), failure);
+}
+
+// The number of the slot that is now the caller's to fill; nothing if there is nothing
+// to do. A step that cannot be claimed has its failure put into its slot.
+std::optional<std::uint64_t> Pipeline::claim(Claim* claim) {
+  const std::lock_guard claiming(claim_mutex_);
+  std::uint64_t number;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!may_claim()) return std::nullopt;
+    number = next_claim_++;
+    ++n_working_;
+    slot(number).state = Slot::State::kWorking;
+  }
+  std::exception_ptr failure;
+  try {
+    claims_->next(claim);
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  if (failure) {
+    put(number, {}, failure);
+    return std::nullopt;
+  }
+  if (!claim->places.empty()) return number;
+
+  const std::lock_guard lock(mutex_);
+  --next_claim_;
+  --n_working_;
+  slot(number).state = Slot::State::kFree;
+  is_exhausted_ = true;
+  claimable_.notify_all();
+  deliverable_.notify_all();
+  return std::nullopt;
+}
+
+void Pipeline::put(std::uint64_t number, Delivery delivery, std::exception_ptr failure) {
+  const std::lock_guard lock(mutex_);
+  Slot& target = slot(number);
+  --n_working_;
+  held_bytes_ += delivery.batch.n_bytes;
+  if (!failure) last_bytes_ = delivery.batch.n_bytes;
+  target.delivery = std::move(delivery);
+  target.failure = failure;
+  target.state = Slot::State::kReady;
+  // Steps before this one have all been claimed; those after it will not be wanted.
+  if (failure) {
+    is_exhausted_ = true;
+    claimable_.notify_all();
+  }
+  if (number == next_delivery_) deliverable_.notify_all();
+}
+
+void Pipeline::deliver(Delivery* delivery) {
+  Slot& source = slot(next_delivery_);
+  if (source.failure) std::rethrow_exception(source.failure);
+  *delivery = std::move(source.delivery);
+  source.state = Slot::State::kFree;
+  held_bytes_ -= delivery->batch.n_bytes;
+  ++next_delivery_;
+  // Waking a thread costs as much as decoding some batches, so it gets several to do.
+  const std::uint64_t n_claimed = next_claim_ - next_delivery_;
+  if (n_sleeping_ > 0 && may_claim() && 2 * n_claimed <= slots_.size()) {
+    claimable_.notify_all();
+  }
+}
+
+Pipeline::Outcome Pipeline::next(std::chrono::milliseconds patience,
+                                 Delivery* delivery) {
+  const auto deadline = std::chrono::steady_clock::now() + patience;
+  std::unique_lock lock(mutex_);
+  if (!consumable_.wait_until(lock, deadline,
+                              [&] { return !is_consuming_ || is_stopped_; })) {
+    return Outcome::kPending;
+  }
+  if (is_stopped_) return Outcome::kEnd;
+  if (!is_started_) start_threads();
+
+  is_consuming_ = true;
+  const auto leave = [this](std::unique_lock<std::mutex>*) {
+    is_consuming_ = false;
+    consumable_.notify_one();
+  };
+  const std::unique_ptr<std::unique_lock<std::mutex>, decltype(leave)> leaving(&lock,
+                                                                               leave);
+  while (true) {
+    if (is_stopped_) return Outcome::kEnd;
+    if (is_ready()) {
+      deliver(delivery);
+      return Outcome::kBatch;
+    }
+    if (is_at_end()) return Outcome::kEnd;
+    if (std::chrono::steady_clock::now() >= deadline) return Outcome::kPending;
+    if (may_claim()) {
+      lock.unlock();
+      claim_and_decode(&inline_decoder_);
+      lock.lock();
+      continue;
+    }
+    deliverable_.wait_until(lock, deadline, [&] {
+      return is_ready() || is_at_end() || may_claim() || is_stopped_;
+    });
+  }
+}
+
+}  // namespace fastrec

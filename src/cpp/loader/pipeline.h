@@ -1,0 +1,116 @@
+// Pipeline: claims -> batches, decoded by several threads, delivered in order.
+//
+// Slots hold the batches between claim and delivery, in a ring:
+//
+//   delivered ...  [ ready | working | ready | free | free ]  ... claimed by nobody
+//                    next_delivery_            next_claim_
+//
+// A thread claims the next step, decodes it and puts it into its slot. The consumer
+// takes the slots in order; when the one it needs is not ready, it does not sleep but
+// claims a step and decodes it itself, so that the consumer's core is never idle. It
+// waits only for batches that others are working on. Background threads sleep only when
+// the ring is full.
+//
+// Errors take the place of the batch they happened in: the first in the order of
+// delivery is the one that is thrown, whatever thread met it first. Nothing comes after.
+//
+// A pipeline does not know Python. Threads start with the first next().
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "batch/column.h"
+#include "loader/batch_decoder.h"
+#include "loader/claims.h"
+
+namespace fastrec {
+
+struct PipelineOptions {
+  unsigned n_threads = 0;                  // in the background; 0 decodes in next()
+  std::size_t prefetch = 2;                // batches between claim and delivery
+  std::size_t memory_limit = SIZE_MAX;     // bytes of those batches
+};
+
+struct Delivery {
+  Batch batch;
+  std::uint64_t step = 0;
+  std::uint64_t first_position = 0;
+};
+
+class Pipeline {
+ public:
+  enum class Outcome : std::uint8_t {
+    kBatch,    // `*delivery` holds the next batch
+    kEnd,      // all steps were delivered, or stop() was called
+    kPending,  // the time was up; ask again
+  };
+
+  Pipeline(std::unique_ptr<Claims> claims, std::shared_ptr<FileTable> files,
+           std::shared_ptr<const Schema> schema, std::shared_ptr<BlockPool> pool,
+           PipelineOptions options);
+  ~Pipeline();
+  Pipeline(const Pipeline&) = delete;
+  Pipeline& operator=(const Pipeline&) = delete;
+
+  // Delivers the next batch, waiting at most `patience` for a batch that other threads
+  // work on. Throws Error, IoError and std::bad_alloc, again at every later call.
+  Outcome next(std::chrono::milliseconds patience, Delivery* delivery);
+
+  // Ends the threads, after the batches they are at; next() then says kEnd. Any thread
+  // may call this.
+  void stop();
+
+ private:
+  struct Slot {
+    enum class State : std::uint8_t { kFree, kWorking, kReady } state = State::kFree;
+    Delivery delivery;
+    std::exception_ptr failure;
+  };
+
+  Slot& slot(std::uint64_t number) { return slots_[number % slots_.size()]; }
+  bool may_claim() const;
+  bool is_ready() { return slot(next_delivery_).state == Slot::State::kReady; }
+  bool is_at_end() const { return is_exhausted_ && next_delivery_ == next_claim_; }
+  void start_threads();
+  void run();
+  void claim_and_decode(BatchDecoder* decoder);
+  std::optional<std::uint64_t> claim(Claim* claim);
+  void put(std::uint64_t number, Delivery delivery, std::exception_ptr failure);
+  void deliver(Delivery* delivery);
+
+  const std::unique_ptr<Claims> claims_;
+  const std::shared_ptr<FileTable> files_;
+  const std::shared_ptr<const Schema> schema_;
+  const std::shared_ptr<BlockPool> pool_;
+  const PipelineOptions options_;
+
+  std::mutex claim_mutex_;  // one claim at a time; taken before mutex_
+  std::mutex mutex_;        // guards all that follows, but for inline_decoder_
+  std::condition_variable claimable_;    // there is room in the ring
+  std::condition_variable deliverable_;  // a slot is ready
+  std::condition_variable consumable_;   // nobody is in next()
+  std::vector<Slot> slots_;
+  std::uint64_t next_claim_ = 0;
+  std::uint64_t next_delivery_ = 0;
+  std::uint64_t n_working_ = 0;
+  std::size_t held_bytes_ = 0;  // of batches that are ready
+  std::size_t last_bytes_ = 0;  // of the batch decoded last: what the next may take
+  bool is_started_ = false;
+  bool is_exhausted_ = false;  // there is nothing more to claim
+  bool is_stopped_ = false;
+  bool is_consuming_ = false;  // somebody is in next()
+  unsigned n_sleeping_ = 0;    // background threads that wait for room
+  std::vector<std::thread> threads_;
+
+  BatchDecoder inline_decoder_;  // of whoever set is_consuming_
+};
+
+}  // namespace fastrec

@@ -1,0 +1,26 @@
+#include "record/append.h"
+
+#include <algorithm>
+
+#include "crc32c/crc32c.h"
+
+namespace fastrec {
+
+void store_header(std::uint64_t length, std::uint8_t* frame) {
+  store_le(frame, length);
+  store_le(frame + kLengthBytes, crc32c_mask(crc32c({frame, kLengthBytes})));
+}
+
+void store_footer(std::uint64_t length, std::uint8_t* frame) {
+  const Bytes payload(frame + kHeaderBytes, length);
+  store_le(frame + kHeaderBytes + length, crc32c_mask(crc32c(payload)));
+}
+
+void append_frame(Bytes payload, std::vector<std::uint8_t>* out) {
+  append_frame(
+      payload.size(),
+      [payload](std::uint8_t* to) { std::copy(payload.begin(), payload.end(), to); },
+      out);
+}
+
+}  // namespace fastrec

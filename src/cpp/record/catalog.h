@@ -1,0 +1,43 @@
+// Catalog: record number in the data set -> file, record in that file, and frame.
+//
+// Records are numbered from 0 through all files in their order.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "record/index.h"
+
+namespace fastrec {
+
+// Where one record of a data set is.
+struct Place {
+  std::size_t file = 0;      // index of the file
+  std::uint64_t record = 0;  // index of the record in that file
+  Frame frame;
+};
+
+class Catalog {
+ public:
+  // One index per file, in the order of the files.
+  explicit Catalog(std::vector<Index> indexes);
+
+  std::uint64_t size() const noexcept { return begins_.back(); }
+  const Index& index(std::size_t file) const { return indexes_[file]; }
+  std::size_t n_files() const noexcept { return indexes_.size(); }
+
+  // `record` must be below size(). O(log files), and O(1) for the next record.
+  Place locate(std::uint64_t record) const;
+
+  // The places of records [first, first + count), appended to `*places`.
+  void locate_range(std::uint64_t first, std::uint64_t count,
+                    std::vector<Place>* places) const;
+
+ private:
+  std::size_t file_of(std::uint64_t record) const;
+
+  std::vector<Index> indexes_;
+  std::vector<std::uint64_t> begins_;  // of each file, and the number of records
+};
+
+}  // namespace fastrec

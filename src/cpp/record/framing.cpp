@@ -1,0 +1,90 @@
+#include "record/framing.h"
+
+#include <algorithm>
+
+#include "crc32c/crc32c.h"
+
+namespace fastrec {
+
+Fault check_header(const std::uint8_t* bytes, std::uint64_t remaining,
+                   std::uint64_t* length) {
+  if (remaining < kHeaderBytes) {
+    return {.code = Errc::kTruncatedHeader, .found = remaining, .expected = kHeaderBytes};
+  }
+
+  // The length is checked before it is used: a damaged length would otherwise make
+  // every later frame of the file look damaged too.
+  const std::uint32_t stored = load_le<std::uint32_t>(bytes + kLengthBytes);
+  const std::uint32_t computed = crc32c_mask(crc32c({bytes, kLengthBytes}));
+  if (stored != computed) {
+    return {.code = Errc::kLengthCrc, .found = stored, .expected = computed};
+  }
+
+  const auto claimed = load_le<std::uint64_t>(bytes);
+  if (remaining < kFrameBytes || claimed > remaining - kFrameBytes) {
+    return {.code = Errc::kTruncatedPayload,
+            .found = remaining - kHeaderBytes,
+            .expected = claimed};
+  }
+  *length = claimed;
+  return {};
+}
+
+Fault check_payload(Bytes frame) {
+  const Bytes payload = frame.subspan(kHeaderBytes, frame.size() - kFrameBytes);
+  const std::uint32_t stored = load_le<std::uint32_t>(payload.data() + payload.size());
+  const std::uint32_t computed = crc32c_mask(crc32c(payload));
+  if (stored != computed) {
+    return {.code = Errc::kPayloadCrc,
+            .offset = kHeaderBytes,
+            .found = stored,
+            .expected = computed};
+  }
+  return {};
+}
+
+Content recognize(Bytes beginning) {
+  if (beginning.empty()) return Content::kEmpty;
+  std::uint64_t length;
+  const Fault fault = check_header(beginning.data(), beginning.size(), &length);
+  // A truncated payload still has a length that its checksum proves.
+  if (!fault || fault.code == Errc::kTruncatedPayload) return Content::kTfrecord;
+
+  const unsigned first = beginning[0];
+  const unsigned second = beginning.size() > 1 ? beginning[1] : 0;
+  if (first == 0x1f && second == 0x8b) return Content::kGzip;
+
+  const bool is_text = std::all_of(beginning.begin(), beginning.end(), [](unsigned c) {
+    return (c >= 0x20 && c != 0x7f) || (c >= '\t' && c <= '\r');
+  });
+  if (is_text) return Content::kText;
+
+  // RFC 1950: deflate with a window of up to 32 KiB, and a header that is a multiple of
+  // 31. One text in 31 that begins with an "x" would pass, so text is ruled out first.
+  const bool is_zlib =
+      (first & 0x0f) == 8 && (first >> 4) <= 7 && (first * 256 + second) % 31 == 0;
+  return is_zlib ? Content::kZlib : Content::kUnknown;
+}
+
+std::string describe_foreign(Content content, Fault* fault) {
+  switch (content) {
+    case Content::kGzip:
+      fault->code = Errc::kCompressed;
+      return "this is a GZIP file, and compressed TFRecord files cannot be read yet: "
+             "decompress it first (gunzip --keep)";
+    case Content::kZlib:
+      fault->code = Errc::kCompressed;
+      return "this looks like a ZLIB stream, and compressed TFRecord files cannot be "
+             "read yet: decompress it first";
+    case Content::kText:
+      fault->code = Errc::kNotTfrecord;
+      return "not a TFRecord file: it looks like text";
+    case Content::kEmpty:
+    case Content::kTfrecord:
+    case Content::kUnknown:
+      break;
+  }
+  return describe(*fault) + "; is this a TFRecord file at all?";
+}
+
+}  // namespace fastrec

@@ -1,0 +1,79 @@
+// Index: where every record of one file is, in memory or mapped from a cache file.
+//
+//   0         8            16          24         32             40        44         48
+//   +---------+------------+-----------+----------+--------------+---------+---------+
+//   |  magic  | file size  | mtime, ns | records  | reserved (0) |  offset | header  |
+//   |         | u64 le     | i64 le    | n u64 le | 8 bytes      |  crc u32|  crc u32|
+//   +---------+------------+-----------+----------+--------------+---------+---------+
+//   followed by n + 1 offsets, u64 le: where each frame begins, and the file size.
+//
+// Both checksums are CRC-32C: of the offsets, and of the 44 bytes before the second.
+//
+// Invariants
+//   * An index file that is cut, altered or of another version of the file is not
+//     loaded.
+//   * An entry is a claim, not a fact: record/reader.h proves the frame again and that
+//     it reaches the next entry, so a forged index gives errors and not wrong records.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "file/file.h"
+#include "record/framing.h"
+#include "record/scan.h"
+
+namespace fastrec {
+
+class Index {
+ public:
+  // Scans the file. Throws Error where the framing is damaged, IoError, and
+  // ScanCancelled.
+  static Index build(const FileView& view, unsigned n_threads, ScanProgress* progress);
+
+  // `offsets` as in the file: one more than there are records. Throws Error if they
+  // cannot be those of a file of `identity`.
+  static Index from_offsets(std::vector<std::uint64_t> offsets, FileIdentity identity,
+                            const std::string& path);
+
+  // The index in file `path`, if it is whole and belongs to `identity`; otherwise
+  // nothing, for whatever reason.
+  static std::optional<Index> load(const std::string& path, const FileIdentity& identity);
+
+  // Writes a file that load() reads. The caller sees to it that nobody reads a file
+  // half written. Throws IoError.
+  void save(const std::string& path) const;
+
+  std::uint64_t size() const noexcept { return offsets_.size() - 1; }
+  const FileIdentity& identity() const noexcept { return identity_; }
+  std::span<const std::uint64_t> offsets() const noexcept { return offsets_; }
+
+  // Where record `i` claims to be. A length that the offsets cannot mean becomes one
+  // that no frame has, so that the proof fails.
+  Frame frame(std::uint64_t i) const noexcept;
+
+ private:
+  Index(std::shared_ptr<const void> owner, std::span<const std::uint64_t> offsets,
+        FileIdentity identity);
+
+  std::shared_ptr<const void> owner_;
+  std::span<const std::uint64_t> offsets_;
+  FileIdentity identity_;
+};
+
+// A scan was stopped through its ScanProgress.
+class ScanCancelled : public std::exception {
+ public:
+  const char* what() const noexcept override { return "the scan was cancelled"; }
+};
+
+// The Error for a fault that stopped the walk through `view` after `n_records` whole
+// ones. A first header that is wrong is described by what the file looks like.
+Error framing_error(const FileView& view, Fault fault, std::uint64_t n_records);
+
+}  // namespace fastrec

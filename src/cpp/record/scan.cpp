@@ -1,0 +1,197 @@
+#include "record/scan.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "record/framing.h"
+
+namespace fastrec {
+namespace {
+
+// Progress is told, and a cancellation seen, once in this many frames.
+constexpr unsigned kFramesPerReport = 1024;
+
+// The frames of one segment, walked from a guessed beginning.
+struct Segment {
+  std::uint64_t begin = 0, end = 0;    // bytes of the file
+  std::vector<std::uint64_t> offsets;  // frames that begin in [begin, end)
+  std::uint64_t next = 0;              // where the chain stands
+  Fault fault;
+  bool is_done = false;
+
+  // Whether the walk arrived at `offset`, the first frame or the place after the last.
+  bool begins_at(std::uint64_t offset) const {
+    return (offsets.empty() ? next : offsets.front()) == offset;
+  }
+};
+
+// Moves `segment` on by one frame.
+void step(Bytes file, Segment* segment) {
+  if (segment->next >= segment->end) {
+    segment->is_done = true;
+    return;
+  }
+  std::uint64_t length;
+  segment->fault = check_header(file.data() + segment->next,
+                                file.size() - segment->next, &length);
+  if (segment->fault) {
+    segment->is_done = true;
+    return;
+  }
+  segment->offsets.push_back(segment->next);
+  segment->next += length + kFrameBytes;
+#if defined(__GNUC__)
+  if (segment->next < segment->end) __builtin_prefetch(file.data() + segment->next);
+#endif
+}
+
+// Sets `segment->next` to the first header in the segment that its checksum proves.
+void find_beginning(Bytes file, Segment* segment) {
+  for (std::uint64_t at = segment->begin; at < segment->end; ++at) {
+    const std::uint64_t remaining = file.size() - at;
+    if (remaining < kFrameBytes) break;
+    // Cheap and almost always decisive: no length of a whole frame in this file has a
+    // bit above those of `remaining`.
+    if (load_le<std::uint64_t>(file.data() + at) > remaining - kFrameBytes) continue;
+    std::uint64_t length;
+    if (!check_header(file.data() + at, remaining, &length)) {
+      segment->next = at;
+      return;
+    }
+  }
+  segment->next = segment->end;
+  segment->is_done = true;
+}
+
+void walk_in_turn(Bytes file, std::span<Segment> segments, ScanProgress* progress) {
+  for (Segment& segment : segments) {
+    if (segment.begin != 0) find_beginning(file, &segment);
+  }
+  std::size_t n_done = 0;
+  while (n_done < segments.size()) {
+    std::uint64_t n_bytes = 0;
+    for (Segment& segment : segments) n_bytes -= segment.next;
+    for (unsigned i = 0; i < kFramesPerReport && n_done < segments.size(); ++i) {
+      n_done = 0;
+      for (Segment& segment : segments) {
+        if (!segment.is_done) step(file, &segment);
+        n_done += segment.is_done;
+      }
+    }
+    for (Segment& segment : segments) n_bytes += segment.next;
+    progress->n_bytes.fetch_add(n_bytes, std::memory_order_relaxed);
+    if (progress->cancelled.load(std::memory_order_relaxed)) return;
+  }
+}
+
+std::vector<Segment> cut(std::uint64_t size, unsigned n_threads,
+                         const ScanShape& shape) {
+  const std::uint64_t n_most =
+      std::uint64_t{n_threads} * std::max(1u, shape.n_segments_per_thread);
+  const std::uint64_t n =
+      std::clamp<std::uint64_t>(size / shape.segment_bytes_min, 1, n_most);
+  std::vector<Segment> segments(static_cast<std::size_t>(n));
+  for (std::uint64_t i = 0; i < n; ++i) {
+    Segment& segment = segments[static_cast<std::size_t>(i)];
+    segment.begin = segment.next = size / n * i;
+    segment.end = i + 1 == n ? size : size / n * (i + 1);
+  }
+  return segments;
+}
+
+// Joins the segments to the one chain that begins at byte 0.
+ScanResult stitch(Bytes file, std::vector<Segment>* segments, ScanProgress* progress) {
+  ScanResult result;
+  std::size_t n_frames = 0;
+  for (const Segment& segment : *segments) n_frames += segment.offsets.size();
+  result.offsets.clear();
+  result.offsets.reserve(n_frames + 1);
+
+  std::uint64_t at = 0;
+  for (Segment& segment : *segments) {
+    if (at >= segment.end) continue;  // a frame reaches over the whole segment
+    if (!segment.begins_at(at)) {
+      segment.offsets.clear();
+      segment.next = at;
+      segment.is_done = false;
+      while (!segment.is_done) {
+        for (unsigned i = 0; i < kFramesPerReport && !segment.is_done; ++i) {
+          step(file, &segment);
+        }
+        if (progress->cancelled.load(std::memory_order_relaxed)) return result;
+      }
+    }
+    result.offsets.insert(result.offsets.end(), segment.offsets.begin(),
+                          segment.offsets.end());
+    at = segment.next;
+    if (segment.fault) {
+      result.fault = segment.fault;
+      result.fault.offset += at;
+      break;
+    }
+  }
+  result.offsets.push_back(at);
+  return result;
+}
+
+// The plain walk, for files that are not mapped or not in memory: one reader that
+// reads blocks in order is what disks and networks are best at.
+ScanResult scan_in_blocks(const FileView& view, ScanProgress* progress) {
+  constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
+  ScanResult result;
+  Buffer buffer;
+  Bytes block;
+  std::uint64_t block_begin = 0;
+  std::uint64_t at = 0;
+  while (at < view.size()) {
+    if (at < block_begin || at - block_begin + kHeaderBytes > block.size()) {
+      block = view.copy(at, kBlockBytes, &buffer);
+      block_begin = at;
+      progress->n_bytes.fetch_add(block.size(), std::memory_order_relaxed);
+      if (progress->cancelled.load(std::memory_order_relaxed)) return result;
+    }
+    // A file that was shortened meanwhile has fewer bytes than it said.
+    const std::uint64_t n_here = block.size() - (at - block_begin);
+    const std::uint64_t remaining = n_here < kHeaderBytes ? n_here : view.size() - at;
+    std::uint64_t length;
+    result.fault = check_header(block.data() + (at - block_begin), remaining, &length);
+    if (result.fault) {
+      result.fault.offset += at;
+      return result;
+    }
+    at += length + kFrameBytes;
+    result.offsets.push_back(at);
+  }
+  return result;
+}
+
+}  // namespace
+
+ScanResult scan_mapped(Bytes file, unsigned n_threads, const ScanShape& shape,
+                       ScanProgress* progress) {
+  std::vector<Segment> segments = cut(file.size(), n_threads, shape);
+  const std::size_t n_groups = std::min<std::size_t>(n_threads, segments.size());
+  const auto group = [&](std::size_t i) {
+    const std::size_t begin = segments.size() * i / n_groups;
+    const std::size_t end = segments.size() * (i + 1) / n_groups;
+    return std::span(segments).subspan(begin, end - begin);
+  };
+  {
+    std::vector<std::jthread> threads;
+    for (std::size_t i = 1; i < n_groups; ++i) {
+      threads.emplace_back([&, i] { walk_in_turn(file, group(i), progress); });
+    }
+    walk_in_turn(file, group(0), progress);
+  }
+  return stitch(file, &segments, progress);
+}
+
+ScanResult scan(const FileView& view, unsigned n_threads, ScanProgress* progress) {
+  const Mapping* mapping = view.mapping();
+  if (mapping != nullptr && mapping->is_resident()) {
+    return scan_mapped(mapping->bytes(), n_threads, {}, progress);
+  }
+  return scan_in_blocks(view, progress);
+}
+
+}  // namespace fastrec

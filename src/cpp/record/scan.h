@@ -1,0 +1,48 @@
+// Scan: a file -> the offset of every frame in it, with all length checksums proven.
+//
+// A mapped file is cut into segments, and each segment is walked on its own, from the
+// first place that looks like the beginning of a frame. Several segments are walked in
+// turn on each thread, so that the wait for one header is spent on the next. Such a
+// beginning is a guess: a payload may hold a TFRecord file itself. The stitching is the
+// proof. Segment by segment, the chain of frames that began at byte 0 must arrive at
+// exactly the guessed beginning; where it does not, the guess is thrown away and the
+// chain goes on by itself. So the result is that of the plain walk, always.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "base/error.h"
+#include "file/file_view.h"
+
+namespace fastrec {
+
+// How far a scan is, and a way to stop it: both for other threads.
+struct ScanProgress {
+  std::atomic<std::uint64_t> n_bytes{0};  // walked so far, in all scans that share it
+  std::atomic<bool> cancelled{false};
+};
+
+struct ScanResult {
+  // Where each frame begins, and at last where the chain ends: one entry more than
+  // there are whole frames. The end is the end of the file unless there is a fault.
+  std::vector<std::uint64_t> offsets{0};
+  Fault fault;  // what stopped the chain at offsets.back(), if anything did
+};
+
+// Walks all frames of `view`. `n_threads` is at least 1. A cancelled scan returns
+// early, with a result that means nothing. Throws IoError.
+ScanResult scan(const FileView& view, unsigned n_threads, ScanProgress* progress);
+
+// How a scan cuts a mapped file: the defaults suit files of any size; tests make
+// segments small. No result depends on it.
+struct ScanShape {
+  std::uint64_t segment_bytes_min = std::uint64_t{1} << 20;
+  unsigned n_segments_per_thread = 16;
+};
+
+ScanResult scan_mapped(Bytes file, unsigned n_threads, const ScanShape& shape,
+                       ScanProgress* progress);
+
+}  // namespace fastrec

@@ -1,0 +1,49 @@
+"""fastrec: TFRecord files into training loops, without TensorFlow.
+
+Two objects: a `Dataset` says what is read, a `Loader` says how.
+
+>>> import fastrec as fr
+>>> ds = fr.open("data/train-*.tfrecord")  # doctest: +SKIP
+>>> for batch in ds.loader(256):  # doctest: +SKIP
+...     step(batch["image"], batch["label"])
+"""
+
+from __future__ import annotations
+
+from importlib.metadata import version as _version
+
+from fastrec.arrays import BytesArray, RaggedArray, concatenate, take
+from fastrec.dataset import Dataset, open  # noqa: A004
+from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
+from fastrec.features import FixedLen, Raw, Schema, VarLen
+from fastrec.index import build_index
+from fastrec.loader import Loader
+from fastrec.stage import BatchInfo, per_row
+from fastrec.writer import Writer, encode_example
+
+__version__ = _version("fastrec-io")
+
+__all__ = [
+    "BatchInfo",
+    "BytesArray",
+    "CorruptionError",
+    "Dataset",
+    "DecodeError",
+    "Error",
+    "FixedLen",
+    "LimitError",
+    "Loader",
+    "RaggedArray",
+    "Raw",
+    "Schema",
+    "SchemaError",
+    "VarLen",
+    "Writer",
+    "__version__",
+    "build_index",
+    "concatenate",
+    "encode_example",
+    "open",
+    "per_row",
+    "take",
+]

@@ -1,0 +1,73 @@
+"""The subcommands, put together, and what becomes of their errors."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import fastrec as fr
+from fastrec.cli.demo import demo
+from fastrec.cli.index import index
+from fastrec.cli.terminal import console
+
+__all__ = ["app"]
+
+
+class _Commands(TyperGroup):
+    """Turns the errors that users can cause into one line and an exit status."""
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 (older typers have another Context)
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise typer.Exit(130) from None
+        except BrokenPipeError:
+            raise  # the reader of our output has left: typer ends quietly
+        except (fr.Error, OSError) as error:
+            console(stderr=True).print(f"error: {_one_line(error)}")
+            raise typer.Exit(1) from None
+
+
+def _one_line(error: fr.Error | OSError) -> str:
+    text = str(error)
+    if isinstance(error, OSError) and error.filename is not None:
+        text = f"{error.filename}: {error.strerror}"
+    return " ".join(text.split())
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        console().print(f"fastrec {importlib.metadata.version('fastrec-io')}")
+        raise typer.Exit
+
+
+app = typer.Typer(
+    name="fastrec",
+    cls=_Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _fastrec(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            help="Print the version and exit.",
+            callback=_print_version,
+            is_eager=True,
+        ),
+    ] = False,
+) -> None:
+    """Read TFRecord files into NumPy batches, fast and checked."""
+
+
+app.command()(demo)
+app.command()(index)

@@ -1,0 +1,81 @@
+"""The exceptions that fastrec raises.
+
+::
+
+    Exception
+    +-- fastrec.Error
+        +-- fastrec.CorruptionError   the file is damaged             (also ValueError)
+        +-- fastrec.DecodeError       a record breaks the wire format (also ValueError)
+        +-- fastrec.SchemaError       a bad spec, or a record that
+        |                             does not fit its spec           (also ValueError)
+        +-- fastrec.LimitError        a record is larger than allowed (also ValueError)
+
+What the operating system refuses is the builtin :class:`OSError` (and so
+:class:`FileNotFoundError` and friends) with ``errno`` and ``filename``; a wrong
+argument is :class:`ValueError` or :class:`TypeError`. Nothing else is raised on purpose.
+"""
+
+from __future__ import annotations
+
+__all__ = ["CorruptionError", "DecodeError", "Error", "LimitError", "SchemaError"]
+
+
+class Error(Exception):
+    """Base class of every error that fastrec defines.
+
+    Attributes
+    ----------
+    reason : str
+        What is wrong, without the place.
+    path : str or None
+        The file it was found in.
+    record : int or None
+        Index of the record in `path`, counted from 0.
+    offset : int or None
+        Byte of `path` at which the trouble was noticed.
+    feature : str or None
+        Key of the feature concerned.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        path: str | None = None,
+        record: int | None = None,
+        offset: int | None = None,
+        feature: str | None = None,
+    ) -> None:
+        # All of them go to the base class, which is what makes errors picklable:
+        # loaders run inside worker processes.
+        super().__init__(reason, path, record, offset, feature)
+        self.reason = reason
+        self.path = path
+        self.record = record
+        self.offset = offset
+        self.feature = feature
+
+    def __str__(self) -> str:
+        if self.path is None:
+            return self.reason
+        place = self.path
+        if self.record is not None:
+            place += f", record {self.record}"
+        if self.offset is not None:
+            place += f", byte {self.offset}"
+        return f"{self.reason} - at {place}"
+
+
+class CorruptionError(Error, ValueError):
+    """A file is cut short, its bytes do not match its checksums, or it is no TFRecord."""
+
+
+class DecodeError(Error, ValueError):
+    """A record is not a message that a protobuf parser could read."""
+
+
+class SchemaError(Error, ValueError):
+    """A spec makes no sense, or a record does not fit its spec."""
+
+
+class LimitError(Error, ValueError):
+    """A record is larger than fastrec is willing to read."""

@@ -1,0 +1,251 @@
+"""Where records are: indexes of files, built once and kept in the user's cache.
+
+An index is built when it is first needed, in parallel, with the checksum of every length
+verified, and kept under ``$FASTREC_CACHE`` (else ``$XDG_CACHE_HOME/fastrec``, else
+``~/.cache/fastrec``), never beside the data unless `index_dir` says so. It belongs to one
+version of a file: another size or modification time, and it is built again. A cache that
+cannot be written is no error; the index is then built in every process.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import hashlib
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from fastrec import _core
+from fastrec.options import checked_names, default_num_threads, non_negative_int
+from fastrec.options import positive_int
+from fastrec.paths import Paths, expand
+
+__all__ = ["build_index", "cache_dir", "index_path", "write_tfrecord2idx"]
+
+Progress: TypeAlias = Callable[[int, int], None]
+
+_log = logging.getLogger("fastrec")
+
+# Builders of one machine take turns by locking one of these many files.
+_N_LOCKS = 64
+_SECONDS_BEFORE_LOG = 5.0
+_SECONDS_BETWEEN_LOOKS = 0.1
+
+
+def cache_dir() -> Path:
+    """Return the directory that indexes are kept in. Read anew at every call."""
+    for variable, tail in (("FASTREC_CACHE", "."), ("XDG_CACHE_HOME", "fastrec")):
+        if value := os.environ.get(variable):
+            return Path(value) / tail
+    return Path.home() / ".cache" / "fastrec"
+
+
+def index_path(path: str, index_dir: str | os.PathLike[str] | None = None) -> Path:
+    """Return where the index of the file `path` is kept."""
+    directory = cache_dir() / "index" if index_dir is None else Path(index_dir)
+    real = os.path.realpath(path)
+    key = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
+    return directory / f"{Path(real).name[:100]}.{key}.frecidx"
+
+
+def load_index(
+    path: str, index_dir: str | os.PathLike[str] | None = None
+) -> _core.Index | None:
+    """Return the kept index of `path`, or None if there is none that fits the file."""
+    status = os.stat(path)  # noqa: PTH116 (100,000 files: a Path for each is not free)
+    kept = _core.Index.load(
+        os.fsencode(index_path(path, index_dir)), status.st_size, status.st_mtime_ns
+    )
+    if kept is None and index_dir is not None:
+        kept = _read_tfrecord2idx(path, Path(index_dir), status)
+    return kept
+
+
+def load_indexes(
+    paths: Sequence[str], index_dir: str | os.PathLike[str] | None
+) -> list[_core.Index] | None:
+    """Return the kept indexes of all `paths`, or None if one is missing."""
+    found = []
+    for path in paths:
+        index = load_index(path, index_dir)
+        if index is None:
+            return None
+        found.append(index)
+    return found
+
+
+def make_indexes(
+    paths: Sequence[str],
+    *,
+    io: str = "auto",
+    index_dir: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> list[_core.Index]:
+    """Return the index of each file, building and keeping those that are missing.
+
+    Raises
+    ------
+    OSError
+        If a file cannot be read.
+    CorruptionError
+        If the framing of a file is damaged: the first such file in order.
+    """
+    n_bytes = sum(os.stat(path).st_size for path in paths)  # noqa: PTH116
+    scan = _core.ScanProgress()
+    n_threads = default_num_threads()
+    n_threads_per_file = max(1, n_threads // max(1, len(paths)))
+
+    def make(path: str) -> _core.Index:
+        kept = load_index(path, index_dir)
+        if kept is not None:
+            return kept
+        target = index_path(path, index_dir)
+        with _builder_lock(target):
+            kept = load_index(path, index_dir)  # somebody else may have built it
+            if kept is not None:
+                return kept
+            index = _core.Index.build(os.fsencode(path), io, n_threads_per_file, scan)
+            _keep(index, target)
+            return index
+
+    start = time.monotonic()
+    is_logged = False
+    with concurrent.futures.ThreadPoolExecutor(n_threads) as pool:
+        futures = [pool.submit(make, path) for path in paths]
+        try:
+            waiting = set(futures)
+            while waiting:
+                _, waiting = concurrent.futures.wait(waiting, _SECONDS_BETWEEN_LOOKS)
+                if progress is not None:
+                    progress(min(scan.n_bytes, n_bytes), n_bytes)
+                seconds = time.monotonic() - start
+                if waiting and not is_logged and seconds > _SECONDS_BEFORE_LOG:
+                    is_logged = True
+                    _log.info(
+                        "indexing %d files, %.1f GB: %.2f GB/s so far",
+                        len(paths),
+                        n_bytes / 1e9,
+                        scan.n_bytes / 1e9 / seconds,
+                    )
+            return [future.result() for future in futures]
+        except BaseException:
+            scan.cancel()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+@checked_names
+def build_index(
+    paths: Paths,
+    *,
+    index_dir: str | os.PathLike[str] | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+    progress: Progress | None = None,
+) -> dict[str, int]:
+    """Build the indexes of files ahead of time, so that nothing waits for them later.
+
+    Parameters
+    ----------
+    paths : path-like or sequence of path-like
+        As for `fastrec.open`.
+    index_dir : path-like, optional
+        Keep the indexes there and not in the user's cache; it may be shared between
+        machines. Pass the same to `fastrec.open`.
+    rank, world_size : int
+        Divide the files among machines: this one takes every `world_size`-th file from
+        file `rank` on.
+    progress : callable, optional
+        Called with the bytes walked so far and their total, about ten times a second.
+
+    Returns
+    -------
+    dict of str to int
+        Records in each of this rank's files, by path.
+
+    Raises
+    ------
+    OSError
+        If a file cannot be read.
+    CorruptionError
+        If the framing of a file is damaged.
+    """
+    world_size = positive_int("world_size", world_size)
+    rank = non_negative_int("rank", rank)
+    if rank >= world_size:
+        msg = f"rank must be below world_size, but is {rank} of {world_size}"
+        raise ValueError(msg)
+    mine = expand(paths)[rank::world_size]
+    indexes = make_indexes(mine, index_dir=index_dir, progress=progress)
+    return {path: len(index) for path, index in zip(mine, indexes, strict=True)}
+
+
+def write_tfrecord2idx(
+    path: str | os.PathLike[str], target: str | os.PathLike[str]
+) -> None:
+    """Write the index of one file in the text format of ``tfrecord2idx``.
+
+    One line per record: the byte at which its frame begins, a space, and the size of the
+    frame in bytes. Other readers ask for such a file beside the data. A directory that
+    holds ``NAME.idx`` for each file can be passed to `fastrec.open` as `index_dir`.
+    """
+    (index,) = make_indexes([os.fspath(path)])
+    offsets = index.offsets.astype(np.int64)
+    lines = np.stack([offsets[:-1], np.diff(offsets)], axis=1)
+    np.savetxt(target, lines, fmt="%d")
+
+
+def _read_tfrecord2idx(
+    path: str, directory: Path, status: os.stat_result
+) -> _core.Index | None:
+    text = directory / f"{Path(path).name}.idx"
+    if not text.is_file() or text.stat().st_size == 0:
+        return None
+    try:
+        lines = np.loadtxt(text, dtype=np.uint64, ndmin=2)
+        offsets = np.append(lines[:, 0], lines[-1].sum(dtype=np.uint64))
+        return _core.Index.from_offsets(
+            offsets, status.st_size, status.st_mtime_ns, os.fsencode(path)
+        )
+    except ValueError as error:
+        _log.warning("%s is not used: %s", text, error)
+        return None
+
+
+@contextlib.contextmanager
+def _builder_lock(target: Path) -> Iterator[None]:
+    """Hold one of the locks of the directory that `target` is in, if that works there.
+
+    The lock saves work when several processes begin at once. Nothing depends on it.
+    """
+    number = int.from_bytes(hashlib.sha256(os.fsencode(target)).digest()[:2], "big")
+    with contextlib.ExitStack() as stack:
+        try:
+            import fcntl  # noqa: PLC0415 (not on every platform)
+
+            target.parent.mkdir(parents=True, exist_ok=True)
+            lock = stack.enter_context(
+                (target.parent / f".lock-{number % _N_LOCKS:02d}").open("w")
+            )
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except (ImportError, OSError) as error:
+            _log.debug("indexes are built without a lock: %s", error)
+        yield
+
+
+def _keep(index: _core.Index, target: Path) -> None:
+    """Write `index` to `target`, whole or not at all."""
+    temporary = target.with_name(f"{target.name}.{os.getpid()}.{id(index):x}.tmp")
+    try:
+        index.save(os.fsencode(temporary))
+        temporary.replace(target)
+    except OSError as error:
+        _log.info("the index is not kept: %s", error)
+        with contextlib.suppress(OSError):
+            temporary.unlink()

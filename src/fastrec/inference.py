@@ -1,0 +1,131 @@
+"""Schema from records: what the data itself says about its features.
+
+A spec is inferred from what the sampled records have in common, and no further: dense
+only where every one of them has the same number of values, otherwise `VarLen`. That a
+byte string is an array (`Raw`), or that a missing value means a certain number, is
+suggested in a comment and never assumed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from fastrec import _core
+from fastrec.errors import Error, SchemaError
+from fastrec.features import Feature, FixedLen, Schema, VarLen
+
+__all__ = ["SAMPLE_RECORDS", "infer"]
+
+# How many records are looked at, spread evenly over the data.
+SAMPLE_RECORDS = 4096
+
+_DTYPE_OF = {"bytes": "bytes", "float": "float32", "int64": "int64"}
+
+
+def infer(files: _core.FileTable, catalog: _core.Catalog) -> Schema:
+    """Infer the schema of a data set from a sample of its records.
+
+    Columns come in the order of their names, because many writers shuffle the features
+    of every record. The same data gives the same schema.
+
+    Raises
+    ------
+    SchemaError
+        If a feature holds values of several kinds, or the records have no features.
+    Error
+        If the records are of another type than tf.train.Example.
+    """
+    n_records = len(catalog)
+    if n_records == 0:
+        return Schema({}, source="no records to infer features from")
+    n_sampled = min(SAMPLE_RECORDS, n_records)
+    # Exact integers: a float would lose records past 2**53.
+    numbers = np.array(
+        [i * n_records // n_sampled for i in range(n_sampled)], dtype=np.int64
+    )
+    n_sequences, surveyed = _core.survey(files, catalog, numbers)
+    if n_sequences:
+        msg = (
+            f"{n_sequences:,} of {n_sampled:,} sampled records look like "
+            "tf.train.SequenceExample, which cannot be decoded yet; ds.records[i] gives "
+            "their bytes, and features= reads their context"
+        )
+        raise Error(msg)
+
+    features: dict[str | bytes, Feature] = {}
+    notes: dict[str | bytes, str] = {}
+    for key, seen in surveyed:
+        name = _name(key)
+        if not seen["kinds"]:
+            continue  # never had a value of any kind: there is nothing to read
+        features[name] = _spec(name, seen, n_sampled)
+        notes[name] = _note(seen, n_sampled)
+    if not features:
+        msg = (
+            f"no features in {n_sampled:,} sampled records: are they tf.train.Example? "
+            "ds.records[i] gives their bytes"
+        )
+        raise SchemaError(msg)
+    return Schema(
+        features,
+        notes=notes,
+        source=f"inferred from {n_sampled:,} of {n_records:,} records",
+    )
+
+
+def _name(key: bytes) -> str | bytes:
+    try:
+        return key.decode()
+    except UnicodeDecodeError:
+        return key
+
+
+def _spec(name: str | bytes, seen: dict[str, Any], n_sampled: int) -> Feature:
+    if len(seen["kinds"]) > 1:
+        found = ", ".join(
+            f"{kind} values in {count:,}" for kind, (count, _) in seen["kinds"].items()
+        )
+        msg = (
+            f"feature {name!r} holds {found} of {n_sampled:,} sampled records: name the "
+            "features to read in features="
+        )
+        raise SchemaError(msg, feature=str(name))
+    dtype = _DTYPE_OF[next(iter(seen["kinds"]))]
+    n_values = seen["n_values_min"]
+    is_dense = (
+        seen["n_present"] == n_sampled
+        and n_values == seen["n_values_max"]
+        and n_values > 0
+    )
+    if not is_dense:
+        return VarLen(dtype)
+    return FixedLen(() if n_values == 1 else (n_values,), dtype)
+
+
+def _note(seen: dict[str, Any], n_sampled: int) -> str:
+    parts = []
+    n_present = seen["n_present"]
+    if n_present < n_sampled:
+        parts.append(f"in {100 * n_present / n_sampled:.3g}% of records")
+    if seen["n_values_min"] != seen["n_values_max"]:
+        parts.append(f"{seen['n_values_min']:,} to {seen['n_values_max']:,} values")
+    kind = next(iter(seen["kinds"]))
+    if seen["n_values"] == 0:
+        parts.append("always empty")
+    elif kind == "int64":
+        low, high = seen["int_range"]
+        parts.append(f"{low} to {high}")
+    elif kind == "float":
+        low, high = seen["float_range"]
+        parts.append(f"{low:.6g} to {high:.6g}")
+    else:
+        low, high = seen["bytes_range"]
+        if low == high:
+            parts.append(f"{low:,} bytes each")
+            if high > 1 and n_present == n_sampled and seen["n_values_max"] == 1:
+                parts.append(f'an array? Raw(({high},), "uint8")')
+        else:
+            parts.append(f"{low:,} to {high:,} bytes")
+    return ", ".join(parts)

@@ -1,0 +1,343 @@
+"""Loaders: batches of a dataset, epoch by epoch."""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fastrec import _core
+from fastrec.arrays import Batch
+from fastrec.options import (
+    byte_count,
+    default_memory_limit,
+    default_num_threads,
+    non_negative_int,
+    positive_int,
+)
+from fastrec.stage import BatchInfo, Delivered, Stage, Transform, apply_transform
+
+if TYPE_CHECKING:
+    from fastrec.dataset import Dataset
+
+__all__ = ["Loader", "Transform"]
+
+
+class Loader:
+    """Batches of a dataset; made by `Dataset.loader`, which describes the options.
+
+    A loader is an iterable, not its own iterator: each ``for`` over it is one epoch, and
+    a new ``for`` ends the one before, also after a ``break``. Its batches are plain dicts
+    in the order of the schema, and belong to the caller, to keep and to change:
+
+    * dense columns are ndarrays of shape ``(batch, *shape)``, 64-byte aligned,
+    * variable-length columns are `RaggedArray`, byte strings are `BytesArray`.
+
+    The same batches come out, bit for bit, for any number of threads. An error takes the
+    place of the batch it happened in, after all batches before it; the iterator raises it
+    again if it is asked again. Threads start with the first batch and end with the
+    epoch, with `close`, or when the iterator is dropped.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        *,
+        batch_size: int,
+        drop_last: bool,
+        seed: int,
+        num_threads: int | None,
+        prefetch: int | None,
+        transform: Transform | None,
+        transform_threads: int | None,
+        memory_limit: int | str | None,
+    ) -> None:
+        if transform is not None and not callable(transform):
+            msg = f"transform must be callable, not {transform!r}"
+            raise TypeError(msg)
+        if not isinstance(drop_last, (bool, np.bool_)):
+            msg = f"drop_last must be True or False, not {drop_last!r}"
+            raise TypeError(msg)
+        self._dataset = dataset
+        self._batch_size = positive_int("batch_size", batch_size)
+        self._drop_last = bool(drop_last)
+        self._seed = non_negative_int("seed", seed)
+        if self._seed >= 2**64:
+            msg = f"seed must be below 2**64, but is {self._seed}"
+            raise ValueError(msg)
+        self._num_threads = (
+            default_num_threads()
+            if num_threads is None
+            else non_negative_int("num_threads", num_threads)
+        )
+        self._prefetch = (
+            self._num_threads + 2
+            if prefetch is None
+            else positive_int("prefetch", prefetch)
+        )
+        self._transform = transform
+        self._transform_threads = (
+            1
+            if transform_threads is None
+            else non_negative_int("transform_threads", transform_threads)
+        )
+        self._memory_limit = (
+            default_memory_limit()
+            if memory_limit is None
+            else byte_count("memory_limit", memory_limit)
+        )
+        self._pool = _core.BlockPool(self._memory_limit)
+        self._epoch = 0
+        self._step = 0
+        self._is_begun = False  # an iterator was made for this epoch
+        self._iterator: weakref.ref[_BatchIterator] | None = None
+
+    # Where it is.
+
+    @property
+    def batch_size(self) -> int:
+        """Rows in a full batch."""
+        return self._batch_size
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next batch belongs to, counted from 0."""
+        return self._epoch
+
+    @property
+    def step(self) -> int:
+        """Batches of this epoch that were delivered."""
+        return self._step
+
+    def __len__(self) -> int:
+        """Batches in an epoch. Builds the index of the dataset if there is none."""
+        n_steps, n_left = divmod(len(self._dataset), self._batch_size)
+        return n_steps + (n_left > 0 and not self._drop_last)
+
+    def __repr__(self) -> str:
+        return (
+            f"<fastrec.Loader of {self._dataset!r}, batch_size={self._batch_size}, "
+            f"num_threads={self._num_threads}, epoch {self._epoch}, step {self._step}>"
+        )
+
+    # Batches.
+
+    def __iter__(self) -> Iterator[Batch]:
+        self.close()
+        if self._is_begun:
+            self._epoch += 1
+            self._step = 0
+        self._is_begun = True
+        iterator = _BatchIterator(self)
+        self._iterator = weakref.ref(iterator)
+        return iterator
+
+    def repeat(self, epochs: int | None = None) -> Iterator[Batch]:
+        """Yield the batches of several epochs one after another; for ever by default."""
+        if epochs is not None:
+            epochs = non_negative_int("epochs", epochs)
+        rounds = itertools.count() if epochs is None else range(epochs)
+        return (batch for _ in rounds for batch in self)
+
+    def batch(self, step: int, epoch: int | None = None) -> Batch:
+        """Return the batch of one step, as an epoch delivers it. Moves no state.
+
+        Raises
+        ------
+        IndexError
+            If the epoch has no such step.
+        """
+        step = non_negative_int("step", step)
+        epoch = self._epoch if epoch is None else non_negative_int("epoch", epoch)
+        if step >= len(self):
+            msg = f"step {step} is out of range: an epoch has {len(self):,} steps"
+            raise IndexError(msg)
+        first = step * self._batch_size
+        last = min(first + self._batch_size, len(self._dataset))
+        batch = _core.decode_records(
+            self._dataset._table,
+            self._dataset._indexed(),
+            self._dataset._schema_of_core(),
+            self._pool,
+            np.arange(first, last, dtype=np.int64),
+        )
+        if self._transform is None:
+            return batch
+        info = _info(self._seed, epoch, step, first, last - first)
+        return apply_transform(self._transform, batch, info)
+
+    def peek(self) -> Batch:
+        """Return the batch that comes next, without moving on.
+
+        Raises
+        ------
+        IndexError
+            If the epoch is at its end.
+        """
+        return self.batch(self._step)
+
+    # The end.
+
+    def close(self) -> None:
+        """End the running epoch's threads. The next ``for`` starts new ones."""
+        iterator = None if self._iterator is None else self._iterator()
+        if iterator is not None:
+            iterator.close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # For the iterator.
+
+    def _pipeline(self) -> _core.Pipeline:
+        dataset = self._dataset
+        return _core.Pipeline(
+            dataset._table,
+            dataset._indexed_if_cheap(),
+            dataset._schema_of_core(),
+            self._pool,
+            batch_size=self._batch_size,
+            drop_last=self._drop_last,
+            first_step=0,
+            n_threads=self._num_threads,
+            prefetch=self._prefetch,
+            memory_limit=self._memory_limit,
+        )
+
+    def _delivered(self, step: int) -> None:
+        self._step = step + 1
+
+    def _finished(self) -> None:
+        self._epoch += 1
+        self._step = 0
+        self._is_begun = False
+
+
+class _Decoded:
+    """The batches that a pipeline delivers, with their place in the training run."""
+
+    def __init__(
+        self, pipeline: _core.Pipeline, *, seed: int, epoch: int, memory_limit: int
+    ) -> None:
+        self._pipeline = pipeline
+        self._seed = seed
+        self._epoch = epoch
+        self._memory_limit = memory_limit
+
+    def next(self) -> Delivered | None:
+        found = self._pipeline.next()
+        if found is None:
+            return None
+        batch, step, _, _, n_bytes = found
+        self._warn_if_large(n_bytes)
+        return Delivered(batch, step)
+
+    def next_with_info(self) -> tuple[Batch, BatchInfo] | None:
+        found = self._pipeline.next()
+        if found is None:
+            return None
+        batch, step, first, n_rows, n_bytes = found
+        self._warn_if_large(n_bytes)
+        return batch, _info(self._seed, self._epoch, step, first, n_rows)
+
+    def _warn_if_large(self, n_bytes: int) -> None:
+        if n_bytes <= self._memory_limit:
+            return
+        warnings.warn(
+            f"a single batch takes {n_bytes:,} bytes, more than memory_limit "
+            f"({self._memory_limit:,}): nothing is read ahead",
+            stacklevel=4,
+        )
+        self._memory_limit = n_bytes  # once is enough
+
+
+def _info(seed: int, epoch: int, step: int, first: int, n_rows: int) -> BatchInfo:
+    positions = np.arange(first, first + n_rows, dtype=np.int64)
+    return BatchInfo(seed, epoch, step, positions, records=positions.copy())
+
+
+class _BatchIterator(Iterator[Batch]):
+    """One pass over an epoch. Ends its threads when it is dropped.
+
+    Nothing that runs in a thread refers to it, so dropping it is enough.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._is_superseded = False
+        self._is_finished = False
+        self._pipeline: _core.Pipeline | None = None
+        self._stage: Stage | None = None
+        self._next: Callable[[], Delivered | None] | None = None
+        _live.add(self)
+
+    def __next__(self) -> Batch:
+        if self._is_finished:
+            raise StopIteration
+        if self._is_superseded:
+            msg = (
+                "this iterator was ended, by a later iter(loader) or by close(): a loader "
+                "has one running epoch"
+            )
+            raise RuntimeError(msg)
+        delivered = self._start() if self._next is None else self._next()
+        if delivered is None:
+            self._is_finished = True
+            self.close()
+            self._loader._finished()
+            raise StopIteration
+        self._loader._delivered(delivered.step)
+        return delivered.batch
+
+    def close(self) -> None:
+        """End the threads. A running epoch cannot be continued afterwards."""
+        self._is_superseded = True
+        if self._pipeline is not None:
+            self._pipeline.stop()
+        if self._stage is not None:
+            self._stage.close()
+        _live.discard(self)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _start(self) -> Delivered | None:
+        loader = self._loader
+        self._pipeline = loader._pipeline()
+        decoded = _Decoded(
+            self._pipeline,
+            seed=loader._seed,
+            epoch=loader._epoch,
+            memory_limit=loader._memory_limit,
+        )
+        if loader._transform is None:
+            self._next = decoded.next
+        else:
+            self._stage = Stage(
+                decoded.next_with_info,
+                loader._transform,
+                n_threads=loader._transform_threads,
+                prefetch=loader._prefetch,
+            )
+            self._next = self._stage.next
+        return self._next()
+
+
+# Iterators that may have threads: they end before the interpreter does.
+_live: weakref.WeakSet[_BatchIterator] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for iterator in list(_live):
+        iterator.close()
+
+
+atexit.register(_close_all)

@@ -1,0 +1,156 @@
+"""What callers pass: names that are nearly right, numbers, sizes, and their defaults."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import operator
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+__all__ = [
+    "byte_count",
+    "checked_names",
+    "default_memory_limit",
+    "default_num_threads",
+    "non_negative_int",
+    "positive_int",
+]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+# What other readers call an option, and what to say about it.
+_ELSEWHERE = {
+    "num_workers": "num_threads= (native threads; there are no worker processes)",
+    "num_parallel_calls": "num_threads=",
+    "num_parallel_reads": "num_threads=",
+    "reader_num_threads": "num_threads=",
+    "n_threads": "num_threads=",
+    "drop_remainder": "drop_last=",
+    "drop_last_batch": "drop_last=",
+    "prefetch_factor": "prefetch= (batches)",
+    "prefetch_queue_depth": "prefetch= (batches)",
+    "buffer_size": "prefetch= (batches); there is no buffer of records",
+    "collate_fn": "transform= (it gets the whole batch)",
+    "map_fn": "transform= (it gets the whole batch)",
+    "description": "features=",
+    "schema": "features=",
+    "compression_type": "compression=",
+    "index_path": "index_dir=",
+}
+
+
+def checked_names(function: Callable[P, R]) -> Callable[P, R]:
+    """Make `function` answer an unknown keyword with the name it should have been."""
+    names = [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is not inspect.Parameter.POSITIONAL_ONLY and name != "self"
+    ]
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name in names:
+                continue
+            text = f"{function.__name__}() has no option {name!r}"
+            right = _ELSEWHERE.get(name, "")
+            close = difflib.get_close_matches(name, names, n=1)
+            if right.split("=")[0] in names:
+                text += f"; here it is {right}"
+            elif close:
+                text += f"; did you mean {close[0]}=?"
+            raise TypeError(text)
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def non_negative_int(name: str, value: object) -> int:
+    """Return `value` as an int, or raise naming the option `name`."""
+    if isinstance(value, bool):
+        msg = f"{name} must be an integer, not {value!r}"
+        raise TypeError(msg)
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        msg = f"{name} must be an integer, not {value!r}"
+        raise TypeError(msg) from None
+    if number < 0:
+        msg = f"{name} must not be negative, but is {number}"
+        raise ValueError(msg)
+    return number
+
+
+def positive_int(name: str, value: object) -> int:
+    """Return `value` as an int above 0, or raise naming the option `name`."""
+    number = non_negative_int(name, value)
+    if number == 0:
+        msg = f"{name} must be at least 1"
+        raise ValueError(msg)
+    return number
+
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_UNITS |= {f"{unit}I": 1024**i for i, unit in enumerate("KMGT", start=1)}
+
+
+def byte_count(name: str, value: int | str) -> int:
+    """Return a number of bytes given as one, or as text such as ``"4MB"``, ``"1GiB"``.
+
+    KB, MB, GB and TB are powers of 1,000; KiB, MiB, GiB and TiB powers of 1,024.
+    """
+    if not isinstance(value, str):
+        return positive_int(name, value)
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?|)B?\s*", value.upper())
+    if match is None:
+        msg = f'{name} must be a number of bytes such as "4MB" or 4_000_000, not {value!r}'
+        raise ValueError(msg)
+    return positive_int(name, int(float(match[1]) * _UNITS[match[2]]))
+
+
+def _read_text(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def _local_world_size() -> int:
+    """How many processes of one job share this machine: set by torchrun and others."""
+    text = os.environ.get("LOCAL_WORLD_SIZE", "")
+    return int(text) if text.isdecimal() and int(text) > 0 else 1
+
+
+def default_num_threads() -> int:
+    """Return the CPUs this process may use, shared among the job's local processes.
+
+    Counted from the affinity mask and the cgroup's quota, not from the machine.
+    """
+    if hasattr(os, "sched_getaffinity"):
+        n_cpus = len(os.sched_getaffinity(0))
+    else:
+        n_cpus = os.cpu_count() or 1
+    quota, _, period = _read_text("/sys/fs/cgroup/cpu.max").partition(" ")
+    if quota.isdecimal() and period.isdecimal():
+        n_cpus = min(n_cpus, max(1, int(quota) // int(period)))
+    return max(1, n_cpus // _local_world_size())
+
+
+def default_memory_limit() -> int:
+    """Return the bytes that batches may take before they are delivered.
+
+    An eighth of the memory that the cgroup (or else the machine) has, at most 4 GiB,
+    shared among the job's local processes.
+    """
+    limit = _read_text("/sys/fs/cgroup/memory.max")
+    if limit.isdecimal():
+        total = int(limit)
+    else:
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(4 * 1024**3, total // 8) // _local_world_size()

@@ -1,0 +1,79 @@
+"""Fixtures that all tests share."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+settings.register_profile("fastrec", deadline=None, max_examples=100)
+settings.load_profile("fastrec")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_this_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests, and the processes they start, never touch the user's index cache."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FASTREC_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv("FASTREC_ISA", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session")
+def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[[bytes], Path]:
+    """Write a file under a name that no test has used before.
+
+    New names, because an index is kept by name, size and time, and the clock of a file
+    system is too coarse to tell two versions that one test writes.
+    """
+    folder = tmp_path_factory.mktemp("files")
+    numbers = itertools.count()
+
+    def write_file(data: bytes) -> Path:
+        path = folder / f"{next(numbers):06d}.tfrecord"
+        path.write_bytes(data)
+        return path
+
+    return write_file
+
+
+@pytest.fixture(scope="session")
+def testdata() -> Path:
+    """Real files: ``$FASTREC_TESTDATA``, else ``shared/testdata`` beside the project."""
+    named = os.environ.get("FASTREC_TESTDATA")
+    project = Path(__file__).parents[1]
+    folder = Path(named) if named else project.parent / "shared" / "testdata"
+    if not folder.is_dir():
+        pytest.skip("real files (set FASTREC_TESTDATA to their folder)")
+    return folder
+
+
+def n_threads() -> int:
+    """How many threads this process has, native ones included."""
+    tasks = Path("/proc/self/task")
+    if not tasks.is_dir():
+        pytest.skip("counting native threads needs /proc")
+    return sum(1 for _ in tasks.iterdir())
+
+
+@pytest.fixture
+def threads_end() -> Iterator[Callable[[], None]]:
+    """Call it where no more threads may be left than at the beginning of the test."""
+    before = n_threads()
+
+    def check() -> None:
+        # A joined thread stays in /proc for a moment longer.
+        deadline = time.monotonic() + 2
+        while n_threads() > before and time.monotonic() < deadline:
+            time.sleep(0.001)
+        names = [thread.name for thread in threading.enumerate()]
+        assert n_threads() <= before, f"threads left behind; Python knows {names}"
+
+    yield check
+    check()

@@ -1,0 +1,55 @@
+// libFuzzer entry: any bytes at all, checksummed by every kernel.
+//
+// Goal: no input, initial checksum or cut makes two kernels disagree. Method: the first
+// bytes of the input choose the initial checksum and the cuts, and how often the rest
+// is repeated, since the fuzzer seldom makes inputs as long as the longest loops.
+//
+//   cmake -DCMAKE_CXX_COMPILER=clang++ -DFASTREC_BUILD_FUZZERS=ON \
+//         -DCMAKE_CXX_FLAGS="-fsanitize=fuzzer-no-link,address,undefined" ...
+
+#include <cstdlib>
+#include <vector>
+
+#include "crc32c/crc32c.h"
+
+namespace {
+
+struct Choices {
+  std::uint32_t crc;
+  std::uint32_t first_cut;
+  std::uint32_t second_cut;
+  std::uint8_t repetitions;
+};
+constexpr std::size_t kChoicesBytes = 13;
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t size) {
+  using namespace fastrec;
+  if (size < kChoicesBytes) return 0;
+  const Choices choices = {load_le<std::uint32_t>(input),
+                           load_le<std::uint32_t>(input + 4),
+                           load_le<std::uint32_t>(input + 8), input[12]};
+
+  // An exact allocation, so that AddressSanitizer sees a read past either end.
+  const Bytes pattern(input + kChoicesBytes, size - kChoicesBytes);
+  std::vector<std::uint8_t> repeated;
+  repeated.reserve(pattern.size() * (choices.repetitions % 32 + 1));
+  for (int i = 0; i <= choices.repetitions % 32; ++i) {
+    repeated.insert(repeated.end(), pattern.begin(), pattern.end());
+  }
+  const Bytes whole(repeated);
+  const Bytes head = whole.first(choices.first_cut % (whole.size() + 1));
+  const Bytes rest = whole.subspan(head.size());
+  const Bytes middle = rest.first(choices.second_cut % (rest.size() + 1));
+  const Bytes tail = rest.subspan(middle.size());
+
+  const std::uint32_t expected = crc32c_kernels().back().extend(choices.crc, whole);
+  for (const Crc32cKernel& kernel : crc32c_kernels()) {
+    if (kernel.extend(choices.crc, whole) != expected) std::abort();
+    const std::uint32_t after_head = kernel.extend(choices.crc, head);
+    const std::uint32_t after_middle = kernel.extend(after_head, middle);
+    if (kernel.extend(after_middle, tail) != expected) std::abort();
+  }
+  return 0;
+}

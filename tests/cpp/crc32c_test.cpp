@@ -1,0 +1,266 @@
+// Every kernel, one set of cases.
+//
+// Goal: whichever kernel a machine picks, the checksum is the one that RFC 3720
+// defines, and no byte outside of the input is read to compute it. Method: an oracle
+// that divides bit by bit, and is itself held against the published vectors; every
+// kernel against the oracle at all lengths and alignments that a loop over words,
+// vectors or parts could treat differently, in one call and in several; and inputs
+// that end or begin right at a page that must not be touched.
+
+#include "crc32c/crc32c.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <random>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace fastrec {
+namespace {
+
+// The division as the RFC writes it, one bit at a time, on a register that begins with
+// all ones and is inverted at the end.
+class Oracle {
+ public:
+  void add(std::uint8_t byte) {
+    state_ ^= byte;
+    for (int bit = 0; bit < 8; ++bit) {
+      state_ = (state_ & 1) != 0 ? (state_ >> 1) ^ 0x82f63b78 : state_ >> 1;
+    }
+  }
+  std::uint32_t crc() const { return ~state_; }
+
+ private:
+  std::uint32_t state_ = 0xffffffff;
+};
+
+std::uint32_t oracle_crc(Bytes data) {
+  Oracle oracle;
+  for (const std::uint8_t byte : data) oracle.add(byte);
+  return oracle.crc();
+}
+
+std::vector<std::uint8_t> random_bytes(std::size_t size) {
+  std::mt19937 random(20);
+  std::vector<std::uint8_t> bytes(size);
+  for (std::uint8_t& byte : bytes) byte = static_cast<std::uint8_t>(random());
+  return bytes;
+}
+
+// Pages that may be read, between two that may not.
+class GuardedPages {
+ public:
+  explicit GuardedPages(std::size_t min_size) {
+    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    const std::size_t size = (min_size + page - 1) / page * page;
+    mapped_size_ = size + 2 * page;
+    mapped_ = mmap(nullptr, mapped_size_, PROT_NONE, MAP_PRIVATE | MAP_ANON, -1, 0);
+    if (mapped_ == MAP_FAILED) throw std::runtime_error("mmap failed");
+    auto* readable = static_cast<std::uint8_t*>(mapped_) + page;
+    if (mprotect(readable, size, PROT_READ | PROT_WRITE) != 0) {
+      munmap(mapped_, mapped_size_);
+      throw std::runtime_error("mprotect failed");
+    }
+    bytes_ = {readable, size};
+  }
+  GuardedPages(const GuardedPages&) = delete;
+  GuardedPages& operator=(const GuardedPages&) = delete;
+  ~GuardedPages() { munmap(mapped_, mapped_size_); }
+
+  MutableBytes bytes() const { return bytes_; }
+
+ private:
+  void* mapped_;
+  std::size_t mapped_size_;
+  MutableBytes bytes_;
+};
+
+// Lengths around the cuts of long inputs: a part of 4 KiB, three of them, and inputs
+// of several triples that leave short and long rests.
+constexpr std::size_t kLongLengths[] = {4097,  5440,  8191,  12287, 12288, 12289,
+                                        12383, 12384, 12391, 20000, 24576, 24700,
+                                        36863, 36864, 36871, 65537, 110000};
+constexpr std::size_t kLongest = 110000;
+
+class Crc32c : public testing::TestWithParam<Crc32cKernel> {
+ protected:
+  std::uint32_t extend(std::uint32_t crc, Bytes data) const {
+    return GetParam().extend(crc, data);
+  }
+  std::uint32_t crc(Bytes data) const { return extend(0, data); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Kernels, Crc32c,
+                         testing::ValuesIn(crc32c_kernels().begin(),
+                                           crc32c_kernels().end()),
+                         [](const auto& param) { return param.param.name; });
+
+struct Vector {
+  std::vector<std::uint8_t> data;
+  std::uint32_t crc;
+};
+
+// RFC 3720, appendix B.4, and the check value of the catalogues.
+std::vector<Vector> published_vectors() {
+  std::vector<std::uint8_t> ascending;
+  for (std::uint8_t byte = 0; byte < 32; ++byte) ascending.push_back(byte);
+  const std::vector<std::uint8_t> descending(ascending.rbegin(), ascending.rend());
+  return {
+      {std::vector<std::uint8_t>(32, 0x00), 0x8a9136aa},
+      {std::vector<std::uint8_t>(32, 0xff), 0x62a8ab43},
+      {ascending, 0x46dd794e},
+      {descending, 0x113fdb5c},
+      // An iSCSI SCSI Read (10) command PDU.
+      {{0x01, 0xc0, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00,
+        0x00, 0x00, 0x00, 0x00, 0x14, 0x00, 0x00, 0x00, 0x00, 0x00, 0x04, 0x00,
+        0x00, 0x00, 0x00, 0x14, 0x00, 0x00, 0x00, 0x18, 0x28, 0x00, 0x00, 0x00,
+        0x00, 0x00, 0x00, 0x00, 0x02, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00},
+       0xd9963a56},
+      {{'1', '2', '3', '4', '5', '6', '7', '8', '9'}, 0xe3069283},
+  };
+}
+
+TEST(Crc32cOracle, MatchesThePublishedVectors) {
+  for (const Vector& vector : published_vectors()) {
+    EXPECT_EQ(oracle_crc(vector.data), vector.crc);
+  }
+}
+
+TEST_P(Crc32c, MatchesThePublishedVectors) {
+  for (const Vector& vector : published_vectors()) {
+    EXPECT_EQ(crc(vector.data), vector.crc);
+  }
+}
+
+TEST_P(Crc32c, EmptyInputLeavesTheChecksumUnchanged) {
+  EXPECT_EQ(extend(0, {}), 0u);
+  EXPECT_EQ(extend(0x12345678, {}), 0x12345678u);
+}
+
+TEST_P(Crc32c, AgreesWithTheOracleAtEveryLengthAndAlignment) {
+  // A cache line has 64 places to begin at, but words only 8. The other 56 get shorter
+  // inputs, to keep this fast where it runs unoptimized.
+  const auto data = random_bytes(8 + 4096);
+  for (std::size_t start = 0; start < 64; ++start) {
+    const std::size_t max_length = start < 8 ? 4096 : 768;
+    Oracle oracle;
+    for (std::size_t length = 0; length <= max_length; ++length) {
+      ASSERT_EQ(crc({&data[start], length}), oracle.crc()) << start << "+" << length;
+      if (length < max_length) oracle.add(data[start + length]);
+    }
+  }
+}
+
+TEST_P(Crc32c, AgreesWithTheOracleOnLongInputs) {
+  const auto data = random_bytes(kLongest + 3);
+  const Bytes unaligned = Bytes(data).subspan(3);
+  for (const std::size_t length : kLongLengths) {
+    const Bytes part = unaligned.first(length);
+    EXPECT_EQ(crc(part), oracle_crc(part)) << length;
+  }
+}
+
+TEST_P(Crc32c, PartsMakeTheWholeWhereverAShortInputIsCut) {
+  const auto data = random_bytes(300);
+  const Bytes whole(data);
+  const std::uint32_t expected = oracle_crc(whole);
+  for (std::size_t first = 0; first <= whole.size(); ++first) {
+    const std::uint32_t head = crc(whole.first(first));
+    for (std::size_t second = first; second <= whole.size(); ++second) {
+      const std::uint32_t middle = extend(head, whole.subspan(first, second - first));
+      ASSERT_EQ(extend(middle, whole.subspan(second)), expected)
+          << first << ", " << second;
+    }
+  }
+}
+
+TEST_P(Crc32c, PartsMakeTheWholeWhereverALongInputIsCut) {
+  const auto data = random_bytes(30000);
+  const Bytes whole(data);
+  const std::uint32_t expected = oracle_crc(whole);
+  std::mt19937 random(1);
+  for (int repetition = 0; repetition < 200; ++repetition) {
+    std::uint32_t crc = 0;
+    std::string cuts;
+    for (Bytes rest = whole; !rest.empty();) {
+      const std::size_t length = std::min<std::size_t>(random() % 20000, rest.size());
+      crc = extend(crc, rest.first(length));
+      rest = rest.subspan(length);
+      cuts += std::to_string(length) + " ";
+    }
+    ASSERT_EQ(crc, expected) << cuts;
+  }
+}
+
+TEST_P(Crc32c, ReadsNothingOutsideOfTheInput) {
+  const GuardedPages pages(kLongest);
+  const MutableBytes bytes = pages.bytes();
+  std::ranges::copy(random_bytes(bytes.size()), bytes.begin());
+
+  std::vector<std::size_t> lengths(std::begin(kLongLengths), std::end(kLongLengths));
+  for (std::size_t length = 0; length <= 4096; ++length) lengths.push_back(length);
+  const Crc32cKernel& portable = crc32c_kernels().back();
+  for (const std::size_t length : lengths) {
+    for (const Bytes data : {Bytes(bytes.first(length)), Bytes(bytes.last(length))}) {
+      ASSERT_EQ(crc(data), portable.extend(0, data)) << length;
+    }
+  }
+}
+
+TEST(Crc32cKernels, EndWithThePortableOne) {
+  ASSERT_FALSE(crc32c_kernels().empty());
+  EXPECT_STREQ(crc32c_kernels().back().name, "portable");
+  EXPECT_EQ(crc32c_kernels().back().isa, Isa::kPortable);
+}
+
+TEST(Crc32cKernels, NeedOnlyWhatThisCpuSupports) {
+  for (const Crc32cKernel& kernel : crc32c_kernels()) {
+    EXPECT_EQ(std::ranges::count(supported_isas(), kernel.isa), 1) << kernel.name;
+  }
+}
+
+TEST(Crc32cMask, IsTheOneThatTfrecordStores) {
+  // The frame of the record "abc".
+  constexpr std::uint8_t kLength[] = {3, 0, 0, 0, 0, 0, 0, 0};
+  EXPECT_EQ(crc32c_mask(crc32c(kLength)), 0x0e4999b0u);
+  EXPECT_EQ(crc32c_mask(crc32c(as_bytes("abc"))), 0x21f1576eu);
+}
+
+TEST(Crc32cMask, WrapsAround) {
+  static_assert(crc32c_mask(0) == 0xa282ead8);
+  static_assert(crc32c_mask(0xffffffff) == 0xa282ead7);
+}
+
+// FASTREC_ISA is read once, so each value needs a process of its own. GoogleTest runs
+// the suites of this name before all others, while nothing has asked for it yet.
+[[noreturn]] void exit_with_isa(const char* forced, Isa expected) {
+  setenv("FASTREC_ISA", forced, 1);
+  int status = 1;
+  try {
+    if (active_isa() == expected && crc32c_kernel().isa <= expected) status = 0;
+  } catch (const std::invalid_argument& error) {
+    std::fputs(error.what(), stderr);
+    status = 2;
+  }
+  std::_Exit(status);
+}
+
+TEST(ForcedIsaDeathTest, EverySupportedOneCanBeForced) {
+  for (const Isa isa : supported_isas()) {
+    EXPECT_EXIT(exit_with_isa(isa_name(isa), isa), testing::ExitedWithCode(0), "");
+  }
+}
+
+TEST(ForcedIsaDeathTest, AnImpossibleOneIsRefusedAndThePossibleOnesAreNamed) {
+  EXPECT_EXIT(exit_with_isa("pdp11", Isa::kPortable), testing::ExitedWithCode(2),
+              "FASTREC_ISA='pdp11' .*portable");
+}
+
+}  // namespace
+}  // namespace fastrec

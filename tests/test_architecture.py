@@ -1,0 +1,210 @@
+"""The rules of the house, as tests.
+
+Goal
+    Data flows one way: a room of the core includes only rooms above it, and only the
+    bindings know Python. Names and texts keep to the conventions. Importing fastrec
+    imports no framework.
+Method
+    The sources as text and as syntax trees; a fresh interpreter for the imports.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+PROJECT = Path(__file__).parents[1]
+CPP = PROJECT / "src" / "cpp"
+PYTHON = PROJECT / "src" / "fastrec"
+
+ROOMS = [
+    "base",
+    "crc32c",
+    "file",
+    "record",
+    "batch",
+    "example",
+    "loader",
+    "writer",
+    "bindings",
+]
+
+BANNED_IN_TYPES = {
+    "Manager",
+    "Helper",
+    "Util",
+    "Utils",
+    "Impl",
+    "Base",
+    "Data",
+    "Info",
+    "Context",
+}
+BANNED_FUNCTIONS = re.compile(r"^_*(process|handle|do_\w+)$")
+
+# Imported only when they are asked for, so they may import what they adapt.
+ADAPTERS = {"torch", "jax", "keras", "tf", "arrow", "compat", "cli"}
+
+CPP_FILES = sorted([*CPP.rglob("*.h"), *CPP.rglob("*.cpp")])
+PYTHON_FILES = sorted([*PYTHON.rglob("*.py"), *PYTHON.rglob("*.pyi")])
+TEST_FILES = sorted(
+    [*(PROJECT / "tests").rglob("*.py"), *(PROJECT / "tests").rglob("*.cpp")]
+)
+
+cpp = pytest.mark.parametrize("file", CPP_FILES, ids=lambda f: str(f.relative_to(CPP)))
+python = pytest.mark.parametrize(
+    "file", PYTHON_FILES, ids=lambda f: str(f.relative_to(PYTHON))
+)
+everything = pytest.mark.parametrize(
+    "file",
+    [*CPP_FILES, *PYTHON_FILES, *TEST_FILES],
+    ids=lambda f: str(f.relative_to(PROJECT)),
+)
+
+
+def room_of(file: Path) -> str:
+    return file.relative_to(CPP).parts[0]
+
+
+def test_the_sources_are_where_these_tests_look() -> None:
+    assert {room_of(file) for file in CPP_FILES} == set(ROOMS)
+    assert PYTHON / "__init__.py" in PYTHON_FILES
+
+
+@cpp
+def test_a_room_includes_only_itself_and_rooms_above_it(file: Path) -> None:
+    above = ROOMS[: ROOMS.index(room_of(file)) + 1]
+    for included in re.findall(r'#\s*include\s+"([^"]+)"', file.read_text()):
+        assert "/" in included, f"{included}: includes name the room"
+        assert included.split("/")[0] in above, included
+        assert (CPP / included).is_file(), included
+
+
+@cpp
+def test_only_the_bindings_know_python(file: Path) -> None:
+    if room_of(file) != "bindings":
+        assert not re.search(r"pybind11|Python\.h|numpy/", file.read_text())
+
+
+@cpp
+def test_headers_are_included_once(file: Path) -> None:
+    if file.suffix == ".h":
+        assert "#pragma once\n" in file.read_text()
+
+
+def test_the_build_lists_its_sources_by_name() -> None:
+    build = (PROJECT / "CMakeLists.txt").read_text()
+    assert "GLOB" not in build
+    for file in CPP_FILES:
+        if file.suffix == ".cpp":
+            assert str(file.relative_to(PROJECT).as_posix()) in build
+
+
+@everything
+def test_sources_are_ascii(file: Path) -> None:
+    assert file.read_bytes().isascii()
+
+
+@everything
+def test_nothing_is_left_to_be_done(file: Path) -> None:
+    assert not re.search(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b", file.read_text())
+
+
+def words(name: str) -> set[str]:
+    """The words of a name in camel case."""
+    return set(re.findall(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*", name))
+
+
+@cpp
+def test_names_in_the_core_say_something(file: Path) -> None:
+    text = re.sub(r"//.*", "", file.read_text())
+    for name in re.findall(r"\b(?:class|struct|enum)\s+(?:class\s+)?([A-Z]\w*)", text):
+        assert not words(name) & BANNED_IN_TYPES, name
+    for name in re.findall(
+        r"\b([a-z]\w*)\s*\([^;{}]*\)\s*(?:const|noexcept|\s)*\{", text
+    ):
+        assert not BANNED_FUNCTIONS.match(name), name
+
+
+@python
+def test_names_in_python_say_something(file: Path) -> None:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ClassDef):
+            assert not words(node.name) & BANNED_IN_TYPES, node.name
+        elif isinstance(node, ast.FunctionDef):
+            assert not BANNED_FUNCTIONS.match(node.name), node.name
+    assert file.stem not in ("util", "utils", "common", "helpers", "misc")
+
+
+@cpp
+def test_the_core_neither_prints_nor_aborts(file: Path) -> None:
+    text = re.sub(r"//.*", "", file.read_text())
+    assert not re.search(
+        r"\b(printf|fprintf|puts|abort|exit)\s*\(|std::(cout|cerr)", text
+    )
+
+
+def imported_at_the_top(file: Path) -> set[str]:
+    """First words of what the module imports whenever it is imported."""
+    found = set()
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.Import):
+            found |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports name the package"
+            found.add((node.module or "").split(".")[0])
+    return found
+
+
+@python
+def test_outside_of_the_adapters_only_numpy_is_imported(file: Path) -> None:
+    relative = file.relative_to(PYTHON)
+    if relative.parts[0].removesuffix(".py") not in ADAPTERS:
+        allowed = {*sys.stdlib_module_names, "numpy", "fastrec"}
+        assert imported_at_the_top(file) <= allowed
+
+
+@python
+def test_adapters_are_not_imported_by_others(file: Path) -> None:
+    relative = file.relative_to(PYTHON)
+    if relative.parts[0].removesuffix(".py") in ADAPTERS:
+        return
+    for node in ast.parse(file.read_text()).body:
+        if isinstance(node, ast.ImportFrom):
+            module = (node.module or "").split(".")
+            names = {alias.name for alias in node.names}
+            if module == ["fastrec"]:
+                assert not names & ADAPTERS
+            elif module[0] == "fastrec":
+                assert module[1] not in ADAPTERS
+
+
+def test_importing_fastrec_imports_no_framework() -> None:
+    code = "import sys, fastrec; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    modules = {name.split(".")[0] for name in done.stdout.split()}
+    heavy = {
+        "typer",
+        "rich",
+        "click",
+        "torch",
+        "tensorflow",
+        "jax",
+        "keras",
+        "google",
+        "pyarrow",
+    }
+    assert "fastrec" in modules
+    assert not modules & heavy
+
+
+def test_every_public_name_exists() -> None:
+    code = "import fastrec as fr; [getattr(fr, name) for name in fr.__all__]"
+    subprocess.run([sys.executable, "-c", code], check=True)

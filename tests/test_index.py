@@ -1,0 +1,336 @@
+"""The index: where every record is, kept in a cache that is never believed blindly.
+
+Goal
+    The index of a file is what a plain walk through it finds. The cache makes opening
+    fast and can, however it is damaged or out of date, never cause a wrong record.
+Method
+    Thousands of random layouts, with payloads that look like frames; the files of a
+    cache of our own, cut, flipped and left behind by a data file that changed.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import crc32c as fast_crc32c
+import pytest
+
+import fastrec as fr
+from oracle import frame, frame_offsets, header, tfrecord_file
+
+Write = Callable[[bytes], Path]
+
+RECORDS = [b"first", b"", b"third, and longer", b"4", b"fifth", b"last"]
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("FASTREC_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    path = folder / "data.tfrecord"
+    path.write_bytes(tfrecord_file(RECORDS))
+    return path
+
+
+def records_of(path: Path, **options: str) -> list[bytes]:
+    ds = fr.open(path, **options)  # type: ignore[arg-type]
+    records: list[bytes] = ds.records[0 : len(ds)].tolist()
+    return records
+
+
+def index_files(cache: Path) -> list[Path]:
+    return sorted(file for file in cache.rglob("*") if file.is_file())
+
+
+def replace_keeping_time(path: Path, data: bytes) -> None:
+    """New contents behind the back of everybody who looks at the time only."""
+    before = path.stat()
+    path.write_bytes(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+# The walk.
+
+
+def random_payload(rng: random.Random) -> bytes:
+    """Noise, zeros, frames, a cut frame, or something that begins like one."""
+    kind = rng.randrange(6)
+    n = rng.choice((0, 1, 7, 8, 12, 15, 16, 17, 40, 200))
+    if kind == 0:
+        return rng.randbytes(n)
+    if kind == 1:
+        return bytes(n)
+    inner = [rng.randbytes(rng.randrange(20)) for _ in range(rng.randrange(1, 5))]
+    if kind == 2:
+        return tfrecord_file(inner)
+    if kind == 3:
+        return rng.randbytes(rng.randrange(9)) + tfrecord_file(inner)
+    if kind == 4:
+        whole = tfrecord_file(inner)
+        return whole[: rng.randrange(len(whole))]
+    return header(rng.choice((0, 1, 5, n, 1000))) * rng.randrange(1, 4)
+
+
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+@pytest.mark.parametrize("seed", range(5))
+def test_the_index_of_random_layouts_is_the_plain_walk(
+    write: Write, seed: int, io: str
+) -> None:
+    rng = random.Random(seed)
+    for _ in range(200):
+        records = [random_payload(rng) for _ in range(rng.randrange(12))]
+        data = tfrecord_file(records)
+        assert len(frame_offsets(data)) == len(records) + 1
+        assert records_of(write(data), io=io) == records
+
+
+def nest(rng: random.Random, n_bytes: int) -> bytes:
+    """A payload that is itself a file of small and large records, and zeros."""
+    parts = []
+    while n_bytes > 0:
+        part = rng.choice(
+            (frame(b""), bytes(100), frame(rng.randbytes(50)), header(1 << 10))
+        )
+        parts += [part] * rng.randrange(1, 2000)
+        n_bytes -= len(part) * 1000
+    return b"".join(parts)
+
+
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+@pytest.mark.parametrize("seed", range(8))
+def test_large_files_that_are_walked_in_pieces(
+    write: Write, seed: int, io: str
+) -> None:
+    """Wherever a piece begins, it must not take a frame in a payload for a frame."""
+    rng = random.Random(seed)
+    records: list[bytes] = []
+    n_bytes = 0
+    while n_bytes < 5 << 20:
+        record = nest(rng, rng.choice((1_000, 50_000, 1_500_000)))
+        small = [rng.randbytes(rng.randrange(30)) for _ in range(rng.randrange(100))]
+        records += [record, *small]
+        n_bytes += len(record)
+    path = write(b"".join(frame(record, fast_crc32c.crc32c) for record in records))
+    ds = fr.open(path, io=io)
+    assert len(ds) == len(records)
+    assert ds.records[0 : len(ds)].tolist() == records
+    for i in rng.sample(range(len(records)), 20):
+        assert ds.records[i] == records[i]
+
+
+# The cache.
+
+
+def test_a_second_opening_does_not_walk_the_file_again(path: Path, cache: Path) -> None:
+    """Seen by a header that was damaged in between, and that only a walk would meet."""
+    assert records_of(path) == RECORDS
+    assert index_files(cache)
+    damaged = bytearray(path.read_bytes())
+    third = frame_offsets(bytes(damaged))[2]
+    damaged[third] ^= 1
+    replace_keeping_time(path, bytes(damaged))
+
+    ds = fr.open(path)
+    assert len(ds) == len(RECORDS), "the cache was not used"
+    assert [ds.records[i] for i in (0, 1, 3, 4, 5)] == [
+        RECORDS[i] for i in (0, 1, 3, 4, 5)
+    ]
+    with pytest.raises(fr.CorruptionError, match="record 2"):
+        ds.records[2]
+
+
+def test_nothing_is_written_beside_the_data(path: Path, cache: Path) -> None:
+    records_of(path)
+    fr.build_index(path)
+    assert index_files(cache)
+    assert [file.name for file in path.parent.iterdir()] == ["data.tfrecord"]
+
+
+def test_build_index_fills_the_cache(path: Path, cache: Path) -> None:
+    other = path.with_name("other.tfrecord")
+    other.write_bytes(tfrecord_file(RECORDS[:2]))
+    fr.build_index(str(path.parent / "*.tfrecord"))
+    before = {file: file.stat().st_mtime_ns for file in index_files(cache)}
+    assert before
+    assert records_of(path) == RECORDS
+    assert records_of(other) == RECORDS[:2]
+    assert {file: file.stat().st_mtime_ns for file in index_files(cache)} == before
+
+
+def test_index_dir_is_used_instead_of_the_cache(
+    path: Path, cache: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "indexes"
+    folder.mkdir()
+    assert records_of(path, index_dir=str(folder)) == RECORDS
+    assert index_files(folder)
+    assert not index_files(cache)
+    assert records_of(path, index_dir=str(folder)) == RECORDS
+
+
+def test_a_file_that_was_written_again_is_indexed_again(
+    path: Path, cache: Path
+) -> None:
+    assert records_of(path) == RECORDS
+    assert index_files(cache)
+    shorter, same_size = RECORDS[:3], [RECORDS[2], *RECORDS[:2], *RECORDS[3:]]
+    longer = [*RECORDS, b"more"]
+    for n, records in enumerate((shorter, longer, RECORDS, same_size, RECORDS), 1):
+        path.write_bytes(tfrecord_file(records))
+        later = path.stat().st_mtime_ns + n * 1_000_000_000
+        os.utime(path, ns=(later, later))
+        assert records_of(path) == records
+
+
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+def test_a_file_that_changes_under_an_open_data_set(
+    path: Path, cache: Path, io: str
+) -> None:
+    """Records of the old file or of the new one, or an error; never parts of both."""
+    rng = random.Random(0)
+    for _ in range(50):
+        path.write_bytes(tfrecord_file(RECORDS))
+        ds = fr.open(path, io=io)
+        assert len(ds) == len(RECORDS)
+        new = [rng.randbytes(rng.randrange(30)) for _ in range(9)]
+        data = tfrecord_file(new)
+        # In place and not shorter: losing mapped pages is another matter.
+        with path.open("r+b") as file:
+            file.write(data + frame(bytes(max(0, path.stat().st_size - len(data)))))
+        for i in range(len(RECORDS)):
+            try:
+                got = ds.records[i]
+            except fr.CorruptionError:
+                continue
+            assert got in (RECORDS[i], new[i])
+    assert cache.exists()
+
+
+def test_an_index_of_another_layout_of_the_same_size_and_time(
+    path: Path, cache: Path
+) -> None:
+    """What the cache cannot see must be seen when a record is read."""
+    whole = tfrecord_file(RECORDS)
+    rng = random.Random(1)
+    n_errors = 0
+    for n in range(100):
+        path.write_bytes(whole)
+        later = path.stat().st_mtime_ns + (n + 1) * 1_000_000_000
+        os.utime(path, ns=(later, later))
+        assert records_of(path) == RECORDS
+        shuffled = rng.sample(RECORDS, len(RECORDS))
+        replace_keeping_time(path, tfrecord_file(shuffled))
+        ds = fr.open(path)
+        for i in range(len(RECORDS)):
+            try:
+                assert ds.records[i] == shuffled[i]
+            except fr.CorruptionError as error:
+                n_errors += 1
+                assert error.path == str(path)  # noqa: PT017
+    assert index_files(cache)
+    assert n_errors > 0, "the cache was never used"
+
+
+def test_every_truncation_and_flipped_bit_of_an_index_file(
+    path: Path, cache: Path
+) -> None:
+    """The right records or an error; nothing that was not written."""
+    assert records_of(path) == RECORDS
+    files = index_files(cache)
+    assert files
+    for file in files:
+        good = file.read_bytes()
+        damaged = [good[:cut] for cut in range(len(good))]
+        damaged += [good + b"\0", good + good, bytes(len(good)), b"\xff" * len(good)]
+        for bit in range(8 * len(good)):
+            flipped = bytearray(good)
+            flipped[bit // 8] ^= 1 << bit % 8
+            damaged.append(bytes(flipped))
+        for data in damaged:
+            file.write_bytes(data)
+            try:
+                assert records_of(path) == RECORDS
+            except fr.Error as error:
+                assert error.path  # noqa: PT017
+        file.write_bytes(good)
+
+
+def test_an_index_of_one_file_is_not_that_of_another(path: Path, cache: Path) -> None:
+    """Each index file in the place of each other one, for two files of one size."""
+    other = path.with_name("other.tfrecord")
+    other.write_bytes(tfrecord_file(RECORDS[::-1]))
+    assert records_of(path) == RECORDS
+    first = index_files(cache)
+    assert records_of(other) == RECORDS[::-1]
+    both = index_files(cache)
+    for source in first:
+        for target in both:
+            good = target.read_bytes()
+            target.write_bytes(source.read_bytes())
+            for file, records in ((path, RECORDS), (other, RECORDS[::-1])):
+                try:
+                    assert records_of(file) == records
+                except fr.Error as error:
+                    assert error.path  # noqa: PT017
+            target.write_bytes(good)
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    not_a_folder = tmp_path / "file"
+    not_a_folder.write_bytes(b"")
+    read_only = tmp_path / "read only"
+    read_only.mkdir()
+    read_only.chmod(0o555)  # Root writes there all the same, hence the file above.
+    for folder in (
+        not_a_folder,
+        not_a_folder / "below",
+        read_only,
+        read_only / "below",
+    ):
+        monkeypatch.setenv("FASTREC_CACHE", str(folder))
+        assert records_of(path) == RECORDS
+        assert fr.open(path).records[3] == RECORDS[3]
+
+
+def test_the_cache_folder_is_read_when_it_is_used(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("one", "two"):
+        monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / name))
+        assert records_of(path) == RECORDS
+        assert index_files(tmp_path / name)
+
+
+def test_a_damaged_file_is_not_indexed(path: Path, cache: Path) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    with pytest.raises(fr.CorruptionError, match="record 5"):
+        records_of(path)
+    later = path.stat().st_mtime_ns + 1_000_000_000
+    path.write_bytes(whole)
+    os.utime(path, ns=(later, later))
+    assert records_of(path) == RECORDS
+    assert index_files(cache)
+
+
+def test_the_same_file_by_another_path_has_the_same_records(
+    path: Path, cache: Path
+) -> None:
+    link = path.with_name("link.tfrecord")
+    link.symlink_to(path)
+    assert records_of(path) == RECORDS
+    n_files = len(index_files(cache))
+    assert records_of(link) == RECORDS
+    assert len(index_files(cache)) == n_files, "an index is kept by real path"

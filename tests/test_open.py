@@ -1,0 +1,387 @@
+"""Opening data sets: what is accepted, what is refused and in which words.
+
+Goal
+    A path, a glob, a directory or a list of them is a data set, in a defined order, with
+    rows by number; whatever is no data set is told so by name.
+Method
+    Small files written by the oracle in a folder of their own.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastrec as fr
+from columns import assert_same, cell, rows, snapshot
+from oracle import Features, example, frame, tfrecord_file
+
+SPEC = {"n": fr.FixedLen((), "int64")}
+
+
+def file_of(path: Path, *numbers: int) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(tfrecord_file(example({b"n": ("int64", [n])}) for n in numbers))
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three files; not written in the order of their names."""
+    folder = tmp_path / "data"
+    file_of(folder / "b.tfrecord", 3, 4)
+    file_of(folder / "c.tfrecord", 5)
+    file_of(folder / "a.tfrecord", 0, 1, 2)
+    return folder
+
+
+def numbers(ds: fr.Dataset) -> list[int]:
+    return [int(row["n"]) for row in ds]
+
+
+def names(ds: fr.Dataset) -> list[str]:
+    return [Path(file).name for file in ds.files]
+
+
+# What is accepted.
+
+
+@pytest.mark.parametrize("as_type", [str, Path])
+def test_one_file(folder: Path, as_type: type[Any]) -> None:
+    path = folder / "a.tfrecord"
+    ds = fr.open(as_type(path), features=SPEC)
+    assert (len(ds), numbers(ds)) == (3, [0, 1, 2])
+    assert [os.fspath(file) for file in ds.files] == [str(path)]
+    assert ds.nbytes == path.stat().st_size
+
+
+def test_any_path_like(folder: Path) -> None:
+    class Anything:
+        def __fspath__(self) -> str:
+            return str(folder / "c.tfrecord")
+
+    assert numbers(fr.open(Anything(), features=SPEC)) == [5]
+
+
+@pytest.mark.parametrize("pattern", ["*.tfrecord", "?.tfrecord", "[abc].tfrecord", "*"])
+def test_a_glob_is_sorted_by_name(folder: Path, pattern: str) -> None:
+    ds = fr.open(str(folder / pattern), features=SPEC)
+    assert names(ds) == ["a.tfrecord", "b.tfrecord", "c.tfrecord"]
+    assert numbers(ds) == list(range(6))
+    assert ds.nbytes == sum(file.stat().st_size for file in folder.iterdir())
+
+
+def test_a_glob_over_folders(folder: Path) -> None:
+    ds = fr.open(str(folder.parent / "*" / "[ac].tfrecord"), features=SPEC)
+    assert numbers(ds) == [0, 1, 2, 5]
+
+
+def test_a_file_whose_name_looks_like_a_glob_is_that_file(folder: Path) -> None:
+    odd = file_of(folder / "part[1].tfrecord", 9)
+    assert numbers(fr.open(odd, features=SPEC)) == [9]
+
+
+@pytest.mark.parametrize("as_type", [str, Path])
+def test_a_directory_is_its_tfrecord_files_sorted(
+    folder: Path, as_type: type[Any]
+) -> None:
+    assert numbers(fr.open(as_type(folder), features=SPEC)) == list(range(6))
+
+
+def test_a_list_keeps_its_order(folder: Path) -> None:
+    paths = [folder / "c.tfrecord", str(folder / "a.tfrecord"), folder / "b.tfrecord"]
+    assert numbers(fr.open(paths, features=SPEC)) == [5, 0, 1, 2, 3, 4]
+    assert numbers(fr.open(tuple(paths), features=SPEC)) == [5, 0, 1, 2, 3, 4]
+
+
+def test_a_list_may_hold_globs_and_directories(folder: Path) -> None:
+    other = file_of(folder.parent / "other" / "x.tfrecord", 7)
+    ds = fr.open(
+        [str(folder / "[bc].*"), other.parent, folder / "a.tfrecord"], features=SPEC
+    )
+    assert numbers(ds) == [3, 4, 5, 7, 0, 1, 2]
+
+
+def test_names_say_nothing_about_the_contents(folder: Path) -> None:
+    for name in ("train.gz", "train", "train.txt", "train-00000-of-00001"):
+        assert numbers(fr.open(file_of(folder / name, 8), features=SPEC)) == [8]
+
+
+@pytest.mark.parametrize("compression", ["auto", None])
+def test_plain_files_under_both_names_of_plain(folder: Path, compression: Any) -> None:  # noqa: ANN401
+    ds = fr.open(folder, features=SPEC, compression=compression)
+    assert numbers(ds) == list(range(6))
+
+
+# What is refused.
+
+
+def read(paths: Any, **options: Any) -> None:  # noqa: ANN401
+    """Opening is lazy, so the first look counts as opening too."""
+    ds = fr.open(paths, features=SPEC, **options)
+    len(ds)
+    list(ds.loader(1))
+
+
+def test_a_missing_file(folder: Path) -> None:
+    missing = folder / "nobody.tfrecord"
+    for paths in (missing, str(missing), [folder / "a.tfrecord", missing]):
+        with pytest.raises(FileNotFoundError) as caught:
+            read(paths)
+        assert caught.value.filename == str(missing)
+
+
+def test_a_glob_that_matches_nothing(folder: Path) -> None:
+    pattern = str(folder / "valid-*.tfrecord")
+    with pytest.raises((FileNotFoundError, fr.Error), match=r"valid-\*"):
+        read(pattern)
+
+
+def test_an_empty_list() -> None:
+    with pytest.raises((ValueError, FileNotFoundError), match="no"):
+        read([])
+
+
+@pytest.mark.parametrize("contents", [None, "notes.txt"])
+def test_a_directory_without_tfrecords(tmp_path: Path, contents: str | None) -> None:
+    empty = tmp_path / "barren"
+    empty.mkdir()
+    if contents:
+        (empty / contents).write_text("nothing to see\n" * 10)
+    with pytest.raises((FileNotFoundError, fr.Error), match="barren"):
+        read(empty)
+
+
+@pytest.mark.parametrize(
+    "text", ["hello, world\n", '{"json": true, "lines": 1}\n', "x", "x,y,z\n" * 500]
+)
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+def test_a_text_file(tmp_path: Path, text: str, io: str) -> None:
+    path = tmp_path / "data.csv"
+    path.write_text(text)
+    with pytest.raises(fr.CorruptionError, match="TFRecord") as caught:
+        read(path, io=io)
+    assert "data.csv" in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["data.gz", "data.tfrecord"])
+@pytest.mark.parametrize(
+    ("compress", "kind"), [(gzip.compress, "(?i)gzip"), (zlib.compress, "(?i)zlib")]
+)
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+def test_a_compressed_file_is_called_what_it_is(
+    tmp_path: Path,
+    name: str,
+    compress: Callable[[bytes], bytes],
+    kind: str,
+    io: str,
+) -> None:
+    path = tmp_path / name
+    path.write_bytes(compress(tfrecord_file([b"payload"] * 3)))
+    with pytest.raises(fr.Error, match=kind) as caught:
+        read(path, io=io)
+    assert name in str(caught.value)
+    assert "checksum" not in caught.value.reason
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "https", "hdfs"])
+def test_a_remote_url(scheme: str) -> None:
+    url = f"{scheme}://bucket/train-*.tfrecord"
+    with pytest.raises(
+        (fr.Error, ValueError, NotImplementedError), match=scheme
+    ) as caught:
+        read(url)
+    assert "support" in str(caught.value) or "remote" in str(caught.value)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
+def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    fifo = tmp_path / "pipe"
+    os.mkfifo(fifo)
+    with pytest.raises((OSError, fr.Error), match="pipe"):
+        read(fifo)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "names_it"),
+    [
+        ({"io": "fast"}, ValueError, "io"),
+        ({"io": 3}, (TypeError, ValueError), "io"),
+        ({"compression": "brotli"}, ValueError, "compression"),
+        ({"spec": {}}, TypeError, "spec"),
+        ({"description": {}}, TypeError, "description"),
+    ],
+)
+def test_options_that_do_not_exist(
+    folder: Path,
+    options: dict[str, object],
+    error: type[Exception] | tuple[type[Exception], ...],
+    names_it: str,
+) -> None:
+    with pytest.raises(error, match=names_it):
+        fr.open(folder, **options)
+
+
+# Rows by number.
+
+
+def test_rows_slices_and_index_arrays(folder: Path) -> None:
+    ds = fr.open(folder, features=SPEC)
+    for index in range(-6, 6):
+        assert ds[index]["n"] == index % 6
+    for index in (6, -7, 10**12):
+        with pytest.raises(IndexError, match="6"):
+            ds[index]
+    for s in (
+        slice(None),
+        slice(2, 5),
+        slice(4, 100),
+        slice(-2, None),
+        slice(5, 1),
+        slice(None, None, 2),
+        slice(None, None, -1),
+        slice(4, 0, -3),
+    ):
+        assert ds[s]["n"].tolist() == list(range(6))[s]
+    for chosen in ([3, 1, 2], [5, 5, 0, 5], [-1, 0, -6], [0], []):
+        want = [i % 6 for i in chosen]
+        assert ds[chosen]["n"].tolist() == want
+        assert ds[np.array(chosen, np.int64)]["n"].tolist() == want
+        assert ds[np.array(chosen, np.int16)]["n"].tolist() == want
+    for chosen in ([6], [0, -7], [2**40]):
+        with pytest.raises(IndexError, match="6"):
+            ds[chosen]
+    for wrong in ("n", 1.5, [0.5], None):
+        with pytest.raises((TypeError, IndexError)):
+            ds[wrong]
+
+
+def test_a_numpy_integer_is_an_index(folder: Path) -> None:
+    ds = fr.open(folder, features=SPEC)
+    assert ds[np.int32(-1)]["n"] == 5
+    assert ds.records[np.int64(0)] == ds.records[0]
+
+
+def test_a_row_is_row_0_of_its_slice(folder: Path) -> None:
+    spec = {
+        "n": fr.VarLen("uint16"),
+        "m": fr.FixedLen((2,), "bytes", default=[b"", b"y"]),
+    }
+    ds = fr.open(folder, features=spec)
+    for i in range(6):
+        assert_same({k: cell(v) for k, v in ds[i].items()}, rows(ds[i : i + 1])[0])
+
+
+def test_head_and_iteration_give_rows(folder: Path) -> None:
+    ds = fr.open(folder, features=SPEC)
+    assert [row["n"] for row in ds.head(4)] == [0, 1, 2, 3]
+    assert [row["n"] for row in ds.head(100)] == list(range(6))
+    assert ds.head(0) == []
+    assert numbers(ds) == numbers(ds) == list(range(6)), "a data set is iterable again"
+
+
+def test_slices_of_records_are_bytes_arrays(folder: Path) -> None:
+    ds = fr.open(folder)
+    got = ds.records[1:5]
+    assert isinstance(got, fr.BytesArray)
+    assert got.tolist() == [ds.records[i] for i in range(1, 5)]
+    assert type(ds.records[0]) is bytes
+    assert ds.records[0] == example({b"n": ("int64", [0])})
+
+
+def test_opening_reads_nothing_yet(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.tfrecord"
+    path.write_bytes(frame(b"good") + b"\0" * 40)
+    ds = fr.open(path)
+    with pytest.raises(fr.CorruptionError, match="record 1"):
+        len(ds)
+
+
+# No schema.
+
+
+def inferred(tmp_path: Path, *records: Features) -> fr.Dataset:
+    path = tmp_path / "inferred.tfrecord"
+    path.write_bytes(tfrecord_file(example(features) for features in records))
+    return fr.open(path)
+
+
+def test_a_schema_is_inferred_where_none_is_given(tmp_path: Path) -> None:
+    """Dense only where every record has the same count; never Raw, never a default."""
+    ds = inferred(
+        tmp_path,
+        {
+            b"image": ("bytes", [b"\0" * 9]),
+            b"label": ("int64", [9]),
+            b"box": ("float", [0.0, 0.5, 1.0]),
+            b"tags": ("bytes", [b"x"]),
+            b"ids": ("int64", [1]),
+        },
+        {
+            b"ids": ("int64", []),
+            b"image": ("bytes", [b"\1" * 9]),
+            b"label": ("int64", [8]),
+            b"box": ("float", [2.0, 2.5, 3.0]),
+            b"tags": ("bytes", [b"y", b"z"]),
+            b"sometimes": ("int64", [1]),
+        },
+    )
+    assert dict(ds.schema) == {
+        "image": fr.FixedLen((), "bytes"),
+        "label": fr.FixedLen((), "int64"),
+        "box": fr.FixedLen((3,), "float32"),
+        "tags": fr.VarLen("bytes"),
+        "ids": fr.VarLen("int64"),
+        "sometimes": fr.VarLen("int64"),
+    }
+    assert ds[0]["image"] == b"\0" * 9
+    assert ds[0]["label"] == 9
+    batch = ds[0:2]
+    assert list(batch) == list(ds.schema)
+    assert batch["box"].tolist() == [[0.0, 0.5, 1.0], [2.0, 2.5, 3.0]]
+    assert batch["tags"].to_list() == [[b"x"], [b"y", b"z"]]
+    assert batch["sometimes"].to_list() == [[], [1]]
+
+
+def test_a_printed_schema_is_python_that_reads_the_same(tmp_path: Path) -> None:
+    ds = inferred(
+        tmp_path,
+        {b"a": ("int64", [1, 2]), b"b/c": ("bytes", [b"x"])},
+        {b"a": ("int64", [3, 4])},
+    )
+    pasted = eval(str(ds.schema), {"fr": fr})
+    again = fr.open(ds.files, features=pasted)
+    assert snapshot([again[0:2]]) == snapshot([ds[0:2]])
+    assert snapshot([fr.open(ds.files, features=ds.schema)[0:2]]) == snapshot([ds[0:2]])
+
+
+def test_a_given_schema_is_the_schema(folder: Path) -> None:
+    assert dict(fr.open(folder, features=SPEC).schema) == SPEC
+
+
+def test_a_later_record_that_does_not_fit_says_what_to_write(tmp_path: Path) -> None:
+    """At most 4,096 records are looked at, so one odd one in 400,000 is not found.
+
+    One of two neighbours cannot be in an even sample of that size; both files are tried.
+    """
+    one, two = example({b"n": ("int64", [1])}), example({b"n": ("int64", [1, 2])})
+    n = 400_000
+    n_unseen = 0
+    for odd in (n // 2 + 1, n // 2 + 2):
+        path = tmp_path / f"odd-{odd}.tfrecord"
+        path.write_bytes(frame(one) * odd + frame(two) + frame(one) * (n - odd - 1))
+        ds = fr.open(path)
+        if dict(ds.schema) != {"n": fr.FixedLen((), "int64")}:
+            continue
+        n_unseen += 1
+        with pytest.raises(fr.SchemaError, match="VarLen") as caught:
+            ds[odd]
+        assert caught.value.record == odd
+    assert n_unseen > 0

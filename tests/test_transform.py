@@ -1,0 +1,239 @@
+"""The Python stage: a function of the caller between the core and the loop.
+
+Goal
+    What `transform` returns is what comes out, in order, the same on any number of
+    threads; what it is told (`info`) is a function of seed, epoch and position alone.
+Method
+    Transforms that record what they saw, over a data set whose labels are its numbers.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastrec as fr
+from oracle import example, tfrecord_file
+
+Write = Callable[[bytes], Path]
+Check = Callable[[], None]
+Batch = dict[str, Any]
+
+N = 50
+SPEC = {"n": fr.FixedLen((), "int64")}
+TRANSFORM_THREADS = (0, 1, 3)
+
+
+@pytest.fixture(scope="module")
+def ds(write: Write) -> fr.Dataset:
+    records = (example({b"n": ("int64", [n])}) for n in range(N))
+    return fr.open(write(tfrecord_file(records)), features=SPEC)
+
+
+@pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_what_a_transform_returns_comes_out_in_order(
+    ds: fr.Dataset, num_threads: int, transform_threads: int
+) -> None:
+    def add(batch: Batch) -> Batch:
+        return {**batch, "twice": 2 * batch["n"]}
+
+    loader = ds.loader(
+        8, num_threads=num_threads, transform=add, transform_threads=transform_threads
+    )
+    batches = list(loader)
+    assert [list(batch) for batch in batches] == [["n", "twice"]] * 7
+    assert np.concatenate([batch["n"] for batch in batches]).tolist() == list(range(N))
+    assert np.concatenate([b["twice"] for b in batches]).tolist() == list(
+        range(0, 2 * N, 2)
+    )
+    assert loader.peek()["twice"].tolist() == list(range(0, 16, 2))
+    assert loader.batch(3)["twice"].tolist() == list(range(48, 64, 2))
+
+
+@pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)
+def test_any_number_of_rows_may_come_out_and_len_counts_steps(
+    ds: fr.Dataset, transform_threads: int
+) -> None:
+    def keep_odd(batch: Batch) -> Batch:
+        return {"n": batch["n"][batch["n"] % 2 == 1]}
+
+    loader = ds.loader(1, transform=keep_odd, transform_threads=transform_threads)
+    batches = list(loader)
+    assert len(batches) == len(loader) == N
+    assert [n for batch in batches for n in batch["n"]] == list(range(1, N, 2))
+
+
+@pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)
+def test_info_says_where_in_the_epoch_a_batch_is(
+    ds: fr.Dataset, transform_threads: int
+) -> None:
+    def tell(batch: Batch, info: Any) -> Batch:  # noqa: ANN401
+        return {
+            **batch,
+            "place": (info.seed, info.epoch, info.step),
+            "positions": np.asarray(info.positions).tolist(),
+            "records": np.asarray(info.records).tolist(),
+        }
+
+    loader = ds.loader(20, seed=9, transform=tell, transform_threads=transform_threads)
+    for epoch in range(2):
+        for step, batch in enumerate(loader):
+            assert batch["place"] == (9, epoch, step)
+            assert batch["positions"] == batch["records"] == batch["n"].tolist()
+    assert loader.batch(1, epoch=7)["place"] == (9, 7, 1)
+
+
+def draws(
+    ds: fr.Dataset, batch_size: int, transform_threads: int, seed: int, epoch: int
+) -> Any:  # noqa: ANN401
+    """A few random numbers for each record, from `info.rng`."""
+
+    def augment(batch: Batch, info: Any) -> Batch:  # noqa: ANN401
+        rngs = [info.rng(i) for i in range(len(batch["n"]))]
+        assert all(isinstance(rng, np.random.Generator) for rng in rngs)
+        return {"noise": np.stack([rng.random(3) for rng in rngs])}
+
+    loader = ds.loader(
+        batch_size, seed=seed, transform=augment, transform_threads=transform_threads
+    )
+    steps = range(len(loader))
+    return np.concatenate([loader.batch(step, epoch=epoch)["noise"] for step in steps])
+
+
+def test_random_numbers_depend_on_seed_epoch_and_position_alone(ds: fr.Dataset) -> None:
+    want = draws(ds, batch_size=8, transform_threads=1, seed=0, epoch=0)
+    assert len(np.unique(want)) == 3 * N
+    for batch_size, transform_threads in ((8, 0), (8, 3), (7, 1), (1, 2), (N, 1)):
+        got = draws(ds, batch_size, transform_threads, seed=0, epoch=0)
+        assert got.tolist() == want.tolist()
+    for seed, epoch in ((1, 0), (0, 1)):
+        other = draws(ds, 8, 1, seed, epoch)
+        assert not np.isin(other, want).any()
+
+
+def test_iterating_gives_the_same_random_numbers_as_random_access(
+    ds: fr.Dataset,
+) -> None:
+    def augment(batch: Batch, info: Any) -> Batch:  # noqa: ANN401
+        return {
+            "x": np.array(
+                [info.rng(i).integers(1 << 40) for i in range(len(batch["n"]))]
+            )
+        }
+
+    for transform_threads in TRANSFORM_THREADS:
+        loader = ds.loader(
+            16, seed=3, transform=augment, transform_threads=transform_threads
+        )
+        for epoch in range(2):
+            got = [batch["x"].tolist() for batch in loader]
+            steps = range(len(loader))
+            assert got == [
+                loader.batch(step, epoch=epoch)["x"].tolist() for step in steps
+            ]
+
+
+class BrokenError(Exception):
+    """What a transform raises here."""
+
+
+@pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_an_error_in_a_transform_comes_after_the_batches_before_it(
+    ds: fr.Dataset, threads_end: Check, num_threads: int, transform_threads: int
+) -> None:
+    def fail_late(batch: Batch) -> Batch:
+        if batch["n"][0] >= 24:
+            raise BrokenError(int(batch["n"][0]))
+        return batch
+
+    loader = ds.loader(
+        8,
+        num_threads=num_threads,
+        transform=fail_late,
+        transform_threads=transform_threads,
+    )
+    delivered = []
+
+    def run() -> None:
+        for batch in loader:
+            delivered.append(int(batch["n"][0]))
+
+    with pytest.raises(BrokenError) as caught:
+        run()
+    assert delivered == [0, 8, 16]
+    assert caught.value.args == (24,), "the first in the order of delivery"
+    names = [entry.name for entry in caught.traceback]
+    assert "fail_late" in names, "the traceback leads into the transform"
+    assert (loader.epoch, loader.step) == (0, 3)
+    del caught
+    loader.close()
+    threads_end()
+
+
+@pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)
+def test_stop_iteration_in_a_transform_does_not_end_the_epoch(
+    ds: fr.Dataset, transform_threads: int
+) -> None:
+    """A lost end of an epoch would be silent loss of data."""
+
+    def stop(batch: Batch) -> Batch:  # noqa: ARG001
+        raise StopIteration
+
+    loader = ds.loader(8, transform=stop, transform_threads=transform_threads)
+    with pytest.raises(Exception, match="StopIteration"):
+        list(loader)
+
+
+def test_transforms_run_on_the_callers_thread_with_0_and_on_others_with_1(
+    ds: fr.Dataset,
+) -> None:
+    def where(batch: Batch) -> Batch:  # noqa: ARG001
+        return {"thread": threading.get_ident()}
+
+    here = threading.get_ident()
+    inline = ds.loader(8, transform=where, transform_threads=0)
+    assert {batch["thread"] for batch in inline} == {here}
+    apart = ds.loader(8, transform=where, transform_threads=1)
+    assert here not in {batch["thread"] for batch in apart}
+
+
+@pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)
+def test_per_row_fills_the_columns_of_the_batch(
+    ds: fr.Dataset, transform_threads: int
+) -> None:
+    def draw(row: Batch) -> Batch:
+        n = int(row["n"])
+        return {"image": np.full((2, 3), n, np.uint8), "half": n / 2}
+
+    out = {"image": fr.FixedLen((2, 3), "uint8"), "half": fr.FixedLen((), "float32")}
+    loader = ds.loader(
+        16, transform=fr.per_row(draw, out=out), transform_threads=transform_threads
+    )
+    n = 0
+    for batch in loader:
+        n_rows = len(batch["half"])
+        assert batch["image"].shape == (n_rows, 2, 3)
+        assert (batch["image"].dtype, batch["half"].dtype) == (np.uint8, np.float32)
+        assert batch["image"][:, 1, 2].tolist() == list(range(n, n + n_rows))
+        assert batch["half"].tolist() == [k / 2 for k in range(n, n + n_rows)]
+        n += n_rows
+    assert n == N
+
+
+def test_per_row_raises_what_the_function_raises(ds: fr.Dataset) -> None:
+    def fail(row: Batch) -> Batch:
+        if row["n"] == 21:
+            raise BrokenError(21)
+        return {"m": row["n"]}
+
+    per_row = fr.per_row(fail, out={"m": fr.FixedLen((), "int64")})
+    loader = ds.loader(8, transform=per_row, transform_threads=2)
+    with pytest.raises(BrokenError, match="21"):
+        list(loader)
