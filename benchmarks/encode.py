@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import crc32c
 import numpy as np
 from numpy.typing import NDArray
 
@@ -41,7 +40,8 @@ class Cells:
     @property
     def lengths(self) -> NDArray[np.int64]:
         """Bytes in each row."""
-        return self.keep.sum(axis=1, dtype=np.int64)
+        counts: NDArray[np.int64] = self.keep.sum(axis=1, dtype=np.int64)
+        return counts
 
 
 def fixed(values: NDArray[Any]) -> Cells:
@@ -56,7 +56,9 @@ def prefixes(data: NDArray[np.uint8], lengths: NDArray[np.int64]) -> Cells:
     return Cells(data, np.arange(data.shape[1]) < lengths[:, None])
 
 
-def varints(values: NDArray[np.int64], counts: NDArray[np.int64] | None = None) -> Cells:
+def varints(
+    values: NDArray[np.int64], counts: NDArray[np.int64] | None = None
+) -> Cells:
     """Base-128 varints of the first ``counts[i]`` values of row i, or of all."""
     n, k = values.shape
     bits = values.astype(np.uint64)
@@ -100,7 +102,9 @@ def entry(key: str, kind: int, values: Cells) -> Cells:
     return field(1, join([name, field(2, field(kind, values))]))
 
 
-def bytes_feature(key: str, values: Sequence[Cells], counts: NDArray[np.int64]) -> Cells:
+def bytes_feature(
+    key: str, values: Sequence[Cells], counts: NDArray[np.int64]
+) -> Cells:
     """A bytes list; row i has the first ``counts[i]`` of the values."""
     fields = [field(1, value, counts > i) for i, value in enumerate(values)]
     return entry(key, 1, join(fields))
@@ -141,6 +145,9 @@ def masked(crc: int) -> int:
 
 def frames(records: Cells) -> bytes:
     """TFRecord frames, one per row."""
+    # Only generating needs the package, not the processes that read.
+    import crc32c
+
     flat = memoryview(records.data[records.keep])  # type: ignore[arg-type]
     parts: list[bytes | memoryview] = []
     begin = 0

@@ -6,7 +6,7 @@ import os
 import platform
 import shlex
 import sys
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 
@@ -53,5 +53,5 @@ def describe() -> dict[str, object]:
         "numpy": version("numpy"),
         "files": "in the page cache: read whole by the verification before the clock runs",
         "command": shlex.join(["python", *sys.argv]),
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
     }

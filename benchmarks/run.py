@@ -21,14 +21,22 @@ QUICK_SCALE = 1 / 64
 def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=[*WORKLOADS])
+    parser.add_argument(
+        "--workloads", nargs="+", choices=WORKLOADS, default=[*WORKLOADS]
+    )
     parser.add_argument("--peers", nargs="+", metavar="PEER[:FORM]", default=[*DEFAULT])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
     parser.add_argument("--repeat", type=int, default=5, help="rounds, at least 5")
-    parser.add_argument("--min-s", type=float, default=0.5, help="seconds per repetition")
+    parser.add_argument(
+        "--min-s", type=float, default=0.5, help="seconds per repetition"
+    )
     parser.add_argument("--batch-size", type=int, default=256)
-    parser.add_argument("--scale", type=float, default=1.0, help="of the numbers of records")
-    parser.add_argument("--data", type=Path, default=default_data(), help="cache of files")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="of the numbers of records"
+    )
+    parser.add_argument(
+        "--data", type=Path, default=default_data(), help="cache of files"
+    )
     parser.add_argument("--json", type=Path, help="also write the results here")
     parser.add_argument(
         "--python",
@@ -38,7 +46,9 @@ def parse() -> argparse.Namespace:
         help="interpreters of peers that are not installed beside fastrec",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="tiny files, one round: a smoke test, no result"
+        "--quick",
+        action="store_true",
+        help="tiny files, one round: a smoke test, no result",
     )
     args = parser.parse_args()
     if args.repeat < 5:
@@ -52,7 +62,9 @@ def main() -> int:
     """Run everything; fail if a reader delivered something wrong."""
     args = parse()
     pythons = dict(entry.split("=", 1) for entry in args.python)
-    plan = Plan(args.data, args.scale, args.batch_size, args.repeat, args.min_s, pythons)
+    plan = Plan(
+        args.data, args.scale, args.batch_size, args.repeat, args.min_s, pythons
+    )
     environment = describe()
     rows: list[Row] = []
     for name in args.workloads:

@@ -69,14 +69,22 @@ def byte_strings(values: Iterable[bytes | memoryview]) -> NDArray[np.uint64]:
 
 def mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Spread every bit over the word (the finalizer of splitmix64)."""
-    x = (x ^ x >> np.uint64(30)) * np.uint64(0xBF58476D1CE4E5B9)
-    x = (x ^ x >> np.uint64(27)) * np.uint64(0x94D049BB133111EB)
-    return x ^ x >> np.uint64(31)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(x ^ (x >> np.uint64(31)), np.uint64)
 
 
 def multipliers(n: int) -> NDArray[np.uint64]:
     """`n` fixed odd numbers, so that the place of a value in its row matters."""
-    return mix(np.arange(1, n + 1, dtype=np.uint64)) | np.uint64(1)
+    spread = mix(np.arange(1, n + 1, dtype=np.uint64))
+    return np.asarray(spread | np.uint64(1), np.uint64)
+
+
+def same_lengths(got: NDArray[np.int64] | None, want: NDArray[np.int64] | None) -> bool:
+    """Whether both are dense, or both ragged in the same way."""
+    if got is None or want is None:
+        return got is want
+    return np.array_equal(got, want)
 
 
 def rows_hash(columns: Columns) -> int:
@@ -119,7 +127,10 @@ class Truth:
             arrays["records"].tolist(),
             arrays["nbytes"].tolist(),
             arrays["hashes"].tolist(),
-            {n: Column(arrays[f"values/{n}"], arrays.get(f"row_lengths/{n}")) for n in names},
+            {
+                n: Column(arrays[f"values/{n}"], arrays.get(f"row_lengths/{n}"))
+                for n in names
+            },
         )
 
     def verify(self, batches: Iterable[Columns], n_files: int) -> int:
@@ -137,7 +148,8 @@ class Truth:
         if records != self.records[n_files - 1]:
             raise MismatchError(f"{records} records, not {self.records[n_files - 1]}")
         if total % 2**64 != self.hashes[n_files - 1]:
-            raise MismatchError("the rows of the epoch are not those that were written")
+            msg = "the rows of the epoch are not those that were written"
+            raise MismatchError(msg)
         return n_batches
 
     def verify_first(self, batch: Columns) -> None:
@@ -145,14 +157,13 @@ class Truth:
         if sorted(batch) != sorted(self.first):
             raise MismatchError(f"columns {sorted(batch)}, not {sorted(self.first)}")
         for name, column in batch.items():
-            n = min(len(column), FIRST_ROWS)
+            n = min(len(column), len(self.first[name]))
             got, want = column.head(n), self.first[name].head(n)
             if got.values.dtype != want.values.dtype:
-                raise MismatchError(f"{name} is {got.values.dtype}, not {want.values.dtype}")
+                raise MismatchError(
+                    f"{name} is {got.values.dtype}, not {want.values.dtype}"
+                )
             if not np.array_equal(got.values, want.values):
                 raise MismatchError(f"{name} has wrong values in the first batch")
-            lengths = (got.row_lengths, want.row_lengths)
-            if (lengths[0] is None) != (lengths[1] is None) or (
-                lengths[0] is not None and not np.array_equal(*lengths)
-            ):
+            if not same_lengths(got.row_lengths, want.row_lengths):
                 raise MismatchError(f"{name} has wrong row lengths in the first batch")

@@ -12,7 +12,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,10 +61,13 @@ class Prepared:
     truth: Truth
 
 
-def scalars(rng: np.random.Generator, n: int) -> tuple[list[encode.Cells], dict[str, Column]]:
+def scalars(
+    rng: np.random.Generator, n: int
+) -> tuple[list[encode.Cells], dict[str, Column]]:
     """A label, 13 floats and 26 int64 of 1 to 5 bytes, after the Criteo data."""
-    columns = {"label": rng.integers(0, 2, n)}
-    entries = [encode.int64_feature("label", encode.varints(columns["label"][:, None]))]
+    label = rng.integers(0, 2, n)
+    columns: dict[str, NDArray[Any]] = {"label": label}
+    entries = [encode.int64_feature("label", encode.varints(label[:, None]))]
     for i in range(1, 14):
         floats = rng.standard_normal(n, np.float32)
         columns[f"I{i}"] = floats
@@ -104,7 +107,9 @@ def mnist(rng: np.random.Generator, n: int) -> Drawn:
 
 def tokens(rng: np.random.Generator, n: int) -> Drawn:
     """Two lists of 1,024 tokens, vocabulary 32k."""
-    columns = {name: rng.integers(0, 32_000, (n, 1024)) for name in ("inputs", "targets")}
+    columns = {
+        name: rng.integers(0, 32_000, (n, 1024)) for name in ("inputs", "targets")
+    }
     entries = [encode.int64_feature(k, encode.varints(v)) for k, v in columns.items()]
     return encode.example(entries), {k: Column(v) for k, v in columns.items()}
 
@@ -169,18 +174,28 @@ WORKLOADS = {
         Workload("tabular", TABULAR, 280_000, 900, tabular),
         Workload("tabular-shuffled", TABULAR, 280_000, 900, tabular_shuffled),
         Workload(
-            "mnist", (Feature("image", "raw", "uint8", (28, 28)), LABEL), 300_000, 900, mnist
+            "mnist",
+            (Feature("image", "raw", "uint8", (28, 28)), LABEL),
+            300_000,
+            900,
+            mnist,
         ),
         Workload(
             "tokens",
-            tuple(Feature(name, "fixed", "int64", (1024,)) for name in ("inputs", "targets")),
+            tuple(
+                Feature(name, "fixed", "int64", (1024,))
+                for name in ("inputs", "targets")
+            ),
             50_000,
             20_000,
             tokens,
         ),
         Workload(
             "embeddings",
-            (Feature("embedding", "fixed", "float32", (768,)), Feature("id", "fixed", "int64")),
+            (
+                Feature("embedding", "fixed", "float32", (768,)),
+                Feature("id", "fixed", "int64"),
+            ),
             80_000,
             6_000,
             embeddings,
@@ -192,7 +207,9 @@ WORKLOADS = {
             2_000,
             ragged,
         ),
-        Workload("images", (Feature("jpeg", "fixed", "bytes"), LABEL), 2_400, 250_000, images),
+        Workload(
+            "images", (Feature("jpeg", "fixed", "bytes"), LABEL), 2_400, 250_000, images
+        ),
     )
 }
 

@@ -64,7 +64,7 @@ KIND_OF_FIELD: dict[int, Kind] = {1: "bytes", 2: "float", 3: "int64"}
 class WireError(Exception):
     """The record is not a tf.train.Example."""
 
-    def __init__(self, trouble: str, at: int) -> None:
+    def __init__(self, at: int, trouble: str) -> None:
         super().__init__(f"{trouble} at byte {at} of a message")
 
 
@@ -113,18 +113,18 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     value = 0
     for i in range(10):
         if at + i >= len(data):
-            raise WireError("a varint that is cut", at)
+            raise WireError(at, "a varint that is cut")
         value |= (data[at + i] & 0x7F) << 7 * i
         if data[at + i] < 0x80:
             return value % (1 << 64), at + i + 1
-    raise WireError("a varint of more than 10 bytes", at)
+    raise WireError(at, "a varint of more than 10 bytes")
 
 
 def read_tag(data: bytes, at: int) -> tuple[int, int, int]:
     """Field number, wire type, and where the tag ends."""
     value, at = read_varint(data, at)
     if value >= 1 << 32 or value >> 3 == 0:
-        raise WireError("an impossible field number", at)
+        raise WireError(at, "an impossible field number")
     return value >> 3, value & 7, at
 
 
@@ -137,9 +137,9 @@ def read_value(data: bytes, at: int, wire_type: int) -> tuple[int | bytes, int]:
     elif wire_type in (FIXED32, FIXED64):
         length = 4 if wire_type == FIXED32 else 8
     else:
-        raise WireError(f"wire type {wire_type} where a value must be", at)
+        raise WireError(at, f"wire type {wire_type} where a value must be")
     if length > len(data) - at:
-        raise WireError("a value that reaches past the end", at)
+        raise WireError(at, "a value that reaches past the end")
     return data[at : at + length], at + length
 
 
@@ -152,7 +152,7 @@ def skip_group(data: bytes, at: int, number: int) -> int:
             open_groups.append(number)
         elif wire_type == END_GROUP:
             if open_groups.pop() != number:
-                raise WireError("a group that ends with another number", at)
+                raise WireError(at, "a group that ends with another number")
         else:
             _, at = read_value(data, at, wire_type)
     return at
@@ -210,7 +210,7 @@ def unpack(kind: Kind, chunk: bytes) -> list[bytes | int]:
     items: list[bytes | int] = []
     if kind == "float":
         if len(chunk) % 4:
-            raise WireError("floats that are not 4 bytes each", len(chunk))
+            raise WireError(len(chunk), "floats that are not 4 bytes each")
         items += [chunk[at : at + 4] for at in range(0, len(chunk), 4)]
         return items
     at = 0
@@ -314,10 +314,11 @@ def raw_cell(want: Raw, data: bytes) -> Cell:
     native = np.dtype(want.dtype)
     if len(data) != math.prod(want.shape) * native.itemsize:
         raise MismatchError(f"{len(data)} bytes for an array of {want.shape}")
-    if native == np.bool_:
-        return (np.frombuffer(data, np.uint8) != 0).reshape(want.shape)
     stored = native.newbyteorder("<" if want.little_endian else ">")
-    return np.frombuffer(data, stored).astype(native).reshape(want.shape)
+    cell: Cell = np.frombuffer(data, stored).astype(native)
+    if native == np.bool_:
+        cell = np.frombuffer(data, np.uint8) != 0
+    return cell.reshape(want.shape)
 
 
 def decode(record: bytes, spec: Spec) -> dict[str, Cell]:

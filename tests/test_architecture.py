@@ -51,7 +51,8 @@ BANNED_FUNCTIONS = re.compile(r"^_*(process|handle|do_\w+)$")
 ADAPTERS = {"torch", "jax", "keras", "tf", "arrow", "compat", "cli"}
 
 CPP_FILES = sorted([*CPP.rglob("*.h"), *CPP.rglob("*.cpp")])
-PYTHON_FILES = sorted([*PYTHON.rglob("*.py"), *PYTHON.rglob("*.pyi")])
+PYTHON_FILES = sorted(PYTHON.rglob("*.py"))
+STUB_FILES = sorted(PYTHON.rglob("*.pyi"))
 TEST_FILES = sorted(
     [*(PROJECT / "tests").rglob("*.py"), *(PROJECT / "tests").rglob("*.cpp")]
 )
@@ -62,7 +63,7 @@ python = pytest.mark.parametrize(
 )
 everything = pytest.mark.parametrize(
     "file",
-    [*CPP_FILES, *PYTHON_FILES, *TEST_FILES],
+    [*CPP_FILES, *PYTHON_FILES, *STUB_FILES, *TEST_FILES],
     ids=lambda f: str(f.relative_to(PROJECT)),
 )
 

@@ -17,11 +17,17 @@ from pathlib import Path
 import pytest
 
 import fastrec as fr
+from columns import open_dataset
 from oracle import example, tfrecord_file
 
 Write = Callable[[bytes], Path]
 
-CLASSES = [fr.CorruptionError, fr.DecodeError, fr.SchemaError, fr.LimitError]
+CLASSES: list[type[fr.Error]] = [
+    fr.CorruptionError,
+    fr.DecodeError,
+    fr.SchemaError,
+    fr.LimitError,
+]
 ATTRIBUTES = ("reason", "path", "record", "offset", "feature")
 RECORD = example({b"a": ("int64", [1])})
 SPEC = {"a": fr.FixedLen((), "int64")}
@@ -53,15 +59,15 @@ def test_every_class_survives_pickling(
 
 
 def corrupt(write: Write) -> object:
-    return fr.open(write(tfrecord_file([RECORD])[:-1]), features=SPEC)[0]
+    return open_dataset(write(tfrecord_file([RECORD])[:-1]), features=SPEC)[0]
 
 
 def undecodable(write: Write) -> object:
-    return fr.open(write(tfrecord_file([b"\xff"])), features=SPEC)[0]
+    return open_dataset(write(tfrecord_file([b"\xff"])), features=SPEC)[0]
 
 
 def unfitting(write: Write) -> object:
-    return fr.open(write(tfrecord_file([b""])), features=SPEC)[0]
+    return open_dataset(write(tfrecord_file([b""])), features=SPEC)[0]
 
 
 @pytest.mark.parametrize(
@@ -103,7 +109,7 @@ def test_a_spec_error_has_no_place() -> None:
 def test_the_systems_refusals_are_os_errors(tmp_path: Path) -> None:
     missing = tmp_path / "nobody.tfrecord"
     with pytest.raises(FileNotFoundError) as caught:
-        len(fr.open(missing))
+        len(open_dataset(missing))
     assert caught.value.filename == str(missing)
     assert caught.value.errno
 
@@ -114,4 +120,4 @@ def test_a_checksum_error_tells_both_checksums(write: Write) -> None:
     with pytest.raises(
         fr.CorruptionError, match=r"stored 0x[0-9a-f]{8}, computed 0x[0-9a-f]{8}"
     ):
-        fr.open(write(bytes(damaged)), features=SPEC)[0]
+        open_dataset(write(bytes(damaged)), features=SPEC)[0]

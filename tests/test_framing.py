@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fastrec as fr
+from columns import open_dataset
 from oracle import example, frame, frame_offsets, header, tfrecord_file
 
 Write = Callable[[bytes], Path]
@@ -43,7 +44,7 @@ def labels_until_error(path: Path, io: str, threads: int) -> tuple[list[int], An
     """What an epoch of batches of one delivers, and the error that ends it."""
     labels: list[int] = []
     try:
-        with fr.open(path, features=SPEC, io=io).loader(
+        with open_dataset(path, features=SPEC, io=io).loader(
             1, num_threads=threads
         ) as loader:
             for batch in loader:
@@ -57,7 +58,7 @@ def labels_until_error(path: Path, io: str, threads: int) -> tuple[list[int], An
 def test_reads_back_what_the_oracle_wrote(
     write: Write, records: list[bytes], io: str
 ) -> None:
-    ds = fr.open(write(tfrecord_file(records)), io=io)
+    ds = open_dataset(write(tfrecord_file(records)), io=io)
     assert len(ds) == len(records)
     assert [ds.records[i] for i in range(len(records))] == records
     assert ds.records[0 : len(records)].tolist() == records
@@ -70,13 +71,13 @@ def test_records_of_any_size_next_to_each_other(
 ) -> None:
     block = bytes(range(256)) * (size // 256 + 1)
     records = [b"before", block[:size], b"", b"after"]
-    ds = fr.open(write(tfrecord_file(records)), io=io)
+    ds = open_dataset(write(tfrecord_file(records)), io=io)
     assert ds.records[0:4].tolist() == records
     assert [ds.records[i] for i in (3, 1, 2, 0)] == [records[i] for i in (3, 1, 2, 0)]
 
 
 def test_records_take_negative_indices_and_refuse_others(write: Write) -> None:
-    ds = fr.open(write(tfrecord_file([b"a", b"b", b"c"])))
+    ds = open_dataset(write(tfrecord_file([b"a", b"b", b"c"])))
     assert ds.records[-1] == b"c"
     assert ds.records[-2:].tolist() == [b"b", b"c"]
     for index in (3, -4):
@@ -86,7 +87,7 @@ def test_records_take_negative_indices_and_refuse_others(write: Write) -> None:
 
 @pytest.mark.parametrize("io", IO)
 def test_an_empty_file_has_no_records(write: Write, io: str) -> None:
-    ds = fr.open(write(b""), features=SPEC, io=io)
+    ds = open_dataset(write(b""), features=SPEC, io=io)
     assert len(ds) == 0
     assert len(ds.loader(4)) == 0
     assert list(ds.loader(4)) == []
@@ -97,7 +98,7 @@ def test_an_empty_file_has_no_records(write: Write, io: str) -> None:
 def test_zero_length_records_are_examples_without_features(
     write: Write, io: str
 ) -> None:
-    ds = fr.open(write(tfrecord_file([b"", b"", b""])), features=SPEC, io=io)
+    ds = open_dataset(write(tfrecord_file([b"", b"", b""])), features=SPEC, io=io)
     assert ds.records[1] == b""
     assert ds[0:3]["n"].tolist() == [-1, -1, -1]
 
@@ -113,7 +114,7 @@ def test_every_truncation_keeps_the_whole_records_before_it(
         assert labels == LABELS[:n_whole], cut
         if cut in OFFSETS:
             assert error is None, cut
-            assert len(fr.open(path, io=io)) == n_whole
+            assert len(open_dataset(path, io=io)) == n_whole
             continue
         assert isinstance(error, fr.CorruptionError), cut
         assert error.path == str(path)
@@ -121,7 +122,7 @@ def test_every_truncation_keeps_the_whole_records_before_it(
         assert error.offset is not None
         assert OFFSETS[n_whole] <= error.offset <= cut
         with pytest.raises(fr.CorruptionError, match=path.name):
-            len(fr.open(path, io=io))
+            len(open_dataset(path, io=io))
 
 
 @pytest.mark.parametrize("io", IO)
@@ -144,7 +145,7 @@ def test_a_damaged_payload_spoils_only_its_own_record(write: Write, io: str) -> 
     for byte in range(OFFSETS[1] + PAYLOAD, OFFSETS[2]):
         damaged = bytearray(FILE)
         damaged[byte] ^= 0x10
-        ds = fr.open(write(bytes(damaged)), features=SPEC, io=io)
+        ds = open_dataset(write(bytes(damaged)), features=SPEC, io=io)
         assert len(ds) == 4
         assert [ds.records[i] for i in (3, 2, 0)] == [RECORDS[i] for i in (3, 2, 0)]
         assert ds[2:4]["n"].tolist() == LABELS[2:4]
@@ -185,7 +186,7 @@ def test_lengths_that_lie_are_refused_before_they_are_used(
     begin = tfrecord_file(good)
     path = write(begin + header(length) + b"data" + bytes(4))
     with pytest.raises(fr.CorruptionError) as caught:
-        len(fr.open(path, io=io))
+        len(open_dataset(path, io=io))
     assert caught.value.record == len(good)
     assert caught.value.offset is not None
     assert len(begin) <= caught.value.offset <= len(begin) + PAYLOAD
@@ -211,12 +212,12 @@ def test_checksums_that_are_not_masked_are_wrong(write: Write, io: str) -> None:
     rotated = (stored - mask) % 2**32
     struct.pack_into("<I", record, 8, (rotated << 15 | rotated >> 17) % 2**32)
     with pytest.raises(fr.CorruptionError, match="length checksum"):
-        len(fr.open(write(frame(b"first") + record), io=io))
+        len(open_dataset(write(frame(b"first") + record), io=io))
 
 
 def test_an_empty_file_among_others_is_no_gap(write: Write) -> None:
     paths = [write(tfrecord_file(part)) for part in ([b"a"], [], [b"b", b"c"], [])]
-    ds = fr.open(paths)
+    ds = open_dataset(paths)
     assert len(ds) == 3
     assert ds.records[0:3].tolist() == [b"a", b"b", b"c"]
 
@@ -225,7 +226,7 @@ def test_the_record_number_of_an_error_counts_within_its_file(write: Write) -> N
     damaged = bytearray(tfrecord_file([b"d", b"e"]))
     damaged[-1] ^= 1
     first, second = write(tfrecord_file([b"a", b"b", b"c"])), write(bytes(damaged))
-    ds = fr.open([first, second])
+    ds = open_dataset([first, second])
     with pytest.raises(fr.CorruptionError, match=second.name) as caught:
         ds.records[4]
     assert (caught.value.path, caught.value.record) == (str(second), 1)

@@ -19,6 +19,7 @@ import crc32c as fast_crc32c
 import pytest
 
 import fastrec as fr
+from columns import open_dataset
 from oracle import frame, frame_offsets, header, tfrecord_file
 
 Write = Callable[[bytes], Path]
@@ -43,7 +44,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def records_of(path: Path, **options: str) -> list[bytes]:
-    ds = fr.open(path, **options)  # type: ignore[arg-type]
+    ds = open_dataset(path, **options)
     records: list[bytes] = ds.records[0 : len(ds)].tolist()
     return records
 
@@ -121,7 +122,7 @@ def test_large_files_that_are_walked_in_pieces(
         records += [record, *small]
         n_bytes += len(record)
     path = write(b"".join(frame(record, fast_crc32c.crc32c) for record in records))
-    ds = fr.open(path, io=io)
+    ds = open_dataset(path, io=io)
     assert len(ds) == len(records)
     assert ds.records[0 : len(ds)].tolist() == records
     for i in rng.sample(range(len(records)), 20):
@@ -140,7 +141,7 @@ def test_a_second_opening_does_not_walk_the_file_again(path: Path, cache: Path) 
     damaged[third] ^= 1
     replace_keeping_time(path, bytes(damaged))
 
-    ds = fr.open(path)
+    ds = open_dataset(path)
     assert len(ds) == len(RECORDS), "the cache was not used"
     assert [ds.records[i] for i in (0, 1, 3, 4, 5)] == [
         RECORDS[i] for i in (0, 1, 3, 4, 5)
@@ -200,7 +201,7 @@ def test_a_file_that_changes_under_an_open_data_set(
     rng = random.Random(0)
     for _ in range(50):
         path.write_bytes(tfrecord_file(RECORDS))
-        ds = fr.open(path, io=io)
+        ds = open_dataset(path, io=io)
         assert len(ds) == len(RECORDS)
         new = [rng.randbytes(rng.randrange(30)) for _ in range(9)]
         data = tfrecord_file(new)
@@ -230,7 +231,7 @@ def test_an_index_of_another_layout_of_the_same_size_and_time(
         assert records_of(path) == RECORDS
         shuffled = rng.sample(RECORDS, len(RECORDS))
         replace_keeping_time(path, tfrecord_file(shuffled))
-        ds = fr.open(path)
+        ds = open_dataset(path)
         for i in range(len(RECORDS)):
             try:
                 assert ds.records[i] == shuffled[i]
@@ -301,7 +302,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
     ):
         monkeypatch.setenv("FASTREC_CACHE", str(folder))
         assert records_of(path) == RECORDS
-        assert fr.open(path).records[3] == RECORDS[3]
+        assert open_dataset(path).records[3] == RECORDS[3]
 
 
 def test_the_cache_folder_is_read_when_it_is_used(

@@ -45,7 +45,7 @@ LOOPS = {
     "decoding large batches": "ds.loader(300_000, num_threads=2).repeat()",
     "decoding inline": "ds.loader(300_000, num_threads=0).repeat()",
     "waiting for a transform": (
-        "ds.loader(10, transform=lambda b: time.sleep(3) or b, transform_threads=1)"
+        "ds.loader(10, transform=lambda b: time.sleep(1) or b, transform_threads=1)"
     ),
 }
 

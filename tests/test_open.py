@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import assert_same, cell, rows, snapshot
+from columns import Untyped, assert_same, cell, open_dataset, rows, snapshot
 from oracle import Features, example, frame, tfrecord_file
 
 SPEC = {"n": fr.FixedLen((), "int64")}
@@ -42,11 +42,11 @@ def folder(tmp_path: Path) -> Path:
     return folder
 
 
-def numbers(ds: fr.Dataset) -> list[int]:
+def numbers(ds: Untyped) -> list[int]:
     return [int(row["n"]) for row in ds]
 
 
-def names(ds: fr.Dataset) -> list[str]:
+def names(ds: Untyped) -> list[str]:
     return [Path(file).name for file in ds.files]
 
 
@@ -56,7 +56,7 @@ def names(ds: fr.Dataset) -> list[str]:
 @pytest.mark.parametrize("as_type", [str, Path])
 def test_one_file(folder: Path, as_type: type[Any]) -> None:
     path = folder / "a.tfrecord"
-    ds = fr.open(as_type(path), features=SPEC)
+    ds = open_dataset(as_type(path), features=SPEC)
     assert (len(ds), numbers(ds)) == (3, [0, 1, 2])
     assert [os.fspath(file) for file in ds.files] == [str(path)]
     assert ds.nbytes == path.stat().st_size
@@ -67,43 +67,43 @@ def test_any_path_like(folder: Path) -> None:
         def __fspath__(self) -> str:
             return str(folder / "c.tfrecord")
 
-    assert numbers(fr.open(Anything(), features=SPEC)) == [5]
+    assert numbers(open_dataset(Anything(), features=SPEC)) == [5]
 
 
 @pytest.mark.parametrize("pattern", ["*.tfrecord", "?.tfrecord", "[abc].tfrecord", "*"])
 def test_a_glob_is_sorted_by_name(folder: Path, pattern: str) -> None:
-    ds = fr.open(str(folder / pattern), features=SPEC)
+    ds = open_dataset(str(folder / pattern), features=SPEC)
     assert names(ds) == ["a.tfrecord", "b.tfrecord", "c.tfrecord"]
     assert numbers(ds) == list(range(6))
     assert ds.nbytes == sum(file.stat().st_size for file in folder.iterdir())
 
 
 def test_a_glob_over_folders(folder: Path) -> None:
-    ds = fr.open(str(folder.parent / "*" / "[ac].tfrecord"), features=SPEC)
+    ds = open_dataset(str(folder.parent / "*" / "[ac].tfrecord"), features=SPEC)
     assert numbers(ds) == [0, 1, 2, 5]
 
 
 def test_a_file_whose_name_looks_like_a_glob_is_that_file(folder: Path) -> None:
     odd = file_of(folder / "part[1].tfrecord", 9)
-    assert numbers(fr.open(odd, features=SPEC)) == [9]
+    assert numbers(open_dataset(odd, features=SPEC)) == [9]
 
 
 @pytest.mark.parametrize("as_type", [str, Path])
 def test_a_directory_is_its_tfrecord_files_sorted(
     folder: Path, as_type: type[Any]
 ) -> None:
-    assert numbers(fr.open(as_type(folder), features=SPEC)) == list(range(6))
+    assert numbers(open_dataset(as_type(folder), features=SPEC)) == list(range(6))
 
 
 def test_a_list_keeps_its_order(folder: Path) -> None:
     paths = [folder / "c.tfrecord", str(folder / "a.tfrecord"), folder / "b.tfrecord"]
-    assert numbers(fr.open(paths, features=SPEC)) == [5, 0, 1, 2, 3, 4]
-    assert numbers(fr.open(tuple(paths), features=SPEC)) == [5, 0, 1, 2, 3, 4]
+    assert numbers(open_dataset(paths, features=SPEC)) == [5, 0, 1, 2, 3, 4]
+    assert numbers(open_dataset(tuple(paths), features=SPEC)) == [5, 0, 1, 2, 3, 4]
 
 
 def test_a_list_may_hold_globs_and_directories(folder: Path) -> None:
     other = file_of(folder.parent / "other" / "x.tfrecord", 7)
-    ds = fr.open(
+    ds = open_dataset(
         [str(folder / "[bc].*"), other.parent, folder / "a.tfrecord"], features=SPEC
     )
     assert numbers(ds) == [3, 4, 5, 7, 0, 1, 2]
@@ -111,12 +111,12 @@ def test_a_list_may_hold_globs_and_directories(folder: Path) -> None:
 
 def test_names_say_nothing_about_the_contents(folder: Path) -> None:
     for name in ("train.gz", "train", "train.txt", "train-00000-of-00001"):
-        assert numbers(fr.open(file_of(folder / name, 8), features=SPEC)) == [8]
+        assert numbers(open_dataset(file_of(folder / name, 8), features=SPEC)) == [8]
 
 
 @pytest.mark.parametrize("compression", ["auto", None])
 def test_plain_files_under_both_names_of_plain(folder: Path, compression: Any) -> None:  # noqa: ANN401
-    ds = fr.open(folder, features=SPEC, compression=compression)
+    ds = open_dataset(folder, features=SPEC, compression=compression)
     assert numbers(ds) == list(range(6))
 
 
@@ -125,7 +125,7 @@ def test_plain_files_under_both_names_of_plain(folder: Path, compression: Any) -
 
 def read(paths: Any, **options: Any) -> None:  # noqa: ANN401
     """Opening is lazy, so the first look counts as opening too."""
-    ds = fr.open(paths, features=SPEC, **options)
+    ds = open_dataset(paths, features=SPEC, **options)
     len(ds)
     list(ds.loader(1))
 
@@ -226,14 +226,14 @@ def test_options_that_do_not_exist(
     names_it: str,
 ) -> None:
     with pytest.raises(error, match=names_it):
-        fr.open(folder, **options)
+        open_dataset(folder, **options)
 
 
 # Rows by number.
 
 
 def test_rows_slices_and_index_arrays(folder: Path) -> None:
-    ds = fr.open(folder, features=SPEC)
+    ds = open_dataset(folder, features=SPEC)
     for index in range(-6, 6):
         assert ds[index]["n"] == index % 6
     for index in (6, -7, 10**12):
@@ -264,7 +264,7 @@ def test_rows_slices_and_index_arrays(folder: Path) -> None:
 
 
 def test_a_numpy_integer_is_an_index(folder: Path) -> None:
-    ds = fr.open(folder, features=SPEC)
+    ds = open_dataset(folder, features=SPEC)
     assert ds[np.int32(-1)]["n"] == 5
     assert ds.records[np.int64(0)] == ds.records[0]
 
@@ -274,13 +274,13 @@ def test_a_row_is_row_0_of_its_slice(folder: Path) -> None:
         "n": fr.VarLen("uint16"),
         "m": fr.FixedLen((2,), "bytes", default=[b"", b"y"]),
     }
-    ds = fr.open(folder, features=spec)
+    ds = open_dataset(folder, features=spec)
     for i in range(6):
         assert_same({k: cell(v) for k, v in ds[i].items()}, rows(ds[i : i + 1])[0])
 
 
 def test_head_and_iteration_give_rows(folder: Path) -> None:
-    ds = fr.open(folder, features=SPEC)
+    ds = open_dataset(folder, features=SPEC)
     assert [row["n"] for row in ds.head(4)] == [0, 1, 2, 3]
     assert [row["n"] for row in ds.head(100)] == list(range(6))
     assert ds.head(0) == []
@@ -288,7 +288,7 @@ def test_head_and_iteration_give_rows(folder: Path) -> None:
 
 
 def test_slices_of_records_are_bytes_arrays(folder: Path) -> None:
-    ds = fr.open(folder)
+    ds = open_dataset(folder)
     got = ds.records[1:5]
     assert isinstance(got, fr.BytesArray)
     assert got.tolist() == [ds.records[i] for i in range(1, 5)]
@@ -299,7 +299,7 @@ def test_slices_of_records_are_bytes_arrays(folder: Path) -> None:
 def test_opening_reads_nothing_yet(tmp_path: Path) -> None:
     path = tmp_path / "damaged.tfrecord"
     path.write_bytes(frame(b"good") + b"\0" * 40)
-    ds = fr.open(path)
+    ds = open_dataset(path)
     with pytest.raises(fr.CorruptionError, match="record 1"):
         len(ds)
 
@@ -307,10 +307,10 @@ def test_opening_reads_nothing_yet(tmp_path: Path) -> None:
 # No schema.
 
 
-def inferred(tmp_path: Path, *records: Features) -> fr.Dataset:
+def inferred(tmp_path: Path, *records: Features) -> Untyped:
     path = tmp_path / "inferred.tfrecord"
     path.write_bytes(tfrecord_file(example(features) for features in records))
-    return fr.open(path)
+    return open_dataset(path)
 
 
 def test_a_schema_is_inferred_where_none_is_given(tmp_path: Path) -> None:
@@ -357,13 +357,15 @@ def test_a_printed_schema_is_python_that_reads_the_same(tmp_path: Path) -> None:
         {b"a": ("int64", [3, 4])},
     )
     pasted = eval(str(ds.schema), {"fr": fr})
-    again = fr.open(ds.files, features=pasted)
+    again = open_dataset(ds.files, features=pasted)
     assert snapshot([again[0:2]]) == snapshot([ds[0:2]])
-    assert snapshot([fr.open(ds.files, features=ds.schema)[0:2]]) == snapshot([ds[0:2]])
+    assert snapshot([open_dataset(ds.files, features=ds.schema)[0:2]]) == snapshot(
+        [ds[0:2]]
+    )
 
 
 def test_a_given_schema_is_the_schema(folder: Path) -> None:
-    assert dict(fr.open(folder, features=SPEC).schema) == SPEC
+    assert dict(open_dataset(folder, features=SPEC).schema) == SPEC
 
 
 def test_a_later_record_that_does_not_fit_says_what_to_write(tmp_path: Path) -> None:
@@ -377,7 +379,7 @@ def test_a_later_record_that_does_not_fit_says_what_to_write(tmp_path: Path) -> 
     for odd in (n // 2 + 1, n // 2 + 2):
         path = tmp_path / f"odd-{odd}.tfrecord"
         path.write_bytes(frame(one) * odd + frame(two) + frame(one) * (n - odd - 1))
-        ds = fr.open(path)
+        ds = open_dataset(path)
         if dict(ds.schema) != {"n": fr.FixedLen((), "int64")}:
             continue
         n_unseen += 1

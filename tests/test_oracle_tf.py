@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import fastrec_spec
+from columns import fastrec_spec, open_dataset
 from oracle import Feature, Features, Fixed, Raw, Spec, Var, example, tfrecord_file
 from oracle_example import (
     delimited,
@@ -78,7 +78,7 @@ def by_tensorflow(records: list[bytes], spec: Spec) -> dict[str, Any] | None:
 
 
 def by_fastrec(write: Write, records: list[bytes], spec: Spec) -> dict[str, Any] | None:
-    ds = fr.open(write(tfrecord_file(records)), features=fastrec_spec(spec))
+    ds = open_dataset(write(tfrecord_file(records)), features=fastrec_spec(spec))
     try:
         batch = ds[0 : len(records)]
     except (fr.DecodeError, fr.SchemaError):
@@ -204,7 +204,7 @@ def test_raw_is_parse_example_and_decode_raw(
         parsed["raw"], tf.as_dtype(dtype), little_endian=little_endian
     )
     want = decoded.numpy().reshape(-1, *shape)
-    got = fr.open(write(tfrecord_file(records)), features=fastrec_spec(spec))[0:5][
+    got = open_dataset(write(tfrecord_file(records)), features=fastrec_spec(spec))[0:5][
         "raw"
     ]
     assert got.dtype == want.dtype

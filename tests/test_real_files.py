@@ -20,6 +20,7 @@ import fastrec as fr
 
 pytest.importorskip("google.protobuf")
 
+from columns import open_dataset
 from oracle_protobuf import features_by_protobuf
 
 SPEC = {
@@ -36,7 +37,7 @@ def mnist(testdata: Path) -> Path:
 @pytest.fixture(scope="module")
 def by_protobuf(mnist: Path) -> tuple[list[int], Any]:
     """Labels and images."""
-    records = fr.open(mnist).records
+    records = open_dataset(mnist).records
     parsed = [features_by_protobuf(records[i]) for i in range(1000)]
     labels = [features[b"image_class"] for features in parsed]
     images = [features[b"image_floats"] for features in parsed]
@@ -53,7 +54,7 @@ def test_every_record_of_mnist(
     mnist: Path, by_protobuf: tuple[list[int], Any], io: str, threads: int
 ) -> None:
     labels, images = by_protobuf
-    ds = fr.open(mnist, features=SPEC, io=io)
+    ds = open_dataset(mnist, features=SPEC, io=io)
     assert len(ds) == 1000
     assert ds.nbytes == mnist.stat().st_size
     batches = list(ds.loader(64, num_threads=threads))
@@ -69,7 +70,7 @@ def test_rows_of_mnist_in_any_order(
     mnist: Path, by_protobuf: tuple[list[int], Any]
 ) -> None:
     labels, images = by_protobuf
-    ds = fr.open(mnist, features=SPEC)
+    ds = open_dataset(mnist, features=SPEC)
     chosen = np.random.default_rng(0).permutation(1000)[:100].tolist()
     batch = ds[chosen]
     assert batch["image_class"].tolist() == [labels[i] for i in chosen]
@@ -82,7 +83,7 @@ def test_rows_of_mnist_in_any_order(
 def test_the_schema_of_mnist_is_inferred(
     mnist: Path, by_protobuf: tuple[list[int], Any]
 ) -> None:
-    ds = fr.open(mnist)
+    ds = open_dataset(mnist)
     assert dict(ds.schema) == SPEC
     assert ds[999]["image_class"] == by_protobuf[0][999]
 
@@ -98,5 +99,5 @@ def test_the_schema_of_mnist_is_inferred(
 )
 def test_compressed_files_say_that_they_are(testdata: Path, name: str) -> None:
     with pytest.raises(fr.Error, match=r"(?i)gzip") as caught:
-        len(fr.open(testdata / name))
+        len(open_dataset(testdata / name))
     assert name in str(caught.value)

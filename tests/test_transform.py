@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import fastrec as fr
+from columns import Untyped, open_dataset
 from oracle import example, tfrecord_file
 
 Write = Callable[[bytes], Path]
@@ -30,15 +31,15 @@ TRANSFORM_THREADS = (0, 1, 3)
 
 
 @pytest.fixture(scope="module")
-def ds(write: Write) -> fr.Dataset:
+def ds(write: Write) -> Untyped:
     records = (example({b"n": ("int64", [n])}) for n in range(N))
-    return fr.open(write(tfrecord_file(records)), features=SPEC)
+    return open_dataset(write(tfrecord_file(records)), features=SPEC)
 
 
 @pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)
 @pytest.mark.parametrize("num_threads", [0, 2])
 def test_what_a_transform_returns_comes_out_in_order(
-    ds: fr.Dataset, num_threads: int, transform_threads: int
+    ds: Untyped, num_threads: int, transform_threads: int
 ) -> None:
     def add(batch: Batch) -> Batch:
         return {**batch, "twice": 2 * batch["n"]}
@@ -58,7 +59,7 @@ def test_what_a_transform_returns_comes_out_in_order(
 
 @pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)
 def test_any_number_of_rows_may_come_out_and_len_counts_steps(
-    ds: fr.Dataset, transform_threads: int
+    ds: Untyped, transform_threads: int
 ) -> None:
     def keep_odd(batch: Batch) -> Batch:
         return {"n": batch["n"][batch["n"] % 2 == 1]}
@@ -71,7 +72,7 @@ def test_any_number_of_rows_may_come_out_and_len_counts_steps(
 
 @pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)
 def test_info_says_where_in_the_epoch_a_batch_is(
-    ds: fr.Dataset, transform_threads: int
+    ds: Untyped, transform_threads: int
 ) -> None:
     def tell(batch: Batch, info: Any) -> Batch:  # noqa: ANN401
         return {
@@ -90,7 +91,7 @@ def test_info_says_where_in_the_epoch_a_batch_is(
 
 
 def draws(
-    ds: fr.Dataset, batch_size: int, transform_threads: int, seed: int, epoch: int
+    ds: Untyped, batch_size: int, transform_threads: int, seed: int, epoch: int
 ) -> Any:  # noqa: ANN401
     """A few random numbers for each record, from `info.rng`."""
 
@@ -106,7 +107,7 @@ def draws(
     return np.concatenate([loader.batch(step, epoch=epoch)["noise"] for step in steps])
 
 
-def test_random_numbers_depend_on_seed_epoch_and_position_alone(ds: fr.Dataset) -> None:
+def test_random_numbers_depend_on_seed_epoch_and_position_alone(ds: Untyped) -> None:
     want = draws(ds, batch_size=8, transform_threads=1, seed=0, epoch=0)
     assert len(np.unique(want)) == 3 * N
     for batch_size, transform_threads in ((8, 0), (8, 3), (7, 1), (1, 2), (N, 1)):
@@ -118,7 +119,7 @@ def test_random_numbers_depend_on_seed_epoch_and_position_alone(ds: fr.Dataset) 
 
 
 def test_iterating_gives_the_same_random_numbers_as_random_access(
-    ds: fr.Dataset,
+    ds: Untyped,
 ) -> None:
     def augment(batch: Batch, info: Any) -> Batch:  # noqa: ANN401
         return {
@@ -146,7 +147,7 @@ class BrokenError(Exception):
 @pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)
 @pytest.mark.parametrize("num_threads", [0, 2])
 def test_an_error_in_a_transform_comes_after_the_batches_before_it(
-    ds: fr.Dataset, threads_end: Check, num_threads: int, transform_threads: int
+    ds: Untyped, threads_end: Check, num_threads: int, transform_threads: int
 ) -> None:
     def fail_late(batch: Batch) -> Batch:
         if batch["n"][0] >= 24:
@@ -179,7 +180,7 @@ def test_an_error_in_a_transform_comes_after_the_batches_before_it(
 
 @pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)
 def test_stop_iteration_in_a_transform_does_not_end_the_epoch(
-    ds: fr.Dataset, transform_threads: int
+    ds: Untyped, transform_threads: int
 ) -> None:
     """A lost end of an epoch would be silent loss of data."""
 
@@ -192,7 +193,7 @@ def test_stop_iteration_in_a_transform_does_not_end_the_epoch(
 
 
 def test_transforms_run_on_the_callers_thread_with_0_and_on_others_with_1(
-    ds: fr.Dataset,
+    ds: Untyped,
 ) -> None:
     def where(batch: Batch) -> Batch:  # noqa: ARG001
         return {"thread": threading.get_ident()}
@@ -206,7 +207,7 @@ def test_transforms_run_on_the_callers_thread_with_0_and_on_others_with_1(
 
 @pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)
 def test_per_row_fills_the_columns_of_the_batch(
-    ds: fr.Dataset, transform_threads: int
+    ds: Untyped, transform_threads: int
 ) -> None:
     def draw(row: Batch) -> Batch:
         n = int(row["n"])
@@ -227,7 +228,7 @@ def test_per_row_fills_the_columns_of_the_batch(
     assert n == N
 
 
-def test_per_row_raises_what_the_function_raises(ds: fr.Dataset) -> None:
+def test_per_row_raises_what_the_function_raises(ds: Untyped) -> None:
     def fail(row: Batch) -> Batch:
         if row["n"] == 21:
             raise BrokenError(21)

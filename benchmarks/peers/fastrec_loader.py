@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 from importlib.metadata import version
+from itertools import pairwise
 from typing import Any
 
-import fastrec as fr
 import numpy as np
-from fastrec import _core
 
+import fastrec as fr
+from fastrec import _core
 from peers import MissingPeerError
 from peers.reader import Reader
 from truth import Column, Columns, byte_strings
@@ -34,8 +34,8 @@ def column(values: Any) -> Column:  # noqa: ANN401
         inner = column(values.values)
         return Column(inner.values, np.diff(values.row_splits))
     if isinstance(values, fr.BytesArray):
-        data, offsets = memoryview(values.data), values.offsets.tolist()
-        ends = zip(offsets, offsets[1:], strict=False)
+        data, offsets = values.data.data, values.offsets.tolist()
+        ends = pairwise(offsets)
         return Column(byte_strings(data[begin:end] for begin, end in ends))
     return Column(values)
 
@@ -50,14 +50,19 @@ class FastrecReader(Reader):
         features = {f.name: spec(f) for f in self.workload.features}
         num_threads = threads - 1
         self.form = f"loader({batch_size}, num_threads={num_threads})"
-        kernels = os.environ.get("FASTREC_ISA") or _core.crc32c_kernels()[0]
-        self.versions = {"fastrec": version("fastrec-io"), "fastrec kernels": kernels}
+        self.versions = {
+            "fastrec": version("fastrec-io"),
+            "crc32c kernel of fastrec": _core.crc32c_kernel(),
+        }
         dataset = fr.open(self.files, features=features)
-        self.loader = dataset.loader(batch_size, drop_last=False, num_threads=num_threads)
+        self.loader = dataset.loader(
+            batch_size, drop_last=False, num_threads=num_threads
+        )
 
     def epoch(self) -> Iterable[Any]:
         """One `for` over the loader."""
-        return self.loader
+        epoch: Iterable[Any] = self.loader
+        return epoch
 
     def columns(self, batch: Any) -> Columns:  # noqa: ANN401
         """A batch in the words of `truth`."""

@@ -35,7 +35,9 @@ class Copier(Reader):
         self.targets = [np.zeros(self.piece, np.uint8) for _ in range(threads)]
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
-    def copies(self, thread: int) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
+    def copies(
+        self, thread: int
+    ) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.uint8]]]:
         """Copy this thread's part of the source, piece by piece."""
         begin = self.nbytes * thread // self.threads
         end = self.nbytes * (thread + 1) // self.threads
@@ -64,7 +66,8 @@ class Copier(Reader):
         for thread in range(self.threads):
             for target, source in self.copies(thread):
                 if not np.array_equal(target, source):
-                    raise MismatchError("a copy differs from its source")
+                    msg = "a copy differs from its source"
+                    raise MismatchError(msg)
         return sum(1 for _ in self.epoch())
 
 

@@ -68,7 +68,9 @@ class TfDataReader(Reader):
 
     def batches(self, files: Any) -> Any:  # noqa: ANN401
         """Batches of serialized examples."""
-        return tf.data.TFRecordDataset(files, buffer_size=BUFFER_BYTES).batch(self.batch_size)
+        return tf.data.TFRecordDataset(files, buffer_size=BUFFER_BYTES).batch(
+            self.batch_size
+        )
 
     def parse_batch(self, serialized: Any) -> dict[str, Any]:  # noqa: ANN401
         """One `parse_example` for the whole batch."""
@@ -97,7 +99,9 @@ class TfDataReader(Reader):
 
 def batch_form(reader: TfDataReader, calls: int | None) -> Any:  # noqa: ANN401
     """Read in sequence, batch, parse whole batches."""
-    return reader.batches(reader.files).map(reader.parse_batch, num_parallel_calls=calls)
+    return reader.batches(reader.files).map(
+        reader.parse_batch, num_parallel_calls=calls
+    )
 
 
 def record_form(reader: TfDataReader, calls: int | None) -> Any:  # noqa: ANN401
@@ -140,5 +144,7 @@ BEST: dict[tuple[str, int], str] = {}
 def open_reader(prepared: Prepared, threads: int, batch_size: int, form: str) -> Reader:
     """Make the reader."""
     if form and form not in FORMS:
-        raise MissingPeerError(f"tf.data has no form {form!r}; there are {', '.join(FORMS)}")
+        raise MissingPeerError(
+            f"tf.data has no form {form!r}; there are {', '.join(FORMS)}"
+        )
     return TfDataReader(prepared, threads, batch_size, form)

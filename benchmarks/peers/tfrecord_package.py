@@ -83,5 +83,6 @@ def open_reader(prepared: Prepared, threads: int, batch_size: int, form: str) ->
     if form:
         raise MissingPeerError(f"tfrecord has no form {form!r}")
     if threads > 1:
-        raise MissingPeerError("reads on one thread only")
+        msg = "reads on one thread only"
+        raise MissingPeerError(msg)
     return TfrecordReader(prepared, threads, batch_size)

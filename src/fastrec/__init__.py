@@ -13,7 +13,7 @@ from __future__ import annotations
 from importlib.metadata import version as _version
 
 from fastrec.arrays import BytesArray, RaggedArray, concatenate, take
-from fastrec.dataset import Dataset, open  # noqa: A004
+from fastrec.dataset import Dataset, open
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
 from fastrec.features import FixedLen, Raw, Schema, VarLen
 from fastrec.index import build_index

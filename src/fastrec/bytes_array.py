@@ -398,7 +398,7 @@ class BytesArray:
         wanted = (v.encode() if isinstance(v, str) else v for v in values)
         pairs = map(operator.eq, self._objects().ravel(), wanted)
         equal: NDArray[np.bool_] = np.fromiter(pairs, np.bool_, self.size)
-        return equal.reshape(shape)
+        return equal.reshape(self.shape)
 
     def __ne__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
         equal: Any = self.__eq__(other)

@@ -93,7 +93,9 @@ class Dataset:
 
     def __repr__(self) -> str:
         n_files = len(self._files)
-        files = repr(self._files[0]) + (f" and {n_files - 1:,} more" if n_files > 1 else "")
+        files = repr(self._files[0]) + (
+            f" and {n_files - 1:,} more" if n_files > 1 else ""
+        )
         known = f", {len(self._catalog):,} records" if self._catalog is not None else ""
         return f"<fastrec.Dataset of {files}{known}>"
 
@@ -254,7 +256,7 @@ class Dataset:
         )
 
 
-class Records(Sequence[bytes]):
+class Records:
     """The bytes of the records of a dataset, both checksums of each verified.
 
     ``records[i]`` is ``bytes``; a slice, an index array or a mask gives a `BytesArray`.
@@ -274,7 +276,9 @@ class Records(Sequence[bytes]):
     @overload
     def __getitem__(self, index: int) -> bytes: ...
     @overload
-    def __getitem__(self, index: slice) -> BytesArray: ...  # type: ignore[override]
+    def __getitem__(
+        self, index: slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
+    ) -> BytesArray: ...
     def __getitem__(self, index: Any) -> bytes | BytesArray:
         ds = self._dataset
         if _is_one(index):
@@ -343,7 +347,7 @@ def _copied(value: Array) -> Array:
 
 
 @checked_names
-def open(  # noqa: A001 (the name that users look for: fastrec.open)
+def open(
     paths: Paths,
     *,
     features: Mapping[str, Feature] | None = None,

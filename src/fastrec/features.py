@@ -32,7 +32,7 @@ _KIND_OF = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}
 
 # A column as the core wants it: (name, key, kind, layout, dtype, shape, bytes to swap,
 # default, text).
-_Column: TypeAlias = tuple[
+Column: TypeAlias = tuple[
     "str | bytes",
     bytes,
     str,
@@ -51,7 +51,11 @@ def _checked_shape(shape: object) -> tuple[int, ...]:
         msg = f"shape must be a tuple of sizes such as () or (28, 28), not {shape!r}"
         raise SchemaError(msg)
     for size in sizes:
-        if isinstance(size, bool) or not isinstance(size, (int, np.integer)) or size < 0:
+        if (
+            isinstance(size, bool)
+            or not isinstance(size, (int, np.integer))
+            or size < 0
+        ):
             msg = (
                 f"shape must hold known sizes, not {shape!r}; "
                 "VarLen takes any number of values"
@@ -76,7 +80,7 @@ def _checked_dtype(dtype: object) -> str:
             'float and bytes values: give an integer, bool or float dtype or "bytes"'
         )
         raise SchemaError(msg)
-    return found.name
+    return str(found.name)
 
 
 def _numpy_dtype(dtype: object) -> np.dtype[Any]:
@@ -103,24 +107,36 @@ def _frozen(value: object) -> object:
     return value
 
 
+def _flat(values: object) -> Iterator[object]:
+    if isinstance(values, (list, tuple)):
+        for value in values:
+            yield from _flat(value)
+    else:
+        yield values
+
+
 def _default_strings(default: object, n_values: int) -> list[bytes]:
-    items = list(default) if isinstance(default, (list, tuple)) else [default]
-    while any(isinstance(item, (list, tuple)) for item in items):
-        items = [x for item in items for x in (item if isinstance(item, (list, tuple)) else [item])]
-    if not all(isinstance(item, (bytes, str)) for item in items):
-        msg = f"default of a bytes feature must be bytes or str, not {default!r}"
+    strings = []
+    for value in _flat(default):
+        if not isinstance(value, (bytes, str)):
+            msg = f"default of a bytes feature must be bytes or str, not {value!r}"
+            raise SchemaError(msg)
+        strings.append(value.encode() if isinstance(value, str) else value)
+    if len(strings) != n_values:
+        msg = f"default holds {len(strings)} values, shape says {n_values}"
         raise SchemaError(msg)
-    if len(items) != n_values:
-        msg = f"default holds {len(items)} values, shape says {n_values}"
-        raise SchemaError(msg)
-    return [item.encode() if isinstance(item, str) else item for item in items]
+    return strings
 
 
 def _default_array(
     default: object, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> npt.NDArray[Any]:
     """Return `default` as the values of one row. As in TensorFlow, nothing is broadcast."""
-    array = np.asarray(default)
+    try:
+        array = np.asarray(default)
+    except ValueError:  # rows of different lengths
+        msg = f"default {default!r} is not an array"
+        raise SchemaError(msg) from None
     # Safe casts, and those within a kind: 0 for a float, but not 0.5 for an integer.
     is_exact = array.dtype.kind in {"b": "b", "i": "iub", "u": "iub"}.get(
         dtype.kind, "iubfc" if dtype.kind == "c" else "iubf"
@@ -129,7 +145,9 @@ def _default_array(
         msg = f"default {default!r} is not a value of {dtype.name}"
         raise SchemaError(msg)
     if array.size != math.prod(shape):
-        msg = f"default holds {array.size} values, shape {shape} says {math.prod(shape)}"
+        msg = (
+            f"default holds {array.size} values, shape {shape} says {math.prod(shape)}"
+        )
         raise SchemaError(msg)
     values = array.astype(dtype).reshape(shape)
     if dtype.kind in "iub" and not np.array_equal(values, array.reshape(shape)):
@@ -145,8 +163,9 @@ class _Spec:
     key: str | bytes | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.key is not None and not isinstance(self.key, (str, bytes)):
-            msg = f"key must be a str or bytes, not {self.key!r}"
+        key: object = self.key
+        if key is not None and not isinstance(key, (str, bytes)):
+            msg = f"key must be a str or bytes, not {key!r}"
             raise SchemaError(msg)
 
     def _set(self, name: str, value: object) -> None:
@@ -165,7 +184,7 @@ class _Spec:
         key = name if self.key is None else self.key
         return key.encode() if isinstance(key, str) else key
 
-    def _column(self, name: str | bytes) -> _Column:
+    def _column(self, name: str | bytes) -> Column:
         raise NotImplementedError
 
 
@@ -238,7 +257,7 @@ class FixedLen(_Spec):
         values = _default_array(self.default, np.dtype(self.dtype), self.shape)
         return values.tobytes()
 
-    def _column(self, name: str | bytes) -> _Column:
+    def _column(self, name: str | bytes) -> Column:
         return (
             name,
             self._key_of(name),
@@ -299,7 +318,7 @@ class VarLen(_Spec):
     def _arguments(self) -> list[str]:
         return [repr(self.dtype), *([f"shape={self.shape!r}"] if self.shape else [])]
 
-    def _column(self, name: str | bytes) -> _Column:
+    def _column(self, name: str | bytes) -> Column:
         return (
             name,
             self._key_of(name),
@@ -384,7 +403,7 @@ class Raw(_Spec):
             return 0
         return dtype.itemsize // (2 if dtype.kind == "c" else 1)
 
-    def _column(self, name: str | bytes) -> _Column:
+    def _column(self, name: str | bytes) -> Column:
         return (
             name,
             self._key_of(name),
@@ -441,7 +460,7 @@ class Schema(Mapping["str | bytes", Feature]):
         return "\n".join([head, *lines, "}"])
 
     def _bind(self) -> _core.Schema:
-        return _core.Schema([spec._column(name) for name, spec in self.items()])  # noqa: SLF001
+        return _core.Schema([spec._column(name) for name, spec in self.items()])
 
 
 def as_schema(features: object) -> Schema:

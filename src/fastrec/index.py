@@ -22,8 +22,12 @@ from typing import TypeAlias
 import numpy as np
 
 from fastrec import _core
-from fastrec.options import checked_names, default_num_threads, non_negative_int
-from fastrec.options import positive_int
+from fastrec.options import (
+    checked_names,
+    default_num_threads,
+    non_negative_int,
+    positive_int,
+)
 from fastrec.paths import Paths, expand
 
 __all__ = ["build_index", "cache_dir", "index_path", "write_tfrecord2idx"]
@@ -227,7 +231,7 @@ def _builder_lock(target: Path) -> Iterator[None]:
     number = int.from_bytes(hashlib.sha256(os.fsencode(target)).digest()[:2], "big")
     with contextlib.ExitStack() as stack:
         try:
-            import fcntl  # noqa: PLC0415 (not on every platform)
+            import fcntl
 
             target.parent.mkdir(parents=True, exist_ok=True)
             lock = stack.enter_context(

@@ -19,10 +19,20 @@ from fastrec.options import (
     default_num_threads,
     non_negative_int,
     positive_int,
+    true_or_false,
 )
-from fastrec.stage import BatchInfo, Delivered, Stage, Transform, apply_transform
+from fastrec.stage import (
+    BatchInfo,
+    Delivered,
+    Stage,
+    Transform,
+    apply_transform,
+    checked_transform,
+)
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from fastrec.dataset import Dataset
 
 __all__ = ["Loader", "Transform"]
@@ -57,15 +67,9 @@ class Loader:
         transform_threads: int | None,
         memory_limit: int | str | None,
     ) -> None:
-        if transform is not None and not callable(transform):
-            msg = f"transform must be callable, not {transform!r}"
-            raise TypeError(msg)
-        if not isinstance(drop_last, (bool, np.bool_)):
-            msg = f"drop_last must be True or False, not {drop_last!r}"
-            raise TypeError(msg)
         self._dataset = dataset
         self._batch_size = positive_int("batch_size", batch_size)
-        self._drop_last = bool(drop_last)
+        self._drop_last = true_or_false("drop_last", drop_last)
         self._seed = non_negative_int("seed", seed)
         if self._seed >= 2**64:
             msg = f"seed must be below 2**64, but is {self._seed}"
@@ -80,7 +84,7 @@ class Loader:
             if prefetch is None
             else positive_int("prefetch", prefetch)
         )
-        self._transform = transform
+        self._transform = None if transform is None else checked_transform(transform)
         self._transform_threads = (
             1
             if transform_threads is None
@@ -189,7 +193,7 @@ class Loader:
         if iterator is not None:
             iterator.close()
 
-    def __enter__(self) -> Loader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
+import numpy as np
+
 __all__ = [
     "byte_count",
     "checked_names",
@@ -19,6 +21,7 @@ __all__ = [
     "default_num_threads",
     "non_negative_int",
     "positive_int",
+    "true_or_false",
 ]
 
 P = ParamSpec("P")
@@ -69,6 +72,14 @@ def checked_names(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return checked
+
+
+def true_or_false(name: str, value: object) -> bool:
+    """Return `value` as a bool, or raise naming the option `name`."""
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    msg = f"{name} must be True or False, not {value!r}"
+    raise TypeError(msg)
 
 
 def non_negative_int(name: str, value: object) -> int:

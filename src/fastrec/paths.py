@@ -36,19 +36,20 @@ def expand(paths: Paths) -> list[str]:
     ValueError
         If there are no paths, or one of them is a remote URL.
     """
-    if isinstance(paths, (str, os.PathLike)):
-        return _expand_one(os.fspath(paths))
-    if isinstance(paths, bytes):
-        msg = f"paths must be str or os.PathLike, not {paths!r}"
-        raise TypeError(msg)
-    found = [file for path in paths for file in _expand_one(os.fspath(path))]
+    if isinstance(paths, (str, bytes, os.PathLike)):
+        return _expand_one(paths)
+    found = [file for path in paths for file in _expand_one(path)]
     if not found:
         msg = "no paths were given"
         raise ValueError(msg)
     return found
 
 
-def _expand_one(path: str) -> list[str]:
+def _expand_one(given: object) -> list[str]:
+    if not isinstance(given, (str, os.PathLike)):
+        msg = f"a path must be a str or os.PathLike, not {given!r}"
+        raise TypeError(msg)
+    path: str = os.fspath(given)
     if _URL.match(path):
         msg = (
             f"remote paths cannot be read yet: {path!r}; mount the bucket, or copy the "

@@ -68,7 +68,7 @@ class Delivered:
     step: int
 
 
-def _takes_info(transform: Callable[..., Batch]) -> bool:
+def _takes_info(transform: Callable[..., object]) -> bool:
     """Whether `transform` has room for a second positional argument."""
     try:
         parameters = inspect.signature(transform).parameters.values()
@@ -83,14 +83,22 @@ def _takes_info(transform: Callable[..., Batch]) -> bool:
     return len(positional) > 1 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
 
 
+def checked_transform(transform: object) -> Transform:
+    """Return `transform` if it can be called, or raise."""
+    if callable(transform):
+        return transform
+    msg = f"transform must be callable, not {transform!r}"
+    raise TypeError(msg)
+
+
 def apply_transform(
-    transform: Callable[..., Batch], batch: Batch, info: BatchInfo
+    transform: Callable[..., object], batch: Batch, info: BatchInfo
 ) -> Batch:
     """Call `transform` as its signature asks, and check what it returns."""
     result = transform(batch, info) if _takes_info(transform) else transform(batch)
-    if not isinstance(result, Mapping):
+    if not isinstance(result, dict):
         msg = (
-            f"transform must return the batch as a dict of arrays, not "
+            "transform must return the batch as a dict of arrays, not "
             f"{type(result).__name__}"
         )
         raise TypeError(msg)
@@ -103,7 +111,8 @@ class PerRow:
     def __init__(
         self, function: Callable[..., Any], out: Mapping[str, FixedLen | Raw]
     ) -> None:
-        for name, spec in out.items():
+        given: Mapping[str, object] = out
+        for name, spec in given.items():
             if not isinstance(spec, (FixedLen, Raw)) or spec.dtype == "bytes":
                 msg = (
                     f"out[{name!r}] must be fr.FixedLen(shape, dtype) of numbers, the "
@@ -118,6 +127,7 @@ class PerRow:
         self._takes_rng = _takes_info(function)
 
     def __call__(self, batch: Batch, info: BatchInfo) -> Batch:
+        """Return `batch` with the columns that the function makes of its rows."""
         n_rows = len(info.positions)
         columns = {
             name: np.empty((n_rows, *spec.shape), spec.dtype)
@@ -172,7 +182,9 @@ class PerRow:
                 column[i] = result[name]
 
 
-def per_row(function: Callable[..., Any], *, out: Mapping[str, FixedLen | Raw]) -> PerRow:
+def per_row(
+    function: Callable[..., Any], *, out: Mapping[str, FixedLen | Raw]
+) -> PerRow:
     """Make a transform of a function of one row.
 
     The rows of a batch are spread over the loader's `transform_threads`, and results go

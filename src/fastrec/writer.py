@@ -181,7 +181,7 @@ class Writer:
 
 
 def encode_example(row: Mapping[Any, Any], /) -> bytes:
-    """Serialize one row as a tf.train.Example.
+    r"""Serialize one row as a tf.train.Example.
 
     Parameters
     ----------
@@ -230,6 +230,6 @@ def encode_example(row: Mapping[Any, Any], /) -> bytes:
     --------
     >>> import fastrec as fr
     >>> fr.encode_example({"label": 3})
-    b'\\n\\x10\\n\\x0e\\n\\x05label\\x12\\x05\\x1a\\x03\\n\\x01\\x03'
+    b'\n\x10\n\x0e\n\x05label\x12\x05\x1a\x03\n\x01\x03'
     """
     return _core.encode_example(row)

@@ -127,9 +127,12 @@ void register_records(py::module_& m) {
            }),
            py::arg("paths"), py::arg("io"))
       .def("__len__", &FileTable::size)
-      .def("expect", [](FileTable& files, std::size_t i, const Index& index) {
-        files.expect(i, index.identity());
-      });
+      .def(
+          "expect",
+          [](FileTable& files, std::size_t file, const Index& index) {
+            files.expect(file, index.identity());
+          },
+          py::arg("file"), py::arg("index"));
 
   py::class_<ScanProgress>(m, "ScanProgress")
       .def(py::init<>())
@@ -169,14 +172,7 @@ void register_records(py::module_& m) {
              return std::make_shared<Catalog>(std::move(copies));
            }),
            py::arg("indexes"))
-      .def("__len__", &Catalog::size)
-      .def("file_sizes", [](const Catalog& catalog) {
-        std::vector<std::uint64_t> sizes;
-        for (std::size_t i = 0; i < catalog.n_files(); ++i) {
-          sizes.push_back(catalog.index(i).size());
-        }
-        return sizes;
-      });
+      .def("__len__", &Catalog::size);
 
   m.def("read_record", &read_record, py::arg("files"), py::arg("catalog"),
         py::arg("number"));

@@ -91,7 +91,8 @@ class Row {
   void append_ints(const py::array& array);
   template <typename Source>
   void append_floats(const py::array& array);
-  float narrow(float value) const noexcept { return value; }  // keeps the bits of a NaN
+  // A float that went through double would lose the bits of a signalling NaN.
+  static float narrow(float value) noexcept { return value; }
   float narrow(double value);
   void warn_of_overflow();
 

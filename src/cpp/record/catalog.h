@@ -23,8 +23,6 @@ class Catalog {
   explicit Catalog(std::vector<Index> indexes);
 
   std::uint64_t size() const noexcept { return begins_.back(); }
-  const Index& index(std::size_t file) const { return indexes_[file]; }
-  std::size_t n_files() const noexcept { return indexes_.size(); }
 
   // `record` must be below size(). O(log files), and O(1) for the next record.
   Place locate(std::uint64_t record) const;

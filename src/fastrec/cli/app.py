@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 import fastrec as fr
 from fastrec.cli.demo import demo
 from fastrec.cli.index import index
-from fastrec.cli.terminal import console
+from fastrec.cli.terminal import console, printable
 
 __all__ = ["app"]
 
@@ -27,7 +27,7 @@ class _Commands(TyperGroup):
         except BrokenPipeError:
             raise  # the reader of our output has left: typer ends quietly
         except (fr.Error, OSError) as error:
-            console(stderr=True).print(f"error: {_one_line(error)}")
+            console(stderr=True).print(f"error: {printable(_one_line(error))}")
             raise typer.Exit(1) from None
 
 

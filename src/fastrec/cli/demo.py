@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from pathlib import Path
 from typing import Annotated
 
@@ -19,11 +19,12 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 import fastrec as fr
+from fastrec.arrays import Batch
 from fastrec.cli import garments
 from fastrec.cli.brief import brief, brief_row
 from fastrec.cli.index import indexed
 from fastrec.cli.softmax import Softmax
-from fastrec.cli.terminal import Bar, Stopwatch, console, counted, rate, size
+from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, rate, size
 
 __all__ = ["demo"]
 
@@ -38,13 +39,15 @@ def demo(
     paths: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[PATH...]", help="Your files, directories, or globs in quotes."
+            metavar="PATH", help="Your files, directories, or globs in quotes."
         ),
     ] = None,
     *,
     directory: Annotated[
         Path | None,
-        typer.Option("--dir", help="Write the made-up data there and keep it."),
+        typer.Option(
+            "--dir", metavar="DIR", help="Write the made-up data there and keep it."
+        ),
     ] = None,
     records: Annotated[
         int, typer.Option(min=60, help="How many training records to make up.")
@@ -52,12 +55,14 @@ def demo(
     seconds: Annotated[
         float, typer.Option(min=0, help="Read your files for this long at most.")
     ] = 10,
-    batch_size: Annotated[int, typer.Option(min=1)] = BATCH_SIZE,
+    batch_size: Annotated[
+        int, typer.Option(min=1, help="Records in a batch.")
+    ] = BATCH_SIZE,
 ) -> None:
     """Show your TFRecord files and how fast they read; without PATH, train a model.
 
-    The model is a softmax classifier in NumPy, the data 28x28 pictures of garments as
-    in Fashion-MNIST, made up here and written as TFRecord files first.
+    The model is a softmax classifier in NumPy; the data, 28x28 pictures of garments as
+    in Fashion-MNIST, is made up and written as TFRecord files first.
     """
     if paths:
         if directory is not None:
@@ -94,7 +99,7 @@ def _lesson(
     row = ds[0]
     _print_code(out, "ds[0]")
     shown = ", ".join(f"{name!r}: {brief(value)}" for name, value in row.items())
-    out.print(f"{{{shown}}}, a {garments.KINDS[row['label']]}:")
+    out.print(f"{{{shown}}}  # {garments.KINDS[row['label']]}")
     _print_picture(out, np.frombuffer(row["image"], np.uint8))
 
     loader = ds.loader(batch_size)
@@ -151,15 +156,17 @@ def _write_data(out: Console, folder: Path, n_records: int) -> tuple[str, Path]:
             n_bytes += path.stat().st_size
     out.print(
         f"made {counted(total, 'picture')} of garments and wrote {size(n_bytes)} in "
-        f"{len(shards)} files to {folder} in {watch.seconds:.1f} s"
+        f"{len(shards)} files to {printable(str(folder))} in {watch.seconds:.1f} s"
     )
     return f"{glob.escape(str(folder))}/train-*-of-{N_SHARDS:05d}.tfrecord", test_path
 
 
-def _pixels(batch: fr.Batch) -> NDArray[np.uint8]:
-    """Return the pictures of a batch, shape ``(batch, pixels)``, without a copy."""
-    pictures: NDArray[np.uint8] = batch["image"].as_array("uint8", garments.SIDE**2)
-    return pictures
+def _samples(batch: Batch) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    """Return pictures, shape ``(batch, pixels)``, and labels, without a copy."""
+    pictures, labels = batch["image"], batch["label"]
+    assert isinstance(pictures, fr.BytesArray)
+    assert isinstance(labels, np.ndarray)
+    return pictures.as_array("uint8", garments.SIDE**2), labels
 
 
 def _train(model: Softmax, loader: fr.Loader, label: str) -> float:
@@ -167,15 +174,18 @@ def _train(model: Softmax, loader: fr.Loader, label: str) -> float:
     total = 0.0
     with Bar(label) as bar:
         for step, batch in enumerate(loader, start=1):
-            total += model.train(_pixels(batch), batch["label"])
+            total += model.train(*_samples(batch))
             bar(step, len(loader), f"loss {total / step:.3f}")
     return total / len(loader)
 
 
 def _accuracy(model: Softmax, loader: fr.Loader) -> float:
     """Return the share of records that the model labels rightly."""
-    right = [model.predict(_pixels(batch)) == batch["label"] for batch in loader]
-    return float(np.concatenate(right).mean())
+    n_right = n_rows = 0
+    for pictures, labels in map(_samples, loader):
+        n_right += np.count_nonzero(model.predict(pictures) == labels)
+        n_rows += len(labels)
+    return n_right / n_rows
 
 
 def _print_picture(out: Console, pixels: NDArray[np.uint8]) -> None:
@@ -197,8 +207,13 @@ def _tour(paths: list[str], batch_size: int, seconds: float) -> None:
         return
     try:
         schema = ds.schema
-    except (fr.DecodeError, fr.SchemaError) as error:
-        out.print(f"no schema: {error}", style="bold")
+    except fr.CorruptionError:
+        raise
+    except fr.Error as error:
+        why = "no schema"
+        if isinstance(error, fr.DecodeError):
+            why += ", for the records are not tf.train.Example"
+        out.print(f"{why}: {error}", style="bold")
         schema = None
     if schema is None:
         _print_code(out, "ds.records[0]")
@@ -237,12 +252,12 @@ def _print_throughput(
         )
 
 
-def _decoded_sizes(ds: fr.Dataset, batch_size: int) -> Iterator[int]:
+def _decoded_sizes(ds: fr.Dataset, batch_size: int) -> Generator[int, None, None]:
     for batch in ds.loader(batch_size):
         yield len(next(iter(batch.values())))
 
 
-def _sizes(ds: fr.Dataset, batch_size: int) -> Iterator[int]:
+def _sizes(ds: fr.Dataset, batch_size: int) -> Generator[int, None, None]:
     for first in range(0, len(ds), batch_size):
         yield len(ds.records[first : first + batch_size])
 

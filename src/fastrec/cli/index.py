@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 import fastrec as fr
-from fastrec.cli.terminal import Bar, Stopwatch, console, counted, size
+from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
 from fastrec.index import write_tfrecord2idx
 
 __all__ = ["index", "indexed"]
@@ -64,16 +64,15 @@ def indexed(
 def index(
     paths: Annotated[
         list[str],
-        typer.Argument(
-            metavar="PATH...", help="Files, directories, or globs in quotes."
-        ),
+        typer.Argument(metavar="PATH", help="Files, directories, or globs in quotes."),
     ],
     *,
     index_dir: Annotated[
         Path | None,
         typer.Option(
+            metavar="DIR",
             help="Keep the indexes there and not in the user's cache; pass the same "
-            "index_dir= to fastrec.open."
+            "index_dir= to fastrec.open.",
         ),
     ] = None,
     rank: Annotated[
@@ -104,7 +103,7 @@ def index(
 
     out.print(f"{'records':>15}  file", style="bold")
     for path, count in counts.items():
-        out.print(f"{count:>15,}  {path}")
+        out.print(f"{count:>15,}  {printable(path)}")
     total = counted(sum(counts.values()), "record")
     out.print(f"{total} in {counted(len(counts), 'file')}", style="bold")
     if n_walked:
@@ -116,7 +115,9 @@ def index(
         out.print("nothing to do: the indexes were there already")
     if tfrecord2idx is not None:
         _write_texts(counts, tfrecord2idx)
-        out.print(f"wrote {counted(len(counts), '.idx file')} to {tfrecord2idx}")
+        out.print(
+            f"wrote {counted(len(counts), '.idx file')} to {printable(str(tfrecord2idx))}"
+        )
 
 
 def _write_texts(files: Iterable[str], directory: Path) -> None:

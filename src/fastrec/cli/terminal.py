@@ -25,7 +25,7 @@ from rich.progress import (
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Bar", "Stopwatch", "console", "counted", "rate", "size"]
+__all__ = ["Bar", "Stopwatch", "console", "counted", "printable", "rate", "size"]
 
 _UNITS = ("kB", "MB", "GB", "TB")
 
@@ -104,9 +104,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def printable(text: str) -> str:
+    """Return `text` with escapes for what would move the cursor or cannot be encoded."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
 def rate(amount: float, seconds: float) -> str:
-    """Return amount per second to three digits, such as "1,230,000"."""
-    return f"{float(f'{amount / seconds:.3g}'):,.0f}"
+    """Return amount per second to three digits, such as "1,230,000" or "0.5"."""
+    value = float(f"{amount / seconds:.3g}")
+    return f"{value:,.0f}" if value >= 100 else f"{value:g}"
 
 
 def size(n_bytes: float) -> str:

@@ -1,0 +1,106 @@
+"""Compare two results of run.py; fail on a regression outside the measured noise.
+
+A row is a regression if its rate fell by more than the spread of the two runs added
+up, and by more than the floor. With --relative the rates are those over tf.data in
+the same run, so that results of a faster and a slower day can be compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+__all__ = ["Change", "changes"]
+
+Key: TypeAlias = tuple[str, int, str]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One row in both results: rates, and how far they may differ by chance."""
+
+    key: Key
+    before: float
+    after: float
+    noise: float
+
+    @property
+    def share(self) -> float:
+        """Gain, or loss where negative, as a share of the rate before."""
+        return self.after / self.before - 1
+
+    @property
+    def verdict(self) -> str:
+        """What the change is, noise considered."""
+        if abs(self.share) <= self.noise:
+            return "same"
+        return "REGRESSION" if self.share < 0 else "faster"
+
+
+def rates(result: dict[str, Any], *, relative: bool) -> dict[Key, tuple[float, float]]:
+    """Rate and spread of every measured row."""
+    measured = {
+        (row["workload"], row["threads"], row["peer"]): (
+            row["records_per_s"],
+            row["spread"],
+        )
+        for row in result["rows"]
+        if "records_per_s" in row
+    }
+    if not relative:
+        return measured
+    found = {}
+    for (workload, threads, peer), (rate, spread) in measured.items():
+        against = measured.get((workload, threads, "tf.data"))
+        if against and peer != "tf.data":
+            found[workload, threads, peer] = (rate / against[0], spread + against[1])
+    return found
+
+
+def changes(
+    before: dict[Key, tuple[float, float]],
+    after: dict[Key, tuple[float, float]],
+    floor: float,
+) -> list[Change]:
+    """Rows of both results, in the order of the first."""
+    return [
+        Change(key, rate, after[key][0], max(floor, spread + after[key][1]))
+        for key, (rate, spread) in before.items()
+        if key in after
+    ]
+
+
+def main() -> int:
+    """Print every row in both; 1 if one fell."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("before", type=Path)
+    parser.add_argument("after", type=Path)
+    parser.add_argument("--peer", default="fastrec", help="whose rows count")
+    parser.add_argument("--floor", type=float, default=0.03, help="least noise assumed")
+    parser.add_argument("--relative", action="store_true", help="rates over tf.data")
+    args = parser.parse_args()
+    results = [json.loads(path.read_text()) for path in (args.before, args.after)]
+    if any(result["quick"] for result in results):
+        parser.error("--quick is a smoke test; its figures mean nothing")
+    before, after = (rates(result, relative=args.relative) for result in results)
+    rows = [c for c in changes(before, after, args.floor) if c.key[2] == args.peer]
+    lost = [key for key in before if key[2] == args.peer and key not in after]
+    for change in rows:
+        workload, threads, _ = change.key
+        print(
+            f"{workload:18}{threads:3}  {change.before:12,.6g} -> {change.after:12,.6g}"
+            f"  {change.share:+7.1%}  noise {change.noise:5.1%}  {change.verdict}"
+        )
+    for workload, threads, _ in lost:
+        print(f"{workload:18}{threads:3}  no longer measured")
+    if not rows:
+        parser.error(f"no row of {args.peer} is in both results")
+    return int(bool(lost) or any(c.verdict == "REGRESSION" for c in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,87 @@
+// Framing under damage.
+//
+// Goal: no byte of a header can be changed, and no tail cut off, without a fault that
+// says where. Method: build a small good file, then break it in every possible place.
+
+#include "record/framing.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "records.h"
+
+namespace fastrec {
+namespace {
+
+using testing::frame_of;
+using testing::header_of;
+
+// Walks `file` to its end or first fault, and returns how many whole records there are.
+std::size_t walk(std::string_view file, Fault* fault) {
+  const Bytes bytes = as_bytes(file);
+  std::size_t n = 0;
+  for (std::size_t at = 0; at < bytes.size(); ++n) {
+    std::uint64_t length;
+    *fault = check_header(bytes.data() + at, bytes.size() - at, &length);
+    if (*fault) return n;
+    *fault = check_payload(bytes.subspan(at, length + kFrameBytes));
+    if (*fault) return n;
+    at += length + kFrameBytes;
+  }
+  return n;
+}
+
+TEST(Framing, WholeFilesAreWalkedToTheirEnd) {
+  Fault fault;
+  EXPECT_EQ(walk(testing::file_of({"alpha", "", "gamma"}), &fault), 3u);
+  EXPECT_FALSE(fault);
+  EXPECT_EQ(walk("", &fault), 0u);
+  EXPECT_FALSE(fault);
+}
+
+TEST(FramingCorruption, EveryFlippedBitIsNoticedInItsRecord) {
+  const std::string good = testing::file_of({"alpha", "beta"});
+  for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
+    std::string bad = good;
+    bad[bit / 8] = static_cast<char>(bad[bit / 8] ^ (1 << (bit % 8)));
+    Fault fault;
+    EXPECT_EQ(walk(bad, &fault), bit / 8 < frame_of("alpha").size() ? 0u : 1u);
+    EXPECT_TRUE(fault) << "bit " << bit;
+  }
+}
+
+TEST(FramingCorruption, EveryTruncationKeepsTheWholeRecordsBeforeIt) {
+  const std::string good = testing::file_of({"alpha", "beta"});
+  const std::size_t boundary = frame_of("alpha").size();
+  for (std::size_t size = 1; size < good.size(); ++size) {
+    Fault fault;
+    EXPECT_EQ(walk(good.substr(0, size), &fault), size < boundary ? 0u : 1u);
+    EXPECT_EQ(static_cast<bool>(fault), size != boundary) << "size " << size;
+  }
+}
+
+TEST(FramingCorruption, LengthsNearTheLimitOfUint64DoNotWrap) {
+  for (const std::uint64_t excess : {0u, 1u, 4u, 12u, 15u, 16u, 17u, 63u, 64u}) {
+    const std::string file = header_of(0 - std::uint64_t{excess} - 1) + std::string(64, 'x');
+    std::uint64_t length = 42;
+    const Fault fault = check_header(as_bytes(file).data(), file.size(), &length);
+    EXPECT_EQ(fault.code, Errc::kTruncatedPayload);
+    EXPECT_EQ(length, 42u);
+  }
+}
+
+TEST(Framing, ContentIsRecognizedByItsFirstBytes) {
+  const auto content = [](std::string_view text) { return recognize(as_bytes(text)); };
+  EXPECT_EQ(content(""), Content::kEmpty);
+  EXPECT_EQ(content(frame_of("payload")), Content::kTfrecord);
+  EXPECT_EQ(content(header_of(1'000'000)), Content::kTfrecord);
+  EXPECT_EQ(content("\x1f\x8b\x08"), Content::kGzip);
+  EXPECT_EQ(content("\x78\x9c\x01\x02"), Content::kZlib);
+  EXPECT_EQ(content("xylophone,1,2\n"), Content::kText);
+  EXPECT_EQ(content(std::string_view("\0\0\0\0\0\0\0\0\0\0\0\0\0", 13)), Content::kUnknown);
+}
+
+}  // namespace
+}  // namespace fastrec

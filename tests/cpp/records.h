@@ -1,0 +1,105 @@
+// Records for tests: frames made by hand, and files that vanish with the test.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "crc32c/crc32c.h"
+
+namespace fastrec::testing {
+
+template <typename UInt>
+void append_le(std::string* out, UInt value) {
+  std::uint8_t bytes[sizeof value];
+  store_le(bytes, value);
+  out->append(reinterpret_cast<const char*>(bytes), sizeof bytes);
+}
+
+// A header that its checksum proves, whatever it claims.
+inline std::string header_of(std::uint64_t length) {
+  std::string header;
+  append_le(&header, length);
+  append_le(&header, crc32c_mask(crc32c(as_bytes(header))));
+  return header;
+}
+
+inline std::string frame_of(std::string_view payload) {
+  std::string frame = header_of(payload.size());
+  frame += payload;
+  append_le(&frame, crc32c_mask(crc32c(as_bytes(payload))));
+  return frame;
+}
+
+inline std::string file_of(const std::vector<std::string>& payloads) {
+  std::string file;
+  for (const std::string& payload : payloads) file += frame_of(payload);
+  return file;
+}
+
+// A directory of its own for a test.
+class TemporaryDirectory {
+ public:
+  TemporaryDirectory() {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    path_ = std::filesystem::temp_directory_path() /
+            (std::string("fastrec_") + test->name() + "_" +
+             std::to_string(reinterpret_cast<std::uintptr_t>(this)));
+    std::filesystem::create_directories(path_);
+  }
+  ~TemporaryDirectory() { std::filesystem::remove_all(path_); }
+  TemporaryDirectory(const TemporaryDirectory&) = delete;
+  TemporaryDirectory& operator=(const TemporaryDirectory&) = delete;
+
+  std::string file(const std::string& name) const { return (path_ / name).string(); }
+
+  std::string write(const std::string& name, std::string_view content) const {
+    std::ofstream(file(name), std::ios::binary) << content;
+    return file(name);
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// The fields of a message, written by hand: `number` with a length-delimited content.
+inline std::string varint_of(std::uint64_t value) {
+  std::string bytes;
+  while (value >= 0x80) {
+    bytes += static_cast<char>(value | 0x80);
+    value >>= 7;
+  }
+  return bytes + static_cast<char>(value);
+}
+
+inline std::string field_of(unsigned number, std::string_view content) {
+  return varint_of(number << 3 | 2) + varint_of(content.size()) + std::string(content);
+}
+
+inline std::string int64_feature(const std::vector<std::int64_t>& values) {
+  std::string packed;
+  for (const std::int64_t value : values) {
+    packed += varint_of(static_cast<std::uint64_t>(value));
+  }
+  return field_of(3, field_of(1, packed));
+}
+
+inline std::string bytes_feature(const std::vector<std::string>& values) {
+  std::string list;
+  for (const std::string& value : values) list += field_of(1, value);
+  return field_of(1, list);
+}
+
+inline std::string entry_of(std::string_view key, std::string_view feature) {
+  return field_of(1, field_of(1, key) + field_of(2, feature));
+}
+
+inline std::string example_of(std::string_view entries) { return field_of(1, entries); }
+
+}  // namespace fastrec::testing

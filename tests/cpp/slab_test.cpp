@@ -1,0 +1,112 @@
+// Blocks and their pool.
+//
+// Goal: memory is used again as soon as nobody holds it, and never before; a batch does
+// not hold what a caller did not keep. Method: hold some arrays, drop others, and look
+// at what the pool hands out.
+
+#include "batch/slab.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "batch/column.h"
+
+namespace fastrec {
+namespace {
+
+TEST(BlockPool, ABlockComesBackOnlyAfterItsLastOwner) {
+  BlockPool pool(1 << 20);
+  auto first = pool.take(5000);
+  auto second_owner = first;
+  const std::uint8_t* memory = first->data();
+  first.reset();
+  EXPECT_NE(pool.take(5000)->data(), memory);
+  second_owner.reset();
+  EXPECT_EQ(pool.take(5000)->data(), memory);
+}
+
+TEST(BlockPool, BlocksAreAlignedAndLargeEnough) {
+  BlockPool pool(64 << 20);
+  for (std::size_t size = 1; size < (std::size_t{9} << 20); size = size * 3 / 2 + 1) {
+    const auto block = pool.take(size);
+    EXPECT_GE(block->size(), size);
+    EXPECT_LE(block->size(), size + size / 4 + 4096);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block->data()) % Block::kAlignment, 0u);
+    std::memset(block->data(), 1, block->size());
+  }
+}
+
+TEST(BlockPool, IdleBlocksStayBelowTheLimit) {
+  BlockPool pool(100'000);
+  std::vector<std::shared_ptr<Block>> blocks;
+  for (int i = 0; i < 10; ++i) blocks.push_back(pool.take(32'768));
+  blocks.clear();
+  EXPECT_EQ(pool.stats().n_idle, 3u);
+  EXPECT_LE(pool.stats().idle_bytes, 100'000u);
+}
+
+TEST(BlockPool, BlocksOutliveTheirPool) {
+  std::shared_ptr<Block> block;
+  {
+    BlockPool pool(1 << 20);
+    block = pool.take(100);
+  }
+  std::memset(block->data(), 7, block->size());
+}
+
+TEST(BlockPool, ThreadsMayTakeAndDropAtOnce) {
+  BlockPool pool(1 << 20);
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < 4; ++t) {
+    threads.emplace_back([&pool, t] {
+      for (unsigned i = 0; i < 500; ++i) {
+        const auto block = pool.take(1000 * (1 + (t + i) % 7));
+        std::memset(block->data(), static_cast<int>(t), block->size());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(pool.stats().n_allocated, 28u);
+}
+
+std::shared_ptr<const Schema> image_and_label() {
+  auto schema = std::make_shared<Schema>();
+  ColumnSpec image;
+  image.layout = Layout::kRaw;
+  image.dtype = DType::kOpaque;
+  image.item_bytes = 1;
+  image.n_values = 100'000;
+  ColumnSpec label;
+  label.item_bytes = 8;
+  schema->columns = {image, label, label};
+  return schema;
+}
+
+TEST(BatchBuilder, SmallColumnsShareABlockAndLargeOnesHaveTheirOwn) {
+  auto pool = std::make_shared<BlockPool>(std::size_t{64} << 20);
+  BatchBuilder builder(image_and_label(), pool);
+  builder.begin(8);
+  Batch batch = builder.finish(8);
+  EXPECT_NE(batch.columns[0].values.block, batch.columns[1].values.block);
+  EXPECT_EQ(batch.columns[1].values.block, batch.columns[2].values.block);
+
+  const Array label = batch.columns[1].values;
+  batch = {};
+  EXPECT_EQ(pool->stats().n_idle, 1u);  // the images are free, the labels are not
+}
+
+TEST(BatchBuilder, NoBlockIsAllocatedOnceBatchesRecur) {
+  auto pool = std::make_shared<BlockPool>(std::size_t{64} << 20);
+  BatchBuilder builder(image_and_label(), pool);
+  for (int i = 0; i < 20; ++i) {
+    builder.begin(8);
+    (void)builder.finish(8);
+  }
+  EXPECT_EQ(pool->stats().n_allocated, 2u);
+}
+
+}  // namespace
+}  // namespace fastrec

@@ -1,0 +1,429 @@
+"""The ``fastrec`` command: what it does, what it prints, how it ends.
+
+Goal
+    The demo goes the whole way from nothing to a trained model; a user's own files are
+    shown without binary on the screen; indexes are built ahead of time. Every error that
+    a user can cause is one line on stderr and an exit status, never a traceback.
+Method
+    Most commands run in this process through typer's runner. The installed script, a
+    missing extra and imports are tried in fresh interpreters.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("typer")
+pytest.importorskip("rich")
+
+from typer.testing import CliRunner
+
+import fastrec as fr
+from fastrec.cli import garments
+from fastrec.cli.app import app
+from fastrec.cli.brief import brief, brief_row, hint
+from fastrec.cli.softmax import Softmax
+from fastrec.cli.terminal import counted, printable, rate, size
+from oracle import Features, example, frame_offsets, tfrecord_file
+
+SCRIPT = Path(sysconfig.get_path("scripts")) / "fastrec"
+JPEG = b"\xff\xd8\xff\xe0" + bytes(range(256)) * 8
+IMAGES: list[Features] = [
+    {b"image": ("bytes", [JPEG]), b"name": ("bytes", [b"cat"]), b"n": ("int64", [i])}
+    for i in range(40)
+]
+
+
+def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
+    """Run the command in this process; return what is on stdout and on stderr."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == status, result.output
+    if status != 0:
+        assert isinstance(result.exception, SystemExit), "a traceback was shown"
+    return result.stdout, result.stderr
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+
+
+def file_of(path: Path, records: list[bytes]) -> Path:
+    path.write_bytes(tfrecord_file(records))
+    return path
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    """Forty records with a JPEG-like image, a name and a number."""
+    return file_of(tmp_path / "images.tfrecord", [example(row) for row in IMAGES])
+
+
+# The command itself.
+
+
+def test_version_is_the_one_of_the_distribution() -> None:
+    assert run("--version") == (f"fastrec {version('fastrec-io')}\n", "")
+
+
+def test_the_installed_script_runs(images: Path) -> None:
+    done = subprocess.run(
+        [SCRIPT, "demo", images], capture_output=True, timeout=60, check=True
+    )
+    assert b"40 records in 1 file" in done.stdout
+    assert done.stderr == b"", "bars are for terminals"
+
+
+@pytest.mark.parametrize("package", ["typer", "rich"])
+def test_a_missing_extra_is_named_with_its_cure(package: str) -> None:
+    done = run_python(
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "from fastrec.cli import main\n"
+        "main()"
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert f"needs {package}" in done.stderr
+    assert 'pip install "fastrec-io[cli]"' in done.stderr
+
+
+def test_another_missing_module_is_a_bug_and_shown_as_one() -> None:
+    done = run_python(
+        "import sys; sys.modules['fastrec.cli.demo'] = None\n"
+        "from fastrec.cli import main\n"
+        "main()"
+    )
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+
+
+def test_the_library_does_not_import_the_extra() -> None:
+    done = run_python(
+        "import sys, fastrec, fastrec.cli\n"
+        "print(sorted({'typer', 'rich', 'fastrec.cli.app'} & set(sys.modules)))"
+    )
+    assert done.stdout == "[]\n", done.stderr
+
+
+def test_ctrl_c_ends_quietly(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fr, "build_index", interrupted)
+    assert run("index", images, status=130) == ("", "")
+
+
+# The demo on data of its own.
+
+
+def test_demo_goes_from_nothing_to_a_trained_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    shown, errors = run("demo", "--records", "6000")
+    assert errors == ""
+    assert "6,000 records in 6 files" in shown
+    assert "'image': fr.FixedLen((), 'bytes')" in shown
+    assert "'label': fr.FixedLen((), 'int64')" in shown
+    assert re.search(r"\{'image': <784 bytes>, 'label': \d\}  # [\w -]+\n", shown)
+    assert re.search(r"read 6,000 records in .* records/s, .* MB/s", shown)
+    assert len(re.findall(r"epoch \d: loss .* records/s", shown)) == 2
+    accuracy = re.search(r"accuracy: ([\d.]+)% .* ([\d.]+)% of 1,000 test", shown)
+    assert accuracy is not None
+    for percent in accuracy.groups():
+        assert 60 < float(percent) < 95
+    assert list(tmp_path.iterdir()) == [], "the temporary directory is still there"
+
+
+def test_demo_keeps_its_data_where_told(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "made [1] up"
+    run("demo", "--dir", folder, "--records", "120")
+    names = [f"train-{i:05d}-of-00006.tfrecord" for i in range(6)]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "test-00000-of-00001.tfrecord",
+        *names,
+    ]
+    ds = fr.open([folder / name for name in names])
+    assert len(ds) == 120
+    assert set(ds.schema) == {"image", "label"}
+    assert all(len(row["image"]) == 784 and 0 <= row["label"] < 10 for row in ds)
+
+
+def test_demo_makes_the_same_data_every_time(tmp_path: Path) -> None:
+    made = []
+    for name in ("a", "b"):
+        run("demo", "--dir", tmp_path / name, "--records", "120")
+        files = sorted((tmp_path / name).iterdir())
+        made.append([path.read_bytes() for path in files])
+    assert made[0] == made[1]
+    assert len(set(made[0])) == 7, "two files hold the same records"
+
+
+def test_demo_replaces_no_file(tmp_path: Path) -> None:
+    mine = tmp_path / "train-00002-of-00006.tfrecord"
+    mine.write_bytes(b"mine")
+    _, errors = run("demo", "--dir", tmp_path, "--records", "60", status=1)
+    assert errors == f"error: {mine}: File exists\n"
+    assert mine.read_bytes() == b"mine"
+
+
+def test_pictures_are_grey_and_of_all_kinds() -> None:
+    blocks = list(garments.pictures(garments.BLOCK + 10, seed=3))
+    assert [len(labels) for _, labels in blocks] == [garments.BLOCK, 10]
+    pictures, labels = blocks[0]
+    assert pictures.shape == (garments.BLOCK, 28, 28)
+    assert pictures.dtype == np.uint8
+    assert set(labels.tolist()) == set(range(len(garments.KINDS)))
+    again, _ = next(garments.pictures(garments.BLOCK, seed=3))
+    other, _ = next(garments.pictures(garments.BLOCK, seed=4))
+    assert np.array_equal(pictures, again)
+    assert not np.array_equal(pictures, other)
+
+
+@pytest.mark.parametrize("n_rows", [1, 31, 32, 33, 100])
+def test_one_step_of_softmax_follows_the_gradient(n_rows: int) -> None:
+    rng = np.random.default_rng(n_rows)
+    pictures = rng.integers(0, 256, (n_rows, 12), np.uint8)
+    labels = rng.integers(0, 3, n_rows)
+    model = Softmax(12, 3, rate=0.5)
+    assert model.train(pictures, labels) == pytest.approx(np.log(3), rel=1e-5)
+    # From weights of 0 all kinds are equally likely.
+    inputs = np.column_stack([pictures / 255, np.ones(n_rows)])
+    slope = inputs.T @ (1 / 3 - np.eye(3)[labels]) / n_rows
+    np.testing.assert_allclose(model.weights, -0.5 * slope, rtol=1e-4, atol=1e-6)
+    expected = (inputs @ model.weights).argmax(axis=1)
+    assert np.array_equal(model.predict(pictures), expected)
+
+
+# The demo on the user's files.
+
+
+def test_demo_shows_what_is_in_a_file(images: Path) -> None:
+    shown, errors = run("demo", images)
+    assert errors == ""
+    assert f"fr.open({str(images)!r})" in shown
+    assert f"40 records in 1 file, {size(images.stat().st_size)}" in shown
+    assert "'n': fr.FixedLen((), 'int64')" in shown
+    assert re.search(r"^'image' +<2,052 bytes, JPEG>$", shown, re.MULTILINE)
+    assert re.search(r"^'name' +b'cat'$", shown, re.MULTILINE)
+    assert re.search(r"^'n' +0$", shown, re.MULTILINE)
+    assert re.search(r"decoded 40 records in .* records/s, .* MB/s", shown)
+    assert printable(shown.replace("\n", "")) == shown.replace("\n", "")
+
+
+def test_demo_counts_several_files_as_one_data_set(images: Path) -> None:
+    file_of(images.with_name("more.tfrecord"), [example(IMAGES[0])])
+    for paths in ([images.parent], [images.parent / "*.tfrecord"]):
+        assert "41 records in 2 files" in run("demo", *paths)[0]
+
+
+def test_demo_shows_records_that_are_no_examples(tmp_path: Path) -> None:
+    path = file_of(tmp_path / "raw.tfrecord", [JPEG] * 3)
+    shown, errors = run("demo", path, "--batch-size", "2")
+    assert errors == ""
+    assert "3 records in 1 file" in shown
+    assert "no schema, for the records are not tf.train.Example: " in shown
+    assert "<2,052 bytes, JPEG>" in shown
+    assert "read and verified 3 records" in shown
+
+
+def test_demo_without_one_schema_says_what_varies(tmp_path: Path) -> None:
+    records = [example({b"x": ("int64", [1])}), example({b"x": ("float", [1.0])})]
+    shown, _ = run("demo", file_of(tmp_path / "varies.tfrecord", records))
+    assert "no schema: feature 'x' holds" in shown
+    assert "read and verified 2 records" in shown
+
+
+def test_demo_of_an_empty_file_is_no_error(tmp_path: Path) -> None:
+    shown, _ = run("demo", file_of(tmp_path / "empty.tfrecord", []))
+    assert "0 records in 1 file, 0 bytes" in shown
+    assert "no record to show" in shown
+
+
+def test_demo_reads_no_longer_than_told(images: Path) -> None:
+    shown, _ = run("demo", images, "--batch-size", "10", "--seconds", "0")
+    assert "decoded 10 records" in shown
+    assert "stopped at 25.0% of them" in shown
+
+
+# Indexes.
+
+
+def test_index_counts_the_records_of_each_file(images: Path) -> None:
+    empty = file_of(images.with_name("empty.tfrecord"), [])
+    index_dir = images.parent / "index"
+    shown, errors = run("index", images, empty, "--index-dir", index_dir)
+    assert errors == ""
+    lines = [line.split() for line in shown.splitlines()]
+    assert lines[:3] == [["records", "file"], ["40", str(images)], ["0", str(empty)]]
+    assert "40 records in 2 files" in shown
+    assert f"indexed {size(images.stat().st_size)} in" in shown
+    assert len(list(index_dir.glob("*.frecidx"))) == 2
+
+    again, _ = run("index", images, empty, "--index-dir", index_dir)
+    assert "the indexes were there already" in again
+
+
+def test_index_divides_the_files_among_ranks(tmp_path: Path) -> None:
+    record = example(IMAGES[0])
+    files = [file_of(tmp_path / f"{i}.tfrecord", [record] * (i + 1)) for i in range(5)]
+    counts: dict[str, int] = {}
+    for rank in range(2):
+        shown, _ = run("index", tmp_path, "--rank", str(rank), "--world-size", "2")
+        found = re.findall(r"^ +(\d+)  (.+\.tfrecord)$", shown, re.MULTILINE)
+        assert not counts.keys() & {path for _, path in found}
+        counts |= {path: int(count) for count, path in found}
+    assert counts == {str(path): i + 1 for i, path in enumerate(files)}
+
+
+def test_index_writes_the_text_that_dali_reads(images: Path) -> None:
+    target = images.parent / "texts" / "of today"
+    shown, _ = run("index", images, "--tfrecord2idx", target)
+    assert "wrote 1 .idx file to" in shown
+    offsets = frame_offsets(images.read_bytes())
+    expected = [(begin, end - begin) for begin, end in pairwise(offsets)]
+    text = (target / "images.tfrecord.idx").read_text()
+    assert [tuple(map(int, line.split())) for line in text.splitlines()] == expected
+
+
+def test_index_writes_no_text_twice(images: Path) -> None:
+    (images.parent / "copy").mkdir()
+    copy = images.parent / "copy" / images.name
+    copy.write_bytes(images.read_bytes())
+    target = images.parent / "texts"
+    _, errors = run("index", images, copy, "--tfrecord2idx", target, status=1)
+    assert "2 files would have this index" in errors
+    assert not target.exists()
+
+
+def test_index_refuses_a_rank_that_is_not_there(images: Path) -> None:
+    _, errors = run("index", images, "--rank", "2", "--world-size", "2", status=2)
+    assert "not below the world size" in errors
+
+
+# Errors.
+
+
+@pytest.mark.parametrize("command", ["demo", "index"])
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("missing.tfrecord", "No such file"),
+        ("missing-*.tfrecord", "No file matches"),
+        ("nothing", "No TFRecord file in the directory"),
+        ("text.txt", "not a TFRecord file"),
+        ("cut.tfrecord", " - at "),
+        ("s3://bucket/a.tfrecord", "remote"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(
+    images: Path, command: str, name: str, reason: str
+) -> None:
+    folder = images.parent
+    (folder / "nothing").mkdir()
+    (folder / "text.txt").write_text("just some words\n" * 9)
+    (folder / "cut.tfrecord").write_bytes(images.read_bytes()[:-1])
+    path = name if "://" in name else folder / name
+    shown, errors = run(command, path, status=1)
+    assert shown == ""
+    assert errors.startswith("error: ")
+    assert errors.count("\n") == 1
+    assert reason in errors
+    assert name in errors
+
+
+def test_damage_to_a_payload_is_one_line(images: Path) -> None:
+    data = bytearray(images.read_bytes())
+    data[40] ^= 1
+    images.write_bytes(data)
+    _, errors = run("demo", images, status=1)
+    assert errors.startswith("error: payload checksum mismatch")
+    assert errors.endswith(f" - at {images}, record 0, byte 12\n")
+
+
+def test_a_directory_for_made_up_data_goes_without_paths(images: Path) -> None:
+    _, errors = run("demo", images, "--dir", images.parent, status=2)
+    assert "--dir" in errors
+
+
+# Short forms.
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b"", "<0 bytes>"),
+        (b"\x00", "<1 byte>"),
+        (b"cat", "b'cat'"),
+        ("Z\u00fcrich".encode(), repr("Z\u00fcrich".encode())),
+        (b"a\x1b[31m", "<6 bytes>"),
+        (b"x" * 61, "<61 bytes>"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(2000), "<2,008 bytes, PNG>"),
+        (np.int64(-3), "-3"),
+        (np.float32(0.1), "0.1"),
+        (np.zeros(0, np.int64), "<int64[0]>"),
+        (np.arange(6).reshape(2, 3), "<int64[2, 3]: 0, 1, 2, 3, ...>"),
+        (
+            fr.BytesArray.from_list([b"a", JPEG]),
+            "<2 strings: b'a', <2,052 bytes, JPEG>>",
+        ),
+        (fr.BytesArray.from_list([]), "<0 strings>"),
+    ],
+)
+def test_values_are_brief(value: object, expected: str) -> None:
+    assert brief(value) == expected
+
+
+def test_rows_are_in_columns() -> None:
+    assert brief_row({"a": b"x", "long": np.int64(1)}) == ["'a'     b'x'", "'long'  1"]
+
+
+@pytest.mark.parametrize(
+    ("data", "format_name"),
+    [
+        (JPEG, "JPEG"),
+        (b"RIFF\x10\x00\x00\x00WEBPVP8 ", "WebP"),
+        (b"RIFF\x10\x00\x00\x00WAVEfmt ", "WAV"),
+        (b"BM\x0a\x00\x00\x00abcd", "BMP"),
+        (b"BMW is a make of cars", ""),
+        (b"", ""),
+    ],
+)
+def test_formats_are_told_by_how_they_begin(data: bytes, format_name: str) -> None:
+    assert hint(data) == format_name
+
+
+def test_numbers_read_well() -> None:
+    sizes = [size(n) for n in (0, 999, 1000, 58_700_000, 2e12, 3e15)]
+    assert sizes == [
+        "0 bytes",
+        "999 bytes",
+        "1.0 kB",
+        "58.7 MB",
+        "2.0 TB",
+        "3,000.0 TB",
+    ]
+    assert [counted(n, "file") for n in (0, 1, 2000)] == [
+        "0 files",
+        "1 file",
+        "2,000 files",
+    ]
+    rates = [rate(n, 2) for n in (0, 1, 25, 2_469_134)]
+    assert rates == ["0", "0.5", "12.5", "1,230,000"]
+    assert printable("a\x1b[31m\u00fc\udcff") == "a\\x1b[31m\u00fc\\udcff"
