@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import itertools
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -112,6 +113,24 @@ def test_first_axis_indices_select_what_numpy_selects(
     check(array[index], expected[index])
 
 
+@pytest.mark.parametrize("shape", [(5,), (3, 2), (3, 2, 2), (3, 0)])
+@pytest.mark.parametrize("step", [None, 1, 2, -1, -2])
+def test_every_slice_selects_what_numpy_selects(
+    shape: tuple[int, ...], step: int | None
+) -> None:
+    values = [b"%d" % i * (i % 3) for i in range(int(np.prod(shape)))]
+    expected = objects(values, shape)
+    array = BytesArray.from_list(values)
+    array = BytesArray(array.data, array.offsets, shape)
+    rows = [list(range(i)) for i in range(5)]
+    ragged_array = RaggedArray.from_list(rows, "int64")
+    ends = [None, *range(-6, 7)]
+    for start, stop in itertools.product(ends, ends):
+        index = slice(start, stop, step)
+        check(array[index], expected[index])
+        assert ragged_array[index].to_list() == rows[index]
+
+
 @given(case=bytes_cases(), data=st.data())
 def test_indices_of_several_axes_select_what_numpy_selects(
     case: tuple[BytesArray, np.ndarray[Any, Any]], data: st.DataObject
@@ -174,6 +193,26 @@ def test_equality_with_one_string(
     np.testing.assert_array_equal(array == value, want)
     np.testing.assert_array_equal(value != array, ~want)
     assert (value in array) == (value in flat)
+
+
+def test_equality_tells_every_two_strings_apart() -> None:
+    strings = [
+        b"",
+        b"a",
+        b"b",
+        b"\0",
+        b"ab",
+        b"ba",
+        b"a\0",
+        b"a" * 300,
+        b"a" * 299 + b"b",
+    ]
+    left, right = zip(*itertools.product(strings, strings), strict=True)
+    want = [a == b for a, b in zip(left, right, strict=True)]
+    array = BytesArray.from_list(left)
+    assert (array == BytesArray.from_list(right)).tolist() == want
+    for string in strings:
+        assert (array == string).tolist() == [a == string for a in left]
 
 
 def test_str_compares_as_utf8() -> None:
@@ -907,6 +946,7 @@ def test_concatenate_joins_every_column(parts: list[list[bytes]]) -> None:
         for name, values in lists_of(batch).items():
             want[name] += values
     assert lists_of(whole) == want
+    assert list(whole) == list(batches[0])
     for name, column in whole.items():
         assert column.dtype == batches[0][name].dtype
         assert type(column) is type(batches[0][name])

@@ -112,13 +112,15 @@ def masked_crc(data: bytes) -> bytes:
 
 def payloads(data: bytes) -> Iterator[bytes]:
     """Take the frames of a file apart, and check them."""
-    while data:
-        (length,) = struct.unpack_from("<Q", data)
-        payload = data[12 : 12 + length]
-        assert data[8:12] == masked_crc(data[:8])
-        assert data[12 + length : 16 + length] == masked_crc(payload)
+    begin = 0
+    while begin < len(data):
+        (length,) = struct.unpack_from("<Q", data, begin)
+        end = begin + 12 + length
+        payload = data[begin + 12 : end]
+        assert data[begin + 8 : begin + 12] == masked_crc(data[begin : begin + 8])
+        assert data[end : end + 4] == masked_crc(payload)
         yield payload
-        data = data[16 + length :]
+        begin = end + 4
 
 
 @pytest.fixture
@@ -360,6 +362,7 @@ def test_the_file_holds_the_records_in_their_frames(path: Path) -> None:
     rows: list[Row] = [{"i": i, "s": "x" * i} for i in range(100)]
     with fr.Writer(path) as writer:
         assert writer.path == str(path)
+        assert not writer.closed
         for row in rows:
             writer.write(row)
         writer.write_record(b"")
@@ -416,12 +419,12 @@ def test_only_bytes_are_records(path: Path) -> None:
 def test_a_closed_writer_refuses_rows_and_may_be_closed_again(path: Path) -> None:
     for close in (fr.Writer.close, fr.Writer.abandon):
         writer = fr.Writer(path)
-        assert not writer.closed
         close(writer)
         assert writer.closed
-        for write in (lambda w: w.write({"a": 1}), lambda w: w.write_record(b"a")):
-            with pytest.raises(ValueError, match="is closed"):
-                write(writer)
+        with pytest.raises(ValueError, match="is closed"):
+            writer.write({"a": 1})
+        with pytest.raises(ValueError, match="is closed"):
+            writer.write_record(b"a")
         writer.close()
         writer.abandon()
         path.unlink(missing_ok=True)

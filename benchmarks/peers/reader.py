@@ -22,6 +22,7 @@ class Reader(ABC):
     checks: str  # Which checksums it verifies: "both", "none", or "-" if not a reader.
     form: str  # The configuration, in the words of its own API.
     versions: dict[str, str]
+    in_order = True  # Whether the first batch holds the first records.
 
     def __init__(self, prepared: Prepared, threads: int, batch_size: int) -> None:
         self.workload = prepared.workload
@@ -55,4 +56,5 @@ class Reader(ABC):
 
     def verify(self) -> int:
         """Raise unless an epoch is what was written; count its batches."""
-        return self.truth.verify(map(self.columns, self.epoch()), self.n_files)
+        batches = map(self.columns, self.epoch())
+        return self.truth.verify(batches, self.n_files, in_order=self.in_order)

@@ -1,7 +1,7 @@
 """Peer: tf.data of TensorFlow, in the form that is fastest for each workload.
 
-A form is how the pipeline is put together; `BEST` is the result of a search that
-README.md tells how to repeat. Batches are taken as TensorFlow's own tensors: they are
+A form is how the pipeline is put together. Found fastest, by a search that README.md
+tells how to repeat: "batch" on one core, "interleave" on more. Batches are taken as TensorFlow's own tensors: they are
 turned into NumPy arrays for verification, never while the clock runs.
 """
 
@@ -56,7 +56,8 @@ class TfDataReader(Reader):
         tf.config.threading.set_inter_op_parallelism_threads(threads)
         self.spec = {f.name: spec(f) for f in self.workload.features}
         self.raw = [f for f in self.workload.features if f.kind == "raw"]
-        self.form = form or BEST.get((self.workload.name, threads), "batch")
+        self.form = form or ("batch" if threads == 1 else "interleave")
+        self.in_order = self.form != "reads"
         self.versions = {"tensorflow": tf.__version__}
         options = tf.data.Options()
         options.autotune.enabled = False
@@ -136,9 +137,6 @@ FORMS: dict[str, Callable[[TfDataReader, int | None], Any]] = {
     "interleave": interleave_form,
     "reads": reads_form,
 }
-
-# Where "batch" is not the fastest.
-BEST: dict[tuple[str, int], str] = {}
 
 
 def open_reader(prepared: Prepared, threads: int, batch_size: int, form: str) -> Reader:

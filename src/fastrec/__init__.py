@@ -18,13 +18,13 @@ from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, Sche
 from fastrec.features import FixedLen, Raw, Schema, VarLen
 from fastrec.index import build_index
 from fastrec.loader import Loader
-from fastrec.stage import BatchInfo, per_row
+from fastrec.stage import BatchOrigin, per_row
 from fastrec.writer import Writer, encode_example
 
 __version__ = _version("fastrec-io")
 
 __all__ = [
-    "BatchInfo",
+    "BatchOrigin",
     "BytesArray",
     "CorruptionError",
     "Dataset",

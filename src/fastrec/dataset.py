@@ -192,7 +192,7 @@ class Dataset:
         transform : callable, optional
             ``transform(batch)`` or ``transform(batch, info)``, called in Python on every
             batch; returns the dict that is delivered instead. `info` is a
-            `fastrec.BatchInfo`. See also `fastrec.per_row`.
+            `fastrec.BatchOrigin`. See also `fastrec.per_row`.
         transform_threads : int, optional
             Python threads that call `transform`, 1 by default; 0 calls it in ``next()``.
         memory_limit : int or str, optional

@@ -191,7 +191,10 @@ def build_index(
 
 
 def write_tfrecord2idx(
-    path: str | os.PathLike[str], target: str | os.PathLike[str]
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    index_dir: str | os.PathLike[str] | None = None,
 ) -> None:
     """Write the index of one file in the text format of ``tfrecord2idx``.
 
@@ -199,7 +202,7 @@ def write_tfrecord2idx(
     frame in bytes. Other readers ask for such a file beside the data. A directory that
     holds ``NAME.idx`` for each file can be passed to `fastrec.open` as `index_dir`.
     """
-    (index,) = make_indexes([os.fspath(path)])
+    (index,) = make_indexes([os.fspath(path)], index_dir=index_dir)
     offsets = index.offsets.astype(np.int64)
     lines = np.stack([offsets[:-1], np.diff(offsets)], axis=1)
     np.savetxt(target, lines, fmt="%d")

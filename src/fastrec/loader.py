@@ -22,7 +22,7 @@ from fastrec.options import (
     true_or_false,
 )
 from fastrec.stage import (
-    BatchInfo,
+    BatchOrigin,
     Delivered,
     Stage,
     Transform,
@@ -244,7 +244,7 @@ class _Decoded:
         self._warn_if_large(n_bytes)
         return Delivered(batch, step)
 
-    def next_with_info(self) -> tuple[Batch, BatchInfo] | None:
+    def next_with_info(self) -> tuple[Batch, BatchOrigin] | None:
         found = self._pipeline.next()
         if found is None:
             return None
@@ -263,9 +263,9 @@ class _Decoded:
         self._memory_limit = n_bytes  # once is enough
 
 
-def _info(seed: int, epoch: int, step: int, first: int, n_rows: int) -> BatchInfo:
+def _info(seed: int, epoch: int, step: int, first: int, n_rows: int) -> BatchOrigin:
     positions = np.arange(first, first + n_rows, dtype=np.int64)
-    return BatchInfo(seed, epoch, step, positions, records=positions.copy())
+    return BatchOrigin(seed, epoch, step, positions, records=positions.copy())
 
 
 class _BatchIterator(Iterator[Batch]):

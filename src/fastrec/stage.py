@@ -22,13 +22,13 @@ import numpy.typing as npt
 from fastrec.arrays import Batch
 from fastrec.features import FixedLen, Raw
 
-__all__ = ["BatchInfo", "Delivered", "PerRow", "Stage", "Transform", "per_row"]
+__all__ = ["BatchOrigin", "Delivered", "PerRow", "Stage", "Transform", "per_row"]
 
-Transform: TypeAlias = "Callable[[Batch], Batch] | Callable[[Batch, BatchInfo], Batch]"
+Transform: TypeAlias = "Callable[[Batch], Batch] | Callable[[Batch, BatchOrigin], Batch]"
 
 
 @dataclass(frozen=True)
-class BatchInfo:
+class BatchOrigin:
     """Where a batch stands in the training run: the second argument of a transform.
 
     Attributes
@@ -92,10 +92,15 @@ def checked_transform(transform: object) -> Transform:
 
 
 def apply_transform(
-    transform: Callable[..., object], batch: Batch, info: BatchInfo
+    transform: Callable[..., object], batch: Batch, info: BatchOrigin
 ) -> Batch:
     """Call `transform` as its signature asks, and check what it returns."""
-    result = transform(batch, info) if _takes_info(transform) else transform(batch)
+    try:
+        result = transform(batch, info) if _takes_info(transform) else transform(batch)
+    except StopIteration as error:
+        # Passed on, it would end the epoch as if there were no more records.
+        msg = "transform raised StopIteration"
+        raise RuntimeError(msg) from error
     if not isinstance(result, dict):
         msg = (
             "transform must return the batch as a dict of arrays, not "
@@ -126,7 +131,7 @@ class PerRow:
         self._out = dict(out)
         self._takes_rng = _takes_info(function)
 
-    def __call__(self, batch: Batch, info: BatchInfo) -> Batch:
+    def __call__(self, batch: Batch, info: BatchOrigin) -> Batch:
         """Return `batch` with the columns that the function makes of its rows."""
         n_rows = len(info.positions)
         columns = {
@@ -154,7 +159,7 @@ class PerRow:
     def _fill(
         self,
         batch: Batch,
-        info: BatchInfo,
+        info: BatchOrigin,
         columns: dict[str, npt.NDArray[Any]],
         begin: int,
         end: int,
@@ -194,7 +199,7 @@ def per_row(
     ----------
     function : callable
         ``function(row)`` or ``function(row, rng)``: `row` is a dict of the row's values,
-        `rng` its random generator (`BatchInfo.rng`). Returns a dict with the columns of
+        `rng` its random generator (`BatchOrigin.rng`). Returns a dict with the columns of
         `out`, or the value itself where `out` has one column.
     out : mapping of str to FixedLen
         The columns it makes, with shape and dtype of one row. They are added to the
@@ -220,7 +225,7 @@ def per_row(
     return PerRow(function, out)
 
 
-Source: TypeAlias = "Callable[[], tuple[Batch, BatchInfo] | None]"
+Source: TypeAlias = "Callable[[], tuple[Batch, BatchOrigin] | None]"
 
 
 class Stage:
@@ -300,7 +305,7 @@ class Stage:
                 self._taken.notify_all()
         return self._transformed(found)
 
-    def _transformed(self, found: tuple[Batch, BatchInfo] | None) -> Delivered | None:
+    def _transformed(self, found: tuple[Batch, BatchOrigin] | None) -> Delivered | None:
         if found is None:
             return None
         batch, info = found

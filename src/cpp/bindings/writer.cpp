@@ -82,7 +82,7 @@ class Row {
   void add_feature(py::handle key, py::handle value);
   void add_value(py::handle value);
   FeatureKind add_item(py::handle item);
-  FeatureKind add_number_array(py::array array);
+  FeatureKind add_number_array(const py::array& array);
   void add_list(py::handle list);
   void add_bytes_array(py::handle value);
   Bytes view_of_string(py::handle string);
@@ -208,7 +208,7 @@ void Row::set(FeatureKind kind, std::size_t count) {
 
 void Row::add_value(py::handle value) {
   if (py::isinstance<py::array>(value)) {
-    auto array = py::reinterpret_borrow<py::array>(value);
+    const auto array = py::reinterpret_borrow<py::array>(value);
     const auto count = static_cast<std::size_t>(array.size());
     if (array.ndim() > 1) {
       throw py::value_error(where() + " is an array of " +
@@ -216,7 +216,7 @@ void Row::add_value(py::handle value) {
                             " dimensions: write its bytes with .tobytes(), or its "
                             "values as a list with .ravel()");
     }
-    set(add_number_array(std::move(array)), count);
+    set(add_number_array(array), count);
   } else if (const FeatureKind kind = add_item(value); kind != FeatureKind::kNone) {
     set(kind, 1);
   } else if (PyList_Check(value.ptr()) || PyTuple_Check(value.ptr())) {
@@ -261,8 +261,8 @@ FeatureKind Row::add_item(py::handle item) {
     return add_number_array(py::array::ensure(item));
   }
   if (py::isinstance<py::array>(item)) {
-    auto array = py::reinterpret_borrow<py::array>(item);
-    if (array.ndim() == 0) return add_number_array(std::move(array));
+    const auto array = py::reinterpret_borrow<py::array>(item);
+    if (array.ndim() == 0) return add_number_array(array);
   }
   return FeatureKind::kNone;
 }
@@ -422,7 +422,7 @@ void Row::warn_of_overflow() {
 }
 
 // Adds the values of an array of at most one dimension and returns their kind.
-FeatureKind Row::add_number_array(py::array array) {
+FeatureKind Row::add_number_array(const py::array& array) {
   const py::dtype dtype = array.dtype();
   const char kind = dtype.kind();
   const auto size = dtype.itemsize();
@@ -541,7 +541,9 @@ class SharedFileWriter {
 
 std::unique_ptr<SharedFileWriter> open_file(py::handle path, bool overwrite) {
   PyObject* encoded = nullptr;
-  if (!PyUnicode_FSConverter(path.ptr(), &encoded)) throw py::error_already_set();
+  if (PyUnicode_FSConverter(path.ptr(), static_cast<void*>(&encoded)) == 0) {
+    throw py::error_already_set();
+  }
   std::string text(as_text(bytes_of(py::reinterpret_steal<py::bytes>(encoded))));
   const py::gil_scoped_release released;
   return std::make_unique<SharedFileWriter>(

@@ -4,30 +4,68 @@
 
 namespace fastrec {
 
-Bytes JoinedMessages::join(Bytes message, const std::uint8_t* from,
-                           std::uint32_t number) {
-  std::vector<std::uint8_t> whole;
+namespace {
+
+// Whether a message can be read to its end by itself. What follows must not complete
+// a field that is cut.
+Fault check_readable(Bytes message) {
+  FieldReader fields(message);
+  Field field;
+  while (fields.next(&field)) {
+  }
+  return fields.fault();
+}
+
+// Whether all values of `list` can be read.
+Fault check_values(const ValueList& list) {
+  std::size_t n;
+  if (Fault fault = count_values(list, &n)) return fault;
+  if (list.kind != FeatureKind::kInt64) return {};
+  PackedRuns runs(list.message, list.kind);
+  Bytes run;
+  while (runs.next(&run)) {
+    const std::uint8_t* const end = run.data() + run.size();
+    for (const std::uint8_t* p = run.data(); p != end;) {
+      std::uint64_t value;
+      Errc errc;
+      p = read_varint(p, end, &value, &errc);
+      if (p == nullptr) return {.code = errc};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Fault JoinedMessages::join(Bytes message, const std::uint8_t* from,
+                           std::uint32_t number, Bytes* whole) {
+  std::vector<std::uint8_t> joined;
   FieldReader fields(message.subspan(static_cast<std::size_t>(from - message.data())));
   Field field;
   while (fields.next(&field)) {
-    if (field.number == number && field.type == WireType::kLengthDelimited) {
-      whole.insert(whole.end(), field.content.begin(), field.content.end());
-    }
+    if (field.number != number || field.type != WireType::kLengthDelimited) continue;
+    if (Fault fault = check_readable(field.content)) return fault;
+    joined.insert(joined.end(), field.content.begin(), field.content.end());
   }
-  messages_.push_back(std::move(whole));
-  return messages_.back();
+  messages_.push_back(std::move(joined));
+  *whole = messages_.back();
+  return {};
 }
 
 Fault find_list(Bytes feature, JoinedMessages* joined, ValueList* list) {
   *list = {};
   FieldReader fields(feature);
   const std::uint8_t* first_piece = nullptr;  // of the kind that was seen last
-  unsigned n_pieces = 0;
+  unsigned n_pieces = 0;                      // of that kind
   const std::uint8_t* field_begin = fields.position();
   for (Field field; fields.next(&field); field_begin = fields.position()) {
     if (field.number < 1 || field.number > 3) continue;
     if (field.type != WireType::kLengthDelimited) continue;
     const auto kind = static_cast<FeatureKind>(field.number);
+    if (list->kind != FeatureKind::kNone) {
+      // Not the only list after all, so nobody else will read this one by itself.
+      if (Fault fault = check_values(*list)) return fault;
+    }
     if (kind != list->kind) {
       n_pieces = 0;
       first_piece = field_begin;
@@ -40,11 +78,9 @@ Fault find_list(Bytes feature, JoinedMessages* joined, ValueList* list) {
     fault.offset = static_cast<std::uint64_t>(fields.position() - feature.data());
     return fault;
   }
-  if (n_pieces > 1) {
-    list->message =
-        joined->join(feature, first_piece, static_cast<std::uint32_t>(list->kind));
-  }
-  return {};
+  if (n_pieces <= 1) return {};
+  return joined->join(feature, first_piece, static_cast<std::uint32_t>(list->kind),
+                      &list->message);
 }
 
 Fault count_values(const ValueList& list, std::size_t* n) {

@@ -5,9 +5,9 @@
 //   Feature   { oneof: bytes_list = 1 | float_list = 2 | int64_list = 3 }
 //   the lists { repeated value = 1 }                  numbers packed or not
 //
-// A message that is in several pieces is the concatenation of the pieces: that is how
-// protobuf defines merging, and here it is taken literally. Pieces in one place, which
-// is all but always, are not copied.
+// A message that is in several pieces is the concatenation of the pieces, each of which
+// must be readable by itself: that is how protobuf defines merging, and here it is taken
+// literally. A message in one piece, which is all but every one, is not copied.
 //
 // Source: tensorflow/core/example/{example,feature}.proto; docs/semantics.md says which
 // reader does what with every odd input.
@@ -31,9 +31,11 @@ class JoinedMessages {
     if (!messages_.empty()) messages_.clear();
   }
 
-  // Collects the length-delimited fields `number` of `message`, from the place `from` in
-  // it on, into one. `message` has been read to its end without a fault.
-  Bytes join(Bytes message, const std::uint8_t* from, std::uint32_t number);
+  // Joins the length-delimited fields `number` of `message`, from the place `from` in it
+  // on, to `*whole`. `message` has been read to its end without a fault; a piece that
+  // cannot be read is one.
+  Fault join(Bytes message, const std::uint8_t* from, std::uint32_t number,
+             Bytes* whole);
 
  private:
   std::deque<std::vector<std::uint8_t>> messages_;
@@ -51,8 +53,9 @@ struct ValueList {
 template <typename OnFeature>
 Fault walk_features(Bytes example, JoinedMessages* joined, OnFeature&& on_feature);
 
-// Finds the list that counts in `feature`: of the last kind, all its pieces. The offset
-// of a fault counts from the beginning of `feature`.
+// Finds the list that counts in `feature`: of the last kind, all its pieces. Where there
+// are several lists, those that do not count must be readable too. The offset of a fault
+// counts from the beginning of `feature`.
 Fault find_list(Bytes feature, JoinedMessages* joined, ValueList* list);
 
 // Splits a list of numbers into runs of packed values; a value that is not packed is a
@@ -113,7 +116,13 @@ Fault walk_features(Bytes example, JoinedMessages* joined, OnFeature&& on_featur
         }
       }
       if (parts.fault()) return located(parts);
-      if (n_values > 1) value = joined->join(entry.content, entry.content.data(), 2);
+      if (n_values > 1) {
+        Fault fault = joined->join(entry.content, entry.content.data(), 2, &value);
+        if (fault) {
+          fault.offset = static_cast<std::uint64_t>(entry.content.data() - example.data());
+          return fault;
+        }
+      }
       on_feature(key, value);
     }
     if (entries.fault()) return located(entries);

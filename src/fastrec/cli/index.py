@@ -114,13 +114,15 @@ def index(
     else:
         out.print("nothing to do: the indexes were there already")
     if tfrecord2idx is not None:
-        _write_texts(counts, tfrecord2idx)
+        _write_texts(counts, tfrecord2idx, index_dir)
         out.print(
             f"wrote {counted(len(counts), '.idx file')} to {printable(str(tfrecord2idx))}"
         )
 
 
-def _write_texts(files: Iterable[str], directory: Path) -> None:
+def _write_texts(
+    files: Iterable[str], directory: Path, index_dir: Path | None
+) -> None:
     """Write ``NAME.idx`` for each file into `directory`; no two may be the same."""
     names = {path: Path(path).name for path in files}
     name, count = Counter(names.values()).most_common(1)[0] if names else ("", 0)
@@ -129,4 +131,4 @@ def _write_texts(files: Iterable[str], directory: Path) -> None:
         raise FileExistsError(errno.EEXIST, reason, str(directory / f"{name}.idx"))
     directory.mkdir(parents=True, exist_ok=True)
     for path, name in names.items():
-        write_tfrecord2idx(path, directory / f"{name}.idx")
+        write_tfrecord2idx(path, directory / f"{name}.idx", index_dir=index_dir)
