@@ -1,6 +1,6 @@
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, final
+from typing import Any, final, type_check_only
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,26 +9,29 @@ from typing_extensions import Buffer
 from fastrec.arrays import Batch
 from fastrec.features import Column
 
+@type_check_only
+class _Pybind11Type(type): ...
+
 def crc32c(data: Buffer, kernel: str | None = None) -> int: ...
 def crc32c_kernel() -> str: ...
 def crc32c_kernels() -> list[str]: ...
 def recognize(path: bytes) -> str: ...
 
 @final
-class FileTable:
+class FileTable(metaclass=_Pybind11Type):
     def __init__(self, paths: Sequence[bytes], io: str) -> None: ...
     def __len__(self) -> int: ...
     def expect(self, file: int, index: Index) -> None: ...
 
 @final
-class ScanProgress:
+class ScanProgress(metaclass=_Pybind11Type):
     def __init__(self) -> None: ...
     @property
     def n_bytes(self) -> int: ...
     def cancel(self) -> None: ...
 
 @final
-class Index:
+class Index(metaclass=_Pybind11Type):
     @staticmethod
     def build(
         path: bytes, io: str, n_threads: int, progress: ScanProgress
@@ -45,21 +48,21 @@ class Index:
     def offsets(self) -> NDArray[np.uint64]: ...
 
 @final
-class Catalog:
+class Catalog(metaclass=_Pybind11Type):
     def __init__(self, indexes: Sequence[Index]) -> None: ...
     def __len__(self) -> int: ...
 
 @final
-class Schema:
+class Schema(metaclass=_Pybind11Type):
     def __init__(self, columns: list[Column]) -> None: ...
 
 @final
-class BlockPool:
+class BlockPool(metaclass=_Pybind11Type):
     def __init__(self, idle_bytes_max: int) -> None: ...
     def stats(self) -> tuple[int, int, int]: ...
 
 @final
-class Pipeline:
+class Pipeline(metaclass=_Pybind11Type):
     def __init__(
         self,
         files: FileTable,
@@ -93,7 +96,7 @@ def survey(
 ) -> tuple[int, list[tuple[bytes, dict[str, Any]]]]: ...
 
 @final
-class FileWriter:
+class FileWriter(metaclass=_Pybind11Type):
     def __init__(
         self, path: str | bytes | PathLike[str] | PathLike[bytes], *, overwrite: bool
     ) -> None: ...

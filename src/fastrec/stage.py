@@ -24,7 +24,9 @@ from fastrec.features import FixedLen, Raw
 
 __all__ = ["BatchOrigin", "Delivered", "PerRow", "Stage", "Transform", "per_row"]
 
-Transform: TypeAlias = "Callable[[Batch], Batch] | Callable[[Batch, BatchOrigin], Batch]"
+Transform: TypeAlias = (
+    "Callable[[Batch], Batch] | Callable[[Batch, BatchOrigin], Batch]"
+)
 
 
 @dataclass(frozen=True)

@@ -99,9 +99,9 @@ TEST(Decode, TheLastEntryOfAKeyCountsAndOneWithoutKindIsMissing) {
   EXPECT_EQ(decode(example_of(first + entry_of("x", int64_feature({2})))).values,
             Values{2});
   EXPECT_EQ(decode(example_of(first + entry_of("x", ""))).values, Values{});
-  EXPECT_EQ(decode(example_of(first) + example_of(entry_of("x", int64_feature({3}))))
-                .values,
-            Values{3});
+  EXPECT_EQ(
+      decode(example_of(first) + example_of(entry_of("x", int64_feature({3})))).values,
+      Values{3});
 }
 
 TEST(Decode, TwoValuesInOneEntryAreOneFeature) {
@@ -125,9 +125,8 @@ TEST(Decode, GroupsNestToAHundredAndMustBalance) {
 }
 
 TEST(DecodeHostile, LengthsPastTheirParentAreFaultsInsideTheRecord) {
-  for (const std::uint64_t length :
-       {std::uint64_t{100}, std::uint64_t{1} << 31, std::uint64_t{1} << 62,
-        ~std::uint64_t{0}}) {
+  for (const std::uint64_t length : {std::uint64_t{100}, std::uint64_t{1} << 31,
+                                     std::uint64_t{1} << 62, ~std::uint64_t{0}}) {
     std::string record(1, '\x0a');
     record += varint_of(length) + "abc";
     const Decoded decoded = decode(record);
@@ -137,10 +136,9 @@ TEST(DecodeHostile, LengthsPastTheirParentAreFaultsInsideTheRecord) {
 }
 
 TEST(DecodeHostile, EveryTruncationIsReadOrRefusedButNeverReadPast) {
-  const std::string whole =
-      example_of(entry_of("y", bytes_feature({"abc", ""})) +
-                 entry_of("x", int64_feature({1, 300, -7}))) +
-      "\x1d\x01\x02\x03\x04";
+  const std::string whole = example_of(entry_of("y", bytes_feature({"abc", ""})) +
+                                       entry_of("x", int64_feature({1, 300, -7}))) +
+                            "\x1d\x01\x02\x03\x04";
   for (std::size_t size = 0; size < whole.size(); ++size) {
     const Decoded decoded = decode(whole.substr(0, size));
     if (!decoded.fault) {
@@ -154,9 +152,9 @@ TEST(Values, Float16RoundsToTheNearestAndTiesToEven) {
     float value;
     std::uint16_t bits;
   } cases[] = {
-      {0.0f, 0x0000},        {-0.0f, 0x8000},      {1.0f, 0x3c00},
-      {65504.0f, 0x7bff},    {65519.996f, 0x7bff}, {65520.0f, 0x7c00},
-      {-1e30f, 0xfc00},      {6.1035156e-5f, 0x0400}, {5.9604645e-8f, 0x0001},
+      {0.0f, 0x0000},          {-0.0f, 0x8000},          {1.0f, 0x3c00},
+      {65504.0f, 0x7bff},      {65519.996f, 0x7bff},     {65520.0f, 0x7c00},
+      {-1e30f, 0xfc00},        {6.1035156e-5f, 0x0400},  {5.9604645e-8f, 0x0001},
       {2.9802322e-8f, 0x0000}, {1.00048828125f, 0x3c00}, {1.00146484375f, 0x3c02},
   };
   for (const auto& [value, bits] : cases) EXPECT_EQ(float16_bits(value), bits) << value;

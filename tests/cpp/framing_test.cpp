@@ -64,7 +64,8 @@ TEST(FramingCorruption, EveryTruncationKeepsTheWholeRecordsBeforeIt) {
 
 TEST(FramingCorruption, LengthsNearTheLimitOfUint64DoNotWrap) {
   for (const std::uint64_t excess : {0u, 1u, 4u, 12u, 15u, 16u, 17u, 63u, 64u}) {
-    const std::string file = header_of(0 - std::uint64_t{excess} - 1) + std::string(64, 'x');
+    const std::string file =
+        header_of(0 - std::uint64_t{excess} - 1) + std::string(64, 'x');
     std::uint64_t length = 42;
     const Fault fault = check_header(as_bytes(file).data(), file.size(), &length);
     EXPECT_EQ(fault.code, Errc::kTruncatedPayload);
@@ -80,7 +81,8 @@ TEST(Framing, ContentIsRecognizedByItsFirstBytes) {
   EXPECT_EQ(content("\x1f\x8b\x08"), Content::kGzip);
   EXPECT_EQ(content("\x78\x9c\x01\x02"), Content::kZlib);
   EXPECT_EQ(content("xylophone,1,2\n"), Content::kText);
-  EXPECT_EQ(content(std::string_view("\0\0\0\0\0\0\0\0\0\0\0\0\0", 13)), Content::kUnknown);
+  EXPECT_EQ(content(std::string_view("\0\0\0\0\0\0\0\0\0\0\0\0\0", 13)),
+            Content::kUnknown);
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // The pipeline under every number of threads.
 //
 // Goal: the same batches in the same order, the first error in that order, and an end
-// whenever it is asked for. Method: files whose records say their own number; errors put
-// where later steps are done sooner.
+// whenever it is asked for. Method: files whose records say their own number; errors
+// put where later steps are done sooner.
 
 #include "loader/pipeline.h"
 
@@ -47,8 +47,9 @@ class PipelineTest : public ::testing::TestWithParam<unsigned> {
       for (; number < end; ++number) {
         const auto value = static_cast<std::int64_t>(number);
         file += testing::frame_of(
-            number == bad_record ? ""
-                                 : example_of(entry_of("number", int64_feature({value}))));
+            number == bad_record
+                ? ""
+                : example_of(entry_of("number", int64_feature({value}))));
       }
       paths.push_back(directory_.write("data-" + std::to_string(end), file));
     }

@@ -1,8 +1,9 @@
 // Scans in segments, against the plain walk.
 //
 // Goal: however a file is cut into segments, and whatever its payloads pretend to be, a
-// scan finds the frames that a walk from byte 0 finds, and the same fault. Method: random
-// files whose payloads hold frames, zeros and noise; the oracle is a loop of eight lines.
+// scan finds the frames that a walk from byte 0 finds, and the same fault. Method:
+// random files whose payloads hold frames, zeros and noise; the oracle is a loop of
+// eight lines.
 
 #include "record/scan.h"
 
@@ -67,7 +68,8 @@ TEST(Scan, AnyCutFindsWhatThePlainWalkFinds) {
       for (const std::uint64_t segment_bytes : {1u, 17u, 100u, 1000u}) {
         const ScanShape shape{segment_bytes, 8};
         ScanProgress progress;
-        const ScanResult found = scan_mapped(as_bytes(file), n_threads, shape, &progress);
+        const ScanResult found =
+            scan_mapped(as_bytes(file), n_threads, shape, &progress);
         ASSERT_EQ(found.offsets, expected.offsets) << round << " " << segment_bytes;
         ASSERT_EQ(found.fault.code, expected.fault.code);
         ASSERT_EQ(found.fault.offset, expected.fault ? expected.fault.offset : 0);

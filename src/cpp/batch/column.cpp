@@ -145,7 +145,8 @@ Batch BatchBuilder::finish(std::size_t n_rows) {
                             : static_cast<std::size_t>(growing.n_items) * spec.n_values;
       column.values = place(&growing.values);
       if (holds_strings(spec)) column.offsets = place(&growing.offsets);
-      if (spec.layout == Layout::kRagged) column.row_splits = place(&growing.row_splits);
+      if (spec.layout == Layout::kRagged)
+        column.row_splits = place(&growing.row_splits);
     }
     count(column.values);
     count(column.offsets);

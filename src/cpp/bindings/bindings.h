@@ -1,8 +1,8 @@
 // The Python boundary: every file here registers a few names in `fastrec._core`.
 //
 // Four jobs, and no others: convert arguments, release the GIL, turn C++ errors into
-// Python exceptions, and hand memory to NumPy without copying it. Anything that could be
-// tested from C++ belongs on the other side.
+// Python exceptions, and hand memory to NumPy without copying it. Anything that could
+// be tested from C++ belongs on the other side.
 #pragma once
 
 #include <pybind11/numpy.h>

@@ -184,10 +184,10 @@ py::dict BoundSchema::arrays(const Batch& batch) const {
     const ColumnSpec& spec = schema_->columns[c];
     const Column& column = batch.columns[c];
     const bool is_ragged = spec.layout == Layout::kRagged;
-    shape.assign(1, is_ragged ? static_cast<py::ssize_t>(
-                                    spec.n_values == 0 ? 0
-                                                       : column.n_values / spec.n_values)
-                              : n_rows);
+    shape.assign(1, is_ragged
+                        ? static_cast<py::ssize_t>(
+                              spec.n_values == 0 ? 0 : column.n_values / spec.n_values)
+                        : n_rows);
     shape.insert(shape.end(), target.shape.begin(), target.shape.end());
 
     py::object values;
@@ -209,7 +209,8 @@ py::dict BoundSchema::arrays(const Batch& batch) const {
 }
 
 void register_features(py::module_& m) {
-  py::class_<BoundSchema>(m, "Schema").def(py::init<const py::list&>(), py::arg("columns"));
+  py::class_<BoundSchema>(m, "Schema")
+      .def(py::init<const py::list&>(), py::arg("columns"));
   m.def("survey", &survey_records, py::arg("files"), py::arg("catalog"),
         py::arg("numbers"));
 }

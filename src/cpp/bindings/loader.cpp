@@ -59,9 +59,9 @@ class BoundPipeline {
       }
       switch (outcome) {
         case Pipeline::Outcome::kBatch:
-          return py::make_tuple(schema_.cast<const BoundSchema&>().arrays(delivery.batch),
-                                delivery.step, delivery.first_position,
-                                delivery.batch.n_rows, delivery.batch.n_bytes);
+          return py::make_tuple(
+              schema_.cast<const BoundSchema&>().arrays(delivery.batch), delivery.step,
+              delivery.first_position, delivery.batch.n_rows, delivery.batch.n_bytes);
         case Pipeline::Outcome::kEnd:
           return py::none();
         case Pipeline::Outcome::kPending:
@@ -118,8 +118,8 @@ py::dict decode_records(std::shared_ptr<FileTable> files, const Catalog& catalog
   Batch batch;
   {
     const py::gil_scoped_release released;
-    batch = BatchDecoder(std::move(files), schema.schema(), std::move(pool))
-                .decode(places);
+    batch =
+        BatchDecoder(std::move(files), schema.schema(), std::move(pool)).decode(places);
   }
   return schema.arrays(batch);
 }

@@ -47,8 +47,8 @@ py::object number_or_none(const std::optional<std::uint64_t>& number) {
 }
 
 void raise_in_python(const Error& error) {
-  const py::object type = py::module_::import("fastrec.errors")
-                              .attr(python_class(error_class(error.code)));
+  const py::object type =
+      py::module_::import("fastrec.errors").attr(python_class(error_class(error.code)));
   const py::object feature =
       error.feature.empty() ? py::object(py::none()) : readable(error.feature);
   const py::object value =

@@ -137,7 +137,8 @@ void register_records(py::module_& m) {
   py::class_<ScanProgress>(m, "ScanProgress")
       .def(py::init<>())
       .def_property_readonly(
-          "n_bytes", [](const ScanProgress& progress) { return progress.n_bytes.load(); })
+          "n_bytes",
+          [](const ScanProgress& progress) { return progress.n_bytes.load(); })
       .def("cancel", [](ScanProgress& progress) { progress.cancelled.store(true); });
 
   py::class_<Index>(m, "Index")

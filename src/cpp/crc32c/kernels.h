@@ -47,8 +47,9 @@ inline constexpr auto kJoinFactors = [] {
   std::array<std::uint32_t, 2 * kMaxPartWords + 1> factors{};
   factors[1] = 1;  // x^31
   for (std::size_t n = 2; n < factors.size(); ++n) {
-    factors[n] = factors[n - 1];
-    for (int bit = 0; bit < 64; ++bit) factors[n] = times_x(factors[n]);
+    std::uint32_t factor = factors[n - 1];
+    for (int bit = 0; bit < 64; ++bit) factor = times_x(factor);
+    factors[n] = factor;
   }
   return factors;
 }();

@@ -42,7 +42,7 @@ std::uint32_t extend_sse42(std::uint32_t crc, Bytes data) noexcept {
   std::size_t left = data.size();
 
   while (left >= kMinInterleaved) {
-    const std::size_t words = std::min(left / (3 * 8), kMaxPartWords);
+    const std::size_t words = std::min(left / 24, kMaxPartWords);
     const std::size_t part = 8 * words;
     std::uint64_t b = 0;
     std::uint64_t c = 0;

@@ -52,9 +52,8 @@ Fault decode_raw(const ColumnSpec& spec, const ValueList& list, std::size_t n,
   Bytes string;
   for_each_string(list.message, [&](Bytes value) { string = value; });
   if (string.size() != spec.row_bytes()) {
-    return {.code = Errc::kValueSize,
-            .found = string.size(),
-            .expected = spec.row_bytes()};
+    return {
+        .code = Errc::kValueSize, .found = string.size(), .expected = spec.row_bytes()};
   }
   if (spec.dtype == DType::kBool) {
     // NumPy's bool has two values; a byte of a file has 256.
@@ -153,9 +152,8 @@ Fault ExampleDecoder::decode_column(std::size_t column, Bytes feature, std::size
     case Layout::kDense:
       if (Fault fault = check_count(spec, n)) return fault;
       if (spec.dtype == DType::kBytes) {
-        for_each_string(list.message, [&](Bytes value) {
-          batch->append_string(column, value);
-        });
+        for_each_string(list.message,
+                        [&](Bytes value) { batch->append_string(column, value); });
         return {};
       }
       return decode_numbers(list, n, spec.dtype, batch->row(column, row));
@@ -200,7 +198,6 @@ std::string ExampleDecoder::describe(const Fault& fault) const {
   const std::string feature = "feature '" + spec.key + "' ";
   const std::string says = "its spec says " + spec.text;
   const std::string found = std::to_string(fault.found);
-  const std::string dtype = std::string("\"") + kind_name(spec.kind) + "\"";
   switch (fault.code) {
     case Errc::kFeatureMissing:
       return feature + "is missing, and " + says +
@@ -209,8 +206,8 @@ std::string ExampleDecoder::describe(const Fault& fault) const {
       return feature + "holds " + kind_name(static_cast<FeatureKind>(fault.found)) +
              " values, " + says;
     case Errc::kValueCount:
-      return feature + "holds " + found + (fault.found == 1 ? " value, " : " values, ") +
-             says +
+      return feature + "holds " + found +
+             (fault.found == 1 ? " value, " : " values, ") + says +
              (spec.layout == Layout::kRagged
                   ? " with " + std::to_string(fault.expected) + " values an item"
                   : " with " + std::to_string(fault.expected) +

@@ -23,10 +23,10 @@ struct FeatureSurvey {
   std::uint64_t first_record[4] = {};
   // Values in a record, where there was a kind.
   std::uint64_t n_values_min = 0, n_values_max = 0;
-  std::int64_t int_min = 0, int_max = 0;      // int64 values
-  double float_min = 0, float_max = 0;        // float values that are not NaN
+  std::int64_t int_min = 0, int_max = 0;       // int64 values
+  double float_min = 0, float_max = 0;         // float values that are not NaN
   std::uint64_t bytes_min = 0, bytes_max = 0;  // sizes of byte strings
-  std::uint64_t n_values = 0;                 // in all records; ranges mean nothing at 0
+  std::uint64_t n_values = 0;  // in all records; ranges mean nothing at 0
 
   std::uint64_t n_present() const noexcept {
     return n_records[1] + n_records[2] + n_records[3];

@@ -1,8 +1,8 @@
 // Varint: the bytes of packed varints -> integers.
 //
 // A varint is 7 bits a byte, the lowest first; every byte but the last has its top bit
-// set. Ten bytes hold 64 bits, and what the tenth has above them is dropped, as protobuf
-// does. Encodings longer than they need be are legal.
+// set. Ten bytes hold 64 bits, and what the tenth has above them is dropped, as
+// protobuf does. Encodings longer than they need be are legal.
 #pragma once
 
 #include <bit>

@@ -6,8 +6,8 @@
 //   the lists { repeated value = 1 }                  numbers packed or not
 //
 // A message that is in several pieces is the concatenation of the pieces, each of which
-// must be readable by itself: that is how protobuf defines merging, and here it is taken
-// literally. A message in one piece, which is all but every one, is not copied.
+// must be readable by itself: that is how protobuf defines merging, and here it is
+// taken literally. A message in one piece, which is all but every one, is not copied.
 //
 // Source: tensorflow/core/example/{example,feature}.proto; docs/semantics.md says which
 // reader does what with every odd input.
@@ -31,9 +31,9 @@ class JoinedMessages {
     if (!messages_.empty()) messages_.clear();
   }
 
-  // Joins the length-delimited fields `number` of `message`, from the place `from` in it
-  // on, to `*whole`. `message` has been read to its end without a fault; a piece that
-  // cannot be read is one.
+  // Joins the length-delimited fields `number` of `message`, from the place `from` in
+  // it on, to `*whole`. `message` has been read to its end without a fault; a piece
+  // that cannot be read is one.
   Fault join(Bytes message, const std::uint8_t* from, std::uint32_t number,
              Bytes* whole);
 
@@ -53,9 +53,9 @@ struct ValueList {
 template <typename OnFeature>
 Fault walk_features(Bytes example, JoinedMessages* joined, OnFeature&& on_feature);
 
-// Finds the list that counts in `feature`: of the last kind, all its pieces. Where there
-// are several lists, those that do not count must be readable too. The offset of a fault
-// counts from the beginning of `feature`.
+// Finds the list that counts in `feature`: of the last kind, all its pieces. Where
+// there are several lists, those that do not count must be readable too. The offset of
+// a fault counts from the beginning of `feature`.
 Fault find_list(Bytes feature, JoinedMessages* joined, ValueList* list);
 
 // Splits a list of numbers into runs of packed values; a value that is not packed is a
@@ -64,7 +64,8 @@ class PackedRuns {
  public:
   PackedRuns(Bytes list, FeatureKind kind) noexcept
       : fields_(list),
-        unpacked_(kind == FeatureKind::kFloat ? WireType::kFixed32 : WireType::kVarint) {}
+        unpacked_(kind == FeatureKind::kFloat ? WireType::kFixed32
+                                              : WireType::kVarint) {}
 
   bool next(Bytes* run) noexcept {
     Field field;
@@ -119,7 +120,8 @@ Fault walk_features(Bytes example, JoinedMessages* joined, OnFeature&& on_featur
       if (n_values > 1) {
         Fault fault = joined->join(entry.content, entry.content.data(), 2, &value);
         if (fault) {
-          fault.offset = static_cast<std::uint64_t>(entry.content.data() - example.data());
+          fault.offset =
+              static_cast<std::uint64_t>(entry.content.data() - example.data());
           return fault;
         }
       }

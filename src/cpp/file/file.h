@@ -15,8 +15,8 @@ namespace fastrec {
 
 // What tells two versions of a file apart.
 struct FileIdentity {
-  std::uint64_t size = 0;      // bytes
-  std::int64_t mtime_ns = 0;   // nanoseconds since the epoch
+  std::uint64_t size = 0;     // bytes
+  std::int64_t mtime_ns = 0;  // nanoseconds since the epoch
 
   bool operator==(const FileIdentity&) const = default;
 };

@@ -28,7 +28,10 @@ Bytes FileView::copy(std::uint64_t offset, std::uint64_t length, Buffer* buffer)
 }
 
 FileTable::FileTable(std::vector<std::string> paths, Io io)
-    : paths_(std::move(paths)), io_(io), views_(paths_.size()), expected_(paths_.size()) {}
+    : paths_(std::move(paths)),
+      io_(io),
+      views_(paths_.size()),
+      expected_(paths_.size()) {}
 
 void FileTable::expect(std::size_t index, const FileIdentity& identity) {
   const std::lock_guard lock(mutex_);

@@ -21,7 +21,7 @@
 namespace fastrec {
 
 enum class Io : std::uint8_t {
-  kAuto,   // the mapping, but pread where the file system is remote
+  kAuto,  // the mapping, but pread where the file system is remote
   kMmap,
   kPread,
 };

@@ -11,8 +11,7 @@ namespace fastrec {
 Mapping::Mapping(const File& file) {
   const auto size = static_cast<std::size_t>(file.identity().size);
   if (size == 0) return;  // mmap refuses a length of 0
-  void* address =
-      ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.descriptor(), 0);
+  void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.descriptor(), 0);
   if (address == MAP_FAILED) throw IoError(errno, file.path());
   bytes_ = {static_cast<const std::uint8_t*>(address), size};
 }

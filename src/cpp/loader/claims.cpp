@@ -8,7 +8,10 @@ namespace fastrec {
 
 IndexedClaims::IndexedClaims(std::shared_ptr<const Catalog> catalog, StepGrid grid,
                              std::uint64_t first_step, std::uint64_t end_step)
-    : catalog_(std::move(catalog)), grid_(grid), step_(first_step), end_step_(end_step) {}
+    : catalog_(std::move(catalog)),
+      grid_(grid),
+      step_(first_step),
+      end_step_(end_step) {}
 
 void IndexedClaims::next(Claim* claim) {
   claim->places.clear();

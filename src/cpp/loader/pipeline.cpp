@@ -53,7 +53,8 @@ void Pipeline::run() {
     {
       std::unique_lock lock(mutex_);
       ++n_sleeping_;
-      claimable_.wait(lock, [&] { return may_claim() || is_exhausted_ || is_stopped_; });
+      claimable_.wait(lock,
+                      [&] { return may_claim() || is_exhausted_ || is_stopped_; });
       --n_sleeping_;
       if (is_exhausted_ || is_stopped_) return;
     }
@@ -109,7 +110,8 @@ std::optional<std::uint64_t> Pipeline::claim(Claim* claim) {
   return std::nullopt;
 }
 
-void Pipeline::put(std::uint64_t number, Delivery delivery, std::exception_ptr failure) {
+void Pipeline::put(std::uint64_t number, Delivery delivery,
+                   const std::exception_ptr& failure) {
   const std::lock_guard lock(mutex_);
   Slot& target = slot(number);
   --n_working_;

@@ -12,7 +12,8 @@
 // the ring is full.
 //
 // Errors take the place of the batch they happened in: the first in the order of
-// delivery is the one that is thrown, whatever thread met it first. Nothing comes after.
+// delivery is the one that is thrown, whatever thread met it first. Nothing comes
+// after.
 //
 // A pipeline does not know Python. Threads start with the first next().
 #pragma once
@@ -34,9 +35,9 @@
 namespace fastrec {
 
 struct PipelineOptions {
-  unsigned n_threads = 0;                  // in the background; 0 decodes in next()
-  std::size_t prefetch = 2;                // batches between claim and delivery
-  std::size_t memory_limit = SIZE_MAX;     // bytes of those batches
+  unsigned n_threads = 0;               // in the background; 0 decodes in next()
+  std::size_t prefetch = 2;             // batches between claim and delivery
+  std::size_t memory_limit = SIZE_MAX;  // bytes of those batches
 };
 
 struct Delivery {
@@ -83,7 +84,7 @@ class Pipeline {
   void run();
   void claim_and_decode(BatchDecoder* decoder);
   std::optional<std::uint64_t> claim(Claim* claim);
-  void put(std::uint64_t number, Delivery delivery, std::exception_ptr failure);
+  void put(std::uint64_t number, Delivery delivery, const std::exception_ptr& failure);
   void deliver(Delivery* delivery);
 
   const std::unique_ptr<Claims> claims_;

@@ -9,7 +9,8 @@ namespace fastrec {
 Fault check_header(const std::uint8_t* bytes, std::uint64_t remaining,
                    std::uint64_t* length) {
   if (remaining < kHeaderBytes) {
-    return {.code = Errc::kTruncatedHeader, .found = remaining, .expected = kHeaderBytes};
+    return {
+        .code = Errc::kTruncatedHeader, .found = remaining, .expected = kHeaderBytes};
   }
 
   // The length is checked before it is used: a damaged length would otherwise make

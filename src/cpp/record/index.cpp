@@ -46,7 +46,8 @@ Index Index::from_offsets(std::vector<std::uint64_t> offsets, FileIdentity ident
   return {std::move(owner), view, identity};
 }
 
-std::optional<Index> Index::load(const std::string& path, const FileIdentity& identity) {
+std::optional<Index> Index::load(const std::string& path,
+                                 const FileIdentity& identity) {
   try {
     const File file(path);
     std::uint8_t header[kIndexHeaderBytes];

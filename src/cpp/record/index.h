@@ -1,6 +1,6 @@
 // Index: where every record of one file is, in memory or mapped from a cache file.
 //
-//   0         8            16          24         32             40        44         48
+//   0         8            16          24         32             40        44 48
 //   +---------+------------+-----------+----------+--------------+---------+---------+
 //   |  magic  | file size  | mtime, ns | records  | reserved (0) |  offset | header  |
 //   |         | u64 le     | i64 le    | n u64 le | 8 bytes      |  crc u32|  crc u32|
@@ -43,7 +43,8 @@ class Index {
 
   // The index in file `path`, if it is whole and belongs to `identity`; otherwise
   // nothing, for whatever reason.
-  static std::optional<Index> load(const std::string& path, const FileIdentity& identity);
+  static std::optional<Index> load(const std::string& path,
+                                   const FileIdentity& identity);
 
   // Writes a file that load() reads. The caller sees to it that nobody reads a file
   // half written. Throws IoError.

@@ -30,8 +30,7 @@ Fault RecordReader::load_block() {
   }
   const Frame& frame = first.frame;
   // An index that is stale or forged may point anywhere.
-  if (frame.offset > view_->size() ||
-      view_->size() - frame.offset < kFrameBytes ||
+  if (frame.offset > view_->size() || view_->size() - frame.offset < kFrameBytes ||
       frame.length > view_->size() - frame.offset - kFrameBytes) {
     return {.code = Errc::kIndexMismatch,
             .offset = frame.offset,

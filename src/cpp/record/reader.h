@@ -36,13 +36,13 @@ class RecordReader {
   std::span<const Place> places_;
   std::size_t next_ = 0;
   Buffer buffer_;
-  Bytes block_;                   // private copy of file bytes from block_begin_ on
+  Bytes block_;  // private copy of file bytes from block_begin_ on
   std::uint64_t block_begin_ = 0;
   std::size_t block_end_place_ = 0;  // the first place that is not in the block
 };
 
-// The Error for a fault in the record at `place`, noticed by next() or by whoever looked
-// into the payload, in which case the caller has added where that begins.
+// The Error for a fault in the record at `place`, noticed by next() or by whoever
+// looked into the payload, in which case the caller has added where that begins.
 Error record_error(const Fault& fault, std::string reason, const Place& place,
                    const FileTable& files);
 

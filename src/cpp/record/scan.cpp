@@ -32,8 +32,8 @@ void step(Bytes file, Segment* segment) {
     return;
   }
   std::uint64_t length;
-  segment->fault = check_header(file.data() + segment->next,
-                                file.size() - segment->next, &length);
+  segment->fault =
+      check_header(file.data() + segment->next, file.size() - segment->next, &length);
   if (segment->fault) {
     segment->is_done = true;
     return;

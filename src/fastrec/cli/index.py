@@ -120,9 +120,7 @@ def index(
         )
 
 
-def _write_texts(
-    files: Iterable[str], directory: Path, index_dir: Path | None
-) -> None:
+def _write_texts(files: Iterable[str], directory: Path, index_dir: Path | None) -> None:
     """Write ``NAME.idx`` for each file into `directory`; no two may be the same."""
     names = {path: Path(path).name for path in files}
     name, count = Counter(names.values()).most_common(1)[0] if names else ("", 0)
