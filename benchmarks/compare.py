@@ -55,9 +55,14 @@ def rates(result: dict[str, Any], *, relative: bool) -> dict[Key, tuple[float, f
         return measured
     found = {}
     for (workload, threads, peer), (rate, spread) in measured.items():
-        against = measured.get((workload, threads, "tf.data"))
-        if against and peer != "tf.data":
-            found[workload, threads, peer] = (rate / against[0], spread + against[1])
+        rivals = [
+            value
+            for key, value in measured.items()
+            if key[:2] == (workload, threads) and key[2].partition(":")[0] == "tf.data"
+        ]
+        if rivals:
+            best, its_spread = max(rivals)
+            found[workload, threads, peer] = (rate / best, spread + its_spread)
     return found
 
 

@@ -15,12 +15,15 @@ HEAD = (
 
 
 def ratio(row: Row, rows: Sequence[Row], peer: str) -> str:
-    """Rate over that of `peer` in the same rounds."""
-    for other in rows:
-        same = (other.workload, other.threads) == (row.workload, row.threads)
-        if same and other.peer == peer and other.measured:
-            return f"{row.mb_per_s / other.mb_per_s:.3g}"
-    return ""
+    """Rate over that of the fastest form of `peer` in the same rounds."""
+    rates = [
+        other.mb_per_s
+        for other in rows
+        if (other.workload, other.threads) == (row.workload, row.threads)
+        and other.peer.partition(":")[0] == peer
+        and other.measured
+    ]
+    return f"{row.mb_per_s / max(rates):.3g}" if rates else ""
 
 
 def cells(row: Row, rows: Sequence[Row]) -> list[str]:

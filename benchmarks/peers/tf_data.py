@@ -1,7 +1,7 @@
 """Peer: tf.data of TensorFlow, in the form that is fastest for each workload.
 
-A form is how the pipeline is put together. Found fastest, by a search that README.md
-tells how to repeat: "batch" on one core, "interleave" on more. Batches are taken as TensorFlow's own tensors: they are
+A form is how the pipeline is put together. By a search that README.md tells how
+to repeat, "batch" is fastest on one core, and level with "interleave" on two. Batches are taken as TensorFlow's own tensors: they are
 turned into NumPy arrays for verification, never while the clock runs.
 """
 
@@ -20,7 +20,7 @@ from workloads import Feature, Prepared
 
 __all__ = ["open_reader"]
 
-# Of TFRecordDataset; between 64 KiB and 8 MiB no difference was found.
+# Of TFRecordDataset; between 64 KiB and 2 MiB no difference was found.
 BUFFER_BYTES = 1 << 20
 PREFETCH = 2
 

@@ -1,6 +1,6 @@
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, final, type_check_only
+from typing import Any, Never, final, type_check_only
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,7 @@ class ScanProgress(metaclass=_Pybind11Type):
 
 @final
 class Index(metaclass=_Pybind11Type):
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
     @staticmethod
     def build(
         path: bytes, io: str, n_threads: int, progress: ScanProgress

@@ -63,7 +63,7 @@ Bytes sum_triples(std::uint32_t* state, Bytes data) noexcept {
   const std::uint8_t* next = data.data();
   std::size_t left = data.size();
   while (left >= kMinInterleaved) {
-    const std::size_t words = std::min(left / (3 * 8), kMaxPartWords);
+    const std::size_t words = std::min(left / 24, kMaxPartWords);
     const std::size_t part = 8 * words;
     std::uint32_t b = 0;
     std::uint32_t c = 0;
