@@ -43,6 +43,23 @@ void store_le(std::uint8_t* bytes, UInt value) noexcept {
   std::memcpy(bytes, &value, sizeof value);
 }
 
+// Whether two pieces of memory of `size` bytes are the same: for short ones, such as
+// names, where a call of memcmp costs more than the comparison.
+inline bool same_bytes(const std::uint8_t* a, const std::uint8_t* b,
+                       std::size_t size) noexcept {
+  const auto differ = [&]<typename UInt>(UInt) {
+    // The first and the last word of each: they overlap where size is not a multiple.
+    const std::size_t last = size - sizeof(UInt);
+    return (load_le<UInt>(a) ^ load_le<UInt>(b)) |
+           (load_le<UInt>(a + last) ^ load_le<UInt>(b + last));
+  };
+  if (size > 16) return std::memcmp(a, b, size) == 0;
+  if (size >= 8) return differ(std::uint64_t{}) == 0;
+  if (size >= 4) return differ(std::uint32_t{}) == 0;
+  if (size >= 2) return differ(std::uint16_t{}) == 0;
+  return size == 0 || *a == *b;
+}
+
 inline Bytes as_bytes(std::string_view text) noexcept {
   return {reinterpret_cast<const std::uint8_t*>(text.data()), text.size()};
 }

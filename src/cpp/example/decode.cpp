@@ -72,7 +72,7 @@ KeyTable::KeyTable(const Schema& schema) {
   for (const ColumnSpec& spec : schema.columns) {
     std::size_t slot = slot_of(as_bytes(spec.key));
     while (slots_[slot] != kNone && keys_[slots_[slot]] != spec.key) {
-      slot = (slot + 1) % slots_.size();
+      slot = (slot + 1) & (slots_.size() - 1);
     }
     if (slots_[slot] == kNone) {
       slots_[slot] = keys_.size();
@@ -89,12 +89,10 @@ std::size_t KeyTable::slot_of(Bytes key) const noexcept {
   return static_cast<std::size_t>(hash ^ (hash >> 32)) & (slots_.size() - 1);
 }
 
-std::size_t KeyTable::find(Bytes key, std::size_t guess) const noexcept {
-  const std::string_view text = as_text(key);
-  if (guess < keys_.size() && keys_[guess] == text) return guess;
+std::size_t KeyTable::find_by_hash(Bytes key) const noexcept {
   for (std::size_t slot = slot_of(key); slots_[slot] != kNone;
        slot = (slot + 1) & (slots_.size() - 1)) {
-    if (keys_[slots_[slot]] == text) return slots_[slot];
+    if (is_key(slots_[slot], key)) return slots_[slot];
   }
   return kNone;
 }
@@ -135,6 +133,11 @@ Fault ExampleDecoder::decode(Bytes record, std::size_t row, BatchBuilder* batch)
 Fault ExampleDecoder::decode_column(std::size_t column, Bytes feature, std::size_t row,
                                     BatchBuilder* batch) {
   const ColumnSpec& spec = schema_->columns[column];
+  Bytes run;
+  if (spec.layout == Layout::kDense && find_plain_run(feature, spec.kind, &run) &&
+      decode_plain_numbers(run, spec.n_values, spec.dtype, batch->row(column, row))) {
+    return {};
+  }
   ValueList list;
   if (Fault fault = find_list(feature, &joined_, &list)) return fault;
   if (list.kind == FeatureKind::kNone) return fill_missing(column, row, batch);

@@ -33,9 +33,17 @@ class KeyTable {
 
   // The number of `key`, or kNone. `guess` is tried first: records tend to repeat the
   // order of their features.
-  std::size_t find(Bytes key, std::size_t guess) const noexcept;
+  std::size_t find(Bytes key, std::size_t guess) const noexcept {
+    return guess < keys_.size() && is_key(guess, key) ? guess : find_by_hash(key);
+  }
 
  private:
+  bool is_key(std::size_t number, Bytes key) const noexcept {
+    const std::string& own = keys_[number];
+    return own.size() == key.size() &&
+           same_bytes(as_bytes(own).data(), key.data(), key.size());
+  }
+  std::size_t find_by_hash(Bytes key) const noexcept;
   std::size_t slot_of(Bytes key) const noexcept;
 
   std::vector<std::string> keys_;

@@ -153,10 +153,27 @@ std::uint16_t float16_bits(float value) noexcept {
                                     ((magnitude - 0x38000000 + 0xfff + odd) >> 13));
 }
 
+bool decode_plain_numbers(Bytes run, std::size_t n, DType dtype, std::uint8_t* target) {
+  if (dtype == DType::kInt64) {
+    Errc errc;
+    const std::uint8_t* after =
+        decode_varints(run, n, reinterpret_cast<std::int64_t*>(target), &errc);
+    return after == run.data() + run.size();
+  }
+  if (dtype != DType::kFloat32 || run.size() != n * sizeof(float)) return false;
+  if (n == 1) {
+    const float value = std::bit_cast<float>(load_le<std::uint32_t>(run.data()));
+    std::memcpy(target, &value, sizeof value);
+  } else {
+    decode_run_of_floats(run, dtype, target);
+  }
+  return true;
+}
+
 Fault decode_numbers(const ValueList& list, std::size_t n, DType dtype,
                      std::uint8_t* target) {
-  PackedRuns runs(list.message, list.kind);
   Bytes run;
+  PackedRuns runs(list.message, list.kind);
   if (list.kind == FeatureKind::kFloat) {
     while (runs.next(&run)) target += decode_run_of_floats(run, dtype, target);
     return {};

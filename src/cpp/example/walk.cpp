@@ -52,6 +52,27 @@ Fault JoinedMessages::join(Bytes message, const std::uint8_t* from,
   return {};
 }
 
+Fault read_entry(Bytes entry, JoinedMessages* joined, Bytes* key, Bytes* value) {
+  *key = *value = {};
+  unsigned n_values = 0;
+  FieldReader parts(entry);
+  Field part;
+  while (parts.next(&part)) {
+    if (part.type != WireType::kLengthDelimited) continue;
+    if (part.number == 1) {
+      *key = part.content;
+    } else if (part.number == 2) {
+      *value = part.content;
+      ++n_values;
+    }
+  }
+  if (Fault fault = parts.fault()) {
+    fault.offset = static_cast<std::uint64_t>(parts.position() - entry.data());
+    return fault;
+  }
+  return n_values > 1 ? joined->join(entry, entry.data(), 2, value) : Fault();
+}
+
 Fault find_list(Bytes feature, JoinedMessages* joined, ValueList* list) {
   *list = {};
   FieldReader fields(feature);
@@ -83,6 +104,24 @@ Fault find_list(Bytes feature, JoinedMessages* joined, ValueList* list) {
                       &list->message);
 }
 
+namespace {
+
+// Adds the values of `run` to `*n`.
+Fault count_run(Bytes run, FeatureKind kind, std::size_t* n) {
+  if (kind == FeatureKind::kFloat) {
+    if (run.size() % sizeof(float) != 0) {
+      return {.code = Errc::kPackedFloatLength, .found = run.size()};
+    }
+    *n += run.size() / sizeof(float);
+  } else {
+    if (!run.empty() && run.back() >= 0x80) return {.code = Errc::kVarintCut};
+    *n += count_varints(run);
+  }
+  return {};
+}
+
+}  // namespace
+
 Fault count_values(const ValueList& list, std::size_t* n) {
   *n = 0;
   if (list.kind == FeatureKind::kBytes) {
@@ -93,18 +132,10 @@ Fault count_values(const ValueList& list, std::size_t* n) {
     }
     return fields.fault();
   }
-  PackedRuns runs(list.message, list.kind);
   Bytes run;
+  PackedRuns runs(list.message, list.kind);
   while (runs.next(&run)) {
-    if (list.kind == FeatureKind::kFloat) {
-      if (run.size() % sizeof(float) != 0) {
-        return {.code = Errc::kPackedFloatLength, .found = run.size()};
-      }
-      *n += run.size() / sizeof(float);
-    } else {
-      if (!run.empty() && run.back() >= 0x80) return {.code = Errc::kVarintCut};
-      *n += count_varints(run);
-    }
+    if (Fault fault = count_run(run, list.kind, n)) return fault;
   }
   return runs.fault();
 }

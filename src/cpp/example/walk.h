@@ -20,6 +20,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "batch/schema.h"
+#include "example/plain.h"
 #include "example/wire.h"
 
 namespace fastrec {
@@ -78,7 +79,7 @@ class PackedRuns {
     return false;
   }
 
-  const Fault& fault() const noexcept { return fields_.fault(); }
+  Fault fault() const noexcept { return fields_.fault(); }
 
  private:
   FieldReader fields_;
@@ -87,6 +88,11 @@ class PackedRuns {
 
 // How many values `list` holds; a fault if its bytes cannot be read to the end.
 Fault count_values(const ValueList& list, std::size_t* n);
+
+// Reads a map entry, whatever its form: the last key, and all pieces of the value. A
+// part that is not there is an empty view. The offset of a fault counts from the
+// beginning of `entry`.
+Fault read_entry(Bytes entry, JoinedMessages* joined, Bytes* key, Bytes* value);
 
 template <typename OnFeature>
 Fault walk_features(Bytes example, JoinedMessages* joined, OnFeature&& on_feature) {
@@ -104,23 +110,9 @@ Fault walk_features(Bytes example, JoinedMessages* joined, OnFeature&& on_featur
     while (entries.next(&entry)) {
       if (entry.number != 1 || entry.type != WireType::kLengthDelimited) continue;
       Bytes key, value;
-      unsigned n_values = 0;
-      FieldReader parts(entry.content);
-      Field part;
-      while (parts.next(&part)) {
-        if (part.type != WireType::kLengthDelimited) continue;
-        if (part.number == 1) {
-          key = part.content;
-        } else if (part.number == 2) {
-          value = part.content;
-          ++n_values;
-        }
-      }
-      if (parts.fault()) return located(parts);
-      if (n_values > 1) {
-        Fault fault = joined->join(entry.content, entry.content.data(), 2, &value);
-        if (fault) {
-          fault.offset =
+      if (!find_plain_entry(entry.content, &key, &value)) {
+        if (Fault fault = read_entry(entry.content, joined, &key, &value)) {
+          fault.offset +=
               static_cast<std::uint64_t>(entry.content.data() - example.data());
           return fault;
         }

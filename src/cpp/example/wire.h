@@ -40,24 +40,44 @@ class FieldReader {
 
   // Reads the next field into `*field` and returns true; false at the end, and after
   // a fault.
-  bool next(Field* field) noexcept;
+  bool next(Field* field) noexcept {
+    // What nearly every field of an Example is: length-delimited, with a tag and a
+    // length of one byte each. Everything else is a matter for next_of_any_kind().
+    if (end_ - next_ >= 2 && (next_[0] & 0x87) == 2 && next_[0] > 7 &&
+        next_[1] < 0x80 && next_[1] <= end_ - next_ - 2) [[likely]] {
+      *field = {static_cast<std::uint32_t>(next_[0] >> 3),
+                WireType::kLengthDelimited,
+                {next_ + 2, next_[1]}};
+      next_ += 2 + next_[1];
+      return true;
+    }
+    return next_ != end_ && next_of_any_kind(field);
+  }
 
   // What stopped next(), if anything did; position() is where. Its offset is unset.
-  const Fault& fault() const noexcept { return fault_; }
+  Fault fault() const noexcept {
+    if (errc_ == Errc::kOk) [[likely]]
+      return {};
+    return {.code = errc_, .found = found_, .expected = expected_};
+  }
   const std::uint8_t* position() const noexcept { return next_; }
 
  private:
   bool fail(Errc code, std::uint64_t found = 0, std::uint64_t expected = 0) noexcept {
-    fault_ = {.code = code, .found = found, .expected = expected};
+    errc_ = code;
+    found_ = found;
+    expected_ = expected;
     return false;
   }
+  bool next_of_any_kind(Field* field) noexcept;
   bool read_tag(std::uint32_t* number, WireType* type) noexcept;
   bool read_content(WireType type, Bytes* content) noexcept;
   bool skip_group(std::uint32_t number) noexcept;
 
   const std::uint8_t* next_;
   const std::uint8_t* end_;
-  Fault fault_;
+  Errc errc_ = Errc::kOk;
+  std::uint64_t found_, expected_;  // set by fail()
 };
 
 inline bool FieldReader::read_tag(std::uint32_t* number, WireType* type) noexcept {
@@ -110,8 +130,7 @@ inline bool FieldReader::read_content(WireType type, Bytes* content) noexcept {
   return true;
 }
 
-inline bool FieldReader::next(Field* field) noexcept {
-  if (next_ == end_) return false;
+inline bool FieldReader::next_of_any_kind(Field* field) noexcept {
   if (!read_tag(&field->number, &field->type)) return false;
   if (field->type == WireType::kGroupEnd) return fail(Errc::kGroup);
   if (!read_content(field->type, &field->content)) return false;
