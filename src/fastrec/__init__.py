@@ -15,9 +15,10 @@ from importlib.metadata import version as _version
 from fastrec.arrays import BytesArray, RaggedArray, concatenate, take
 from fastrec.dataset import Dataset, open
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
-from fastrec.features import FixedLen, Raw, Schema, VarLen
+from fastrec.features import FixedLen, Raw, VarLen
 from fastrec.index import build_index
 from fastrec.loader import Loader
+from fastrec.schema import Schema
 from fastrec.stage import BatchOrigin, per_row
 from fastrec.writer import Writer, encode_example
 

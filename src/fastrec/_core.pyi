@@ -1,10 +1,10 @@
 from collections.abc import Mapping, Sequence
 from os import PathLike
-from typing import Any, Never, final, type_check_only
+from typing import Any, final, type_check_only
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Buffer
+from typing_extensions import Buffer, Never
 
 from fastrec.arrays import Batch
 from fastrec.features import Column

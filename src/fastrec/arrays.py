@@ -7,13 +7,14 @@ A column is a `numpy.ndarray`, a `BytesArray` (byte strings of any lengths) or a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fastrec.bytes_array import BytesArray
-from fastrec.ragged_array import Array, RaggedArray, joined
+from fastrec.offsets import offsets_from
+from fastrec.ragged_array import Array, RaggedArray, describe_rows
 
 __all__ = ["Array", "Batch", "BytesArray", "RaggedArray", "concatenate", "take"]
 
@@ -119,3 +120,20 @@ def concatenate(batches: Sequence[Mapping[str, Array]]) -> Batch:
         except ValueError as error:
             raise ValueError(f"column {name!r}: {error}") from None
     return whole
+
+
+def joined(arrays: Sequence[Array]) -> Array:
+    """Return all rows of the arrays, which are of one kind, as a new array."""
+    kinds = [describe_rows(array) for array in arrays]
+    for i, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            raise ValueError(f"rows are {kinds[0]} in batch 0 and {kind} in batch {i}")
+    first = arrays[0]
+    if isinstance(first, BytesArray):
+        return BytesArray._concatenate(cast("Sequence[BytesArray]", arrays))
+    if isinstance(first, RaggedArray):
+        ragged = cast("Sequence[RaggedArray]", arrays)
+        offsets = offsets_from(np.concatenate([array.lengths for array in ragged]))
+        values = joined([array.values for array in ragged])
+        return RaggedArray._wrap(values, first._splits(offsets))
+    return np.concatenate(cast("Sequence[NDArray[Any]]", arrays), dtype=first.dtype)

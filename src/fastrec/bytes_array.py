@@ -15,55 +15,19 @@ import math
 import operator
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Protocol, SupportsIndex, overload
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from fastrec.excerpt import EDGE_ITEMS, abridged, edges
+from fastrec.offsets import as_offsets, offsets_from, run_positions
 
 __all__ = ["BytesArray"]
 
 # Strings that are longer than this on average are copied one by one, because a call
 # per string is then cheaper than an index per byte.
 LONG_STRING = 96
-
-EDGE_ITEMS = 3  # items that a repr shows at each end
-SHOWN_BYTES = 16  # bytes that a repr shows of a long string
-
-
-def as_offsets(values: ArrayLike, name: str) -> NDArray[Any]:
-    """Check that `values` are 1-D, non-decreasing int32 or int64; make them contiguous.
-
-    Other integers become int64 where that is safe.
-    """
-    offsets = np.asarray(values)
-    if offsets.dtype not in (np.int32, np.int64):
-        if offsets.dtype.kind not in "iu" or not np.can_cast(offsets.dtype, np.int64):
-            raise ValueError(f"{name} must be of dtype int64, not {offsets.dtype}")
-        offsets = offsets.astype(np.int64)
-    if offsets.ndim != 1 or offsets.size == 0:
-        shape = offsets.shape
-        raise ValueError(f"{name} must be 1-D with at least one entry, not {shape}")
-    falls = offsets[1:] < offsets[:-1]
-    if falls.any():
-        i = int(falls.argmax())
-        pair = f"{offsets[i + 1]} after {offsets[i]}"
-        raise ValueError(f"{name} must not decrease: {pair} at index {i + 1}")
-    return np.ascontiguousarray(offsets)
-
-
-def offsets_from(lengths: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return the n + 1 offsets of n runs that lie one after the other."""
-    offsets = np.zeros(lengths.size + 1, np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    return offsets
-
-
-def run_positions(
-    starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]]
-) -> NDArray[np.int64]:
-    """Return the positions of all items of the given runs, run after run."""
-    offsets = offsets_from(lengths)
-    return np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
 
 
 def encoded(value: object, place: int | str) -> bytes:
@@ -498,24 +462,3 @@ class BytesArray:
 def is_int(index: object) -> bool:
     """Tell whether `index` selects one item; to NumPy, a bool is a mask."""
     return isinstance(index, (int, np.integer)) and not isinstance(index, bool)
-
-
-class Items(Protocol):
-    """Anything with a length and items."""
-
-    def __len__(self) -> int: ...
-    def __getitem__(self, index: int, /) -> Any: ...  # noqa: ANN401
-
-
-def edges(items: Items) -> list[Any]:
-    """Return all items, or of many the first few and the last few."""
-    few = len(items) <= 2 * EDGE_ITEMS
-    shown = range(len(items)) if few else (*range(EDGE_ITEMS), *range(-EDGE_ITEMS, 0))
-    return [items[i] for i in shown]
-
-
-def abridged(value: bytes) -> str:
-    """Return the repr of a string; of a long one the beginning and its size."""
-    if len(value) <= 2 * SHOWN_BYTES:
-        return repr(value)
-    return f"{value[:SHOWN_BYTES]!r}...({len(value)} bytes)"

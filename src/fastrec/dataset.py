@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from fastrec import _core, index, inference
 from fastrec.arrays import Array, Batch, BytesArray
-from fastrec.features import Feature, Schema, as_schema
+from fastrec.features import Feature
 from fastrec.loader import Loader, Transform
 from fastrec.options import checked_names, default_memory_limit, non_negative_int
 from fastrec.paths import Paths, expand
+from fastrec.schema import Schema, as_schema
 
 __all__ = ["Dataset", "Records", "Row", "open"]
 
@@ -191,8 +192,9 @@ class Dataset:
             ``num_threads + 2``.
         transform : callable, optional
             ``transform(batch)`` or ``transform(batch, info)``, called in Python on every
-            batch; returns the dict that is delivered instead. `info` is a
-            `fastrec.BatchOrigin`. See also `fastrec.per_row`.
+            batch; returns the dict that is delivered instead, of any number of rows.
+            `info` is a `fastrec.BatchOrigin`; a second argument that has a default is
+            passed only if it is called so. See also `fastrec.per_row`.
         transform_threads : int, optional
             Python threads that call `transform`, 1 by default; 0 calls it in ``next()``.
         memory_limit : int or str, optional

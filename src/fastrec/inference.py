@@ -14,7 +14,8 @@ import numpy as np
 
 from fastrec import _core
 from fastrec.errors import Error, SchemaError
-from fastrec.features import Feature, FixedLen, Schema, VarLen
+from fastrec.features import Feature, FixedLen, VarLen
+from fastrec.schema import Schema
 
 __all__ = ["SAMPLE_RECORDS", "infer"]
 

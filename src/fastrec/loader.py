@@ -23,11 +23,10 @@ from fastrec.options import (
 )
 from fastrec.stage import (
     BatchOrigin,
+    CheckedTransform,
     Delivered,
     Stage,
     Transform,
-    apply_transform,
-    checked_transform,
 )
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ class Loader:
             if prefetch is None
             else positive_int("prefetch", prefetch)
         )
-        self._transform = None if transform is None else checked_transform(transform)
+        self._transform = None if transform is None else CheckedTransform(transform)
         self._transform_threads = (
             1
             if transform_threads is None
@@ -173,7 +172,7 @@ class Loader:
         if self._transform is None:
             return batch
         info = _info(self._seed, epoch, step, first, last - first)
-        return apply_transform(self._transform, batch, info)
+        return self._transform(batch, info)
 
     def peek(self) -> Batch:
         """Return the batch that comes next, without moving on.

@@ -12,21 +12,14 @@ import copy
 import operator
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import Any, SupportsIndex, TypeAlias, cast, overload
+from typing import Any, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastrec.bytes_array import (
-    EDGE_ITEMS,
-    BytesArray,
-    as_offsets,
-    edges,
-    encoded,
-    is_int,
-    offsets_from,
-    run_positions,
-)
+from fastrec.bytes_array import BytesArray, encoded, is_int
+from fastrec.excerpt import EDGE_ITEMS, edges
+from fastrec.offsets import as_offsets, offsets_from, run_positions
 
 __all__ = ["Array", "RaggedArray"]
 
@@ -446,23 +439,6 @@ def same_values(a: Array, b: Array) -> bool:
         return bool(np.all(a == b))
     nan = operator.ne(a, a) & operator.ne(b, b)
     return bool(np.all((a == b) | nan))
-
-
-def joined(arrays: Sequence[Array]) -> Array:
-    """Return all rows of the arrays, which are of one kind, as a new array."""
-    kinds = [describe_rows(array) for array in arrays]
-    for i, kind in enumerate(kinds):
-        if kind != kinds[0]:
-            raise ValueError(f"rows are {kinds[0]} in batch 0 and {kind} in batch {i}")
-    first = arrays[0]
-    if isinstance(first, BytesArray):
-        return BytesArray._concatenate(cast("Sequence[BytesArray]", arrays))
-    if isinstance(first, RaggedArray):
-        ragged = cast("Sequence[RaggedArray]", arrays)
-        offsets = offsets_from(np.concatenate([array.lengths for array in ragged]))
-        values = joined([array.values for array in ragged])
-        return RaggedArray._wrap(values, first._splits(offsets))
-    return np.concatenate(cast("Sequence[NDArray[Any]]", arrays), dtype=first.dtype)
 
 
 def row_text(row: Array) -> str:

@@ -22,7 +22,15 @@ import numpy.typing as npt
 from fastrec.arrays import Batch
 from fastrec.features import FixedLen, Raw
 
-__all__ = ["BatchOrigin", "Delivered", "PerRow", "Stage", "Transform", "per_row"]
+__all__ = [
+    "BatchOrigin",
+    "CheckedTransform",
+    "Delivered",
+    "PerRow",
+    "Stage",
+    "Transform",
+    "per_row",
+]
 
 Transform: TypeAlias = (
     "Callable[[Batch], Batch] | Callable[[Batch, BatchOrigin], Batch]"
@@ -70,46 +78,52 @@ class Delivered:
     step: int
 
 
-def _takes_info(transform: Callable[..., object]) -> bool:
-    """Whether `transform` has room for a second positional argument."""
+def _takes(function: Callable[..., object], name: str) -> bool:
+    """Whether `function` wants a second argument: one without a default, or so named."""
     try:
-        parameters = inspect.signature(transform).parameters.values()
+        parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # builtins and extension types need not say
         return False
-    positional = [
+    required = [
         p
         for p in parameters
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-        and p.default is inspect.Parameter.empty
+        and (p.default is inspect.Parameter.empty or p.name == name)
     ]
-    return len(positional) > 1 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    return len(required) > 1 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
 
 
-def checked_transform(transform: object) -> Transform:
-    """Return `transform` if it can be called, or raise."""
-    if callable(transform):
-        return transform
-    msg = f"transform must be callable, not {transform!r}"
-    raise TypeError(msg)
+class CheckedTransform:
+    """A user's transform, called as its signature asks, its result checked."""
 
+    def __init__(self, transform: object) -> None:
+        if not callable(transform):
+            msg = f"transform must be callable, not {transform!r}"
+            raise TypeError(msg)
+        self._transform = transform
+        self._takes_info = _takes(transform, "info")
 
-def apply_transform(
-    transform: Callable[..., object], batch: Batch, info: BatchOrigin
-) -> Batch:
-    """Call `transform` as its signature asks, and check what it returns."""
-    try:
-        result = transform(batch, info) if _takes_info(transform) else transform(batch)
-    except StopIteration as error:
-        # Passed on, it would end the epoch as if there were no more records.
-        msg = "transform raised StopIteration"
-        raise RuntimeError(msg) from error
-    if not isinstance(result, dict):
-        msg = (
-            "transform must return the batch as a dict of arrays, not "
-            f"{type(result).__name__}"
-        )
-        raise TypeError(msg)
-    return result
+    @property
+    def is_per_row(self) -> bool:
+        """Whether the rows of a batch may be spread over threads."""
+        return isinstance(self._transform, PerRow)
+
+    def __call__(self, batch: Batch, info: BatchOrigin) -> Batch:
+        """Return the transformed batch."""
+        arguments = (batch, info) if self._takes_info else (batch,)
+        try:
+            result = self._transform(*arguments)
+        except StopIteration as error:
+            # Passed on, it would end the epoch as if there were no more records.
+            msg = "transform raised StopIteration"
+            raise RuntimeError(msg) from error
+        if not isinstance(result, dict):
+            msg = (
+                "transform must return the batch as a dict of arrays, not "
+                f"{type(result).__name__}"
+            )
+            raise TypeError(msg)
+        return result
 
 
 class PerRow:
@@ -131,7 +145,7 @@ class PerRow:
             raise ValueError(msg)
         self._function = function
         self._out = dict(out)
-        self._takes_rng = _takes_info(function)
+        self._takes_rng = _takes(function, "rng")
 
     def __call__(self, batch: Batch, info: BatchOrigin) -> Batch:
         """Return `batch` with the columns that the function makes of its rows."""
@@ -240,7 +254,7 @@ class Stage:
     def __init__(
         self,
         source: Source,
-        transform: Callable[..., Batch],
+        transform: CheckedTransform,
         *,
         n_threads: int,
         prefetch: int,
@@ -287,7 +301,7 @@ class Stage:
                 pool.shutdown(wait=True, cancel_futures=True)
 
     def _start(self) -> ThreadPoolExecutor:
-        if not isinstance(self._transform, PerRow):
+        if not self._transform.is_per_row:
             return ThreadPoolExecutor(self._n_threads, "fastrec-transform")
         if self._n_threads > 1:
             self._rows_pool = ThreadPoolExecutor(self._n_threads - 1, "fastrec-rows")
@@ -315,4 +329,4 @@ class Stage:
             info = dataclasses.replace(
                 info, _rows_pool=self._rows_pool, _n_threads=self._n_threads
             )
-        return Delivered(apply_transform(self._transform, batch, info), info.step)
+        return Delivered(self._transform(batch, info), info.step)

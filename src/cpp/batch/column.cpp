@@ -45,14 +45,17 @@ class BatchBuilder::SharedBlock {
 };
 
 void GrowingArray::grow(std::size_t n_bytes) {
-  auto larger = pool_->take(std::max(size_ + n_bytes, 2 * capacity()));
+  // Batches are much alike: what the last one came to is what this one will need. The
+  // eighth more is for those that are a little larger.
+  const std::size_t expected = released_size_ + released_size_ / 8;
+  auto larger = pool_->take(std::max({size_ + n_bytes, 2 * capacity(), expected}));
   if (size_ != 0) std::memcpy(larger->data(), block_->data(), size_);
   block_ = std::move(larger);
 }
 
 Array GrowingArray::release() {
   std::uint8_t* data = block_->data();
-  size_ = 0;
+  released_size_ = std::exchange(size_, 0);
   return {std::exchange(block_, nullptr), data};
 }
 

@@ -73,6 +73,7 @@ class GrowingArray {
   std::shared_ptr<BlockPool> pool_;
   std::shared_ptr<Block> block_;
   std::size_t size_ = 0;
+  std::size_t released_size_ = 0;  // of the content given away last
 };
 
 class BatchBuilder {
