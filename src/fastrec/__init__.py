@@ -10,8 +10,7 @@ Two objects: a `Dataset` says what is read, a `Loader` says how.
 
 from __future__ import annotations
 
-from importlib.metadata import version as _version
-
+from fastrec._core import __version__
 from fastrec.arrays import BytesArray, RaggedArray, concatenate, take
 from fastrec.dataset import Dataset, open
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
@@ -21,8 +20,6 @@ from fastrec.loader import Loader
 from fastrec.schema import Schema
 from fastrec.stage import BatchOrigin, per_row
 from fastrec.writer import Writer, encode_example
-
-__version__ = _version("fastrec-io")
 
 __all__ = [
     "BatchOrigin",

@@ -9,6 +9,8 @@ from typing_extensions import Buffer, Never
 from fastrec.arrays import Batch
 from fastrec.features import Column
 
+__version__: str
+
 @type_check_only
 class _Pybind11Type(type): ...
 

@@ -97,6 +97,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
   (void)crc32c_kernel();  // reject a bad FASTREC_ISA at import, not mid-epoch
   py::register_local_exception_translator(&translate);
 
+  m.attr("__version__") = FASTREC_VERSION;
   m.def("crc32c", &checksum, py::arg("data"), py::arg("kernel") = py::none());
   m.def("crc32c_kernels", [] {
     py::list names;
