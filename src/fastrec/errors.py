@@ -79,3 +79,7 @@ class SchemaError(Error, ValueError):
 
 class LimitError(Error, ValueError):
     """A record is larger than fastrec is willing to read."""
+
+
+for _class in (Error, CorruptionError, DecodeError, SchemaError, LimitError):
+    _class.__module__ = "fastrec"  # where users import it from

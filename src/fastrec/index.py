@@ -14,10 +14,11 @@ import contextlib
 import hashlib
 import logging
 import os
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeAlias
+from typing import IO, TypeAlias
 
 import numpy as np
 
@@ -90,18 +91,20 @@ def make_indexes(
     io: str = "auto",
     index_dir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    must_keep: bool = False,
 ) -> list[_core.Index]:
     """Return the index of each file, building and keeping those that are missing.
 
     Raises
     ------
     OSError
-        If a file cannot be read.
+        If a file cannot be read, or, with `must_keep`, an index not be kept.
     CorruptionError
         If the framing of a file is damaged: the first such file in order.
     """
     n_bytes = sum(os.stat(path).st_size for path in paths)  # noqa: PTH116
     scan = _core.ScanProgress()
+    is_cancelled = threading.Event()
     n_threads = default_num_threads()
     n_threads_per_file = max(1, n_threads // max(1, len(paths)))
 
@@ -110,12 +113,17 @@ def make_indexes(
         if kept is not None:
             return kept
         target = index_path(path, index_dir)
-        with _builder_lock(target):
+        with _builder_lock(target, is_cancelled):
             kept = load_index(path, index_dir)  # somebody else may have built it
             if kept is not None:
                 return kept
             index = _core.Index.build(os.fsencode(path), io, n_threads_per_file, scan)
-            _keep(index, target)
+            try:
+                _keep(index, target)
+            except OSError as error:
+                if must_keep:
+                    raise
+                _log.info("the index is not kept: %s", error)
             return index
 
     start = time.monotonic()
@@ -123,25 +131,33 @@ def make_indexes(
     with concurrent.futures.ThreadPoolExecutor(n_threads) as pool:
         futures = [pool.submit(make, path) for path in paths]
         try:
-            waiting = set(futures)
-            while waiting:
-                _, waiting = concurrent.futures.wait(waiting, _SECONDS_BETWEEN_LOOKS)
-                if progress is not None:
-                    progress(min(scan.n_bytes, n_bytes), n_bytes)
-                seconds = time.monotonic() - start
-                if waiting and not is_logged and seconds > _SECONDS_BEFORE_LOG:
-                    is_logged = True
-                    _log.info(
-                        "indexing %d files, %.1f GB: %.2f GB/s so far",
-                        len(paths),
-                        n_bytes / 1e9,
-                        scan.n_bytes / 1e9 / seconds,
-                    )
+            for future in futures:
+                while not _is_done(future):
+                    if progress is not None:
+                        progress(min(scan.n_bytes, n_bytes), n_bytes)
+                    seconds = time.monotonic() - start
+                    if not is_logged and seconds > _SECONDS_BEFORE_LOG:
+                        is_logged = True
+                        _log.info(
+                            "indexing %d files, %.1f GB: %.2f GB/s so far",
+                            len(paths),
+                            n_bytes / 1e9,
+                            scan.n_bytes / 1e9 / seconds,
+                        )
+                future.result()  # the first file in order that fails ends it all
+            if progress is not None:
+                progress(n_bytes, n_bytes)
             return [future.result() for future in futures]
         except BaseException:
             scan.cancel()
+            is_cancelled.set()
             pool.shutdown(wait=True, cancel_futures=True)
             raise
+
+
+def _is_done(future: concurrent.futures.Future[_core.Index]) -> bool:
+    """Wait a little for `future`; signals are looked at meanwhile."""
+    return bool(concurrent.futures.wait([future], _SECONDS_BETWEEN_LOOKS).done)
 
 
 @checked_names
@@ -176,7 +192,7 @@ def build_index(
     Raises
     ------
     OSError
-        If a file cannot be read.
+        If a file cannot be read, or an index not be written.
     CorruptionError
         If the framing of a file is damaged.
     """
@@ -186,7 +202,9 @@ def build_index(
         msg = f"rank must be below world_size, but is {rank} of {world_size}"
         raise ValueError(msg)
     mine = expand(paths)[rank::world_size]
-    indexes = make_indexes(mine, index_dir=index_dir, progress=progress)
+    indexes = make_indexes(
+        mine, index_dir=index_dir, progress=progress, must_keep=True
+    )
     return {path: len(index) for path, index in zip(mine, indexes, strict=True)}
 
 
@@ -212,47 +230,58 @@ def _read_tfrecord2idx(
     path: str, directory: Path, status: os.stat_result
 ) -> _core.Index | None:
     text = directory / f"{Path(path).name}.idx"
-    if not text.is_file() or text.stat().st_size == 0:
+    if not text.is_file():
         return None
     try:
-        lines = np.loadtxt(text, dtype=np.uint64, ndmin=2)
-        offsets = np.append(lines[:, 0], lines[-1].sum(dtype=np.uint64))
+        lines = np.loadtxt(text, dtype=np.uint64, ndmin=2, usecols=(0, 1))
+        offsets = np.append(lines[:, 0], lines[-1:].sum(dtype=np.uint64))
         return _core.Index.from_offsets(
             offsets, status.st_size, status.st_mtime_ns, os.fsencode(path)
         )
-    except ValueError as error:
+    except (OSError, ValueError) as error:
         _log.warning("%s is not used: %s", text, error)
         return None
 
 
 @contextlib.contextmanager
-def _builder_lock(target: Path) -> Iterator[None]:
+def _builder_lock(target: Path, is_cancelled: threading.Event) -> Iterator[None]:
     """Hold one of the locks of the directory that `target` is in, if that works there.
 
-    The lock saves work when several processes begin at once. Nothing depends on it.
+    The lock saves work when several processes begin at once. Nothing depends on it, so
+    a wait that is cancelled simply ends.
     """
     number = int.from_bytes(hashlib.sha256(os.fsencode(target)).digest()[:2], "big")
     with contextlib.ExitStack() as stack:
         try:
-            import fcntl
-
             target.parent.mkdir(parents=True, exist_ok=True)
             lock = stack.enter_context(
                 (target.parent / f".lock-{number % _N_LOCKS:02d}").open("w")
             )
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            while not _try_lock(lock) and not is_cancelled.wait(_SECONDS_BETWEEN_LOOKS):
+                pass
         except (ImportError, OSError) as error:
             _log.debug("indexes are built without a lock: %s", error)
         yield
+
+
+def _try_lock(file: IO[str]) -> bool:
+    import fcntl  # not on every platform
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _keep(index: _core.Index, target: Path) -> None:
     """Write `index` to `target`, whole or not at all."""
     temporary = target.with_name(f"{target.name}.{os.getpid()}.{id(index):x}.tmp")
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         index.save(os.fsencode(temporary))
         temporary.replace(target)
-    except OSError as error:
-        _log.info("the index is not kept: %s", error)
+    except OSError:
         with contextlib.suppress(OSError):
             temporary.unlink()
+        raise

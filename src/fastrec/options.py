@@ -24,6 +24,22 @@ __all__ = [
     "true_or_false",
 ]
 
+# Options that are designed and not there yet.
+_LATER = {
+    "shuffle",
+    "global_batch_size",
+    "batches",
+    "rank",
+    "world_size",
+    "pad_last",
+    "on_error",
+    "max_errors",
+    "cache_dir",
+    "limits",
+    "context_features",
+    "sequence_features",
+}
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -36,6 +52,8 @@ _ELSEWHERE = {
     "n_threads": "num_threads=",
     "drop_remainder": "drop_last=",
     "drop_last_batch": "drop_last=",
+    "num_epochs": "loader.repeat(epochs)",
+    "repeat": "loader.repeat(epochs)",
     "prefetch_factor": "prefetch= (batches)",
     "prefetch_queue_depth": "prefetch= (batches)",
     "buffer_size": "prefetch= (batches); there is no buffer of records",
@@ -64,7 +82,9 @@ def checked_names(function: Callable[P, R]) -> Callable[P, R]:
             text = f"{function.__name__}() has no option {name!r}"
             right = _ELSEWHERE.get(name, "")
             close = difflib.get_close_matches(name, names, n=1)
-            if right.split("=")[0] in names:
+            if name in _LATER:
+                text += " yet: it comes with a later release"
+            elif right.split("=")[0] in names or "(" in right.split("=")[0]:
                 text += f"; here it is {right}"
             elif close:
                 text += f"; did you mean {close[0]}=?"
@@ -82,8 +102,8 @@ def true_or_false(name: str, value: object) -> bool:
     raise TypeError(msg)
 
 
-def non_negative_int(name: str, value: object) -> int:
-    """Return `value` as an int, or raise naming the option `name`."""
+def non_negative_int(name: str, value: object, most: int = 2**63 - 1) -> int:
+    """Return `value` as an int of 0 to `most`, or raise naming the option `name`."""
     if isinstance(value, bool):
         msg = f"{name} must be an integer, not {value!r}"
         raise TypeError(msg)
@@ -95,12 +115,15 @@ def non_negative_int(name: str, value: object) -> int:
     if number < 0:
         msg = f"{name} must not be negative, but is {number}"
         raise ValueError(msg)
+    if number > most:
+        msg = f"{name} must be at most {most:,}, but is {number:,}"
+        raise ValueError(msg)
     return number
 
 
-def positive_int(name: str, value: object) -> int:
-    """Return `value` as an int above 0, or raise naming the option `name`."""
-    number = non_negative_int(name, value)
+def positive_int(name: str, value: object, most: int = 2**63 - 1) -> int:
+    """Return `value` as an int of 1 to `most`, or raise naming the option `name`."""
+    number = non_negative_int(name, value, most)
     if number == 0:
         msg = f"{name} must be at least 1"
         raise ValueError(msg)

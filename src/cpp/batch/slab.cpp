@@ -7,6 +7,8 @@
 #include <new>
 #include <utility>
 
+#include "base/process.h"
+
 #if defined(__linux__)
 #include <sys/mman.h>
 #endif
@@ -50,7 +52,9 @@ class BlockPool::Shelf : public std::enable_shared_from_this<Shelf> {
   explicit Shelf(std::size_t idle_bytes_max) : idle_bytes_max_(idle_bytes_max) {}
 
   std::shared_ptr<Block> take(std::size_t size) {
-    std::unique_ptr<Block> block = find(size);
+    // A fork may have copied the mutex while a thread held it.
+    const bool is_forked = process_id() != process_id_;
+    std::unique_ptr<Block> block = is_forked ? nullptr : find(size);
     if (!block) block = std::make_unique<Block>(size);
     return {block.release(), [shelf = shared_from_this()](Block* returned) {
               shelf->put(std::unique_ptr<Block>(returned));
@@ -79,6 +83,7 @@ class BlockPool::Shelf : public std::enable_shared_from_this<Shelf> {
   }
 
   void put(std::unique_ptr<Block> block) {
+    if (process_id() != process_id_) return;
     std::list<std::unique_ptr<Block>> dropped;  // freed after the lock is
     const std::lock_guard lock(mutex_);
     idle_bytes_ += block->size();
@@ -90,6 +95,7 @@ class BlockPool::Shelf : public std::enable_shared_from_this<Shelf> {
   }
 
   const std::size_t idle_bytes_max_;
+  const int process_id_ = process_id();
   mutable std::mutex mutex_;
   std::list<std::unique_ptr<Block>> idle_;  // the longest idle first
   std::size_t idle_bytes_ = 0;

@@ -8,6 +8,7 @@
 //   * A block returns only when its last owner lets go: never while an array views it.
 //   * Idle blocks take at most `idle_bytes_max`; those that were idle longest go first.
 //   * A block outlives its pool if it must.
+//   * In a forked process, a pool of the parent works and keeps nothing.
 #pragma once
 
 #include <cstddef>

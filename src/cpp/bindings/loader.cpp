@@ -4,26 +4,13 @@
 #include <optional>
 #include <utility>
 
-#if defined(_WIN32)
-#include <process.h>
-#else
-#include <unistd.h>
-#endif
-
+#include "base/process.h"
 #include "bindings/bindings.h"
 #include "loader/batch_decoder.h"
 #include "loader/pipeline.h"
 
 namespace fastrec {
 namespace {
-
-int process_id() {
-#if defined(_WIN32)
-  return ::_getpid();
-#else
-  return ::getpid();
-#endif
-}
 
 // A pipeline as Python holds it: it ends without the GIL, and not at all in a process
 // that was forked, where its threads do not exist and its locks may be held for ever.
