@@ -12,6 +12,9 @@ from __future__ import annotations
 
 import os
 import random
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -335,3 +338,57 @@ def test_the_same_file_by_another_path_has_the_same_records(
     n_files = len(index_files(cache))
     assert records_of(link) == RECORDS
     assert len(index_files(cache)) == n_files, "an index is kept by real path"
+
+
+def test_build_index_says_when_it_could_keep_nothing(
+    path: Path, tmp_path: Path
+) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_bytes(b"")
+    with pytest.raises(OSError, match="file"):
+        fr.build_index(path, index_dir=in_the_way / "index")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "\n", "# nothing\n", "0\n", "0 1 2\nx\n", "0 21\n"]
+)
+@pytest.mark.filterwarnings("ignore:loadtxt")
+def test_a_malformed_text_index_is_not_used(
+    path: Path, tmp_path: Path, text: str
+) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    (folder / f"{path.name}.idx").write_text(text)
+    assert records_of(path, index_dir=str(folder)) == RECORDS
+
+
+def test_a_builder_that_waits_for_another_one_hears_ctrl_c(
+    path: Path, cache: Path
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+    fr.build_index(path)
+    for index in (cache / "index").glob("*.frecidx"):
+        index.unlink()
+    locks = [lock.open("w") for lock in (cache / "index").glob(".lock-*")]
+    for lock in locks:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    code = (
+        "import sys, fastrec as fr; print('on', flush=True); len(fr.open(sys.argv[1]))"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", code, path],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        assert process.stdout is not None
+        process.stdout.readline()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=5)
+        assert b"KeyboardInterrupt" in err
+    finally:
+        process.kill()
+        for lock in locks:
+            lock.close()

@@ -130,3 +130,83 @@ def test_a_process_with_an_open_loader_ends(write: Write) -> None:
     print(*(len(next(batches)["n"]) for batches in kept))
     """
     assert run(code, path) == ["10", "10"]
+
+
+def test_a_dataset_and_a_loader_work_in_a_forked_process(write: Write) -> None:
+    if sys.platform == "win32":
+        pytest.skip("fork is a matter of POSIX")
+    path = write(tfrecord_file(example({b"n": ("int64", [n])}) for n in range(400)))
+    code = """
+        import os, signal, sys, warnings
+        import fastrec as fr
+
+        warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads
+        ds = fr.open(sys.argv[1], features={"n": fr.FixedLen((), "int64")})
+        loader = ds.loader(2, num_threads=3, prefetch=16)
+        expected = list(range(400))
+        for round in range(60):
+            iterator = iter(loader)
+            held = [next(iterator) for _ in range(round % 7)]
+            child = os.fork()
+            if child == 0:
+                signal.alarm(20)  # a deadlock ends the child, and the test
+                del held
+                got = [int(n) for batch in loader for n in batch["n"]]
+                rows = ds[5]["n"] == 5
+                try:
+                    next(iterator)
+                    refused = False
+                except RuntimeError:
+                    refused = True
+                os._exit(0 if got == expected and rows and refused else 1)
+            _, status = os.waitpid(child, 0)
+            assert status == 0, (round, status)
+        print("done")
+    """
+    assert run(code, path) == ["done"]
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_a_dataset_travels_to_other_processes(write: Write, method: str) -> None:
+    path = write(tfrecord_file(example({b"n": ("int64", [n])}) for n in range(40)))
+    code = """
+        import multiprocessing, sys
+        import fastrec as fr
+
+        def total(ds):
+            return int(sum(batch["n"].sum() for batch in ds.loader(8, num_threads=1)))
+
+        if __name__ == "__main__":
+            ds = fr.open(sys.argv[1], features={"n": fr.FixedLen((), "int64")})
+            next(iter(ds.loader(4)))
+            with multiprocessing.get_context(sys.argv[2]).Pool(2) as pool:
+                print(*pool.map(total, [ds, ds]))
+    """
+    script = path.with_suffix(".py")
+    script.write_text(textwrap.dedent(code))
+    out = subprocess.run(
+        [sys.executable, script, path, method],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert out.stdout.split() == ["780", "780"]
+
+
+def test_the_interpreter_does_not_wait_for_transforms_that_nobody_will_see(
+    write: Write,
+) -> None:
+    path = write(tfrecord_file(example({b"n": ("int64", [n])}) for n in range(40)))
+    code = """
+        import sys, time
+        import fastrec as fr
+
+        ds = fr.open(sys.argv[1], features={"n": fr.FixedLen((), "int64")})
+        slow = lambda batch: time.sleep(0.3) or batch
+        iterator = iter(ds.loader(1, transform=slow, prefetch=30))
+        next(iterator)
+        print(time.monotonic())
+    """
+    (last_line,) = run(code, path)
+    assert time.monotonic() - float(last_line) < 2  # 14 transforms are submitted

@@ -10,6 +10,7 @@ Method
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -445,3 +446,25 @@ def test_messages_never_quote_a_payload(write: Write) -> None:
             with pytest.raises(fr.SchemaError) as caught:
                 column(write, [features], feature)
             assert "horse" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "dtype",
+    ["V4", "S5", "U3", "datetime64[s]", "complex64", [("a", "<i4"), ("b", "<f4")]],
+    ids=str,
+)
+def test_raw_takes_any_dtype_of_a_fixed_size(write: Write, dtype: Any) -> None:  # noqa: ANN401
+    size = 3 * np.dtype(dtype).itemsize
+    memory = bytes(range(97, 97 + size))
+    if np.dtype(dtype).kind == "U":
+        memory = np.array(["abc", "d", ""], dtype).tobytes()
+    spec = fr.Raw((3,), dtype)
+    assert eval(repr(spec), {"Raw": fr.Raw}) == spec
+    assert hash(pickle.loads(pickle.dumps(spec))) == hash(spec)
+    ds = open_dataset(
+        write(tfrecord_file([example({b"x": ("bytes", [memory])})])),
+        features={"x": spec},
+    )
+    column = ds[0:1]["x"]
+    assert column.dtype == np.dtype(dtype)
+    assert column.tobytes() == memory

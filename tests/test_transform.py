@@ -238,3 +238,115 @@ def test_per_row_raises_what_the_function_raises(ds: Untyped) -> None:
     loader = ds.loader(8, transform=per_row, transform_threads=2)
     with pytest.raises(BrokenError, match="21"):
         list(loader)
+
+
+@pytest.mark.parametrize("transform_threads", [None, 0, 1, 3])
+@pytest.mark.parametrize("n_first", [0, 1])
+def test_threads_that_share_an_iterator_get_distinct_batches(
+    ds: Untyped, transform_threads: int | None, n_first: int
+) -> None:
+    transform = None if transform_threads is None else (lambda batch: batch)
+    loader = ds.loader(
+        1, num_threads=2, transform=transform, transform_threads=transform_threads
+    )
+    iterator = iter(loader)
+    seen = [int(next(iterator)["n"][0]) for _ in range(n_first)]
+    errors: list[Exception] = []
+
+    def take() -> None:
+        try:
+            seen.extend(int(batch["n"][0]) for batch in iterator)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is reported)
+            errors.append(error)
+
+    threads = [threading.Thread(target=take) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert not errors
+    assert sorted(seen) == list(range(N))
+    assert (loader.epoch, loader.step) == (1, 0)
+
+
+@pytest.mark.parametrize("transform_threads", [1, 2])
+def test_an_error_in_a_transform_ends_the_threads(
+    ds: Untyped, threads_end: Check, transform_threads: int
+) -> None:
+    def fail(_: Batch) -> Batch:
+        msg = "no such thing"
+        raise LookupError(msg)
+
+    loader = ds.loader(
+        2, num_threads=2, transform=fail, transform_threads=transform_threads
+    )
+    iterator = iter(loader)
+    for _ in range(3):
+        with pytest.raises(LookupError, match="no such thing"):
+            next(iterator)
+    threads_end()
+
+
+def test_a_stage_holds_no_more_than_the_memory_limit_allows(ds: Untyped) -> None:
+    n_called = 0
+
+    def count(batch: Batch) -> Batch:
+        nonlocal n_called
+        n_called += 1
+        return batch
+
+    # A batch takes one block of 4 KiB: the limit has room for four, two of them staged.
+    loader = ds.loader(
+        1, num_threads=1, prefetch=40, transform=count, memory_limit=4 * 4096
+    )
+    iterator = iter(loader)
+    for taken in range(1, 11):
+        next(iterator)
+        threading.Event().wait(0.02)  # for the stage to run ahead as far as it may
+        assert n_called <= taken + 3
+
+
+def test_what_a_signature_asks_for_is_what_it_gets(ds: Untyped) -> None:
+    def by_keyword(batch: Batch, *, info: fr.BatchOrigin) -> Batch:
+        return {"step": np.full(len(batch["n"]), info.step)}
+
+    def anything(*arguments: Batch) -> Batch:
+        (batch,) = arguments
+        return batch
+
+    def optional(batch: Batch, scale: int = 2) -> Batch:
+        return {"n": batch["n"] * scale}
+
+    assert ds.loader(8, transform=by_keyword).batch(2)["step"].tolist() == [2] * 8
+    assert ds.loader(8, transform=anything).batch(0)["n"].tolist() == list(range(8))
+    assert ds.loader(2, transform=optional).batch(1)["n"].tolist() == [4, 6]
+
+
+def test_columns_of_different_lengths_are_refused(ds: Untyped) -> None:
+    loader = ds.loader(8, transform=lambda batch: {**batch, "m": batch["n"][:3]})
+    with pytest.raises(ValueError, match=r"equal length.*'m': 3"):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize(
+    ("value", "dtype", "error"),
+    [
+        (np.int64(300), "uint8", ValueError),
+        (np.float64(-1.5), "uint8", TypeError),
+        (-1, "uint16", ValueError),
+        ([1, 2], "int64", ValueError),
+    ],
+)
+def test_per_row_neither_wraps_nor_broadcasts(
+    ds: Untyped, value: object, dtype: str, error: type[Exception]
+) -> None:
+    transform = fr.per_row(lambda _: value, out={"x": fr.FixedLen((), dtype)})
+    with pytest.raises(error, match="column 'x' of record 0"):
+        ds.loader(4, transform=transform).peek()
+
+
+def test_per_row_names_a_column_that_is_missing(ds: Untyped) -> None:
+    out = {"x": fr.FixedLen((), "int64"), "y": fr.FixedLen((), "int64")}
+    transform = fr.per_row(lambda row: {"x": row["n"]}, out=out)
+    with pytest.raises(TypeError, match="column 'y' of record 0 is not among"):
+        ds.loader(4, transform=transform).peek()

@@ -75,7 +75,6 @@ class Pipeline(metaclass=_Pybind11Type):
         *,
         batch_size: int,
         drop_last: bool,
-        first_step: int,
         n_threads: int,
         prefetch: int,
         memory_limit: int,

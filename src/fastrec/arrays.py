@@ -18,7 +18,9 @@ from fastrec.ragged_array import Array, RaggedArray, describe_rows
 
 __all__ = ["Array", "Batch", "BytesArray", "RaggedArray", "concatenate", "take"]
 
-Batch: TypeAlias = dict[str, Array]
+# Columns by name. Values are ndarrays, BytesArrays or RaggedArrays, as the schema says;
+# a union would have every user cast.
+Batch: TypeAlias = dict[str, Any]
 
 
 def take(

@@ -2,29 +2,35 @@
 
 from __future__ import annotations
 
+import copy
+import itertools
 import operator
 import os
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+import weakref
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core, index, inference
-from fastrec.arrays import Array, Batch, BytesArray
-from fastrec.features import Feature
+from fastrec.arrays import Batch, BytesArray
+from fastrec.errors import Error
 from fastrec.loader import Loader, Transform
-from fastrec.options import checked_names, default_memory_limit, non_negative_int
+from fastrec.options import checked_names, non_negative_int
 from fastrec.paths import Paths, expand
-from fastrec.schema import Schema, as_schema
+from fastrec.schema import Features, Schema, as_schema
 
 __all__ = ["Dataset", "Records", "Row", "open"]
 
 Row = dict[str, Any]
 
 # Rows that are read at once where rows are wanted one by one.
-_ROWS_AT_ONCE = 256
+_ROWS_AT_ONCE = 64
+
+# Memory that a dataset keeps for the next batch it reads; loaders have their own.
+_IDLE_BYTES = 64 << 20
 
 
 class Dataset:
@@ -50,11 +56,21 @@ class Dataset:
         self._features = features
         self._io = io
         self._index_dir = index_dir
-        self._lock = threading.Lock()
-        self._table = _core.FileTable([os.fsencode(path) for path in files], io)
-        self._pool = _core.BlockPool(default_memory_limit())
+        self._indexes: list[_core.Index] = []
         self._catalog: _core.Catalog | None = None
         self._bound: _core.Schema | None = None
+        self._renew()
+        _datasets.add(self)
+
+    def _renew(self) -> None:
+        """Make anew what has locks: after a fork, nobody would release them."""
+        self._lock = threading.Lock()
+        self._table = _core.FileTable(
+            [os.fsencode(path) for path in self._files], self._io
+        )
+        for i, found in enumerate(self._indexes):
+            self._table.expect(i, found)
+        self._pool = _core.BlockPool(_IDLE_BYTES)
 
     # What is there.
 
@@ -112,27 +128,47 @@ class Dataset:
         self, index: slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
     ) -> Batch: ...
     def __getitem__(self, index: Any) -> Row | Batch:
+        if isinstance(index, (str, bytes)):
+            msg = f"a dataset is indexed by record, not by column: ds.columns([{index!r}])"
+            raise TypeError(msg)
         if _is_one(index):
             number = _checked_number(operator.index(index), len(self))
             return _row(self._decode(np.array([number], dtype=np.int64)), 0)
         return self._decode(_numbers(index, len(self)))
 
     def __iter__(self) -> Iterator[Row]:
-        for batch in self.loader(_ROWS_AT_ONCE):
-            n_rows = len(next(iter(batch.values()), ()))
-            for i in range(n_rows):
-                yield _row(batch, i)
+        n_rows = 0
+        try:
+            for batch in self.loader(_ROWS_AT_ONCE):
+                for i in range(len(next(iter(batch.values())))):
+                    yield _row(batch, i)
+                    n_rows += 1
+        except Error:
+            # One by one, so that the good rows before the damage come first.
+            alone = self.loader(1, num_threads=0)
+            for batch in itertools.islice(alone, n_rows, None):
+                yield _row(batch, 0)
 
     def head(self, n: int = 5) -> list[Row]:
-        """Return the first `n` rows, or all where there are fewer."""
-        n = min(non_negative_int("n", n), len(self))
-        batch = self._decode(np.arange(n, dtype=np.int64))
-        return [_row(batch, i) for i in range(n)]
+        """Return the first `n` rows as ``ds[i]`` gives them, or all if there are fewer.
+
+        Raises
+        ------
+        Error
+            If one of these rows cannot be read; what lies behind them does not matter.
+        """
+        return list(itertools.islice(self, non_negative_int("n", n)))
 
     # Other views of the same files.
 
-    def with_features(self, features: Mapping[str, Feature]) -> Dataset:
-        """Return a dataset of the same records that reads other features."""
+    def with_features(self, features: Features) -> Dataset:
+        """Return a dataset of the same records that reads other features.
+
+        Raises
+        ------
+        SchemaError
+            If `features` makes no sense.
+        """
         return self._with(as_schema(features))
 
     def columns(self, names: Sequence[str]) -> Dataset:
@@ -154,8 +190,8 @@ class Dataset:
 
     def _with(self, features: Schema) -> Dataset:
         view = Dataset(self._files, features, io=self._io, index_dir=self._index_dir)
-        view._catalog = self._catalog
-        view._table = self._table
+        if self._catalog is not None:
+            view._use(self._indexes)
         return view
 
     # Batches.
@@ -245,6 +281,7 @@ class Dataset:
     def _use(self, indexes: list[_core.Index]) -> None:
         for i, found in enumerate(indexes):
             self._table.expect(i, found)
+        self._indexes = indexes
         self._catalog = _core.Catalog(indexes)
 
     def _schema_of_core(self) -> _core.Schema:
@@ -290,8 +327,15 @@ class Records:
 
     def __iter__(self) -> Iterator[bytes]:
         for first in range(0, len(self), _ROWS_AT_ONCE):
-            last = min(first + _ROWS_AT_ONCE, len(self))
-            yield from self._read(np.arange(first, last, dtype=np.int64))
+            numbers = np.arange(first, min(first + _ROWS_AT_ONCE, len(self)))
+            try:
+                found = self._read(numbers)
+            except Error:
+                # One by one, so that the good records before the damage come first.
+                for number in numbers:
+                    yield self[int(number)]
+            else:
+                yield from found
 
     def __repr__(self) -> str:
         return f"<fastrec.Records of {self._dataset!r}>"
@@ -309,6 +353,8 @@ def _reopen(
 
 
 def _is_one(index: object) -> bool:
+    if isinstance(index, np.ndarray):
+        return index.ndim == 0 and index.dtype.kind in "iu"
     return isinstance(index, (int, np.integer)) and not isinstance(index, bool)
 
 
@@ -323,19 +369,23 @@ def _numbers(index: object, n_records: int) -> npt.NDArray[np.int64]:
     """Return the record numbers that a slice, an index array or a mask means."""
     if isinstance(index, slice):
         return np.arange(*index.indices(n_records), dtype=np.int64)
-    array = np.asarray(index)
+    array = np.asarray(() if isinstance(index, tuple) else index)
     if array.ndim == 1 and array.dtype.kind == "b":
         if len(array) != n_records:
             msg = f"the mask has {len(array):,} entries for {n_records:,} records"
             raise IndexError(msg)
         return np.flatnonzero(array).astype(np.int64)
-    if array.ndim != 1 or (array.dtype.kind not in "iu" and array.size):
+    is_index = array.dtype.kind in "iu" or array.size == 0
+    if array.ndim != 1 or not is_index or isinstance(index, tuple):
         msg = f"records are chosen by number, slice, index array or mask, not {index!r}"
         raise TypeError(msg)
-    numbers = array.astype(np.int64)
-    wrong = (numbers < -n_records) | (numbers >= n_records)
+    # Compared before it is converted: a large unsigned number would become negative.
+    wrong = array >= n_records
+    if array.dtype.kind == "i":
+        wrong |= array < -n_records
     if wrong.any():
-        _checked_number(int(numbers[wrong][0]), n_records)
+        _checked_number(int(array[wrong][0]), n_records)
+    numbers = array.astype(np.int64)
     return np.where(numbers < 0, numbers + n_records, numbers)
 
 
@@ -343,16 +393,29 @@ def _row(batch: Batch, i: int) -> Row:
     return {name: _copied(column[i]) for name, column in batch.items()}
 
 
-def _copied(value: Array) -> Array:
-    """Return a row that does not keep the batch alive which it came from."""
-    return value.copy() if isinstance(value, np.ndarray) else value
+def _copied(value: Any) -> Any:  # noqa: ANN401 (a NumPy scalar, bytes or an array)
+    """Return a value that does not keep the batch alive which it came from."""
+    return copy.copy(value) if isinstance(value, (np.ndarray, BytesArray)) else value
+
+
+# Datasets that a fork would leave with locks that nobody holds.
+_datasets: weakref.WeakSet[Dataset] = weakref.WeakSet()
+
+
+def _renew_after_fork() -> None:
+    for dataset in list(_datasets):
+        dataset._renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_after_fork)
 
 
 @checked_names
 def open(
     paths: Paths,
     *,
-    features: Mapping[str, Feature] | None = None,
+    features: Features | None = None,
     io: Literal["auto", "mmap", "pread"] = "auto",
     compression: Literal["auto"] | None = "auto",
     index_dir: str | os.PathLike[str] | None = None,

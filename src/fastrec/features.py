@@ -12,14 +12,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec.errors import SchemaError
 
-__all__ = ["Column", "Feature", "FixedLen", "Raw", "VarLen"]
+__all__ = ["Column", "FixedLen", "Raw", "Spec", "VarLen"]
 
 # The most values a row may be asked to have: far above any record, far below where
 # sizes of batches would overflow.
@@ -96,6 +96,13 @@ def _numpy_dtype(dtype: object) -> np.dtype[Any]:
     return found  # type: ignore[no-any-return]
 
 
+def _spelled(dtype: np.dtype[Any]) -> str | np.dtype[Any]:
+    """Return the shortest thing that `np.dtype` makes `dtype` of again."""
+    if dtype.names is not None:
+        return dtype
+    return str(dtype.name if dtype.kind in "biufcmM" else dtype.str)
+
+
 def _frozen(value: object) -> object:
     """Return `value` as nested tuples, so that a spec stays hashable."""
     if isinstance(value, np.ndarray):
@@ -155,8 +162,8 @@ def _default_array(
 
 
 @dataclass(frozen=True, repr=False)
-class _Spec:
-    """What all specs share: a key that may differ from the column's name."""
+class Spec:
+    """Base of all specs: a feature's key, which may differ from its column's name."""
 
     key: str | bytes | None = field(default=None, kw_only=True)
 
@@ -196,7 +203,7 @@ def _kind(dtype: str) -> str:
 
 
 @dataclass(frozen=True, repr=False)
-class FixedLen(_Spec):
+class FixedLen(Spec):
     """A feature with the same number of values in every record.
 
     Read as one array of shape ``(batch, *shape)``: an ndarray of `dtype`, or a
@@ -232,6 +239,17 @@ class FixedLen(_Spec):
     shape: tuple[int, ...] = ()
     dtype: str = "float32"
     default: Any = None
+
+    if TYPE_CHECKING:  # what the constructor takes is more than what the fields hold
+
+        def __init__(
+            self,
+            shape: int | Sequence[int] = (),
+            dtype: npt.DTypeLike = "float32",
+            default: object = None,
+            *,
+            key: str | bytes | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -270,7 +288,7 @@ class FixedLen(_Spec):
 
 
 @dataclass(frozen=True, repr=False)
-class VarLen(_Spec):
+class VarLen(Spec):
     """A feature with any number of values per record, none among them.
 
     Read as a `RaggedArray` of ``batch`` rows whose ``values`` have shape
@@ -302,6 +320,16 @@ class VarLen(_Spec):
     dtype: str = "float32"
     shape: tuple[int, ...] = ()
 
+    if TYPE_CHECKING:  # what the constructor takes is more than what the fields hold
+
+        def __init__(
+            self,
+            dtype: npt.DTypeLike = "float32",
+            shape: int | Sequence[int] = (),
+            *,
+            key: str | bytes | None = None,
+        ) -> None: ...
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._set("dtype", _checked_dtype(self.dtype))
@@ -331,7 +359,7 @@ class VarLen(_Spec):
 
 
 @dataclass(frozen=True, repr=False)
-class Raw(_Spec):
+class Raw(Spec):
     """A byte string that is the memory of an array, as ``ndarray.tobytes()`` makes it.
 
     Read as an ndarray of shape ``(batch, *shape)`` and type `dtype`, copied straight
@@ -363,9 +391,21 @@ class Raw(_Spec):
     """
 
     shape: tuple[int, ...] = ()
-    dtype: str = "uint8"
+    dtype: str | np.dtype[Any] = "uint8"
     little_endian: bool = True
     default: Any = None
+
+    if TYPE_CHECKING:  # what the constructor takes is more than what the fields hold
+
+        def __init__(
+            self,
+            shape: int | Sequence[int] = (),
+            dtype: npt.DTypeLike = "uint8",
+            little_endian: bool = True,
+            default: object = None,
+            *,
+            key: str | bytes | None = None,
+        ) -> None: ...
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -377,12 +417,13 @@ class Raw(_Spec):
         if dtype.kind in "VSU" and not self.little_endian:
             msg = f"dtype {self.dtype!r} has no byte order"
             raise SchemaError(msg)
-        self._set("dtype", dtype.name if np.dtype(dtype.name) == dtype else dtype.str)
+        self._set("dtype", _spelled(dtype))
         self._set("default", _frozen(self.default))
         self._default_of_column()
 
     def _arguments(self) -> list[str]:
-        arguments = [repr(self.shape), repr(self.dtype)]
+        dtype = np.dtype(self.dtype)
+        arguments = [repr(self.shape), repr(dtype.descr if dtype.names else self.dtype)]
         if not self.little_endian:
             arguments.append("little_endian=False")
         if self.default is not None:
@@ -413,6 +454,3 @@ class Raw(_Spec):
             self._default_of_column(),
             repr(self),
         )
-
-
-Feature: TypeAlias = FixedLen | VarLen | Raw

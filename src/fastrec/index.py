@@ -146,7 +146,7 @@ def make_indexes(
                         )
                 future.result()  # the first file in order that fails ends it all
             if progress is not None:
-                progress(n_bytes, n_bytes)
+                progress(min(scan.n_bytes, n_bytes), n_bytes)
             return [future.result() for future in futures]
         except BaseException:
             scan.cancel()
@@ -202,9 +202,7 @@ def build_index(
         msg = f"rank must be below world_size, but is {rank} of {world_size}"
         raise ValueError(msg)
     mine = expand(paths)[rank::world_size]
-    indexes = make_indexes(
-        mine, index_dir=index_dir, progress=progress, must_keep=True
-    )
+    indexes = make_indexes(mine, index_dir=index_dir, progress=progress, must_keep=True)
     return {path: len(index) for path, index in zip(mine, indexes, strict=True)}
 
 

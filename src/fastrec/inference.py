@@ -14,7 +14,7 @@ import numpy as np
 
 from fastrec import _core
 from fastrec.errors import Error, SchemaError
-from fastrec.features import Feature, FixedLen, VarLen
+from fastrec.features import FixedLen, Spec, VarLen
 from fastrec.schema import Schema
 
 __all__ = ["SAMPLE_RECORDS", "infer"]
@@ -55,7 +55,7 @@ def infer(files: _core.FileTable, catalog: _core.Catalog) -> Schema:
         )
         raise Error(msg)
 
-    features: dict[str | bytes, Feature] = {}
+    features: dict[str | bytes, Spec] = {}
     notes: dict[str | bytes, str] = {}
     for key, seen in surveyed:
         name = _name(key)
@@ -83,7 +83,7 @@ def _name(key: bytes) -> str | bytes:
         return key
 
 
-def _spec(name: str | bytes, seen: dict[str, Any], n_sampled: int) -> Feature:
+def _spec(name: str | bytes, seen: dict[str, Any], n_sampled: int) -> Spec:
     if len(seen["kinds"]) > 1:
         found = ", ".join(
             f"{kind} values in {count:,}" for kind, (count, _) in seen["kinds"].items()
@@ -115,6 +115,8 @@ def _note(seen: dict[str, Any], n_sampled: int) -> str:
     kind = next(iter(seen["kinds"]))
     if seen["n_values"] == 0:
         parts.append("always empty")
+    elif seen["n_ranged"] == 0:
+        parts.append("always NaN")
     elif kind == "int64":
         low, high = seen["int_range"]
         parts.append(f"{low} to {high}")

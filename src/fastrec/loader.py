@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import os
+import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
     from fastrec.dataset import Dataset
 
 __all__ = ["Loader", "Transform"]
+
+_MOST_THREADS = 4096
+_MOST_AHEAD = 65536  # each place in the ring takes memory, used or not
 
 
 class Loader:
@@ -69,25 +74,22 @@ class Loader:
         self._dataset = dataset
         self._batch_size = positive_int("batch_size", batch_size)
         self._drop_last = true_or_false("drop_last", drop_last)
-        self._seed = non_negative_int("seed", seed)
-        if self._seed >= 2**64:
-            msg = f"seed must be below 2**64, but is {self._seed}"
-            raise ValueError(msg)
+        self._seed = non_negative_int("seed", seed, 2**64 - 1)
         self._num_threads = (
             default_num_threads()
             if num_threads is None
-            else non_negative_int("num_threads", num_threads)
+            else non_negative_int("num_threads", num_threads, _MOST_THREADS)
         )
         self._prefetch = (
             self._num_threads + 2
             if prefetch is None
-            else positive_int("prefetch", prefetch)
+            else positive_int("prefetch", prefetch, _MOST_AHEAD)
         )
         self._transform = None if transform is None else CheckedTransform(transform)
         self._transform_threads = (
             1
             if transform_threads is None
-            else non_negative_int("transform_threads", transform_threads)
+            else non_negative_int("transform_threads", transform_threads, _MOST_THREADS)
         )
         self._memory_limit = (
             default_memory_limit()
@@ -97,8 +99,9 @@ class Loader:
         self._pool = _core.BlockPool(self._memory_limit)
         self._epoch = 0
         self._step = 0
-        self._is_begun = False  # an iterator was made for this epoch
+        self._is_begun = False  # a batch of this epoch was delivered
         self._iterator: weakref.ref[_BatchIterator] | None = None
+        _loaders.add(self)
 
     # Where it is.
 
@@ -109,7 +112,7 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """The epoch that the next batch belongs to, counted from 0."""
+        """The epoch of the batch delivered last, or the next one once it has ended."""
         return self._epoch
 
     @property
@@ -133,19 +136,32 @@ class Loader:
     def __iter__(self) -> Iterator[Batch]:
         self.close()
         if self._is_begun:
-            self._epoch += 1
-            self._step = 0
-        self._is_begun = True
+            self._finished()
         iterator = _BatchIterator(self)
         self._iterator = weakref.ref(iterator)
         return iterator
 
     def repeat(self, epochs: int | None = None) -> Iterator[Batch]:
-        """Yield the batches of several epochs one after another; for ever by default."""
+        """Yield the batches of several epochs one after another; for ever by default.
+
+        Raises
+        ------
+        ValueError
+            If `epochs` is not given and an epoch has no batches.
+        """
         if epochs is not None:
             epochs = non_negative_int("epochs", epochs)
-        rounds = itertools.count() if epochs is None else range(epochs)
-        return (batch for _ in rounds for batch in self)
+        return self._epochs(epochs)
+
+    def _epochs(self, epochs: int | None) -> Iterator[Batch]:
+        for _ in itertools.count() if epochs is None else range(epochs):
+            is_empty = True
+            for batch in self:
+                is_empty = False
+                yield batch
+            if is_empty and epochs is None:
+                msg = "an epoch has no batches, so they cannot be repeated for ever"
+                raise ValueError(msg)
 
     def batch(self, step: int, epoch: int | None = None) -> Batch:
         """Return the batch of one step, as an epoch delivers it. Moves no state.
@@ -154,6 +170,8 @@ class Loader:
         ------
         IndexError
             If the epoch has no such step.
+        ValueError
+            If `step` or `epoch` is negative.
         """
         step = non_negative_int("step", step)
         epoch = self._epoch if epoch is None else non_negative_int("epoch", epoch)
@@ -175,7 +193,7 @@ class Loader:
         return self._transform(batch, info)
 
     def peek(self) -> Batch:
-        """Return the batch that comes next, without moving on.
+        """Return the batch after those delivered in this epoch, without moving on.
 
         Raises
         ------
@@ -192,6 +210,10 @@ class Loader:
         if iterator is not None:
             iterator.close()
 
+    def __reduce__(self) -> NoReturn:
+        msg = "a loader cannot be pickled: pickle its dataset, and call .loader(...) there"
+        raise TypeError(msg)
+
     def __enter__(self) -> Self:
         return self
 
@@ -200,7 +222,7 @@ class Loader:
 
     # For the iterator.
 
-    def _pipeline(self) -> _core.Pipeline:
+    def _pipeline(self, n_ahead: int, memory_limit: int) -> _core.Pipeline:
         dataset = self._dataset
         return _core.Pipeline(
             dataset._table,
@@ -209,13 +231,13 @@ class Loader:
             self._pool,
             batch_size=self._batch_size,
             drop_last=self._drop_last,
-            first_step=0,
             n_threads=self._num_threads,
-            prefetch=self._prefetch,
-            memory_limit=self._memory_limit,
+            prefetch=n_ahead,
+            memory_limit=memory_limit,
         )
 
     def _delivered(self, step: int) -> None:
+        self._is_begun = True
         self._step = step + 1
 
     def _finished(self) -> None:
@@ -234,13 +256,18 @@ class _Decoded:
         self._seed = seed
         self._epoch = epoch
         self._memory_limit = memory_limit
+        self._last_bytes = 0
+
+    def batch_bytes(self) -> int:
+        """The memory of the last batch, which the next may well take too."""
+        return self._last_bytes
 
     def next(self) -> Delivered | None:
         found = self._pipeline.next()
         if found is None:
             return None
         batch, step, _, _, n_bytes = found
-        self._warn_if_large(n_bytes)
+        self._look_at(n_bytes)
         return Delivered(batch, step)
 
     def next_with_info(self) -> tuple[Batch, BatchOrigin] | None:
@@ -248,18 +275,19 @@ class _Decoded:
         if found is None:
             return None
         batch, step, first, n_rows, n_bytes = found
-        self._warn_if_large(n_bytes)
+        self._look_at(n_bytes)
         return batch, _info(self._seed, self._epoch, step, first, n_rows)
 
-    def _warn_if_large(self, n_bytes: int) -> None:
+    def _look_at(self, n_bytes: int) -> None:
+        self._last_bytes = n_bytes
         if n_bytes <= self._memory_limit:
             return
+        limit, self._memory_limit = self._memory_limit, n_bytes  # once is enough
         warnings.warn(
             f"a single batch takes {n_bytes:,} bytes, more than memory_limit "
-            f"({self._memory_limit:,}): nothing is read ahead",
-            stacklevel=4,
+            f"({limit:,}): nothing is read ahead",
+            stacklevel=5,
         )
-        self._memory_limit = n_bytes  # once is enough
 
 
 def _info(seed: int, epoch: int, step: int, first: int, n_rows: int) -> BatchOrigin:
@@ -275,51 +303,79 @@ class _BatchIterator(Iterator[Batch]):
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
-        self._is_superseded = False
+        self._lock = threading.Lock()  # one thread at a time takes a batch
+        self._is_closed = False
         self._is_finished = False
+        self._error: Exception | None = None
         self._pipeline: _core.Pipeline | None = None
         self._stage: Stage | None = None
         self._next: Callable[[], Delivered | None] | None = None
-        _live.add(self)
+        _iterators.add(self)
 
     def __next__(self) -> Batch:
+        with self._lock:
+            delivered = self._advance()
+            if delivered is not None:
+                self._loader._delivered(delivered.step)
+                return delivered.batch
+            self._is_finished = True
+            self.close()
+            self._loader._finished()
+        raise StopIteration
+
+    def _advance(self) -> Delivered | None:
         if self._is_finished:
             raise StopIteration
-        if self._is_superseded:
+        if self._error is not None:
+            raise self._error
+        self._refuse_if_closed()
+        try:
+            delivered = self._start() if self._next is None else self._next()
+        except Exception as error:
+            self._refuse_if_closed()
+            # Nothing comes after an error, so nothing is kept ready for it.
+            self._error = error
+            self.close()
+            raise
+        if delivered is None:
+            self._refuse_if_closed()
+        return delivered
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
             msg = (
                 "this iterator was ended, by a later iter(loader) or by close(): a loader "
                 "has one running epoch"
             )
             raise RuntimeError(msg)
-        delivered = self._start() if self._next is None else self._next()
-        if delivered is None:
-            self._is_finished = True
-            self.close()
-            self._loader._finished()
-            raise StopIteration
-        self._loader._delivered(delivered.step)
-        return delivered.batch
 
     def close(self) -> None:
         """End the threads. A running epoch cannot be continued afterwards."""
-        self._is_superseded = True
+        self._is_closed = True
         if self._pipeline is not None:
             self._pipeline.stop()
         if self._stage is not None:
             self._stage.close()
-        _live.discard(self)
+        _iterators.discard(self)
 
     def __del__(self) -> None:
         self.close()
 
     def _start(self) -> Delivered | None:
         loader = self._loader
-        self._pipeline = loader._pipeline()
+        # What is ahead is shared between the pipeline and the stage behind it.
+        n_ahead, memory_limit = loader._prefetch, loader._memory_limit
+        has_stage = loader._transform is not None and loader._transform_threads > 0
+        n_staged = min(loader._transform_threads + 1, n_ahead // 2) if has_stage else 0
+        staged_limit = memory_limit // 2 if has_stage else 0
+        self._pipeline = loader._pipeline(
+            max(1, n_ahead - n_staged), max(1, memory_limit - staged_limit)
+        )
         decoded = _Decoded(
             self._pipeline,
             seed=loader._seed,
             epoch=loader._epoch,
-            memory_limit=loader._memory_limit,
+            memory_limit=memory_limit,
         )
         if loader._transform is None:
             self._next = decoded.next
@@ -328,19 +384,30 @@ class _BatchIterator(Iterator[Batch]):
                 decoded.next_with_info,
                 loader._transform,
                 n_threads=loader._transform_threads,
-                prefetch=loader._prefetch,
+                n_ahead=max(1, n_staged),
+                memory_limit=staged_limit,
+                batch_bytes=decoded.batch_bytes,
             )
             self._next = self._stage.next
         return self._next()
 
 
 # Iterators that may have threads: they end before the interpreter does.
-_live: weakref.WeakSet[_BatchIterator] = weakref.WeakSet()
+_iterators: weakref.WeakSet[_BatchIterator] = weakref.WeakSet()
+_loaders: weakref.WeakSet[Loader] = weakref.WeakSet()
 
 
 def _close_all() -> None:
-    for iterator in list(_live):
+    for iterator in list(_iterators):
         iterator.close()
 
 
+def _renew_after_fork() -> None:
+    # A thread of the parent may have been in the pool, whose lock nobody holds here.
+    for loader in list(_loaders):
+        loader._pool = _core.BlockPool(loader._memory_limit)
+
+
 atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_after_fork)

@@ -38,7 +38,11 @@ def expand(paths: Paths) -> list[str]:
     """
     if isinstance(paths, (str, bytes, os.PathLike)):
         return _expand_one(paths)
-    found = [file for path in paths for file in _expand_one(path)]
+    given: object = paths
+    if not isinstance(given, Iterable):
+        msg = f"paths must be a path or several, not {given!r}"
+        raise TypeError(msg)
+    found = [file for path in given for file in _expand_one(path)]
     if not found:
         msg = "no paths were given"
         raise ValueError(msg)

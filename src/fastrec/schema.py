@@ -3,33 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TypeAlias
 
 from fastrec import _core
 from fastrec.errors import SchemaError
-from fastrec.features import Feature, FixedLen, Raw, VarLen
+from fastrec.features import FixedLen, Raw, Spec, VarLen
 
-__all__ = ["Schema", "as_schema"]
+__all__ = ["Features", "Schema", "as_schema"]
 
 
-class Schema(Mapping["str | bytes", Feature]):
+# What callers may give: mappings are invariant in their keys, so each is named.
+Features: TypeAlias = (
+    "Mapping[str, Spec] | Mapping[bytes, Spec] | Mapping[str | bytes, Spec]"
+)
+
+
+class Schema(Mapping["str | bytes", Spec]):
     """Which features are read, and as which columns: an immutable, ordered mapping.
 
     Its `repr` is a dict to paste into a program. Where the schema was inferred, comments
     say what was seen.
+
+    Parameters
+    ----------
+    features : mapping of str or bytes to FixedLen, VarLen or Raw
+        Columns in the order in which batches have them.
+    notes : mapping of str or bytes to str, optional
+        What the repr says of a column.
+    source : str, optional
+        What the repr says of the whole.
+
+    Raises
+    ------
+    SchemaError
+        If `features` is something else; the message says what was found and where.
     """
 
     def __init__(
         self,
-        features: Mapping[str | bytes, Feature],
+        features: Features,
         *,
         notes: Mapping[str | bytes, str] | None = None,
         source: str = "",
     ) -> None:
-        self._features = dict(features)
+        self._features = _checked(features)
         self._notes = dict(notes or {})
         self._source = source
 
-    def __getitem__(self, name: str | bytes) -> Feature:
+    def __getitem__(self, name: str | bytes) -> Spec:
         return self._features[name]
 
     def __iter__(self) -> Iterator[str | bytes]:
@@ -55,19 +76,21 @@ class Schema(Mapping["str | bytes", Feature]):
 
 
 def as_schema(features: object) -> Schema:
-    """Return `features` as a Schema.
-
-    Parameters
-    ----------
-    features : mapping of str or bytes to FixedLen, VarLen or Raw
+    """Return `features` as a Schema that has at least one column.
 
     Raises
     ------
     SchemaError
-        If it is something else; the message says what was found and where.
+        If that is not what it is.
     """
-    if isinstance(features, Schema):
-        return features
+    schema = features if isinstance(features, Schema) else Schema(_checked(features))
+    if not schema:
+        msg = "features names no feature; leave it out to read all of them"
+        raise SchemaError(msg)
+    return schema
+
+
+def _checked(features: object) -> dict[str | bytes, Spec]:
     if not isinstance(features, Mapping):
         msg = (
             "features must be a dict from feature name to spec, such as "
@@ -84,4 +107,4 @@ def as_schema(features: object) -> Schema:
                 f"not {spec!r}"
             )
             raise SchemaError(msg)
-    return Schema(features)
+    return dict(features)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays import Batch
-from fastrec.features import FixedLen, Raw
+from fastrec.features import FixedLen, Raw, Spec
 
 __all__ = [
     "BatchOrigin",
@@ -32,9 +32,7 @@ __all__ = [
     "per_row",
 ]
 
-Transform: TypeAlias = (
-    "Callable[[Batch], Batch] | Callable[[Batch, BatchOrigin], Batch]"
-)
+Transform: TypeAlias = Callable[..., Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -78,19 +76,38 @@ class Delivered:
     step: int
 
 
-def _takes(function: Callable[..., object], name: str) -> bool:
-    """Whether `function` wants a second argument: one without a default, or so named."""
+def _second_argument(function: Callable[..., object], name: str) -> str | None:
+    """How `function` wants its second argument: "positional", "keyword" or not at all.
+
+    It does if it has a parameter of that name, or a second one without a default. A bare
+    ``*args``, as many wrappers have, asks for nothing.
+    """
     try:
-        parameters = inspect.signature(function).parameters.values()
+        parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # builtins and extension types need not say
-        return False
-    required = [
+        return None
+    if name in parameters and parameters[name].kind is inspect.Parameter.KEYWORD_ONLY:
+        return "keyword"
+    positional = [
         p
-        for p in parameters
+        for p in parameters.values()
         if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
         and (p.default is inspect.Parameter.empty or p.name == name)
     ]
-    return len(required) > 1 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
+    return "positional" if len(positional) > 1 else None
+
+
+def _call(
+    function: Callable[..., Any],
+    first: object,
+    how: str | None,
+    name: str,
+    second: Callable[[], object],
+) -> Any:  # noqa: ANN401
+    """Call `function` with its first argument, and the second where it wants one."""
+    if how == "keyword":
+        return function(first, **{name: second()})
+    return function(first, second()) if how == "positional" else function(first)
 
 
 class CheckedTransform:
@@ -101,7 +118,7 @@ class CheckedTransform:
             msg = f"transform must be callable, not {transform!r}"
             raise TypeError(msg)
         self._transform = transform
-        self._takes_info = _takes(transform, "info")
+        self._info = _second_argument(transform, "info")
 
     @property
     def is_per_row(self) -> bool:
@@ -110,9 +127,8 @@ class CheckedTransform:
 
     def __call__(self, batch: Batch, info: BatchOrigin) -> Batch:
         """Return the transformed batch."""
-        arguments = (batch, info) if self._takes_info else (batch,)
         try:
-            result = self._transform(*arguments)
+            result = _call(self._transform, batch, self._info, "info", lambda: info)
         except StopIteration as error:
             # Passed on, it would end the epoch as if there were no more records.
             msg = "transform raised StopIteration"
@@ -123,29 +139,36 @@ class CheckedTransform:
                 f"{type(result).__name__}"
             )
             raise TypeError(msg)
+        # Arrays of any library; what has no shape is the user's own affair.
+        lengths = {
+            name: len(column)
+            for name, column in result.items()
+            if getattr(column, "shape", ())
+        }
+        if len(set(lengths.values())) > 1:
+            msg = f"transform must return columns of equal length, not {lengths}"
+            raise ValueError(msg)
         return result
 
 
 class PerRow:
     """A transform that calls a function for every row: see `per_row`."""
 
-    def __init__(
-        self, function: Callable[..., Any], out: Mapping[str, FixedLen | Raw]
-    ) -> None:
-        given: Mapping[str, object] = out
-        for name, spec in given.items():
+    def __init__(self, function: Callable[..., Any], out: Mapping[str, Spec]) -> None:
+        self._out: dict[str, FixedLen | Raw] = {}
+        for name, spec in out.items():
             if not isinstance(spec, (FixedLen, Raw)) or spec.dtype == "bytes":
                 msg = (
                     f"out[{name!r}] must be fr.FixedLen(shape, dtype) of numbers, the "
                     f"shape and dtype of one row, not {spec!r}"
                 )
                 raise TypeError(msg)
+            self._out[name] = spec
         if not out:
             msg = "out must name at least one column"
             raise ValueError(msg)
         self._function = function
-        self._out = dict(out)
-        self._takes_rng = _takes(function, "rng")
+        self._rng = _second_argument(function, "rng")
 
     def __call__(self, batch: Batch, info: BatchOrigin) -> Batch:
         """Return `batch` with the columns that the function makes of its rows."""
@@ -182,30 +205,44 @@ class PerRow:
     ) -> None:
         for i in range(begin, end):
             row = {name: column[i] for name, column in batch.items()}
-            arguments = (row, info.rng(i)) if self._takes_rng else (row,)
-            result = self._function(*arguments)
-            if not isinstance(result, Mapping):
-                if len(columns) > 1:
-                    msg = (
-                        "a function for several columns must return a dict of them, "
-                        f"not {type(result).__name__}"
-                    )
-                    raise TypeError(msg)
+            result = _call(
+                self._function, row, self._rng, "rng", functools.partial(info.rng, i)
+            )
+            if not isinstance(result, Mapping) and len(columns) == 1:
                 result = {next(iter(columns)): result}
             for name, column in columns.items():
-                # Assignment would broadcast, and a wrong shape pass for a right one.
-                if np.shape(result[name]) != column.shape[1:]:
-                    msg = (
-                        f"column {name!r} of a row has shape {np.shape(result[name])}, "
-                        f"out says {column.shape[1:]}"
-                    )
-                    raise ValueError(msg)
-                column[i] = result[name]
+                try:
+                    column[i] = _fitting(result[name], column)
+                except (IndexError, KeyError, TypeError, ValueError) as error:
+                    place = f"column {name!r} of record {info.records[i]}"
+                    if not isinstance(result, Mapping) or name not in result:
+                        msg = f"{place} is not among what the function returned"
+                        raise TypeError(msg) from None
+                    msg = f"{place}: {error}"
+                    raise type(error)(msg) from None
 
 
-def per_row(
-    function: Callable[..., Any], *, out: Mapping[str, FixedLen | Raw]
-) -> PerRow:
+def _fitting(value: object, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return `value` as a row of `column`, if it is one: nothing wraps or broadcasts."""
+    array = np.asarray(value)
+    if array.shape != column.shape[1:]:
+        msg = f"it has shape {array.shape}, out says {column.shape[1:]}"
+        raise ValueError(msg)
+    if array.dtype == column.dtype:
+        return array
+    if not np.can_cast(array.dtype, column.dtype, "same_kind") and not (
+        array.dtype.kind in "iu" and column.dtype.kind in "iu"
+    ):
+        msg = f"it has dtype {array.dtype}, out says {column.dtype}"
+        raise TypeError(msg)
+    converted = array.astype(column.dtype)
+    if column.dtype.kind in "iu" and not np.array_equal(converted, array):
+        msg = f"a value does not fit {column.dtype}"
+        raise ValueError(msg)
+    return converted
+
+
+def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec]) -> PerRow:
     """Make a transform of a function of one row.
 
     The rows of a batch are spread over the loader's `transform_threads`, and results go
@@ -228,8 +265,9 @@ def per_row(
 
     Raises
     ------
-    ValueError
-        When reading, if a value has another shape than `out` says.
+    TypeError, ValueError
+        When reading, if a value is missing, or of another shape or dtype than `out`
+        says; integers may differ in size if they fit.
 
     Examples
     --------
@@ -249,6 +287,8 @@ class Stage:
 
     `source` returns the next batch, or None at the end. `n_threads` of 0 transforms in
     `next`. With a `PerRow`, one thread drives the batches and the others share its rows.
+    At most `n_ahead` batches are under way, and fewer where they take more memory than
+    `memory_limit`, which `batch_bytes` tells: the size of the last one.
     """
 
     def __init__(
@@ -257,12 +297,16 @@ class Stage:
         transform: CheckedTransform,
         *,
         n_threads: int,
-        prefetch: int,
+        n_ahead: int,
+        memory_limit: int,
+        batch_bytes: Callable[[], int],
     ) -> None:
         self._source = source
         self._transform = transform
         self._n_threads = n_threads
-        self._n_ahead = max(1, prefetch)
+        self._n_ahead = n_ahead
+        self._memory_limit = memory_limit
+        self._batch_bytes = batch_bytes
         self._batches_pool: ThreadPoolExecutor | None = None
         self._rows_pool: ThreadPoolExecutor | None = None
         self._futures: deque[Future[Delivered | None]] = deque()
@@ -280,7 +324,8 @@ class Stage:
             return self._transformed(self._source())
         if self._batches_pool is None:
             self._batches_pool = self._start()
-        while len(self._futures) < self._n_ahead:
+        n_affordable = self._memory_limit // max(1, self._batch_bytes())
+        while len(self._futures) < max(1, min(self._n_ahead, n_affordable)):
             self._futures.append(
                 self._batches_pool.submit(self._work, self._n_submitted)
             )
@@ -292,13 +337,14 @@ class Stage:
         return delivered
 
     def close(self) -> None:
-        """End the threads, after the batches they are at."""
+        """End the threads as soon as the transforms that they are at return."""
         with self._taken:
             self._is_closed = True
             self._taken.notify_all()
         for pool in (self._batches_pool, self._rows_pool):
             if pool is not None:
-                pool.shutdown(wait=True, cancel_futures=True)
+                pool.shutdown(wait=False, cancel_futures=True)
+        self._futures.clear()
 
     def _start(self) -> ThreadPoolExecutor:
         if not self._transform.is_per_row:
@@ -311,7 +357,9 @@ class Stage:
         # Tickets are worked on by any thread, but batches are taken in their order.
         with self._taken:
             self._taken.wait_for(lambda: self._n_taken == ticket or self._is_closed)
-        if self._is_closed:
+        # The interpreter waits for these threads when it ends: they should not begin
+        # what nobody will see.
+        if self._is_closed or not threading.main_thread().is_alive():
             return None
         try:
             found = self._source()

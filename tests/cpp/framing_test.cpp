@@ -62,6 +62,13 @@ TEST(FramingCorruption, EveryTruncationKeepsTheWholeRecordsBeforeIt) {
   }
 }
 
+TEST(FramingCorruption, ATruncationSaysHowMuchOfThePayloadAndItsChecksumIsThere) {
+  const std::string good = frame_of("seventeen letters");
+  std::uint64_t length;
+  const Fault fault = check_header(as_bytes(good).data(), good.size() - 1, &length);
+  EXPECT_EQ(describe(fault), "the file ends inside a record (20 of 21 bytes)");
+}
+
 TEST(FramingCorruption, LengthsNearTheLimitOfUint64DoNotWrap) {
   for (const std::uint64_t excess : {0u, 1u, 4u, 12u, 15u, 16u, 17u, 63u, 64u}) {
     const std::string file =

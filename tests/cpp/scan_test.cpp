@@ -9,11 +9,13 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 #include <string>
 
 #include "record/framing.h"
 #include "record/index.h"
+#include "record/reader.h"
 #include "records.h"
 
 namespace fastrec {
@@ -78,6 +80,24 @@ TEST(Scan, AnyCutFindsWhatThePlainWalkFinds) {
   }
 }
 
+TEST(Scan, APayloadOfZerosIsNoTrap) {
+  // Every byte of it passes for the length of an empty record.
+  std::string file = testing::frame_of("first");
+  file += testing::frame_of(std::string(std::size_t{8} << 20, '\0'));
+  for (int i = 0; i < 50'000; ++i) file += testing::frame_of("a record like others");
+  for (const unsigned n_threads : {1u, 3u}) {
+    ScanProgress progress;
+    const ScanResult found = scan_mapped(as_bytes(file), n_threads, {}, &progress);
+    EXPECT_FALSE(found.fault);
+    EXPECT_EQ(found.offsets, walk(as_bytes(file)).offsets);
+
+    ScanProgress cancelled;
+    cancelled.cancelled = true;
+    (void)scan_mapped(as_bytes(file), n_threads, {}, &cancelled);
+    EXPECT_EQ(cancelled.n_bytes, 0u);
+  }
+}
+
 TEST(Scan, MappedAndReadFilesGiveTheSame) {
   const testing::TemporaryDirectory directory;
   std::mt19937 random(7);
@@ -133,6 +153,69 @@ TEST(Index, IsNotLoadedWithAnyBitFlippedOrByteMissing) {
   for (std::size_t size = 0; size < good.size(); ++size) {
     const std::string bad_path = directory.write("bad", good.substr(0, size));
     EXPECT_FALSE(Index::load(bad_path, view.identity())) << "size " << size;
+  }
+}
+
+// An index file of `count` records whose checksums are right.
+std::string forged_index(const FileIdentity& identity, std::uint64_t count,
+                         const std::vector<std::uint64_t>& offsets) {
+  std::string stored;
+  for (const std::uint64_t offset : offsets) testing::append_le(&stored, offset);
+  std::string index = "frecidx1";
+  testing::append_le(&index, identity.size);
+  testing::append_le(&index, static_cast<std::uint64_t>(identity.mtime_ns));
+  testing::append_le(&index, count);
+  testing::append_le(&index, std::uint64_t{0});
+  testing::append_le(&index, crc32c(as_bytes(stored)));
+  testing::append_le(&index, crc32c(as_bytes(index)));
+  return index + stored;
+}
+
+TEST(Index, IsNotLoadedIfForgedWithRightChecksums) {
+  const testing::TemporaryDirectory directory;
+  const std::string path = directory.write("data", testing::file_of({"a", "", "ccc"}));
+  const FileIdentity identity = FileView(path, Io::kMmap).identity();
+  const auto is_loaded = [&](std::uint64_t count,
+                             const std::vector<std::uint64_t>& offsets) {
+    const std::string forged =
+        directory.write("forged", forged_index(identity, count, offsets));
+    return Index::load(forged, identity).has_value();
+  };
+  const std::uint64_t end = identity.size;
+  ASSERT_TRUE(is_loaded(3, {0, 17, 33, end}));
+
+  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  for (const std::uint64_t count : {std::uint64_t{0}, std::uint64_t{2},
+                                    std::uint64_t{4}, most / 8, most - 1, most}) {
+    EXPECT_FALSE(is_loaded(count, {0, 17, 33, end})) << count;
+    EXPECT_FALSE(is_loaded(count, {})) << count;
+  }
+  EXPECT_FALSE(is_loaded(0, {0}));
+  EXPECT_FALSE(is_loaded(0, {end}));
+  EXPECT_FALSE(is_loaded(3, {1, 17, 33, end}));
+  EXPECT_FALSE(is_loaded(3, {0, 17, 33, end - 1}));
+  EXPECT_FALSE(is_loaded(3, {0, 17, 33, end + 1}));
+}
+
+TEST(RecordReader, AnIndexThatPointsPastTheFileIsAFaultWhereverItDoes) {
+  const testing::TemporaryDirectory directory;
+  const std::string content = testing::file_of({"a", "bb"});
+  const auto files = std::make_shared<FileTable>(
+      std::vector<std::string>{directory.write("data", content)}, Io::kAuto);
+  const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
+  for (const Frame bad : {Frame{17, 3}, Frame{35, 0}, Frame{17, most}, Frame{most, 0},
+                          Frame{most, most}}) {
+    const Place places[] = {{0, 0, {0, 1}}, {0, 1, bad}};
+    RecordReader reader(files);
+    reader.start(places);
+    Bytes payload;
+    EXPECT_FALSE(reader.next(&payload));
+    const Fault fault = reader.next(&payload);
+    EXPECT_EQ(fault.code, Errc::kIndexPastEnd);
+    EXPECT_EQ(fault.offset, bad.offset);
+    EXPECT_EQ(describe(fault),
+              "the index does not fit the file: it points past the end of the file (35 "
+              "bytes)");
   }
 }
 

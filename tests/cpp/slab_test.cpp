@@ -98,6 +98,32 @@ TEST(BatchBuilder, SmallColumnsShareABlockAndLargeOnesHaveTheirOwn) {
   EXPECT_EQ(pool->stats().n_idle, 1u);  // the images are free, the labels are not
 }
 
+TEST(BatchBuilder, AHugeBatchDoesNotKeepItsMemoryInTheNextOnes) {
+  auto schema = std::make_shared<Schema>();
+  ColumnSpec strings;
+  strings.kind = FeatureKind::kBytes;
+  strings.dtype = DType::kBytes;
+  schema->columns = {strings};
+  auto pool = std::make_shared<BlockPool>(std::size_t{64} << 20);
+  BatchBuilder builder(schema, pool);
+  const auto batch_of = [&](std::size_t size) {
+    const std::vector<std::uint8_t> string(size, 7);
+    builder.begin(1);
+    builder.append_string(0, string);
+    return builder.finish(1);
+  };
+
+  const Batch huge = batch_of(std::size_t{8} << 20);
+  EXPECT_LE(huge.n_bytes, std::size_t{9} << 20);
+  const Batch small = batch_of(300'000);
+  EXPECT_LE(small.n_bytes, 500'000u);
+  EXPECT_EQ(small.columns[0].values.data[299'999], 7);
+  // The block that was prepared for another huge one lies in the pool.
+  EXPECT_GE(pool->stats().idle_bytes, std::size_t{8} << 20);
+  const Batch next = batch_of(300'000);
+  EXPECT_LE(next.n_bytes, 500'000u);
+}
+
 TEST(BatchBuilder, NoBlockIsAllocatedOnceBatchesRecur) {
   auto pool = std::make_shared<BlockPool>(std::size_t{64} << 20);
   BatchBuilder builder(image_and_label(), pool);

@@ -1,6 +1,6 @@
 #include "base/error.h"
 
-#include <cstring>
+#include <system_error>
 #include <utility>
 
 namespace fastrec {
@@ -28,6 +28,7 @@ ErrorClass error_class(Errc code) noexcept {
     case Errc::kLengthCrc:
     case Errc::kPayloadCrc:
     case Errc::kIndexMismatch:
+    case Errc::kIndexPastEnd:
     case Errc::kFileChanged:
     case Errc::kNotTfrecord:
       return ErrorClass::kCorruption;
@@ -74,6 +75,9 @@ std::string describe(const Fault& fault) {
              "byte " +
              std::to_string(fault.found) + ", the index says " +
              std::to_string(fault.expected);
+    case Errc::kIndexPastEnd:
+      return "the index does not fit the file: it points past the end of the file (" +
+             std::to_string(fault.found) + " bytes)";
     case Errc::kFileChanged:
       return "the file changed since it was indexed";
     case Errc::kNotTfrecord:
@@ -123,7 +127,7 @@ Error::Error(Errc code_, std::string reason_, std::string path_)
       path(std::move(path_)) {}
 
 IoError::IoError(int errno_value_, std::string path_)
-    : std::runtime_error(std::string(std::strerror(errno_value_)) + ": " + path_),
+    : std::runtime_error(std::generic_category().message(errno_value_) + ": " + path_),
       errno_value(errno_value_),
       path(std::move(path_)) {}
 

@@ -20,10 +20,12 @@ enum class Errc : std::uint8_t {
 
   // Framing.
   kTruncatedHeader,   // the file ends inside the 12 bytes before a payload
-  kTruncatedPayload,  // the length reaches past the end of the file
+  kTruncatedPayload,  // the file ends inside the payload or its checksum, which are
+                      // what `found` and `expected` count
   kLengthCrc,         // the length does not match its checksum
   kPayloadCrc,        // the payload does not match its checksum
   kIndexMismatch,     // the index says that a frame is where none is
+  kIndexPastEnd,      // the index says that a frame is past the end of the file
   kFileChanged,       // the file is not the one that was indexed
   kNotTfrecord,       // the file begins with something else
   kCompressed,        // the file is a gzip or zlib stream

@@ -47,7 +47,7 @@ class BatchBuilder::SharedBlock {
 void GrowingArray::grow(std::size_t n_bytes) {
   // Batches are much alike: what the last one came to is what this one will need. The
   // eighth more is for those that are a little larger.
-  const std::size_t expected = released_size_ + released_size_ / 8;
+  const std::size_t expected = last_size_ + last_size_ / 8;
   auto larger = pool_->take(std::max({size_ + n_bytes, 2 * capacity(), expected}));
   if (size_ != 0) std::memcpy(larger->data(), block_->data(), size_);
   block_ = std::move(larger);
@@ -55,12 +55,16 @@ void GrowingArray::grow(std::size_t n_bytes) {
 
 Array GrowingArray::release() {
   std::uint8_t* data = block_->data();
-  released_size_ = std::exchange(size_, 0);
+  last_size_ = std::exchange(size_, 0);
   return {std::exchange(block_, nullptr), data};
 }
 
-void GrowingArray::copy_to(std::uint8_t* target) const {
+void GrowingArray::move_to(std::uint8_t* target) {
+  // One huge batch must not keep its memory for as long as there are batches.
+  constexpr std::size_t kKeptBytes = std::size_t{1} << 20;
   if (size_ != 0) std::memcpy(target, block_->data(), size_);
+  last_size_ = std::exchange(size_, 0);
+  if (capacity() > std::max(kKeptBytes, 4 * last_size_)) block_.reset();
 }
 
 BatchBuilder::BatchBuilder(std::shared_ptr<const Schema> schema,
@@ -116,9 +120,11 @@ Batch BatchBuilder::finish(std::size_t n_rows) {
     shared.announce(growing_[c].row_splits.size());
   }
   const auto place = [&](GrowingArray* growing) {
-    if (growing->size() > kOwnBlockBytes) return growing->release();
+    if (growing->size() > kOwnBlockBytes && growing->is_half_full()) {
+      return growing->release();
+    }
     Array array = shared.cut(growing->size(), pool_.get());
-    growing->copy_to(array.data);
+    growing->move_to(array.data);
     return array;
   };
 

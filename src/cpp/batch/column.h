@@ -7,8 +7,9 @@
 //
 // A BatchBuilder is filled row by row. Dense columns lie in their block from the
 // beginning; columns whose size only the last row tells grow in a block of their own.
-// Small columns share a block, one over kOwnBlockBytes keeps its own: who keeps only
-// the labels of a batch does not keep its images.
+// Small columns share a block, one over kOwnBlockBytes has its own: who keeps only the
+// labels of a batch does not keep its images. A column that filled less than half of
+// the block it grew in is copied to one that fits.
 #pragma once
 
 #include <cstdint>
@@ -61,10 +62,15 @@ class GrowingArray {
   }
 
   void clear() noexcept { size_ = 0; }
-  void copy_to(std::uint8_t* target) const;
+
+  // Whether little is wasted if the block is given away as it is.
+  bool is_half_full() const noexcept { return size_ >= capacity() / 2; }
 
   // Gives the block away with all that is in it, and begins anew.
   Array release();
+
+  // Copies all there is to `target`, and begins anew.
+  void move_to(std::uint8_t* target);
 
  private:
   std::size_t capacity() const noexcept { return block_ ? block_->size() : 0; }
@@ -73,7 +79,7 @@ class GrowingArray {
   std::shared_ptr<BlockPool> pool_;
   std::shared_ptr<Block> block_;
   std::size_t size_ = 0;
-  std::size_t released_size_ = 0;  // of the content given away last
+  std::size_t last_size_ = 0;  // of the content before this
 };
 
 class BatchBuilder {

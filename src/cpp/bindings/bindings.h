@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "batch/column.h"
 #include "batch/schema.h"
 #include "record/catalog.h"
@@ -24,6 +25,28 @@ void register_records(py::module_& m);
 void register_features(py::module_& m);
 void register_loader(py::module_& m);
 void register_writer(py::module_& m);
+
+// Contiguous memory of a Python object, which cannot change its size meanwhile. A
+// strided one is refused, with BufferError or ValueError.
+class BufferView {
+ public:
+  explicit BufferView(py::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) {
+      throw py::error_already_set();
+    }
+  }
+  ~BufferView() { PyBuffer_Release(&view_); }
+  BufferView(const BufferView&) = delete;
+  BufferView& operator=(const BufferView&) = delete;
+
+  Bytes bytes() const noexcept {
+    return {static_cast<const std::uint8_t*>(view_.buf),
+            static_cast<std::size_t>(view_.len)};
+  }
+
+ private:
+  Py_buffer view_;
+};
 
 using RecordNumbers = py::array_t<std::int64_t, py::array::c_style>;
 

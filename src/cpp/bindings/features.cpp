@@ -85,6 +85,7 @@ py::dict to_dict(const FeatureSurvey& survey) {
   result["kinds"] = kinds;
   result["n_present"] = survey.n_present();
   result["n_values"] = survey.n_values;
+  result["n_ranged"] = survey.n_ranged;
   result["n_values_min"] = survey.n_values_min;
   result["n_values_max"] = survey.n_values_max;
   result["int_range"] = py::make_tuple(survey.int_min, survey.int_max);

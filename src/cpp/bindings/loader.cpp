@@ -77,16 +77,17 @@ class BoundPipeline {
   int process_id_;
 };
 
-std::unique_ptr<BoundPipeline> make_pipeline(
-    std::shared_ptr<FileTable> files, std::shared_ptr<const Catalog> catalog,
-    const py::object& schema, std::shared_ptr<BlockPool> pool, std::uint64_t batch_size,
-    bool drop_last, std::uint64_t first_step, unsigned n_threads, std::size_t prefetch,
-    std::size_t memory_limit) {
+std::unique_ptr<BoundPipeline> make_pipeline(std::shared_ptr<FileTable> files,
+                                             std::shared_ptr<const Catalog> catalog,
+                                             const py::object& schema,
+                                             std::shared_ptr<BlockPool> pool,
+                                             std::uint64_t batch_size, bool drop_last,
+                                             unsigned n_threads, std::size_t prefetch,
+                                             std::size_t memory_limit) {
   const StepGrid grid{batch_size, drop_last};
   std::unique_ptr<Claims> claims;
   if (catalog) {
-    claims = std::make_unique<IndexedClaims>(catalog, grid, first_step,
-                                             grid.n_steps(catalog->size()));
+    claims = std::make_unique<IndexedClaims>(std::move(catalog), grid);
   } else {
     claims = std::make_unique<WalkedClaims>(files, grid);
   }
@@ -127,8 +128,8 @@ void register_loader(py::module_& m) {
   py::class_<BoundPipeline>(m, "Pipeline")
       .def(py::init(&make_pipeline), py::arg("files"), py::arg("catalog").none(true),
            py::arg("schema"), py::arg("pool"), py::kw_only(), py::arg("batch_size"),
-           py::arg("drop_last"), py::arg("first_step"), py::arg("n_threads"),
-           py::arg("prefetch"), py::arg("memory_limit"))
+           py::arg("drop_last"), py::arg("n_threads"), py::arg("prefetch"),
+           py::arg("memory_limit"))
       .def("next", &BoundPipeline::next)
       .def("stop", &BoundPipeline::stop);
 }

@@ -74,16 +74,14 @@ void translate(std::exception_ptr pending) {
 }
 
 std::uint32_t checksum(const py::buffer& data, const std::optional<std::string>& name) {
-  const py::buffer_info info = data.request();
-  const Bytes bytes(static_cast<const std::uint8_t*>(info.ptr),
-                    static_cast<std::size_t>(info.size * info.itemsize));
+  const BufferView view(data);
   const Crc32cKernel* chosen = name ? nullptr : &crc32c_kernel();
   for (const Crc32cKernel& kernel : crc32c_kernels()) {
     if (name && *name == kernel.name) chosen = &kernel;
   }
   if (chosen == nullptr) throw py::value_error("no crc32c kernel is named " + *name);
   const py::gil_scoped_release released;
-  return chosen->extend(0, bytes);
+  return chosen->extend(0, view.bytes());
 }
 
 }  // namespace

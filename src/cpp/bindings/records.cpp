@@ -21,8 +21,11 @@ Io io_named(const std::string& name) {
 
 py::array_t<std::uint64_t> offsets_of(const py::object& self) {
   const auto& index = self.cast<const Index&>();
-  return py::array_t<std::uint64_t>(static_cast<py::ssize_t>(index.offsets().size()),
-                                    index.offsets().data(), self);
+  py::array_t<std::uint64_t> offsets(static_cast<py::ssize_t>(index.offsets().size()),
+                                     index.offsets().data(), self);
+  // They may lie in a read-only mapping, where a write would be a crash.
+  py::setattr(offsets.attr("flags"), "writeable", py::bool_(false));
+  return offsets;
 }
 
 Index index_from_offsets(const py::array_t<std::uint64_t, py::array::c_style>& offsets,

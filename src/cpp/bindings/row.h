@@ -19,27 +19,6 @@
 
 namespace fastrec {
 
-// Contiguous memory of a Python object, which cannot change its size meanwhile.
-class BufferView {
- public:
-  explicit BufferView(py::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) {
-      throw py::error_already_set();
-    }
-  }
-  ~BufferView() { PyBuffer_Release(&view_); }
-  BufferView(const BufferView&) = delete;
-  BufferView& operator=(const BufferView&) = delete;
-
-  Bytes bytes() const noexcept {
-    return {static_cast<const std::uint8_t*>(view_.buf),
-            static_cast<std::size_t>(view_.len)};
-  }
-
- private:
-  Py_buffer view_;
-};
-
 // The bytes of a `bytes` object.
 inline Bytes bytes_of(py::handle bytes) {
   return as_bytes({PyBytes_AS_STRING(bytes.ptr()),

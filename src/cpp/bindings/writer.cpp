@@ -1,7 +1,5 @@
 // Writer: rows of Python values -> records of a file.
 
-#include <pybind11/critical_section.h>
-
 #include <cstdint>
 #include <memory>
 #include <mutex>

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <string_view>
 #include <vector>
 
 #include "example/values.h"
@@ -11,9 +11,9 @@ namespace fastrec {
 namespace {
 
 template <typename T>
-void widen(T value, bool is_first, T* least, T* most) {
-  *least = is_first ? value : std::min(*least, value);
-  *most = is_first ? value : std::max(*most, value);
+void widen(T value, T* least, T* most) {
+  *least = std::min(*least, value);
+  *most = std::max(*most, value);
 }
 
 bool has_field_2(Bytes record) {
@@ -23,6 +23,75 @@ bool has_field_2(Bytes record) {
     if (field.number == 2 && field.type == WireType::kLengthDelimited) return true;
   }
   return false;
+}
+
+// What one record holds of a feature.
+struct Sighting {
+  FeatureKind kind = FeatureKind::kNone;
+  FeatureSurvey values;  // as if there were no other record
+};
+
+// Decodes all numbers in `list` and passes them to `on_value`.
+template <typename T, typename OnValue>
+Fault for_each_number(const ValueList& list, std::size_t n, DType dtype,
+                      OnValue&& on_value) {
+  std::vector<T> values(n);
+  auto* target = reinterpret_cast<std::uint8_t*>(values.data());
+  if (Fault fault = decode_numbers(list, n, dtype, target)) return fault;
+  for (const T value : values) on_value(value);
+  return {};
+}
+
+// Looks at all values of `list`, so that none can fail any more.
+Fault look_at(const ValueList& list, Sighting* sighting) {
+  sighting->kind = list.kind;
+  if (list.kind == FeatureKind::kNone) return {};
+  std::size_t n;
+  if (Fault fault = count_values(list, &n)) return fault;
+  FeatureSurvey& values = sighting->values;
+  values.n_values = values.n_values_min = values.n_values_max = n;
+
+  if (list.kind == FeatureKind::kInt64) {
+    values.n_ranged = n;
+    return for_each_number<std::int64_t>(
+        list, n, DType::kInt64,
+        [&](std::int64_t value) { widen(value, &values.int_min, &values.int_max); });
+  }
+  if (list.kind == FeatureKind::kFloat) {
+    return for_each_number<float>(list, n, DType::kFloat32, [&](float value) {
+      if (std::isnan(value)) return;
+      ++values.n_ranged;
+      widen<double>(value, &values.float_min, &values.float_max);
+    });
+  }
+  values.n_ranged = n;
+  FieldReader fields(list.message);
+  Field field;
+  while (fields.next(&field)) {
+    if (field.number != 1 || field.type != WireType::kLengthDelimited) continue;
+    widen<std::uint64_t>(field.content.size(), &values.bytes_min, &values.bytes_max);
+  }
+  return {};
+}
+
+// Adds to `survey` what was seen in record `number`.
+void add_to(FeatureSurvey* survey, const Sighting& sighting, std::uint64_t number) {
+  const auto kind = static_cast<std::size_t>(sighting.kind);
+  const FeatureSurvey& seen = sighting.values;
+  const bool is_first = survey->n_present() == 0;
+  if (survey->n_records[kind]++ == 0) survey->first_record[kind] = number;
+  if (sighting.kind == FeatureKind::kNone) return;
+
+  if (is_first) survey->n_values_min = seen.n_values_min;
+  widen(seen.n_values, &survey->n_values_min, &survey->n_values_max);
+  survey->n_values += seen.n_values;
+  survey->n_ranged += seen.n_ranged;
+  survey->int_min = std::min(survey->int_min, seen.int_min);
+  survey->int_max = std::max(survey->int_max, seen.int_max);
+  survey->float_min = std::min(survey->float_min, seen.float_min);
+  survey->float_max = std::max(survey->float_max, seen.float_max);
+  survey->bytes_min = std::min(survey->bytes_min, seen.bytes_min);
+  survey->bytes_max = std::max(survey->bytes_max, seen.bytes_max);
 }
 
 }  // namespace
@@ -35,71 +104,22 @@ Fault Survey::add(Bytes record) {
     last[as_text(key)] = feature;
   });
   if (fault) return fault;
-  std::vector<ValueList> lists;
+  // Nothing is added before everything was read.
+  std::vector<Sighting> sightings;
+  sightings.reserve(last.size());
   for (const auto& [key, feature] : last) {
     ValueList list;
-    std::size_t n;
     fault = find_list(feature, &joined_, &list);
-    if (!fault && list.kind != FeatureKind::kNone) fault = count_values(list, &n);
+    if (!fault) fault = look_at(list, &sightings.emplace_back());
     if (fault) return fault;
-    lists.push_back(list);
   }
 
-  auto list = lists.begin();
+  auto sighting = sightings.begin();
   for (const auto& [key, feature] : last) {
-    FeatureSurvey& survey = features_[std::string(key)];
-    fault = add_feature(*list++, &survey);
-    if (fault) return fault;
+    add_to(&features_[std::string(key)], *sighting++, n_records_);
   }
   n_sequences_ += has_field_2(record);
   ++n_records_;
-  return {};
-}
-
-Fault Survey::add_feature(const ValueList& list, FeatureSurvey* survey) const {
-  const auto kind = static_cast<std::size_t>(list.kind);
-  if (survey->n_records[kind] == 0) survey->first_record[kind] = n_records_;
-  const bool is_first_list = survey->n_present() == 0;
-  ++survey->n_records[kind];
-  if (list.kind == FeatureKind::kNone) return {};
-
-  std::size_t n;
-  if (Fault fault = count_values(list, &n)) return fault;
-  widen<std::uint64_t>(n, is_first_list, &survey->n_values_min, &survey->n_values_max);
-  bool is_first = survey->n_values == 0;
-  survey->n_values += n;
-
-  if (list.kind == FeatureKind::kBytes) {
-    FieldReader fields(list.message);
-    Field field;
-    while (fields.next(&field)) {
-      if (field.number != 1 || field.type != WireType::kLengthDelimited) continue;
-      widen<std::uint64_t>(field.content.size(), is_first, &survey->bytes_min,
-                           &survey->bytes_max);
-      is_first = false;
-    }
-  } else if (list.kind == FeatureKind::kInt64) {
-    std::vector<std::int64_t> values(n);
-    if (Fault fault = decode_numbers(list, n, DType::kInt64,
-                                     reinterpret_cast<std::uint8_t*>(values.data()))) {
-      return fault;
-    }
-    for (const std::int64_t value : values) {
-      widen(value, is_first, &survey->int_min, &survey->int_max);
-      is_first = false;
-    }
-  } else {
-    std::vector<float> values(n);
-    if (Fault fault = decode_numbers(list, n, DType::kFloat32,
-                                     reinterpret_cast<std::uint8_t*>(values.data()))) {
-      return fault;
-    }
-    for (const float value : values) {
-      if (std::isnan(value)) continue;
-      widen<double>(value, is_first, &survey->float_min, &survey->float_max);
-      is_first = false;
-    }
-  }
   return {};
 }
 

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -23,10 +24,16 @@ struct FeatureSurvey {
   std::uint64_t first_record[4] = {};
   // Values in a record, where there was a kind.
   std::uint64_t n_values_min = 0, n_values_max = 0;
-  std::int64_t int_min = 0, int_max = 0;       // int64 values
-  double float_min = 0, float_max = 0;         // float values that are not NaN
-  std::uint64_t bytes_min = 0, bytes_max = 0;  // sizes of byte strings
-  std::uint64_t n_values = 0;  // in all records; ranges mean nothing at 0
+  std::uint64_t n_values = 0;  // in all records
+  std::uint64_t n_ranged = 0;  // of these, all but NaNs: the ranges are of them
+
+  // Ranges, empty until there is a value.
+  std::int64_t int_min = std::numeric_limits<std::int64_t>::max();
+  std::int64_t int_max = std::numeric_limits<std::int64_t>::min();
+  double float_min = std::numeric_limits<double>::infinity();
+  double float_max = -std::numeric_limits<double>::infinity();
+  std::uint64_t bytes_min = std::numeric_limits<std::uint64_t>::max();  // sizes
+  std::uint64_t bytes_max = 0;
 
   std::uint64_t n_present() const noexcept {
     return n_records[1] + n_records[2] + n_records[3];
@@ -46,8 +53,6 @@ class Survey {
   }
 
  private:
-  Fault add_feature(const ValueList& list, FeatureSurvey* survey) const;
-
   std::uint64_t n_records_ = 0;
   std::uint64_t n_sequences_ = 0;
   std::map<std::string, FeatureSurvey> features_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstring>
 #include <limits>
 #include <utility>
@@ -81,8 +82,8 @@ std::size_t int_bytes(DType dtype) {
 
 Fault decode_run_of_ints(Bytes run, std::size_t n, DType dtype, std::uint8_t* target) {
   Errc errc = Errc::kOk;
-  if (dtype == DType::kInt64 &&
-      reinterpret_cast<std::uintptr_t>(target) % alignof(std::int64_t) == 0) {
+  if (dtype == DType::kInt64) {
+    assert(reinterpret_cast<std::uintptr_t>(target) % alignof(std::int64_t) == 0);
     auto* values = reinterpret_cast<std::int64_t*>(target);
     if (decode_varints(run, n, values, &errc) == nullptr) return {.code = errc};
     return {};

@@ -15,7 +15,8 @@
 namespace fastrec {
 
 // Decodes the `n` values that count_values() found in `list`, which holds floats or
-// int64, to `target`, as values of `dtype`. A fault has no offset.
+// int64, to `target`, which is aligned for int64 if that is `dtype`, as values of it. A
+// fault has no offset.
 Fault decode_numbers(const ValueList& list, std::size_t n, DType dtype,
                      std::uint8_t* target);
 

@@ -56,8 +56,9 @@ inline std::size_t count_varints(Bytes packed) noexcept {
   return n;
 }
 
-// Decodes the first `count` varints of `packed`, which holds at least as many, into
-// `values`. Returns where they end, or nullptr with `*errc` set.
+// Decodes the first `count` varints of `packed` into `values`. Returns where they end,
+// or nullptr with `*errc` set: kVarintCut where `packed` holds fewer. What was decoded
+// before a failure has been written.
 inline const std::uint8_t* decode_varints(Bytes packed, std::size_t count,
                                           std::int64_t* values, Errc* errc) noexcept {
   const std::uint8_t* p = packed.data();

@@ -5,6 +5,9 @@
 // they nest, without recursion). What no parser accepts is a fault: wire types 6 and 7,
 // field number 0, lengths past the end, groups without a beginning or an end.
 //
+// One thing is more lenient than protobuf, which refuses tags and lengths of 6 to 10
+// bytes: here they are accepted if their value is in range.
+//
 // Source: https://protobuf.dev/programming-guides/encoding/
 #pragma once
 

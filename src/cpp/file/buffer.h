@@ -20,8 +20,10 @@ class Buffer {
   // Room for `size` bytes. Growing does not keep what the buffer held.
   MutableBytes room(std::size_t size) {
     if (size > capacity_) {
-      capacity_ = std::max(size, std::min(2 * capacity_, size + kMostSpareBytes));
-      memory_ = std::make_unique<std::uint8_t[]>(capacity_ + 2 * kSlackBytes);
+      const std::size_t capacity =
+          std::max(size, std::min(2 * capacity_, size + kMostSpareBytes));
+      memory_ = allocate(capacity);
+      capacity_ = capacity;  // not before: allocate() may throw
     }
     return {memory_.get() + kSlackBytes, size};
   }
@@ -31,8 +33,16 @@ class Buffer {
  private:
   static constexpr std::size_t kMostSpareBytes = std::size_t{4} << 20;
 
-  std::unique_ptr<std::uint8_t[]> memory_ =
-      std::make_unique<std::uint8_t[]>(2 * kSlackBytes);
+  // Only the slack is filled: the rest is written before anybody reads it.
+  static std::unique_ptr<std::uint8_t[]> allocate(std::size_t capacity) {
+    auto memory =
+        std::make_unique_for_overwrite<std::uint8_t[]>(capacity + 2 * kSlackBytes);
+    std::fill_n(memory.get(), kSlackBytes, std::uint8_t{0});
+    std::fill_n(memory.get() + kSlackBytes + capacity, kSlackBytes, std::uint8_t{0});
+    return memory;
+  }
+
+  std::unique_ptr<std::uint8_t[]> memory_ = allocate(0);
   std::size_t capacity_ = 0;
 };
 

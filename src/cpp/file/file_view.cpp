@@ -11,8 +11,13 @@ FileView::FileView(std::string path, Io io) : path_(std::move(path)) {
   file_.emplace(path_);
   identity_ = file_->identity();
   if (io == Io::kMmap || (io == Io::kAuto && !file_->is_remote())) {
-    mapping_.emplace(*file_);
-    file_.reset();
+    try {
+      mapping_.emplace(*file_);
+      file_.reset();
+    } catch (const IoError&) {
+      // Some file systems have no mappings, and a process may have too many.
+      if (io == Io::kMmap) throw;
+    }
   }
 }
 
@@ -36,13 +41,24 @@ FileTable::FileTable(std::vector<std::string> paths, Io io)
 void FileTable::expect(std::size_t index, const FileIdentity& identity) {
   const std::lock_guard lock(mutex_);
   expected_[index] = identity;
+  if (!views_[index] || views_[index]->identity() == identity) return;
+  views_[index].reset();
+  std::erase(mapped_, index);
+  std::erase(read_, index);
 }
 
 std::shared_ptr<const FileView> FileTable::open(std::size_t index) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (views_[index]) return views_[index];
+  }
+  // A remote file may take its time, for which others shall not wait. So two threads
+  // may open the same file: the view that comes second is dropped.
+  auto view = std::make_shared<const FileView>(paths_[index], io_);
+  std::shared_ptr<const FileView> evicted;  // closed after the lock is released
+
   const std::lock_guard lock(mutex_);
   if (views_[index]) return views_[index];
-
-  auto view = std::make_shared<const FileView>(paths_[index], io_);
   const std::optional<FileIdentity>& expected = expected_[index];
   if (expected && view->identity() != *expected) {
     const bool is_resized = view->size() != expected->size;
@@ -56,7 +72,7 @@ std::shared_ptr<const FileView> FileTable::open(std::size_t index) {
   const bool is_mapped = view->mapping() != nullptr;
   std::deque<std::size_t>& open = is_mapped ? mapped_ : read_;
   if (open.size() == (is_mapped ? kMostMappings : kMostDescriptors)) {
-    views_[open.front()].reset();
+    evicted = std::move(views_[open.front()]);
     open.pop_front();
   }
   open.push_back(index);

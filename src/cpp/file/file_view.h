@@ -21,7 +21,7 @@
 namespace fastrec {
 
 enum class Io : std::uint8_t {
-  kAuto,  // the mapping, but pread where the file system is remote
+  kAuto,  // the mapping, but pread where that fails or the file is remote
   kMmap,
   kPread,
 };
@@ -58,7 +58,8 @@ class FileTable {
   const std::string& path(std::size_t index) const { return paths_[index]; }
   Io io() const noexcept { return io_; }
 
-  // From now on, open() refuses file `index` unless it is of this identity.
+  // From now on, open() refuses file `index` unless it is of this identity, also where
+  // it has opened another version of it before.
   void expect(std::size_t index, const FileIdentity& identity);
 
   // Opens file `index`, or finds it open. Any thread may call this. Throws IoError, and

@@ -6,16 +6,12 @@
 
 namespace fastrec {
 
-IndexedClaims::IndexedClaims(std::shared_ptr<const Catalog> catalog, StepGrid grid,
-                             std::uint64_t first_step, std::uint64_t end_step)
-    : catalog_(std::move(catalog)),
-      grid_(grid),
-      step_(first_step),
-      end_step_(end_step) {}
+IndexedClaims::IndexedClaims(std::shared_ptr<const Catalog> catalog, StepGrid grid)
+    : catalog_(std::move(catalog)), grid_(grid) {}
 
 void IndexedClaims::next(Claim* claim) {
   claim->places.clear();
-  if (step_ == end_step_) return;
+  if (step_ == grid_.n_steps(catalog_->size())) return;
   const PositionRange range = grid_.range(step_, catalog_->size());
   claim->step = step_++;
   claim->first_position = range.first;

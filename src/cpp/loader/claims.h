@@ -35,14 +35,13 @@ class Claims {
 // Steps of a data set whose index is at hand: arithmetic.
 class IndexedClaims final : public Claims {
  public:
-  IndexedClaims(std::shared_ptr<const Catalog> catalog, StepGrid grid,
-                std::uint64_t first_step, std::uint64_t end_step);
+  IndexedClaims(std::shared_ptr<const Catalog> catalog, StepGrid grid);
   void next(Claim* claim) override;
 
  private:
   std::shared_ptr<const Catalog> catalog_;
   StepGrid grid_;
-  std::uint64_t step_, end_step_;
+  std::uint64_t step_ = 0;
 };
 
 // Steps of a data set in file order without an index: the files are walked, header by

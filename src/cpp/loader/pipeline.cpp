@@ -1,6 +1,7 @@
 #include "loader/pipeline.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 namespace fastrec {
@@ -13,8 +14,7 @@ Pipeline::Pipeline(std::unique_ptr<Claims> claims, std::shared_ptr<FileTable> fi
       schema_(std::move(schema)),
       pool_(std::move(pool)),
       options_(options),
-      slots_(std::max<std::size_t>(options.prefetch, 1)),
-      inline_decoder_(files_, schema_, pool_) {}
+      slots_(std::max<std::size_t>(options.prefetch, 1)) {}
 
 Pipeline::~Pipeline() { stop(); }
 
@@ -43,12 +43,16 @@ bool Pipeline::may_claim() const {
 void Pipeline::start_threads() {
   is_started_ = true;
   for (unsigned i = 0; i < options_.n_threads; ++i) {
-    threads_.emplace_back([this] { run(); });
+    try {
+      threads_.emplace_back([this] { run(); });
+    } catch (const std::system_error&) {
+      return;  // no more are to be had: those there are, and next(), do the work
+    }
   }
 }
 
 void Pipeline::run() {
-  BatchDecoder decoder(files_, schema_, pool_);
+  std::optional<BatchDecoder> decoder;
   while (true) {
     {
       std::unique_lock lock(mutex_);
@@ -62,14 +66,16 @@ void Pipeline::run() {
   }
 }
 
-void Pipeline::claim_and_decode(BatchDecoder* decoder) {
+void Pipeline::claim_and_decode(std::optional<BatchDecoder>* decoder) {
   Claim claimed;
   const std::optional<std::uint64_t> number = claim(&claimed);
   if (!number) return;
   Delivery delivery{{}, claimed.step, claimed.first_position};
   std::exception_ptr failure;
   try {
-    delivery.batch = decoder->decode(claimed.places);
+    // Made here, where a failure has a slot to go to.
+    if (!*decoder) decoder->emplace(files_, schema_, pool_);
+    delivery.batch = (*decoder)->decode(claimed.places);
   } catch (...) {
     failure = std::current_exception();
   }
@@ -154,12 +160,14 @@ Pipeline::Outcome Pipeline::next(std::chrono::milliseconds patience,
   if (!is_started_) start_threads();
 
   is_consuming_ = true;
-  const auto leave = [this](std::unique_lock<std::mutex>*) {
-    is_consuming_ = false;
-    consumable_.notify_one();
+  struct Leaving {
+    Pipeline* pipeline;
+    ~Leaving() {
+      pipeline->is_consuming_ = false;
+      pipeline->consumable_.notify_one();
+    }
   };
-  const std::unique_ptr<std::unique_lock<std::mutex>, decltype(leave)> leaving(&lock,
-                                                                               leave);
+  const Leaving leaving{this};
   while (true) {
     if (is_stopped_) return Outcome::kEnd;
     if (is_ready()) {

@@ -8,8 +8,9 @@
 // A thread claims the next step, decodes it and puts it into its slot. The consumer
 // takes the slots in order; when the one it needs is not ready, it does not sleep but
 // claims a step and decodes it itself, so that the consumer's core is never idle. It
-// waits only for batches that others are working on. Background threads sleep only when
-// the ring is full.
+// waits only for batches that others are working on. Background threads sleep when the
+// ring is full or its batches reach the memory limit, and are woken when at most half
+// of the ring is claimed and there is memory: each wake-up then pays for several steps.
 //
 // Errors take the place of the batch they happened in: the first in the order of
 // delivery is the one that is thrown, whatever thread met it first. Nothing comes
@@ -82,7 +83,7 @@ class Pipeline {
   bool is_at_end() const { return is_exhausted_ && next_delivery_ == next_claim_; }
   void start_threads();
   void run();
-  void claim_and_decode(BatchDecoder* decoder);
+  void claim_and_decode(std::optional<BatchDecoder>* decoder);
   std::optional<std::uint64_t> claim(Claim* claim);
   void put(std::uint64_t number, Delivery delivery, const std::exception_ptr& failure);
   void deliver(Delivery* delivery);
@@ -111,7 +112,7 @@ class Pipeline {
   unsigned n_sleeping_ = 0;    // background threads that wait for room
   std::vector<std::thread> threads_;
 
-  BatchDecoder inline_decoder_;  // of whoever set is_consuming_
+  std::optional<BatchDecoder> inline_decoder_;  // of whoever set is_consuming_
 };
 
 }  // namespace fastrec

@@ -24,10 +24,11 @@ class Catalog {
 
   std::uint64_t size() const noexcept { return begins_.back(); }
 
-  // `record` must be below size(). O(log files), and O(1) for the next record.
+  // `record` must be below size(). O(log files).
   Place locate(std::uint64_t record) const;
 
-  // The places of records [first, first + count), appended to `*places`.
+  // The places of records [first, first + count), appended to `*places`. O(log files
+  // + count).
   void locate_range(std::uint64_t first, std::uint64_t count,
                     std::vector<Place>* places) const;
 

@@ -1,6 +1,7 @@
 #include "record/framing.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "crc32c/crc32c.h"
 
@@ -23,9 +24,10 @@ Fault check_header(const std::uint8_t* bytes, std::uint64_t remaining,
 
   const auto claimed = load_le<std::uint64_t>(bytes);
   if (remaining < kFrameBytes || claimed > remaining - kFrameBytes) {
+    constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
     return {.code = Errc::kTruncatedPayload,
             .found = remaining - kHeaderBytes,
-            .expected = claimed};
+            .expected = std::min(claimed, kMost - kFooterBytes) + kFooterBytes};
   }
   *length = claimed;
   return {};

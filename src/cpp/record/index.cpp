@@ -62,7 +62,9 @@ std::optional<Index> Index::load(const std::string& path,
     }
     // The file says how long it is twice, and only the second can be believed.
     const auto count = load_le<std::uint64_t>(header + kCountAt);
-    const std::uint64_t n_offset_bytes = file.identity().size - kIndexHeaderBytes;
+    const std::uint64_t size = file.identity().size;
+    if (size < kIndexHeaderBytes + sizeof(std::uint64_t)) return std::nullopt;
+    const std::uint64_t n_offset_bytes = size - kIndexHeaderBytes;
     if (n_offset_bytes % sizeof(std::uint64_t) != 0 ||
         count != n_offset_bytes / sizeof(std::uint64_t) - 1) {
       return std::nullopt;

@@ -13,7 +13,9 @@
 //   * An index file that is cut, altered or of another version of the file is not
 //     loaded.
 //   * An entry is a claim, not a fact: record/reader.h proves the frame again and that
-//     it reaches the next entry, so a forged index gives errors and not wrong records.
+//     it reaches the next entry. So every record that is read is a whole frame of the
+//     file. An index that is wrong by accident gives errors. One that was forged can
+//     still leave records out or, where a payload holds a whole frame, name that one.
 #pragma once
 
 #include <cstdint>

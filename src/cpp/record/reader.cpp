@@ -32,10 +32,8 @@ Fault RecordReader::load_block() {
   // An index that is stale or forged may point anywhere.
   if (frame.offset > view_->size() || view_->size() - frame.offset < kFrameBytes ||
       frame.length > view_->size() - frame.offset - kFrameBytes) {
-    return {.code = Errc::kIndexMismatch,
-            .offset = frame.offset,
-            .found = view_->size(),
-            .expected = frame.end()};
+    return {
+        .code = Errc::kIndexPastEnd, .offset = frame.offset, .found = view_->size()};
   }
   if (frame.length > kMaxPayloadBytes) {
     return {.code = Errc::kRecordTooLarge,
@@ -49,8 +47,9 @@ Fault RecordReader::load_block() {
   std::uint64_t end = frame.end();
   std::size_t place = next_ + 1;
   while (place < places_.size() && places_[place].file == first.file &&
-         places_[place].frame.offset == end && end <= view_->size() &&
+         places_[place].frame.offset == end &&
          places_[place].frame.length <= block_bytes &&
+         places_[place].frame.end() <= view_->size() &&
          places_[place].frame.end() - frame.offset <= block_bytes) {
     end = places_[place].frame.end();
     ++place;
@@ -67,11 +66,15 @@ Fault RecordReader::next(Bytes* payload) {
   }
   const Frame& frame = places_[next_++].frame;
   const std::uint64_t begin = frame.offset - block_begin_;
-  if (begin > block_.size() || block_.size() - begin < frame.size()) {
-    return {.code = Errc::kTruncatedPayload,
+  const std::uint64_t n_here =
+      block_.size() - std::min<std::uint64_t>(begin, block_.size());
+  if (n_here < frame.size()) {
+    // The file was shortened since it was opened.
+    const bool has_header = n_here >= kHeaderBytes;
+    return {.code = has_header ? Errc::kTruncatedPayload : Errc::kTruncatedHeader,
             .offset = frame.offset,
-            .found = block_.size() - std::min<std::uint64_t>(begin, block_.size()),
-            .expected = frame.size()};
+            .found = has_header ? n_here - kHeaderBytes : n_here,
+            .expected = has_header ? frame.length + kFooterBytes : kHeaderBytes};
   }
   const Bytes bytes = block_.subspan(begin, frame.size());
 

@@ -1,6 +1,8 @@
 #include "record/scan.h"
 
 #include <algorithm>
+#include <exception>
+#include <system_error>
 #include <thread>
 
 #include "record/framing.h"
@@ -10,6 +12,10 @@ namespace {
 
 // Progress is told, and a cancellation seen, once in this many frames.
 constexpr unsigned kFramesPerReport = 1024;
+
+// How far a beginning is searched for. Every byte of it may cost a checksum, as in a
+// payload of zeros, and a segment without a beginning is walked all the same.
+constexpr std::uint64_t kMostSearchBytes = std::uint64_t{256} << 10;
 
 // The frames of one segment, walked from a guessed beginning.
 struct Segment {
@@ -45,9 +51,12 @@ void step(Bytes file, Segment* segment) {
 #endif
 }
 
-// Sets `segment->next` to the first header in the segment that its checksum proves.
+// Sets `segment->next` to the first header near the beginning of the segment that its
+// checksum proves, or to its end.
 void find_beginning(Bytes file, Segment* segment) {
-  for (std::uint64_t at = segment->begin; at < segment->end; ++at) {
+  const std::uint64_t search_end =
+      std::min(segment->end, segment->begin + kMostSearchBytes);
+  for (std::uint64_t at = segment->begin; at < search_end; ++at) {
     const std::uint64_t remaining = file.size() - at;
     if (remaining < kFrameBytes) break;
     // Cheap and almost always decisive: no length of a whole frame in this file has a
@@ -65,6 +74,7 @@ void find_beginning(Bytes file, Segment* segment) {
 
 void walk_in_turn(Bytes file, std::span<Segment> segments, ScanProgress* progress) {
   for (Segment& segment : segments) {
+    if (progress->cancelled.load(std::memory_order_relaxed)) return;
     if (segment.begin != 0) find_beginning(file, &segment);
   }
   std::size_t n_done = 0;
@@ -176,12 +186,28 @@ ScanResult scan_mapped(Bytes file, unsigned n_threads, const ScanShape& shape,
     const std::size_t end = segments.size() * (i + 1) / n_groups;
     return std::span(segments).subspan(begin, end - begin);
   };
+  // An exception that left a thread would end the process.
+  std::vector<std::exception_ptr> failures(n_groups);
+  const auto walk = [&](std::size_t i) {
+    try {
+      walk_in_turn(file, group(i), progress);
+    } catch (...) {
+      failures[i] = std::current_exception();
+    }
+  };
   {
     std::vector<std::jthread> threads;
     for (std::size_t i = 1; i < n_groups; ++i) {
-      threads.emplace_back([&, i] { walk_in_turn(file, group(i), progress); });
+      try {
+        threads.emplace_back(walk, i);
+      } catch (const std::system_error&) {
+        walk(i);  // no more threads are to be had
+      }
     }
-    walk_in_turn(file, group(0), progress);
+    walk(0);
+  }
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
   }
   return stitch(file, &segments, progress);
 }

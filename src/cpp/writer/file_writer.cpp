@@ -145,7 +145,11 @@ void FileWriter::close() {
   if (failure_ != 0) throw IoError(failure_, path_);
   if (closed()) return;
   flush();
-  check(::fsync(descriptor_));
+  int result;
+  do {
+    result = ::fsync(descriptor_);
+  } while (result != 0 && errno == EINTR);
+  check(result);
   publish();
   // The data is on the disk already: there is nothing left to fail.
   ::close(std::exchange(descriptor_, -1));

@@ -1,0 +1,157 @@
+"""Datasets row by row, and around damage.
+
+Goal
+    Rows, slices, masks and index arrays mean what they mean to NumPy; good rows before
+    damage are delivered; what is not a record number is refused in words.
+Method
+    Records that hold their own number; files cut and flipped at a known record.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fastrec as fr
+from columns import Untyped, open_dataset
+from oracle import example, tfrecord_file
+
+Write = Callable[[bytes], Path]
+
+N = 200
+SPEC = {"n": fr.FixedLen((), "int64"), "tags": fr.VarLen("bytes")}
+
+
+def file_of(n_records: int) -> bytes:
+    return tfrecord_file(
+        example({b"n": ("int64", [n]), b"tags": ("bytes", [b"tag"] * (n % 3))})
+        for n in range(n_records)
+    )
+
+
+@pytest.fixture(scope="module")
+def ds(write: Write) -> Untyped:
+    return open_dataset(write(file_of(N)), features=SPEC)
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        slice(3, 50, 7),
+        slice(None, None, -1),
+        [5, -1, 5],
+        np.array([0, 199], np.uint64),
+        np.arange(N) % 5 == 0,
+        [],
+    ],
+    ids=["slice", "backwards", "list", "unsigned", "mask", "empty"],
+)
+def test_many_records_are_chosen_as_in_numpy(ds: Untyped, index: Untyped) -> None:
+    empty = isinstance(index, list) and not index  # NumPy takes it for floats
+    expected = np.arange(N)[slice(0) if empty else index]
+    assert ds[index]["n"].tolist() == expected.tolist()
+    records = ds.records[index]
+    assert [len(r) > 0 for r in records.tolist()] == [True] * len(expected)
+
+
+@pytest.mark.parametrize("index", [0, -1, np.int32(7), np.array(7)], ids=str)
+def test_one_record_is_a_row(ds: Untyped, index: Untyped) -> None:
+    row = ds[index]
+    assert row["n"] == np.arange(N)[index]
+    assert row["tags"].tolist() == [b"tag"] * (int(row["n"]) % 3)
+    assert row["tags"].data.size < 20, "a row keeps the batch alive that it came from"
+
+
+@pytest.mark.parametrize(
+    ("index", "error", "words"),
+    [
+        (N, IndexError, "out of range"),
+        (np.array([2**64 - 1], np.uint64), IndexError, "out of range"),
+        ([0, -N - 1], IndexError, "out of range"),
+        (np.ones(3, bool), IndexError, "mask"),
+        ("n", TypeError, r"columns\(\['n'\]\)"),
+        ((1, 2), TypeError, "chosen by"),
+        (1.5, TypeError, "chosen by"),
+        (True, TypeError, "chosen by"),
+    ],
+    ids=str,
+)
+def test_what_is_no_record_number_is_refused(
+    ds: Untyped, index: Untyped, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        ds[index]
+
+
+def test_views_read_other_columns_of_the_same_records(ds: Untyped) -> None:
+    assert list(ds.columns(["tags"])[0]) == ["tags"]
+    assert ds.with_features({"m": fr.FixedLen((), "int16", key="n")})[9]["m"] == 9
+    with pytest.raises(KeyError, match="'absent'"):
+        ds.columns(["absent"])
+
+
+@pytest.mark.parametrize("n_good", [0, 1, 63, 64, 130])
+def test_good_rows_before_a_bad_payload_come_first(write: Write, n_good: int) -> None:
+    data = bytearray(file_of(N))
+    data[len(file_of(n_good)) + 20] ^= 1
+    ds = open_dataset(write(bytes(data)), features=SPEC)
+    for sequence in (ds, ds.records):
+        iterator = iter(sequence)
+        good = [next(iterator) for _ in range(n_good)]
+        with pytest.raises(fr.CorruptionError) as caught:
+            next(iterator)
+        assert caught.value.record == n_good
+        if sequence is ds:
+            assert [row["n"] for row in good] == list(range(n_good))
+    assert len(ds.head(n_good)) == n_good
+
+
+def test_the_head_of_a_file_that_was_cut_is_there(write: Write) -> None:
+    ds = open_dataset(write(file_of(N)[:-3]), features=SPEC)
+    assert [row["n"] for row in ds.head(N - 1)] == list(range(N - 1))
+    with pytest.raises(fr.CorruptionError, match=f"record {N - 1}"):
+        ds.head(N)
+    with pytest.raises(fr.CorruptionError):
+        len(ds)
+
+
+def test_a_dataset_can_be_pickled_and_a_loader_says_what_can(ds: Untyped) -> None:
+    again = pickle.loads(pickle.dumps(ds))
+    assert again[3]["n"] == 3
+    assert again.schema == ds.schema
+    with pytest.raises(TypeError, match="pickle its dataset"):
+        pickle.dumps(ds.loader(3))
+
+
+def test_no_columns_at_all_are_refused(write: Write) -> None:
+    with pytest.raises(fr.SchemaError, match="names no feature"):
+        open_dataset(write(file_of(1)), features={})
+
+
+def test_endless_repetition_of_nothing_is_refused(ds: Untyped, write: Write) -> None:
+    empty = open_dataset(write(b""), features=SPEC)
+    for loader in (empty.loader(4), ds.loader(N + 1, drop_last=True)):
+        assert list(loader.repeat(3)) == []
+        with pytest.raises(ValueError, match="no batches"):
+            next(loader.repeat())
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("batch_size", 2**64),
+        ("prefetch", 2**20),
+        ("num_threads", 2**40),
+        ("memory_limit", 2**70),
+        ("seed", 2**64),
+    ],
+)
+def test_numbers_beyond_reason_name_their_option(
+    ds: Untyped, option: str, value: int
+) -> None:
+    with pytest.raises(ValueError, match=f"{option} must be at most"):
+        ds.loader(**{"batch_size": 4, option: value})

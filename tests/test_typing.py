@@ -1,0 +1,50 @@
+"""A user's program, which a strict type checker must accept as it is.
+
+Goal
+    The annotations of the public names suit the code that users write.
+Method
+    This file is checked by ``mypy --strict`` with all others, and runs as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import fastrec as fr
+
+
+def double(batch: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    return {"label": batch["label"] * 2}
+
+
+def test_a_program_as_users_write_it(write: Callable[[bytes], Path]) -> None:
+    path = write(b"")
+    with fr.Writer(path, overwrite=True) as writer:
+        for n in range(6):
+            writer.write({"image": bytes(4), "label": n, "tags": ["a"]})
+    spec = {
+        "image": fr.Raw((2, 2), np.uint8),
+        "label": fr.FixedLen((), np.int64),
+        "tags": fr.VarLen("bytes"),
+    }
+    ds = fr.open(path, features=spec)
+    again = fr.open([path], features=ds.schema).with_features({b"label": spec["label"]})
+    assert len(again) == 6
+
+    total = 0
+    for batch in ds.loader(4):
+        pixels = batch["image"] / 255
+        assert pixels.shape[1:] == (2, 2)
+        total += int(batch["label"].sum())
+    assert total == 15
+    (first, _) = ds.columns(["label"]).loader(4, transform=double)
+    assert first["label"].tolist() == [0, 2, 4, 6]
+    rows = fr.per_row(
+        lambda row: row["label"] + 1, out={"next": fr.FixedLen((), "int32")}
+    )
+    assert ds.loader(2, transform=rows).peek()["next"].tolist() == [1, 2]
