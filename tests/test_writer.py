@@ -20,7 +20,6 @@ import textwrap
 import threading
 import warnings
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -28,11 +27,11 @@ from typing import Any
 import crc32c
 import numpy as np
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fastrec as fr
+from oracle_protobuf import example_class
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 
@@ -49,48 +48,6 @@ class Text(str):
 
 
 # --- An independent reader ------------------------------------------------------------
-
-
-@cache
-def example_class() -> Any:  # noqa: ANN401
-    """Return tf.train.Example as a class of protobuf, made without TensorFlow."""
-    field = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(
-        name="writer_test.proto", package="writer_test", syntax="proto3"
-    )
-
-    def message(name: str, *fields: tuple[str, int | str, bool]) -> Any:  # noqa: ANN401
-        target = file.message_type.add(name=name)
-        for number, (field_name, kind, repeated) in enumerate(fields, 1):
-            label = field.LABEL_REPEATED if repeated else field.LABEL_OPTIONAL
-            added = target.field.add(name=field_name, number=number, label=label)
-            if isinstance(kind, str):
-                added.type, added.type_name = field.TYPE_MESSAGE, f".writer_test.{kind}"
-            else:
-                added.type = kind
-        return target
-
-    message("BytesList", ("value", field.TYPE_BYTES, True))
-    message("FloatList", ("value", field.TYPE_FLOAT, True))
-    message("Int64List", ("value", field.TYPE_INT64, True))
-    kinds = ("bytes", "float", "int64")
-    lists = [(f"{kind}_list", f"{kind.title()}List", False) for kind in kinds]
-    feature = message("Feature", *lists)
-    feature.oneof_decl.add(name="kind")
-    for member in feature.field:
-        member.oneof_index = 0
-    features = message("Features", ("feature", "Features.FeatureEntry", True))
-    message("Entry", ("key", field.TYPE_STRING, False), ("value", "Feature", False))
-    entry = file.message_type.pop()
-    entry.name = "FeatureEntry"
-    entry.options.map_entry = True
-    features.nested_type.append(entry)
-    message("Example", ("features", "Features", False))
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(
-        pool.FindMessageTypeByName("writer_test.Example")
-    )
 
 
 def parsed(record: bytes) -> Features:

@@ -28,8 +28,6 @@ class Buffer {
     return {memory_.get() + kSlackBytes, size};
   }
 
-  std::size_t capacity() const noexcept { return capacity_; }
-
  private:
   static constexpr std::size_t kMostSpareBytes = std::size_t{4} << 20;
 

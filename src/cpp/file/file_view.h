@@ -56,7 +56,6 @@ class FileTable {
 
   std::size_t size() const noexcept { return paths_.size(); }
   const std::string& path(std::size_t index) const { return paths_[index]; }
-  Io io() const noexcept { return io_; }
 
   // From now on, open() refuses file `index` unless it is of this identity, also where
   // it has opened another version of it before.
