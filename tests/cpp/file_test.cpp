@@ -26,7 +26,7 @@ class FileTableTest : public ::testing::TestWithParam<Io> {
     for (std::size_t i = 0; i < n_files; ++i) {
       paths.push_back(directory_.write(std::to_string(i), "content"));
     }
-    return std::make_shared<FileTable>(std::move(paths), GetParam());
+    return std::make_shared<FileTable>(std::move(paths), std::vector<Io>{GetParam()});
   }
 
  private:

@@ -53,7 +53,7 @@ class PipelineTest : public ::testing::TestWithParam<unsigned> {
       }
       paths.push_back(directory_.write("data-" + std::to_string(end), file));
     }
-    return std::make_shared<FileTable>(std::move(paths), Io::kAuto);
+    return std::make_shared<FileTable>(std::move(paths), std::vector<Io>{Io::kAuto});
   }
 
   static std::unique_ptr<Pipeline> start(std::shared_ptr<FileTable> files,

@@ -111,6 +111,19 @@ void BatchBuilder::end_ragged_row(std::size_t column, std::size_t n_items) {
   growing.row_splits.append(growing.n_items);
 }
 
+void BatchBuilder::fill_empty(std::size_t row) {
+  for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
+    const ColumnSpec& spec = schema_->columns[c];
+    if (is_dense_numbers(spec)) {
+      std::memset(this->row(c, row), 0, row_bytes_[c]);
+    } else if (spec.layout == Layout::kRagged) {
+      end_ragged_row(c, 0);
+    } else {
+      for (std::size_t i = 0; i < spec.n_values; ++i) append_string(c, {});
+    }
+  }
+}
+
 Batch BatchBuilder::finish(std::size_t n_rows) {
   SharedBlock shared;
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {

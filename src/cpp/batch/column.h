@@ -107,6 +107,9 @@ class BatchBuilder {
   // Ends a row of a ragged column that now has `n_items` more.
   void end_ragged_row(std::size_t column, std::size_t n_items);
 
+  // Fills row `row` of every column with zeros, or as a list or string of nothing.
+  void fill_empty(std::size_t row);
+
   // All columns with their first `n_rows` rows, which must have been filled.
   Batch finish(std::size_t n_rows);
 

@@ -1,24 +1,72 @@
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
+#include <string>
+#include <tuple>
 #include <utility>
 
 #include "base/process.h"
 #include "bindings/bindings.h"
 #include "loader/batch_decoder.h"
+#include "loader/mixed_order.h"
+#include "loader/order.h"
 #include "loader/pipeline.h"
 
 namespace fastrec {
 namespace {
 
+// Sources, and the schemas that turn their parts into arrays.
+class BoundSources {
+ public:
+  BoundSources(std::shared_ptr<FileTable> files, const py::list& schemas,
+               std::vector<std::size_t> schema_of)
+      : schemas_(schemas) {
+    Sources sources{std::move(files), {}, std::move(schema_of)};
+    for (const py::handle schema : schemas) {
+      sources.schemas.push_back(schema.cast<const BoundSchema&>().schema());
+    }
+    const std::size_t n = sources.schemas.size();
+    if (n == 0 || (n > 1 && sources.schema_of.size() != sources.files->size())) {
+      throw py::value_error("each file must have one of the schemas");
+    }
+    for (const std::size_t schema : sources.schema_of) {
+      if (schema >= n) throw py::value_error("each file must have one of the schemas");
+    }
+    sources_ = std::make_shared<const Sources>(std::move(sources));
+  }
+
+  const std::shared_ptr<const Sources>& sources() const noexcept { return sources_; }
+
+  // [(schema, columns, rows)]; rows is None where all rows are in one part.
+  py::list arrays(const std::vector<Part>& parts) const {
+    py::list result;
+    for (const Part& part : parts) {
+      py::object rows = py::none();
+      if (!part.rows.empty()) {
+        rows = py::array_t<std::int64_t>(static_cast<py::ssize_t>(part.rows.size()),
+                                         part.rows.data());
+      }
+      result.append(py::make_tuple(
+          part.schema,
+          schemas_[part.schema].cast<const BoundSchema&>().arrays(part.batch), rows));
+    }
+    return result;
+  }
+
+ private:
+  std::shared_ptr<const Sources> sources_;
+  py::list schemas_;
+};
+
 // A pipeline as Python holds it: it ends without the GIL, and not at all in a process
 // that was forked, where its threads do not exist and its locks may be held for ever.
 class BoundPipeline {
  public:
-  BoundPipeline(std::unique_ptr<Pipeline> pipeline, py::object schema)
+  BoundPipeline(std::unique_ptr<Pipeline> pipeline, py::object sources)
       : pipeline_(std::move(pipeline)),
-        schema_(std::move(schema)),
+        sources_(std::move(sources)),
         process_id_(process_id()) {}
 
   ~BoundPipeline() {
@@ -32,7 +80,7 @@ class BoundPipeline {
   BoundPipeline(const BoundPipeline&) = delete;
   BoundPipeline& operator=(const BoundPipeline&) = delete;
 
-  // (arrays, step, first position, rows, bytes of memory), or None at the end.
+  // (parts, step, rows, rows that are records, bytes of memory), or None at the end.
   py::object next() {
     check_process();
     // Signals are looked at this often while other threads decode.
@@ -47,8 +95,8 @@ class BoundPipeline {
       switch (outcome) {
         case Pipeline::Outcome::kBatch:
           return py::make_tuple(
-              schema_.cast<const BoundSchema&>().arrays(delivery.batch), delivery.step,
-              delivery.first_position, delivery.batch.n_rows, delivery.batch.n_bytes);
+              sources_.cast<const BoundSources&>().arrays(delivery.parts),
+              delivery.step, delivery.n_rows, delivery.n_valid, delivery.n_bytes);
         case Pipeline::Outcome::kEnd:
           return py::none();
         case Pipeline::Outcome::kPending:
@@ -73,43 +121,175 @@ class BoundPipeline {
   }
 
   std::unique_ptr<Pipeline> pipeline_;
-  py::object schema_;
+  py::object sources_;
   int process_id_;
 };
 
-std::unique_ptr<BoundPipeline> make_pipeline(std::shared_ptr<FileTable> files,
-                                             std::shared_ptr<const Catalog> catalog,
-                                             const py::object& schema,
-                                             std::shared_ptr<BlockPool> pool,
-                                             std::uint64_t batch_size, bool drop_last,
-                                             unsigned n_threads, std::size_t prefetch,
-                                             std::size_t memory_limit) {
-  const StepGrid grid{batch_size, drop_last};
+std::unique_ptr<BoundPipeline> make_pipeline(
+    const py::object& sources, std::shared_ptr<const Catalog> catalog,
+    std::shared_ptr<const Order> order, const StepGrid& grid, std::uint64_t first_step,
+    std::shared_ptr<BlockPool> pool, unsigned n_threads, std::size_t prefetch,
+    std::size_t memory_limit) {
+  const std::shared_ptr<const Sources>& of_core =
+      sources.cast<const BoundSources&>().sources();
   std::unique_ptr<Claims> claims;
   if (catalog) {
-    claims = std::make_unique<IndexedClaims>(std::move(catalog), grid);
+    claims = std::make_unique<IndexedClaims>(of_core->files, std::move(catalog),
+                                             std::move(order), grid, first_step);
   } else {
-    claims = std::make_unique<WalkedClaims>(files, grid);
+    claims = std::make_unique<WalkedClaims>(of_core->files, grid);
   }
   return std::make_unique<BoundPipeline>(
-      std::make_unique<Pipeline>(std::move(claims), std::move(files),
-                                 schema.cast<const BoundSchema&>().schema(),
-                                 std::move(pool),
+      std::make_unique<Pipeline>(std::move(claims), of_core, std::move(pool),
                                  PipelineOptions{n_threads, prefetch, memory_limit}),
-      schema);
+      sources);
 }
 
-py::dict decode_records(std::shared_ptr<FileTable> files, const Catalog& catalog,
-                        const BoundSchema& schema, std::shared_ptr<BlockPool> pool,
-                        const RecordNumbers& numbers) {
+py::list decode_records(const BoundSources& sources, const Catalog& catalog,
+                        std::shared_ptr<BlockPool> pool, const RecordNumbers& numbers,
+                        std::size_t n_rows) {
   const std::vector<Place> places = places_of(catalog, numbers);
-  Batch batch;
+  std::vector<Part> parts;
   {
     const py::gil_scoped_release released;
-    batch =
-        BatchDecoder(std::move(files), schema.schema(), std::move(pool)).decode(places);
+    BatchDecoder decoder(sources.sources(), std::move(pool));
+    parts = decoder.decode(places, std::max(n_rows, places.size()));
   }
-  return schema.arrays(batch);
+  return sources.arrays(parts);
+}
+
+using Numbers = py::array_t<std::int64_t, py::array::c_style>;
+
+std::vector<std::uint64_t> from_array(const Numbers& numbers) {
+  return {numbers.data(), numbers.data() + numbers.size()};
+}
+
+Numbers to_array(const std::vector<std::uint64_t>& numbers) {
+  Numbers array(static_cast<py::ssize_t>(numbers.size()));
+  std::copy(numbers.begin(), numbers.end(), array.mutable_data());
+  return array;
+}
+
+Numbers records_at(const Order& order, const Numbers& positions) {
+  std::vector<std::uint64_t> numbers = from_array(positions);
+  for (const std::uint64_t position : numbers) {
+    if (position >= order.size()) {
+      throw py::index_error("position " + std::to_string(position) +
+                            " is not among the " + std::to_string(order.size()) +
+                            " of an epoch");
+    }
+  }
+  {
+    const py::gil_scoped_release released;
+    order.to_records(numbers);
+  }
+  return to_array(numbers);
+}
+
+std::shared_ptr<const Order> mixed_order(
+    const std::vector<std::tuple<std::uint64_t, double, Shuffle>>& components,
+    std::uint64_t length, std::uint64_t run, std::uint64_t draw_seed,
+    std::uint64_t seed, std::uint64_t epoch) {
+  std::vector<MixComponent> of_core;
+  for (const auto& [n_records, weight, shuffle] : components) {
+    of_core.push_back({n_records, weight, shuffle});
+  }
+  return std::make_shared<MixedOrder>(std::move(of_core), length, run, draw_seed, seed,
+                                      epoch);
+}
+
+void check_step(const StepGrid& grid, std::uint64_t step) {
+  if (step < grid.n_steps()) return;
+  throw py::index_error("step " + std::to_string(step) + " is not among the " +
+                        std::to_string(grid.n_steps()) + " of an epoch");
+}
+
+void register_order(py::module_& m) {
+  py::class_<Shuffle>(m, "Shuffle")
+      .def_static("sequential",
+                  [] { return Shuffle{.kind = Shuffle::Kind::kSequential}; })
+      .def_static("shuffled", [] { return Shuffle{.kind = Shuffle::Kind::kShuffled}; })
+      .def_static(
+          "blocks",
+          [](std::uint64_t block_records, std::uint64_t n_lanes) {
+            return Shuffle{Shuffle::Kind::kBlocks, block_records, n_lanes};
+          },
+          py::arg("block_records"), py::arg("n_lanes"));
+
+  py::class_<Order, std::shared_ptr<Order>>(m, "Order")
+      .def_static(
+          "of",
+          [](const Shuffle& shuffle, std::uint64_t n_records, std::uint64_t seed,
+             std::uint64_t epoch, std::uint64_t stream) {
+            return std::const_pointer_cast<Order>(
+                make_order(shuffle, n_records, seed, epoch, stream));
+          },
+          py::arg("shuffle"), py::arg("n_records"), py::arg("seed"), py::arg("epoch"),
+          py::arg("stream") = 0)
+      .def_static(
+          "listed",
+          [](const Numbers& records) -> std::shared_ptr<Order> {
+            return std::make_shared<ListedOrder>(from_array(records));
+          },
+          py::arg("records"))
+      .def_static(
+          "mixed",
+          [](const std::vector<std::tuple<std::uint64_t, double, Shuffle>>& components,
+             std::uint64_t length, std::uint64_t run, std::uint64_t draw_seed,
+             std::uint64_t seed, std::uint64_t epoch) {
+            return std::const_pointer_cast<Order>(
+                mixed_order(components, length, run, draw_seed, seed, epoch));
+          },
+          py::arg("components"), py::arg("length"), py::arg("run"),
+          py::arg("draw_seed"), py::arg("seed"), py::arg("epoch"))
+      .def("__len__", &Order::size)
+      .def_property_readonly("n_lanes", &Order::n_lanes)
+      .def("records", &records_at, py::arg("positions"));
+
+  py::class_<StepGrid>(m, "StepGrid")
+      .def(py::init([](std::uint64_t n_positions, std::uint64_t batch_size,
+                       std::uint64_t phase, bool drop_last, bool pad_last,
+                       std::uint64_t rank, std::uint64_t world_size,
+                       std::uint64_t n_lanes, const std::optional<Numbers>& bounds) {
+             if (batch_size == 0 || phase >= batch_size || phase > n_positions ||
+                 rank >= world_size || n_lanes == 0) {
+               throw py::value_error("there is no such grid of steps");
+             }
+             return StepGrid{
+                 n_positions,
+                 batch_size,
+                 phase,
+                 drop_last,
+                 pad_last,
+                 rank,
+                 world_size,
+                 n_lanes,
+                 bounds ? from_array(*bounds) : std::vector<std::uint64_t>()};
+           }),
+           py::kw_only(), py::arg("n_positions"), py::arg("batch_size"),
+           py::arg("phase") = 0, py::arg("drop_last") = false,
+           py::arg("pad_last") = false, py::arg("rank") = 0, py::arg("world_size") = 1,
+           py::arg("n_lanes") = 1, py::arg("bounds") = py::none())
+      .def_property_readonly("n_steps", &StepGrid::n_steps)
+      .def("step_at", &StepGrid::step_at, py::arg("position"))
+      .def(
+          "range",
+          [](const StepGrid& grid, std::uint64_t step) {
+            check_step(grid, step);
+            const PositionRange range = grid.range(step);
+            return py::make_tuple(range.first, range.count);
+          },
+          py::arg("step"))
+      .def(
+          "positions",
+          [](const StepGrid& grid, std::uint64_t step) {
+            check_step(grid, step);
+            std::vector<std::uint64_t> positions;
+            grid.positions(step, &positions);
+            return to_array(positions);
+          },
+          py::arg("step"))
+      .def("n_rows", &StepGrid::n_rows, py::arg("step"), py::arg("n_valid"));
 }
 
 }  // namespace
@@ -122,13 +302,20 @@ void register_loader(py::module_& m) {
         return py::make_tuple(stats.n_allocated, stats.n_idle, stats.idle_bytes);
       });
 
-  m.def("decode_records", &decode_records, py::arg("files"), py::arg("catalog"),
-        py::arg("schema"), py::arg("pool"), py::arg("numbers"));
+  register_order(m);
+
+  py::class_<BoundSources>(m, "Sources")
+      .def(py::init<std::shared_ptr<FileTable>, const py::list&,
+                    std::vector<std::size_t>>(),
+           py::arg("files"), py::arg("schemas"), py::arg("schema_of"));
+
+  m.def("decode_records", &decode_records, py::arg("sources"), py::arg("catalog"),
+        py::arg("pool"), py::arg("numbers"), py::arg("n_rows") = 0);
 
   py::class_<BoundPipeline>(m, "Pipeline")
-      .def(py::init(&make_pipeline), py::arg("files"), py::arg("catalog").none(true),
-           py::arg("schema"), py::arg("pool"), py::kw_only(), py::arg("batch_size"),
-           py::arg("drop_last"), py::arg("n_threads"), py::arg("prefetch"),
+      .def(py::init(&make_pipeline), py::arg("sources"), py::arg("catalog").none(true),
+           py::arg("order").none(true), py::arg("grid"), py::arg("first_step"),
+           py::arg("pool"), py::kw_only(), py::arg("n_threads"), py::arg("prefetch"),
            py::arg("memory_limit"))
       .def("next", &BoundPipeline::next)
       .def("stop", &BoundPipeline::stop);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "bindings/bindings.h"
@@ -82,6 +83,47 @@ py::tuple read_records(std::shared_ptr<FileTable> files, const Catalog& catalog,
               owner_of(offsets_array.block)));
 }
 
+py::array_t<std::uint32_t> stored_checksums(FileTable& files, const Catalog& catalog,
+                                            const RecordNumbers& numbers) {
+  const std::vector<Place> places = places_of(catalog, numbers);
+  std::vector<std::uint32_t> checksums;
+  {
+    const py::gil_scoped_release released;
+    for (const Place& place : places) {
+      checksums.push_back(stored_payload_crc(place, &files));
+    }
+  }
+  return py::array_t<std::uint32_t>(static_cast<py::ssize_t>(checksums.size()),
+                                    checksums.data());
+}
+
+// (file, record in the file, byte where its frame begins) of each number.
+py::list places_as_tuples(const Catalog& catalog, const RecordNumbers& numbers) {
+  py::list tuples;
+  for (const Place& place : places_of(catalog, numbers)) {
+    tuples.append(py::make_tuple(place.file, place.record, place.frame.offset));
+  }
+  return tuples;
+}
+
+// Pieces as Python gives them: (count, first, stride), or an array of record numbers.
+std::vector<Piece> pieces_of(const py::iterable& pieces) {
+  std::vector<Piece> result;
+  for (const py::handle piece : pieces) {
+    if (py::isinstance<py::tuple>(piece)) {
+      const auto [count, first, stride] =
+          piece.cast<std::tuple<std::uint64_t, std::uint64_t, std::int64_t>>();
+      result.push_back({count, first, static_cast<std::uint64_t>(stride), nullptr});
+      continue;
+    }
+    const auto numbers = piece.cast<RecordNumbers>();
+    auto table = std::make_shared<const std::vector<std::uint64_t>>(
+        numbers.data(), numbers.data() + numbers.size());
+    result.push_back({.count = table->size(), .table = std::move(table)});
+  }
+  return result;
+}
+
 const char* content_name(Content content) {
   switch (content) {
     case Content::kEmpty:
@@ -125,10 +167,13 @@ void register_records(py::module_& m) {
   m.def("recognize", &recognize_file, py::arg("path"));
 
   py::class_<FileTable, std::shared_ptr<FileTable>>(m, "FileTable")
-      .def(py::init([](std::vector<std::string> paths, const std::string& io) {
-             return std::make_shared<FileTable>(std::move(paths), io_named(io));
-           }),
-           py::arg("paths"), py::arg("io"))
+      .def(py::init(
+               [](std::vector<std::string> paths, const std::vector<std::string>& ios) {
+                 std::vector<Io> named;
+                 for (const std::string& io : ios) named.push_back(io_named(io));
+                 return std::make_shared<FileTable>(std::move(paths), std::move(named));
+               }),
+           py::arg("paths"), py::arg("ios"))
       .def("__len__", &FileTable::size)
       .def(
           "expect",
@@ -169,17 +214,21 @@ void register_records(py::module_& m) {
       .def_property_readonly("offsets", &offsets_of);
 
   py::class_<Catalog, std::shared_ptr<Catalog>>(m, "Catalog")
-      .def(py::init([](const std::vector<const Index*>& indexes) {
+      .def(py::init([](const std::vector<const Index*>& indexes,
+                       const py::iterable& pieces) {
              std::vector<Index> copies;
              copies.reserve(indexes.size());
              for (const Index* index : indexes) copies.push_back(*index);
-             return std::make_shared<Catalog>(std::move(copies));
+             return std::make_shared<Catalog>(std::move(copies), pieces_of(pieces));
            }),
-           py::arg("indexes"))
-      .def("__len__", &Catalog::size);
+           py::arg("indexes"), py::arg("pieces") = py::tuple())
+      .def("__len__", &Catalog::size)
+      .def("places", &places_as_tuples, py::arg("numbers"));
 
   m.def("read_record", &read_record, py::arg("files"), py::arg("catalog"),
         py::arg("number"));
+  m.def("stored_checksums", &stored_checksums, py::arg("files"), py::arg("catalog"),
+        py::arg("numbers"));
   m.def("read_records", &read_records, py::arg("files"), py::arg("catalog"),
         py::arg("pool"), py::arg("numbers"));
 }

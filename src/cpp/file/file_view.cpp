@@ -32,9 +32,9 @@ Bytes FileView::copy(std::uint64_t offset, std::uint64_t length, Buffer* buffer)
   return room.first(file_->read_at(offset, room));
 }
 
-FileTable::FileTable(std::vector<std::string> paths, Io io)
+FileTable::FileTable(std::vector<std::string> paths, std::vector<Io> ios)
     : paths_(std::move(paths)),
-      io_(io),
+      ios_(std::move(ios)),
       views_(paths_.size()),
       expected_(paths_.size()) {}
 
@@ -54,7 +54,8 @@ std::shared_ptr<const FileView> FileTable::open(std::size_t index) {
   }
   // A remote file may take its time, for which others shall not wait. So two threads
   // may open the same file: the view that comes second is dropped.
-  auto view = std::make_shared<const FileView>(paths_[index], io_);
+  auto view = std::make_shared<const FileView>(
+      paths_[index], ios_.size() == 1 ? ios_[0] : ios_[index]);
   std::shared_ptr<const FileView> evicted;  // closed after the lock is released
 
   const std::lock_guard lock(mutex_);

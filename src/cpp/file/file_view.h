@@ -43,6 +43,9 @@ class FileView {
   // Throws IoError.
   Bytes copy(std::uint64_t offset, std::uint64_t length, Buffer* buffer) const;
 
+  // Says that these bytes will be read soon. Advice, so it never fails.
+  void will_need(std::uint64_t, std::uint64_t) const noexcept {}
+
  private:
   std::string path_;
   FileIdentity identity_;
@@ -52,7 +55,8 @@ class FileView {
 
 class FileTable {
  public:
-  FileTable(std::vector<std::string> paths, Io io);
+  // `ios` says how each file is read; a single one holds for all.
+  FileTable(std::vector<std::string> paths, std::vector<Io> ios);
 
   std::size_t size() const noexcept { return paths_.size(); }
   const std::string& path(std::size_t index) const { return paths_[index]; }
@@ -72,7 +76,7 @@ class FileTable {
   static constexpr std::size_t kMostMappings = 4096;
 
   std::vector<std::string> paths_;
-  Io io_;
+  std::vector<Io> ios_;
   std::mutex mutex_;
   std::vector<std::shared_ptr<const FileView>> views_;
   std::vector<std::optional<FileIdentity>> expected_;

@@ -1,38 +1,80 @@
 #include "loader/batch_decoder.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace fastrec {
 
-BatchDecoder::BatchDecoder(std::shared_ptr<FileTable> files,
-                           std::shared_ptr<const Schema> schema,
+BatchDecoder::BatchDecoder(std::shared_ptr<const Sources> sources,
                            std::shared_ptr<BlockPool> pool)
-    : files_(files),
-      reader_(std::move(files)),
-      decoder_(schema),
-      builder_(schema, std::move(pool)),
-      schema_(std::move(schema)) {}
+    : sources_(std::move(sources)), reader_(sources_->files) {
+  for (const std::shared_ptr<const Schema>& schema : sources_->schemas) {
+    readings_.push_back({schema, ExampleDecoder(schema), BatchBuilder(schema, pool)});
+  }
+}
 
-Batch BatchDecoder::decode(std::span<const Place> places) {
-  builder_.begin(places.size());
+std::size_t BatchDecoder::schema_of(const Place& place) const {
+  return readings_.size() == 1 ? 0 : sources_->schema_of[place.file];
+}
+
+// Makes room for as many rows as each schema will have. Empty rows belong to the schema
+// of the last row.
+void BatchDecoder::begin(std::span<const Place> places, std::size_t n_rows) {
+  for (Reading& reading : readings_) reading.n_rows = 0;
+  for (const Place& place : places) ++readings_[schema_of(place)].n_rows;
+  const std::size_t last = places.empty() ? 0 : schema_of(places.back());
+  readings_[last].n_rows += n_rows - places.size();
+  for (Reading& reading : readings_) {
+    reading.builder.begin(reading.n_rows);
+    reading.n_filled = 0;
+    reading.rows.clear();
+  }
+}
+
+void BatchDecoder::end_row(Reading* reading, std::size_t row) const {
+  ++reading->n_filled;
+  if (readings_.size() > 1) reading->rows.push_back(static_cast<std::int64_t>(row));
+}
+
+std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
+                                       std::size_t n_rows) {
+  begin(places, n_rows);
   reader_.start(places);
+  Reading* reading = &readings_.front();
   for (std::size_t row = 0; row < places.size(); ++row) {
     const Place& place = places[row];
+    reading = &readings_[schema_of(place)];
     Bytes record;
     Fault fault = reader_.next(&record);
     if (!fault) {
-      fault = decoder_.decode(record, row, &builder_);
+      fault = reading->decoder.decode(record, reading->n_filled, &reading->builder);
       fault.offset += place.frame.payload();
     }
     if (fault) {
-      Error error = record_error(fault, decoder_.describe(fault), place, *files_);
+      Error error = record_error(fault, reading->decoder.describe(fault), place,
+                                 *sources_->files);
       if (fault.column >= 0) {
-        error.feature = schema_->columns[static_cast<std::size_t>(fault.column)].key;
+        error.feature =
+            reading->schema->columns[static_cast<std::size_t>(fault.column)].key;
       }
       throw error;
     }
+    end_row(reading, row);
   }
-  return builder_.finish(places.size());
+  for (std::size_t row = places.size(); row < n_rows; ++row) {
+    reading->builder.fill_empty(reading->n_filled);
+    end_row(reading, row);
+  }
+
+  std::vector<Part> parts;
+  for (std::size_t i = 0; i < readings_.size(); ++i) {
+    if (readings_[i].n_rows == 0) continue;
+    parts.push_back({i, readings_[i].builder.finish(readings_[i].n_rows),
+                     std::move(readings_[i].rows)});
+  }
+  if (parts.empty()) parts.push_back({0, readings_[0].builder.finish(0), {}});
+  if (parts.size() == 1) parts[0].rows.clear();
+  return parts;
 }
 
 }  // namespace fastrec

@@ -1,10 +1,17 @@
 // BatchDecoder: places of records -> a batch.
 //
-// Has the memory that decoding needs from batch to batch, so each thread has its own.
+// Files of a data set may be read in different ways: each has one of several schemas.
+// The rows of a batch that belong to one schema make up one part of it; joining parts
+// is for whoever knows what they mean. Nearly always there is one schema.
+//
+// A decoder has the memory that decoding needs from batch to batch, so each thread has
+// its own.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "batch/column.h"
 #include "example/decode.h"
@@ -12,21 +19,47 @@
 
 namespace fastrec {
 
+// The files of a data set, and how each is read.
+struct Sources {
+  std::shared_ptr<FileTable> files;
+  std::vector<std::shared_ptr<const Schema>> schemas;
+  std::vector<std::size_t> schema_of;  // by file; empty: there is one schema
+};
+
+// The rows of a batch that are of one schema.
+struct Part {
+  std::size_t schema = 0;
+  Batch batch;
+  std::vector<std::int64_t> rows;  // where they stand; empty: there is one part
+};
+
 class BatchDecoder {
  public:
-  BatchDecoder(std::shared_ptr<FileTable> files, std::shared_ptr<const Schema> schema,
-               std::shared_ptr<BlockPool> pool);
+  BatchDecoder(std::shared_ptr<const Sources> sources, std::shared_ptr<BlockPool> pool);
 
-  // One row for each place, in their order. Throws the Error of the first row that has
-  // one, and IoError.
-  Batch decode(std::span<const Place> places);
+  // One row for each place, in their order, and empty rows up to `n_rows`. There is at
+  // least one part; others only if they have rows. Throws the Error of the first row
+  // that has one, and IoError.
+  std::vector<Part> decode(std::span<const Place> places, std::size_t n_rows);
 
  private:
-  std::shared_ptr<FileTable> files_;
+  // What belongs to a schema.
+  struct Reading {
+    std::shared_ptr<const Schema> schema;
+    ExampleDecoder decoder;
+    BatchBuilder builder;
+    std::size_t n_rows = 0;          // of this batch
+    std::size_t n_filled = 0;        // of those
+    std::vector<std::int64_t> rows;  // where they stand, if there are several schemas
+  };
+
+  std::size_t schema_of(const Place& place) const;
+  void begin(std::span<const Place> places, std::size_t n_rows);
+  void end_row(Reading* reading, std::size_t row) const;
+
+  std::shared_ptr<const Sources> sources_;
   RecordReader reader_;
-  ExampleDecoder decoder_;
-  BatchBuilder builder_;
-  std::shared_ptr<const Schema> schema_;
+  std::vector<Reading> readings_;
 };
 
 }  // namespace fastrec

@@ -6,31 +6,66 @@
 
 namespace fastrec {
 
-IndexedClaims::IndexedClaims(std::shared_ptr<const Catalog> catalog, StepGrid grid)
-    : catalog_(std::move(catalog)), grid_(grid) {}
+void Claims::locate(Claim*) const {}
 
-void IndexedClaims::next(Claim* claim) {
-  claim->places.clear();
-  if (step_ == grid_.n_steps(catalog_->size())) return;
-  const PositionRange range = grid_.range(step_, catalog_->size());
+IndexedClaims::IndexedClaims(std::shared_ptr<FileTable> files,
+                             std::shared_ptr<const Catalog> catalog,
+                             std::shared_ptr<const Order> order, StepGrid grid,
+                             std::uint64_t first_step)
+    : files_(std::move(files)),
+      catalog_(std::move(catalog)),
+      order_(std::move(order)),
+      grid_(std::move(grid)),
+      step_(first_step) {}
+
+bool IndexedClaims::next(Claim* claim) {
+  if (step_ >= grid_.n_steps()) return false;
   claim->step = step_++;
-  claim->first_position = range.first;
-  catalog_->locate_range(range.first, range.count, &claim->places);
+  return true;
+}
+
+void IndexedClaims::locate(Claim* claim) const {
+  std::vector<std::uint64_t> numbers;
+  grid_.positions(claim->step, &numbers);
+  std::vector<RecordRange> upcoming;
+  order_->upcoming(numbers, &upcoming);
+  for (const RecordRange& range : upcoming) announce(range);
+  order_->to_records(numbers);
+  claim->n_rows = static_cast<std::size_t>(grid_.n_rows(claim->step, numbers.size()));
+  claim->places.clear();
+  catalog_->locate_all(numbers, &claim->places);
+}
+
+// Has the records of `range` read ahead, frames that touch each other together.
+void IndexedClaims::announce(const RecordRange& range) const {
+  std::vector<Place> places;
+  catalog_->locate_range(range.first, range.count, &places);
+  for (std::size_t i = 0; i < places.size();) {
+    const Place& first = places[i];
+    std::uint64_t end = first.frame.end();
+    for (++i; i < places.size() && places[i].file == first.file &&
+              places[i].frame.offset == end;
+         ++i) {
+      end = places[i].frame.end();
+    }
+    files_->open(first.file)->will_need(first.frame.offset, end - first.frame.offset);
+  }
 }
 
 WalkedClaims::WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid)
-    : files_(std::move(files)), grid_(grid) {}
+    : files_(std::move(files)), grid_(std::move(grid)) {}
 
-void WalkedClaims::next(Claim* claim) {
+bool WalkedClaims::next(Claim* claim) {
   claim->places.clear();
-  claim->step = step_;
-  claim->first_position = step_ * grid_.batch_size;
+  claim->step = step_++;
   Place place;
   while (claim->places.size() < grid_.batch_size && walk(&place)) {
     claim->places.push_back(place);
   }
-  if (grid_.drop_last && claim->places.size() < grid_.batch_size) claim->places.clear();
-  ++step_;
+  if (claim->places.empty()) return false;
+  claim->n_rows =
+      static_cast<std::size_t>(grid_.n_rows(claim->step, claim->places.size()));
+  return !grid_.drop_last || claim->places.size() == grid_.batch_size;
 }
 
 bool WalkedClaims::walk(Place* place) {

@@ -1,55 +1,69 @@
 // Claims: which records make up the next step, found out one step at a time.
 //
 // Whoever is going to decode a step claims it first. Claims are made in the order of
-// the steps, one at a time; decoding needs no order.
+// the steps, one at a time; finding the places of a claim's records, and decoding them,
+// needs no order.
 #pragma once
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "base/error.h"
 #include "file/file_view.h"
 #include "loader/order.h"
+#include "loader/step_grid.h"
 #include "record/catalog.h"
 
 namespace fastrec {
 
-// The records of one step.
+// The records of one rank in one step.
 struct Claim {
   std::uint64_t step = 0;
-  std::uint64_t first_position = 0;
-  std::vector<Place> places;  // empty: there are no more steps
+  std::size_t n_rows = 0;  // of the batch: more than places where it is padded
+  std::vector<Place> places;
 };
 
 class Claims {
  public:
   virtual ~Claims() = default;
 
-  // Fills `*claim` with the step after the last one. Throws Error and IoError, which
-  // belong to this step: what was claimed before is not concerned.
-  virtual void next(Claim* claim) = 0;
+  // Begins `*claim` anew with the step after the last one. False if there is none.
+  // Throws Error and IoError, which belong to this step: what was claimed before is not
+  // concerned.
+  virtual bool next(Claim* claim) = 0;
+
+  // Completes `*claim`. Any number of threads may call this.
+  virtual void locate(Claim* claim) const;
 };
 
 // Steps of a data set whose index is at hand: arithmetic.
 class IndexedClaims final : public Claims {
  public:
-  IndexedClaims(std::shared_ptr<const Catalog> catalog, StepGrid grid);
-  void next(Claim* claim) override;
+  IndexedClaims(std::shared_ptr<FileTable> files,
+                std::shared_ptr<const Catalog> catalog,
+                std::shared_ptr<const Order> order, StepGrid grid,
+                std::uint64_t first_step);
+  bool next(Claim* claim) override;
+  void locate(Claim* claim) const override;
 
  private:
+  void announce(const RecordRange& range) const;
+
+  std::shared_ptr<FileTable> files_;
   std::shared_ptr<const Catalog> catalog_;
+  std::shared_ptr<const Order> order_;
   StepGrid grid_;
-  std::uint64_t step_ = 0;
+  std::uint64_t step_;
 };
 
 // Steps of a data set in file order without an index: the files are walked, header by
-// header, as far as steps are claimed. So the first batch comes at once.
+// header, as far as steps are claimed. So the first batch comes at once. Of the grid,
+// only the batch size and what becomes of the last batch is used: there is one rank.
 class WalkedClaims final : public Claims {
  public:
   WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid);
-  void next(Claim* claim) override;
+  bool next(Claim* claim) override;
 
  private:
   bool walk(Place* place);

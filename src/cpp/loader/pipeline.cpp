@@ -6,12 +6,11 @@
 
 namespace fastrec {
 
-Pipeline::Pipeline(std::unique_ptr<Claims> claims, std::shared_ptr<FileTable> files,
-                   std::shared_ptr<const Schema> schema,
+Pipeline::Pipeline(std::unique_ptr<Claims> claims,
+                   std::shared_ptr<const Sources> sources,
                    std::shared_ptr<BlockPool> pool, PipelineOptions options)
     : claims_(std::move(claims)),
-      files_(std::move(files)),
-      schema_(std::move(schema)),
+      sources_(std::move(sources)),
       pool_(std::move(pool)),
       options_(options),
       slots_(std::max<std::size_t>(options.prefetch, 1)) {}
@@ -70,12 +69,17 @@ void Pipeline::claim_and_decode(std::optional<BatchDecoder>* decoder) {
   Claim claimed;
   const std::optional<std::uint64_t> number = claim(&claimed);
   if (!number) return;
-  Delivery delivery{{}, claimed.step, claimed.first_position};
+  Delivery delivery;
+  delivery.step = claimed.step;
   std::exception_ptr failure;
   try {
     // Made here, where a failure has a slot to go to.
-    if (!*decoder) decoder->emplace(files_, schema_, pool_);
-    delivery.batch = (*decoder)->decode(claimed.places);
+    if (!*decoder) decoder->emplace(sources_, pool_);
+    claims_->locate(&claimed);
+    delivery.n_rows = claimed.n_rows;
+    delivery.n_valid = claimed.places.size();
+    delivery.parts = (*decoder)->decode(claimed.places, claimed.n_rows);
+    for (const Part& part : delivery.parts) delivery.n_bytes += part.batch.n_bytes;
   } catch (...) {
     failure = std::current_exception();
   }
@@ -94,9 +98,10 @@ std::optional<std::uint64_t> Pipeline::claim(Claim* claim) {
     ++n_working_;
     slot(number).state = Slot::State::kWorking;
   }
+  bool is_claimed = false;
   std::exception_ptr failure;
   try {
-    claims_->next(claim);
+    is_claimed = claims_->next(claim);
   } catch (...) {
     failure = std::current_exception();
   }
@@ -104,7 +109,7 @@ std::optional<std::uint64_t> Pipeline::claim(Claim* claim) {
     put(number, {}, failure);
     return std::nullopt;
   }
-  if (!claim->places.empty()) return number;
+  if (is_claimed) return number;
 
   const std::lock_guard lock(mutex_);
   --next_claim_;
@@ -121,8 +126,8 @@ void Pipeline::put(std::uint64_t number, Delivery delivery,
   const std::lock_guard lock(mutex_);
   Slot& target = slot(number);
   --n_working_;
-  held_bytes_ += delivery.batch.n_bytes;
-  if (!failure) last_bytes_ = delivery.batch.n_bytes;
+  held_bytes_ += delivery.n_bytes;
+  if (!failure) last_bytes_ = delivery.n_bytes;
   target.delivery = std::move(delivery);
   target.failure = failure;
   target.state = Slot::State::kReady;
@@ -139,7 +144,7 @@ void Pipeline::deliver(Delivery* delivery) {
   if (source.failure) std::rethrow_exception(source.failure);
   *delivery = std::move(source.delivery);
   source.state = Slot::State::kFree;
-  held_bytes_ -= delivery->batch.n_bytes;
+  held_bytes_ -= delivery->n_bytes;
   ++next_delivery_;
   // Waking a thread costs as much as decoding some batches, so it gets several to do.
   const std::uint64_t n_claimed = next_claim_ - next_delivery_;

@@ -42,9 +42,11 @@ struct PipelineOptions {
 };
 
 struct Delivery {
-  Batch batch;
+  std::vector<Part> parts;
   std::uint64_t step = 0;
-  std::uint64_t first_position = 0;
+  std::size_t n_rows = 0;
+  std::size_t n_valid = 0;  // rows that are records; the others come after them
+  std::size_t n_bytes = 0;
 };
 
 class Pipeline {
@@ -55,9 +57,8 @@ class Pipeline {
     kPending,  // the time was up; ask again
   };
 
-  Pipeline(std::unique_ptr<Claims> claims, std::shared_ptr<FileTable> files,
-           std::shared_ptr<const Schema> schema, std::shared_ptr<BlockPool> pool,
-           PipelineOptions options);
+  Pipeline(std::unique_ptr<Claims> claims, std::shared_ptr<const Sources> sources,
+           std::shared_ptr<BlockPool> pool, PipelineOptions options);
   ~Pipeline();
   Pipeline(const Pipeline&) = delete;
   Pipeline& operator=(const Pipeline&) = delete;
@@ -89,8 +90,7 @@ class Pipeline {
   void deliver(Delivery* delivery);
 
   const std::unique_ptr<Claims> claims_;
-  const std::shared_ptr<FileTable> files_;
-  const std::shared_ptr<const Schema> schema_;
+  const std::shared_ptr<const Sources> sources_;
   const std::shared_ptr<BlockPool> pool_;
   const PipelineOptions options_;
 

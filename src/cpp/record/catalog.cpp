@@ -1,14 +1,43 @@
 #include "record/catalog.h"
 
 #include <algorithm>
+#include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace fastrec {
 
-Catalog::Catalog(std::vector<Index> indexes) : indexes_(std::move(indexes)) {
+Catalog::Catalog(std::vector<Index> indexes, std::vector<Piece> pieces)
+    : indexes_(std::move(indexes)), pieces_(std::move(pieces)) {
   begins_.reserve(indexes_.size() + 1);
   begins_.push_back(0);
   for (const Index& index : indexes_) begins_.push_back(begins_.back() + index.size());
+  if (pieces_.empty()) pieces_.push_back({.count = n_records()});
+
+  const auto check = [&](std::uint64_t record) {
+    if (record < n_records()) return;
+    throw std::out_of_range("record " + std::to_string(record) +
+                            " was chosen, but there are " +
+                            std::to_string(n_records()) + " records");
+  };
+  for (const Piece& piece : pieces_) {
+    if (piece.table) {
+      for (const std::uint64_t record : *piece.table) check(record);
+    } else if (piece.count != 0) {
+      // The ends bound what lies between.
+      check(piece.first);
+      check(piece.first + (piece.count - 1) * piece.stride);
+    }
+    ends_.push_back((ends_.empty() ? 0 : ends_.back()) + piece.count);
+  }
+}
+
+// Which of all records record `record` of this catalog is.
+std::uint64_t Catalog::chosen(std::uint64_t record) const {
+  const auto end = std::upper_bound(ends_.begin(), ends_.end(), record);
+  const Piece& piece = pieces_[static_cast<std::size_t>(end - ends_.begin())];
+  const std::uint64_t within = record - (*end - piece.count);
+  return piece.table ? (*piece.table)[within] : piece.first + within * piece.stride;
 }
 
 std::size_t Catalog::file_of(std::uint64_t record) const {
@@ -17,20 +46,20 @@ std::size_t Catalog::file_of(std::uint64_t record) const {
 }
 
 Place Catalog::locate(std::uint64_t record) const {
-  const std::size_t file = file_of(record);
-  const std::uint64_t within = record - begins_[file];
+  const std::uint64_t number = chosen(record);
+  const std::size_t file = file_of(number);
+  const std::uint64_t within = number - begins_[file];
   return {file, within, indexes_[file].frame(within)};
+}
+
+void Catalog::locate_all(std::span<const std::uint64_t> records,
+                         std::vector<Place>* places) const {
+  for (const std::uint64_t record : records) places->push_back(locate(record));
 }
 
 void Catalog::locate_range(std::uint64_t first, std::uint64_t count,
                            std::vector<Place>* places) const {
-  if (count == 0) return;
-  std::size_t file = file_of(first);
-  for (std::uint64_t record = first; record < first + count; ++record) {
-    while (record >= begins_[file + 1]) ++file;
-    const std::uint64_t within = record - begins_[file];
-    places->push_back({file, within, indexes_[file].frame(within)});
-  }
+  for (std::uint64_t i = 0; i < count; ++i) places->push_back(locate(first + i));
 }
 
 }  // namespace fastrec

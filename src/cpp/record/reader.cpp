@@ -94,6 +94,20 @@ Fault RecordReader::next(Bytes* payload) {
   return {};
 }
 
+std::uint32_t stored_payload_crc(const Place& place, FileTable* files) {
+  const std::shared_ptr<const FileView> view = files->open(place.file);
+  Buffer buffer;
+  const Bytes footer =
+      view->copy(place.frame.payload() + place.frame.length, kFooterBytes, &buffer);
+  if (footer.size() < kFooterBytes) {
+    const Fault fault{.code = Errc::kIndexPastEnd,
+                      .offset = place.frame.offset,
+                      .found = view->size()};
+    throw record_error(fault, describe(fault), place, *files);
+  }
+  return load_le<std::uint32_t>(footer.data());
+}
+
 Error record_error(const Fault& fault, std::string reason, const Place& place,
                    const FileTable& files) {
   Error error(fault.code, std::move(reason), files.path(place.file));

@@ -41,6 +41,10 @@ class RecordReader {
   std::size_t block_end_place_ = 0;  // the first place that is not in the block
 };
 
+// The checksum of the payload at `place` as the file has it: not computed, not
+// compared. Throws Error where the place is not in the file, and IoError.
+std::uint32_t stored_payload_crc(const Place& place, FileTable* files);
+
 // The Error for a fault in the record at `place`, noticed by next() or by whoever
 // looked into the payload, in which case the caller has added where that begins.
 Error record_error(const Fault& fault, std::string reason, const Place& place,

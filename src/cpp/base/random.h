@@ -1,0 +1,61 @@
+// Numbers that look random and are the same on every machine, for ever: the order of an
+// epoch is made of them. Not for secrets.
+#pragma once
+
+#include <cstdint>
+
+namespace fastrec {
+
+// The upper half of the product, which is in [0, n) for any `x` if n is one factor.
+inline std::uint64_t multiply_high(std::uint64_t x, std::uint64_t n) noexcept {
+#if defined(__SIZEOF_INT128__)
+  __extension__ using Wide = unsigned __int128;
+  return static_cast<std::uint64_t>((Wide{x} * n) >> 64);
+#else
+  const std::uint64_t x_low = x & 0xffffffff, x_high = x >> 32;
+  const std::uint64_t n_low = n & 0xffffffff, n_high = n >> 32;
+  const std::uint64_t middle = x_high * n_low + ((x_low * n_low) >> 32);
+  const std::uint64_t carry = x_low * n_high + (middle & 0xffffffff);
+  return x_high * n_high + (middle >> 32) + (carry >> 32);
+#endif
+}
+
+// A bijection of 64 bits in which every bit of `x` reaches every bit of the result
+// (David Stafford's variant 13 of the finalizer of MurmurHash3).
+inline std::uint64_t mix64(std::uint64_t x) noexcept {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111eb;
+  return x ^ (x >> 31);
+}
+
+// A stream of numbers that belong to a key: SplitMix64.
+class KeyStream {
+ public:
+  explicit KeyStream(std::uint64_t key) noexcept : state_(key) {}
+
+  std::uint64_t next() noexcept { return mix64(state_ += 0x9e3779b97f4a7c15); }
+
+  // A number in [0, n), each with the same probability; `n` must not be 0. (Lemire,
+  // "Fast random integer generation in an interval", 2019.)
+  std::uint64_t below(std::uint64_t n) noexcept {
+    std::uint64_t x = next();
+    if (x * n < n) {
+      const std::uint64_t n_uneven = (0 - n) % n;
+      while (x * n < n_uneven) x = next();
+    }
+    return multiply_high(x, n);
+  }
+
+ private:
+  std::uint64_t state_;
+};
+
+// A key for one purpose in one epoch. Purposes are told apart by `stream`.
+inline std::uint64_t key_of(std::uint64_t seed, std::uint64_t epoch,
+                            std::uint64_t stream) noexcept {
+  KeyStream keys(seed);
+  const std::uint64_t of_epoch = mix64(keys.next() + KeyStream(epoch).next());
+  return mix64(of_epoch + KeyStream(stream).next());
+}
+
+}  // namespace fastrec

@@ -1,0 +1,102 @@
+#include "loader/order.h"
+
+#include <algorithm>
+
+#include "base/random.h"
+
+namespace fastrec {
+
+void Order::upcoming(std::span<const std::uint64_t>, std::vector<RecordRange>*) const {}
+
+void ListedOrder::to_records(std::span<std::uint64_t> positions) const {
+  for (std::uint64_t& position : positions) position = records_[position];
+}
+
+namespace {
+
+// How many blocks each lane gets, so that blocks come near to the size asked for.
+std::uint64_t rounds(std::uint64_t n_records, std::uint64_t block_records,
+                     std::uint64_t n_lanes) {
+  const std::uint64_t n_blocks = n_records / block_records;
+  return std::max<std::uint64_t>(1, (n_blocks + n_lanes / 2) / n_lanes);
+}
+
+}  // namespace
+
+BlockOrder::BlockOrder(std::uint64_t n_records, std::uint64_t key,
+                       std::uint64_t block_records, std::uint64_t n_lanes)
+    : n_records_(n_records),
+      n_lanes_(n_lanes),
+      n_rounds_(rounds(n_records, block_records, n_lanes)),
+      n_rows_((n_records + n_blocks() - 1) / n_blocks()),
+      shorter_rows_(n_records / n_blocks()),
+      n_long_blocks_(n_records % n_blocks()),
+      turns_key_(key_of(key, 0, 0)),
+      blocks_(n_blocks(), key_of(key, 0, 1)),
+      rows_(n_rows_, key_of(key, 0, 2)) {}
+
+std::uint64_t BlockOrder::begin_of(std::uint64_t block) const noexcept {
+  return block * shorter_rows_ + std::min(block, n_long_blocks_);
+}
+
+RecordRange BlockOrder::records_of(std::uint64_t block) const noexcept {
+  return {begin_of(block), begin_of(block + 1) - begin_of(block)};
+}
+
+// All blocks share one permutation of rows; each turns it by numbers of its own, before
+// and after.
+BlockOrder::Opened BlockOrder::open(std::uint64_t draw) const noexcept {
+  const std::uint64_t block = blocks_(draw);
+  KeyStream turns(turns_key_ ^ mix64(block));
+  const std::uint64_t before = turns.below(n_rows_);
+  return {draw, block, records_of(block), before, turns.below(n_rows_)};
+}
+
+void BlockOrder::to_records(std::span<std::uint64_t> positions) const {
+  if (positions.empty()) return;
+  Opened opened = open(0);
+  for (std::uint64_t& position : positions) {
+    do {
+      const std::uint64_t lane = position % n_lanes_, turn = position / n_lanes_;
+      const std::uint64_t round = turn / n_rows_, row = turn % n_rows_;
+      const std::uint64_t draw = round * n_lanes_ + lane;
+      if (draw != opened.draw) opened = open(draw);
+      const std::uint64_t there =
+          (rows_((row + opened.turn_before) % n_rows_) + opened.turn_after) % n_rows_;
+      position = there < opened.records.count
+                     ? opened.records.first + there
+                     : n_records_ + (opened.block - n_long_blocks_);
+    } while (position >= n_records_);
+  }
+}
+
+void BlockOrder::upcoming(std::span<const std::uint64_t> positions,
+                          std::vector<RecordRange>* ranges) const {
+  for (const std::uint64_t position : positions) {
+    const std::uint64_t lane = position % n_lanes_, turn = position / n_lanes_;
+    if (turn % n_rows_ != 0) continue;
+    const std::uint64_t round = turn / n_rows_;
+    if (round == 0) ranges->push_back(records_of(blocks_(lane)));
+    if (round + 1 < n_rounds_) {
+      ranges->push_back(records_of(blocks_((round + 1) * n_lanes_ + lane)));
+    }
+  }
+}
+
+std::shared_ptr<const Order> make_order(const Shuffle& shuffle, std::uint64_t n_records,
+                                        std::uint64_t seed, std::uint64_t epoch,
+                                        std::uint64_t stream) {
+  const std::uint64_t key = key_of(seed, epoch, stream);
+  switch (shuffle.kind) {
+    case Shuffle::Kind::kShuffled:
+      return std::make_shared<ShuffledOrder>(n_records, key);
+    case Shuffle::Kind::kBlocks:
+      return std::make_shared<BlockOrder>(n_records, key, shuffle.block_records,
+                                          shuffle.n_lanes);
+    case Shuffle::Kind::kSequential:
+      break;
+  }
+  return std::make_shared<SequentialOrder>(n_records);
+}
+
+}  // namespace fastrec

@@ -1,0 +1,60 @@
+// Permutation: a keyed bijection of [0, n), computed number by number.
+//
+// Up to kTableSize numbers it is a table, shuffled by Fisher and Yates: every
+// permutation is equally likely. Above, it is a Feistel network over a rectangle of
+// rows and columns that holds n cells and few more,
+//
+//   number = row * n_columns + column
+//   row    = (row + F1(column)) mod n_rows
+//   column = (column + F2(row)) mod n_columns
+//   row    = (row + F3(column)) mod n_rows       ... kRounds in all
+//
+// where each F is a hash with a key of its own. A step adds what depends on the other
+// coordinate only, so it can be undone: the network is a bijection of the rectangle. A
+// result that is not below n is put in again until it is ("cycle walking"), which makes
+// it one of [0, n). As the rectangle is larger than n by less than 2 * sqrt(n) + 1
+// cells, that is rare. No memory, no state, nothing to replay.
+//
+// The result is part of the contract with users, who resume in the middle of an order:
+// it must never change (docs/determinism.md, tests/test_order.py).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace fastrec {
+
+class Permutation {
+ public:
+  static constexpr std::uint64_t kTableSize = 4096;
+
+  // `n` must be at most 2^63.
+  Permutation(std::uint64_t n, std::uint64_t key);
+
+  std::uint64_t size() const noexcept { return n_; }
+
+  // Replaces each number, all below size(), by its image.
+  void apply(std::span<std::uint64_t> numbers) const noexcept;
+
+  std::uint64_t operator()(std::uint64_t number) const noexcept {
+    apply({&number, 1});
+    return number;
+  }
+
+ private:
+  static constexpr unsigned kRounds = 6;
+
+  template <std::size_t kLanes>
+  void network(std::uint64_t* numbers) const noexcept;
+
+  std::uint64_t n_;
+  std::vector<std::uint16_t> table_;  // if n_ <= kTableSize
+  std::uint64_t n_rows_ = 1;
+  std::uint64_t n_columns_ = 1;
+  std::uint64_t inverse_ = 0;  // 2^64 / n_columns_, rounded down
+  std::array<std::uint64_t, kRounds> round_keys_{};
+};
+
+}  // namespace fastrec

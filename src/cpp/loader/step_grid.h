@@ -1,0 +1,50 @@
+// StepGrid: step of an epoch -> the positions that one rank delivers in it.
+//
+// Step t is one global batch, the positions [t * batch_size, (t + 1) * batch_size).
+// Sorted by lane (order.h), they are cut into one slice for each rank: rank r of W
+// takes [r * n / W, (r + 1) * n / W) of the n there are. So what a step holds does not
+// depend on the number of ranks, and every rank makes as many steps as the others.
+//
+// An epoch that is continued with another batch size has a first step of `phase`
+// positions, so that a step begins where the last one ended. Batches that the user
+// lists have bounds of their own.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace fastrec {
+
+struct PositionRange {
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+};
+
+struct StepGrid {
+  std::uint64_t n_positions = 0;
+  std::uint64_t batch_size = 1;  // of all ranks together
+  std::uint64_t phase = 0;       // below batch_size
+  bool drop_last = false;        // leave out a last step that is not full
+  bool pad_last = false;         // fill every step with rows that say nothing
+  std::uint64_t rank = 0;
+  std::uint64_t world_size = 1;
+  std::uint64_t n_lanes = 1;
+  std::vector<std::uint64_t> bounds;  // of listed batches: where each begins, and n
+
+  std::uint64_t n_steps() const noexcept;
+
+  // All positions of a step, of all ranks. `step` must be below n_steps().
+  PositionRange range(std::uint64_t step) const noexcept;
+
+  // The step that begins at `position`, which is where a step of this grid begins, or
+  // n_steps().
+  std::uint64_t step_at(std::uint64_t position) const noexcept;
+
+  // Appends this rank's positions in a step.
+  void positions(std::uint64_t step, std::vector<std::uint64_t>* positions) const;
+
+  // The rows of this rank's batch: its positions, and those that fill it up.
+  std::uint64_t n_rows(std::uint64_t step, std::uint64_t n_valid) const noexcept;
+};
+
+}  // namespace fastrec
