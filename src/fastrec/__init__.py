@@ -17,12 +17,16 @@ from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, Sche
 from fastrec.features import FixedLen, Raw, VarLen
 from fastrec.index import build_index
 from fastrec.loader import Loader
+from fastrec.mixture import Mix, concat, mix
+from fastrec.order import Blocks
+from fastrec.sampling import buckets, weighted
 from fastrec.schema import Schema
 from fastrec.stage import BatchOrigin, per_row
 from fastrec.writer import Writer, encode_example
 
 __all__ = [
     "BatchOrigin",
+    "Blocks",
     "BytesArray",
     "CorruptionError",
     "Dataset",
@@ -31,6 +35,7 @@ __all__ = [
     "FixedLen",
     "LimitError",
     "Loader",
+    "Mix",
     "RaggedArray",
     "Raw",
     "Schema",
@@ -38,10 +43,14 @@ __all__ = [
     "VarLen",
     "Writer",
     "__version__",
+    "buckets",
     "build_index",
+    "concat",
     "concatenate",
     "encode_example",
+    "mix",
     "open",
     "per_row",
     "take",
+    "weighted",
 ]

@@ -1,4 +1,4 @@
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, final, type_check_only
 
@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer, Never
 
-from fastrec.arrays import Batch
+from fastrec.assembly import Parts
 from fastrec.features import Column
 
 __version__: str
@@ -18,10 +18,11 @@ def crc32c(data: Buffer, kernel: str | None = None) -> int: ...
 def crc32c_kernel() -> str: ...
 def crc32c_kernels() -> list[str]: ...
 def recognize(path: bytes) -> str: ...
+def is_remote(path: bytes) -> bool: ...
 
 @final
 class FileTable(metaclass=_Pybind11Type):
-    def __init__(self, paths: Sequence[bytes], io: str) -> None: ...
+    def __init__(self, paths: Sequence[bytes], ios: Sequence[str]) -> None: ...
     def __len__(self) -> int: ...
     def expect(self, file: int, index: Index) -> None: ...
 
@@ -52,8 +53,13 @@ class Index(metaclass=_Pybind11Type):
 
 @final
 class Catalog(metaclass=_Pybind11Type):
-    def __init__(self, indexes: Sequence[Index]) -> None: ...
+    def __init__(
+        self,
+        indexes: Sequence[Index],
+        pieces: Iterable[tuple[int, int, int] | NDArray[np.int64]] = (),
+    ) -> None: ...
     def __len__(self) -> int: ...
+    def places(self, numbers: NDArray[np.int64]) -> list[tuple[int, int, int]]: ...
 
 @final
 class Schema(metaclass=_Pybind11Type):
@@ -65,21 +71,82 @@ class BlockPool(metaclass=_Pybind11Type):
     def stats(self) -> tuple[int, int, int]: ...
 
 @final
+class Sources(metaclass=_Pybind11Type):
+    def __init__(
+        self, files: FileTable, schemas: list[Schema], schema_of: Sequence[int]
+    ) -> None: ...
+
+@final
+class Shuffle(metaclass=_Pybind11Type):
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+    @staticmethod
+    def sequential() -> Shuffle: ...
+    @staticmethod
+    def shuffled() -> Shuffle: ...
+    @staticmethod
+    def blocks(block_records: int, n_lanes: int) -> Shuffle: ...
+
+@final
+class Order(metaclass=_Pybind11Type):
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+    @staticmethod
+    def of(
+        shuffle: Shuffle, n_records: int, seed: int, epoch: int, stream: int = 0
+    ) -> Order: ...
+    @staticmethod
+    def listed(records: NDArray[np.int64]) -> Order: ...
+    @staticmethod
+    def mixed(
+        components: Sequence[tuple[int, float, Shuffle]],
+        length: int,
+        run: int,
+        draw_seed: int,
+        seed: int,
+        epoch: int,
+    ) -> Order: ...
+    def __len__(self) -> int: ...
+    @property
+    def n_lanes(self) -> int: ...
+    def records(self, positions: NDArray[np.int64]) -> NDArray[np.int64]: ...
+
+@final
+class StepGrid(metaclass=_Pybind11Type):
+    def __init__(
+        self,
+        *,
+        n_positions: int,
+        batch_size: int,
+        phase: int = 0,
+        drop_last: bool = False,
+        pad_last: bool = False,
+        rank: int = 0,
+        world_size: int = 1,
+        n_lanes: int = 1,
+        bounds: NDArray[np.int64] | None = None,
+    ) -> None: ...
+    @property
+    def n_steps(self) -> int: ...
+    def step_at(self, position: int) -> int: ...
+    def range(self, step: int) -> tuple[int, int]: ...
+    def positions(self, step: int) -> NDArray[np.int64]: ...
+    def n_rows(self, step: int, n_valid: int) -> int: ...
+
+@final
 class Pipeline(metaclass=_Pybind11Type):
     def __init__(
         self,
-        files: FileTable,
+        sources: Sources,
         catalog: Catalog | None,
-        schema: Schema,
+        order: Order | None,
+        grid: StepGrid,
+        first_step: int,
         pool: BlockPool,
         *,
-        batch_size: int,
-        drop_last: bool,
         n_threads: int,
         prefetch: int,
         memory_limit: int,
     ) -> None: ...
-    def next(self) -> tuple[Batch, int, int, int, int] | None: ...
+    def next(self) -> tuple[Parts, int, int, int, int] | None: ...
     def stop(self) -> None: ...
 
 def read_record(files: FileTable, catalog: Catalog, number: int) -> bytes: ...
@@ -87,12 +154,15 @@ def read_records(
     files: FileTable, catalog: Catalog, pool: BlockPool, numbers: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64]]: ...
 def decode_records(
-    files: FileTable,
+    sources: Sources,
     catalog: Catalog,
-    schema: Schema,
     pool: BlockPool,
     numbers: NDArray[np.int64],
-) -> Batch: ...
+    n_rows: int = 0,
+) -> Parts: ...
+def stored_checksums(
+    files: FileTable, catalog: Catalog, numbers: NDArray[np.int64]
+) -> NDArray[np.uint32]: ...
 def survey(
     files: FileTable, catalog: Catalog, numbers: NDArray[np.int64]
 ) -> tuple[int, list[tuple[bytes, dict[str, Any]]]]: ...

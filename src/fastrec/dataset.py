@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-import copy
+import dataclasses
+import hashlib
 import itertools
 import operator
 import os
-import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from fastrec import _core, index, inference
-from fastrec.arrays import Batch, BytesArray
-from fastrec.errors import Error
+from fastrec import _core, filtering
+from fastrec.arrays import Batch
+from fastrec.assembly import VALID, Assembly, Extra, valid_column
+from fastrec.errors import Error, SchemaError
 from fastrec.loader import Loader, Transform
-from fastrec.options import checked_names, non_negative_int
+from fastrec.options import checked_names, non_negative_int, positive_int
+from fastrec.order import Batches, Blocks, Shuffle, core_shuffle, shuffled
 from fastrec.paths import Paths, expand
+from fastrec.records import Records
+from fastrec.rows import Row, checked_number, is_one, n_rows, record_numbers, row_of
 from fastrec.schema import Features, Schema, as_schema
+from fastrec.selection import Numbers, Selection
+from fastrec.sources import Source, Sources
+from fastrec.stage import BatchOrigin, CheckedTransform
 
-__all__ = ["Dataset", "Records", "Row", "open"]
-
-Row = dict[str, Any]
+__all__ = ["Dataset", "open"]
 
 # Rows that are read at once where rows are wanted one by one.
 _ROWS_AT_ONCE = 64
 
 # Memory that a dataset keeps for the next batch it reads; loaders have their own.
 _IDLE_BYTES = 64 << 20
+
+# Keeps apart what is derived from the same seed: the order of an epoch is stream 0.
+_SPLIT_STREAM = 1 << 32
 
 
 class Dataset:
@@ -41,35 +49,29 @@ class Dataset:
 
     A dataset is a sequence of rows: ``ds[i]`` is a dict of NumPy scalars, arrays and
     ``bytes``; a slice, an index array or a mask gives a dict of columns, as a batch does.
-    Training loops use `loader`.
+    Training loops use `loader`. Views (`select`, `filter`, `split`, ...) are datasets of
+    their own, which number their records from 0 and share files and indexes.
     """
+
+    # Whether rows are drawn from components, as fastrec.mix does.
+    _is_mixed = False
 
     def __init__(
         self,
-        files: Sequence[str],
-        features: Schema | None,
-        *,
-        io: str,
-        index_dir: str | None,
+        sources: Sources,
+        selection: Selection | None = None,
+        transforms: tuple[CheckedTransform, ...] = (),
     ) -> None:
-        self._files = list(files)
-        self._features = features
-        self._io = io
-        self._index_dir = index_dir
-        self._indexes: list[_core.Index] = []
-        self._catalog: _core.Catalog | None = None
-        self._bound: _core.Schema | None = None
+        self._sources = sources
+        self._selection = selection
+        self._transforms = transforms
+        self._known_catalog: _core.Catalog | None = None
+        self._known_fingerprint = ""
         self._renew()
         _datasets.add(self)
 
     def _renew(self) -> None:
         """Make anew what has locks: after a fork, nobody would release them."""
-        self._lock = threading.Lock()
-        self._table = _core.FileTable(
-            [os.fsencode(path) for path in self._files], self._io
-        )
-        for i, found in enumerate(self._indexes):
-            self._table.expect(i, found)
         self._pool = _core.BlockPool(_IDLE_BYTES)
 
     # What is there.
@@ -77,28 +79,27 @@ class Dataset:
     @property
     def files(self) -> list[str]:
         """The files, in the order that records are numbered through them."""
-        return list(self._files)
+        return self._sources.files
 
     @property
     def nbytes(self) -> int:
         """The size of all files together, in bytes."""
-        return sum(os.stat(path).st_size for path in self._files)  # noqa: PTH116
+        return sum(os.stat(path).st_size for path in self.files)  # noqa: PTH116
 
     @property
     def schema(self) -> Schema:
         """What is read: the features that were given, or those the records have.
 
         Without ``features=``, the schema is inferred from up to 4,096 records spread
-        evenly over the data, once. Its repr can be pasted into a program.
+        evenly over the files, once. Its repr can be pasted into a program.
 
         Raises
         ------
         SchemaError
-            If no schema can be inferred.
+            If no schema can be inferred, or datasets that are joined have different
+            columns.
         """
-        if self._features is None:
-            self._features = inference.infer(self._table, self._indexed())
-        return self._features
+        return self._sources.schema
 
     @property
     def records(self) -> Records:
@@ -106,18 +107,19 @@ class Dataset:
         return Records(self)
 
     def __len__(self) -> int:
-        return len(self._indexed())
+        return len(self._catalog())
 
     def __repr__(self) -> str:
-        n_files = len(self._files)
-        files = repr(self._files[0]) + (
-            f" and {n_files - 1:,} more" if n_files > 1 else ""
-        )
-        known = f", {len(self._catalog):,} records" if self._catalog is not None else ""
-        return f"<fastrec.Dataset of {files}{known}>"
+        files = self.files
+        text = repr(files[0]) + (f" and {len(files) - 1:,} more" if files[1:] else "")
+        known = self._known_catalog
+        if known is not None:
+            text += f", {len(known):,} records"
+            text += "" if self._selection is None else " selected"
+        return f"<fastrec.Dataset of {text}>"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _reopen, (self._files, self._features, self._io, self._index_dir)
+        return Dataset, (self._sources, self._selection, self._transforms)
 
     # Rows.
 
@@ -131,23 +133,23 @@ class Dataset:
         if isinstance(index, (str, bytes)):
             msg = f"a dataset is indexed by record, not by column: ds.columns([{index!r}])"
             raise TypeError(msg)
-        if _is_one(index):
-            number = _checked_number(operator.index(index), len(self))
-            return _row(self._decode(np.array([number], dtype=np.int64)), 0)
-        return self._decode(_numbers(index, len(self)))
+        if is_one(index):
+            number = checked_number(operator.index(index), len(self))
+            return row_of(self._decode(np.array([number], dtype=np.int64)), 0)
+        return self._decode(record_numbers(index, len(self)))
 
     def __iter__(self) -> Iterator[Row]:
-        n_rows = 0
+        n_delivered = 0
         try:
-            for batch in self.loader(_ROWS_AT_ONCE):
-                for i in range(len(next(iter(batch.values())))):
-                    yield _row(batch, i)
-                    n_rows += 1
+            for batch in self.loader(_ROWS_AT_ONCE, rank=0, world_size=1):
+                for i in range(n_rows(batch)):
+                    yield row_of(batch, i)
+                    n_delivered += 1
         except Error:
             # One by one, so that the good rows before the damage come first.
-            alone = self.loader(1, num_threads=0)
-            for batch in itertools.islice(alone, n_rows, None):
-                yield _row(batch, 0)
+            alone = self.loader(1, rank=0, world_size=1, num_threads=0)
+            rows = (row_of(batch, i) for batch in alone for i in range(n_rows(batch)))
+            yield from itertools.islice(rows, n_delivered, None)
 
     def head(self, n: int = 5) -> list[Row]:
         """Return the first `n` rows as ``ds[i]`` gives them, or all if there are fewer.
@@ -159,7 +161,7 @@ class Dataset:
         """
         return list(itertools.islice(self, non_negative_int("n", n)))
 
-    # Other views of the same files.
+    # Views: other columns.
 
     def with_features(self, features: Features) -> Dataset:
         """Return a dataset of the same records that reads other features.
@@ -169,10 +171,17 @@ class Dataset:
         SchemaError
             If `features` makes no sense.
         """
-        return self._with(as_schema(features))
+        schema = as_schema(features)
+        return self._with(
+            sources=self._sources.changed(
+                lambda source: dataclasses.replace(source, features=schema)
+            )
+        )
 
     def columns(self, names: Sequence[str]) -> Dataset:
         """Return a dataset of the same records that reads only the columns `names`.
+
+        Transforms get only these columns, too.
 
         Raises
         ------
@@ -182,43 +191,216 @@ class Dataset:
         if isinstance(names, (str, bytes)):
             msg = f"columns() takes a list of names, not {names!r}"
             raise TypeError(msg)
-        missing = [name for name in names if name not in self.schema]
-        if missing:
-            msg = f"no column {missing[0]!r}; there are {', '.join(map(repr, self.schema))}"
-            raise KeyError(msg)
-        return self._with(Schema({name: self.schema[name] for name in names}))
+        self._sources.readings()  # infers what nobody gave
 
-    def _with(self, features: Schema) -> Dataset:
-        view = Dataset(self._files, features, io=self._io, index_dir=self._index_dir)
-        if self._catalog is not None:
-            view._use(self._indexes)
-        return view
+        def chosen(source: Source) -> Source:
+            schema = source.features
+            assert schema is not None
+            missing = [name for name in names if name not in schema]
+            if missing:
+                there = ", ".join(map(repr, schema))
+                msg = f"no column {missing[0]!r}; there are {there}"
+                raise KeyError(msg)
+            return dataclasses.replace(
+                source, features=Schema({name: schema[name] for name in names})
+            )
+
+        return self._with(sources=self._sources.changed(chosen))
+
+    def with_transform(self, transform: Transform) -> Dataset:
+        """Return a dataset whose batches and rows go through `transform`.
+
+        Parameters
+        ----------
+        transform : callable
+            As for `loader`: ``transform(batch)`` or ``transform(batch, info)``. It is
+            called after the transforms that the dataset has, and before the loader's. To
+            read single rows, it gets batches of one row, or of a few.
+        """
+        return self._with(transforms=(*self._transforms, CheckedTransform(transform)))
+
+    # Views: other records.
+
+    def select(
+        self, indices: range | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
+    ) -> Dataset:
+        """Return a dataset of some records, in the order given.
+
+        Parameters
+        ----------
+        indices : range, or 1-D array of integers or bool
+            Numbers of records, which may repeat and count from the end, or a mask. A
+            `range` takes no memory, an array 8 bytes a record.
+
+        Raises
+        ------
+        IndexError, TypeError
+            If there are no such records.
+        """
+        n_records = len(self)
+        if not isinstance(indices, range) or not _is_within(indices, n_records):
+            chosen: range | Numbers = record_numbers(
+                np.array(indices) if isinstance(indices, range) else indices, n_records
+            )
+        else:
+            chosen = indices
+        return self._with(selection=self._whole_selection().select(chosen))
+
+    def filter(
+        self,
+        keep: Callable[[Batch], npt.ArrayLike],
+        *,
+        columns: Sequence[str] | None = None,
+        key: str | None = None,
+    ) -> Dataset:
+        """Return a dataset of the records that `keep` says yes to.
+
+        All records are read once, in parallel, as far as the columns need it.
+
+        Parameters
+        ----------
+        keep : callable
+            ``keep(batch)`` gets a dict of columns, as a loop does, and returns a bool
+            array of shape ``(rows,)``.
+        columns : sequence of str, optional
+            What `keep` looks at: nothing else is decoded. All columns by default, after
+            the transforms of the dataset, which are left out if columns are named.
+        key : str, optional
+            A name for what `keep` does. With it, the result is kept in the user's cache
+            and used again for the same data, columns and key.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `keep` returns anything else.
+        """
+        view = self
+        if columns is not None:
+            view = Dataset(self._sources, self._selection).columns(columns)
+        return self.select(filtering.kept_records(view, keep, columns, key))
+
+    def split(
+        self, fractions: Sequence[float], *, seed: int = 0
+    ) -> tuple[Dataset, ...]:
+        """Divide the records at random, and return one dataset for each fraction.
+
+        Every record is in one part at most; parts keep the order of the records. The same
+        seed divides the same number of records in the same way.
+
+        Parameters
+        ----------
+        fractions : sequence of float
+            Shares of the records, such as ``[0.9, 0.1]``; together 1 at most.
+        seed : int, default 0
+
+        Raises
+        ------
+        ValueError
+            If a fraction is negative, or they come to more than 1.
+        """
+        shares = np.asarray(fractions, dtype=np.float64)
+        total = float(shares.sum()) if shares.ndim == 1 else np.nan
+        if not (shares >= 0).all() or not total <= 1 + 1e-9:
+            msg = (
+                f"fractions must be at least 0 and together 1 at most, not {fractions}"
+            )
+            raise ValueError(msg)
+        seed = non_negative_int("seed", seed, 2**64 - 1)
+        n_records = len(self)
+        bounds = np.rint(np.minimum(np.cumsum([0, *shares]), 1) * n_records)
+        order = shuffled(n_records, seed=seed, stream=_SPLIT_STREAM)
+        return tuple(
+            self.select(np.sort(order[int(begin) : int(end)]))
+            for begin, end in itertools.pairwise(bounds)
+        )
+
+    def shard(self, *, num_shards: int, index: int) -> Dataset:
+        """Return part `index` of `num_shards` parts of consecutive records.
+
+        Sizes differ by one record at most, whatever the files. Ranks of one job need no
+        shards: `loader` divides every batch among them.
+
+        Raises
+        ------
+        ValueError
+            If there is no such part.
+        """
+        num_shards = positive_int("num_shards", num_shards)
+        index = non_negative_int("index", index)
+        if index >= num_shards:
+            msg = f"index must be below num_shards, but is {index} of {num_shards}"
+            raise ValueError(msg)
+        n = len(self)
+        return self.select(
+            range(n * index // num_shards, n * (index + 1) // num_shards)
+        )
+
+    def _with(
+        self,
+        *,
+        sources: Sources | None = None,
+        selection: Selection | None = None,
+        transforms: tuple[CheckedTransform, ...] | None = None,
+    ) -> Dataset:
+        return Dataset(
+            self._sources if sources is None else sources,
+            self._selection if selection is None else selection,
+            self._transforms if transforms is None else transforms,
+        )
 
     # Batches.
 
     @checked_names
     def loader(
         self,
-        batch_size: int,
+        batch_size: int | None = None,
         *,
-        drop_last: bool = False,
+        global_batch_size: int | None = None,
+        batches: Batches | None = None,
+        shuffle: Shuffle = False,
         seed: int = 0,
+        drop_last: bool = False,
+        pad_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
         num_threads: int | None = None,
         prefetch: int | None = None,
         transform: Transform | None = None,
         transform_threads: int | None = None,
         memory_limit: int | str | None = None,
     ) -> Loader:
-        """Return an iterable of batches; each ``for`` over it is one epoch, in file order.
+        """Return an iterable of batches; each ``for`` over it is one epoch.
+
+        What a batch is, is said by exactly one of `batch_size`, `global_batch_size` and
+        `batches`.
 
         Parameters
         ----------
-        batch_size : int
-            Rows in a batch. The last batch of an epoch may have fewer.
-        drop_last : bool, default False
-            Leave out a last batch that is not full.
+        batch_size : int, optional
+            Rows in a batch of this rank.
+        global_batch_size : int, optional
+            Rows in the batches of all ranks together. What a step holds then depends on
+            the world size no more.
+        batches : callable, optional
+            ``batches(seed, epoch)`` returns the epoch's global batches, 1-D arrays of
+            record numbers of any sizes, in place of batch size and shuffle. See
+            `fastrec.buckets` and `fastrec.weighted`.
+        shuffle : bool or Blocks, default False
+            False is the order of the files. True is a global shuffle, another one in
+            every epoch, which takes no memory and no time to begin. `fastrec.Blocks` is
+            nearly that, and reads whole blocks of neighbouring records.
         seed : int, default 0
-            What the random generators of `transform` are derived from.
+            What orders, and the random generators of `transform`, are derived from.
+        drop_last : bool, default False
+            Leave out a last batch that is not full. Otherwise it has fewer rows, divided
+            evenly among the ranks; all ranks make the same number of steps.
+        pad_last : bool, default False
+            Fill every batch to its full size with rows of zeros and empty values, and add
+            a bool column ``__valid__`` that is False for them.
+        rank, world_size : int, optional
+            Which part of every global batch this process gets. By default they are those
+            of torch.distributed, where that is imported and initialised, else those that
+            torchrun, SLURM or Open MPI put into the environment, else 0 of 1.
         num_threads : int, optional
             Native threads that decode in the background; 0 decodes inside ``next()``.
             By default, one per CPU this process may use, divided by
@@ -241,13 +423,21 @@ class Dataset:
         Raises
         ------
         TypeError, ValueError
-            If an option makes no sense, before any thread starts.
+            If an option makes no sense, before any thread starts; also if the last batch
+            would leave a rank without a row, and neither `drop_last` nor `pad_last` says
+            what to do about it.
         """
         return Loader(
             self,
             batch_size=batch_size,
-            drop_last=drop_last,
+            global_batch_size=global_batch_size,
+            batches=batches,
+            shuffle=shuffle,
             seed=seed,
+            drop_last=drop_last,
+            pad_last=pad_last,
+            rank=rank,
+            world_size=world_size,
             num_threads=num_threads,
             prefetch=prefetch,
             transform=transform,
@@ -257,145 +447,99 @@ class Dataset:
 
     # Behind the scenes, shared with Loader and Records.
 
-    def _indexed(self) -> _core.Catalog:
+    def _whole_selection(self) -> Selection:
+        """Return which records of the files these are."""
+        if self._selection is not None:
+            return self._selection
+        return Selection([range(self._sources.n_records())])
+
+    def _pieces(self) -> list[tuple[int, int, int] | Numbers]:
+        return [] if self._selection is None else self._selection.of_core()
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether these are all records of the files, in their order."""
+        return self._selection is None
+
+    def _catalog(self) -> _core.Catalog:
         """Return where every record is, building the indexes that are missing."""
-        with self._lock:
-            if self._catalog is None:
-                self._use(
-                    index.make_indexes(
-                        self._files, io=self._io, index_dir=self._index_dir
-                    )
-                )
-            assert self._catalog is not None
-            return self._catalog
+        if self._known_catalog is None:
+            self._known_catalog = _core.Catalog(self._sources.indexes(), self._pieces())
+        return self._known_catalog
 
-    def _indexed_if_cheap(self) -> _core.Catalog | None:
+    def _catalog_if_cheap(self) -> _core.Catalog | None:
         """Return where every record is, if that is known without walking the files."""
-        with self._lock:
-            if self._catalog is None:
-                kept = index.load_indexes(self._files, self._index_dir)
-                if kept is not None:
-                    self._use(kept)
-            return self._catalog
+        if self._known_catalog is None and self._sources.indexes_if_cheap() is not None:
+            return self._catalog()
+        return self._known_catalog
 
-    def _use(self, indexes: list[_core.Index]) -> None:
-        for i, found in enumerate(indexes):
-            self._table.expect(i, found)
-        self._indexes = indexes
-        self._catalog = _core.Catalog(indexes)
+    def _fingerprint(self) -> str:
+        """Return what tells these data from others, wherever they lie."""
+        if not self._known_fingerprint:
+            digest = hashlib.blake2b(digest_size=8)
+            self._sources.add_to(digest)
+            if self._selection is not None:
+                self._selection.add_to(digest)
+            self._known_fingerprint = digest.hexdigest()
+        return self._known_fingerprint
 
-    def _schema_of_core(self) -> _core.Schema:
-        if self._bound is None:
-            self._bound = self.schema._bind()
-        return self._bound
+    def _shuffle_of_core(self, shuffle: Shuffle) -> _core.Shuffle:
+        n_bytes = sum(int(found.offsets[-1]) for found in self._sources.indexes())
+        return core_shuffle(shuffle, self._sources.n_records(), n_bytes)
 
-    def _decode(self, numbers: npt.NDArray[np.int64]) -> Batch:
-        return _core.decode_records(
-            self._table, self._indexed(), self._schema_of_core(), self._pool, numbers
+    def _order(
+        self,
+        shuffle: Shuffle,
+        seed: int,
+        epoch: int,
+        global_batch_size: int,  # noqa: ARG002 (for a mix)
+    ) -> _core.Order:
+        """Return which record comes at which position of an epoch."""
+        return _core.Order.of(self._shuffle_of_core(shuffle), len(self), seed, epoch)
+
+    def _order_state(self, global_batch_size: int) -> dict[str, Any]:  # noqa: ARG002
+        """Return what, besides the shuffle, the order depends on."""
+        return {}
+
+    def _records_of(self, numbers: Numbers) -> Numbers:
+        """Return the numbers in the catalog of the rows `numbers`."""
+        return numbers
+
+    def _extra_columns(self) -> dict[str, Extra]:
+        """Return the columns that are added to those of the files."""
+        return {}
+
+    def _assembly(
+        self, transform: CheckedTransform | None = None, *, pad_last: bool = False
+    ) -> Assembly:
+        """Return what makes batches of decoded rows."""
+        readings, _ = self._sources.readings()
+        extra = self._extra_columns()
+        if pad_last:
+            extra[VALID] = valid_column
+        for name in extra:
+            if any(name in reading.features for reading in readings):
+                msg = f"the column {name!r} is added here: read the feature under another name, with key="
+                raise SchemaError(msg)
+        if len(readings) > 1:
+            self._sources.schema  # noqa: B018 (raises if the columns differ)
+        return Assembly(
+            [reading.transforms for reading in readings],
+            extra,
+            self._transforms if transform is None else (*self._transforms, transform),
         )
 
-
-class Records:
-    """The bytes of the records of a dataset, both checksums of each verified.
-
-    ``records[i]`` is ``bytes``; a slice, an index array or a mask gives a `BytesArray`.
-
-    Raises
-    ------
-    CorruptionError
-        If a record that is read is damaged.
-    """
-
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
-
-    def __len__(self) -> int:
-        return len(self._dataset)
-
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-    @overload
-    def __getitem__(
-        self, index: slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
-    ) -> BytesArray: ...
-    def __getitem__(self, index: Any) -> bytes | BytesArray:
-        ds = self._dataset
-        if _is_one(index):
-            number = _checked_number(operator.index(index), len(self))
-            return _core.read_record(ds._table, ds._indexed(), number)
-        return self._read(_numbers(index, len(self)))
-
-    def __iter__(self) -> Iterator[bytes]:
-        for first in range(0, len(self), _ROWS_AT_ONCE):
-            numbers = np.arange(first, min(first + _ROWS_AT_ONCE, len(self)))
-            try:
-                found = self._read(numbers)
-            except Error:
-                # One by one, so that the good records before the damage come first.
-                for number in numbers:
-                    yield self[int(number)]
-            else:
-                yield from found
-
-    def __repr__(self) -> str:
-        return f"<fastrec.Records of {self._dataset!r}>"
-
-    def _read(self, numbers: npt.NDArray[np.int64]) -> BytesArray:
-        ds = self._dataset
-        data, offsets = _core.read_records(ds._table, ds._indexed(), ds._pool, numbers)
-        return BytesArray._wrap(data, offsets, (len(numbers),))
+    def _decode(self, numbers: Numbers) -> Batch:
+        records = self._records_of(numbers)
+        parts = _core.decode_records(
+            self._sources.of_core(), self._catalog(), self._pool, records
+        )
+        info = BatchOrigin(0, 0, 0, numbers, records)
+        return self._assembly()(parts, info)
 
 
-def _reopen(
-    files: list[str], features: Schema | None, io: str, index_dir: str | None
-) -> Dataset:
-    return Dataset(files, features, io=io, index_dir=index_dir)
-
-
-def _is_one(index: object) -> bool:
-    if isinstance(index, np.ndarray):
-        return index.ndim == 0 and index.dtype.kind in "iu"
-    return isinstance(index, (int, np.integer)) and not isinstance(index, bool)
-
-
-def _checked_number(number: int, n_records: int) -> int:
-    if not -n_records <= number < n_records:
-        msg = f"record {number} is out of range: there are {n_records:,} records"
-        raise IndexError(msg)
-    return number % n_records
-
-
-def _numbers(index: object, n_records: int) -> npt.NDArray[np.int64]:
-    """Return the record numbers that a slice, an index array or a mask means."""
-    if isinstance(index, slice):
-        return np.arange(*index.indices(n_records), dtype=np.int64)
-    array = np.asarray(() if isinstance(index, tuple) else index)
-    if array.ndim == 1 and array.dtype.kind == "b":
-        if len(array) != n_records:
-            msg = f"the mask has {len(array):,} entries for {n_records:,} records"
-            raise IndexError(msg)
-        return np.flatnonzero(array).astype(np.int64)
-    is_index = array.dtype.kind in "iu" or array.size == 0
-    if array.ndim != 1 or not is_index or isinstance(index, tuple):
-        msg = f"records are chosen by number, slice, index array or mask, not {index!r}"
-        raise TypeError(msg)
-    # Compared before it is converted: a large unsigned number would become negative.
-    wrong = array >= n_records
-    if array.dtype.kind == "i":
-        wrong |= array < -n_records
-    if wrong.any():
-        _checked_number(int(array[wrong][0]), n_records)
-    numbers = array.astype(np.int64)
-    return np.where(numbers < 0, numbers + n_records, numbers)
-
-
-def _row(batch: Batch, i: int) -> Row:
-    return {name: _copied(column[i]) for name, column in batch.items()}
-
-
-def _copied(value: Any) -> Any:  # noqa: ANN401 (a NumPy scalar, bytes or an array)
-    """Return a value that does not keep the batch alive which it came from."""
-    return copy.copy(value) if isinstance(value, (np.ndarray, BytesArray)) else value
+def _is_within(indices: range, n_records: int) -> bool:
+    return not indices or (min(indices) >= 0 and max(indices) < n_records)
 
 
 # Datasets that a fork would leave with locks that nobody holds.
@@ -461,9 +605,10 @@ def open(
     if compression not in ("auto", None):
         msg = f"compression {compression!r} cannot be read yet: only 'auto' and None"
         raise ValueError(msg)
-    return Dataset(
-        expand(paths),
+    source = Source(
+        tuple(expand(paths)),
         None if features is None else as_schema(features),
-        io=io,
-        index_dir=None if index_dir is None else os.fspath(index_dir),
+        io,
+        None if index_dir is None else os.fspath(index_dir),
     )
+    return Dataset(Sources([source]))

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import logging
 import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
 from fastrec import _core
 from fastrec.arrays import Batch
+from fastrec.assembly import Assembly
+from fastrec.distributed import find_rank
 from fastrec.options import (
     byte_count,
     default_memory_limit,
     default_num_threads,
     non_negative_int,
     positive_int,
-    true_or_false,
 )
+from fastrec.order import Batches, Shuffle
+from fastrec.plan import Plan, Planner, padded
 from fastrec.stage import (
     BatchOrigin,
     CheckedTransform,
@@ -30,6 +34,7 @@ from fastrec.stage import (
     Stage,
     Transform,
 )
+from fastrec.state import State
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -38,8 +43,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Loader", "Transform"]
 
+_log = logging.getLogger("fastrec")
+
 _MOST_THREADS = 4096
 _MOST_AHEAD = 65536  # each place in the ring takes memory, used or not
+
+# Records below this many bytes are slow to get one by one from a network file system.
+_SMALL_RECORD_BYTES = 256 << 10
 
 
 class Loader:
@@ -56,15 +66,24 @@ class Loader:
     place of the batch it happened in, after all batches before it; the iterator raises it
     again if it is asked again. Threads start with the first batch and end with the
     epoch, with `close`, or when the iterator is dropped.
+
+    What an epoch delivers is arithmetic in the seed and the epoch. So a loader can be put
+    anywhere in its training run, at once: `seek`, `set_epoch`, `load_state_dict`.
     """
 
     def __init__(
         self,
         dataset: Dataset,
         *,
-        batch_size: int,
-        drop_last: bool,
+        batch_size: int | None,
+        global_batch_size: int | None,
+        batches: Batches | None,
+        shuffle: Shuffle,
         seed: int,
+        drop_last: bool,
+        pad_last: bool,
+        rank: int | None,
+        world_size: int | None,
         num_threads: int | None,
         prefetch: int | None,
         transform: Transform | None,
@@ -72,8 +91,17 @@ class Loader:
         memory_limit: int | str | None,
     ) -> None:
         self._dataset = dataset
-        self._batch_size = positive_int("batch_size", batch_size)
-        self._drop_last = true_or_false("drop_last", drop_last)
+        self._rank = find_rank(rank, world_size)
+        self._planner = Planner(
+            dataset,
+            batch_size=batch_size,
+            global_batch_size=global_batch_size,
+            batches=batches,
+            shuffle=shuffle,
+            drop_last=drop_last,
+            pad_last=pad_last,
+            rank=self._rank,
+        )
         self._seed = non_negative_int("seed", seed, 2**64 - 1)
         self._num_threads = (
             default_num_threads()
@@ -99,16 +127,31 @@ class Loader:
         self._pool = _core.BlockPool(self._memory_limit)
         self._epoch = 0
         self._step = 0
+        self._phase = 0  # rows of step 0, where the epoch was cut by other batch sizes
         self._is_begun = False  # a batch of this epoch was delivered
+        self._is_warned = False
         self._iterator: weakref.ref[_BatchIterator] | None = None
         _loaders.add(self)
+        if self._rank.world_size > 1:
+            self._plan()  # refuses what would leave a rank without rows
+            _log.info("this loader is %s", self._rank)
 
     # Where it is.
 
     @property
-    def batch_size(self) -> int:
-        """Rows in a full batch."""
-        return self._batch_size
+    def batch_size(self) -> int | None:
+        """Rows of this rank in a full batch; None where ``batches=`` lists them."""
+        return self._planner.batch_size
+
+    @property
+    def rank(self) -> int:
+        """Which of the processes that share the epoch this one is."""
+        return self._rank.rank
+
+    @property
+    def world_size(self) -> int:
+        """How many processes share the epoch."""
+        return self._rank.world_size
 
     @property
     def epoch(self) -> int:
@@ -117,19 +160,194 @@ class Loader:
 
     @property
     def step(self) -> int:
-        """Batches of this epoch that were delivered."""
+        """The steps of this epoch that were delivered, or passed over by `seek`."""
         return self._step
 
     def __len__(self) -> int:
-        """Batches in an epoch. Builds the index of the dataset if there is none."""
-        n_steps, n_left = divmod(len(self._dataset), self._batch_size)
-        return n_steps + (n_left > 0 and not self._drop_last)
+        """Steps of the current epoch, the same on all ranks.
+
+        Builds the index of the dataset if there is none.
+        """
+        return self._plan().n_steps
 
     def __repr__(self) -> str:
+        size = (
+            "batches=..."
+            if self.batch_size is None
+            else f"batch_size={self.batch_size}"
+        )
         return (
-            f"<fastrec.Loader of {self._dataset!r}, batch_size={self._batch_size}, "
+            f"<fastrec.Loader of {self._dataset!r}, {size}, "
+            f"shuffle={self._planner.shuffle}, {self._rank}, "
             f"num_threads={self._num_threads}, epoch {self._epoch}, step {self._step}>"
         )
+
+    def _plan(self, epoch: int | None = None) -> Plan:
+        if epoch is None or epoch == self._epoch:
+            return self._planner.plan(self._seed, self._epoch, self._phase)
+        return self._planner.plan(self._seed, epoch)
+
+    # Moving.
+
+    def seek(self, step: int) -> None:
+        """Go to a step of the current epoch: the next ``for`` begins with it.
+
+        A running iteration ends. The step after the last is the next epoch's first.
+
+        Raises
+        ------
+        IndexError
+            If the epoch has no such step.
+        """
+        step = non_negative_int("step", step)
+        n_steps = self._plan().n_steps
+        if step > n_steps:
+            msg = f"step {step} is out of range: the epoch has {n_steps:,} steps"
+            raise IndexError(msg)
+        self._move(self._epoch, step, self._phase)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next ``for`` begin `epoch`.
+
+        In a loop of the form ``for epoch in ...: loader.set_epoch(epoch)`` it changes
+        nothing: the loader counts epochs by itself, and goes on in the middle of one that
+        was loaded or sought.
+        """
+        epoch = non_negative_int("epoch", epoch)
+        if epoch != self._epoch or self._is_begun:
+            self._move(epoch, 0, 0)
+
+    def _move(self, epoch: int, step: int, phase: int) -> None:
+        if step and step == self._planner.plan(self._seed, epoch, phase).n_steps:
+            epoch, step, phase = epoch + 1, 0, 0
+        self.close()
+        self._epoch, self._step, self._phase = epoch, step, phase
+        self._is_begun = False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where the loader is: after the batch that was delivered last.
+
+        The state is less than 400 bytes of JSON-able values, the same on all ranks, and
+        depends on neither their number nor on threads or the batch size. After an error,
+        it stands before the batch that failed; an epoch that is finished is the
+        beginning of the next one. Builds the index of the dataset if there is none.
+        """
+        plan = self._plan()
+        epoch, position = self._epoch, plan.begin_of(self._step)
+        if self._step and self._step == plan.n_steps:
+            epoch, position = epoch + 1, 0
+        return State(
+            self._dataset._fingerprint(),
+            self._planner.state(),
+            self._seed,
+            epoch,
+            position,
+        ).to_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
+        """Go where another loader was; the next ``for`` continues there.
+
+        The other one may have had another batch size, world size or number of threads:
+        what it left of its epoch comes exactly once, in batches of this loader's size.
+        Its seed is taken over. A running iteration ends.
+
+        Parameters
+        ----------
+        state : mapping
+            What `state_dict` returned, perhaps by way of JSON.
+        strict : bool, default True
+            Refuse the state of other data: of files with other records, in another order,
+            or another selection of them. Copies of the files are the same data.
+
+        Raises
+        ------
+        ValueError
+            If it is no state, or one of another order or, with `strict`, of other data;
+            or if the rest of the epoch cannot be divided among the ranks.
+        """
+        loaded = State.from_dict(state)
+        loaded.check(
+            self._dataset._fingerprint() if strict else None, self._planner.state()
+        )
+        phase = self._planner.phase(loaded.position)
+        first = self._planner.plan(loaded.seed, loaded.epoch)
+        if loaded.position > len(first.order):
+            msg = (
+                f"the state is at position {loaded.position:,}, but an epoch has "
+                f"{len(first.order):,}"
+            )
+            raise ValueError(msg)
+        plan = self._planner.plan(loaded.seed, loaded.epoch, phase)
+        step = plan.grid.step_at(loaded.position)
+        if plan.begin_of(step) != loaded.position and step < plan.n_steps:
+            msg = (
+                f"the state is at position {loaded.position:,}, where none of the "
+                "batches(seed, epoch) begins: they are not those it was saved with"
+            )
+            raise ValueError(msg)
+        self._seed = loaded.seed
+        self._move(loaded.epoch, step, phase)
+
+    def get_state(self) -> dict[str, Any]:
+        """Return `state_dict()`, under the name that Grain and Orbax use."""
+        return self.state_dict()
+
+    def set_state(self, state: Mapping[str, Any]) -> None:
+        """Call `load_state_dict(state)`, under the name that Grain and Orbax use."""
+        self.load_state_dict(state)
+
+    def records_at(
+        self, step: int, epoch: int | None = None
+    ) -> list[tuple[str, int, int]]:
+        """Return which records this rank gets in a step: what was in that batch?
+
+        Returns
+        -------
+        list of (str, int, int)
+            File, record in the file, and byte where its frame begins, for each row that
+            is a record.
+
+        Raises
+        ------
+        IndexError
+            If the epoch has no such step.
+        """
+        plan = self._plan_with(step, epoch)
+        return self._places(plan, plan.grid.positions(step))
+
+    def records_at_position(
+        self, position: int, n: int = 1, epoch: int | None = None
+    ) -> list[tuple[str, int, int]]:
+        """Return the records at `n` positions of an epoch, whatever the batch size.
+
+        Positions count what all ranks together deliver; see `records_at`.
+
+        Raises
+        ------
+        IndexError
+            If the epoch has no such positions.
+        """
+        position = non_negative_int("position", position)
+        n = non_negative_int("n", n)
+        epoch = self._epoch if epoch is None else non_negative_int("epoch", epoch)
+        return self._places(
+            self._plan(epoch), np.arange(position, position + n, dtype=np.int64)
+        )
+
+    def _places(self, plan: Plan, positions: Any) -> list[tuple[str, int, int]]:  # noqa: ANN401
+        files = self._dataset.files
+        places = self._dataset._catalog().places(plan.order.records(positions))
+        return [(files[file], record, offset) for file, record, offset in places]
+
+    def _plan_with(self, step: int, epoch: int | None) -> Plan:
+        """Return the plan of an epoch that has a step `step`, or raise an IndexError."""
+        step = non_negative_int("step", step)
+        epoch = self._epoch if epoch is None else non_negative_int("epoch", epoch)
+        plan = self._plan(epoch)
+        if step >= plan.n_steps:
+            msg = f"step {step} is out of range: the epoch has {plan.n_steps:,} steps"
+            raise IndexError(msg)
+        return plan
 
     # Batches.
 
@@ -173,24 +391,23 @@ class Loader:
         ValueError
             If `step` or `epoch` is negative.
         """
-        step = non_negative_int("step", step)
-        epoch = self._epoch if epoch is None else non_negative_int("epoch", epoch)
-        if step >= len(self):
-            msg = f"step {step} is out of range: an epoch has {len(self):,} steps"
-            raise IndexError(msg)
-        first = step * self._batch_size
-        last = min(first + self._batch_size, len(self._dataset))
-        batch = _core.decode_records(
-            self._dataset._table,
-            self._dataset._indexed(),
-            self._dataset._schema_of_core(),
+        plan = self._plan_with(step, epoch)
+        positions, records = plan.rows(step)
+        parts = _core.decode_records(
+            self._dataset._sources.of_core(),
+            self._dataset._catalog(),
             self._pool,
-            np.arange(first, last, dtype=np.int64),
+            records[positions >= 0],
+            len(records),
         )
-        if self._transform is None:
-            return batch
-        info = _info(self._seed, epoch, step, first, last - first)
-        return self._transform(batch, info)
+        info = BatchOrigin(
+            self._seed,
+            self._epoch if epoch is None else epoch,
+            step,
+            positions,
+            records,
+        )
+        return self._assembly()(parts, info)
 
     def peek(self) -> Batch:
         """Return the batch after those delivered in this epoch, without moving on.
@@ -222,19 +439,8 @@ class Loader:
 
     # For the iterator.
 
-    def _pipeline(self, n_ahead: int, memory_limit: int) -> _core.Pipeline:
-        dataset = self._dataset
-        return _core.Pipeline(
-            dataset._table,
-            dataset._indexed_if_cheap(),
-            dataset._schema_of_core(),
-            self._pool,
-            batch_size=self._batch_size,
-            drop_last=self._drop_last,
-            n_threads=self._num_threads,
-            prefetch=n_ahead,
-            memory_limit=memory_limit,
-        )
+    def _assembly(self) -> Assembly:
+        return self._dataset._assembly(self._transform, pad_last=self._planner.pad_last)
 
     def _delivered(self, step: int) -> None:
         self._is_begun = True
@@ -242,41 +448,92 @@ class Loader:
 
     def _finished(self) -> None:
         self._epoch += 1
-        self._step = 0
+        self._step = self._phase = 0
         self._is_begun = False
 
+    def _warn_of_slow_reads(self) -> None:
+        """Name `Blocks` where single records would each be a trip over the network."""
+        ds = self._dataset
+        if self._is_warned or self._planner.shuffle is not True or not len(ds):
+            return
+        mean_bytes = ds.nbytes // max(1, ds._sources.n_records())
+        if mean_bytes < _SMALL_RECORD_BYTES and _core.is_remote(
+            os.fsencode(ds.files[0])
+        ):
+            self._is_warned = True
+            warnings.warn(
+                f"shuffle=True reads records of {mean_bytes:,} bytes one by one from a "
+                "network file system, which is slow: shuffle=fr.Blocks() reads whole "
+                "blocks of them",
+                stacklevel=6,
+            )
 
-class _Decoded:
-    """The batches that a pipeline delivers, with their place in the training run."""
 
-    def __init__(
-        self, pipeline: _core.Pipeline, *, seed: int, epoch: int, memory_limit: int
-    ) -> None:
-        self._pipeline = pipeline
-        self._seed = seed
-        self._epoch = epoch
-        self._memory_limit = memory_limit
+class _Decoding:
+    """What a pipeline delivers, step by step, and where in the training run it stands."""
+
+    def __init__(self, loader: Loader, *, n_ahead: int, memory_limit: int) -> None:
+        dataset, planner = loader._dataset, loader._planner
+        self._assembly = loader._assembly()
+        self._seed = loader._seed
+        self._epoch = loader._epoch
+        self._memory_limit = loader._memory_limit
         self._last_bytes = 0
+        # A walk through the files needs no index, so its first batch comes at once.
+        may_walk = planner.is_file_order and dataset._is_whole and not loader._step
+        self._plan: Plan | None = None
+        if not may_walk or dataset._catalog_if_cheap() is not None:
+            self._plan = loader._plan()
+        self._walk_batch_size = planner.global_batch_size
+        self._pipeline = _core.Pipeline(
+            dataset._sources.of_core(),
+            None if self._plan is None else dataset._catalog(),
+            None if self._plan is None else self._plan.order,
+            planner.walk_grid() if self._plan is None else self._plan.grid,
+            loader._step,
+            loader._pool,
+            n_threads=loader._num_threads,
+            prefetch=n_ahead,
+            memory_limit=memory_limit,
+        )
+
+    def stop(self) -> None:
+        """End the threads."""
+        self._pipeline.stop()
 
     def batch_bytes(self) -> int:
         """The memory of the last batch, which the next may well take too."""
         return self._last_bytes
 
     def next(self) -> Delivered | None:
+        """Return the next batch, if nobody transforms it; None at the end."""
         found = self._pipeline.next()
         if found is None:
             return None
-        batch, step, _, _, n_bytes = found
+        parts, step, n_rows, n_valid, n_bytes = found
         self._look_at(n_bytes)
-        return Delivered(batch, step)
+        info = None
+        if self._assembly.needs_origin:
+            info = self._origin(step, n_rows, n_valid)
+        return Delivered(self._assembly(parts, info), step)
 
-    def next_with_info(self) -> tuple[Batch, BatchOrigin] | None:
+    def next_with_origin(self) -> tuple[Any, BatchOrigin] | None:
+        """Return what the assembly makes the next batch of; None at the end."""
         found = self._pipeline.next()
         if found is None:
             return None
-        batch, step, first, n_rows, n_bytes = found
+        parts, step, n_rows, n_valid, n_bytes = found
         self._look_at(n_bytes)
-        return batch, _info(self._seed, self._epoch, step, first, n_rows)
+        return parts, self._origin(step, n_rows, n_valid)
+
+    def _origin(self, step: int, n_rows: int, n_valid: int) -> BatchOrigin:
+        if self._plan is not None:
+            positions, records = self._plan.rows(step)
+        else:
+            first = step * self._walk_batch_size
+            numbers = np.arange(first, first + n_valid, dtype=np.int64)
+            positions, records = padded(numbers, numbers.copy(), n_rows)
+        return BatchOrigin(self._seed, self._epoch, step, positions, records)
 
     def _look_at(self, n_bytes: int) -> None:
         self._last_bytes = n_bytes
@@ -288,11 +545,6 @@ class _Decoded:
             f"({limit:,}): nothing is read ahead",
             stacklevel=5,
         )
-
-
-def _info(seed: int, epoch: int, step: int, first: int, n_rows: int) -> BatchOrigin:
-    positions = np.arange(first, first + n_rows, dtype=np.int64)
-    return BatchOrigin(seed, epoch, step, positions, records=positions.copy())
 
 
 class _BatchIterator(Iterator[Batch]):
@@ -307,7 +559,7 @@ class _BatchIterator(Iterator[Batch]):
         self._is_closed = False
         self._is_finished = False
         self._error: Exception | None = None
-        self._pipeline: _core.Pipeline | None = None
+        self._decoding: _Decoding | None = None
         self._stage: Stage | None = None
         self._next: Callable[[], Delivered | None] | None = None
         _iterators.add(self)
@@ -352,8 +604,8 @@ class _BatchIterator(Iterator[Batch]):
     def close(self) -> None:
         """End the threads. A running epoch cannot be continued afterwards."""
         self._is_closed = True
-        if self._pipeline is not None:
-            self._pipeline.stop()
+        if self._decoding is not None:
+            self._decoding.stop()
         if self._stage is not None:
             self._stage.close()
         _iterators.discard(self)
@@ -363,30 +615,29 @@ class _BatchIterator(Iterator[Batch]):
 
     def _start(self) -> Delivered | None:
         loader = self._loader
+        loader._warn_of_slow_reads()
+        assembly = loader._assembly()
         # What is ahead is shared between the pipeline and the stage behind it.
         n_ahead, memory_limit = loader._prefetch, loader._memory_limit
-        has_stage = loader._transform is not None and loader._transform_threads > 0
+        has_stage = not assembly.is_plain and loader._transform_threads > 0
         n_staged = min(loader._transform_threads + 1, n_ahead // 2) if has_stage else 0
         staged_limit = memory_limit // 2 if has_stage else 0
-        self._pipeline = loader._pipeline(
-            max(1, n_ahead - n_staged), max(1, memory_limit - staged_limit)
+        decoding = self._decoding = _Decoding(
+            loader,
+            n_ahead=max(1, n_ahead - n_staged),
+            memory_limit=max(1, memory_limit - staged_limit),
         )
-        decoded = _Decoded(
-            self._pipeline,
-            seed=loader._seed,
-            epoch=loader._epoch,
-            memory_limit=memory_limit,
-        )
-        if loader._transform is None:
-            self._next = decoded.next
+        if assembly.is_plain:
+            self._next = decoding.next
         else:
             self._stage = Stage(
-                decoded.next_with_info,
-                loader._transform,
+                decoding.next_with_origin,
+                assembly,
+                shares_rows=assembly.is_per_row,
                 n_threads=loader._transform_threads,
                 n_ahead=max(1, n_staged),
                 memory_limit=staged_limit,
-                batch_bytes=decoded.batch_bytes,
+                batch_bytes=decoding.batch_bytes,
             )
             self._next = self._stage.next
         return self._next()

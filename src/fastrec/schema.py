@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from fastrec import _core
 from fastrec.errors import SchemaError
-from fastrec.features import FixedLen, Raw, Spec, VarLen
+from fastrec.features import Column, FixedLen, Raw, Spec, VarLen
 
 __all__ = ["Features", "Schema", "as_schema"]
 
@@ -71,8 +71,11 @@ class Schema(Mapping["str | bytes", Spec]):
         head = "{" + (f"  # {self._source}" if self._source else "")
         return "\n".join([head, *lines, "}"])
 
+    def _columns(self) -> list[Column]:
+        return [spec._column(name) for name, spec in self.items()]
+
     def _bind(self) -> _core.Schema:
-        return _core.Schema([spec._column(name) for name, spec in self.items()])
+        return _core.Schema(self._columns())
 
 
 def as_schema(features: object) -> Schema:

@@ -44,9 +44,11 @@ class BatchOrigin:
     seed, epoch, step : int
         Of the loader, and of this batch within its epoch.
     positions : ndarray of int64, shape (rows,)
-        Where each row stands in the epoch.
+        Where each row stands in the epoch; -1 where a row only fills the batch
+        (``pad_last=True``).
     records : ndarray of int64, shape (rows,)
-        Which record of the dataset each row is.
+        Which record of the dataset each row is, or -1. Of datasets that are joined, the
+        records are numbered one dataset after another.
     """
 
     seed: int
@@ -62,10 +64,23 @@ class BatchOrigin:
 
         It is keyed by (seed, epoch, position), so that what is drawn from it depends on
         neither threads nor batches nor interruptions.
+
+        Raises
+        ------
+        IndexError
+            If there is no such row, or it is no record.
         """
+        if self.positions[i] < 0:
+            msg = f"row {i} only fills the batch: it has no random generator"
+            raise IndexError(msg)
         key = np.array([self.seed, self.epoch], dtype=np.uint64)
         counter = np.array([0, 0, 0, self.positions[i]], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+    def _of_rows(self, rows: npt.NDArray[np.int64]) -> BatchOrigin:
+        return dataclasses.replace(
+            self, positions=self.positions[rows], records=self.records[rows]
+        )
 
 
 @dataclass(frozen=True)
@@ -174,7 +189,7 @@ class PerRow:
         """Return `batch` with the columns that the function makes of its rows."""
         n_rows = len(info.positions)
         columns = {
-            name: np.empty((n_rows, *spec.shape), spec.dtype)
+            name: np.zeros((n_rows, *spec.shape), spec.dtype)
             for name, spec in self._out.items()
         }
         n_parts = max(1, min(info._n_threads, n_rows))
@@ -204,6 +219,8 @@ class PerRow:
         end: int,
     ) -> None:
         for i in range(begin, end):
+            if info.positions[i] < 0:
+                continue  # it only fills the batch, and stays zero
             row = {name: column[i] for name, column in batch.items()}
             result = _call(
                 self._function, row, self._rng, "rng", functools.partial(info.rng, i)
@@ -279,23 +296,25 @@ def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec]) -> PerRow:
     return PerRow(function, out)
 
 
-Source: TypeAlias = "Callable[[], tuple[Batch, BatchOrigin] | None]"
+# What decoding delivers, and where it comes from.
+Source: TypeAlias = "Callable[[], tuple[Any, BatchOrigin] | None]"
 
 
 class Stage:
     """Transforms the batches of a source in background threads, and keeps their order.
 
-    `source` returns the next batch, or None at the end. `n_threads` of 0 transforms in
-    `next`. With a `PerRow`, one thread drives the batches and the others share its rows.
-    At most `n_ahead` batches are under way, and fewer where they take more memory than
+    `source` returns what `transform` makes the next batch of, or None at the end.
+    `n_threads` of 0 transforms in `next`. If `shares_rows`, one thread drives the batches
+    and the others share the rows of each. At most `n_ahead` batches are under way, and fewer where they take more memory than
     `memory_limit`, which `batch_bytes` tells: the size of the last one.
     """
 
     def __init__(
         self,
         source: Source,
-        transform: CheckedTransform,
+        transform: Callable[[Any, BatchOrigin], Batch],
         *,
+        shares_rows: bool,
         n_threads: int,
         n_ahead: int,
         memory_limit: int,
@@ -303,6 +322,7 @@ class Stage:
     ) -> None:
         self._source = source
         self._transform = transform
+        self._shares_rows = shares_rows
         self._n_threads = n_threads
         self._n_ahead = n_ahead
         self._memory_limit = memory_limit
@@ -347,7 +367,7 @@ class Stage:
         self._futures.clear()
 
     def _start(self) -> ThreadPoolExecutor:
-        if not self._transform.is_per_row:
+        if not self._shares_rows:
             return ThreadPoolExecutor(self._n_threads, "fastrec-transform")
         if self._n_threads > 1:
             self._rows_pool = ThreadPoolExecutor(self._n_threads - 1, "fastrec-rows")
@@ -369,7 +389,7 @@ class Stage:
                 self._taken.notify_all()
         return self._transformed(found)
 
-    def _transformed(self, found: tuple[Batch, BatchOrigin] | None) -> Delivered | None:
+    def _transformed(self, found: tuple[Any, BatchOrigin] | None) -> Delivered | None:
         if found is None:
             return None
         batch, info = found

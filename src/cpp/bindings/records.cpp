@@ -165,6 +165,13 @@ std::vector<Place> places_of(const Catalog& catalog, const RecordNumbers& number
 
 void register_records(py::module_& m) {
   m.def("recognize", &recognize_file, py::arg("path"));
+  m.def(
+      "is_remote",
+      [](const std::string& path) {
+        const py::gil_scoped_release released;
+        return File(path).is_remote();
+      },
+      py::arg("path"));
 
   py::class_<FileTable, std::shared_ptr<FileTable>>(m, "FileTable")
       .def(py::init(

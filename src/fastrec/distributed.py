@@ -1,0 +1,80 @@
+"""Which rank of how many this process is: given, or found where launchers say it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+
+from fastrec.options import non_negative_int, positive_int
+
+__all__ = ["Rank", "find_rank"]
+
+# What launchers set: (rank, world size, who sets them). SLURM_NTASKS is of the job, and
+# is set where no task was started, too; only srun sets the size of the step.
+_VARIABLES = [
+    ("RANK", "WORLD_SIZE", "torchrun"),
+    ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM"),
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "Open MPI"),
+]
+
+
+@dataclass(frozen=True)
+class Rank:
+    """This process among those that share an epoch.
+
+    Attributes
+    ----------
+    rank, world_size : int
+    source : str
+        Who said so.
+    """
+
+    rank: int
+    world_size: int
+    source: str
+
+    def __str__(self) -> str:
+        return f"rank {self.rank} of {self.world_size} ({self.source})"
+
+
+def find_rank(rank: int | None, world_size: int | None) -> Rank:
+    """Return the rank that is given, or else found.
+
+    Looked for in torch.distributed, where that is imported and initialised, then in the
+    environment (torchrun, SLURM, Open MPI); otherwise this is the only process.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If only one of the two is given, or they make no sense.
+    """
+    if rank is not None or world_size is not None:
+        if rank is None or world_size is None:
+            msg = "rank and world_size go together: give both or neither"
+            raise TypeError(msg)
+        return _checked(rank, world_size, "given")
+    torch = sys.modules.get("torch")
+    distributed = getattr(torch, "distributed", None)
+    if (
+        distributed is not None
+        and distributed.is_available()
+        and distributed.is_initialized()
+    ):
+        return _checked(
+            distributed.get_rank(), distributed.get_world_size(), "torch.distributed"
+        )
+    for rank_name, size_name, source in _VARIABLES:
+        texts = os.environ.get(rank_name, ""), os.environ.get(size_name, "")
+        if all(text.isdecimal() for text in texts):
+            return _checked(int(texts[0]), int(texts[1]), source)
+    return Rank(0, 1, "alone")
+
+
+def _checked(rank: int, world_size: int, source: str) -> Rank:
+    world_size = positive_int("world_size", world_size)
+    rank = non_negative_int("rank", rank)
+    if rank >= world_size:
+        msg = f"rank must be below world_size, but is {rank} of {world_size} ({source})"
+        raise ValueError(msg)
+    return Rank(rank, world_size, source)

@@ -1,0 +1,174 @@
+"""Orders: which record an epoch delivers at which position, and in which step.
+
+The arithmetic is the core's (loader/order.h); here is how callers choose it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrec import _core
+from fastrec.options import byte_count, positive_int
+
+__all__ = [
+    "Batches",
+    "Blocks",
+    "ListedBatches",
+    "Shuffle",
+    "as_shuffle",
+    "core_shuffle",
+    "shuffle_state",
+    "shuffled",
+]
+
+Batches: TypeAlias = "Callable[[int, int], Iterable[npt.ArrayLike]]"
+
+_MOST_LANES = 2**20
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """A shuffle that reads whole blocks of neighbouring records: ``shuffle=Blocks()``.
+
+    For disks and networks on which single records are slow to get. All blocks of the
+    data are permuted and dealt to lanes; batches draw evenly from all lanes, and the
+    records of a block come in a permuted order. So an epoch is nearly a global shuffle:
+    what is drawn next comes from `lanes` places of the data, and records of one block
+    are spread over ``lanes * block`` positions. A rank reads whole lanes by itself where
+    the world size divides their number.
+
+    Parameters
+    ----------
+    block_bytes : int or str, default "4MB"
+        About how much a block holds. It becomes a number of records, by their mean size.
+    lanes : int, default 64
+        Blocks that are open at a time.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are not positive numbers.
+    """
+
+    block_bytes: int | str = "4MB"
+    lanes: int = 64
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "block_bytes", byte_count("block_bytes", self.block_bytes)
+        )
+        object.__setattr__(
+            self, "lanes", positive_int("lanes", self.lanes, _MOST_LANES)
+        )
+
+
+Shuffle: TypeAlias = "bool | Blocks"
+
+
+def as_shuffle(value: object) -> Shuffle:
+    """Return the option `shuffle`, or raise a TypeError that says what it may be."""
+    if isinstance(value, Blocks):
+        return value
+    if isinstance(value, (bool, np.bool_)):
+        return bool(value)
+    msg = f"shuffle must be True, False or fr.Blocks(...), not {value!r}"
+    if isinstance(value, int):
+        msg += "; there is no buffer to size: True shuffles all records"
+    raise TypeError(msg)
+
+
+def core_shuffle(shuffle: Shuffle, n_records: int, n_bytes: int) -> _core.Shuffle:
+    """Return `shuffle` for `n_records` records that take `n_bytes` in their files."""
+    if isinstance(shuffle, Blocks):
+        assert isinstance(shuffle.block_bytes, int)
+        block_records = shuffle.block_bytes * n_records // max(1, n_bytes)
+        return _core.Shuffle.blocks(max(1, block_records), shuffle.lanes)
+    return _core.Shuffle.shuffled() if shuffle else _core.Shuffle.sequential()
+
+
+def shuffle_state(shuffle: Shuffle) -> bool | dict[str, Any]:
+    """Return `shuffle` as a loader's state has it."""
+    if isinstance(shuffle, Blocks):
+        return {"block_bytes": shuffle.block_bytes, "lanes": shuffle.lanes}
+    return shuffle
+
+
+def shuffled(
+    n: int, *, seed: int, epoch: int = 0, stream: int = 0
+) -> npt.NDArray[np.int64]:
+    """Return the numbers 0 to `n` - 1 in the order of a shuffled epoch.
+
+    Another `stream` gives another order for the same seed and epoch.
+    """
+    order = _core.Order.of(_core.Shuffle.shuffled(), n, seed, epoch, stream)
+    return order.records(np.arange(n, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class ListedBatches:
+    """The batches of one epoch as a caller lists them.
+
+    Attributes
+    ----------
+    records : ndarray of int64, shape (rows of all batches,)
+    bounds : ndarray of int64, shape (batches + 1,)
+        Where each batch begins, and the number of rows.
+    """
+
+    records: npt.NDArray[np.int64] = field(repr=False)
+    bounds: npt.NDArray[np.int64] = field(repr=False)
+
+    @classmethod
+    def of(
+        cls, make: Batches, *, n_records: int, seed: int, epoch: int
+    ) -> ListedBatches:
+        """Call `make`, and check what it returns.
+
+        Raises
+        ------
+        TypeError, ValueError, IndexError
+            If that is not a list of arrays of record numbers, none of them empty.
+        """
+        listed = make(seed, epoch)
+        if not isinstance(listed, Iterable):
+            msg = (
+                "batches(seed, epoch) must return the epoch's batches, a list of arrays "
+                f"of record numbers, not {type(listed).__name__}"
+            )
+            raise TypeError(msg)
+        batches = [_checked(i, batch, n_records) for i, batch in enumerate(listed)]
+        empty = np.empty(0, np.int64)
+        bounds = np.cumsum([0, *map(len, batches)], dtype=np.int64)
+        return cls(np.concatenate([empty, *batches]), bounds)
+
+    @property
+    def smallest(self) -> int:
+        """The rows of the smallest batch."""
+        return int(np.diff(self.bounds).min(initial=self.bounds[-1]))
+
+
+def _checked(i: int, batch: npt.ArrayLike, n_records: int) -> npt.NDArray[np.int64]:
+    numbers = np.asarray(batch)
+    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        msg = (
+            f"batch {i} of batches(seed, epoch) must be a 1-D array of record numbers, "
+            f"not {numbers.ndim}-D {numbers.dtype}"
+        )
+        raise TypeError(msg)
+    if not numbers.size:
+        msg = f"batch {i} of batches(seed, epoch) has no rows"
+        raise ValueError(msg)
+    lowest, highest = int(numbers.min()), int(numbers.max())
+    if lowest < 0 or highest >= n_records:
+        wrong = lowest if lowest < 0 else highest
+        msg = (
+            f"batch {i} of batches(seed, epoch) names record {wrong}, but there are "
+            f"{n_records:,} records"
+        )
+        raise IndexError(msg)
+    return numbers.astype(np.int64)

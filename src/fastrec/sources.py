@@ -1,0 +1,280 @@
+"""Sources: the files behind a dataset, and how each is read.
+
+Views of a dataset share its sources, and so its indexes and open files.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fastrec import _core, index, inference
+from fastrec.errors import SchemaError
+from fastrec.schema import Schema
+from fastrec.selection import Selection
+from fastrec.stage import CheckedTransform
+
+__all__ = ["Reading", "Source", "Sources"]
+
+# Records whose stored checksums stand for all of them, besides the first and the last.
+_N_FINGERPRINTED = 16
+
+
+@dataclass(frozen=True)
+class Source:
+    """Files that are read in one way.
+
+    Attributes
+    ----------
+    files : tuple of str
+    features : Schema or None
+        What is read of them; None is inferred when it is needed.
+    io, index_dir : str
+        As `fastrec.open` has them.
+    transforms : tuple of CheckedTransform
+        What is done to rows of these files before they are joined with others.
+    """
+
+    files: tuple[str, ...]
+    features: Schema | None
+    io: str
+    index_dir: str | None
+    transforms: tuple[CheckedTransform, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What several sources may have in common: rows of one reading come in one array."""
+
+    features: Schema
+    transforms: tuple[CheckedTransform, ...]
+
+    def is_that_of(self, source: Source) -> bool:
+        """Whether `source`, whose features are known, is read in this way."""
+        assert source.features is not None
+        return self.transforms == source.transforms and (
+            self.features is source.features
+            or self.features._columns() == source.features._columns()
+        )
+
+
+class Sources:
+    """Some sources, one after another: their files, indexes and schemas.
+
+    Nothing is read until it is needed, and then once.
+    """
+
+    def __init__(
+        self, sources: Sequence[Source], indexes: list[_core.Index] | None = None
+    ) -> None:
+        self._sources = list(sources)
+        self._indexes = indexes
+        self._renew()
+        _all.add(self)
+
+    def _renew(self) -> None:
+        """Make anew what has locks: after a fork, nobody would release them."""
+        self._lock = threading.RLock()
+        self._table = _core.FileTable(
+            [os.fsencode(path) for path in self.files],
+            [source.io for source in self._sources for _ in source.files],
+        )
+        self._bound: _core.Sources | None = None
+        self._expect()
+
+    def _expect(self) -> None:
+        for i, found in enumerate(self._indexes or ()):
+            self._table.expect(i, found)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Sources, (self._sources,)
+
+    def __add__(self, other: Sources) -> Sources:
+        indexes = None
+        if self._indexes is not None and other._indexes is not None:
+            indexes = self._indexes + other._indexes
+        return Sources(self._sources + other._sources, indexes)
+
+    def changed(self, change: Callable[[Source], Source]) -> Sources:
+        """Return the same files, with each source as `change` makes it."""
+        return Sources([change(source) for source in self._sources], self._indexes)
+
+    # Files.
+
+    @property
+    def files(self) -> list[str]:
+        """All files, in the order that records are numbered through them."""
+        return [path for source in self._sources for path in source.files]
+
+    @property
+    def table(self) -> _core.FileTable:
+        """The files as the core opens them. Another one after a fork."""
+        return self._table
+
+    # Records.
+
+    def indexes(self) -> list[_core.Index]:
+        """Return where every record is, building the indexes that are missing."""
+        with self._lock:
+            if self._indexes is None:
+                self._indexes = [
+                    found
+                    for source in self._sources
+                    for found in index.make_indexes(
+                        source.files, io=source.io, index_dir=source.index_dir
+                    )
+                ]
+                self._expect()
+            return self._indexes
+
+    def indexes_if_cheap(self) -> list[_core.Index] | None:
+        """Return where every record is, if that is known without walking the files."""
+        with self._lock:
+            if self._indexes is None:
+                kept: list[_core.Index] = []
+                for source in self._sources:
+                    found = index.load_indexes(source.files, source.index_dir)
+                    if found is None:
+                        return None
+                    kept += found
+                self._indexes = kept
+                self._expect()
+            return self._indexes
+
+    def n_records(self) -> int:
+        """Return how many records there are in all files."""
+        return sum(len(found) for found in self.indexes())
+
+    def add_to(self, digest: hashlib._Hash) -> None:
+        """Add to `digest` what tells these files from others, wherever they are.
+
+        Their sizes and record counts, and the checksums that are stored with some
+        records.
+        """
+        indexes = self.indexes()
+        for found in indexes:
+            digest.update(f"{int(found.offsets[-1])} {len(found)};".encode())
+        catalog = _core.Catalog(indexes)
+        n = len(catalog)
+        chosen = {n * i // (_N_FINGERPRINTED + 1) for i in range(_N_FINGERPRINTED + 1)}
+        numbers = np.array(sorted(chosen | {n - 1}) if n else [], dtype=np.int64)
+        stored = _core.stored_checksums(self._table, catalog, numbers)
+        digest.update(stored.astype("<u4").tobytes())
+
+    # Columns.
+
+    @property
+    def schema(self) -> Schema:
+        """What is read, and inferred where nobody said it.
+
+        Raises
+        ------
+        SchemaError
+            If no schema can be inferred, or sources would give different columns.
+        """
+        readings, _ = self.readings()
+        first = readings[0]
+        if not any(reading.transforms for reading in readings):
+            for other in readings[1:]:
+                _check_equal(first.features, other.features)
+        return first.features
+
+    def readings(self) -> tuple[list[Reading], list[int]]:
+        """Return the different ways of reading, and which is that of each file."""
+        with self._lock:
+            self._infer()
+            readings: list[Reading] = []
+            of_files: list[int] = []
+            for source in self._sources:
+                is_its = [reading.is_that_of(source) for reading in readings]
+                if not any(is_its):
+                    assert source.features is not None
+                    readings.append(Reading(source.features, source.transforms))
+                    is_its.append(True)
+                of_files += [is_its.index(True)] * len(source.files)
+            return readings, of_files
+
+    def of_core(self) -> _core.Sources:
+        """Return the files and their schemas as the core takes them."""
+        with self._lock:
+            if self._bound is None:
+                readings, of_files = self.readings()
+                self._bound = _core.Sources(
+                    self._table,
+                    [reading.features._bind() for reading in readings],
+                    of_files if len(readings) > 1 else [],
+                )
+            return self._bound
+
+    def _infer(self) -> None:
+        """Fill in the features that nobody gave; what is treated alike is one data set."""
+        while True:
+            unknown = [source for source in self._sources if source.features is None]
+            if not unknown:
+                return
+            alike = unknown[0].transforms
+            indexes = self.indexes()
+            begins = [0, *itertools.accumulate(len(found) for found in indexes)]
+            pieces: list[range] = []
+            n_files = 0
+            for source in self._sources:
+                end = n_files + len(source.files)
+                if source.features is None and source.transforms == alike:
+                    pieces.append(range(begins[n_files], begins[end]))
+                n_files = end
+            catalog = _core.Catalog(indexes, Selection(pieces).of_core())
+            found = inference.infer(self._table, catalog)
+            self._sources = [
+                dataclasses.replace(source, features=found)
+                if source.features is None and source.transforms == alike
+                else source
+                for source in self._sources
+            ]
+
+
+def _check_equal(first: Schema, other: Schema) -> None:
+    """Raise a SchemaError that lists how the columns of two schemas differ."""
+    described = [
+        {name: _described(schema, name) for name in schema} for schema in (first, other)
+    ]
+    names = dict.fromkeys([*described[0], *described[1]])
+    differences = [
+        f"{name!r} is {described[0].get(name, 'missing')} in the first and "
+        f"{described[1].get(name, 'missing')} in another"
+        for name in names
+        if described[0].get(name) != described[1].get(name)
+    ]
+    if differences:
+        msg = (
+            "datasets that are joined must have equal columns: "
+            + "; ".join(differences)
+            + ". Say what to read with features=, or make them equal with with_transform()"
+        )
+        raise SchemaError(msg)
+
+
+def _described(schema: Schema, name: str | bytes) -> str:
+    _, _, kind, layout, dtype, shape, *_ = schema[name]._column(name)
+    of = "bytes" if kind == "bytes" and layout != "raw" else dtype.name
+    return f"{of}{list(shape)}" + (" ragged" if layout == "ragged" else "")
+
+
+# Sources that a fork would leave with locks that nobody holds.
+_all: weakref.WeakSet[Sources] = weakref.WeakSet()
+
+
+def _renew_after_fork() -> None:
+    for sources in list(_all):
+        sources._renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_after_fork)

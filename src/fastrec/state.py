@@ -1,0 +1,93 @@
+"""States: where a loader is in its training run, as a few JSON-able values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["State"]
+
+_VERSION = 1
+_KEYS = ("version", "fingerprint", "order", "seed", "epoch", "position")
+
+
+@dataclass(frozen=True)
+class State:
+    """A place in a training run. It does not depend on ranks, threads or batch sizes.
+
+    Attributes
+    ----------
+    fingerprint : str
+        Of the data, wherever it lies.
+    order : dict
+        How records are ordered, and the parameters of that.
+    seed, epoch, position : int
+        The position is the number of records of the epoch that all ranks together have
+        delivered.
+    """
+
+    fingerprint: str
+    order: dict[str, Any]
+    seed: int
+    epoch: int
+    position: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the state as plain values."""
+        return {name: getattr(self, name, _VERSION) for name in _KEYS}
+
+    @classmethod
+    def from_dict(cls, state: object) -> State:
+        """Return what `to_dict` made a dict of, perhaps by way of JSON.
+
+        Raises
+        ------
+        ValueError
+            If it is something else.
+        """
+        if not isinstance(state, Mapping) or set(state) != set(_KEYS):
+            found = (
+                sorted(state) if isinstance(state, Mapping) else type(state).__name__
+            )
+            msg = f"not the state of a loader, which has the keys {_KEYS}: {found}"
+            raise ValueError(msg)
+        if state["version"] != _VERSION:
+            msg = (
+                f"the state is of version {state['version']!r}, this release of fastrec "
+                f"reads version {_VERSION}"
+            )
+            raise ValueError(msg)
+        if not isinstance(state["fingerprint"], str) or not isinstance(
+            state["order"], Mapping
+        ):
+            msg = "not the state of a loader: fingerprint or order is missing"
+            raise ValueError(msg)
+        numbers = {}
+        for name in ("seed", "epoch", "position"):
+            value = state[name]
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                msg = f"not the state of a loader: {name} is {value!r}"
+                raise ValueError(msg)
+            numbers[name] = value
+        return cls(state["fingerprint"], dict(state["order"]), **numbers)
+
+    def check(self, fingerprint: str | None, order: Mapping[str, Any]) -> None:
+        """Raise a ValueError unless it belongs to this order, and to these data.
+
+        A `fingerprint` of None leaves the data out.
+        """
+        if self.order != order:
+            msg = (
+                f"the state is of another order: {json.dumps(self.order)}; this loader "
+                f"has {json.dumps(dict(order))}"
+            )
+            raise ValueError(msg)
+        if fingerprint is not None and self.fingerprint != fingerprint:
+            msg = (
+                f"the state is of other data (fingerprint {self.fingerprint}, these have "
+                f"{fingerprint}): files, their order or the selection differ. "
+                "strict=False loads it nevertheless"
+            )
+            raise ValueError(msg)
