@@ -20,7 +20,7 @@ from fastrec.assembly import VALID, Assembly, Extra, valid_column
 from fastrec.errors import Error, SchemaError
 from fastrec.loader import Loader, Transform
 from fastrec.options import checked_names, non_negative_int, positive_int
-from fastrec.order import Batches, Blocks, Shuffle, core_shuffle, shuffled
+from fastrec.order import Batches, Shuffle, core_shuffle, shuffled
 from fastrec.paths import Paths, expand
 from fastrec.records import Records
 from fastrec.rows import Row, checked_number, is_one, n_rows, record_numbers, row_of

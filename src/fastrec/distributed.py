@@ -21,7 +21,7 @@ _VARIABLES = [
 
 @dataclass(frozen=True)
 class Rank:
-    """This process among those that share an epoch.
+    """One process among those that share an epoch.
 
     Attributes
     ----------

@@ -30,9 +30,9 @@ _ROWS_AT_ONCE = 1024
 
 def kept_records(
     dataset: Dataset,
-    keep: Callable[[Batch], npt.ArrayLike],
+    keep: object,
     columns: Sequence[str] | None,
-    key: str | None,
+    key: object,
 ) -> Numbers:
     """Return the numbers of the records of `dataset` that `keep` says yes to."""
     if not callable(keep):

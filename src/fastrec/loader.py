@@ -299,7 +299,7 @@ class Loader:
     def records_at(
         self, step: int, epoch: int | None = None
     ) -> list[tuple[str, int, int]]:
-        """Return which records this rank gets in a step: what was in that batch?
+        """Return which records this rank gets in a step.
 
         Returns
         -------

@@ -240,14 +240,7 @@ def mix(
     >>> both = fr.mix({"web": (web, 3), "code": (code, 1)})  # doctest: +SKIP
     >>> loader = both.loader(256, shuffle=True)  # doctest: +SKIP
     """
-    what = "mix() takes a dict of name: (dataset, weight)"
-    if not isinstance(components, Mapping) or not all(
-        isinstance(entry, tuple) and len(entry) == 2 for entry in components.values()
-    ):
-        raise TypeError(f"{what}, not {components!r}")
-    parts = {name: part for name, (part, _) in components.items()}
-    _check_parts(list(parts.values()), what)
-    weights = {name: _weight(name, weight) for name, (_, weight) in components.items()}
+    parts, weights = _parts_and_weights(components)
     return Mix(
         parts,
         weights,
@@ -255,6 +248,21 @@ def mix(
         length=None if length is None else positive_int("length", length),
         per_batch=true_or_false("per_batch", per_batch),
     )
+
+
+def _parts_and_weights(
+    components: object,
+) -> tuple[dict[str, Dataset], dict[str, float]]:
+    what = "mix() takes a dict of name: (dataset, weight)"
+    if not isinstance(components, Mapping) or not all(
+        isinstance(entry, tuple) and len(entry) == 2 for entry in components.values()
+    ):
+        raise TypeError(f"{what}, not {components!r}")
+    parts = {name: part for name, (part, _) in components.items()}
+    _check_parts(list(parts.values()), what)
+    return parts, {
+        name: _weight(name, weight) for name, (_, weight) in components.items()
+    }
 
 
 def _mix_again(

@@ -134,7 +134,7 @@ class ListedBatches:
         TypeError, ValueError, IndexError
             If that is not a list of arrays of record numbers, none of them empty.
         """
-        listed = make(seed, epoch)
+        listed: object = make(seed, epoch)
         if not isinstance(listed, Iterable):
             msg = (
                 "batches(seed, epoch) must return the epoch's batches, a list of arrays "

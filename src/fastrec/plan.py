@@ -126,7 +126,7 @@ class Planner:
             self._global_batch_size = size
         self._plans: dict[tuple[int, int, int], Plan] = {}
 
-    def _check_listed(self, batches: Batches) -> None:
+    def _check_listed(self, batches: object) -> None:
         if not callable(batches):
             msg = (
                 "batches must be a function of seed and epoch that returns the epoch's "

@@ -63,12 +63,12 @@ def buckets(
     of_records = _numbers("lengths", lengths)
     bounds = _numbers("edges", edges)
     if (np.diff(bounds) <= 0).any():
-        msg = f"edges must increase: {edges}"
+        msg = f"edges must increase: {bounds.tolist()}"
         raise ValueError(msg)
     rows = np.asarray(sizes)
     if rows.shape != (len(bounds) + 1,):
         msg = (
-            f"sizes must have one more entry than edges: {len(bounds) + 1}, not {sizes}"
+            f"sizes must have {len(bounds) + 1} entries, one more than edges: {sizes!r}"
         )
         raise ValueError(msg)
     n_rows = [positive_int("sizes", size) for size in rows]

@@ -64,7 +64,7 @@ class Selection:
             for piece in self._pieces or [range(0)]
         ]
 
-    def add_to(self, digest: hashlib._Hash) -> None:
+    def add_to(self, digest: hashlib.blake2b) -> None:
         """Add to `digest` which records these are."""
         for piece in self._pieces:
             if isinstance(piece, range):

@@ -153,7 +153,7 @@ class Sources:
         """Return how many records there are in all files."""
         return sum(len(found) for found in self.indexes())
 
-    def add_to(self, digest: hashlib._Hash) -> None:
+    def add_to(self, digest: hashlib.blake2b) -> None:
         """Add to `digest` what tells these files from others, wherever they are.
 
         Their sizes and record counts, and the checksums that are stored with some

@@ -10,7 +10,8 @@ from typing import Any
 __all__ = ["State"]
 
 _VERSION = 1
-_KEYS = ("version", "fingerprint", "order", "seed", "epoch", "position")
+_KINDS = {"fingerprint": str, "order": dict, "seed": int, "epoch": int, "position": int}
+_KEYS = ("version", *_KINDS)
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class State:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as plain values."""
-        return {name: getattr(self, name, _VERSION) for name in _KEYS}
+        return {"version": _VERSION} | {name: getattr(self, name) for name in _KINDS}
 
     @classmethod
     def from_dict(cls, state: object) -> State:
@@ -49,7 +50,9 @@ class State:
         """
         if not isinstance(state, Mapping) or set(state) != set(_KEYS):
             found = (
-                sorted(state) if isinstance(state, Mapping) else type(state).__name__
+                sorted(map(str, state))
+                if isinstance(state, Mapping)
+                else type(state).__name__
             )
             msg = f"not the state of a loader, which has the keys {_KEYS}: {found}"
             raise ValueError(msg)
@@ -59,19 +62,13 @@ class State:
                 f"reads version {_VERSION}"
             )
             raise ValueError(msg)
-        if not isinstance(state["fingerprint"], str) or not isinstance(
-            state["order"], Mapping
-        ):
-            msg = "not the state of a loader: fingerprint or order is missing"
-            raise ValueError(msg)
-        numbers = {}
-        for name in ("seed", "epoch", "position"):
+        for name, kind in _KINDS.items():
             value = state[name]
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            is_right = isinstance(value, kind) and not isinstance(value, bool)
+            if not is_right or (isinstance(value, int) and not 0 <= value < 2**64):
                 msg = f"not the state of a loader: {name} is {value!r}"
                 raise ValueError(msg)
-            numbers[name] = value
-        return cls(state["fingerprint"], dict(state["order"]), **numbers)
+        return cls(**{name: state[name] for name in _KINDS})
 
     def check(self, fingerprint: str | None, order: Mapping[str, Any]) -> None:
         """Raise a ValueError unless it belongs to this order, and to these data.
