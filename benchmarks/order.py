@@ -1,0 +1,133 @@
+"""What an order costs: time per position, memory, the size of a state, time to resume.
+
+A data set of many records is made for it, the smallest there are: 16 bytes each, with no
+payload. Each number of records is measured in a process of its own, because memory is.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+import fastrec as fr
+from environment import describe
+from fastrec import _core
+
+__all__: list[str] = []
+
+
+def frame() -> bytes:
+    """The bytes of one record without a payload."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "one.tfrecord"
+        with fr.Writer(path) as writer:
+            writer.write_record(b"")
+        return path.read_bytes()
+
+
+def write(path: Path, n_records: int) -> None:
+    """Write the file, if it is not there."""
+    one = frame()
+    if path.exists() and path.stat().st_size == n_records * len(one):
+        return
+    chunk = 1 << 20
+    with path.open("wb") as file:
+        for begin in range(0, n_records, chunk):
+            file.write(one * min(chunk, n_records - begin))
+
+
+def private_mb() -> float:
+    """Memory of this process that is not a mapped file."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("RssAnon"):
+            return int(line.split()[1]) / 1024
+    return float("nan")
+
+
+def nanoseconds(order: _core.Order, batch: int, repeat: int = 9) -> float:
+    """Time per position, for batches of random steps; the median."""
+    rng = np.random.default_rng(0)
+    times = []
+    for _ in range(repeat):
+        firsts = rng.integers(0, len(order) - batch, 400)
+        steps = [np.arange(first, first + batch) for first in firsts]
+        start = time.perf_counter()
+        for positions in steps:
+            order.records(positions)
+        times.append((time.perf_counter() - start) / (len(steps) * batch) * 1e9)
+    return statistics.median(times)
+
+
+def measure(path: Path, n_records: int, index_dir: Path) -> dict[str, float]:
+    """Everything for one number of records."""
+    result: dict[str, float] = {"records": n_records}
+    ds = fr.open(path, features={"x": fr.FixedLen((), default=0)}, index_dir=index_dir)
+    start = time.perf_counter()
+    len(ds)
+    result["index_s"] = time.perf_counter() - start
+    before = private_mb()
+    loader = ds.loader(256, shuffle=True, num_threads=1)
+    for batch in loader:
+        assert len(batch["x"]) == 256
+        if loader.step == 2000:
+            break
+    state = loader.state_dict()
+    result["growth_mb"] = private_mb() - before
+    result["state_bytes"] = len(json.dumps(state))
+    state["position"] = n_records // 2 // 256 * 256
+    times = []
+    for _ in range(5):
+        other = ds.loader(256, shuffle=True, num_threads=1)
+        start = time.perf_counter()
+        other.load_state_dict(state)
+        next(iter(other))
+        times.append(time.perf_counter() - start)
+    result["resume_ms"] = statistics.median(times) * 1e3
+    for name, shuffle in (
+        ("shuffled_ns", _core.Shuffle.shuffled()),
+        ("blocks_ns", _core.Shuffle.blocks(5000, 64)),
+    ):
+        result[name] = nanoseconds(_core.Order.of(shuffle, n_records, 0, 0), 1024)
+    return result
+
+
+def main() -> None:
+    """Measure and print one line per number of records."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", nargs="+", type=int, default=[10**6, 10**8])
+    parser.add_argument("--data", type=Path, help="where files are made and kept")
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.one is not None:
+        path = args.data / f"order-{args.one}.tfrecord"
+        write(path, args.one)
+        print(json.dumps(measure(path, args.one, args.data)))
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        data = folder if args.data is None else os.fspath(args.data)
+        Path(data).mkdir(parents=True, exist_ok=True)
+        for n_records in args.records:
+            command = [
+                sys.executable,
+                __file__,
+                "--data",
+                data,
+                "--one",
+                str(n_records),
+            ]
+            subprocess.run(command, check=True)
+    for key, value in describe().items():
+        print(f"- {key}: {value}")
+
+
+if __name__ == "__main__":
+    main()

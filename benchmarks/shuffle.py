@@ -1,0 +1,167 @@
+"""Shuffled beside sequential epochs, from the page cache and, on request, from disk.
+
+Every order takes turns with the others, a whole epoch each; the labels that come out are
+compared with the sequential ones before the clock runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+
+import fastrec as fr
+from environment import describe, usable_cpus
+from peers.fastrec_loader import spec
+from workloads import WORKLOADS, Prepared, default_data, prepare
+
+__all__: list[str] = []
+
+ORDERS: dict[str, bool | fr.Blocks] = {
+    "sequential": False,
+    "shuffle=True": True,
+    "Blocks()": fr.Blocks(),
+}
+
+
+@dataclass(frozen=True)
+class Speed:
+    """One cell: records/s, the median of the rounds, and (max - min) / median."""
+
+    workload: str
+    threads: int
+    order: str
+    records_per_s: float
+    ratio: float  # to the sequential epochs
+    spread: float
+
+
+def forget(files: Sequence[Path]) -> None:
+    """Have the kernel drop the files from the page cache."""
+    for path in files:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        finally:
+            os.close(descriptor)
+
+
+def epoch(loader: fr.Loader, n_records: int) -> float:
+    """Seconds of one epoch."""
+    n_rows, start = 0, time.perf_counter()
+    for batch in loader:
+        n_rows += len(batch["label"])
+    seconds = time.perf_counter() - start
+    if n_rows != n_records:
+        sys.exit(f"{n_rows} rows of {n_records} records")
+    return seconds
+
+
+def verify(ds: fr.Dataset, loaders: dict[str, fr.Loader]) -> None:
+    """Every order delivers the same rows."""
+    expected = np.sort(ds.columns(["label"])[:]["label"])
+    for order, loader in loaders.items():
+        found = np.concatenate([batch["label"] for batch in loader])
+        if not np.array_equal(np.sort(found), expected):
+            sys.exit(f"{order} delivers other rows")
+
+
+def measure(
+    prepared: Prepared, threads: int, repeat: int, batch_size: int, *, is_cold: bool
+) -> list[Speed]:
+    """All orders of one workload, taking turns. Threads include the consumer's."""
+    files = [str(path) for path in prepared.files]
+    features = {feature.name: spec(feature) for feature in prepared.workload.features}
+    ds = fr.open(files, features=features)
+    loaders = {
+        name: ds.loader(batch_size, shuffle=shuffle, num_threads=threads - 1)
+        for name, shuffle in ORDERS.items()
+    }
+    verify(ds, loaders)
+    times: dict[str, list[float]] = {name: [] for name in loaders}
+    for _ in range(repeat):
+        for name, shuffle in ORDERS.items():
+            if is_cold:
+                # Pages that are mapped stay in the cache: begin with new mappings.
+                forget(prepared.files)
+                anew = fr.open(files, features=features)
+                loaders[name] = anew.loader(
+                    batch_size, shuffle=shuffle, num_threads=threads - 1
+                )
+            times[name].append(epoch(loaders[name], len(ds)))
+    medians = {name: statistics.median(values) for name, values in times.items()}
+    return [
+        Speed(
+            prepared.workload.name,
+            threads,
+            name,
+            len(ds) / medians[name],
+            medians["sequential"] / medians[name],
+            (max(values) - min(values)) / medians[name],
+        )
+        for name, values in times.items()
+    ]
+
+
+def markdown(speeds: Sequence[Speed]) -> str:
+    """One line per workload and number of threads."""
+    lines = [["workload", "threads", *ORDERS], ["---", *["---:"] * (len(ORDERS) + 1)]]
+    for workload, threads in dict.fromkeys((s.workload, s.threads) for s in speeds):
+        cells = [
+            f"{s.records_per_s:,.0f} ({s.ratio:.2f}, spread {s.spread:.0%})"
+            for s in speeds
+            if (s.workload, s.threads) == (workload, threads)
+        ]
+        lines.append([workload, str(threads), *cells])
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def main() -> None:
+    """Measure and print a table of records/s, with the ratio to sequential."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    names = [
+        n for n, w in WORKLOADS.items() if any(f.name == "label" for f in w.features)
+    ]
+    parser.add_argument(
+        "--workloads", nargs="+", choices=names, default=["mnist", "tabular", "images"]
+    )
+    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--repeat", type=int, default=7)
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--data", type=Path, default=default_data())
+    parser.add_argument("--cold", action="store_true", help="from disk, Linux only")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    cpus = usable_cpus()
+    speeds: list[Speed] = []
+    for name in args.workloads:
+        prepared = prepare(WORKLOADS[name], args.data, args.scale)
+        for threads in args.threads:
+            if cpus:
+                os.sched_setaffinity(0, cpus[:threads])
+            speeds += measure(
+                prepared, threads, args.repeat, args.batch_size, is_cold=args.cold
+            )
+    print(markdown(speeds))
+    environment = describe()
+    for key, value in environment.items():
+        print(f"- {key}: {value}")
+    if args.json:
+        rows = [asdict(speed) for speed in speeds]
+        args.json.write_text(
+            json.dumps({"environment": environment, "rows": rows}, indent=1) + "\n"
+        )
+
+
+if __name__ == "__main__":
+    main()
