@@ -102,13 +102,14 @@ def _lesson(
     out.print(f"{{{shown}}}  # {garments.KINDS[row['label']]}")
     _print_picture(out, np.frombuffer(row["image"], np.uint8))
 
-    loader = ds.loader(batch_size)
     _print_code(out, f"for batch in ds.loader({batch_size}): pass")
     watch = Stopwatch()
-    n_read = sum(len(batch["label"]) for batch in loader)
+    n_read = sum(len(batch["label"]) for batch in ds.loader(batch_size))
     out.print(_speed("read", n_read, ds.nbytes, watch.seconds))
 
-    _print_code(out, f"training: softmax regression in NumPy, {N_EPOCHS} epochs")
+    loader = ds.loader(batch_size, shuffle=True)
+    _print_code(out, f"loader = ds.loader({batch_size}, shuffle=True)")
+    out.print(f"training: softmax regression in NumPy, {N_EPOCHS} epochs")
     model = Softmax(garments.SIDE**2, len(garments.KINDS))
     for epoch in range(1, N_EPOCHS + 1):
         watch = Stopwatch()
@@ -117,6 +118,8 @@ def _lesson(
             f"epoch {epoch}: loss {loss:.3f}, "
             + _speed("trained on", n_read, None, watch.seconds)
         )
+    _print_code(out, "loader.state_dict()")
+    out.print(repr(loader.state_dict()))
     on_train = _accuracy(model, loader)
     test = fr.open(test_path, index_dir=index_dir)
     on_test = _accuracy(model, test.loader(batch_size))
