@@ -85,19 +85,50 @@ std::shared_ptr<const Order> MixedOrder::order_of(std::size_t component,
   return known.order;
 }
 
-void MixedOrder::to_records(std::span<std::uint64_t> positions) const {
-  std::vector<EpochOrder> orders(components_.size());
-  for (std::uint64_t& position : positions) {
-    const Draw drawn = draw(first_draw_ + position / run_);
-    const std::uint64_t n_records = components_[drawn.component].n_records;
-    const std::uint64_t number = drawn.number * run_ + position % run_;
-    EpochOrder& own = orders[drawn.component];
-    if (!own.order || own.epoch != number / n_records) {
-      own = {number / n_records, order_of(drawn.component, number / n_records)};
+// Finds position after position, and holds on to the orders that they are in.
+class MixedOrder::Finder {
+ public:
+  explicit Finder(const MixedOrder* mix)
+      : mix_(mix), orders_(mix->components_.size()) {}
+
+  Found find(std::uint64_t position) {
+    const std::uint64_t run = mix_->run_;
+    const Draw drawn = mix_->draw(mix_->first_draw_ + position / run);
+    const std::uint64_t n_records = mix_->components_[drawn.component].n_records;
+    const std::uint64_t number = drawn.number * run + position % run;
+    const std::uint64_t epoch = number / n_records;
+    EpochOrder& own = orders_[drawn.component];
+    if (!own.order || own.epoch != epoch) {
+      own = {epoch, mix_->order_of(drawn.component, epoch)};
     }
-    position = number % n_records;
-    own.order->to_records({&position, 1});
-    position += first_records_[drawn.component];
+    return {drawn.component, number % n_records, own.order.get()};
+  }
+
+ private:
+  const MixedOrder* mix_;
+  std::vector<EpochOrder> orders_;
+};
+
+void MixedOrder::to_records(std::span<std::uint64_t> positions) const {
+  Finder finder(this);
+  for (std::uint64_t& position : positions) {
+    const Found found = finder.find(position);
+    position = found.position;
+    found.order->to_records({&position, 1});
+    position += first_records_[found.component];
+  }
+}
+
+void MixedOrder::upcoming(std::span<const std::uint64_t> positions,
+                          std::vector<RecordRange>* ranges) const {
+  Finder finder(this);
+  for (const std::uint64_t position : positions) {
+    const Found found = finder.find(position);
+    const std::size_t n_before = ranges->size();
+    found.order->upcoming({&found.position, 1}, ranges);
+    for (std::size_t i = n_before; i < ranges->size(); ++i) {
+      (*ranges)[i].first += first_records_[found.component];
+    }
   }
 }
 

@@ -45,6 +45,8 @@ class MixedOrder final : public Order {
 
   std::uint64_t size() const noexcept override { return length_; }
   void to_records(std::span<std::uint64_t> positions) const override;
+  void upcoming(std::span<const std::uint64_t> positions,
+                std::vector<RecordRange>* ranges) const override;
 
  private:
   struct Node {
@@ -61,6 +63,14 @@ class MixedOrder final : public Order {
     std::uint64_t epoch = 0;
     std::shared_ptr<const Order> order;
   };
+
+  // Where a position is in a component, and the order that holds there.
+  struct Found {
+    std::size_t component = 0;
+    std::uint64_t position = 0;
+    const Order* order = nullptr;
+  };
+  class Finder;
 
   void split(std::size_t begin, std::size_t end, KeyStream* offsets);
   Draw draw(std::uint64_t number) const noexcept;
