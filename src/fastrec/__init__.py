@@ -17,7 +17,7 @@ from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, Sche
 from fastrec.features import FixedLen, Raw, VarLen
 from fastrec.index import build_index
 from fastrec.loader import Loader
-from fastrec.mixture import Mix, concat, mix
+from fastrec.mixture import concat, mix
 from fastrec.order import Blocks
 from fastrec.sampling import buckets, weighted
 from fastrec.schema import Schema
@@ -35,7 +35,6 @@ __all__ = [
     "FixedLen",
     "LimitError",
     "Loader",
-    "Mix",
     "RaggedArray",
     "Raw",
     "Schema",

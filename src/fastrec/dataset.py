@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 import operator
 import os
@@ -16,18 +15,19 @@ import numpy.typing as npt
 
 from fastrec import _core, filtering
 from fastrec.arrays import Batch
-from fastrec.assembly import VALID, Assembly, Extra, valid_column
+from fastrec.assembly import VALID, Assembly, valid_column
 from fastrec.errors import Error, SchemaError
 from fastrec.loader import Loader, Transform
 from fastrec.options import checked_names, non_negative_int, positive_int
-from fastrec.order import Batches, Shuffle, core_shuffle, shuffled
+from fastrec.order import Batches, Shuffle, shuffled
 from fastrec.paths import Paths, expand
 from fastrec.records import Records
 from fastrec.rows import Row, checked_number, is_one, n_rows, record_numbers, row_of
 from fastrec.schema import Features, Schema, as_schema
-from fastrec.selection import Numbers, Selection
+from fastrec.selection import Numbers
 from fastrec.sources import Source, Sources
 from fastrec.stage import BatchOrigin, CheckedTransform
+from fastrec.view import View
 
 __all__ = ["Dataset", "open"]
 
@@ -53,20 +53,11 @@ class Dataset:
     their own, which number their records from 0 and share files and indexes.
     """
 
-    # Whether rows are drawn from components, as fastrec.mix does.
-    _is_mixed = False
-
     def __init__(
-        self,
-        sources: Sources,
-        selection: Selection | None = None,
-        transforms: tuple[CheckedTransform, ...] = (),
+        self, view: View, transforms: tuple[CheckedTransform, ...] = ()
     ) -> None:
-        self._sources = sources
-        self._selection = selection
+        self._view = view
         self._transforms = transforms
-        self._known_catalog: _core.Catalog | None = None
-        self._known_fingerprint = ""
         self._renew()
         _datasets.add(self)
 
@@ -79,7 +70,7 @@ class Dataset:
     @property
     def files(self) -> list[str]:
         """The files, in the order that records are numbered through them."""
-        return self._sources.files
+        return self._view.sources.files
 
     @property
     def nbytes(self) -> int:
@@ -99,7 +90,7 @@ class Dataset:
             If no schema can be inferred, or datasets that are joined have different
             columns.
         """
-        return self._sources.schema
+        return self._view.sources.schema
 
     @property
     def records(self) -> Records:
@@ -107,19 +98,13 @@ class Dataset:
         return Records(self)
 
     def __len__(self) -> int:
-        return len(self._catalog())
+        return len(self._view)
 
     def __repr__(self) -> str:
-        files = self.files
-        text = repr(files[0]) + (f" and {len(files) - 1:,} more" if files[1:] else "")
-        known = self._known_catalog
-        if known is not None:
-            text += f", {len(known):,} records"
-            text += "" if self._selection is None else " selected"
-        return f"<fastrec.Dataset of {text}>"
+        return f"<fastrec.Dataset of {self._view!r}>"
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Dataset, (self._sources, self._selection, self._transforms)
+        return Dataset, (self._view, self._transforms)
 
     # Rows.
 
@@ -172,11 +157,10 @@ class Dataset:
             If `features` makes no sense.
         """
         schema = as_schema(features)
-        return self._with(
-            sources=self._sources.changed(
-                lambda source: dataclasses.replace(source, features=schema)
-            )
+        sources = self._view.sources.changed(
+            lambda source: dataclasses.replace(source, features=schema)
         )
+        return Dataset(self._view.of(sources), self._transforms)
 
     def columns(self, names: Sequence[str]) -> Dataset:
         """Return a dataset of the same records that reads only the columns `names`.
@@ -191,7 +175,7 @@ class Dataset:
         if isinstance(names, (str, bytes)):
             msg = f"columns() takes a list of names, not {names!r}"
             raise TypeError(msg)
-        self._sources.readings()  # infers what nobody gave
+        self._view.sources.readings()  # infers what nobody gave
 
         def chosen(source: Source) -> Source:
             schema = source.features
@@ -205,7 +189,8 @@ class Dataset:
                 source, features=Schema({name: schema[name] for name in names})
             )
 
-        return self._with(sources=self._sources.changed(chosen))
+        sources = self._view.sources.changed(chosen)
+        return Dataset(self._view.of(sources), self._transforms)
 
     def with_transform(self, transform: Transform) -> Dataset:
         """Return a dataset whose batches and rows go through `transform`.
@@ -217,7 +202,7 @@ class Dataset:
             called after the transforms that the dataset has, and before the loader's. To
             read single rows, it gets batches of one row, or of a few.
         """
-        return self._with(transforms=(*self._transforms, CheckedTransform(transform)))
+        return Dataset(self._view, (*self._transforms, CheckedTransform(transform)))
 
     # Views: other records.
 
@@ -244,7 +229,7 @@ class Dataset:
             )
         else:
             chosen = indices
-        return self._with(selection=self._whole_selection().select(chosen))
+        return Dataset(self._view.selected(chosen), self._transforms)
 
     def filter(
         self,
@@ -276,7 +261,7 @@ class Dataset:
         """
         view = self
         if columns is not None:
-            view = Dataset(self._sources, self._selection).columns(columns)
+            view = Dataset(self._view).columns(columns)
         return self.select(filtering.kept_records(view, keep, columns, key))
 
     def split(
@@ -333,19 +318,6 @@ class Dataset:
         n = len(self)
         return self.select(
             range(n * index // num_shards, n * (index + 1) // num_shards)
-        )
-
-    def _with(
-        self,
-        *,
-        sources: Sources | None = None,
-        selection: Selection | None = None,
-        transforms: tuple[CheckedTransform, ...] | None = None,
-    ) -> Dataset:
-        return Dataset(
-            self._sources if sources is None else sources,
-            self._selection if selection is None else selection,
-            self._transforms if transforms is None else transforms,
         )
 
     # Batches.
@@ -445,84 +417,41 @@ class Dataset:
             memory_limit=memory_limit,
         )
 
-    # Behind the scenes, shared with Loader and Records.
+    # Behind the scenes, shared with Loader and the like.
 
-    def _whole_selection(self) -> Selection:
-        """Return which records of the files these are."""
-        if self._selection is not None:
-            return self._selection
-        return Selection([range(self._sources.n_records())])
-
-    def _pieces(self) -> list[tuple[int, int, int] | Numbers]:
-        return [] if self._selection is None else self._selection.of_core()
-
-    @property
-    def _is_whole(self) -> bool:
-        """Whether these are all records of the files, in their order."""
-        return self._selection is None
-
-    def _catalog(self) -> _core.Catalog:
-        """Return where every record is, building the indexes that are missing."""
-        if self._known_catalog is None:
-            self._known_catalog = _core.Catalog(self._sources.indexes(), self._pieces())
-        return self._known_catalog
-
-    def _catalog_if_cheap(self) -> _core.Catalog | None:
-        """Return where every record is, if that is known without walking the files."""
-        if self._known_catalog is None and self._sources.indexes_if_cheap() is not None:
-            return self._catalog()
-        return self._known_catalog
-
-    def _fingerprint(self) -> str:
-        """Return what tells these data from others, wherever they lie."""
-        if not self._known_fingerprint:
-            digest = hashlib.blake2b(digest_size=8)
-            self._sources.add_to(digest)
-            if self._selection is not None:
-                self._selection.add_to(digest)
-            self._known_fingerprint = digest.hexdigest()
-        return self._known_fingerprint
-
-    def _shuffle_of_core(self, shuffle: Shuffle) -> _core.Shuffle:
-        n_bytes = sum(int(found.offsets[-1]) for found in self._sources.indexes())
-        return core_shuffle(shuffle, self._sources.n_records(), n_bytes)
-
-    def _order(
-        self,
-        shuffle: Shuffle,
-        seed: int,
-        epoch: int,
-        global_batch_size: int,  # noqa: ARG002 (for a mix)
-    ) -> _core.Order:
-        """Return which record comes at which position of an epoch."""
-        return _core.Order.of(self._shuffle_of_core(shuffle), len(self), seed, epoch)
-
-    def _order_state(self, global_batch_size: int) -> dict[str, Any]:  # noqa: ARG002
-        """Return what, besides the shuffle, the order depends on."""
-        return {}
-
-    def _records_of(self, numbers: Numbers) -> Numbers:
-        """Return the numbers in the catalog of the rows `numbers`."""
-        return numbers
-
-    def _extra_columns(self) -> dict[str, Extra]:
-        """Return the columns that are added to those of the files."""
-        return {}
+    def _sources_with_transforms(self) -> Sources:
+        """Return the sources, with what is done to the rows of the dataset."""
+        if not self._transforms:
+            return self._view.sources
+        return self._view.sources.changed(
+            lambda source: dataclasses.replace(
+                source, transforms=(*source.transforms, *self._transforms)
+            )
+        )
 
     def _assembly(
         self, transform: CheckedTransform | None = None, *, pad_last: bool = False
     ) -> Assembly:
-        """Return what makes batches of decoded rows."""
-        readings, _ = self._sources.readings()
-        extra = self._extra_columns()
+        """Return what makes batches of decoded rows.
+
+        Raises
+        ------
+        SchemaError
+            If a feature has the name of a column that is added here, or datasets that are
+            joined have different columns.
+        """
+        sources, extra = self._view.sources, self._view.extra_columns()
         if pad_last:
             extra[VALID] = valid_column
+        readings, _ = sources.readings()
         for name in extra:
             if any(name in reading.features for reading in readings):
-                msg = f"the column {name!r} is added here: read the feature under another name, with key="
+                msg = (
+                    f"a column {name!r} is added here: read the feature under another "
+                    "name, with key="
+                )
                 raise SchemaError(msg)
-        if len(readings) > 1:
-            self._sources.schema  # noqa: B018 (raises if the columns differ)
+        sources.check_columns()
         return Assembly(
             [reading.transforms for reading in readings],
             extra,
@@ -530,12 +459,12 @@ class Dataset:
         )
 
     def _decode(self, numbers: Numbers) -> Batch:
-        records = self._records_of(numbers)
+        assembly = self._assembly()
+        records = self._view.records_of(numbers)
         parts = _core.decode_records(
-            self._sources.of_core(), self._catalog(), self._pool, records
+            self._view.sources.of_core(), self._view.catalog(), self._pool, records
         )
-        info = BatchOrigin(0, 0, 0, numbers, records)
-        return self._assembly()(parts, info)
+        return assembly(parts, BatchOrigin(0, 0, 0, numbers, records))
 
 
 def _is_within(indices: range, n_records: int) -> bool:
@@ -611,4 +540,4 @@ def open(
         io,
         None if index_dir is None else os.fspath(index_dir),
     )
-    return Dataset(Sources([source]))
+    return Dataset(View(Sources([source])))

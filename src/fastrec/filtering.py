@@ -75,7 +75,7 @@ def _found(dataset: Dataset, keep: Callable[[Batch], npt.ArrayLike]) -> Numbers:
 
 
 def _path(dataset: Dataset, columns: Sequence[str] | None, key: str) -> Path:
-    digest = hashlib.sha256(repr((dataset._fingerprint(), columns, key)).encode())
+    digest = hashlib.sha256(repr((dataset._view.fingerprint(), columns, key)).encode())
     return cache_dir() / "filter" / f"{digest.hexdigest()[:32]}.npy"
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import itertools
 import math
 import operator
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.assembly import SOURCE, Extra
@@ -21,9 +19,10 @@ from fastrec.options import non_negative_int, positive_int, true_or_false
 from fastrec.order import Shuffle
 from fastrec.selection import Numbers, Selection
 from fastrec.sources import Sources
-from fastrec.stage import BatchOrigin, CheckedTransform
+from fastrec.stage import BatchOrigin
+from fastrec.view import View
 
-__all__ = ["Mix", "concat", "mix"]
+__all__ = ["concat", "mix"]
 
 
 def concat(datasets: Iterable[Dataset]) -> Dataset:
@@ -41,147 +40,119 @@ def concat(datasets: Iterable[Dataset]) -> Dataset:
     """
     parts = list(datasets)
     _check_parts(parts, "concat() takes a list of datasets")
-    return Dataset(_joined_sources(parts), _joined_selection(parts))
+    sources, views = _joined_sources(parts), [part._view for part in parts]
+    if all(view.is_walkable for view in views):
+        return Dataset(View(sources))
+    return Dataset(View(sources, _joined_selection(views)))
 
 
-class Mix(Dataset):
-    """Rows drawn from several datasets in proportion to weights; made by `fastrec.mix`."""
+class _MixedView(View):
+    """Rows drawn from several views in proportion to weights.
 
-    _is_mixed = True
+    Parameters
+    ----------
+    components : dict of str to (View, float)
+        Views and their weights.
+    sources : Sources
+        The files of all of them, one view after another.
+    seed, length, per_batch
+        As for `mix`.
+    """
 
     def __init__(
         self,
-        components: Mapping[str, Dataset],
-        weights: Mapping[str, float],
+        components: dict[str, tuple[View, float]],
+        sources: Sources,
         *,
         seed: int,
         length: int | None,
         per_batch: bool,
-        sources: Sources | None = None,
-        transforms: tuple[CheckedTransform, ...] = (),
     ) -> None:
-        parts = list(components.values())
-        super().__init__(
-            _joined_sources(parts) if sources is None else sources, None, transforms
-        )
-        self._components = dict(components)
-        self._weights = dict(weights)
+        super().__init__(sources, None)
+        self._components = components
         self._seed = seed
         self._length = length
         self._per_batch = per_batch
-        self._is_checked = False
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the components: the values of ``__source__`` are their places."""
-        return list(self._components)
 
     def __len__(self) -> int:
         return sum(self._sizes()) if self._length is None else self._length
 
-    def __repr__(self) -> str:
-        parts = ", ".join(
-            f"{name!r}: ({part!r}, {self._weights[name]:g})"
-            for name, part in self._components.items()
-        )
-        return f"<fastrec.mix of {{{parts}}}>"
-
     def __reduce__(self) -> tuple[object, ...]:
-        return _mix_again, (
-            self._components,
-            self._weights,
-            {
-                "seed": self._seed,
-                "length": self._length,
-                "per_batch": self._per_batch,
-                "sources": self._sources,
-                "transforms": self._transforms,
-            },
+        options = {
+            "seed": self._seed,
+            "length": self._length,
+            "per_batch": self._per_batch,
+        }
+        return _mixed_again, (self._components, self.sources, options)
+
+    def __repr__(self) -> str:
+        return "a mix of " + "; ".join(
+            f"{name!r} ({weight:g}): {view!r}"
+            for name, (view, weight) in self._components.items()
         )
 
-    def select(
-        self,
-        indices: range | Sequence[int] | Sequence[bool] | npt.NDArray[Any],  # noqa: ARG002
-    ) -> NoReturn:
-        """Refuse: a mix has an order of its own, of which nothing can be left out.
+    @property
+    def is_walkable(self) -> bool:
+        return False
 
-        Raises
-        ------
-        TypeError
-            Always. Select, filter, split or shard the components, and mix those.
-        """
+    @property
+    def is_mixed(self) -> bool:
+        return True
+
+    def selection(self) -> Selection:
+        return _joined_selection([view for view, _ in self._components.values()])
+
+    def selected(self, chosen: range | Numbers) -> View:  # noqa: ARG002
         msg = (
             "a mix draws its rows in an order of its own: select, filter, split or shard "
             "the components, and mix those"
         )
         raise TypeError(msg)
 
-    def _with(
-        self,
-        *,
-        sources: Sources | None = None,
-        selection: Selection | None = None,
-        transforms: tuple[CheckedTransform, ...] | None = None,
-    ) -> Dataset:
-        assert selection is None
-        return Mix(
+    def of(self, sources: Sources) -> View:
+        return _MixedView(
             self._components,
-            self._weights,
+            sources,
             seed=self._seed,
             length=self._length,
             per_batch=self._per_batch,
-            sources=self._sources if sources is None else sources,
-            transforms=self._transforms if transforms is None else transforms,
         )
 
-    # Behind the scenes.
-
-    @property
-    def _is_whole(self) -> bool:
-        return False
+    def _add_to(self, digest: hashlib.blake2b) -> None:
+        for view, _ in self._components.values():
+            digest.update(view.fingerprint().encode())
 
     def _sizes(self) -> list[int]:
-        sizes = [len(part) for part in self._components.values()]
-        for name, size in zip(self._components, sizes, strict=True):
-            if not size:
+        for name, (view, _) in self._components.items():
+            if not len(view):
                 msg = f"component {name!r} of the mix has no records"
                 raise ValueError(msg)
-        return sizes
+        return [len(view) for view, _ in self._components.values()]
 
-    def _pieces(self) -> list[tuple[int, int, int] | Numbers]:
-        selection = _joined_selection(list(self._components.values()))
-        return [] if selection is None else selection.of_core()
-
-    def _fingerprint(self) -> str:
-        if not self._known_fingerprint:
-            digest = hashlib.blake2b(digest_size=8)
-            for part in self._components.values():
-                digest.update(part._fingerprint().encode())
-            self._known_fingerprint = digest.hexdigest()
-        return self._known_fingerprint
-
-    def _order(
+    def order(
         self, shuffle: Shuffle, seed: int, epoch: int, global_batch_size: int
     ) -> _core.Order:
         components = [
-            (size, self._weights[name], part._shuffle_of_core(shuffle))
-            for (name, part), size in zip(
-                self._components.items(), self._sizes(), strict=True
+            (size, weight, view.shuffle_of_core(shuffle))
+            for (view, weight), size in zip(
+                self._components.values(), self._sizes(), strict=True
             )
         ]
         run = global_batch_size if self._per_batch else 1
         return _core.Order.mixed(components, len(self), run, self._seed, seed, epoch)
 
-    def _order_state(self, global_batch_size: int) -> dict[str, Any]:
-        parameters = (list(self._weights.items()), self._seed, len(self))
-        digest = hashlib.blake2b(repr(parameters).encode(), digest_size=8)
-        state: dict[str, Any] = {"mix": digest.hexdigest()}
+    def order_state(self, global_batch_size: int) -> dict[str, Any]:
+        weights = [(name, weight) for name, (_, weight) in self._components.items()]
+        parameters = repr((weights, self._seed, len(self))).encode()
+        state: dict[str, Any] = {
+            "mix": hashlib.blake2b(parameters, digest_size=8).hexdigest()
+        }
         return state | ({"run": global_batch_size} if self._per_batch else {})
 
-    def _records_of(self, numbers: Numbers) -> Numbers:
-        return self._order(False, 0, 0, 1).records(numbers)
+    def records_of(self, numbers: Numbers) -> Numbers:
+        return self.order(False, 0, 0, 1).records(numbers)
 
-    def _extra_columns(self) -> dict[str, Extra]:
+    def extra_columns(self) -> dict[str, Extra]:
         ends = np.cumsum(self._sizes())
 
         def source(info: BatchOrigin) -> Numbers:
@@ -191,13 +162,19 @@ class Mix(Dataset):
         return {SOURCE: source}
 
 
+def _mixed_again(
+    components: dict[str, tuple[View, float]], sources: Sources, options: dict[str, Any]
+) -> _MixedView:
+    return _MixedView(components, sources, **options)
+
+
 def mix(
     components: Mapping[str, tuple[Dataset, float]],
     *,
     seed: int = 0,
     length: int | None = None,
     per_batch: bool = False,
-) -> Mix:
+) -> Dataset:
     """Draw rows from several datasets in proportion to weights.
 
     Among the first n rows, each component has its share of the weights times n, but for a
@@ -224,9 +201,9 @@ def mix(
 
     Returns
     -------
-    Mix
-        A dataset whose batches have one more column, ``__source__``: int64, the place of
-        the row's component among `Mix.names`, -1 where a row only fills the batch.
+    Dataset
+        Its batches have one more column, ``__source__``: int64, the place of the row's
+        component in `components`, counted from 0; -1 where a row only fills the batch.
 
     Raises
     ------
@@ -241,13 +218,14 @@ def mix(
     >>> loader = both.loader(256, shuffle=True)  # doctest: +SKIP
     """
     parts, weights = _parts_and_weights(components)
-    return Mix(
-        parts,
-        weights,
+    view = _MixedView(
+        {name: (part._view, weights[name]) for name, part in parts.items()},
+        _joined_sources(list(parts.values())),
         seed=non_negative_int("seed", seed, 2**64 - 1),
         length=None if length is None else positive_int("length", length),
         per_batch=true_or_false("per_batch", per_batch),
     )
+    return Dataset(view)
 
 
 def _parts_and_weights(
@@ -263,14 +241,6 @@ def _parts_and_weights(
     return parts, {
         name: _weight(name, weight) for name, (_, weight) in components.items()
     }
-
-
-def _mix_again(
-    components: Mapping[str, Dataset],
-    weights: Mapping[str, float],
-    options: dict[str, Any],
-) -> Mix:
-    return Mix(components, weights, **options)
 
 
 def _weight(name: str, weight: object) -> float:
@@ -291,34 +261,26 @@ def _check_parts(parts: Sequence[object], what: str) -> None:
     for part in parts:
         if not isinstance(part, Dataset):
             raise TypeError(f"{what}; {part!r} is none")
-        if part._is_mixed:
+        if part._view.is_mixed:
             msg = f"{what}, not of mixes: list the components of all in one mix()"
             raise TypeError(msg)
 
 
 def _joined_sources(parts: Sequence[Dataset]) -> Sources:
     """Return the files of all parts; what a part does to its rows belongs to them."""
-
-    def with_transforms(part: Dataset) -> Sources:
-        if not part._transforms:
-            return part._sources
-        return part._sources.changed(
-            lambda source: dataclasses.replace(
-                source, transforms=(*source.transforms, *part._transforms)
-            )
-        )
-
-    return functools.reduce(operator.add, map(with_transforms, parts))
+    return functools.reduce(
+        operator.add, (part._sources_with_transforms() for part in parts)
+    )
 
 
-def _joined_selection(parts: Sequence[Dataset]) -> Selection | None:
-    """Return which records of the joined files the parts consist of; None for all."""
-    if all(part._selection is None for part in parts):
-        return None
-    counts = [part._sources.n_records() for part in parts]
+def _joined_selection(views: Sequence[View]) -> Selection:
+    """Return which records of the joined files the views consist of."""
+    counts = [view.sources.n_records() for view in views]
     begins = itertools.accumulate(counts, initial=0)
-    shifted = [
-        part._whole_selection().shifted(begin)
-        for part, begin in zip(parts, begins, strict=False)
-    ]
-    return functools.reduce(operator.add, shifted)
+    return functools.reduce(
+        operator.add,
+        (
+            view.selection().shifted(begin)
+            for view, begin in zip(views, begins, strict=False)
+        ),
+    )

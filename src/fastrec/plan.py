@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +12,7 @@ from fastrec.distributed import Rank
 from fastrec.options import positive_int, true_or_false
 from fastrec.order import Batches, ListedBatches, Shuffle, as_shuffle, shuffle_state
 from fastrec.selection import Numbers
-
-if TYPE_CHECKING:
-    from fastrec.dataset import Dataset
+from fastrec.view import View
 
 __all__ = ["Plan", "Planner"]
 
@@ -77,7 +75,7 @@ class Planner:
 
     def __init__(
         self,
-        dataset: Dataset,
+        view: View,
         *,
         batch_size: int | None,
         global_batch_size: int | None,
@@ -87,7 +85,7 @@ class Planner:
         pad_last: bool,
         rank: Rank,
     ) -> None:
-        self._dataset = dataset
+        self._view = view
         self._shuffle = as_shuffle(shuffle)
         self._drop_last = true_or_false("drop_last", drop_last)
         self._pad_last = true_or_false("pad_last", pad_last)
@@ -136,7 +134,7 @@ class Planner:
         if self._shuffle or self._drop_last:
             msg = "batches= lists the epoch's batches itself, without shuffle and drop_last"
             raise ValueError(msg)
-        if self._dataset._is_mixed:
+        if self._view.is_mixed:
             msg = "a mix draws its records itself: give batches= to a plain dataset"
             raise TypeError(msg)
 
@@ -192,7 +190,7 @@ class Planner:
             if self._batches is not None
             else {"shuffle": shuffle_state(self._shuffle)}
         )
-        return order | self._dataset._order_state(self._global_batch_size)
+        return order | self._view.order_state(self._global_batch_size)
 
     def phase(self, position: int) -> int:
         """Return where the grid begins if a step is to begin at `position`."""
@@ -217,14 +215,14 @@ class Planner:
     def _made(self, seed: int, epoch: int, phase: int) -> Plan:
         bounds = None
         if self._batches is not None:
-            n_records = len(self._dataset)
+            n_records = len(self._view)
             listed = ListedBatches.of(
                 self._batches, n_records=n_records, seed=seed, epoch=epoch
             )
             self._check_shared(listed.smallest, "a batch of batches(seed, epoch)")
             order, bounds = _core.Order.listed(listed.records), listed.bounds
         else:
-            order = self._dataset._order(
+            order = self._view.order(
                 self._shuffle, seed, epoch, self._global_batch_size
             )
             if not self._drop_last:

@@ -47,11 +47,11 @@ class Records:
         self, index: slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
     ) -> BytesArray: ...
     def __getitem__(self, index: Any) -> bytes | BytesArray:
-        ds = self._dataset
+        view = self._dataset._view
         if is_one(index):
             number = checked_number(operator.index(index), len(self))
-            (number,) = ds._records_of(np.array([number], dtype=np.int64)).tolist()
-            return _core.read_record(ds._sources.table, ds._catalog(), number)
+            (number,) = view.records_of(np.array([number], dtype=np.int64)).tolist()
+            return _core.read_record(view.sources.table, view.catalog(), number)
         return self._read(record_numbers(index, len(self)))
 
     def __iter__(self) -> Iterator[bytes]:
@@ -70,8 +70,11 @@ class Records:
         return f"<fastrec.Records of {self._dataset!r}>"
 
     def _read(self, numbers: npt.NDArray[np.int64]) -> BytesArray:
-        ds = self._dataset
+        view = self._dataset._view
         data, offsets = _core.read_records(
-            ds._sources.table, ds._catalog(), ds._pool, ds._records_of(numbers)
+            view.sources.table,
+            view.catalog(),
+            self._dataset._pool,
+            view.records_of(numbers),
         )
         return BytesArray._wrap(data, offsets, (len(numbers),))

@@ -180,12 +180,19 @@ class Sources:
         SchemaError
             If no schema can be inferred, or sources would give different columns.
         """
+        self.check_columns()
         readings, _ = self.readings()
-        first = readings[0]
+        return readings[0].features
+
+    def check_columns(self) -> None:
+        """Raise a SchemaError if sources would give different columns.
+
+        What transforms make of them shows only when they are called.
+        """
+        readings, _ = self.readings()
         if not any(reading.transforms for reading in readings):
             for other in readings[1:]:
-                _check_equal(first.features, other.features)
-        return first.features
+                _check_equal(readings[0].features, other.features)
 
     def readings(self) -> tuple[list[Reading], list[int]]:
         """Return the different ways of reading, and which is that of each file."""

@@ -1,0 +1,212 @@
+"""Iterations: one pass of a loader over an epoch, from the core to the consumer."""
+
+from __future__ import annotations
+
+import atexit
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastrec import _core
+from fastrec.arrays import Batch
+from fastrec.assembly import Assembly
+from fastrec.plan import Plan, padded
+from fastrec.stage import BatchOrigin, Delivered, Stage
+
+if TYPE_CHECKING:
+    from fastrec.loader import Loader
+
+__all__ = ["BatchIterator", "Decoding"]
+
+
+class Decoding:
+    """What a pipeline delivers, step by step, and where in the training run it stands."""
+
+    def __init__(
+        self, loader: Loader, assembly: Assembly, *, n_ahead: int, memory_limit: int
+    ) -> None:
+        view, planner = loader._dataset._view, loader._planner
+        self._assembly = assembly
+        self._seed = loader._seed
+        self._epoch = loader._epoch
+        self._memory_limit = loader._memory_limit
+        self._last_bytes = 0
+        # A walk through the files needs no index, so its first batch comes at once.
+        may_walk = planner.is_file_order and view.is_walkable and not loader._step
+        self._plan: Plan | None = None
+        if not may_walk or view.is_indexed():
+            self._plan = loader._plan()
+        self._walk_batch_size = planner.global_batch_size
+        self._pipeline = _core.Pipeline(
+            view.sources.of_core(),
+            None if self._plan is None else view.catalog(),
+            None if self._plan is None else self._plan.order,
+            planner.walk_grid() if self._plan is None else self._plan.grid,
+            loader._step,
+            loader._pool,
+            n_threads=loader._num_threads,
+            prefetch=n_ahead,
+            memory_limit=memory_limit,
+        )
+
+    def stop(self) -> None:
+        """End the threads."""
+        self._pipeline.stop()
+
+    def batch_bytes(self) -> int:
+        """The memory of the last batch, which the next may well take too."""
+        return self._last_bytes
+
+    def next(self) -> Delivered | None:
+        """Return the next batch, if nobody transforms it; None at the end."""
+        found = self._pipeline.next()
+        if found is None:
+            return None
+        parts, step, n_rows, n_valid, n_bytes = found
+        self._look_at(n_bytes)
+        info = None
+        if self._assembly.needs_origin:
+            info = self._origin(step, n_rows, n_valid)
+        return Delivered(self._assembly(parts, info), step)
+
+    def next_with_origin(self) -> tuple[Any, BatchOrigin] | None:
+        """Return what the assembly makes the next batch of; None at the end."""
+        found = self._pipeline.next()
+        if found is None:
+            return None
+        parts, step, n_rows, n_valid, n_bytes = found
+        self._look_at(n_bytes)
+        return parts, self._origin(step, n_rows, n_valid)
+
+    def _origin(self, step: int, n_rows: int, n_valid: int) -> BatchOrigin:
+        if self._plan is not None:
+            positions, records = self._plan.rows(step)
+        else:
+            first = step * self._walk_batch_size
+            numbers = np.arange(first, first + n_valid, dtype=np.int64)
+            positions, records = padded(numbers, numbers.copy(), n_rows)
+        return BatchOrigin(self._seed, self._epoch, step, positions, records)
+
+    def _look_at(self, n_bytes: int) -> None:
+        self._last_bytes = n_bytes
+        if n_bytes <= self._memory_limit:
+            return
+        limit, self._memory_limit = self._memory_limit, n_bytes  # once is enough
+        warnings.warn(
+            f"a single batch takes {n_bytes:,} bytes, more than memory_limit "
+            f"({limit:,}): nothing is read ahead",
+            stacklevel=5,
+        )
+
+
+class BatchIterator(Iterator[Batch]):
+    """One pass over an epoch. Ends its threads when it is dropped.
+
+    Nothing that runs in a thread refers to it, so dropping it is enough.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+        self._lock = threading.Lock()  # one thread at a time takes a batch
+        self._is_closed = False
+        self._is_finished = False
+        self._error: Exception | None = None
+        self._decoding: Decoding | None = None
+        self._stage: Stage | None = None
+        self._next: Callable[[], Delivered | None] | None = None
+        _iterators.add(self)
+
+    def __next__(self) -> Batch:
+        with self._lock:
+            delivered = self._advance()
+            if delivered is not None:
+                self._loader._delivered(delivered.step)
+                return delivered.batch
+            self._is_finished = True
+            self.close()
+            self._loader._finished()
+        raise StopIteration
+
+    def _advance(self) -> Delivered | None:
+        if self._is_finished:
+            raise StopIteration
+        if self._error is not None:
+            raise self._error
+        self._refuse_if_closed()
+        try:
+            delivered = self._start() if self._next is None else self._next()
+        except Exception as error:
+            self._refuse_if_closed()
+            # Nothing comes after an error, so nothing is kept ready for it.
+            self._error = error
+            self.close()
+            raise
+        if delivered is None:
+            self._refuse_if_closed()
+        return delivered
+
+    def _refuse_if_closed(self) -> None:
+        if self._is_closed:
+            msg = (
+                "this iterator was ended, by a later iter(loader) or by close(): a loader "
+                "has one running epoch"
+            )
+            raise RuntimeError(msg)
+
+    def close(self) -> None:
+        """End the threads. A running epoch cannot be continued afterwards."""
+        self._is_closed = True
+        if self._decoding is not None:
+            self._decoding.stop()
+        if self._stage is not None:
+            self._stage.close()
+        _iterators.discard(self)
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _start(self) -> Delivered | None:
+        loader = self._loader
+        loader._warn_of_slow_reads()
+        assembly = loader._assembly()
+        # What is ahead is shared between the pipeline and the stage behind it.
+        n_ahead, memory_limit = loader._prefetch, loader._memory_limit
+        has_stage = not assembly.is_plain and loader._transform_threads > 0
+        n_staged = min(loader._transform_threads + 1, n_ahead // 2) if has_stage else 0
+        staged_limit = memory_limit // 2 if has_stage else 0
+        decoding = self._decoding = Decoding(
+            loader,
+            assembly,
+            n_ahead=max(1, n_ahead - n_staged),
+            memory_limit=max(1, memory_limit - staged_limit),
+        )
+        if assembly.is_plain:
+            self._next = decoding.next
+        else:
+            self._stage = Stage(
+                decoding.next_with_origin,
+                assembly,
+                shares_rows=assembly.is_per_row,
+                n_threads=loader._transform_threads,
+                n_ahead=max(1, n_staged),
+                memory_limit=staged_limit,
+                batch_bytes=decoding.batch_bytes,
+            )
+            self._next = self._stage.next
+        return self._next()
+
+
+# Iterators that may have threads: they end before the interpreter does.
+_iterators: weakref.WeakSet[BatchIterator] = weakref.WeakSet()
+
+
+def _close_all() -> None:
+    for iterator in list(_iterators):
+        iterator.close()
+
+
+atexit.register(_close_all)

@@ -1,0 +1,126 @@
+"""Views: which records of some sources a dataset has, and in what orders they come."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from fastrec import _core
+from fastrec.assembly import Extra
+from fastrec.order import Shuffle, core_shuffle
+from fastrec.selection import Numbers, Selection
+from fastrec.sources import Sources
+
+__all__ = ["View"]
+
+
+class View:
+    """Records of some sources, numbered from 0.
+
+    Parameters
+    ----------
+    sources : Sources
+    selection : Selection, optional
+        Which of their records, and in what order; by default all, as they lie.
+    """
+
+    def __init__(self, sources: Sources, selection: Selection | None = None) -> None:
+        self.sources = sources
+        self._selection = selection
+        self._catalog: _core.Catalog | None = None
+        self._fingerprint = ""
+
+    def __len__(self) -> int:
+        return len(self.catalog())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return View, (self.sources, self._selection)
+
+    def __repr__(self) -> str:
+        files = self.sources.files
+        text = repr(files[0]) + (f" and {len(files) - 1:,} more" if files[1:] else "")
+        if self._catalog is not None:
+            text += f", {len(self._catalog):,} records"
+        return text + ("" if self._selection is None else " selected")
+
+    # Which records.
+
+    @property
+    def is_walkable(self) -> bool:
+        """Whether a walk through the files meets the records, in their order."""
+        return self._selection is None
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether rows are drawn from components, in an order of their own."""
+        return False
+
+    def selection(self) -> Selection:
+        """Return which records of the sources these are."""
+        if self._selection is None:
+            return Selection([range(self.sources.n_records())])
+        return self._selection
+
+    def selected(self, chosen: range | Numbers) -> View:
+        """Return the records that `chosen` names, all in bounds."""
+        return View(self.sources, self.selection().select(chosen))
+
+    def of(self, sources: Sources) -> View:
+        """Return the same records of `sources`, which are the same files."""
+        return View(sources, self._selection)
+
+    def catalog(self) -> _core.Catalog:
+        """Return where every record is, building the indexes that are missing."""
+        if self._catalog is None:
+            indexes = self.sources.indexes()
+            pieces = [] if self.is_walkable else self.selection().of_core()
+            self._catalog = _core.Catalog(indexes, pieces)
+        return self._catalog
+
+    def is_indexed(self) -> bool:
+        """Whether `catalog` can be had without walking through files."""
+        return self._catalog is not None or self.sources.indexes_if_cheap() is not None
+
+    def fingerprint(self) -> str:
+        """Return what tells these data from others, wherever they lie."""
+        if not self._fingerprint:
+            digest = hashlib.blake2b(digest_size=8)
+            self._add_to(digest)
+            self._fingerprint = digest.hexdigest()
+        return self._fingerprint
+
+    def _add_to(self, digest: hashlib.blake2b) -> None:
+        self.sources.add_to(digest)
+        if self._selection is not None:
+            self._selection.add_to(digest)
+
+    # In what order.
+
+    def shuffle_of_core(self, shuffle: Shuffle) -> _core.Shuffle:
+        """Return `shuffle` for records of the size that these have."""
+        n_bytes = sum(int(found.offsets[-1]) for found in self.sources.indexes())
+        return core_shuffle(shuffle, self.sources.n_records(), n_bytes)
+
+    def order(
+        self,
+        shuffle: Shuffle,
+        seed: int,
+        epoch: int,
+        global_batch_size: int,  # noqa: ARG002 (views that draw whole batches need it)
+    ) -> _core.Order:
+        """Return which record comes at which position of an epoch."""
+        return _core.Order.of(self.shuffle_of_core(shuffle), len(self), seed, epoch)
+
+    def order_state(self, global_batch_size: int) -> dict[str, Any]:  # noqa: ARG002
+        """Return what the order depends on besides the shuffle."""
+        return {}
+
+    # Rows.
+
+    def records_of(self, numbers: Numbers) -> Numbers:
+        """Return the numbers in the catalog of the rows `numbers`."""
+        return numbers
+
+    def extra_columns(self) -> dict[str, Extra]:
+        """Return the columns that rows have besides those of the files."""
+        return {}
