@@ -48,19 +48,15 @@ class State:
         ValueError
             If it is something else.
         """
-        if not isinstance(state, Mapping) or set(state) != set(_KEYS):
-            found = (
-                sorted(map(str, state))
-                if isinstance(state, Mapping)
-                else type(state).__name__
-            )
-            msg = f"not the state of a loader, which has the keys {_KEYS}: {found}"
-            raise ValueError(msg)
-        if state["version"] != _VERSION:
+        if isinstance(state, Mapping) and state.get("version", _VERSION) != _VERSION:
             msg = (
                 f"the state is of version {state['version']!r}, this release of fastrec "
                 f"reads version {_VERSION}"
             )
+            raise ValueError(msg)
+        if not isinstance(state, Mapping) or set(state) != set(_KEYS):
+            found = list(state) if isinstance(state, Mapping) else type(state).__name__
+            msg = f"not the state of a loader, which has the keys {_KEYS}: {found}"
             raise ValueError(msg)
         for name, kind in _KINDS.items():
             value = state[name]
