@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -73,8 +72,8 @@ class State:
         """
         if self.order != order:
             msg = (
-                f"the state is of another order: {json.dumps(self.order)}; this loader "
-                f"has {json.dumps(dict(order))}"
+                f"the state is of another order: {self.order}; this loader has "
+                f"{dict(order)}"
             )
             raise ValueError(msg)
         if fingerprint is not None and self.fingerprint != fingerprint:
