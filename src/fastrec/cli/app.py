@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 import fastrec as fr
 from fastrec.cli.demo import demo
 from fastrec.cli.index import index
+from fastrec.cli.shuffle_report import shuffle_report
 from fastrec.cli.terminal import console, printable
 
 __all__ = ["app"]
@@ -71,3 +72,4 @@ def _fastrec(
 
 app.command()(demo)
 app.command()(index)
+app.command()(shuffle_report)

@@ -1,0 +1,275 @@
+"""``fastrec shuffle-report``: how random an order is, in figures and in a picture.
+
+`draws` says which record comes when, `mixing` computes the figures, `picture` plots.
+"""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import numpy.typing as npt
+import typer
+from rich.console import Console
+
+import fastrec as fr
+from fastrec.cli.draws import (
+    Buffer,
+    Draws,
+    Shuffle,
+    as_shuffle,
+    buffer_draws,
+    loader_draws,
+    title,
+)
+from fastrec.cli.index import indexed
+from fastrec.cli.mixing import LabelMix, Mixing, label_mix, mixing
+from fastrec.cli.terminal import Bar, console, counted, printable
+
+__all__ = ["shuffle_report"]
+
+MADE_UP_RECORDS = 70_000
+MADE_UP_LABELS = 10
+MADE_UP_NAME = "label"
+ORDERS = ("window:10000", "true")
+ROWS_AT_ONCE = 4096
+PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+
+
+def shuffle_report(
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PATH",
+            help="Your files, directories, or globs in quotes. Without them, the report "
+            "is on 70,000 made-up records, sorted by label in ten classes.",
+        ),
+    ] = None,
+    *,
+    shuffle: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ORDER",
+            help="true, false, blocks, blocks:4MB or blocks:4MB,64 (as shuffle= of a "
+            "loader has it), or window:10000, which simulates tf.data's shuffle(10000). "
+            "Give it several times to compare.  [default: window:10000 and true]",
+        ),
+    ] = None,
+    label: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FEATURE",
+            help="An integer feature of each record: report how evenly its values come.",
+        ),
+    ] = None,
+    seed: Annotated[
+        int, typer.Option(min=0, max=2**64 - 1, help="The loader's seed.")
+    ] = 0,
+    epoch: Annotated[int, typer.Option(min=0, max=2**63 - 1, help="Which epoch.")] = 0,
+    window: Annotated[
+        int, typer.Option(min=1, help="How many draws labels are counted in.")
+    ] = 4000,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Plot record and label over draw into a .png, .svg or .pdf file. Needs "
+            "matplotlib, from the extra named plot.",
+        ),
+    ] = None,
+) -> None:
+    """Report how random the order of an epoch is, beside that of a shuffle buffer.
+
+    Nothing but the labels is read: which record a loader delivers when is arithmetic.
+    """
+    names = shuffle or list(ORDERS)
+    orders = [_checked_order(name) for name in names]
+    if plot is not None:
+        _check_plot(plot)
+    out = console()
+    if paths:
+        indexed(paths)  # behind a progress bar, for this may take a while
+        ds = fr.open(paths[0] if len(paths) == 1 else paths)
+        if not len(ds):
+            msg = f"there is no record in {counted(len(ds.files), 'file')}"
+            raise fr.Error(msg)
+        labels = None if label is None else _labels(ds, label)
+        made = [_drawn(ds, order, seed, epoch) for order in orders]
+        n_records, what = len(ds), f"in {counted(len(ds.files), 'file')}"
+    else:
+        with _made_up() as ds:
+            labels = _labels(ds, label or MADE_UP_NAME)
+            made = [_drawn(ds, order, seed, epoch) for order in orders]
+            n_records, what = len(ds), "made up, sorted by label"
+
+    out.print(
+        f"{counted(n_records, 'record')} {what}; seed {seed}, epoch {epoch}",
+        style="bold",
+    )
+    figures = [mixing(draws, n_records) for draws in made]
+    lines = _lines(figures, n_records)
+    if labels is not None:
+        mixes = [label_mix(draws, labels, window) for draws in made]
+        lines += _label_lines(mixes, min(window, n_records))
+    _print_table(out, ["", *names, "at random"], lines)
+    if any(isinstance(order, Buffer) for order in orders):
+        out.print("window: a simulation of tf.data's shuffle(); fastrec has no buffer")
+    if plot is not None:
+        _plot(plot, orders, made, figures, labels)
+        out.print(f"wrote {printable(str(plot))}")
+
+
+def _checked_order(text: str) -> Shuffle:
+    try:
+        return as_shuffle(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--shuffle") from error
+
+
+# What is reported on.
+
+
+@contextmanager
+def _made_up() -> Iterator[fr.Dataset]:
+    """Write records that are sorted by label, and open them; they are gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="fastrec-") as folder:
+        path = Path(folder) / "sorted.tfrecord"
+        with fr.Writer(path) as writer:
+            for i in range(MADE_UP_RECORDS):
+                writer.write({MADE_UP_NAME: i * MADE_UP_LABELS // MADE_UP_RECORDS})
+        # An index of a file that will not be there tomorrow stays out of the cache.
+        yield fr.open(path, index_dir=folder)
+
+
+def _labels(ds: fr.Dataset, name: str) -> npt.NDArray[np.int64]:
+    """Return the integer `name` of every record."""
+    if name not in ds.schema:
+        there = ", ".join(map(repr, ds.schema))
+        msg = f"no feature {name!r}; there are {there}"
+        raise fr.SchemaError(msg)
+    spec = ds.schema[name]
+    if not (
+        isinstance(spec, fr.FixedLen)
+        and spec.shape == ()
+        and np.dtype(spec.dtype).kind in "iu"
+    ):
+        msg = f"a label is one integer for each record, but {name!r} is {spec!r}"
+        raise fr.SchemaError(msg)
+    found = np.empty(len(ds), np.int64)
+    n_read = 0
+    loader = ds.columns([name]).loader(ROWS_AT_ONCE, rank=0, world_size=1)
+    with Bar("reading labels") as bar:
+        for batch in loader:
+            column = np.asarray(batch[name])
+            found[n_read : n_read + len(column)] = column
+            n_read += len(column)
+            bar(n_read, len(found))
+    return found
+
+
+def _drawn(ds: fr.Dataset, order: Shuffle, seed: int, epoch: int) -> Draws:
+    if isinstance(order, Buffer):
+        return buffer_draws(len(ds), order, seed=seed, epoch=epoch)
+    with Bar("drawing") as bar:
+        return loader_draws(ds, order, seed=seed, epoch=epoch, progress=bar)
+
+
+# What is printed: a line has a name, a value for each order, and what a random one has.
+
+
+def _lines(figures: Sequence[Mixing], n_records: int) -> list[list[str]]:
+    deviation = f" +- {1 / math.sqrt(n_records - 1):.3f}" if n_records > 1 else ""
+    return [
+        [
+            "rank correlation of draw and record",
+            *(_text(found.rank_correlation, 3) for found in figures),
+            f"0{deviation}",
+        ],
+        [
+            "records drawn more than once",
+            *(f"{found.n_repeated:,}" for found in figures),
+            "0",
+        ],
+        ["records never drawn", *(f"{found.n_lost:,}" for found in figures), "0"],
+    ]
+
+
+def _label_lines(mixes: Sequence[LabelMix], window: int) -> list[list[str]]:
+    first = mixes[0]
+    return [
+        [
+            f"labels in the first {window:,} draws, of {first.n_labels:,}",
+            *(f"{mix.n_first:,}" for mix in mixes),
+            f"{first.expected_first:,.1f}",
+        ],
+        [
+            "draws before the last label is seen",
+            *(
+                "never seen" if mix.last_draw < 0 else f"{mix.last_draw:,}"
+                for mix in mixes
+            ),
+            "",
+        ],
+        [
+            f"worst |z| of a label in {window:,} draws",
+            *(_text(mix.worst_z, 1) for mix in mixes),
+            f"below {first.usual_z:.1f}" if first.n_counts else "",
+        ],
+    ]
+
+
+def _text(value: float, digits: int) -> str:
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"
+
+
+def _print_table(
+    out: Console, head: Sequence[str], lines: Sequence[Sequence[str]]
+) -> None:
+    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
+    for style, line in [("bold", head), *(("", line) for line in lines)]:
+        name, *values = line
+        cells = [f"{name:<{widths[0]}}"]
+        cells += [f"{value:>{w}}" for value, w in zip(values, widths[1:], strict=True)]
+        out.print("  ".join(cells).rstrip(), style=style)
+
+
+# What is plotted.
+
+
+def _check_plot(path: Path) -> None:
+    """Refuse what would fail after all the work."""
+    if path.suffix.lower() not in PLOT_SUFFIXES:
+        msg = f"{path} does not end in {', '.join(PLOT_SUFFIXES)}"
+        raise typer.BadParameter(msg, param_hint="--plot")
+    try:
+        import matplotlib as _  # noqa: F401
+    except ModuleNotFoundError as error:
+        console(stderr=True).print(
+            f"error: --plot needs {error.name}, which is not installed: "
+            'pip install "fastrec-io[plot]"'
+        )
+        raise typer.Exit(2) from None
+
+
+def _plot(
+    path: Path,
+    orders: Sequence[Shuffle],
+    made: Sequence[Draws],
+    figures: Sequence[Mixing],
+    labels: npt.NDArray[np.int64] | None,
+) -> None:
+    from fastrec.cli.picture import Panel, draw_picture  # needs matplotlib
+
+    panels = [
+        Panel(
+            f"{title(order)}\nrank correlation {_text(found.rank_correlation, 3)}",
+            draws,
+        )
+        for order, draws, found in zip(orders, made, figures, strict=True)
+    ]
+    draw_picture(path, panels, labels)

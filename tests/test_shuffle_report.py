@@ -1,0 +1,411 @@
+"""How random an order is: the figures, the simulated buffer, ``fastrec shuffle-report``.
+
+Goal
+    On records that are sorted by label, the report shows the bias of a shuffle buffer and
+    none of a global shuffle; what it calls fastrec's order is what a loader delivers; an
+    order that repeats or loses records is found out.
+Method
+    Figures are compared with slow, obvious computations: a buffer as a list, ranks and
+    probabilities by hand, simulated orders. The command runs through typer's runner.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("typer")
+pytest.importorskip("rich")
+
+from typer.testing import CliRunner
+
+import fastrec as fr
+from columns import open_dataset
+from fastrec.cli.app import app
+from fastrec.cli.draws import Buffer, as_shuffle, buffer_draws, loader_draws
+from fastrec.cli.mixing import label_mix, mixing
+from oracle import example, tfrecord_file
+
+N_RECORDS = 70_000
+N_LABELS = 10
+WINDOW = 4_000
+
+Integers = npt.NDArray[np.int64]
+
+
+def sorted_labels(n_records: int = N_RECORDS, n_labels: int = N_LABELS) -> Integers:
+    return np.arange(n_records) * n_labels // n_records
+
+
+def file_of(path: Path, labels: Integers) -> Path:
+    with fr.Writer(path) as writer:
+        for label in labels.tolist():
+            writer.write({"label": label})
+    return path
+
+
+def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
+    """Run the command in this process; return what is on stdout and on stderr."""
+    result = CliRunner().invoke(
+        app, ["shuffle-report", *(str(argument) for argument in arguments)]
+    )
+    assert result.exit_code == status, result.output
+    if status != 0:
+        assert isinstance(result.exception, SystemExit), "a traceback was shown"
+    return result.stdout, result.stderr
+
+
+def values(shown: str, name: str) -> list[str]:
+    """The cells of the line of a report that begins with `name`."""
+    line = next(line for line in shown.splitlines() if line.startswith(name))
+    return re.split(" {2,}", line)[1:]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """3,000 records, sorted by label in three classes."""
+    path = tmp_path_factory.mktemp("sorted") / "sorted.tfrecord"
+    return file_of(path, sorted_labels(3_000, 3))
+
+
+# The buffer.
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_buffer_of_a_seventh_leaves_sorted_records_nearly_sorted(seed: int) -> None:
+    draws = buffer_draws(N_RECORDS, Buffer(10_000), seed=seed, epoch=0)
+    labels = sorted_labels()
+    assert mixing(draws, N_RECORDS).rank_correlation == pytest.approx(0.90, abs=0.02)
+    assert set(labels[draws[:WINDOW]].tolist()) == {0, 1}
+    assert 9 not in labels[draws[:50_000]]
+    mix = label_mix(draws, labels, WINDOW)
+    assert (mix.n_first, mix.last_label) == (2, 9)
+    assert mix.last_draw > 50_000
+    assert mix.worst_z > 50
+
+
+@given(st.integers(1, 200), st.integers(1, 250), st.integers(0, 5))
+def test_a_buffer_loses_and_repeats_nothing_and_runs_ahead_by_its_size(
+    n_records: int, size: int, epoch: int
+) -> None:
+    draws = buffer_draws(n_records, Buffer(size), seed=1, epoch=epoch)
+    assert sorted(draws.tolist()) == list(range(n_records))
+    assert (draws < np.arange(n_records) + size).all()
+
+
+def test_a_buffer_draws_as_a_list_of_slots_does() -> None:
+    n_records, size, n_tries = 5, 3, 5_000
+
+    def drawn_from_a_list(rng: np.random.Generator) -> tuple[int, ...]:
+        waiting, slots, draws = list(range(n_records)), list[int](), []
+        while waiting or slots:
+            while waiting and len(slots) < size:
+                slots.append(waiting.pop(0))
+            draws.append(slots.pop(rng.integers(len(slots))))
+        return tuple(draws)
+
+    rng = np.random.default_rng(0)
+    wanted = Counter(drawn_from_a_list(rng) for _ in range(n_tries))
+    found = Counter(
+        tuple(buffer_draws(n_records, Buffer(size), seed=seed, epoch=0).tolist())
+        for seed in range(n_tries)
+    )
+    assert wanted.keys() == found.keys()
+    assert len(wanted) == 3**2 * math.factorial(3)
+    for draws, count in wanted.items():
+        assert abs(found[draws] - count) < 6 * math.sqrt(2 * count), draws
+
+
+def test_a_buffer_has_its_order_from_seed_and_epoch() -> None:
+    made = [
+        buffer_draws(100, Buffer(10), seed=seed, epoch=epoch).tobytes()
+        for seed in range(3)
+        for epoch in range(3)
+    ]
+    assert len(set(made)) == 9
+    assert made[1] == buffer_draws(100, Buffer(10), seed=0, epoch=1).tobytes()
+
+
+# fastrec's orders.
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> fr.Dataset:
+    path = tmp_path_factory.mktemp("large") / "sorted.tfrecord"
+    return fr.open(file_of(path, sorted_labels()))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_global_shuffle_mixes_sorted_records(large: fr.Dataset, seed: int) -> None:
+    draws = loader_draws(large, True, seed=seed, epoch=seed + 1)
+    found = mixing(draws, N_RECORDS)
+    assert abs(found.rank_correlation) < 0.02
+    assert (found.n_repeated, found.n_lost) == (0, 0)
+    mix = label_mix(draws, sorted_labels(), WINDOW)
+    assert mix.n_first == N_LABELS
+    assert mix.last_draw < 200
+    assert mix.worst_z < 5
+
+
+@pytest.mark.parametrize(
+    "shuffle", [False, True, fr.Blocks(), fr.Blocks(2_000, 8)], ids=repr
+)
+def test_draws_are_what_a_loader_delivers(
+    small: Path, shuffle: bool | fr.Blocks
+) -> None:
+    ds = open_dataset(small)
+    draws = loader_draws(ds, shuffle, seed=7, epoch=2)
+    loader = ds.loader(256, shuffle=shuffle, seed=7, rank=0, world_size=1)
+    loader.set_epoch(2)
+    delivered = np.concatenate([batch["label"] for batch in loader])
+    assert np.array_equal(sorted_labels(3_000, 3)[draws], delivered)
+    found = mixing(draws, 3_000)
+    assert (found.n_repeated, found.n_lost) == (0, 0)
+
+
+# The figures.
+
+
+def test_repeated_and_lost_records_are_counted() -> None:
+    assert mixing(np.array([0, 3, 3, 3, 1, 1]), 6).n_repeated == 2
+    assert mixing(np.array([0, 3, 3, 3, 1, 1]), 6).n_lost == 3
+    assert mixing(np.arange(5), 6).n_lost == 1
+
+
+@given(st.lists(st.integers(0, 12), max_size=30))
+def test_rank_correlation_is_pearsons_of_mean_ranks(numbers: list[int]) -> None:
+    found = mixing(np.array(numbers, np.int64), 13).rank_correlation
+    if len(set(numbers)) < 2:
+        assert math.isnan(found)
+        return
+    ranks = [
+        sum(other < number for other in numbers) + numbers.count(number) / 2
+        for number in numbers
+    ]
+    assert found == pytest.approx(np.corrcoef(ranks, np.arange(len(ranks)))[0, 1])
+
+
+def test_rank_correlation_of_sorted_records_is_1() -> None:
+    assert mixing(np.arange(1_000), 1_000).rank_correlation == pytest.approx(1)
+    backwards = np.arange(1_000)[::-1].copy()
+    assert mixing(backwards, 1_000).rank_correlation == pytest.approx(-1)
+
+
+def test_labels_at_random_are_distributed_as_the_figures_say() -> None:
+    rng = np.random.default_rng(5)
+    labels = np.repeat([4, 5, 6, 9], [600, 390, 9, 1])
+    mixes = [label_mix(rng.permutation(1_000), labels, 100) for _ in range(1_000)]
+    expected = mixes[0].expected_first
+    n_first = np.array([mix.n_first for mix in mixes])
+    assert n_first.mean() == pytest.approx(expected, abs=0.05)
+    assert n_first.std() > 0
+    # Two labels are frequent enough, in each of the ten windows.
+    assert {mix.n_counts for mix in mixes} == {20}
+    n_above = sum(mix.worst_z > mixes[0].usual_z for mix in mixes)
+    assert n_above <= 2 * 0.01 * len(mixes)
+
+
+def test_one_count_has_the_z_of_the_hypergeometric_distribution() -> None:
+    labels = np.repeat([0, 1], 50)
+    draws = np.concatenate([np.arange(35), np.arange(50, 65), np.arange(35, 50)])
+    draws = np.concatenate([draws, np.arange(65, 100)])
+    # 35 of 50, of 100 with 50: mean 25, variance 50 * 1/2 * 1/2 * 50/99.
+    mix = label_mix(draws, labels, 50)
+    assert mix.worst_z == pytest.approx(10 / math.sqrt(12.5 * 50 / 99))
+    assert mix.n_counts == 4
+
+
+def test_what_says_nothing_has_no_z() -> None:
+    for labels, window in [
+        (np.zeros(100, np.int64), 50),  # one label
+        (sorted_labels(100, 2), 100),  # one window
+        (np.arange(100), 50),  # a label for each record
+        (np.zeros(1, np.int64), 1),
+    ]:
+        mix = label_mix(np.arange(len(labels)), labels, window)
+        assert mix.n_counts == 0
+        assert math.isnan(mix.worst_z)
+        assert math.isnan(mix.usual_z)
+
+
+def test_a_label_that_never_comes_is_said_to() -> None:
+    mix = label_mix(np.arange(90), sorted_labels(100, 10), 50)
+    assert (mix.last_label, mix.last_draw) == (9, -1)
+
+
+# The command.
+
+
+def test_the_report_without_paths_shows_a_buffer_beside_a_global_shuffle() -> None:
+    shown, errors = run()
+    assert errors == ""
+    assert shown.startswith(
+        "70,000 records made up, sorted by label; seed 0, epoch 0\n"
+    )
+    assert values(shown, " ") == ["window:10000", "true", "at random"]
+    buffer, ours, _ = values(shown, "rank correlation")
+    assert float(buffer) == pytest.approx(0.90, abs=0.02)
+    assert abs(float(ours)) < 0.02
+    assert values(shown, "records drawn more than once") == ["0", "0", "0"]
+    assert values(shown, "records never drawn") == ["0", "0", "0"]
+    name = "labels in the first 4,000 draws, of 10"
+    assert values(shown, name) == ["2", "10", "10.0"]
+    assert "a simulation of tf.data's shuffle()" in shown
+
+
+def test_the_report_on_files_compares_the_orders_asked_for(small: Path) -> None:
+    orders = ["false", "true", "blocks", "blocks:2KB", "blocks:2KB,8", "window:100"]
+    arguments = [text for order in orders for text in ("--shuffle", order)]
+    shown, errors = run(small, *arguments, "--label", "label", "--window", "300")
+    assert errors == ""
+    assert shown.startswith("3,000 records in 1 file; seed 0, epoch 0\n")
+    assert values(shown, " ") == [*orders, "at random"]
+    assert values(shown, "rank correlation")[0] == "1.000"
+    assert values(shown, "labels in the first 300 draws, of 3")[0] == "1"
+
+
+def test_the_report_follows_seed_and_epoch(small: Path) -> None:
+    shown = {
+        run(small, "--shuffle", "true", "--seed", seed, "--epoch", epoch)[0]
+        for seed, epoch in [("0", "0"), ("5", "0"), ("0", "7")]
+    }
+    assert len(shown) == 3
+    correlations = {values(text, "rank correlation")[0] for text in shown}
+    assert len(correlations) > 1
+
+
+def test_records_without_labels_are_reported_on(tmp_path: Path) -> None:
+    path = tmp_path / "raw.tfrecord"
+    path.write_bytes(tfrecord_file([b"no example"] * 500))
+    shown, _ = run(path)
+    assert "labels" not in shown
+    assert values(shown, "records never drawn") == ["0", "0", "0"]
+    path.write_bytes(tfrecord_file([b"one"]))
+    assert values(run(path)[0], "rank correlation") == ["-", "-", "0"]
+
+
+@pytest.mark.parametrize(
+    ("order", "reason"),
+    [
+        ("random", "no order 'random'"),
+        ("window", "no order 'window'"),
+        ("true:1", "no order 'true:1'"),
+        ("window:", "must be a number"),
+        ("window:0", "at least 1"),
+        ("blocks:", "block_bytes"),
+        ("blocks:4 apples", "block_bytes"),
+        ("blocks:4MB,", "lanes must be a number"),
+        ("blocks:4MB,0", "lanes must be at least 1"),
+    ],
+)
+def test_an_unknown_order_is_an_error_that_names_it(order: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(reason)):
+        as_shuffle(order)
+    _, errors = run("--shuffle", order, status=2)
+    assert "--shuffle" in errors
+
+
+def test_orders_are_written_as_loaders_have_them() -> None:
+    assert as_shuffle("True") is True
+    assert as_shuffle("false") is False
+    assert as_shuffle("blocks") == fr.Blocks()
+    assert as_shuffle("blocks:1MiB") == fr.Blocks("1MiB")
+    assert as_shuffle("blocks:1MB,8") == fr.Blocks("1MB", 8)
+    assert as_shuffle("window:10_000") == Buffer(10_000)
+
+
+def test_a_label_must_be_one_integer(tmp_path: Path) -> None:
+    row = example(
+        {
+            b"name": ("bytes", [b"cat"]),
+            b"pair": ("int64", [1, 2]),
+            b"weight": ("float", [1.0]),
+        }
+    )
+    path = tmp_path / "rows.tfrecord"
+    path.write_bytes(tfrecord_file([row] * 3))
+    _, errors = run(path, "--label", "lable", status=1)
+    assert errors == ("error: no feature 'lable'; there are 'name', 'pair', 'weight'\n")
+    for name in ("name", "pair", "weight"):
+        _, errors = run(path, "--label", name, status=1)
+        assert errors.startswith(
+            f"error: a label is one integer for each record, but {name!r} is "
+        )
+        assert errors.count("\n") == 1
+
+
+def test_an_empty_file_is_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "empty.tfrecord"
+    path.write_bytes(b"")
+    assert run(path, status=1) == ("", "error: there is no record in 1 file\n")
+
+
+def test_a_picture_of_no_known_kind_is_refused_before_the_work(tmp_path: Path) -> None:
+    shown, errors = run("--plot", tmp_path / "picture.txt", status=2)
+    assert shown == ""
+    assert "--plot" in errors
+
+
+def test_without_matplotlib_the_extra_is_named() -> None:
+    code = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        "sys.argv = ['fastrec', 'shuffle-report', '--plot', 'picture.png']\n"
+        "from fastrec.cli import main\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert "needs matplotlib" in done.stderr
+    assert 'pip install "fastrec-io[plot]"' in done.stderr
+
+
+def test_the_report_itself_needs_no_matplotlib(small: Path) -> None:
+    code = (
+        "import sys; sys.modules['matplotlib'] = None\n"
+        f"sys.argv = ['fastrec', 'shuffle-report', {str(small)!r}]\n"
+        "from fastrec.cli import main\n"
+        "main()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+@pytest.mark.parametrize("label", [[], ["--label", "label"]], ids=["records", "labels"])
+def test_the_picture_is_small_and_always_the_same(
+    small: Path, tmp_path: Path, label: list[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    made = []
+    for name in ("a.png", "b.PNG"):
+        shown, _ = run(small, *label, "--plot", tmp_path / name)
+        assert shown.endswith(f"wrote {tmp_path / name}\n")
+        made.append((tmp_path / name).read_bytes())
+    assert made[0].startswith(b"\x89PNG\r\n\x1a\n")
+    assert made[0] == made[1]
+    assert len(made[0]) < 300_000
+
+
+def test_a_picture_that_cannot_be_written_is_one_line(
+    small: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "nowhere" / "picture.svg"
+    _, errors = run(small, "--plot", path, status=1)
+    assert errors == f"error: {path}: No such file or directory\n"
