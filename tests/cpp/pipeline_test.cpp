@@ -1,18 +1,22 @@
 // The pipeline under every number of threads.
 //
 // Goal: the same batches in the same order, the first error in that order, and an end
-// whenever it is asked for. Method: files whose records say their own number; errors
-// put where later steps are done sooner.
+// whenever it is asked for. Method: files whose records say their own number, read in
+// file order and by an index; errors put where later steps are done sooner.
 
 #include "loader/pipeline.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <numeric>
 #include <string>
 #include <thread>
+#include <utility>
 
+#include "loader/order.h"
 #include "records.h"
 
 namespace fastrec {
@@ -25,21 +29,31 @@ using testing::int64_feature;
 
 constexpr std::uint64_t kRecords = 1000;
 
-std::shared_ptr<const Schema> number_column() {
+std::shared_ptr<const Schema> number_column(DType dtype = DType::kInt64,
+                                            std::size_t item_bytes = 8) {
   auto schema = std::make_shared<Schema>();
   ColumnSpec spec;
   spec.key = "number";
   spec.kind = FeatureKind::kInt64;
-  spec.item_bytes = sizeof(std::int64_t);
+  spec.dtype = dtype;
+  spec.item_bytes = item_bytes;
   schema->columns.push_back(spec);
   return schema;
+}
+
+// The column of a part.
+template <typename Number>
+std::vector<std::uint64_t> numbers_in(const Part& part) {
+  const auto* numbers =
+      reinterpret_cast<const Number*>(part.batch.columns[0].values.data);
+  return {numbers, numbers + part.batch.n_rows};
 }
 
 class PipelineTest : public ::testing::TestWithParam<unsigned> {
  protected:
   // Three files of records that hold their number, but for `bad_record`, which has no
   // feature.
-  std::shared_ptr<FileTable> write(std::uint64_t bad_record = kRecords) {
+  std::shared_ptr<const Sources> write(std::uint64_t bad_record = kRecords) {
     std::vector<std::string> paths;
     std::uint64_t number = 0;
     for (const std::uint64_t end : {std::uint64_t{300}, std::uint64_t{301}, kRecords}) {
@@ -53,34 +67,76 @@ class PipelineTest : public ::testing::TestWithParam<unsigned> {
       }
       paths.push_back(directory_.write("data-" + std::to_string(end), file));
     }
-    return std::make_shared<FileTable>(std::move(paths), std::vector<Io>{Io::kAuto});
+    auto files =
+        std::make_shared<FileTable>(std::move(paths), std::vector<Io>{Io::kAuto});
+    return std::make_shared<const Sources>(
+        Sources{std::move(files), {number_column()}, {}});
   }
 
-  static std::unique_ptr<Pipeline> start(std::shared_ptr<FileTable> files,
-                                         PipelineOptions options,
-                                         std::uint64_t batch_size = 7) {
-    auto claims = std::make_unique<WalkedClaims>(files, StepGrid{batch_size, false});
-    return std::make_unique<Pipeline>(std::move(claims), std::move(files),
-                                      number_column(),
+  // The same, where records 0 to 300, in two files, have a schema of their own.
+  std::shared_ptr<const Sources> write_with_two_schemas() {
+    Sources sources = *write();
+    sources.schemas = {number_column(), number_column(DType::kInt32, 4)};
+    sources.schema_of = {1, 1, 0};
+    return std::make_shared<const Sources>(std::move(sources));
+  }
+
+  static std::unique_ptr<Pipeline> start(std::unique_ptr<Claims> claims,
+                                         std::shared_ptr<const Sources> sources,
+                                         PipelineOptions options) {
+    return std::make_unique<Pipeline>(std::move(claims), std::move(sources),
                                       std::make_shared<BlockPool>(1 << 20), options);
+  }
+
+  static std::unique_ptr<Pipeline> start(std::shared_ptr<const Sources> sources,
+                                         PipelineOptions options,
+                                         std::uint64_t batch_size = 7,
+                                         bool pad_last = false) {
+    const StepGrid grid{.batch_size = batch_size, .pad_last = pad_last};
+    return start(std::make_unique<WalkedClaims>(sources->files, grid), sources,
+                 options);
+  }
+
+  // Steps of `order` from `first_step` on. The grid gets its number of positions here.
+  static std::unique_ptr<Pipeline> start(const std::shared_ptr<const Sources>& sources,
+                                         PipelineOptions options,
+                                         std::shared_ptr<const Order> order,
+                                         StepGrid grid, std::uint64_t first_step) {
+    std::vector<Index> indexes;
+    ScanProgress progress;
+    for (std::size_t file = 0; file < sources->files->size(); ++file) {
+      indexes.push_back(Index::build(*sources->files->open(file), 1, &progress));
+    }
+    grid.n_positions = order->size();
+    auto claims = std::make_unique<IndexedClaims>(
+        sources->files, std::make_shared<const Catalog>(std::move(indexes)),
+        std::move(order), std::move(grid), first_step);
+    return start(std::move(claims), sources, options);
+  }
+
+  // The next batch, however long it takes. False at the end.
+  static bool next(Pipeline* pipeline, Delivery* delivery) {
+    Pipeline::Outcome outcome;
+    do {
+      outcome = pipeline->next(milliseconds(50), delivery);
+    } while (outcome == Pipeline::Outcome::kPending);
+    return outcome == Pipeline::Outcome::kBatch;
   }
 
   // Takes batches to the end or the first exception, and checks their order.
   static std::uint64_t drain(Pipeline* pipeline) {
     std::uint64_t n_rows = 0;
     Delivery delivery;
-    while (true) {
-      const Pipeline::Outcome outcome = pipeline->next(milliseconds(50), &delivery);
-      if (outcome == Pipeline::Outcome::kEnd) return n_rows;
-      if (outcome == Pipeline::Outcome::kPending) continue;
-      EXPECT_EQ(delivery.first_position, n_rows);
-      const auto* numbers =
-          reinterpret_cast<const std::int64_t*>(delivery.batch.columns[0].values.data);
-      for (std::size_t i = 0; i < delivery.batch.n_rows; ++i) {
-        EXPECT_EQ(numbers[i], static_cast<std::int64_t>(n_rows + i));
-      }
-      n_rows += delivery.batch.n_rows;
+    for (std::uint64_t step = 0; next(pipeline, &delivery); ++step) {
+      EXPECT_EQ(delivery.step, step);
+      EXPECT_EQ(delivery.parts.size(), 1u);
+      EXPECT_EQ(delivery.n_valid, delivery.n_rows);
+      const std::vector<std::uint64_t> numbers =
+          numbers_in<std::int64_t>(delivery.parts[0]);
+      EXPECT_EQ(numbers.size(), delivery.n_rows);
+      for (const std::uint64_t number : numbers) EXPECT_EQ(number, n_rows++);
     }
+    return n_rows;
   }
 
   PipelineOptions options() const { return {.n_threads = GetParam(), .prefetch = 4}; }
@@ -102,15 +158,12 @@ TEST_P(PipelineTest, TheBatchesBeforeAnErrorComeFirstAndTheErrorStays) {
   const auto pipeline = start(write(/*bad_record=*/500), options(), 10);
   Delivery delivery;
   for (std::uint64_t step = 0; step < 50; ++step) {
-    while (pipeline->next(milliseconds(50), &delivery) == Pipeline::Outcome::kPending) {
-    }
+    ASSERT_TRUE(next(pipeline.get(), &delivery));
     EXPECT_EQ(delivery.step, step);
   }
   for (int again = 0; again < 3; ++again) {
     try {
-      while (pipeline->next(milliseconds(50), &delivery) ==
-             Pipeline::Outcome::kPending) {
-      }
+      (void)next(pipeline.get(), &delivery);
       FAIL() << "no error";
     } catch (const Error& error) {
       EXPECT_EQ(error.code, Errc::kFeatureMissing);
@@ -154,12 +207,9 @@ TEST_P(PipelineTest, ConcurrentConsumersGetDistinctBatches) {
   for (int i = 0; i < 3; ++i) {
     consumers.emplace_back([&] {
       Delivery delivery;
-      while (true) {
-        const auto outcome = pipeline->next(milliseconds(50), &delivery);
-        if (outcome == Pipeline::Outcome::kEnd) return;
-        if (outcome == Pipeline::Outcome::kPending) continue;
-        n_rows += delivery.batch.n_rows;
-        sum += delivery.first_position;
+      while (next(pipeline.get(), &delivery)) {
+        n_rows += delivery.n_rows;
+        sum += numbers_in<std::int64_t>(delivery.parts[0]).front();
       }
     });
   }
@@ -168,6 +218,128 @@ TEST_P(PipelineTest, ConcurrentConsumersGetDistinctBatches) {
   std::uint64_t expected = 0;
   for (std::uint64_t first = 0; first < kRecords; first += 3) expected += first;
   EXPECT_EQ(sum, expected);
+}
+
+TEST_P(PipelineTest, AnIndexedEpochGoesOnFromAnyStepInAnyOrder) {
+  const auto sources = write();
+  const auto order = make_order({.kind = Shuffle::Kind::kShuffled}, kRecords, 5, 3);
+  std::vector<std::uint64_t> expected(kRecords);
+  std::iota(expected.begin(), expected.end(), std::uint64_t{0});
+  order->to_records(expected);
+
+  constexpr std::uint64_t kBatchSize = 16, kSteps = 63, kWorldSize = 3;
+  for (const std::uint64_t first_step : {0u, 1u, 40u, 62u, 63u}) {
+    for (std::uint64_t rank = 0; rank < kWorldSize; ++rank) {
+      const StepGrid grid{
+          .batch_size = kBatchSize, .rank = rank, .world_size = kWorldSize};
+      const auto pipeline = start(sources, options(), order, grid, first_step);
+      Delivery delivery;
+      for (std::uint64_t step = first_step; step < kSteps; ++step) {
+        ASSERT_TRUE(next(pipeline.get(), &delivery));
+        EXPECT_EQ(delivery.step, step);
+        const std::uint64_t begin = step * kBatchSize;
+        const std::uint64_t n = std::min(kBatchSize, kRecords - begin);
+        const std::vector<std::uint64_t> own(
+            expected.begin() + static_cast<long>(begin + n * rank / kWorldSize),
+            expected.begin() + static_cast<long>(begin + n * (rank + 1) / kWorldSize));
+        EXPECT_EQ(numbers_in<std::int64_t>(delivery.parts[0]), own);
+        EXPECT_EQ(delivery.n_valid, own.size());
+      }
+      EXPECT_FALSE(next(pipeline.get(), &delivery));
+    }
+  }
+}
+
+TEST_P(PipelineTest, RowsThatFillABatchAreEmptyAndComeLast) {
+  const auto sources = write();
+  const auto order = make_order({.kind = Shuffle::Kind::kSequential}, kRecords, 0, 0);
+  const StepGrid grid{.batch_size = 7, .pad_last = true};
+  for (const auto& pipeline : {start(sources, options(), 7, /*pad_last=*/true),
+                               start(sources, options(), order, grid, 0)}) {
+    Delivery delivery;
+    for (int step = 0; step < 142; ++step) {
+      ASSERT_TRUE(next(pipeline.get(), &delivery));
+      EXPECT_EQ(delivery.n_valid, 7u);
+      EXPECT_EQ(delivery.n_rows, 7u);
+    }
+    ASSERT_TRUE(next(pipeline.get(), &delivery));  // 1000 = 142 * 7 + 6
+    EXPECT_EQ(delivery.n_valid, 6u);
+    EXPECT_EQ(delivery.n_rows, 7u);
+    EXPECT_EQ(numbers_in<std::int64_t>(delivery.parts[0]),
+              (std::vector<std::uint64_t>{994, 995, 996, 997, 998, 999, 0}));
+    EXPECT_FALSE(next(pipeline.get(), &delivery));
+  }
+}
+
+TEST_P(PipelineTest, RanksThatGetNoRecordOfTheLastStepFillItAll) {
+  const auto sources = write();
+  const auto order = make_order({.kind = Shuffle::Kind::kSequential}, kRecords, 0, 0);
+  // The second step has one record, which is for the last of the ranks.
+  for (std::uint64_t rank = 0; rank < 3; ++rank) {
+    const StepGrid grid{
+        .batch_size = 999, .pad_last = true, .rank = rank, .world_size = 3};
+    const auto pipeline = start(sources, options(), order, grid, 1);
+    Delivery delivery;
+    ASSERT_TRUE(next(pipeline.get(), &delivery));
+    EXPECT_EQ(delivery.n_rows, 333u);
+    EXPECT_EQ(delivery.n_valid, rank == 2 ? 1u : 0u);
+    std::vector<std::uint64_t> expected(333);
+    if (rank == 2) expected[0] = 999;
+    EXPECT_EQ(numbers_in<std::int64_t>(delivery.parts[0]), expected);
+  }
+}
+
+TEST_P(PipelineTest, RowsOfTwoSchemasComeAsTwoPartsThatSayWhereTheyStand) {
+  const auto sources = write_with_two_schemas();
+  const auto order = make_order({.kind = Shuffle::Kind::kShuffled}, kRecords, 1, 0);
+  std::vector<std::uint64_t> expected(kRecords);
+  std::iota(expected.begin(), expected.end(), std::uint64_t{0});
+  order->to_records(expected);
+  const StepGrid grid{.batch_size = 48, .pad_last = true};
+  const auto pipeline = start(sources, options(), order, grid, 0);
+  expected.resize(21 * 48);  // the rows that fill the last batch hold 0
+
+  Delivery delivery;
+  for (std::size_t begin = 0; begin < expected.size(); begin += 48) {
+    ASSERT_TRUE(next(pipeline.get(), &delivery));
+    ASSERT_EQ(delivery.parts.size(), 2u);
+    std::vector<std::uint64_t> rows(48, kRecords);
+    for (const Part& part : delivery.parts) {
+      const std::vector<std::uint64_t> numbers = part.schema == 0
+                                                     ? numbers_in<std::int64_t>(part)
+                                                     : numbers_in<std::int32_t>(part);
+      ASSERT_EQ(part.rows.size(), numbers.size());
+      EXPECT_TRUE(std::is_sorted(part.rows.begin(), part.rows.end()));
+      for (std::size_t i = 0; i < numbers.size(); ++i) {
+        const auto row = static_cast<std::size_t>(part.rows[i]);
+        EXPECT_EQ(rows.at(row), kRecords) << "a row of both parts";
+        rows[row] = numbers[i];
+        if (begin + row < kRecords) {
+          EXPECT_EQ(part.schema, numbers[i] < 301 ? 1u : 0u);
+        }
+      }
+    }
+    EXPECT_TRUE(std::equal(rows.begin(), rows.end(),
+                           expected.begin() + static_cast<long>(begin)));
+  }
+  EXPECT_FALSE(next(pipeline.get(), &delivery));
+}
+
+TEST_P(PipelineTest, ABatchOfOneOfTwoSchemasIsOnePart) {
+  const auto pipeline = start(write_with_two_schemas(), options(), 43);  // 301 = 7 * 43
+  Delivery delivery;
+  std::uint64_t n_rows = 0;
+  while (next(pipeline.get(), &delivery)) {
+    ASSERT_EQ(delivery.parts.size(), 1u);
+    const Part& part = delivery.parts[0];
+    EXPECT_EQ(part.schema, n_rows < 301 ? 1u : 0u);
+    EXPECT_TRUE(part.rows.empty());
+    const std::vector<std::uint64_t> numbers = part.schema == 0
+                                                   ? numbers_in<std::int64_t>(part)
+                                                   : numbers_in<std::int32_t>(part);
+    for (const std::uint64_t number : numbers) EXPECT_EQ(number, n_rows++);
+  }
+  EXPECT_EQ(n_rows, kRecords);
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, PipelineTest, ::testing::Values(0u, 1u, 2u, 5u));

@@ -201,7 +201,8 @@ TEST(RecordReader, AnIndexThatPointsPastTheFileIsAFaultWhereverItDoes) {
   const testing::TemporaryDirectory directory;
   const std::string content = testing::file_of({"a", "bb"});
   const auto files = std::make_shared<FileTable>(
-      std::vector<std::string>{directory.write("data", content)}, Io::kAuto);
+      std::vector<std::string>{directory.write("data", content)},
+      std::vector<Io>{Io::kAuto});
   const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
   for (const Frame bad : {Frame{17, 3}, Frame{35, 0}, Frame{17, most}, Frame{most, 0},
                           Frame{most, most}}) {

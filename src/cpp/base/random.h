@@ -6,17 +6,23 @@
 
 namespace fastrec {
 
+// The upper half of the product, by multiplications of 32 bits.
+constexpr std::uint64_t multiply_high_portable(std::uint64_t x,
+                                               std::uint64_t n) noexcept {
+  const std::uint64_t x_low = x & 0xffffffff, x_high = x >> 32;
+  const std::uint64_t n_low = n & 0xffffffff, n_high = n >> 32;
+  const std::uint64_t middle = x_high * n_low + ((x_low * n_low) >> 32);
+  const std::uint64_t carry = x_low * n_high + (middle & 0xffffffff);
+  return x_high * n_high + (middle >> 32) + (carry >> 32);
+}
+
 // The upper half of the product, which is in [0, n) for any `x` if n is one factor.
 inline std::uint64_t multiply_high(std::uint64_t x, std::uint64_t n) noexcept {
 #if defined(__SIZEOF_INT128__)
   __extension__ using Wide = unsigned __int128;
   return static_cast<std::uint64_t>((Wide{x} * n) >> 64);
 #else
-  const std::uint64_t x_low = x & 0xffffffff, x_high = x >> 32;
-  const std::uint64_t n_low = n & 0xffffffff, n_high = n >> 32;
-  const std::uint64_t middle = x_high * n_low + ((x_low * n_low) >> 32);
-  const std::uint64_t carry = x_low * n_high + (middle & 0xffffffff);
-  return x_high * n_high + (middle >> 32) + (carry >> 32);
+  return multiply_high_portable(x, n);
 #endif
 }
 
@@ -50,12 +56,13 @@ class KeyStream {
   std::uint64_t state_;
 };
 
-// A key for one purpose in one epoch. Purposes are told apart by `stream`.
+// A key for one purpose in one epoch. Purposes are told apart by `stream`. Each number
+// is added to a mixture of those before it: seed 1 in epoch 2 is not seed 2 in epoch 1.
 inline std::uint64_t key_of(std::uint64_t seed, std::uint64_t epoch,
                             std::uint64_t stream) noexcept {
-  KeyStream keys(seed);
-  const std::uint64_t of_epoch = mix64(keys.next() + KeyStream(epoch).next());
-  return mix64(of_epoch + KeyStream(stream).next());
+  const std::uint64_t of_seed = KeyStream(seed).next();
+  const std::uint64_t of_epoch = KeyStream(of_seed + epoch).next();
+  return KeyStream(of_epoch + stream).next();
 }
 
 }  // namespace fastrec

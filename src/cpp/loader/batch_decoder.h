@@ -48,9 +48,10 @@ class BatchDecoder {
     std::shared_ptr<const Schema> schema;
     ExampleDecoder decoder;
     BatchBuilder builder;
-    std::size_t n_rows = 0;          // of this batch
-    std::size_t n_filled = 0;        // of those
-    std::vector<std::int64_t> rows;  // where they stand, if there are several schemas
+    std::size_t n_rows = 0;    // of this batch
+    std::size_t n_filled = 0;  // of those
+    std::vector<std::int64_t> rows =
+        {};  // where they stand, if there are several schemas
   };
 
   std::size_t schema_of(const Place& place) const;

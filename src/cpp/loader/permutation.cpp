@@ -18,9 +18,11 @@ std::uint64_t square_side(std::uint64_t n) {
 }
 
 // A number in [0, n) that depends on `x` and the key: both halves of a long product.
+// `x` is small, and must reach the high bits of its factor: otherwise the high bits of
+// the product, which are the ones that are used, are nearly linear in it.
 inline std::uint64_t round_number(std::uint64_t x, std::uint64_t key,
                                   std::uint64_t n) noexcept {
-  const std::uint64_t a = x ^ key, b = key | 1;
+  const std::uint64_t a = (x * 0x9e3779b97f4a7c15) ^ key, b = key | 1;
   return multiply_high(multiply_high(a, b) ^ (a * b), n);
 }
 

@@ -29,7 +29,8 @@ struct StepGrid {
   std::uint64_t rank = 0;
   std::uint64_t world_size = 1;
   std::uint64_t n_lanes = 1;
-  std::vector<std::uint64_t> bounds;  // of listed batches: where each begins, and n
+  std::vector<std::uint64_t> bounds =
+      {};  // of listed batches: where each begins, and n
 
   std::uint64_t n_steps() const noexcept;
 

@@ -24,9 +24,12 @@ Catalog::Catalog(std::vector<Index> indexes, std::vector<Piece> pieces)
     if (piece.table) {
       for (const std::uint64_t record : *piece.table) check(record);
     } else if (piece.count != 0) {
-      // The ends bound what lies between.
+      // The ends bound what lies between, unless the way goes round 2^64.
+      const std::uint64_t n_strides = piece.count - 1;
+      const std::uint64_t length = std::min(piece.stride, 0 - piece.stride);
+      const bool goes_round = length != 0 && n_strides > n_records() / length;
       check(piece.first);
-      check(piece.first + (piece.count - 1) * piece.stride);
+      check(goes_round ? ~std::uint64_t{0} : piece.first + n_strides * piece.stride);
     }
     ends_.push_back((ends_.empty() ? 0 : ends_.back()) + piece.count);
   }

@@ -27,7 +27,7 @@ struct Piece {
   // The i-th is record first + i * stride, in arithmetic modulo 2^64, or table[i].
   std::uint64_t first = 0;
   std::uint64_t stride = 1;
-  std::shared_ptr<const std::vector<std::uint64_t>> table;
+  std::shared_ptr<const std::vector<std::uint64_t>> table = nullptr;
 };
 
 class Catalog {
