@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/prefetch.h"
+
 namespace fastrec {
 
 Catalog::Catalog(std::vector<Index> indexes) : indexes_(std::move(indexes)) {
@@ -30,6 +32,20 @@ void Catalog::locate_range(std::uint64_t first, std::uint64_t count,
     while (record >= begins_[file + 1]) ++file;
     const std::uint64_t within = record - begins_[file];
     places->push_back({file, within, indexes_[file].frame(within)});
+  }
+}
+
+void Catalog::locate_all(std::span<const std::uint64_t> records,
+                         std::vector<Place>* places) const {
+  const std::size_t n_before = places->size();
+  for (const std::uint64_t record : records) {
+    const std::size_t file = file_of(record);
+    const std::uint64_t within = record - begins_[file];
+    prefetch(&indexes_[file].offsets()[within]);
+    places->push_back({file, within, {}});
+  }
+  for (Place& place : std::span(*places).subspan(n_before)) {
+    place.frame = indexes_[place.file].frame(place.record);
   }
 }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "record/index.h"
@@ -31,6 +32,11 @@ class Catalog {
   // + count).
   void locate_range(std::uint64_t first, std::uint64_t count,
                     std::vector<Place>* places) const;
+
+  // The places of `records`, each below size() and in any order, appended to `*places`.
+  // O(log files) each, and the index is fetched from memory for many at once.
+  void locate_all(std::span<const std::uint64_t> records,
+                  std::vector<Place>* places) const;
 
  private:
   std::size_t file_of(std::uint64_t record) const;
