@@ -1,11 +1,15 @@
-// The table of open files.
+// Views of files, and the table of open ones.
 //
 // Goal: a file that is not the expected one is never handed out, however often it was
-// opened before, and no more files stay open than may be. Method: expect what is there
-// and what is not, and open one file more than the table keeps.
+// opened before, and no more files stay open than may be; advice changes nothing.
+// Method: expect what is there and what is not, and open one file more than the table
+// keeps; give advice about bytes that are there, that are not, and that were.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -83,6 +87,44 @@ TEST_P(FileTableLimitTest, AFileThatWasDroppedIsNotCounted) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Pread, FileTableLimitTest, ::testing::Values(Io::kPread));
+
+using FileViewTest = FileTableTest;
+
+TEST_P(FileViewTest, AdviceAboutAnyBytesIsNeverAnError) {
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  const testing::TemporaryDirectory directory;
+  const std::string content(5'000'003, 'x');
+  for (const std::uint64_t size :
+       {std::uint64_t{0}, std::uint64_t{1}, content.size()}) {
+    const std::string path = directory.write("file", content.substr(0, size));
+    const FileView view(path, GetParam());
+    for (const std::uint64_t cut : {size, size / 2}) {
+      std::filesystem::resize_file(path, cut);
+      for (const std::uint64_t offset :
+           {std::uint64_t{0}, std::uint64_t{4097}, size - 1, size, size + 1, kMost}) {
+        for (const std::uint64_t length :
+             {std::uint64_t{0}, std::uint64_t{1}, size, kMost - offset, kMost}) {
+          view.will_need(offset, length);
+          view.read_ahead(offset, length);
+          view.prefetch(offset, std::min<std::uint64_t>(length, 1024));
+        }
+      }
+    }
+  }
+}
+
+TEST_P(FileViewTest, BytesAreTheSameAfterAdvice) {
+  const testing::TemporaryDirectory directory;
+  std::string content;
+  for (std::uint32_t i = 0; i < 600'000; ++i) testing::append_le(&content, i);
+  const FileView view(directory.write("file", content), GetParam());
+  view.will_need(0, content.size());
+  Buffer buffer;
+  EXPECT_EQ(as_text(view.copy(0, content.size(), &buffer)), content);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, FileViewTest,
+                         ::testing::Values(Io::kAuto, Io::kMmap, Io::kPread));
 
 }  // namespace
 }  // namespace fastrec

@@ -156,10 +156,9 @@ const char* recognize_file(const std::string& path) {
 std::vector<Place> places_of(const Catalog& catalog, const RecordNumbers& numbers) {
   std::vector<Place> places;
   places.reserve(static_cast<std::size_t>(numbers.size()));
-  for (const std::int64_t number :
-       std::span(numbers.data(), static_cast<std::size_t>(numbers.size()))) {
-    places.push_back(catalog.locate(static_cast<std::uint64_t>(number)));
-  }
+  // None is negative, so they are the same numbers without a sign.
+  const auto* records = reinterpret_cast<const std::uint64_t*>(numbers.data());
+  catalog.locate_all({records, static_cast<std::size_t>(numbers.size())}, &places);
   return places;
 }
 

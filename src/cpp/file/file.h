@@ -40,10 +40,18 @@ class File {
   // asked for only at the end of the file. Throws IoError.
   std::size_t read_at(std::uint64_t offset, MutableBytes into) const;
 
+  // These bytes will be read soon. Advice: it returns at once and cannot fail.
+  void will_need(std::uint64_t offset, std::uint64_t length) const noexcept;
+
  private:
   std::string path_;
   int descriptor_;
   FileIdentity identity_;
 };
+
+// A count that grows whenever this thread has bytes read from a disk, be it by reading,
+// by touching a mapping or by advice; where the system does not count by thread, any
+// thread of the process. A network is not a disk. Costs a system call.
+std::uint64_t count_disk_reads() noexcept;
 
 }  // namespace fastrec

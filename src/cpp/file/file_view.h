@@ -5,6 +5,7 @@
 // holds the shared_ptr may go on reading.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/prefetch.h"
 #include "file/buffer.h"
 #include "file/file.h"
 #include "file/mapping.h"
@@ -43,12 +45,32 @@ class FileView {
   // Throws IoError.
   Bytes copy(std::uint64_t offset, std::uint64_t length, Buffer* buffer) const;
 
-  // Says that these bytes will be read soon. Advice, so it never fails.
-  void will_need(std::uint64_t, std::uint64_t) const noexcept {}
+  // Advice that costs little and is never an error; bytes that the file does not have
+  // are left out.
+  //
+  // These bytes will be read soon: where they are on a disk, they are on their way from
+  // there when this returns. Cheap where they are in memory already, also for
+  // megabytes.
+  void will_need(std::uint64_t offset, std::uint64_t length) const noexcept;
+
+  // The same without looking first whether they are in memory.
+  void read_ahead(std::uint64_t offset, std::uint64_t length) const noexcept;
+
+  // They will be read next: mapped bytes come into the CPU's cache.
+  void prefetch(std::uint64_t offset, std::uint64_t length) const noexcept {
+    if (!mapping_ || offset >= size()) return;
+    const auto n = static_cast<std::size_t>(std::min(length, size() - offset));
+    const std::uint8_t* begin = mapping_->bytes().data() + offset;
+    for (std::size_t i = 0; i < n; i += kCacheLineBytes) fastrec::prefetch(begin + i);
+  }
+
+  // Whether the bytes come over a network.
+  bool is_remote() const noexcept { return is_remote_; }
 
  private:
   std::string path_;
   FileIdentity identity_;
+  bool is_remote_ = false;
   std::optional<File> file_;        // pread
   std::optional<Mapping> mapping_;  // mmap: the descriptor is closed
 };

@@ -21,6 +21,10 @@ class Mapping {
 
   Bytes bytes() const noexcept { return bytes_; }
 
+  // These bytes, which lie in the file, will be read soon. Advice: it returns at once
+  // and cannot fail.
+  void will_need(std::uint64_t offset, std::uint64_t length) const noexcept;
+
   // Whether nearly all pages are in memory already, judged by a sample of them.
   bool is_resident() const noexcept;
 

@@ -22,6 +22,13 @@ Mapping::~Mapping() {
   }
 }
 
+void Mapping::will_need(std::uint64_t offset, std::uint64_t length) const noexcept {
+  static const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  const std::uint64_t before = offset % page_bytes;  // advice begins at a page
+  auto* address = const_cast<std::uint8_t*>(bytes_.data()) + (offset - before);
+  (void)::madvise(address, static_cast<std::size_t>(length + before), MADV_WILLNEED);
+}
+
 bool Mapping::is_resident() const noexcept {
   constexpr std::size_t kSamples = 64;
   const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "base/prefetch.h"
+
 namespace fastrec {
 
 Catalog::Catalog(std::vector<Index> indexes, std::vector<Piece> pieces)
@@ -55,14 +57,26 @@ Place Catalog::locate(std::uint64_t record) const {
   return {file, within, indexes_[file].frame(within)};
 }
 
-void Catalog::locate_all(std::span<const std::uint64_t> records,
-                         std::vector<Place>* places) const {
-  for (const std::uint64_t record : records) places->push_back(locate(record));
-}
-
 void Catalog::locate_range(std::uint64_t first, std::uint64_t count,
                            std::vector<Place>* places) const {
   for (std::uint64_t i = 0; i < count; ++i) places->push_back(locate(first + i));
+}
+
+void Catalog::locate_all(std::span<const std::uint64_t> records,
+                         std::vector<Place>* places) const {
+  const std::size_t n_before = places->size();
+  std::size_t file = 0;
+  for (const std::uint64_t record : records) {
+    const std::uint64_t number = chosen(record);
+    // Neighbours are often in one file.
+    if (number < begins_[file] || number >= begins_[file + 1]) file = file_of(number);
+    const std::uint64_t within = number - begins_[file];
+    prefetch(&indexes_[file].offsets()[within]);
+    places->push_back({file, within, {}});
+  }
+  for (Place& place : std::span(*places).subspan(n_before)) {
+    place.frame = indexes_[place.file].frame(place.record);
+  }
 }
 
 }  // namespace fastrec

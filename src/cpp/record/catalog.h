@@ -41,13 +41,14 @@ class Catalog {
   // `record` must be below size(). O(log files + log pieces).
   Place locate(std::uint64_t record) const;
 
-  // The places of `records`, which may be in any order, appended to `*places`.
-  void locate_all(std::span<const std::uint64_t> records,
-                  std::vector<Place>* places) const;
-
   // The places of records [first, first + count), appended to `*places`.
   void locate_range(std::uint64_t first, std::uint64_t count,
                     std::vector<Place>* places) const;
+
+  // The places of `records`, each below size() and in any order, appended to `*places`.
+  // O(log files) each, and the index is fetched from memory for many at once.
+  void locate_all(std::span<const std::uint64_t> records,
+                  std::vector<Place>* places) const;
 
  private:
   std::uint64_t n_records() const noexcept { return begins_.back(); }

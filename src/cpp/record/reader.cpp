@@ -1,6 +1,7 @@
 #include "record/reader.h"
 
 #include <algorithm>
+#include <exception>
 #include <utility>
 
 namespace fastrec {
@@ -11,23 +12,95 @@ namespace {
 constexpr std::uint64_t kMappedBlockBytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t kPreadBlockBytes = std::uint64_t{512} << 10;
 
+// As many mapped files does each reader keep at hand.
+constexpr std::size_t kMostMapped = 256;
+
+// Of each mapped record the beginning is prefetched, this many records ahead: from 2 to
+// 16 measured the same. The CPU itself goes on from there.
+constexpr std::size_t kPrefetchPlaces = 4;
+constexpr std::uint64_t kPrefetchBytes = 1024;
+
+// Places that are announced to find out whether anything has to be read from a disk.
+constexpr std::size_t kProbes = 4;
+
+// A longer run of neighbours counts as a scan.
+constexpr std::uint64_t kScanBytes = std::uint64_t{1} << 20;
+
 }  // namespace
 
 RecordReader::RecordReader(std::shared_ptr<FileTable> files)
-    : files_(std::move(files)) {}
+    : files_(std::move(files)), mapped_(std::min(files_->size(), kMostMapped)) {}
 
 void RecordReader::start(std::span<const Place> places) {
   places_ = places;
   next_ = 0;
   block_end_place_ = 0;
+  announce();
+  for (std::size_t place = 0; place < kPrefetchPlaces; ++place) prefetch(place);
+}
+
+const FileView* RecordReader::find(std::size_t file) const noexcept {
+  const OpenFile& mapped = mapped_[file % mapped_.size()];
+  if (mapped.view && mapped.file == file) return mapped.view.get();
+  if (read_.view && read_.file == file) return read_.view.get();
+  return nullptr;
+}
+
+const FileView* RecordReader::open(std::size_t file) {
+  if (const FileView* view = find(file)) return view;
+  std::shared_ptr<const FileView> view = files_->open(file);
+  const bool is_mapped = view->mapping() != nullptr;
+  OpenFile& kept = is_mapped ? mapped_[file % mapped_.size()] : read_;
+  kept = {file, std::move(view)};
+  is_remote_ = kept.view->is_remote();
+  return kept.view.get();
+}
+
+void RecordReader::prefetch(std::size_t place) const noexcept {
+  if (place >= places_.size()) return;
+  const Frame& frame = places_[place].frame;
+  const FileView* view = find(places_[place].file);
+  if (view == nullptr) return;
+  view->prefetch(frame.offset,
+                 std::min(frame.length, kPrefetchBytes - kFrameBytes) + kFrameBytes);
+}
+
+// One by one, a disk that can read many places at a time would read one.
+void RecordReader::announce() {
+  if (places_.size() < 2) return;
+  const std::uint64_t n_disk_reads = count_disk_reads();
+  const bool is_warm = n_disk_reads == n_disk_reads_ && !is_remote_;
+  n_disk_reads_ = n_disk_reads;
+  if (is_warm) return;
+
+  std::size_t n_announced = 0;
+  std::size_t end = 0;  // of a run of neighbours
+  while (end < places_.size()) {
+    const std::size_t begin = end;
+    const Place& first = places_[begin];
+    std::uint64_t run_bytes = first.frame.size();
+    ++end;
+    while (end < places_.size() && places_[end].file == first.file &&
+           places_[end].frame.offset == first.frame.offset + run_bytes) {
+      run_bytes += places_[end++].frame.size();
+    }
+    // The system reads ahead of a scan by itself, and does it better.
+    if (run_bytes > kScanBytes || end - begin == places_.size()) continue;
+    try {
+      open(first.file)->read_ahead(first.frame.offset, run_bytes);
+    } catch (const std::exception&) {
+      continue;  // next() will say so, if it comes to that
+    }
+    ++n_announced;
+    if (n_announced == kProbes && !is_remote_ && count_disk_reads() == n_disk_reads) {
+      return;
+    }
+  }
 }
 
 Fault RecordReader::load_block() {
   const Place& first = places_[next_];
-  if (!view_ || view_file_ != first.file) {
-    view_ = files_->open(first.file);
-    view_file_ = first.file;
-  }
+  view_ = open(first.file);
   const Frame& frame = first.frame;
   // An index that is stale or forged may point anywhere.
   if (frame.offset > view_->size() || view_->size() - frame.offset < kFrameBytes ||
@@ -54,6 +127,7 @@ Fault RecordReader::load_block() {
     end = places_[place].frame.end();
     ++place;
   }
+  prefetch(place + kPrefetchPlaces - 1);
   block_ = view_->copy(frame.offset, end - frame.offset, &buffer_);
   block_begin_ = frame.offset;
   block_end_place_ = place;

@@ -6,8 +6,10 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "file/file_view.h"
 #include "record/catalog.h"
@@ -18,7 +20,8 @@ class RecordReader {
  public:
   explicit RecordReader(std::shared_ptr<FileTable> files);
 
-  // Begins to read `places`, which must stay alive until the last call of next().
+  // Begins to read `places`, which must stay alive until the last call of next(). Where
+  // they are scattered over a disk, all of them are asked for at once.
   void start(std::span<const Place> places);
 
   // The payload at the next place. `*payload` is valid until the following call, with
@@ -28,17 +31,31 @@ class RecordReader {
   Fault next(Bytes* payload);
 
  private:
+  // A file that this reader has open, without asking the table and its lock.
+  struct OpenFile {
+    std::size_t file = 0;
+    std::shared_ptr<const FileView> view;
+  };
+
   Fault load_block();
+  const FileView* find(std::size_t file) const noexcept;
+  const FileView* open(std::size_t file);
+  void prefetch(std::size_t place) const noexcept;
+  void announce();
 
   std::shared_ptr<FileTable> files_;
-  std::shared_ptr<const FileView> view_;
-  std::size_t view_file_ = 0;  // index of the file that view_ is of
+  std::vector<OpenFile> mapped_;  // each at its number modulo the size
+  OpenFile read_;                 // by pread, only the last one: it has a descriptor
+  const FileView* view_ = nullptr;
   std::span<const Place> places_;
   std::size_t next_ = 0;
   Buffer buffer_;
   Bytes block_;  // private copy of file bytes from block_begin_ on
   std::uint64_t block_begin_ = 0;
   std::size_t block_end_place_ = 0;  // the first place that is not in the block
+  bool is_remote_ = false;           // the file opened last
+  // When places were started last: as long as this stays, nothing comes from a disk.
+  std::optional<std::uint64_t> n_disk_reads_;
 };
 
 // The checksum of the payload at `place` as the file has it: not computed, not

@@ -1,0 +1,196 @@
+// Records read in any order.
+//
+// Goal: every place gives its own bytes, whatever places come before and after it, and
+// however wrong those are. Method: files of records of all sizes, read in file order,
+// backwards, at random and with repetitions; indexes that claim what is not there;
+// files that are cut after they were opened.
+
+#include "record/reader.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "records.h"
+
+namespace fastrec {
+namespace {
+
+constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+
+using Numbers = std::vector<std::uint64_t>;
+
+class ReaderTest : public ::testing::TestWithParam<Io> {
+ protected:
+  // `n_records` records in each of `n_files`: most are small, some larger than a block.
+  void write(std::size_t n_files, std::size_t n_records) {
+    std::mt19937 random(1);
+    std::vector<Index> indexes;
+    for (std::size_t i = 0; i < n_files; ++i) {
+      std::vector<std::string> payloads;
+      for (std::size_t k = 0; k < n_records; ++k) {
+        const std::size_t size = random() % 50 == 0 ? 700'000 : random() % 3000;
+        payloads.emplace_back(size, static_cast<char>(random()));
+      }
+      payloads_.insert(payloads_.end(), payloads.begin(), payloads.end());
+      paths_.push_back(directory_.write(std::to_string(i), testing::file_of(payloads)));
+      ScanProgress progress;
+      indexes.push_back(Index::build(FileView(paths_[i], GetParam()), 1, &progress));
+    }
+    catalog_ = std::make_unique<Catalog>(std::move(indexes));
+    files_ = std::make_shared<FileTable>(paths_, GetParam());
+    reader_ = std::make_unique<RecordReader>(files_);
+  }
+
+  std::vector<Place> places_of(const Numbers& records) const {
+    std::vector<Place> places;
+    catalog_->locate_all(records, &places);
+    return places;
+  }
+
+  // Reads `places`, of which the first are those of `records`.
+  void check(const std::vector<Place>& places, const Numbers& records) {
+    reader_->start(places);
+    for (const std::uint64_t record : records) {
+      Bytes payload;
+      ASSERT_FALSE(reader_->next(&payload)) << "record " << record;
+      ASSERT_EQ(as_text(payload), payloads_[record]) << "record " << record;
+    }
+  }
+
+  void check(const Numbers& records) { check(places_of(records), records); }
+
+  Numbers all() const {
+    Numbers records(payloads_.size());
+    std::iota(records.begin(), records.end(), 0);
+    return records;
+  }
+
+  testing::TemporaryDirectory directory_;
+  std::vector<std::string> payloads_;
+  std::vector<std::string> paths_;
+  std::unique_ptr<Catalog> catalog_;
+  std::shared_ptr<FileTable> files_;
+  std::unique_ptr<RecordReader> reader_;
+};
+
+TEST_P(ReaderTest, EveryOrderOfPlacesGivesTheirBytes) {
+  write(3, 100);
+  Numbers records = all();
+  check(records);
+  std::reverse(records.begin(), records.end());
+  check(records);
+  std::mt19937 random(2);
+  for (int again = 0; again < 5; ++again) {
+    std::shuffle(records.begin(), records.end(), random);
+    check(records);
+  }
+  check({7, 7, 8, 9, 7, 299, 0, 0});
+  check({5});
+  check({});
+}
+
+TEST_P(ReaderTest, RunsOfNeighboursInAnyOrderGiveTheirBytes) {
+  write(3, 100);
+  Numbers records;
+  for (const std::uint64_t first : {250u, 90u, 0u, 130u, 190u}) {
+    for (std::uint64_t record = first; record < first + 20; ++record) {
+      records.push_back(record);
+    }
+  }
+  check(records);
+}
+
+TEST_P(ReaderTest, MoreFilesThanAReaderKeepsAtHand) {
+  write(600, 1);
+  Numbers records = all();
+  for (int again = 0; again < 2; ++again) {
+    std::shuffle(records.begin(), records.end(), std::mt19937(3));
+    check(records);
+    check({0, 256, 0, 512, 256, 0});  // one slot
+  }
+}
+
+TEST_P(ReaderTest, PlacesThatCannotBeAreAFaultAndHarmTheirNeighboursNot) {
+  write(2, 100);
+  const std::uint64_t size = files_->open(0)->size();
+  const Frame impossible[] = {
+      {0, kMost},        {size, 0},          {size - 1, 100},
+      {size + 1, 100},   {kMost, 0},         {kMost, kMost},
+      {kMost - 20, 100}, {size - 16, kMost}, {4097, kMost - 4096},
+  };
+  Numbers records = all();
+  std::shuffle(records.begin(), records.end(), std::mt19937(4));
+  for (const Frame& frame : impossible) {
+    std::vector<Place> places = places_of(records);
+    places.insert(places.begin() + 50, {0, 0, frame});
+    check(places, Numbers(records.begin(), records.begin() + 50));
+    Bytes payload;
+    EXPECT_TRUE(reader_->next(&payload)) << frame.offset << " " << frame.length;
+    // The first of a batch, and between neighbours.
+    places = {{0, 0, frame}, {0, 0, frame}, {1, 0, {0, payloads_[100].size()}}};
+    reader_->start(places);
+    EXPECT_TRUE(reader_->next(&payload)) << frame.offset << " " << frame.length;
+    check(records);
+  }
+}
+
+TEST_P(ReaderTest, AFileThatIsMissingIsNoticedAtItsPlace) {
+  write(3, 20);
+  std::filesystem::remove(paths_[2]);
+  std::vector<Place> places = places_of({0, 30, 5, 59, 1});
+  check(places, {0, 30, 5});
+  Bytes payload;
+  EXPECT_THROW((void)reader_->next(&payload), IoError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, ReaderTest,
+                         ::testing::Values(Io::kAuto, Io::kMmap, Io::kPread));
+
+using ShortenedFileTest = ReaderTest;
+
+TEST_P(ShortenedFileTest, PlacesThatWereCutOffAreAFaultAndTheOthersStand) {
+  write(1, 200);
+  check({0});
+  const std::vector<Place> last = places_of({199});
+  std::filesystem::resize_file(paths_[0], last[0].frame.offset + 3);
+  const std::vector<Place> places = places_of({3, 150, 1, 199, 198});
+  check(places, {3, 150, 1});
+  Bytes payload;
+  EXPECT_EQ(reader_->next(&payload).code, Errc::kTruncatedHeader);
+  check({198, 0, 150});
+}
+
+INSTANTIATE_TEST_SUITE_P(Pread, ShortenedFileTest, ::testing::Values(Io::kPread));
+
+using CatalogTest = ReaderTest;
+
+TEST_P(CatalogTest, ManyRecordsAreLocatedAsOneIs) {
+  write(5, 40);
+  Numbers records = all();
+  std::shuffle(records.begin(), records.end(), std::mt19937(5));
+  records.push_back(records.front());
+  std::vector<Place> places = places_of({17});  // stays where it is
+  catalog_->locate_all(records, &places);
+  records.insert(records.begin(), 17);
+  ASSERT_EQ(places.size(), records.size());
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    const Place expected = catalog_->locate(records[i]);
+    EXPECT_EQ(places[i].file, expected.file);
+    EXPECT_EQ(places[i].record, expected.record);
+    EXPECT_EQ(places[i].frame.offset, expected.frame.offset);
+    EXPECT_EQ(places[i].frame.length, expected.frame.length);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, CatalogTest, ::testing::Values(Io::kAuto));
+
+}  // namespace
+}  // namespace fastrec
