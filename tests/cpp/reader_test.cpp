@@ -45,7 +45,7 @@ class ReaderTest : public ::testing::TestWithParam<Io> {
       indexes.push_back(Index::build(FileView(paths_[i], GetParam()), 1, &progress));
     }
     catalog_ = std::make_unique<Catalog>(std::move(indexes));
-    files_ = std::make_shared<FileTable>(paths_, GetParam());
+    files_ = std::make_shared<FileTable>(paths_, std::vector<Io>{GetParam()});
     reader_ = std::make_unique<RecordReader>(files_);
   }
 
