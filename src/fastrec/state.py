@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ __all__ = ["State"]
 
 _VERSION = 1
 _KEYS = ("version", "fingerprint", "order", "seed", "epoch", "position")
+_MOST = 2**64 - 1  # what the core counts to
 
 
 @dataclass(frozen=True)
@@ -47,17 +47,15 @@ class State:
         ValueError
             If it is something else.
         """
-        if not isinstance(state, Mapping) or set(state) != set(_KEYS):
-            found = (
-                sorted(state) if isinstance(state, Mapping) else type(state).__name__
-            )
-            msg = f"not the state of a loader, which has the keys {_KEYS}: {found}"
-            raise ValueError(msg)
-        if state["version"] != _VERSION:
+        if isinstance(state, Mapping) and state.get("version", _VERSION) != _VERSION:
             msg = (
                 f"the state is of version {state['version']!r}, this release of fastrec "
                 f"reads version {_VERSION}"
             )
+            raise ValueError(msg)
+        if not isinstance(state, Mapping) or set(state) != set(_KEYS):
+            found = list(state) if isinstance(state, Mapping) else type(state).__name__
+            msg = f"not the state of a loader, which has the keys {_KEYS}: {found}"
             raise ValueError(msg)
         if not isinstance(state["fingerprint"], str) or not isinstance(
             state["order"], Mapping
@@ -67,7 +65,8 @@ class State:
         numbers = {}
         for name in ("seed", "epoch", "position"):
             value = state[name]
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            if not is_number or not 0 <= value <= _MOST:
                 msg = f"not the state of a loader: {name} is {value!r}"
                 raise ValueError(msg)
             numbers[name] = value
@@ -80,8 +79,8 @@ class State:
         """
         if self.order != order:
             msg = (
-                f"the state is of another order: {json.dumps(self.order)}; this loader "
-                f"has {json.dumps(dict(order))}"
+                f"the state is of another order: {self.order}; this loader has "
+                f"{dict(order)}"
             )
             raise ValueError(msg)
         if fingerprint is not None and self.fingerprint != fingerprint:
