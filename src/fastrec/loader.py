@@ -192,7 +192,9 @@ class Loader:
     def seek(self, step: int) -> None:
         """Go to a step of the current epoch: the next ``for`` begins with it.
 
-        A running iteration ends. The step after the last is the next epoch's first.
+        A running iteration ends. The step after the last is the next epoch's first. In an
+        epoch that `load_state_dict` cut, steps count through the cut grid; step 0 begins
+        the epoch anew.
 
         Raises
         ------
@@ -204,7 +206,8 @@ class Loader:
         if step > n_steps:
             msg = f"step {step} is out of range: the epoch has {n_steps:,} steps"
             raise IndexError(msg)
-        self._move(self._epoch, step, self._phase)
+        # The first step of a cut epoch may be too short for all ranks.
+        self._move(self._epoch, step, self._phase if step else 0)
 
     def set_epoch(self, epoch: int) -> None:
         """Have the next ``for`` begin `epoch`.
