@@ -333,9 +333,14 @@ class Loader:
         position = non_negative_int("position", position)
         n = non_negative_int("n", n)
         epoch = self._epoch if epoch is None else non_negative_int("epoch", epoch)
-        return self._places(
-            self._plan(epoch), np.arange(position, position + n, dtype=np.int64)
-        )
+        plan = self._plan(epoch)
+        if position + n > len(plan.order):
+            msg = (
+                f"positions {position} to {position + n} are out of range: the epoch has "
+                f"{len(plan.order):,}"
+            )
+            raise IndexError(msg)
+        return self._places(plan, np.arange(position, position + n, dtype=np.int64))
 
     def _places(self, plan: Plan, positions: Any) -> list[tuple[str, int, int]]:  # noqa: ANN401
         files = self._dataset.files
