@@ -282,7 +282,7 @@ class Loader:
             raise ValueError(msg)
         plan = self._planner.plan(loaded.seed, loaded.epoch, phase)
         step = plan.grid.step_at(loaded.position)
-        if plan.begin_of(step) != loaded.position and step < plan.n_steps:
+        if plan.begin_of(step) != loaded.position:
             msg = (
                 f"the state is at position {loaded.position:,}, where none of the "
                 "batches(seed, epoch) begins: they are not those it was saved with"
