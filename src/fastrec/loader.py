@@ -473,7 +473,7 @@ class Loader:
                 f"shuffle=True reads records of {mean_bytes:,} bytes one by one from a "
                 "network file system, which is slow: shuffle=fr.Blocks() reads whole "
                 "blocks of them",
-                stacklevel=6,
+                stacklevel=5,
             )
 
 
