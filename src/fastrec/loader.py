@@ -275,7 +275,7 @@ class Loader:
             raise ValueError(msg)
         plan = self._planner.plan(loaded.seed, loaded.epoch, phase)
         step = plan.grid.step_at(loaded.position)
-        if plan.begin_of(step) != loaded.position and step < plan.n_steps:
+        if plan.begin_of(step) != loaded.position:
             msg = (
                 f"the state is at position {loaded.position:,}, where none of the "
                 "batches(seed, epoch) begins: they are not those it was saved with"
@@ -466,7 +466,7 @@ class Loader:
                 f"shuffle=True reads records of {mean_bytes:,} bytes one by one from a "
                 "network file system, which is slow: shuffle=fr.Blocks() reads whole "
                 "blocks of them",
-                stacklevel=6,
+                stacklevel=5,
             )
 
 
