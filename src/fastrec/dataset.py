@@ -22,7 +22,15 @@ from fastrec.options import checked_names, non_negative_int, positive_int
 from fastrec.order import Batches, Shuffle, shuffled
 from fastrec.paths import Paths, expand
 from fastrec.records import Records
-from fastrec.rows import Row, checked_number, is_one, n_rows, record_numbers, row_of
+from fastrec.rows import (
+    Row,
+    checked_number,
+    is_one,
+    n_rows,
+    record_numbers,
+    record_range,
+    row_of,
+)
 from fastrec.schema import Features, Schema, as_schema
 from fastrec.selection import Numbers
 from fastrec.sources import Source, Sources
@@ -207,15 +215,15 @@ class Dataset:
     # Views: other records.
 
     def select(
-        self, indices: range | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
+        self, indices: range | slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
     ) -> Dataset:
         """Return a dataset of some records, in the order given.
 
         Parameters
         ----------
-        indices : range, or 1-D array of integers or bool
+        indices : range, slice, or 1-D array of integers or bool
             Numbers of records, which may repeat and count from the end, or a mask. A
-            `range` takes no memory, an array 8 bytes a record.
+            range or slice takes no memory, an array 8 bytes a record.
 
         Raises
         ------
@@ -223,12 +231,13 @@ class Dataset:
             If there are no such records.
         """
         n_records = len(self)
-        if not isinstance(indices, range) or not _is_within(indices, n_records):
-            chosen: range | Numbers = record_numbers(
-                np.array(indices) if isinstance(indices, range) else indices, n_records
-            )
-        else:
-            chosen = indices
+        if isinstance(indices, slice):
+            indices = range(*indices.indices(n_records))
+        chosen = (
+            record_range(indices, n_records)
+            if isinstance(indices, range)
+            else record_numbers(indices, n_records)
+        )
         return Dataset(self._view.selected(chosen), self._transforms)
 
     def filter(
@@ -465,10 +474,6 @@ class Dataset:
             self._view.sources.of_core(), self._view.catalog(), self._pool, records
         )
         return assembly(parts, BatchOrigin(0, 0, 0, numbers, records))
-
-
-def _is_within(indices: range, n_records: int) -> bool:
-    return not indices or (min(indices) >= 0 and max(indices) < n_records)
 
 
 # Datasets that a fork would leave with locks that nobody holds.
