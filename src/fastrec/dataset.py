@@ -462,6 +462,7 @@ class Dataset:
                 raise SchemaError(msg)
         sources.check_columns()
         return Assembly(
+            list(readings[0].features),
             [reading.transforms for reading in readings],
             extra,
             self._transforms if transform is None else (*self._transforms, transform),

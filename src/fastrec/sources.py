@@ -17,8 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastrec import _core, index, inference
-from fastrec.errors import SchemaError
-from fastrec.schema import Schema
+from fastrec.schema import Schema, check_columns
 from fastrec.selection import Selection
 from fastrec.stage import CheckedTransform
 
@@ -191,8 +190,9 @@ class Sources:
         """
         readings, _ = self.readings()
         if not any(reading.transforms for reading in readings):
-            for other in readings[1:]:
-                _check_equal(readings[0].features, other.features)
+            first, *others = [_described_columns(found.features) for found in readings]
+            for other in others:
+                check_columns(first, other)
 
     def readings(self) -> tuple[list[Reading], list[int]]:
         """Return the different ways of reading, and which is that of each file."""
@@ -247,25 +247,8 @@ class Sources:
             ]
 
 
-def _check_equal(first: Schema, other: Schema) -> None:
-    """Raise a SchemaError that lists how the columns of two schemas differ."""
-    described = [
-        {name: _described(schema, name) for name in schema} for schema in (first, other)
-    ]
-    names = dict.fromkeys([*described[0], *described[1]])
-    differences = [
-        f"{name!r} is {described[0].get(name, 'missing')} in the first and "
-        f"{described[1].get(name, 'missing')} in another"
-        for name in names
-        if described[0].get(name) != described[1].get(name)
-    ]
-    if differences:
-        msg = (
-            "datasets that are joined must have equal columns: "
-            + "; ".join(differences)
-            + ". Say what to read with features=, or make them equal with with_transform()"
-        )
-        raise SchemaError(msg)
+def _described_columns(schema: Schema) -> dict[str | bytes, str]:
+    return {name: _described(schema, name) for name in schema}
 
 
 def _described(schema: Schema, name: str | bytes) -> str:
