@@ -128,19 +128,26 @@ class Dataset:
             raise TypeError(msg)
         if is_one(index):
             number = checked_number(operator.index(index), len(self))
-            return row_of(self._decode(np.array([number], dtype=np.int64)), 0)
+            batch = self._decode(np.array([number], dtype=np.int64))
+            if not n_rows(batch):
+                msg = (
+                    f"the transforms made no row of record {number}: read it in a slice"
+                )
+                raise ValueError(msg)
+            return row_of(batch, 0)
         return self._decode(record_numbers(index, len(self)))
 
     def __iter__(self) -> Iterator[Row]:
         n_delivered = 0
+        by_rows = Dataset(self._view.by_rows(), self._transforms)
         try:
-            for batch in self.loader(_ROWS_AT_ONCE, rank=0, world_size=1):
+            for batch in by_rows.loader(_ROWS_AT_ONCE, rank=0, world_size=1):
                 for i in range(n_rows(batch)):
                     yield row_of(batch, i)
                     n_delivered += 1
         except Error:
             # One by one, so that the good rows before the damage come first.
-            alone = self.loader(1, rank=0, world_size=1, num_threads=0)
+            alone = by_rows.loader(1, rank=0, world_size=1, num_threads=0)
             rows = (row_of(batch, i) for batch in alone for i in range(n_rows(batch)))
             yield from itertools.islice(rows, n_delivered, None)
 
@@ -183,6 +190,9 @@ class Dataset:
         if isinstance(names, (str, bytes)):
             msg = f"columns() takes a list of names, not {names!r}"
             raise TypeError(msg)
+        if not len(names):
+            msg = "columns() takes at least one name"
+            raise ValueError(msg)
         self._view.sources.readings()  # infers what nobody gave
 
         def chosen(source: Source) -> Source:
@@ -268,6 +278,7 @@ class Dataset:
         TypeError, ValueError
             If `keep` returns anything else.
         """
+        self._view.check_selectable()
         view = self
         if columns is not None:
             view = Dataset(self._view).columns(columns)
@@ -300,6 +311,7 @@ class Dataset:
             )
             raise ValueError(msg)
         seed = non_negative_int("seed", seed, 2**64 - 1)
+        self._view.check_selectable()
         n_records = len(self)
         bounds = np.rint(np.minimum(np.cumsum([0, *shares]), 1) * n_records)
         order = shuffled(n_records, seed=seed, stream=_SPLIT_STREAM)

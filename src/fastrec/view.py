@@ -55,6 +55,9 @@ class View:
         """Whether rows are drawn from components, in an order of their own."""
         return False
 
+    def check_selectable(self) -> None:
+        """Raise a TypeError if nothing can be left out of these records."""
+
     def selection(self) -> Selection:
         """Return which records of the sources these are."""
         if self._selection is None:
@@ -63,6 +66,7 @@ class View:
 
     def selected(self, chosen: range | Numbers) -> View:
         """Return the records that `chosen` names, all in bounds."""
+        self.check_selectable()
         return View(self.sources, self.selection().select(chosen))
 
     def of(self, sources: Sources) -> View:
@@ -116,6 +120,10 @@ class View:
         return {}
 
     # Rows.
+
+    def by_rows(self) -> View:
+        """Return a view whose order is that of `records_of`, for any size of batches."""
+        return self
 
     def records_of(self, numbers: Numbers) -> Numbers:
         """Return the numbers in the catalog of the rows `numbers`."""
