@@ -270,8 +270,8 @@ class Dataset:
             What `keep` looks at: nothing else is decoded. All columns by default, after
             the transforms of the dataset, which are left out if columns are named.
         key : str, optional
-            A name for what `keep` does. With it, the result is kept in the user's cache
-            and used again for the same data, columns and key.
+            A name for what `keep` does, and the transforms before it. With it, the result
+            is kept in the user's cache and used again for the same data, columns and key.
 
         Raises
         ------
@@ -281,8 +281,9 @@ class Dataset:
         self._view.check_selectable()
         view = self
         if columns is not None:
-            view = Dataset(self._view).columns(columns)
-        return self.select(filtering.kept_records(view, keep, columns, key))
+            chosen = Dataset(self._view).columns(columns)._view
+            view = Dataset(chosen.of(chosen.sources.without_transforms()))
+        return self.select(filtering.kept_records(view, keep, key))
 
     def split(
         self, fractions: Sequence[float], *, seed: int = 0

@@ -106,6 +106,10 @@ class Sources:
         """Return the same files, with each source as `change` makes it."""
         return Sources([change(source) for source in self._sources], self._indexes)
 
+    def without_transforms(self) -> Sources:
+        """Return the same files, whose rows are left as they are."""
+        return self.changed(lambda source: dataclasses.replace(source, transforms=()))
+
     # Files.
 
     @property
