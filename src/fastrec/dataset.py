@@ -33,7 +33,7 @@ from fastrec.rows import (
 )
 from fastrec.schema import Features, Schema, as_schema
 from fastrec.selection import Numbers
-from fastrec.sources import Source, Sources
+from fastrec.sources import Files, Source, Sources
 from fastrec.stage import BatchOrigin, CheckedTransform
 from fastrec.view import View
 
@@ -553,10 +553,8 @@ def open(
     if compression not in ("auto", None):
         msg = f"compression {compression!r} cannot be read yet: only 'auto' and None"
         raise ValueError(msg)
-    source = Source(
-        tuple(expand(paths)),
-        None if features is None else as_schema(features),
-        io,
-        None if index_dir is None else os.fspath(index_dir),
+    files = Files(
+        expand(paths), io, None if index_dir is None else os.fspath(index_dir)
     )
-    return Dataset(View(Sources([source])))
+    schema = None if features is None else as_schema(features)
+    return Dataset(View(Sources([Source(files, schema)])))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import math
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -281,19 +279,14 @@ def _check_parts(parts: Sequence[object], what: str) -> None:
 
 def _joined_sources(parts: Sequence[Dataset]) -> Sources:
     """Return the files of all parts; what a part does to its rows belongs to them."""
-    return functools.reduce(
-        operator.add, (part._sources_with_transforms() for part in parts)
-    )
+    return Sources.joined(part._sources_with_transforms() for part in parts)
 
 
 def _joined_selection(views: Sequence[View]) -> Selection:
     """Return which records of the joined files the views consist of."""
-    counts = [view.sources.n_records() for view in views]
+    counts = [view.sources.n_records for view in views]
     begins = itertools.accumulate(counts, initial=0)
-    return functools.reduce(
-        operator.add,
-        (
-            view.selection().shifted(begin)
-            for view, begin in zip(views, begins, strict=False)
-        ),
+    return Selection.joined(
+        view.selection().shifted(begin)
+        for view, begin in zip(views, begins, strict=False)
     )

@@ -33,6 +33,11 @@ class Selection:
         self._pieces = [piece for piece in pieces if len(piece)]
         self._begins = [0, *itertools.accumulate(len(piece) for piece in self._pieces)]
 
+    @classmethod
+    def joined(cls, parts: Iterable[Selection]) -> Selection:
+        """Return the records of all parts, one part after another."""
+        return cls(piece for part in parts for piece in part._pieces)
+
     def __len__(self) -> int:
         return self._begins[-1]
 
@@ -50,9 +55,6 @@ class Selection:
             else piece + by
             for piece in self._pieces
         )
-
-    def __add__(self, other: Selection) -> Selection:
-        return Selection([*self._pieces, *other._pieces])
 
     def of_core(self) -> list[tuple[int, int, int] | Numbers]:
         """Return the pieces as `_core.Catalog` takes them."""
