@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays import Batch, concatenate, take
+from fastrec.ragged_array import describe_rows
+from fastrec.schema import check_columns
 from fastrec.stage import BatchOrigin, CheckedTransform
 
 __all__ = ["SOURCE", "VALID", "Assembly", "Parts", "valid_column"]
@@ -32,6 +34,8 @@ class Assembly:
 
     Parameters
     ----------
+    names : sequence of str or bytes
+        The columns of the first reading: their order is that of all.
     of_readings : sequence of tuple of CheckedTransform
         What is done to each part alone.
     extra : dict of str to callable
@@ -42,11 +46,14 @@ class Assembly:
 
     def __init__(
         self,
+        names: Sequence[Any],
         of_readings: Sequence[tuple[CheckedTransform, ...]],
         extra: dict[str, Extra],
         transforms: tuple[CheckedTransform, ...],
     ) -> None:
+        self._names = list(names)
         self._of_readings = list(of_readings)
+        self._made: dict[str, str] = {}  # the columns that transforms made before
         self._extra = extra
         self._transforms = transforms
 
@@ -70,44 +77,70 @@ class Assembly:
         """Return the batch of `parts`; `info` may be None if `needs_origin` is False."""
         batch = self._joined(parts, info)
         if info is not None:
-            for name, column in self._extra.items():
-                batch[name] = column(info)
+            if any(name in batch for name in self._extra):
+                msg = (
+                    f"the columns {list(self._extra)} are added here: the transforms of "
+                    "data sets that are joined cannot make them"
+                )
+                raise ValueError(msg)
+            extra = {name: column(info) for name, column in self._extra.items()}
+            batch = {**batch, **extra}
             for transform in self._transforms:
                 batch = transform(batch, info)
         return batch
 
     def _joined(self, parts: Parts, info: BatchOrigin | None) -> Batch:
-        batches: list[Batch] = []
-        places: list[npt.NDArray[np.int64]] = []
-        for reading, columns, rows in parts:
-            batch = columns
-            for transform in self._of_readings[reading]:
-                assert info is not None
-                batch = transform(batch, info if rows is None else info._of_rows(rows))
-            if rows is None:
-                return batch
-            batches.append(batch)
-            places.append(rows)
-        _check_equal_length(batches, places)
-        try:
-            together = concatenate(batches)
-        except ValueError as error:
-            msg = f"rows of several data sets do not fit together: {error}"
-            raise ValueError(msg) from None
-        return take(together, np.argsort(np.concatenate(places)))
+        batches = [self._part(*part, info) for part in parts]
+        if len(self._of_readings) == 1:
+            return batches[0]
+        if len(batches) == 1:
+            (whole,) = batches
+        else:
+            for batch in batches[1:]:
+                check_columns(_kinds_of(batches[0]), _kinds_of(batch))
+            rows = np.concatenate([rows for _, _, rows in parts if rows is not None])
+            whole = take(concatenate(batches), np.argsort(rows))
+        if any(self._of_readings):
+            return whole
+        # Each way of reading has an order of columns of its own.
+        return {name: whole[name] for name in self._names}
+
+    def _part(
+        self,
+        reading: int,
+        batch: Batch,
+        rows: npt.NDArray[np.int64] | None,
+        info: BatchOrigin | None,
+    ) -> Batch:
+        transforms = self._of_readings[reading]
+        if info is None or not any(self._of_readings):
+            return batch
+        if rows is not None:
+            info = info._of_rows(rows)
+        for transform in transforms:
+            batch = transform(batch, info)
+        # What holds for some batches must hold for all, whatever they are joined with.
+        if len(self._of_readings) > 1 or self._extra:
+            _check_rows(batch, len(info.positions))
+        if len(self._of_readings) > 1:
+            made = dict.fromkeys(batch, "there")
+            self._made = self._made or made
+            check_columns(self._made, made)
+        return batch
 
 
-def _check_equal_length(
-    batches: list[Batch], places: list[npt.NDArray[np.int64]]
-) -> None:
-    for batch, rows in zip(batches, places, strict=True):
-        for name, column in batch.items():
-            if not getattr(column, "shape", ()) or len(column) != len(rows):
-                msg = (
-                    f"column {name!r}: the transform of one of several data sets must "
-                    f"return an array of the {len(rows)} rows that it was given"
-                )
-                raise ValueError(msg)
+def _kinds_of(batch: Batch) -> dict[str, str]:
+    return {name: describe_rows(column) for name, column in batch.items()}
+
+
+def _check_rows(batch: Batch, n_rows: int) -> None:
+    for name, column in batch.items():
+        if not getattr(column, "shape", ()) or len(column) != n_rows:
+            msg = (
+                f"column {name!r}: the transform of a data set that is joined with others "
+                f"must return arrays of the {n_rows} rows that it was given"
+            )
+            raise ValueError(msg)
 
 
 def valid_column(info: BatchOrigin) -> npt.NDArray[np.bool_]:

@@ -22,10 +22,18 @@ from fastrec.options import checked_names, non_negative_int, positive_int
 from fastrec.order import Batches, Shuffle, shuffled
 from fastrec.paths import Paths, expand
 from fastrec.records import Records
-from fastrec.rows import Row, checked_number, is_one, n_rows, record_numbers, row_of
+from fastrec.rows import (
+    Row,
+    checked_number,
+    is_one,
+    n_rows,
+    record_numbers,
+    record_range,
+    row_of,
+)
 from fastrec.schema import Features, Schema, as_schema
 from fastrec.selection import Numbers
-from fastrec.sources import Source, Sources
+from fastrec.sources import Files, Source, Sources
 from fastrec.stage import BatchOrigin, CheckedTransform
 from fastrec.view import View
 
@@ -120,19 +128,26 @@ class Dataset:
             raise TypeError(msg)
         if is_one(index):
             number = checked_number(operator.index(index), len(self))
-            return row_of(self._decode(np.array([number], dtype=np.int64)), 0)
+            batch = self._decode(np.array([number], dtype=np.int64))
+            if not n_rows(batch):
+                msg = (
+                    f"the transforms made no row of record {number}: read it in a slice"
+                )
+                raise ValueError(msg)
+            return row_of(batch, 0)
         return self._decode(record_numbers(index, len(self)))
 
     def __iter__(self) -> Iterator[Row]:
         n_delivered = 0
+        by_rows = Dataset(self._view.by_rows(), self._transforms)
         try:
-            for batch in self.loader(_ROWS_AT_ONCE, rank=0, world_size=1):
+            for batch in by_rows.loader(_ROWS_AT_ONCE, rank=0, world_size=1):
                 for i in range(n_rows(batch)):
                     yield row_of(batch, i)
                     n_delivered += 1
         except Error:
             # One by one, so that the good rows before the damage come first.
-            alone = self.loader(1, rank=0, world_size=1, num_threads=0)
+            alone = by_rows.loader(1, rank=0, world_size=1, num_threads=0)
             rows = (row_of(batch, i) for batch in alone for i in range(n_rows(batch)))
             yield from itertools.islice(rows, n_delivered, None)
 
@@ -175,6 +190,9 @@ class Dataset:
         if isinstance(names, (str, bytes)):
             msg = f"columns() takes a list of names, not {names!r}"
             raise TypeError(msg)
+        if not len(names):
+            msg = "columns() takes at least one name"
+            raise ValueError(msg)
         self._view.sources.readings()  # infers what nobody gave
 
         def chosen(source: Source) -> Source:
@@ -207,15 +225,15 @@ class Dataset:
     # Views: other records.
 
     def select(
-        self, indices: range | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
+        self, indices: range | slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
     ) -> Dataset:
         """Return a dataset of some records, in the order given.
 
         Parameters
         ----------
-        indices : range, or 1-D array of integers or bool
+        indices : range, slice, or 1-D array of integers or bool
             Numbers of records, which may repeat and count from the end, or a mask. A
-            `range` takes no memory, an array 8 bytes a record.
+            range or slice takes no memory, an array 8 bytes a record.
 
         Raises
         ------
@@ -223,12 +241,13 @@ class Dataset:
             If there are no such records.
         """
         n_records = len(self)
-        if not isinstance(indices, range) or not _is_within(indices, n_records):
-            chosen: range | Numbers = record_numbers(
-                np.array(indices) if isinstance(indices, range) else indices, n_records
-            )
-        else:
-            chosen = indices
+        if isinstance(indices, slice):
+            indices = range(*indices.indices(n_records))
+        chosen = (
+            record_range(indices, n_records)
+            if isinstance(indices, range)
+            else record_numbers(indices, n_records)
+        )
         return Dataset(self._view.selected(chosen), self._transforms)
 
     def filter(
@@ -251,18 +270,20 @@ class Dataset:
             What `keep` looks at: nothing else is decoded. All columns by default, after
             the transforms of the dataset, which are left out if columns are named.
         key : str, optional
-            A name for what `keep` does. With it, the result is kept in the user's cache
-            and used again for the same data, columns and key.
+            A name for what `keep` does, and the transforms before it. With it, the result
+            is kept in the user's cache and used again for the same data, columns and key.
 
         Raises
         ------
         TypeError, ValueError
             If `keep` returns anything else.
         """
+        self._view.check_selectable()
         view = self
         if columns is not None:
-            view = Dataset(self._view).columns(columns)
-        return self.select(filtering.kept_records(view, keep, columns, key))
+            chosen = Dataset(self._view).columns(columns)._view
+            view = Dataset(chosen.of(chosen.sources.without_transforms()))
+        return self.select(filtering.kept_records(view, keep, key))
 
     def split(
         self, fractions: Sequence[float], *, seed: int = 0
@@ -291,6 +312,7 @@ class Dataset:
             )
             raise ValueError(msg)
         seed = non_negative_int("seed", seed, 2**64 - 1)
+        self._view.check_selectable()
         n_records = len(self)
         bounds = np.rint(np.minimum(np.cumsum([0, *shares]), 1) * n_records)
         order = shuffled(n_records, seed=seed, stream=_SPLIT_STREAM)
@@ -453,6 +475,7 @@ class Dataset:
                 raise SchemaError(msg)
         sources.check_columns()
         return Assembly(
+            list(readings[0].features),
             [reading.transforms for reading in readings],
             extra,
             self._transforms if transform is None else (*self._transforms, transform),
@@ -465,10 +488,6 @@ class Dataset:
             self._view.sources.of_core(), self._view.catalog(), self._pool, records
         )
         return assembly(parts, BatchOrigin(0, 0, 0, numbers, records))
-
-
-def _is_within(indices: range, n_records: int) -> bool:
-    return not indices or (min(indices) >= 0 and max(indices) < n_records)
 
 
 # Datasets that a fork would leave with locks that nobody holds.
@@ -534,10 +553,8 @@ def open(
     if compression not in ("auto", None):
         msg = f"compression {compression!r} cannot be read yet: only 'auto' and None"
         raise ValueError(msg)
-    source = Source(
-        tuple(expand(paths)),
-        None if features is None else as_schema(features),
-        io,
-        None if index_dir is None else os.fspath(index_dir),
+    files = Files(
+        expand(paths), io, None if index_dir is None else os.fspath(index_dir)
     )
-    return Dataset(View(Sources([source])))
+    schema = None if features is None else as_schema(features)
+    return Dataset(View(Sources([Source(files, schema)])))

@@ -459,7 +459,7 @@ class Loader:
             return
         if not _core.is_remote(os.fsencode(self._dataset.files[0])):
             return
-        mean_bytes = self._dataset.nbytes // max(1, view.sources.n_records())
+        mean_bytes = view.sources.n_bytes // max(1, view.sources.n_records)
         if mean_bytes < _SMALL_RECORD_BYTES:
             self._is_warned = True
             warnings.warn(

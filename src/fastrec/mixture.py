@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import itertools
 import math
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -38,8 +36,12 @@ def concat(datasets: Iterable[Dataset]) -> Dataset:
     SchemaError
         When columns are first needed, if they differ.
     """
+    what = "concat() takes a list of datasets"
+    given: object = datasets
+    if isinstance(given, Dataset):  # it is iterable, too: over its rows
+        raise TypeError(f"{what}, not {given!r}")
     parts = list(datasets)
-    _check_parts(parts, "concat() takes a list of datasets")
+    _check_parts(parts, what)
     sources, views = _joined_sources(parts), [part._view for part in parts]
     if all(view.is_walkable for view in views):
         return Dataset(View(sources))
@@ -102,20 +104,28 @@ class _MixedView(View):
     def selection(self) -> Selection:
         return _joined_selection([view for view, _ in self._components.values()])
 
-    def selected(self, chosen: range | Numbers) -> View:  # noqa: ARG002
+    def check_selectable(self) -> None:
         msg = (
             "a mix draws its rows in an order of its own: select, filter, split or shard "
             "the components, and mix those"
         )
         raise TypeError(msg)
 
+    def by_rows(self) -> View:
+        return (
+            self._like_this(self.sources, per_batch=False) if self._per_batch else self
+        )
+
     def of(self, sources: Sources) -> View:
+        return self._like_this(sources, per_batch=self._per_batch)
+
+    def _like_this(self, sources: Sources, *, per_batch: bool) -> View:
         return _MixedView(
             self._components,
             sources,
             seed=self._seed,
             length=self._length,
-            per_batch=self._per_batch,
+            per_batch=per_batch,
         )
 
     def _add_to(self, digest: hashlib.blake2b) -> None:
@@ -197,7 +207,8 @@ def mix(
     per_batch : bool, default False
         Draw all rows of a global batch from one component. Where `length` is no multiple
         of the batch size, the last batch of an epoch is short, and what it leaves of its
-        draw is passed over.
+        draw is passed over. Rows that are read one by one, outside of loaders, are drawn
+        one by one.
 
     Returns
     -------
@@ -268,19 +279,14 @@ def _check_parts(parts: Sequence[object], what: str) -> None:
 
 def _joined_sources(parts: Sequence[Dataset]) -> Sources:
     """Return the files of all parts; what a part does to its rows belongs to them."""
-    return functools.reduce(
-        operator.add, (part._sources_with_transforms() for part in parts)
-    )
+    return Sources.joined(part._sources_with_transforms() for part in parts)
 
 
 def _joined_selection(views: Sequence[View]) -> Selection:
     """Return which records of the joined files the views consist of."""
-    counts = [view.sources.n_records() for view in views]
+    counts = [view.sources.n_records for view in views]
     begins = itertools.accumulate(counts, initial=0)
-    return functools.reduce(
-        operator.add,
-        (
-            view.selection().shifted(begin)
-            for view, begin in zip(views, begins, strict=False)
-        ),
+    return Selection.joined(
+        view.selection().shifted(begin)
+        for view, begin in zip(views, begins, strict=False)
     )

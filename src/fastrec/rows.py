@@ -10,7 +10,15 @@ import numpy.typing as npt
 
 from fastrec.arrays import Batch, BytesArray
 
-__all__ = ["Row", "checked_number", "is_one", "n_rows", "record_numbers", "row_of"]
+__all__ = [
+    "Row",
+    "checked_number",
+    "is_one",
+    "n_rows",
+    "record_numbers",
+    "record_range",
+    "row_of",
+]
 
 Row = dict[str, Any]
 
@@ -52,6 +60,22 @@ def record_numbers(index: object, n_records: int) -> npt.NDArray[np.int64]:
         checked_number(int(array[wrong][0]), n_records)
     numbers = array.astype(np.int64)
     return np.where(numbers < 0, numbers + n_records, numbers)
+
+
+def record_range(numbers: range, n_records: int) -> range | npt.NDArray[np.int64]:
+    """Return the record numbers that a range means: a range where they are one."""
+    if not numbers:
+        return range(0)
+    # What lies between the ends is in bounds if they are.
+    first, last = numbers[0], numbers[-1]
+    checked_number(first, n_records)
+    checked_number(last, n_records)
+    if first < 0 and last < 0:
+        shifted = (numbers.start + n_records, numbers.stop + n_records, numbers.step)
+        return range(*shifted)
+    if first < 0 or last < 0:
+        return np.arange(numbers.start, numbers.stop, numbers.step) % n_records
+    return numbers
 
 
 def n_rows(batch: Batch) -> int:

@@ -136,20 +136,25 @@ def weighted(
     >>> loader = ds.loader(batches=balanced)  # doctest: +SKIP
     """
     shares = _numbers("weights", weights)
-    if not np.isfinite(shares).all() or (shares < 0).any() or not shares.sum() > 0:
+    if not np.isfinite(shares).all() or (shares < 0).any() or not shares.any():
         msg = "weights must be finite, at least 0, and not all 0"
         raise ValueError(msg)
     size = positive_int("batch_size", batch_size)
     n_draws = len(shares) if length is None else positive_int("length", length)
-    ends = np.cumsum(shares) * (n_draws / shares.sum())
-    ends[-1] = n_draws  # whatever rounding made of it
+    ends = np.cumsum(shares / shares.max())
+    ends = np.minimum(ends * (n_draws / ends[-1]), n_draws)
+    # Whatever rounding made of it, the last record that has a weight ends them all.
+    ends[np.flatnonzero(shares)[-1] :] = n_draws
 
     def batches(seed: int, epoch: int) -> list[Numbers]:
         # Marks at distance 1, beginning somewhere in [0, 1): a record is drawn as often
         # as marks lie in its interval.
-        key = np.random.Philox(key=np.array([seed, epoch], np.uint64))
-        begin = np.random.Generator(key).random()
-        marks = begin + np.arange(n_draws)
+        generator = np.random.Philox(
+            key=np.array([seed, epoch], np.uint64),
+            counter=np.array([0, 0, _WEIGHTED_STREAM, 0], np.uint64),
+        )
+        begin = np.random.Generator(generator).random()
+        marks = np.minimum(begin + np.arange(n_draws), np.nextafter(n_draws, 0))
         drawn = np.searchsorted(ends, marks, side="right").astype(np.int64)
         drawn = drawn[
             shuffled(n_draws, seed=seed, epoch=epoch, stream=_WEIGHTED_STREAM)
@@ -161,7 +166,13 @@ def weighted(
 
 def _numbers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
     array = np.asarray(values)
-    if array.ndim != 1 or array.dtype.kind not in "iuf" or not array.size:
+    if not array.size:
+        msg = f"{name} must not be empty"
+        raise ValueError(msg)
+    if array.ndim != 1 or array.dtype.kind not in "iuf":
         msg = f"{name} must be a 1-D array of numbers, not {array.ndim}-D {array.dtype}"
         raise TypeError(msg)
+    if np.isnan(array).any():
+        msg = f"{name} must not be NaN"
+        raise ValueError(msg)
     return array.astype(np.float64)

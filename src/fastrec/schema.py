@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from fastrec import _core
 from fastrec.errors import SchemaError
 from fastrec.features import Column, FixedLen, Raw, Spec, VarLen
 
-__all__ = ["Features", "Schema", "as_schema"]
+__all__ = ["Features", "Schema", "as_schema", "check_columns"]
 
 
 # What callers may give: mappings are invariant in their keys, so each is named.
@@ -91,6 +91,23 @@ def as_schema(features: object) -> Schema:
         msg = "features names no feature; leave it out to read all of them"
         raise SchemaError(msg)
     return schema
+
+
+def check_columns(first: Mapping[Any, str], other: Mapping[Any, str]) -> None:
+    """Raise a SchemaError that lists how columns differ, given what each of them is."""
+    differences = [
+        f"{name!r} is {first.get(name, 'missing')} in the first and "
+        f"{other.get(name, 'missing')} in another"
+        for name in dict.fromkeys([*first, *other])
+        if first.get(name) != other.get(name)
+    ]
+    if differences:
+        msg = (
+            "datasets that are joined must have equal columns: "
+            + "; ".join(differences)
+            + ". Say what to read with features=, or make them equal with with_transform()"
+        )
+        raise SchemaError(msg)
 
 
 def _checked(features: object) -> dict[str | bytes, Spec]:

@@ -6,10 +6,11 @@ holds one number for each record. The numbers count through all files.
 
 from __future__ import annotations
 
+import bisect
 import hashlib
 import itertools
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,17 +33,18 @@ class Selection:
         self._pieces = [piece for piece in pieces if len(piece)]
         self._begins = [0, *itertools.accumulate(len(piece) for piece in self._pieces)]
 
+    @classmethod
+    def joined(cls, parts: Iterable[Selection]) -> Selection:
+        """Return the records of all parts, one part after another."""
+        return cls(piece for part in parts for piece in part._pieces)
+
     def __len__(self) -> int:
         return self._begins[-1]
 
     def select(self, chosen: range | Numbers) -> Selection:
         """Return the selection of what `chosen` says of this one, all in bounds."""
         if isinstance(chosen, range):
-            if len(self._pieces) == 1:
-                return Selection([_within(self._pieces[0], chosen)])
-            if chosen.step == 1:
-                return Selection(self._slices(chosen))
-            chosen = np.array(chosen, dtype=np.int64)
+            return Selection(self._parts(chosen))
         return Selection([self._numbers(chosen)])
 
     def shifted(self, by: int) -> Selection:
@@ -53,9 +55,6 @@ class Selection:
             else piece + by
             for piece in self._pieces
         )
-
-    def __add__(self, other: Selection) -> Selection:
-        return Selection([*self._pieces, *other._pieces])
 
     def of_core(self) -> list[tuple[int, int, int] | Numbers]:
         """Return the pieces as `_core.Catalog` takes them."""
@@ -72,26 +71,39 @@ class Selection:
             else:
                 digest.update(piece.astype("<i8", copy=False).tobytes())
 
-    def _slices(self, chosen: range) -> Iterable[range | Numbers]:
-        for piece, (begin, end) in zip(
-            self._pieces, itertools.pairwise(self._begins), strict=True
-        ):
-            first, last = max(chosen.start, begin), min(chosen.stop, end)
-            if first < last:
-                yield piece[first - begin : last - begin]
+    def _parts(self, chosen: range) -> Iterable[range | Numbers]:
+        spans = itertools.pairwise(self._begins)
+        parts = zip(self._pieces, spans, strict=True)
+        for piece, (begin, end) in parts if chosen.step > 0 else reversed([*parts]):
+            here = _between(chosen, begin, end)
+            yield _within(
+                piece, range(here.start - begin, here.stop - begin, here.step)
+            )
 
     def _numbers(self, chosen: Numbers) -> Numbers:
         which = np.searchsorted(self._begins, chosen, side="right") - 1
+        by_piece = np.argsort(which, kind="stable")
+        counts = np.bincount(which, minlength=len(self._pieces))
+        bounds = itertools.pairwise(np.cumsum([0, *counts]))
         numbers = np.empty(len(chosen), np.int64)
-        for i, piece in enumerate(self._pieces):
-            here = which == i
-            within: Any = chosen[here] - self._begins[i]
+        parts = zip(self._pieces, self._begins, bounds, strict=False)
+        for piece, first, (begin, end) in parts:
+            here = by_piece[begin:end]
+            within = chosen[here] - first
             numbers[here] = (
                 piece.start + within * piece.step
                 if isinstance(piece, range)
                 else piece[within]
             )
         return numbers
+
+
+def _between(chosen: range, begin: int, end: int) -> range:
+    """Return those of `chosen` that are in [begin, end)."""
+    if chosen.step < 0:
+        return _between(chosen[::-1], begin, end)[::-1]
+    first, last = (bisect.bisect_left(chosen, bound) for bound in (begin, end))
+    return chosen[first:last]
 
 
 def _within(piece: range | Numbers, chosen: range) -> range | Numbers:
@@ -101,4 +113,4 @@ def _within(piece: range | Numbers, chosen: range) -> range | Numbers:
             piece.start + chosen.stop * piece.step,
             piece.step * chosen.step,
         )
-    return piece[np.array(chosen, dtype=np.int64)]
+    return piece[np.arange(chosen.start, chosen.stop, chosen.step)]

@@ -11,21 +11,50 @@ import itertools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fastrec import _core, index, inference
-from fastrec.errors import SchemaError
-from fastrec.schema import Schema
+from fastrec.schema import Schema, check_columns
 from fastrec.selection import Selection
 from fastrec.stage import CheckedTransform
 
-__all__ = ["Reading", "Source", "Sources"]
+__all__ = ["Files", "Reading", "Source", "Sources"]
 
 # Records whose stored checksums stand for all of them, besides the first and the last.
 _N_FINGERPRINTED = 16
+
+
+class Files:
+    """Files in their order, and the index of each: found once, for all views of them."""
+
+    def __init__(self, paths: Sequence[str], io: str, index_dir: str | None) -> None:
+        self.paths = tuple(paths)
+        self.io = io
+        self._index_dir = index_dir
+        self._indexes: list[_core.Index] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Files, (self.paths, self.io, self._index_dir)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def indexes(self) -> list[_core.Index]:
+        """Return where every record is, building the indexes that are missing."""
+        if self._indexes is None:
+            self._indexes = index.make_indexes(
+                self.paths, io=self.io, index_dir=self._index_dir
+            )
+        return self._indexes
+
+    def indexes_if_cheap(self) -> list[_core.Index] | None:
+        """Return where every record is, if that is known without walking the files."""
+        if self._indexes is None:
+            self._indexes = index.load_indexes(self.paths, self._index_dir)
+        return self._indexes
 
 
 @dataclass(frozen=True)
@@ -34,19 +63,15 @@ class Source:
 
     Attributes
     ----------
-    files : tuple of str
+    files : Files
     features : Schema or None
         What is read of them; None is inferred when it is needed.
-    io, index_dir : str
-        As `fastrec.open` has them.
     transforms : tuple of CheckedTransform
         What is done to rows of these files before they are joined with others.
     """
 
-    files: tuple[str, ...]
+    files: Files
     features: Schema | None
-    io: str
-    index_dir: str | None
     transforms: tuple[CheckedTransform, ...] = ()
 
 
@@ -72,20 +97,26 @@ class Sources:
     Nothing is read until it is needed, and then once.
     """
 
-    def __init__(
-        self, sources: Sequence[Source], indexes: list[_core.Index] | None = None
-    ) -> None:
+    def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = list(sources)
-        self._indexes = indexes
+        self._indexes: list[_core.Index] | None = None
+        self._n_records: int | None = None
+        self._n_bytes: int | None = None
+        self._readings: tuple[list[Reading], list[int]] | None = None
         self._renew()
         _all.add(self)
+
+    @classmethod
+    def joined(cls, parts: Iterable[Sources]) -> Sources:
+        """Return the sources of all parts, one part after another."""
+        return cls([source for part in parts for source in part._sources])
 
     def _renew(self) -> None:
         """Make anew what has locks: after a fork, nobody would release them."""
         self._lock = threading.RLock()
         self._table = _core.FileTable(
             [os.fsencode(path) for path in self.files],
-            [source.io for source in self._sources for _ in source.files],
+            [source.files.io for source in self._sources for _ in source.files.paths],
         )
         self._bound: _core.Sources | None = None
         self._expect()
@@ -97,22 +128,20 @@ class Sources:
     def __reduce__(self) -> tuple[object, ...]:
         return Sources, (self._sources,)
 
-    def __add__(self, other: Sources) -> Sources:
-        indexes = None
-        if self._indexes is not None and other._indexes is not None:
-            indexes = self._indexes + other._indexes
-        return Sources(self._sources + other._sources, indexes)
-
     def changed(self, change: Callable[[Source], Source]) -> Sources:
         """Return the same files, with each source as `change` makes it."""
-        return Sources([change(source) for source in self._sources], self._indexes)
+        return Sources([change(source) for source in self._sources])
+
+    def without_transforms(self) -> Sources:
+        """Return the same files, whose rows are left as they are."""
+        return self.changed(lambda source: dataclasses.replace(source, transforms=()))
 
     # Files.
 
     @property
     def files(self) -> list[str]:
         """All files, in the order that records are numbered through them."""
-        return [path for source in self._sources for path in source.files]
+        return [path for source in self._sources for path in source.files.paths]
 
     @property
     def table(self) -> _core.FileTable:
@@ -125,33 +154,30 @@ class Sources:
         """Return where every record is, building the indexes that are missing."""
         with self._lock:
             if self._indexes is None:
-                self._indexes = [
-                    found
-                    for source in self._sources
-                    for found in index.make_indexes(
-                        source.files, io=source.io, index_dir=source.index_dir
-                    )
-                ]
+                found = [source.files.indexes() for source in self._sources]
+                self._indexes = [*itertools.chain.from_iterable(found)]
                 self._expect()
             return self._indexes
 
-    def indexes_if_cheap(self) -> list[_core.Index] | None:
-        """Return where every record is, if that is known without walking the files."""
-        with self._lock:
-            if self._indexes is None:
-                kept: list[_core.Index] = []
-                for source in self._sources:
-                    found = index.load_indexes(source.files, source.index_dir)
-                    if found is None:
-                        return None
-                    kept += found
-                self._indexes = kept
-                self._expect()
-            return self._indexes
+    def are_indexed(self) -> bool:
+        """Whether `indexes` can be had without walking through files."""
+        return self._indexes is not None or all(
+            source.files.indexes_if_cheap() is not None for source in self._sources
+        )
 
+    @property
     def n_records(self) -> int:
-        """Return how many records there are in all files."""
-        return sum(len(found) for found in self.indexes())
+        """How many records there are in all files."""
+        if self._n_records is None:
+            self._n_records = sum(len(found) for found in self.indexes())
+        return self._n_records
+
+    @property
+    def n_bytes(self) -> int:
+        """How many bytes the frames of all records take."""
+        if self._n_bytes is None:
+            self._n_bytes = sum(int(found.offsets[-1]) for found in self.indexes())
+        return self._n_bytes
 
     def add_to(self, digest: hashlib.blake2b) -> None:
         """Add to `digest` what tells these files from others, wherever they are.
@@ -191,23 +217,29 @@ class Sources:
         """
         readings, _ = self.readings()
         if not any(reading.transforms for reading in readings):
-            for other in readings[1:]:
-                _check_equal(readings[0].features, other.features)
+            first, *others = [_described_columns(found.features) for found in readings]
+            for other in others:
+                check_columns(first, other)
 
     def readings(self) -> tuple[list[Reading], list[int]]:
         """Return the different ways of reading, and which is that of each file."""
         with self._lock:
-            self._infer()
-            readings: list[Reading] = []
-            of_files: list[int] = []
-            for source in self._sources:
-                is_its = [reading.is_that_of(source) for reading in readings]
-                if not any(is_its):
-                    assert source.features is not None
-                    readings.append(Reading(source.features, source.transforms))
-                    is_its.append(True)
-                of_files += [is_its.index(True)] * len(source.files)
-            return readings, of_files
+            if self._readings is None:
+                self._infer()
+                self._readings = self._found_readings()
+            return self._readings
+
+    def _found_readings(self) -> tuple[list[Reading], list[int]]:
+        readings: list[Reading] = []
+        of_files: list[int] = []
+        for source in self._sources:
+            is_its = [reading.is_that_of(source) for reading in readings]
+            if not any(is_its):
+                assert source.features is not None
+                readings.append(Reading(source.features, source.transforms))
+                is_its.append(True)
+            of_files += [is_its.index(True)] * len(source.files)
+        return readings, of_files
 
     def of_core(self) -> _core.Sources:
         """Return the files and their schemas as the core takes them."""
@@ -247,25 +279,8 @@ class Sources:
             ]
 
 
-def _check_equal(first: Schema, other: Schema) -> None:
-    """Raise a SchemaError that lists how the columns of two schemas differ."""
-    described = [
-        {name: _described(schema, name) for name in schema} for schema in (first, other)
-    ]
-    names = dict.fromkeys([*described[0], *described[1]])
-    differences = [
-        f"{name!r} is {described[0].get(name, 'missing')} in the first and "
-        f"{described[1].get(name, 'missing')} in another"
-        for name in names
-        if described[0].get(name) != described[1].get(name)
-    ]
-    if differences:
-        msg = (
-            "datasets that are joined must have equal columns: "
-            + "; ".join(differences)
-            + ". Say what to read with features=, or make them equal with with_transform()"
-        )
-        raise SchemaError(msg)
+def _described_columns(schema: Schema) -> dict[str | bytes, str]:
+    return {name: _described(schema, name) for name in schema}
 
 
 def _described(schema: Schema, name: str | bytes) -> str:

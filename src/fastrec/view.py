@@ -55,14 +55,18 @@ class View:
         """Whether rows are drawn from components, in an order of their own."""
         return False
 
+    def check_selectable(self) -> None:
+        """Raise a TypeError if nothing can be left out of these records."""
+
     def selection(self) -> Selection:
         """Return which records of the sources these are."""
         if self._selection is None:
-            return Selection([range(self.sources.n_records())])
+            return Selection([range(self.sources.n_records)])
         return self._selection
 
     def selected(self, chosen: range | Numbers) -> View:
         """Return the records that `chosen` names, all in bounds."""
+        self.check_selectable()
         return View(self.sources, self.selection().select(chosen))
 
     def of(self, sources: Sources) -> View:
@@ -79,7 +83,7 @@ class View:
 
     def is_indexed(self) -> bool:
         """Whether `catalog` can be had without walking through files."""
-        return self._catalog is not None or self.sources.indexes_if_cheap() is not None
+        return self._catalog is not None or self.sources.are_indexed()
 
     def fingerprint(self) -> str:
         """Return what tells these data from others, wherever they lie."""
@@ -98,8 +102,7 @@ class View:
 
     def shuffle_of_core(self, shuffle: Shuffle) -> _core.Shuffle:
         """Return `shuffle` for records of the size that these have."""
-        n_bytes = sum(int(found.offsets[-1]) for found in self.sources.indexes())
-        return core_shuffle(shuffle, self.sources.n_records(), n_bytes)
+        return core_shuffle(shuffle, self.sources.n_records, self.sources.n_bytes)
 
     def order(
         self,
@@ -116,6 +119,10 @@ class View:
         return {}
 
     # Rows.
+
+    def by_rows(self) -> View:
+        """Return a view whose order is that of `records_of`, for any size of batches."""
+        return self
 
     def records_of(self, numbers: Numbers) -> Numbers:
         """Return the numbers in the catalog of the rows `numbers`."""
