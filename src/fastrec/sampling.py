@@ -141,21 +141,26 @@ def weighted(
         raise ValueError(msg)
     size = positive_int("batch_size", batch_size)
     n_draws = len(shares) if length is None else positive_int("length", length)
-    ends = np.cumsum(shares / shares.max())
-    ends = np.minimum(ends * (n_draws / ends[-1]), n_draws)
-    # Whatever rounding made of it, the last record that has a weight ends them all.
-    ends[np.flatnonzero(shares)[-1] :] = n_draws
+    shares = shares / shares.max()
 
     def batches(seed: int, epoch: int) -> list[Numbers]:
         # Marks at distance 1, beginning somewhere in [0, 1): a record is drawn as often
-        # as marks lie in its interval.
+        # as marks lie in its interval. The intervals are shuffled, too: else neighbours
+        # would exclude each other, and records of a period be rounded alike.
+        records = shuffled(
+            len(shares), seed=seed, epoch=epoch, stream=_WEIGHTED_STREAM + 1
+        )
+        ends = np.cumsum(shares[records])
+        ends = np.minimum(ends * (n_draws / ends[-1]), n_draws)
+        # Whatever rounding made of it, the last record that has a weight ends them all.
+        ends[np.flatnonzero(shares[records])[-1] :] = n_draws
         generator = np.random.Philox(
             key=np.array([seed, epoch], np.uint64),
             counter=np.array([0, 0, _WEIGHTED_STREAM, 0], np.uint64),
         )
         begin = np.random.Generator(generator).random()
         marks = np.minimum(begin + np.arange(n_draws), np.nextafter(n_draws, 0))
-        drawn = np.searchsorted(ends, marks, side="right").astype(np.int64)
+        drawn = records[np.searchsorted(ends, marks, side="right")]
         drawn = drawn[
             shuffled(n_draws, seed=seed, epoch=epoch, stream=_WEIGHTED_STREAM)
         ]
