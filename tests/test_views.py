@@ -228,7 +228,7 @@ def test_a_split_divides_the_records(
     fractions = [share / total for share in shares]
     parts = ds.split(fractions, seed=seed)
     for part, share in zip(parts, shares, strict=True):
-        assert abs(len(part) - N * share / total) < 1
+        assert abs(len(part) - N * share / total) <= 1
         assert numbers_of(part) == sorted(set(numbers_of(part)))
     together = [n for part in parts for n in numbers_of(part)]
     assert len(set(together)) == len(together)
@@ -241,7 +241,7 @@ def test_a_split_divides_the_records(
 
 def test_splits_depend_on_the_seed_and_are_no_epochs(ds: Untyped) -> None:
     first, other = (ds.split([0.5], seed=seed)[0] for seed in (0, 1))
-    assert 20 < len(set(numbers_of(first)) - set(numbers_of(other))) < 40
+    assert 5 < len(set(numbers_of(first)) - set(numbers_of(other))) < 35
     epoch = [int(n) for batch in ds.loader(N, shuffle=True) for n in batch["n"]]
     assert set(epoch[: N // 2]) != set(numbers_of(first))
     assert len(ds.split([0.9, 0.1])[0]) == 72
