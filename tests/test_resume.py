@@ -412,6 +412,7 @@ class Training(RuleBasedStateMachine):
             loader.close()
 
 
+@pytest.mark.timeout(400)  # a failure is made small first, for up to 5 minutes
 def test_a_random_training_run_keeps_to_the_contract(write: Write) -> None:
     class TrainingHere(Training):
         data_sets = DataSets(write)
@@ -539,6 +540,41 @@ def test_the_number_of_threads_changes_no_bit(ds: Untyped, order: str) -> None:
         got = snapshot(list(loader.repeat(3)))
         want = want or got
         assert got == want, (n_threads, transform_threads)
+
+
+@every_order
+def test_any_batch_of_any_epoch_can_be_had_as_the_epoch_delivers_it(
+    ds: Untyped, order: str
+) -> None:
+    options: dict[str, Any] = {"seed": 3, "transform": augment}
+    loader = loader_of(ds, order, **options, num_threads=2)
+    at_hand = loader_of(ds, order, **options)
+    for epoch in range(3):
+        delivered = list(loader)
+        random_access = [at_hand.batch(step, epoch) for step in range(len(delivered))]
+        assert snapshot(delivered) == snapshot(random_access)
+        for step, batch in enumerate(delivered):
+            assert batch["place"].tolist() == [[3, epoch, step]] * len(batch["n"])
+        positions = [int(i) for batch in delivered for i in batch["positions"]]
+        assert sorted(positions) == list(range(N))
+
+
+def test_augmentation_is_that_of_the_position_not_of_the_record(ds: Untyped) -> None:
+    def noise(order: str, epoch: int, **options: Untyped) -> list[list[float]]:
+        loader = loader_of(ds, order, transform=augment, **options)
+        batches = [loader.batch(step, epoch) for step in range(len(loader))]
+        at = np.concatenate([batch["positions"] for batch in batches])
+        found = np.concatenate([batch["noise"] for batch in batches])
+        rows: list[list[float]] = found[np.argsort(at)].tolist()
+        return rows
+
+    want = noise("files", epoch=1)
+    assert len({tuple(row) for row in want}) == N
+    for order in ORDERS:
+        assert noise(order, epoch=1) == want
+    twice = [[4, 4, 4], [4] * (N - 3)]
+    assert noise("listed", epoch=1, batches=lambda _seed, _epoch: twice) == want
+    assert noise("files", epoch=2) != want != noise("files", epoch=1, seed=1)
 
 
 # Where a state stands.
