@@ -277,7 +277,7 @@ def test_impossible_splits_are_refused(ds: Untyped, fractions: Untyped) -> None:
         (3, TypeError, "chosen by"),
         ("n", TypeError, "chosen by"),
         ((1, 2), TypeError, "chosen by"),
-        (iter([1]), TypeError, "chosen by"),
+        pytest.param(iter([1]), TypeError, "chosen by", id="iterator"),
         (None, TypeError, "chosen by"),
     ],
     ids=str,
