@@ -483,6 +483,7 @@ def test_numpy_integers_are_integers(ds: Untyped) -> None:
 
 
 def test_a_small_memory_limit_slows_down_but_loses_nothing(ds: Untyped) -> None:
-    with pytest.warns(Warning, match="memory_limit"):
+    with pytest.warns(Warning, match="memory_limit") as caught:
         batches = list(ds.loader(16, num_threads=2, memory_limit=1))
+    assert [warning.filename for warning in caught] == [__file__]
     assert labels(batches) == list(range(N))

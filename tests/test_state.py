@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import fastrec as fr
@@ -325,3 +326,21 @@ def test_views_are_other_data_and_resume_as_themselves(
         for other in VIEWS.keys() - {name}:
             with pytest.raises(ValueError, match="of other data"):
                 loader.load_state_dict(state[other])
+
+
+def test_integers_of_numpy_are_integers_as_checkpoints_return_them(
+    ds: Untyped,
+) -> None:
+    loader = ds.loader(3, shuffle=True, seed=2**63)
+    next(iter(loader))
+    state = loader.state_dict()
+    other = ds.loader(3, shuffle=True)
+    other.load_state_dict(
+        state
+        | {
+            "seed": np.uint64(state["seed"]),
+            "position": np.array(state["position"]),
+            "epoch": np.int32(0),
+        }
+    )
+    assert other.state_dict() == state

@@ -35,6 +35,7 @@ class Decoding:
         self._epoch = loader._epoch
         self._memory_limit = loader._memory_limit
         self._last_bytes = 0
+        self.warning = ""  # what the consumer should be told
         # A walk through the files needs no index, so its first batch comes at once.
         may_walk = planner.is_file_order and view.is_walkable and not loader._step
         self._plan: Plan | None = None
@@ -95,12 +96,11 @@ class Decoding:
         self._last_bytes = n_bytes
         if n_bytes <= self._memory_limit:
             return
-        limit, self._memory_limit = self._memory_limit, n_bytes  # once is enough
-        warnings.warn(
+        self.warning = (
             f"a single batch takes {n_bytes:,} bytes, more than memory_limit "
-            f"({limit:,}): nothing is read ahead",
-            stacklevel=5,
+            f"({self._memory_limit:,}): nothing is read ahead"
         )
+        self._memory_limit = n_bytes  # once is enough
 
 
 class BatchIterator(Iterator[Batch]):
@@ -123,7 +123,12 @@ class BatchIterator(Iterator[Batch]):
     def __next__(self) -> Batch:
         with self._lock:
             delivered = self._advance()
+            if self._decoding is not None and self._decoding.warning:
+                warnings.warn(self._decoding.warning, stacklevel=2)
+                self._decoding.warning = ""
             if delivered is not None:
+                # The loader may have been moved meanwhile, by another thread.
+                self._refuse_if_closed()
                 self._loader._delivered(delivered.step)
                 return delivered.batch
             self._is_finished = True
@@ -171,7 +176,6 @@ class BatchIterator(Iterator[Batch]):
 
     def _start(self) -> Delivered | None:
         loader = self._loader
-        loader._warn_of_slow_reads()
         assembly = loader._assembly()
         # What is ahead is shared between the pipeline and the stage behind it.
         n_ahead, memory_limit = loader._prefetch, loader._memory_limit
@@ -184,6 +188,7 @@ class BatchIterator(Iterator[Batch]):
             n_ahead=max(1, n_ahead - n_staged),
             memory_limit=max(1, memory_limit - staged_limit),
         )
+        decoding.warning = loader._advice()
         if assembly.is_plain:
             self._next = decoding.next
         else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import warnings
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -122,7 +121,7 @@ class Loader:
         self._step = 0
         self._phase = 0  # rows of step 0, where the epoch was cut by other batch sizes
         self._is_begun = False  # a batch of this epoch was delivered
-        self._is_warned = False
+        self._is_advised = False
         self._iterator: weakref.ref[BatchIterator] | None = None
         _loaders.add(self)
         if self._rank.world_size > 1:
@@ -452,22 +451,24 @@ class Loader:
         self._step = self._phase = 0
         self._is_begun = False
 
-    def _warn_of_slow_reads(self) -> None:
-        """Name `Blocks` where single records would each be a trip over the network."""
+    def _advice(self) -> str:
+        """Return what the user should know of this order: once, and nothing mostly."""
         view = self._dataset._view
-        if self._is_warned or self._planner.shuffle is not True or not len(view):
-            return
-        if not _core.is_remote(os.fsencode(self._dataset.files[0])):
-            return
+        if self._is_advised or self._planner.shuffle is not True or not len(view):
+            return ""
+        # Records one by one, each of them a trip over the network.
         mean_bytes = view.sources.n_bytes // max(1, view.sources.n_records)
-        if mean_bytes < _SMALL_RECORD_BYTES:
-            self._is_warned = True
-            warnings.warn(
-                f"shuffle=True reads records of {mean_bytes:,} bytes one by one from a "
-                "network file system, which is slow: shuffle=fr.Blocks() reads whole "
-                "blocks of them",
-                stacklevel=5,
-            )
+        is_slow = mean_bytes < _SMALL_RECORD_BYTES and _core.is_remote(
+            os.fsencode(self._dataset.files[0])
+        )
+        if not is_slow:
+            return ""
+        self._is_advised = True
+        return (
+            f"shuffle=True reads records of {mean_bytes:,} bytes one by one from a "
+            "network file system, which is slow: shuffle=fr.Blocks() reads whole blocks "
+            "of them"
+        )
 
 
 _loaders: weakref.WeakSet[Loader] = weakref.WeakSet()

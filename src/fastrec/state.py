@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 __all__ = ["State"]
 
 _VERSION = 1
@@ -57,13 +59,14 @@ class State:
             found = list(state) if isinstance(state, Mapping) else type(state).__name__
             msg = f"not the state of a loader, which has the keys {_KEYS}: {found}"
             raise ValueError(msg)
+        values: dict[str, Any] = {}
         for name, kind in _KINDS.items():
-            value = state[name]
+            value = values[name] = _plain(state[name])
             is_right = isinstance(value, kind) and not isinstance(value, bool)
             if not is_right or (isinstance(value, int) and not 0 <= value < 2**64):
                 msg = f"not the state of a loader: {name} is {value!r}"
                 raise ValueError(msg)
-        return cls(**{name: state[name] for name in _KINDS})
+        return cls(**values)
 
     def check(self, fingerprint: str | None, order: Mapping[str, Any]) -> None:
         """Raise a ValueError unless it belongs to this order, and to these data.
@@ -83,3 +86,10 @@ class State:
                 "strict=False loads it nevertheless"
             )
             raise ValueError(msg)
+
+
+def _plain(value: object) -> object:
+    """Return an integer of NumPy, as checkpoints may have them, as Python's own."""
+    if isinstance(value, (np.integer, np.ndarray)) and np.ndim(value) == 0:
+        return value.item()
+    return value
