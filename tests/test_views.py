@@ -88,7 +88,7 @@ def index_arrays(draw: st.DrawFn, n: int) -> Any:  # noqa: ANN401
     if n == 0:
         return []
     numbers = draw(st.lists(st.integers(-n, n - 1), max_size=30))
-    dtype = draw(st.sampled_from([None, "int8", "int64"]))
+    dtype = draw(st.sampled_from([None, "int8" if n < 128 else "int16", "int64"]))
     return numbers if dtype is None else np.array(numbers, dtype)
 
 
