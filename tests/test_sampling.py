@@ -12,7 +12,7 @@ Method
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -222,15 +222,18 @@ class LastMark:
         return float(np.nextafter(1, 0))
 
 
-@pytest.mark.parametrize("n_zeros", [0, 1, 3])
-@pytest.mark.parametrize("n", [1, 10, 100_000])
+@pytest.mark.parametrize(
+    ("n", "n_zeros", "lengths"),
+    [(1, 0, [1, 7]), (3, 9, range(1, 200)), (100_000, 1000, [100_000, 99_991])],
+)
 def test_rounding_draws_nothing_without_a_weight(
-    monkeypatch: pytest.MonkeyPatch, n: int, n_zeros: int
+    monkeypatch: pytest.MonkeyPatch, n: int, n_zeros: int, lengths: Sequence[int]
 ) -> None:
     monkeypatch.setattr(np.random, "Generator", LastMark)
     weights = [*np.random.RandomState(0).random(n) + 0.1, *[0.0] * n_zeros]
-    for length in (None, 7, 99_991):
-        drawn = flat(listed(fr.weighted(weights, 1000, length=length)))
+    for length in lengths:
+        make = fr.weighted(weights, 1000, length=length)
+        drawn = flat(listed(make, epoch=length))
         assert min(drawn) >= 0
         assert max(drawn) < n
 
