@@ -172,9 +172,7 @@ class Dataset:
             If `features` makes no sense.
         """
         schema = as_schema(features)
-        sources = self._view.sources.changed(
-            lambda source: dataclasses.replace(source, features=schema)
-        )
+        sources = self._view.sources.changed(lambda source: source.reading(schema))
         return Dataset(self._view.of(sources), self._transforms)
 
     def columns(self, names: Sequence[str]) -> Dataset:
@@ -203,9 +201,7 @@ class Dataset:
                 there = ", ".join(map(repr, schema))
                 msg = f"no column {missing[0]!r}; there are {there}"
                 raise KeyError(msg)
-            return dataclasses.replace(
-                source, features=Schema({name: schema[name] for name in names})
-            )
+            return source.reading(Schema({name: schema[name] for name in names}))
 
         sources = self._view.sources.changed(chosen)
         return Dataset(self._view.of(sources), self._transforms)

@@ -17,6 +17,7 @@ from fastrec.options import byte_count, positive_int
 
 __all__ = [
     "Batches",
+    "BatchesOf",
     "Blocks",
     "ListedBatches",
     "Shuffle",
@@ -110,6 +111,18 @@ def shuffled(
 
 
 @dataclass(frozen=True)
+class BatchesOf:
+    """``batches(seed, epoch)`` for a dataset of a known number of records."""
+
+    n_records: int
+    batches: Batches = field(repr=False)
+
+    def __call__(self, seed: int, epoch: int) -> Iterable[npt.ArrayLike]:
+        """Return the batches of an epoch."""
+        return self.batches(seed, epoch)
+
+
+@dataclass(frozen=True)
 class ListedBatches:
     """The batches of one epoch as a caller lists them.
 
@@ -134,6 +147,12 @@ class ListedBatches:
         TypeError, ValueError, IndexError
             If that is not a list of arrays of record numbers, none of them empty.
         """
+        if isinstance(make, BatchesOf) and make.n_records != n_records:
+            msg = (
+                f"these batches are for {make.n_records:,} records, but the dataset has "
+                f"{n_records:,}"
+            )
+            raise ValueError(msg)
         listed: object = make(seed, epoch)
         if not isinstance(listed, Iterable):
             msg = (

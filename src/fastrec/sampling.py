@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec.options import positive_int, true_or_false
-from fastrec.order import Batches, shuffled
+from fastrec.order import Batches, BatchesOf, shuffled
 from fastrec.selection import Numbers
 
 __all__ = ["buckets", "weighted"]
@@ -98,7 +98,7 @@ def buckets(
         )
         return [made[i] for i in order]
 
-    return batches
+    return BatchesOf(len(of_records), batches)
 
 
 def weighted(
@@ -166,7 +166,7 @@ def weighted(
         ]
         return [drawn[i : i + size] for i in range(0, n_draws, size)]
 
-    return batches
+    return BatchesOf(len(shares), batches)
 
 
 def _numbers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:

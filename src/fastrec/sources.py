@@ -68,11 +68,18 @@ class Source:
         What is read of them; None is inferred when it is needed.
     transforms : tuple of CheckedTransform
         What is done to rows of these files before they are joined with others.
+    is_inferred : bool
+        Whether the features are what the records say, and nobody's choice.
     """
 
     files: Files
     features: Schema | None
     transforms: tuple[CheckedTransform, ...] = ()
+    is_inferred: bool = False
+
+    def reading(self, features: Schema) -> Source:
+        """Return the same files, of which a caller wants these features."""
+        return dataclasses.replace(self, features=features, is_inferred=False)
 
 
 @dataclass(frozen=True)
@@ -108,8 +115,19 @@ class Sources:
 
     @classmethod
     def joined(cls, parts: Iterable[Sources]) -> Sources:
-        """Return the sources of all parts, one part after another."""
-        return cls([source for part in parts for source in part._sources])
+        """Return the sources of all parts, one part after another.
+
+        What was inferred of a part alone is inferred again, of all together.
+        """
+        return cls(
+            [
+                dataclasses.replace(source, features=None)
+                if source.is_inferred
+                else source
+                for part in parts
+                for source in part._sources
+            ]
+        )
 
     def _renew(self) -> None:
         """Make anew what has locks: after a fork, nobody would release them."""
@@ -272,7 +290,7 @@ class Sources:
             catalog = _core.Catalog(indexes, Selection(pieces).of_core())
             found = inference.infer(self._table, catalog)
             self._sources = [
-                dataclasses.replace(source, features=found)
+                dataclasses.replace(source, features=found, is_inferred=True)
                 if source.features is None and source.transforms == alike
                 else source
                 for source in self._sources
