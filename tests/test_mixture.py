@@ -315,7 +315,9 @@ def test_what_transforms_of_parts_must_not_do(a: Untyped, b: Untyped) -> None:
 def test_inference_looks_at_all_parts(write: Write) -> None:
     one = write(tfrecord_file([example({b"x": ("int64", [1])})] * 3))
     two = write(tfrecord_file([example({b"x": ("int64", [1, 2])})] * 3))
-    both = fr.concat([fr.open(one), fr.open(two)])
+    alone = fr.open(one)
+    assert alone.schema["x"] == fr.FixedLen((), "int64")
+    both = fr.concat([alone, fr.open(two)])
     assert both.schema["x"] == fr.VarLen("int64")
     assert both[:]["x"].lengths.tolist() == [1, 1, 1, 2, 2, 2]
     known = fr.concat(

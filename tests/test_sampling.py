@@ -396,7 +396,10 @@ def test_views_and_filters_go_before_sampling(ds: Untyped, sizes: list[int]) -> 
     assert sorted(n.tolist()) == [i for i in range(N) if LENGTHS[i] < 30]
 
 
-def test_more_lengths_than_records_are_refused(ds: Untyped) -> None:
-    loader = ds.loader(batches=fr.buckets([1] * (N + 1), [1], [5, 5]))
-    with pytest.raises(IndexError, match=f"there are {N} records"):
-        len(loader)
+@pytest.mark.parametrize("n", [N - 1, N + 1])
+def test_lengths_and_weights_of_another_data_set_are_refused(
+    ds: Untyped, n: int
+) -> None:
+    for batches in (fr.buckets([1] * n, [1], [5, 5]), fr.weighted([1] * n, 5)):
+        with pytest.raises(ValueError, match=f"for {n} records, but .* has {N}"):
+            len(ds.loader(batches=batches))
