@@ -1,5 +1,6 @@
 #include "loader/claims.h"
 
+#include <exception>
 #include <utility>
 
 #include "record/framing.h"
@@ -48,7 +49,12 @@ void IndexedClaims::announce(const RecordRange& range) const {
          ++i) {
       end = places[i].frame.end();
     }
-    files_->open(first.file)->will_need(first.frame.offset, end - first.frame.offset);
+    try {
+      const auto view = files_->open(first.file);
+      view->will_need(first.frame.offset, end - first.frame.offset);
+    } catch (const std::exception&) {
+      return;  // whoever reads these records will say so
+    }
   }
 }
 

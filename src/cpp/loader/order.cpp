@@ -74,10 +74,9 @@ void BlockOrder::upcoming(std::span<const std::uint64_t> positions,
                           std::vector<RecordRange>* ranges) const {
   for (const std::uint64_t position : positions) {
     const std::uint64_t lane = position % n_lanes_, turn = position / n_lanes_;
-    if (turn % n_rows_ != 0) continue;
-    const std::uint64_t round = turn / n_rows_;
-    if (round == 0) ranges->push_back(records_of(blocks_(lane)));
-    if (round + 1 < n_rounds_) {
+    const std::uint64_t round = turn / n_rows_, row = turn % n_rows_;
+    if (round == 0 && row == 0) ranges->push_back(records_of(blocks_(lane)));
+    if (row == n_rows_ / 2 && round + 1 < n_rounds_) {
       ranges->push_back(records_of(blocks_((round + 1) * n_lanes_ + lane)));
     }
   }

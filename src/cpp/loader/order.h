@@ -97,7 +97,8 @@ class BlockOrder final : public Order {
   std::uint64_t size() const noexcept override { return n_records_; }
   void to_records(std::span<std::uint64_t> positions) const override;
   std::uint64_t n_lanes() const noexcept override { return n_lanes_; }
-  // Of every block of which the first record is read: the block after it in its lane.
+  // Of every block that is half read, the block after it in its lane; and the first
+  // block of each lane.
   void upcoming(std::span<const std::uint64_t> positions,
                 std::vector<RecordRange>* ranges) const override;
 
