@@ -29,7 +29,7 @@ __all__ = [
 
 Batches: TypeAlias = "Callable[[int, int], Iterable[npt.ArrayLike]]"
 
-_MOST_LANES = 2**20
+_MOST_LANES = 2**16  # every step looks at each of them
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ std::uint64_t StepGrid::step_at(std::uint64_t position) const noexcept {
     return static_cast<std::uint64_t>(
         std::lower_bound(bounds.begin(), bounds.end(), position) - bounds.begin());
   }
+  if (position >= n_positions) return n_steps();
   return std::min(n_steps(), (position + batch_size - 1) / batch_size);
 }
 
