@@ -19,8 +19,10 @@ from fastrec.index import build_index
 from fastrec.loader import Loader
 from fastrec.mixture import concat, mix
 from fastrec.order import Blocks
+from fastrec.padding import FixedLenSequence
 from fastrec.sampling import buckets, weighted
 from fastrec.schema import Schema
+from fastrec.stack import Stack
 from fastrec.stage import BatchOrigin, per_row
 from fastrec.writer import Writer, encode_example
 
@@ -33,12 +35,14 @@ __all__ = [
     "DecodeError",
     "Error",
     "FixedLen",
+    "FixedLenSequence",
     "LimitError",
     "Loader",
     "RaggedArray",
     "Raw",
     "Schema",
     "SchemaError",
+    "Stack",
     "VarLen",
     "Writer",
     "__version__",

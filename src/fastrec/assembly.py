@@ -8,13 +8,17 @@ columns that tell about them are added, and the transforms of the whole are call
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays import Batch, concatenate, take
+from fastrec.padding import FixedLenSequence
 from fastrec.stage import BatchOrigin, CheckedTransform
+
+if TYPE_CHECKING:
+    from fastrec.sources import Reading
 
 __all__ = ["SOURCE", "VALID", "Assembly", "Parts", "valid_column"]
 
@@ -32,8 +36,8 @@ class Assembly:
 
     Parameters
     ----------
-    of_readings : sequence of tuple of CheckedTransform
-        What is done to each part alone.
+    readings : sequence of Reading
+        How the parts were read, and what is done to each alone.
     extra : dict of str to callable
         Columns to add; each is computed from the batch's origin.
     transforms : tuple of CheckedTransform
@@ -42,18 +46,20 @@ class Assembly:
 
     def __init__(
         self,
-        of_readings: Sequence[tuple[CheckedTransform, ...]],
+        readings: Sequence[Reading],
         extra: dict[str, Extra],
         transforms: tuple[CheckedTransform, ...],
     ) -> None:
-        self._of_readings = list(of_readings)
+        self._readings = list(readings)
         self._extra = extra
         self._transforms = transforms
 
     @property
     def is_plain(self) -> bool:
         """Whether no Python code of the user's is called."""
-        return not self._transforms and not any(self._of_readings)
+        return not self._transforms and not any(
+            reading.transforms for reading in self._readings
+        )
 
     @property
     def needs_origin(self) -> bool:
@@ -63,7 +69,7 @@ class Assembly:
     @property
     def is_per_row(self) -> bool:
         """Whether all of it may spread the rows of one batch over threads."""
-        every = [*self._transforms, *(t for of in self._of_readings for t in of)]
+        every = [*self._transforms, *(t for r in self._readings for t in r.transforms)]
         return all(transform.is_per_row for transform in every)
 
     def __call__(self, parts: Parts, info: BatchOrigin | None) -> Batch:
@@ -77,11 +83,13 @@ class Assembly:
         return batch
 
     def _joined(self, parts: Parts, info: BatchOrigin | None) -> Batch:
+        if len(parts) > 1:
+            self._widen(parts)
         batches: list[Batch] = []
         places: list[npt.NDArray[np.int64]] = []
         for reading, columns, rows in parts:
             batch = columns
-            for transform in self._of_readings[reading]:
+            for transform in self._readings[reading].transforms:
                 assert info is not None
                 batch = transform(batch, info if rows is None else info._of_rows(rows))
             if rows is None:
@@ -95,6 +103,18 @@ class Assembly:
             msg = f"rows of several data sets do not fit together: {error}"
             raise ValueError(msg) from None
         return take(together, np.argsort(np.concatenate(places)))
+
+    def _widen(self, parts: Parts) -> None:
+        """Give padded columns one width, where each part was padded to its own."""
+        schemas = [self._readings[reading].features for reading, _, _ in parts]
+        for name in schemas[0]:
+            specs = [schema.get(name) for schema in schemas]
+            padded = [spec for spec in specs if isinstance(spec, FixedLenSequence)]
+            if len(padded) < len(parts):
+                continue
+            width = max(columns[name].shape[1] for _, columns, _ in parts)  # type: ignore[index]
+            for spec, (_, columns, _) in zip(padded, parts, strict=True):
+                columns[name] = spec._widened(columns[name], width)  # type: ignore[index]
 
 
 def _check_equal_length(

@@ -445,7 +445,7 @@ class Dataset:
             extra[VALID] = valid_column
         readings, _ = sources.readings()
         for name in extra:
-            if any(name in reading.features for reading in readings):
+            if any(name in reading.features._column_names() for reading in readings):
                 msg = (
                     f"a column {name!r} is added here: read the feature under another "
                     "name, with key="
@@ -453,7 +453,7 @@ class Dataset:
                 raise SchemaError(msg)
         sources.check_columns()
         return Assembly(
-            [reading.transforms for reading in readings],
+            readings,
             extra,
             self._transforms if transform is None else (*self._transforms, transform),
         )
@@ -500,7 +500,7 @@ def open(
     paths : path-like or iterable of path-like
         A file, a glob (its matches sorted by name), a directory (the TFRecord files in
         it, sorted by name), or a list of these, in the order given.
-    features : mapping of str to FixedLen, VarLen or Raw, optional
+    features : mapping of str to specs, optional
         Which features to read, and as which columns. Features of the files that are not
         named are skipped without being decoded. Without it, all features are read, as
         the records show them: see `Dataset.schema`.

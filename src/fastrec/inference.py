@@ -14,8 +14,9 @@ import numpy as np
 
 from fastrec import _core
 from fastrec.errors import Error, SchemaError
-from fastrec.features import FixedLen, Spec, VarLen
+from fastrec.features import FixedLen, VarLen
 from fastrec.schema import Schema
+from fastrec.spec import Spec
 
 __all__ = ["SAMPLE_RECORDS", "infer"]
 

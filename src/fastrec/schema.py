@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from fastrec import _core
+from fastrec.arrays import Array, Batch
 from fastrec.errors import SchemaError
-from fastrec.features import Column, FixedLen, Raw, Spec, VarLen
+from fastrec.spec import Column, Spec
 
 __all__ = ["Features", "Schema", "as_schema"]
 
@@ -26,7 +27,7 @@ class Schema(Mapping["str | bytes", Spec]):
 
     Parameters
     ----------
-    features : mapping of str or bytes to FixedLen, VarLen or Raw
+    features : mapping of str or bytes to specs
         Columns in the order in which batches have them.
     notes : mapping of str or bytes to str, optional
         What the repr says of a column.
@@ -72,10 +73,43 @@ class Schema(Mapping["str | bytes", Spec]):
         return "\n".join([head, *lines, "}"])
 
     def _columns(self) -> list[Column]:
-        return [spec._column(name) for name, spec in self.items()]
+        return [column for name, spec in self.items() for column in spec._columns(name)]
+
+    def _column_names(self) -> list[str | bytes]:
+        """Return the names of the columns that batches have."""
+        return _column_names(self._features)
 
     def _bind(self) -> _core.Schema:
-        return _core.Schema(self._columns())
+        if all(spec._is_plain for spec in self.values()):
+            return _core.Schema(self._columns())
+        return _core.Schema(self._columns(), _Composition(self))
+
+
+class _Composition:
+    """Makes the columns of a batch of the arrays that the core decodes."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._specs = [
+            (spec._compose if not spec._is_plain else None, name, _n_arrays(spec, name))
+            for name, spec in schema.items()
+        ]
+
+    def __call__(self, arrays: Sequence[Array]) -> Batch:
+        batch: dict[Any, Array] = {}
+        first = 0
+        for compose, name, n_arrays in self._specs:
+            if compose is None:
+                batch[name] = arrays[first]
+            else:
+                batch.update(compose(name, arrays[first : first + n_arrays]))
+            first += n_arrays
+        return batch
+
+
+def _n_arrays(spec: Spec, name: str | bytes) -> int:
+    """How many arrays the core makes for a spec."""
+    columns = [column for column in spec._columns(name) if column.slot == 0]
+    return len(columns) + sum(column.has_lengths for column in columns)
 
 
 def as_schema(features: object) -> Schema:
@@ -104,10 +138,19 @@ def _checked(features: object) -> dict[str | bytes, Spec]:
         if not isinstance(name, (str, bytes)):
             msg = f"a feature's name must be a str or bytes, not {name!r}"
             raise SchemaError(msg)
-        if not isinstance(spec, (FixedLen, VarLen, Raw)):
+        if not isinstance(spec, Spec):
             msg = (
-                f"feature {name!r} must have a spec (fr.FixedLen, fr.VarLen or fr.Raw), "
+                f"feature {name!r} must have a spec, such as fr.FixedLen or fr.VarLen, "
                 f"not {spec!r}"
             )
             raise SchemaError(msg)
+    names = _column_names(features)
+    for name in names:
+        if names.count(name) > 1:
+            msg = f"two columns are named {name!r}"
+            raise SchemaError(msg)
     return dict(features)
+
+
+def _column_names(features: Mapping[str | bytes, Spec]) -> list[str | bytes]:
+    return [column for name, spec in features.items() for column in spec._names(name)]

@@ -269,9 +269,7 @@ def _check_equal(first: Schema, other: Schema) -> None:
 
 
 def _described(schema: Schema, name: str | bytes) -> str:
-    _, _, kind, layout, dtype, shape, *_ = schema[name]._column(name)
-    of = "bytes" if kind == "bytes" and layout != "raw" else dtype.name
-    return f"{of}{list(shape)}" + (" ragged" if layout == "ragged" else "")
+    return schema[name]._described()
 
 
 # Sources that a fork would leave with locks that nobody holds.

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
+#include <optional>
 #include <utility>
 
 #include "bindings/bindings.h"
@@ -23,6 +23,7 @@ FeatureKind kind_named(const std::string& name) {
 Layout layout_named(const std::string& name) {
   if (name == "dense") return Layout::kDense;
   if (name == "ragged") return Layout::kRagged;
+  if (name == "padded") return Layout::kPadded;
   if (name == "raw") return Layout::kRaw;
   throw py::value_error("no layout is named " + name);
 }
@@ -135,17 +136,19 @@ py::capsule owner_of(std::shared_ptr<Block> block) {
   return capsule;
 }
 
-BoundSchema::BoundSchema(const py::list& columns)
-    : int64_(py::dtype::of<std::int64_t>()), uint8_(py::dtype::of<std::uint8_t>()) {
+BoundSchema::BoundSchema(const py::list& columns, py::object compose)
+    : int64_(py::dtype::of<std::int64_t>()),
+      uint8_(py::dtype::of<std::uint8_t>()),
+      compose_(std::move(compose)) {
   auto schema = std::make_shared<Schema>();
-  for (const py::handle& item : columns) {
-    const auto column = item.cast<py::tuple>();
-    Target target{column[0], column[4].cast<py::dtype>(),
-                  column[5].cast<std::vector<py::ssize_t>>()};
+  for (const py::handle& column : columns) {
+    Target target{column.attr("name"), column.attr("dtype").cast<py::dtype>(),
+                  column.attr("shape").cast<std::vector<py::ssize_t>>(),
+                  column.attr("has_lengths").cast<bool>()};
     ColumnSpec spec;
-    spec.key = column[1].cast<std::string>();
-    spec.kind = kind_named(column[2].cast<std::string>());
-    spec.layout = layout_named(column[3].cast<std::string>());
+    spec.key = column.attr("key").cast<std::string>();
+    spec.kind = kind_named(column.attr("kind").cast<std::string>());
+    spec.layout = layout_named(column.attr("layout").cast<std::string>());
     spec.dtype = dtype_of(target.dtype, spec.layout, spec.kind);
     spec.item_bytes = spec.dtype == DType::kBytes
                           ? 0
@@ -153,9 +156,14 @@ BoundSchema::BoundSchema(const py::list& columns)
     for (const py::ssize_t size : target.shape) {
       spec.n_values *= static_cast<std::size_t>(size);
     }
-    spec.swap_bytes = column[6].cast<std::size_t>();
-    set_default(column[7], &spec);
-    spec.text = column[8].cast<std::string>();
+    spec.swap_bytes = column.attr("swap_bytes").cast<std::size_t>();
+    set_default(column.attr("default"), &spec);
+    spec.length = column.attr("length").cast<std::optional<std::size_t>>();
+    spec.multiple_of = column.attr("multiple_of").cast<std::size_t>();
+    spec.truncate = column.attr("truncate").cast<bool>();
+    spec.slot = column.attr("slot").cast<std::size_t>();
+    spec.n_slots = column.attr("n_slots").cast<std::size_t>();
+    spec.text = column.attr("text").cast<std::string>();
     schema->columns.push_back(std::move(spec));
     targets_.push_back(std::move(target));
   }
@@ -165,53 +173,93 @@ BoundSchema::BoundSchema(const py::list& columns)
   ragged_array_ = arrays.attr("RaggedArray").attr("_wrap");
 }
 
-py::dict BoundSchema::arrays(const Batch& batch) const {
-  // Arrays in one block share its owner: it is one object for the whole batch.
-  std::vector<std::pair<const Block*, py::capsule>> owners;
-  const auto view = [&](const Array& array, const py::dtype& dtype,
-                        const std::vector<py::ssize_t>& shape) {
-    for (const auto& [block, owner] : owners) {
+// Makes NumPy arrays over the memory of a batch. Those in one block share its owner: it
+// is one object for the whole batch.
+class BoundSchema::Views {
+ public:
+  py::array of(const Array& array, const py::dtype& dtype,
+               const std::vector<py::ssize_t>& shape) {
+    for (const auto& [block, owner] : owners_) {
       if (block == array.block.get()) return view_of(array, dtype, shape, owner);
     }
-    owners.emplace_back(array.block.get(), owner_of(array.block));
-    return view_of(array, dtype, shape, owners.back().second);
-  };
-  const auto n_rows = static_cast<py::ssize_t>(batch.n_rows);
-
-  py::dict result;
-  std::vector<py::ssize_t> shape;
-  for (std::size_t c = 0; c < targets_.size(); ++c) {
-    const Target& target = targets_[c];
-    const ColumnSpec& spec = schema_->columns[c];
-    const Column& column = batch.columns[c];
-    const bool is_ragged = spec.layout == Layout::kRagged;
-    shape.assign(1, is_ragged
-                        ? static_cast<py::ssize_t>(
-                              spec.n_values == 0 ? 0 : column.n_values / spec.n_values)
-                        : n_rows);
-    shape.insert(shape.end(), target.shape.begin(), target.shape.end());
-
-    py::object values;
-    if (spec.dtype == DType::kBytes) {
-      const auto n_strings = static_cast<py::ssize_t>(column.n_values);
-      const py::array offsets = view(column.offsets, int64_, {n_strings + 1});
-      const auto n_bytes = static_cast<const std::int64_t*>(offsets.data())[n_strings];
-      values = bytes_array_(view(column.values, uint8_, {n_bytes}), offsets,
-                            py::tuple(py::cast(shape)));
-    } else {
-      values = view(column.values, target.dtype, shape);
-    }
-    if (is_ragged) {
-      values = ragged_array_(values, view(column.row_splits, int64_, {n_rows + 1}));
-    }
-    result[target.name] = std::move(values);
+    owners_.emplace_back(array.block.get(), owner_of(array.block));
+    return view_of(array, dtype, shape, owners_.back().second);
   }
-  return result;
+
+ private:
+  std::vector<std::pair<const Block*, py::capsule>> owners_;
+};
+
+py::object BoundSchema::array(std::size_t c, const Batch& batch, Views* views) const {
+  const Target& target = targets_[c];
+  const ColumnSpec& spec = schema_->columns[c];
+  const Column& column = batch.columns[c];
+  const auto n_rows = static_cast<py::ssize_t>(batch.n_rows);
+  std::vector<py::ssize_t> shape;
+  if (spec.layout == Layout::kRagged) {
+    shape.push_back(static_cast<py::ssize_t>(
+        spec.n_values == 0 ? 0 : column.n_values / spec.n_values));
+  } else {
+    shape.push_back(n_rows);
+  }
+  if (spec.layout == Layout::kPadded) {
+    shape.push_back(static_cast<py::ssize_t>(column.width));
+  }
+  if (spec.n_slots > 1) shape.push_back(static_cast<py::ssize_t>(spec.n_slots));
+  shape.insert(shape.end(), target.shape.begin(), target.shape.end());
+
+  py::object values;
+  if (spec.dtype == DType::kBytes) {
+    const auto n_strings = static_cast<py::ssize_t>(column.n_values);
+    const py::array offsets = views->of(column.offsets, int64_, {n_strings + 1});
+    const auto n_bytes = static_cast<const std::int64_t*>(offsets.data())[n_strings];
+    values = bytes_array_(views->of(column.values, uint8_, {n_bytes}), offsets,
+                          py::tuple(py::cast(shape)));
+  } else {
+    values = views->of(column.values, target.dtype, shape);
+  }
+  if (spec.layout != Layout::kRagged) return values;
+  return ragged_array_(values, views->of(column.row_splits, int64_, {n_rows + 1}));
+}
+
+namespace {
+
+// How many items each row had before it was padded.
+py::array_t<std::int64_t> lengths_of(const Column& column, std::size_t n_rows) {
+  py::array_t<std::int64_t> lengths(static_cast<py::ssize_t>(n_rows));
+  const auto* splits = reinterpret_cast<const std::int64_t*>(column.row_splits.data);
+  std::transform(splits + 1, splits + 1 + n_rows, splits, lengths.mutable_data(),
+                 std::minus<>());
+  return lengths;
+}
+
+}  // namespace
+
+py::object BoundSchema::arrays(const Batch& batch) const {
+  Views views;
+  if (compose_.is_none()) {
+    py::dict result;
+    for (std::size_t c = 0; c < targets_.size(); ++c) {
+      if (schema_->columns[c].slot != 0) continue;
+      result[targets_[c].name] = array(c, batch, &views);
+    }
+    return std::move(result);
+  }
+  py::list result;
+  for (std::size_t c = 0; c < targets_.size(); ++c) {
+    if (schema_->columns[c].slot != 0) continue;
+    result.append(array(c, batch, &views));
+    if (targets_[c].has_lengths) {
+      result.append(lengths_of(batch.columns[c], batch.n_rows));
+    }
+  }
+  return compose_(result);
 }
 
 void register_features(py::module_& m) {
   py::class_<BoundSchema>(m, "Schema")
-      .def(py::init<const py::list&>(), py::arg("columns"));
+      .def(py::init<const py::list&, py::object>(), py::arg("columns"),
+           py::arg("compose") = py::none());
   m.def("survey", &survey_records, py::arg("files"), py::arg("catalog"),
         py::arg("numbers"));
 }

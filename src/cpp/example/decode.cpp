@@ -34,6 +34,17 @@ void for_each_string(Bytes list, OnString&& on_string) {
   }
 }
 
+// What a fault over a number of values wants to have there, to end a sentence.
+std::string count_wanted(const ColumnSpec& spec, const Fault& fault) {
+  const std::string expected = std::to_string(fault.expected);
+  if (!spec.has_row_splits()) {
+    return " with " + expected + "; VarLen takes any number of them";
+  }
+  if (fault.found % std::max<std::size_t>(spec.n_values, 1) != 0)
+    return " with " + expected + " values an item";
+  return " with " + expected + " at most; truncate=True cuts it";
+}
+
 void copy_swapped(Bytes source, std::size_t group, std::uint8_t* target) {
   if (group <= 1) {
     if (!source.empty()) std::memcpy(target, source.data(), source.size());
@@ -161,26 +172,43 @@ Fault ExampleDecoder::decode_column(std::size_t column, Bytes feature, std::size
       }
       return decode_numbers(list, n, spec.dtype, batch->row(column, row));
     case Layout::kRagged:
+    case Layout::kPadded:
       break;
   }
+  return decode_items(column, list, n, batch);
+}
+
+// Decodes a list of `n` values to a column whose rows have any number of them.
+Fault ExampleDecoder::decode_items(std::size_t column, const ValueList& list,
+                                   std::size_t n, BatchBuilder* batch) const {
+  const ColumnSpec& spec = schema_->columns[column];
   if (spec.n_values == 0 || n % spec.n_values != 0) {
     return {.code = Errc::kValueCount, .found = n, .expected = spec.n_values};
   }
+  std::size_t n_kept = n;
+  if (spec.length && n / spec.n_values > *spec.length) {
+    n_kept = *spec.length * spec.n_values;
+    if (!spec.truncate)
+      return {.code = Errc::kValueCount, .found = n, .expected = n_kept};
+  }
   if (spec.dtype == DType::kBytes) {
-    for_each_string(list.message,
-                    [&](Bytes value) { batch->append_string(column, value); });
+    std::size_t n_seen = 0;
+    for_each_string(list.message, [&](Bytes value) {
+      if (n_seen++ < n_kept) batch->append_string(column, value);
+    });
   } else {
     std::uint8_t* target = batch->extend(column, n * spec.item_bytes);
     if (Fault fault = decode_numbers(list, n, spec.dtype, target)) return fault;
+    batch->retract(column, (n - n_kept) * spec.item_bytes);
   }
-  batch->end_ragged_row(column, n / spec.n_values);
+  batch->end_ragged_row(column, n_kept / spec.n_values);
   return {};
 }
 
 Fault ExampleDecoder::fill_missing(std::size_t column, std::size_t row,
                                    BatchBuilder* batch) const {
   const ColumnSpec& spec = schema_->columns[column];
-  if (spec.layout == Layout::kRagged) {
+  if (spec.has_row_splits()) {
     batch->end_ragged_row(column, 0);
   } else if (spec.default_strings) {
     for (const std::string& value : *spec.default_strings) {
@@ -211,10 +239,7 @@ std::string ExampleDecoder::describe(const Fault& fault) const {
     case Errc::kValueCount:
       return feature + "holds " + found +
              (fault.found == 1 ? " value, " : " values, ") + says +
-             (spec.layout == Layout::kRagged
-                  ? " with " + std::to_string(fault.expected) + " values an item"
-                  : " with " + std::to_string(fault.expected) +
-                        "; VarLen takes any number of them");
+             count_wanted(spec, fault);
     case Errc::kValueSize:
       return feature + "holds a byte string of " + found + " bytes, " + says + " of " +
              std::to_string(fault.expected) + " bytes";

@@ -65,6 +65,8 @@ class ExampleDecoder {
  private:
   Fault decode_column(std::size_t column, Bytes feature, std::size_t row,
                       BatchBuilder* batch);
+  Fault decode_items(std::size_t column, const ValueList& list, std::size_t n,
+                     BatchBuilder* batch) const;
   Fault fill_missing(std::size_t column, std::size_t row, BatchBuilder* batch) const;
 
   std::shared_ptr<const Schema> schema_;
