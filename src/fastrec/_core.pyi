@@ -8,7 +8,7 @@ from typing_extensions import Buffer, Never
 
 from fastrec.arrays import Array, Batch
 from fastrec.assembly import Parts
-from fastrec.spec import Column
+from fastrec.spec import Column, RowRule
 
 __version__: str
 
@@ -67,8 +67,18 @@ class Schema(metaclass=_Pybind11Type):
     def __init__(
         self,
         columns: list[Column],
+        rules: list[RowRule] = ...,
         compose: Callable[[list[Array]], Batch] | None = None,
     ) -> None: ...
+
+def parse_examples(
+    schema: Schema,
+    pool: BlockPool,
+    examples: Sequence[Buffer] | tuple[NDArray[np.uint8], NDArray[np.int64]],
+) -> Batch: ...
+def survey_examples(
+    examples: Sequence[Buffer] | tuple[NDArray[np.uint8], NDArray[np.int64]],
+) -> tuple[int, list[tuple[bytes, dict[str, Any]]]]: ...
 
 @final
 class BlockPool(metaclass=_Pybind11Type):

@@ -23,7 +23,7 @@ from fastrec.order import Batches, Shuffle, shuffled
 from fastrec.paths import Paths, expand
 from fastrec.records import Records
 from fastrec.rows import Row, checked_number, is_one, n_rows, record_numbers, row_of
-from fastrec.schema import Features, Schema, as_schema
+from fastrec.schema import Features, Schema, as_schema_or_names
 from fastrec.selection import Numbers
 from fastrec.sources import Source, Sources
 from fastrec.stage import BatchOrigin, CheckedTransform
@@ -148,7 +148,7 @@ class Dataset:
 
     # Views: other columns.
 
-    def with_features(self, features: Features) -> Dataset:
+    def with_features(self, features: Features | Sequence[str]) -> Dataset:
         """Return a dataset of the same records that reads other features.
 
         Raises
@@ -156,9 +156,9 @@ class Dataset:
         SchemaError
             If `features` makes no sense.
         """
-        schema = as_schema(features)
+        schema, names = as_schema_or_names(features)
         sources = self._view.sources.changed(
-            lambda source: dataclasses.replace(source, features=schema)
+            lambda source: dataclasses.replace(source, features=schema, names=names)
         )
         return Dataset(self._view.of(sources), self._transforms)
 
@@ -488,7 +488,7 @@ if hasattr(os, "register_at_fork"):
 def open(
     paths: Paths,
     *,
-    features: Features | None = None,
+    features: Features | Sequence[str] | None = None,
     io: Literal["auto", "mmap", "pread"] = "auto",
     compression: Literal["auto"] | None = "auto",
     index_dir: str | os.PathLike[str] | None = None,
@@ -500,10 +500,11 @@ def open(
     paths : path-like or iterable of path-like
         A file, a glob (its matches sorted by name), a directory (the TFRecord files in
         it, sorted by name), or a list of these, in the order given.
-    features : mapping of str to specs, optional
-        Which features to read, and as which columns. Features of the files that are not
-        named are skipped without being decoded. Without it, all features are read, as
-        the records show them: see `Dataset.schema`.
+    features : mapping of str to specs, or list of str, optional
+        Which features to read, and as which columns; specs may also be those of tf.io, or
+        names of dtypes such as ``"int64"`` for a scalar. Features of the files that are
+        not named are skipped without being decoded. Specs for a list of names, and
+        without it those of all features, are what the records show: see `Dataset.schema`.
     io : {"auto", "mmap", "pread"}
         How files are read: through a memory mapping, or in blocks. ``"auto"`` maps local
         files and reads those of network file systems in blocks. The results are the same.
@@ -534,10 +535,12 @@ def open(
     if compression not in ("auto", None):
         msg = f"compression {compression!r} cannot be read yet: only 'auto' and None"
         raise ValueError(msg)
+    schema, names = (None, None) if features is None else as_schema_or_names(features)
     source = Source(
         tuple(expand(paths)),
-        None if features is None else as_schema(features),
+        schema,
         io,
         None if index_dir is None else os.fspath(index_dir),
+        names=names,
     )
     return Dataset(View(Sources([source])))

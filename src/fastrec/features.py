@@ -97,7 +97,7 @@ class FixedLen(Spec):
         self._set("default", frozen(self.default))
         self._default_of_column()
 
-    def _arguments(self) -> list[str]:
+    def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
         arguments = [repr(self.shape), repr(self.dtype)]
         if self.default is not None:
             arguments.append(f"default={self.default!r}")
@@ -181,7 +181,7 @@ class VarLen(Spec):
             msg = "items of byte strings have no shape"
             raise SchemaError(msg)
 
-    def _arguments(self) -> list[str]:
+    def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
         return [repr(self.dtype), *([f"shape={self.shape!r}"] if self.shape else [])]
 
     def _columns(self, name: str | bytes) -> list[Column]:
@@ -261,7 +261,7 @@ class Raw(Spec):
         self._set("default", frozen(self.default))
         self._default_of_column()
 
-    def _arguments(self) -> list[str]:
+    def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
         dtype = np.dtype(self.dtype)
         arguments = [repr(self.shape), repr(dtype.descr if dtype.names else self.dtype)]
         if not self.little_endian:

@@ -129,7 +129,7 @@ class FixedLenSequence(Spec):
             msg = "truncate=True needs a length to cut rows to"
             raise SchemaError(msg)
 
-    def _arguments(self) -> list[str]:
+    def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
         options = {
             name: getattr(self, name)
             for name in ("default", "length", "multiple_of", "truncate", "lengths")

@@ -8,14 +8,16 @@ from typing import Any, TypeAlias
 from fastrec import _core
 from fastrec.arrays import Array, Batch
 from fastrec.errors import SchemaError
-from fastrec.spec import Column, Spec
+from fastrec.foreign import as_spec
+from fastrec.spec import Column, RowRule, Spec, checked_keys
 
-__all__ = ["Features", "Schema", "as_schema"]
+__all__ = ["Features", "Schema", "as_schema", "as_schema_or_names"]
 
 
-# What callers may give: mappings are invariant in their keys, so each is named.
+# What callers may give: mappings are invariant in their keys, so each is named. Values
+# are specs, those of tf.io, or names of dtypes.
 Features: TypeAlias = (
-    "Mapping[str, Spec] | Mapping[bytes, Spec] | Mapping[str | bytes, Spec]"
+    "Mapping[str, Any] | Mapping[bytes, Any] | Mapping[str | bytes, Any]"
 )
 
 
@@ -50,6 +52,7 @@ class Schema(Mapping["str | bytes", Spec]):
         self._features = _checked(features)
         self._notes = dict(notes or {})
         self._source = source
+        self._bound: _core.Schema | None = None
 
     def __getitem__(self, name: str | bytes) -> Spec:
         return self._features[name]
@@ -62,7 +65,7 @@ class Schema(Mapping["str | bytes", Spec]):
 
     def __repr__(self) -> str:
         entries = [
-            (f"    {name!r}: fr.{spec!r},", self._notes.get(name))
+            (f"    {name!r}: {spec._text('fr.')},", self._notes.get(name))
             for name, spec in self._features.items()
         ]
         width = max((len(entry) for entry, _ in entries), default=0)
@@ -80,9 +83,26 @@ class Schema(Mapping["str | bytes", Spec]):
         return _column_names(self._features)
 
     def _bind(self) -> _core.Schema:
-        if all(spec._is_plain for spec in self.values()):
-            return _core.Schema(self._columns())
-        return _core.Schema(self._columns(), _Composition(self))
+        """Return the schema as the core has it, which is made once."""
+        if self._bound is None:
+            columns: list[Column] = []
+            rules: list[RowRule] = []
+            for name, spec in self.items():
+                rules += spec._rules(len(columns))
+                columns += spec._columns(name)
+            is_plain = all(spec._is_plain for spec in self.values())
+            compose = None if is_plain else _Composition(self)
+            self._bound = _core.Schema(columns, rules, compose)
+        return self._bound
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unpickled, (self._features, self._notes, self._source)
+
+
+def _unpickled(
+    features: Features, notes: Mapping[str | bytes, str], source: str
+) -> Schema:
+    return Schema(features, notes=notes, source=source)
 
 
 class _Composition:
@@ -112,6 +132,20 @@ def _n_arrays(spec: Spec, name: str | bytes) -> int:
     return len(columns) + sum(column.has_lengths for column in columns)
 
 
+def as_schema_or_names(
+    features: object,
+) -> tuple[Schema | None, tuple[str | bytes, ...] | None]:
+    """Return `features` as a Schema; or as names of features, to infer their specs."""
+    is_list = isinstance(features, Sequence) and not isinstance(features, (str, bytes))
+    if not is_list:
+        return as_schema(features), None
+    names = checked_keys("features", features)
+    if len(set(names)) < len(names):
+        msg = f"features names one of them twice: {list(names)!r}"
+        raise SchemaError(msg)
+    return None, names
+
+
 def as_schema(features: object) -> Schema:
     """Return `features` as a Schema that has at least one column.
 
@@ -134,22 +168,17 @@ def _checked(features: object) -> dict[str | bytes, Spec]:
             f'{{"label": fr.FixedLen((), "int64")}}, not {type(features).__name__}'
         )
         raise SchemaError(msg)
-    for name, spec in features.items():
+    for name in features:
         if not isinstance(name, (str, bytes)):
             msg = f"a feature's name must be a str or bytes, not {name!r}"
             raise SchemaError(msg)
-        if not isinstance(spec, Spec):
-            msg = (
-                f"feature {name!r} must have a spec, such as fr.FixedLen or fr.VarLen, "
-                f"not {spec!r}"
-            )
-            raise SchemaError(msg)
-    names = _column_names(features)
+    specs = {name: as_spec(name, spec) for name, spec in features.items()}
+    names = _column_names(specs)
     for name in names:
         if names.count(name) > 1:
             msg = f"two columns are named {name!r}"
             raise SchemaError(msg)
-    return dict(features)
+    return specs
 
 
 def _column_names(features: Mapping[str | bytes, Spec]) -> list[str | bytes]:

@@ -41,6 +41,8 @@ class Source:
         As `fastrec.open` has them.
     transforms : tuple of CheckedTransform
         What is done to rows of these files before they are joined with others.
+    names : tuple of str or bytes, or None
+        The features to infer; None are all.
     """
 
     files: tuple[str, ...]
@@ -48,6 +50,7 @@ class Source:
     io: str
     index_dir: str | None
     transforms: tuple[CheckedTransform, ...] = ()
+    names: tuple[str | bytes, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -227,21 +230,26 @@ class Sources:
             unknown = [source for source in self._sources if source.features is None]
             if not unknown:
                 return
-            alike = unknown[0].transforms
+            transforms, names = unknown[0].transforms, unknown[0].names
+
+            def is_alike(source: Source) -> bool:
+                is_unknown = source.features is None and source.names == names  # noqa: B023
+                return is_unknown and source.transforms == transforms  # noqa: B023
+
             indexes = self.indexes()
             begins = [0, *itertools.accumulate(len(found) for found in indexes)]
             pieces: list[range] = []
             n_files = 0
             for source in self._sources:
                 end = n_files + len(source.files)
-                if source.features is None and source.transforms == alike:
+                if is_alike(source):
                     pieces.append(range(begins[n_files], begins[end]))
                 n_files = end
             catalog = _core.Catalog(indexes, Selection(pieces).of_core())
-            found = inference.infer(self._table, catalog)
+            found = inference.infer(self._table, catalog, names)
             self._sources = [
                 dataclasses.replace(source, features=found)
-                if source.features is None and source.transforms == alike
+                if is_alike(source)
                 else source
                 for source in self._sources
             ]

@@ -22,6 +22,7 @@ __all__ = [
     "MOST_VALUES",
     "Column",
     "ComposedColumns",
+    "RowRule",
     "Spec",
     "checked_count",
     "checked_dtype",
@@ -104,8 +105,10 @@ def checked_keys(name: str, keys: object) -> tuple[str | bytes, ...]:
 
 def checked_count(name: str, value: object, at_least: int = 1) -> int:
     """Return an option that counts something."""
-    is_int = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not is_int or not at_least <= (count := int(value)) <= MOST_VALUES:  # type: ignore[call-overload]
+    count = -1
+    if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
+        count = int(value)
+    if not at_least <= count <= MOST_VALUES:
         msg = f"{name} must be an int of at least {at_least}, not {value!r}"
         raise SchemaError(msg)
     return count
@@ -202,6 +205,24 @@ def default_array(
     return values
 
 
+class RowRule(NamedTuple):
+    """What must be true of several columns in every row; columns by their number.
+
+    Attributes
+    ----------
+    values : int
+        A ragged column.
+    partitions : list of (kind, column, length)
+        Which divide its items into rows, outermost first.
+    indices : list of (column, size)
+        Which have one index in [0, size) for each of its items.
+    """
+
+    values: int
+    partitions: Sequence[tuple[str, int, int]] = ()
+    indices: Sequence[tuple[int, int]] = ()
+
+
 @dataclass(frozen=True, repr=False)
 class Spec:
     """Base of all specs: a feature's key, which may differ from its column's name."""
@@ -217,14 +238,18 @@ class Spec:
     def _set(self, name: str, value: object) -> None:
         object.__setattr__(self, name, value)
 
-    def _arguments(self) -> list[str]:
+    def _arguments(self, module: str) -> list[str]:
+        """Return what makes it again, in a program that has our names in `module`."""
         raise NotImplementedError
 
-    def __repr__(self) -> str:
-        arguments = self._arguments()
+    def _text(self, module: str = "") -> str:
+        arguments = self._arguments(module)
         if self.key is not None:
             arguments.append(f"key={self.key!r}")
-        return f"{type(self).__name__}({', '.join(arguments)})"
+        return f"{module}{type(self).__name__}({', '.join(arguments)})"
+
+    def __repr__(self) -> str:
+        return self._text()
 
     def _key_of(self, name: str | bytes) -> bytes:
         key = name if self.key is None else self.key
@@ -233,6 +258,10 @@ class Spec:
     def _columns(self, name: str | bytes) -> list[Column]:
         """Return what is asked of the core."""
         raise NotImplementedError
+
+    def _rules(self, first: int) -> list[RowRule]:  # noqa: ARG002
+        """Return what must be true of its columns, which begin with number `first`."""
+        return []
 
     def _names(self, name: str | bytes) -> list[str | bytes]:
         """Return the names of the columns that come out."""

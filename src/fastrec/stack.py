@@ -76,7 +76,7 @@ class Stack(Spec):
         self._set("default", frozen(self.default))
         self._defaults()
 
-    def _arguments(self) -> list[str]:
+    def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
         arguments = [repr(self.keys), repr(self.dtype)]
         if self.default is not None:
             arguments.append(f"default={self.default!r}")

@@ -187,6 +187,19 @@ void BatchBuilder::end_ragged_row(std::size_t column, std::size_t n_items) {
   growing.row_splits.append(growing.n_items);
 }
 
+std::size_t BatchBuilder::n_last_items(std::size_t column) const noexcept {
+  const GrowingArray& row_splits = growing_[column].row_splits;
+  return run_of(row_splits, row_splits.size() / sizeof(std::int64_t) - 2).size;
+}
+
+std::span<const std::int64_t> BatchBuilder::last_items(
+    std::size_t column) const noexcept {
+  const std::size_t n = n_last_items(column);
+  const GrowingArray& values = growing_[column].values;
+  if (n == 0) return {};
+  return {reinterpret_cast<const std::int64_t*>(values.data() + values.size()) - n, n};
+}
+
 void BatchBuilder::fill_empty(std::size_t row) {
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
     const ColumnSpec& spec = schema_->columns[c];

@@ -16,6 +16,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -121,6 +122,11 @@ class BatchBuilder {
 
   // Ends a row of a ragged or padded column that now has `n_items` more.
   void end_ragged_row(std::size_t column, std::size_t n_items);
+
+  // The items of the row that was ended last in a ragged column, one value each; as
+  // numbers if it is a column of int64.
+  std::size_t n_last_items(std::size_t column) const noexcept;
+  std::span<const std::int64_t> last_items(std::size_t column) const noexcept;
 
   // Fills row `row` of every column with zeros, or as a list or string of nothing.
   void fill_empty(std::size_t row);

@@ -20,7 +20,13 @@ enum class FeatureKind : std::uint8_t { kNone = 0, kBytes = 1, kFloat = 2, kInt6
 // "int64", "float" or "bytes".
 const char* kind_name(FeatureKind kind) noexcept;
 
-enum class Layout : std::uint8_t { kDense, kRagged, kPadded, kRaw };
+enum class Layout : std::uint8_t {
+  kDense,
+  kRagged,
+  kPadded,
+  kRaw,
+  kRecord,  // the serialized record itself, whatever it is: a byte string
+};
 
 // What a value is in the column.
 enum class DType : std::uint8_t {
@@ -74,8 +80,38 @@ struct ColumnSpec {
   }
 };
 
+// How a feature divides the items of another into rows, as tf.io.RaggedFeature has it.
+enum class PartitionKind : std::uint8_t {
+  kRowSplits,
+  kRowLengths,
+  kRowStarts,
+  kRowLimits,
+  kValueRowIds,
+  kUniformRowLength,
+};
+
+struct Partition {
+  PartitionKind kind = PartitionKind::kRowSplits;
+  std::size_t column = 0;  // ragged int64; of the values, where it is uniform
+  std::uint64_t uniform_length = 1;
+};
+
+// What must be true of several columns in every row, beyond what is true of each.
+struct RowRule {
+  std::size_t values = 0;  // a ragged column
+  // Partitions of its items, outermost first.
+  std::vector<Partition> partitions;
+  // Ragged int64 columns with one index for each value, in [0, size).
+  struct Indices {
+    std::size_t column = 0;
+    std::int64_t size = 0;
+  };
+  std::vector<Indices> indices;
+};
+
 struct Schema {
   std::vector<ColumnSpec> columns;
+  std::vector<RowRule> rules;
 };
 
 }  // namespace fastrec

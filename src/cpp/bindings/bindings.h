@@ -58,7 +58,7 @@ class BoundSchema {
  public:
   // `columns` holds objects of class Column, which fastrec/features.py makes. Where
   // arrays are not the columns of a batch as they are, `compose` makes it of them.
-  BoundSchema(const py::list& columns, py::object compose);
+  BoundSchema(const py::list& columns, const py::list& rules, py::object compose);
 
   const std::shared_ptr<const Schema>& schema() const noexcept { return schema_; }
 

@@ -6,7 +6,9 @@
 #include <utility>
 
 #include "bindings/bindings.h"
+#include "example/decode.h"
 #include "example/infer.h"
+#include "file/buffer.h"
 #include "record/reader.h"
 
 namespace fastrec {
@@ -25,6 +27,7 @@ Layout layout_named(const std::string& name) {
   if (name == "ragged") return Layout::kRagged;
   if (name == "padded") return Layout::kPadded;
   if (name == "raw") return Layout::kRaw;
+  if (name == "record") return Layout::kRecord;
   throw py::value_error("no layout is named " + name);
 }
 
@@ -95,7 +98,41 @@ py::dict to_dict(const FeatureSurvey& survey) {
   return result;
 }
 
-// Surveys the records `numbers`: (records with a field 2, [(key, what was seen), ...]).
+// (records with a field 2, [(key, what was seen), ...]).
+py::tuple to_tuple(const Survey& survey) {
+  py::list features;
+  for (const auto& [key, seen] : survey.features()) {
+    features.append(py::make_tuple(py::bytes(key), to_dict(seen)));
+  }
+  return py::make_tuple(survey.n_sequences(), features);
+}
+
+PartitionKind partition_named(const std::string& name) {
+  if (name == "row_splits") return PartitionKind::kRowSplits;
+  if (name == "row_lengths") return PartitionKind::kRowLengths;
+  if (name == "row_starts") return PartitionKind::kRowStarts;
+  if (name == "row_limits") return PartitionKind::kRowLimits;
+  if (name == "value_rowids") return PartitionKind::kValueRowIds;
+  if (name == "uniform_row_length") return PartitionKind::kUniformRowLength;
+  throw py::value_error("no partition is named " + name);
+}
+
+RowRule rule_of(const py::handle& rule) {
+  RowRule result;
+  result.values = rule.attr("values").cast<std::size_t>();
+  for (const py::handle item : rule.attr("partitions")) {
+    const auto [kind, column, length] =
+        item.cast<std::tuple<std::string, std::size_t, std::uint64_t>>();
+    result.partitions.push_back({partition_named(kind), column, length});
+  }
+  for (const py::handle item : rule.attr("indices")) {
+    const auto [column, size] = item.cast<std::tuple<std::size_t, std::int64_t>>();
+    result.indices.push_back({column, size});
+  }
+  return result;
+}
+
+// Surveys the records `numbers`.
 py::tuple survey_records(std::shared_ptr<FileTable> files, const Catalog& catalog,
                          const RecordNumbers& numbers) {
   const std::vector<Place> places = places_of(catalog, numbers);
@@ -114,11 +151,7 @@ py::tuple survey_records(std::shared_ptr<FileTable> files, const Catalog& catalo
       if (fault) throw record_error(fault, describe(fault), place, *files);
     }
   }
-  py::list features;
-  for (const auto& [key, seen] : survey.features()) {
-    features.append(py::make_tuple(py::bytes(key), to_dict(seen)));
-  }
-  return py::make_tuple(survey.n_sequences(), features);
+  return to_tuple(survey);
 }
 
 }  // namespace
@@ -136,7 +169,8 @@ py::capsule owner_of(std::shared_ptr<Block> block) {
   return capsule;
 }
 
-BoundSchema::BoundSchema(const py::list& columns, py::object compose)
+BoundSchema::BoundSchema(const py::list& columns, const py::list& rules,
+                         py::object compose)
     : int64_(py::dtype::of<std::int64_t>()),
       uint8_(py::dtype::of<std::uint8_t>()),
       compose_(std::move(compose)) {
@@ -167,6 +201,7 @@ BoundSchema::BoundSchema(const py::list& columns, py::object compose)
     schema->columns.push_back(std::move(spec));
     targets_.push_back(std::move(target));
   }
+  for (const py::handle& rule : rules) schema->rules.push_back(rule_of(rule));
   schema_ = std::move(schema);
   const py::module_ arrays = py::module_::import("fastrec.arrays");
   bytes_array_ = arrays.attr("BytesArray").attr("_wrap");
@@ -256,10 +291,111 @@ py::object BoundSchema::arrays(const Batch& batch) const {
   return compose_(result);
 }
 
+namespace {
+
+// Serialized examples in the memory of Python objects, which stay alive and unchanged.
+class Serialized {
+ public:
+  explicit Serialized(const py::sequence& records) {
+    const std::size_t n = records.size();
+    views_.reserve(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      views_.push_back(std::make_unique<BufferView>(records[i]));
+      records_.push_back(views_.back()->bytes());
+    }
+  }
+
+  // Record i is data[offsets[i]:offsets[i + 1]].
+  Serialized(const py::handle& data, const RecordNumbers& offsets) {
+    views_.push_back(std::make_unique<BufferView>(data));
+    const Bytes whole = views_.back()->bytes();
+    for (py::ssize_t i = 0; i + 1 < offsets.size(); ++i) {
+      const auto begin = static_cast<std::size_t>(offsets.at(i));
+      const auto end = static_cast<std::size_t>(offsets.at(i + 1));
+      if (begin > end || end > whole.size()) {
+        throw py::value_error("offsets reach past their data");
+      }
+      records_.push_back(whole.subspan(begin, end - begin));
+    }
+  }
+
+  std::size_t size() const noexcept { return records_.size(); }
+
+  // A private copy of record `i`, until the next call, with the slack around it that
+  // decoders may read.
+  Bytes copy(std::size_t i) {
+    const MutableBytes room = copy_.room(records_[i].size());
+    std::copy(records_[i].begin(), records_[i].end(), room.begin());
+    return room;
+  }
+
+ private:
+  std::vector<std::unique_ptr<BufferView>> views_;
+  std::vector<Bytes> records_;
+  Buffer copy_;
+};
+
+// `records` is a sequence of objects with memory, or (data, offsets).
+Serialized serialized(const py::object& records) {
+  if (py::isinstance<py::tuple>(records)) {
+    const auto parts = records.cast<py::tuple>();
+    return {parts[0], parts[1].cast<RecordNumbers>()};
+  }
+  return Serialized(records.cast<py::sequence>());
+}
+
+Error error_in_memory(const Fault& fault, std::string reason, std::size_t record) {
+  Error error(fault.code, std::move(reason), "");
+  error.record = record;
+  error.offset = fault.offset;
+  return error;
+}
+
+py::object parse_examples(const BoundSchema& schema, std::shared_ptr<BlockPool> pool,
+                          const py::object& examples) {
+  Serialized records = serialized(examples);
+  Batch batch;
+  {
+    const py::gil_scoped_release released;
+    ExampleDecoder decoder(schema.schema());
+    BatchBuilder builder(schema.schema(), std::move(pool));
+    builder.begin(records.size());
+    for (std::size_t row = 0; row < records.size(); ++row) {
+      const Fault fault = decoder.decode(records.copy(row), row, &builder);
+      if (!fault) continue;
+      Error error = error_in_memory(fault, decoder.describe(fault), row);
+      if (fault.column >= 0) {
+        error.feature =
+            schema.schema()->columns[static_cast<std::size_t>(fault.column)].key;
+      }
+      throw error;
+    }
+    batch = builder.finish(records.size());
+  }
+  return schema.arrays(batch);
+}
+
+// As survey_records, of records in memory.
+py::tuple survey_examples(const py::object& examples) {
+  Serialized records = serialized(examples);
+  Survey survey;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (const Fault fault = survey.add(records.copy(i))) {
+      throw error_in_memory(fault, describe(fault), i);
+    }
+  }
+  return to_tuple(survey);
+}
+
+}  // namespace
+
 void register_features(py::module_& m) {
   py::class_<BoundSchema>(m, "Schema")
-      .def(py::init<const py::list&, py::object>(), py::arg("columns"),
-           py::arg("compose") = py::none());
+      .def(py::init<const py::list&, const py::list&, py::object>(), py::arg("columns"),
+           py::arg("rules") = py::list(), py::arg("compose") = py::none());
+  m.def("parse_examples", &parse_examples, py::arg("schema"), py::arg("pool"),
+        py::arg("examples"));
+  m.def("survey_examples", &survey_examples, py::arg("examples"));
   m.def("survey", &survey_records, py::arg("files"), py::arg("catalog"),
         py::arg("numbers"));
 }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "example/rules.h"
 #include "example/values.h"
 
 namespace fastrec {
@@ -109,21 +110,33 @@ std::size_t KeyTable::find_by_hash(Bytes key) const noexcept {
 }
 
 ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema)
-    : schema_(std::move(schema)), keys_(*schema_), features_(keys_.n_keys()) {}
+    : schema_(std::move(schema)),
+      keys_(*schema_),
+      features_(keys_.n_keys()),
+      reads_features_(std::any_of(
+          schema_->columns.begin(), schema_->columns.end(),
+          [](const ColumnSpec& spec) { return spec.layout != Layout::kRecord; })) {}
 
 Fault ExampleDecoder::decode(Bytes record, std::size_t row, BatchBuilder* batch) {
   joined_.clear();
   std::fill(features_.begin(), features_.end(), Bytes());
   std::size_t guess = 0;
-  Fault fault = walk_features(record, &joined_, [&](Bytes key, Bytes feature) {
-    const std::size_t number = keys_.find(key, guess);
-    if (number == KeyTable::kNone) return;
-    guess = number + 1;
-    features_[number] = feature;
-  });
+  Fault fault;
+  if (reads_features_) {
+    fault = walk_features(record, &joined_, [&](Bytes key, Bytes feature) {
+      const std::size_t number = keys_.find(key, guess);
+      if (number == KeyTable::kNone) return;
+      guess = number + 1;
+      features_[number] = feature;
+    });
+  }
   if (fault) return fault;
 
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
+    if (schema_->columns[c].layout == Layout::kRecord) {
+      batch->append_string(c, record);
+      continue;
+    }
     const Bytes feature = features_[keys_.key_of(c)];
     fault = is_absent(feature) ? fill_missing(c, row, batch)
                                : decode_column(c, feature, row, batch);
@@ -138,7 +151,7 @@ Fault ExampleDecoder::decode(Bytes record, std::size_t row, BatchBuilder* batch)
       return of_column(fault, c);
     }
   }
-  return {};
+  return check_rules(*schema_, *batch);
 }
 
 Fault ExampleDecoder::decode_column(std::size_t column, Bytes feature, std::size_t row,
@@ -173,6 +186,7 @@ Fault ExampleDecoder::decode_column(std::size_t column, Bytes feature, std::size
       return decode_numbers(list, n, spec.dtype, batch->row(column, row));
     case Layout::kRagged:
     case Layout::kPadded:
+    case Layout::kRecord:
       break;
   }
   return decode_items(column, list, n, batch);
@@ -247,6 +261,22 @@ std::string ExampleDecoder::describe(const Fault& fault) const {
       return feature + "holds " +
              std::to_string(static_cast<std::int64_t>(fault.found)) +
              ", which does not fit: " + says + "; \"int64\" holds any value";
+    case Errc::kPartitionOrder:
+      return feature + "does not divide a list into rows: its numbers run backwards " +
+             "or begin wrongly; " + says;
+    case Errc::kPartitionTotal:
+      return feature + "divides " + found + " items into rows, but there are " +
+             std::to_string(fault.expected) + "; " + says;
+    case Errc::kPartitionRows:
+      return feature + "makes " + found + " rows, more than the " +
+             std::to_string(fault.expected) + " that one record may have; " + says;
+    case Errc::kIndexCount:
+      return feature + "holds " + found + " indices for " +
+             std::to_string(fault.expected) + " values; " + says;
+    case Errc::kIndexOutOfRange:
+      return feature + "holds the index " +
+             std::to_string(static_cast<std::int64_t>(fault.found)) +
+             ", which is not below " + std::to_string(fault.expected) + "; " + says;
     default:
       return feature + "cannot be read: " + fastrec::describe(fault);
   }

@@ -73,6 +73,7 @@ class ExampleDecoder {
   KeyTable keys_;
   JoinedMessages joined_;
   std::vector<Bytes> features_;  // of the record at hand, by number of key
+  bool reads_features_;          // or only records as they are
 };
 
 }  // namespace fastrec
