@@ -405,6 +405,9 @@ def test_decode_raw(
         return
     assert got.shape == want.shape
     assert got.dtype == want.dtype
+    # TensorFlow keeps the bytes of a bool as they are.
+    if dtype == "bool":
+        want = want.view(np.uint8) != 0
     assert got.tobytes() == want.tobytes()
 
 
@@ -425,3 +428,60 @@ def test_varlen_is_tensorflows_sparse_tensor() -> None:
     want = tf.io.parse_example(tf.constant(records), {"a": feature})["a"]
     got = fr.parse_example(records, {"a": feature})["a"].to_sparse()
     assert plain(got) == plain(want)
+
+
+# Tensors.
+
+TENSOR_DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64"]
+TENSOR_DTYPES += ["uint64", "float16", "float32", "float64", "complex64", "complex128"]
+
+
+def parsed_tensors(tensors: list[bytes], spec: fr.TensorProto) -> Any:  # noqa: ANN401
+    records = [example({b"t": ("bytes", [tensor])}) for tensor in tensors]
+    return fr.parse_example(records, {"t": spec})["t"]
+
+
+@many
+@given(
+    dtype=st.sampled_from(TENSOR_DTYPES),
+    shape=st.lists(st.integers(0, 3), max_size=3),
+    numbers=st.lists(st.integers(0, 1), min_size=27, max_size=27) | st.just([1] * 27),
+    as_list=st.booleans(),
+)
+def test_serialized_tensors(
+    dtype: str, shape: list[int], numbers: list[int], as_list: bool
+) -> None:
+    array = np.array(numbers[: math.prod(shape)], dtype).reshape(shape) * 1
+    array = array.astype(dtype)
+    if as_list:
+        # A Python list is stored as a list of values, cut where the last ones repeat.
+        message = tf.make_tensor_proto(array.tolist(), dtype, shape)
+        tensor = message.SerializeToString()
+    else:
+        tensor = tf.io.serialize_tensor(array).numpy()
+    want = tf.io.parse_tensor(tensor, dtype).numpy()
+    assert want.tolist() == array.tolist()
+    got = parsed_tensors([tensor, tensor], fr.TensorProto(shape, dtype))
+    assert plain(got[1]) == plain(want)
+    assert plain(parsed_tensors([tensor], fr.TensorProto())[0]) == plain(want)
+
+
+@many
+@given(
+    strings=st.lists(st.binary(max_size=4), max_size=4)
+    | st.binary(max_size=3).map(lambda one: [one] * 6)
+)
+def test_serialized_tensors_of_strings(strings: list[bytes]) -> None:
+    for tensor in (
+        tf.io.serialize_tensor(tf.constant(strings, tf.string)).numpy(),
+        tf.make_tensor_proto(strings, tf.string, [len(strings)]).SerializeToString(),
+    ):
+        assert tf.io.parse_tensor(tensor, tf.string).numpy().tolist() == strings
+        spec = fr.TensorProto((len(strings),), "bytes")
+        assert parsed_tensors([tensor], spec).tolist() == [strings]
+
+
+def test_bfloat16_comes_as_its_bits_or_as_itself() -> None:
+    numbers = tf.constant([1.0, -2.5], tf.bfloat16)
+    (got,) = parsed_tensors([tf.io.serialize_tensor(numbers).numpy()], fr.TensorProto())
+    assert got.view(np.uint16).tolist() == numbers.numpy().view(np.uint16).tolist()

@@ -33,6 +33,7 @@ from fastrec.schema import Schema
 from fastrec.sparse import Sparse
 from fastrec.stack import Stack
 from fastrec.stage import BatchOrigin, per_row
+from fastrec.tensors import TensorProto
 from fastrec.writer import Writer, encode_example
 
 __all__ = [
@@ -55,6 +56,7 @@ __all__ = [
     "Sparse",
     "SparseArray",
     "Stack",
+    "TensorProto",
     "VarLen",
     "Writer",
     "__version__",

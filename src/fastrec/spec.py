@@ -66,6 +66,7 @@ class Column(NamedTuple):
     has_lengths: bool = False
     slot: int = 0
     n_slots: int = 1
+    tensor_dtype: int = 0
 
 
 def checked_shape(shape: object) -> tuple[int, ...]:

@@ -49,6 +49,9 @@ ErrorClass error_class(Errc code) noexcept {
     case Errc::kPartitionOrder:
     case Errc::kPartitionTotal:
     case Errc::kPartitionRows:
+    case Errc::kTensorType:
+    case Errc::kTensorShape:
+    case Errc::kTensorSize:
     case Errc::kIndexCount:
     case Errc::kIndexOutOfRange:
       return ErrorClass::kSchema;
@@ -122,6 +125,10 @@ std::string describe(const Fault& fault) {
     case Errc::kPartitionTotal:
     case Errc::kPartitionRows:
       return "a partition does not fit the values that it divides";
+    case Errc::kTensorType:
+    case Errc::kTensorShape:
+    case Errc::kTensorSize:
+      return "a serialized tensor is not what its spec says";
     case Errc::kIndexCount:
     case Errc::kIndexOutOfRange:
       return "an index of a sparse feature does not fit";

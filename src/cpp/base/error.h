@@ -49,6 +49,9 @@ enum class Errc : std::uint8_t {
   kPartitionOrder,   // numbers that divide a list into rows run backwards
   kPartitionTotal,   // they divide another number of items than there are
   kPartitionRows,    // they make more rows than any record may have
+  kTensorType,       // not a serialized tensor, or one of a dtype that is not read
+  kTensorShape,      // it has another shape than its spec says, or none
+  kTensorSize,       // it has more values than any tensor may have
   kIndexCount,       // a sparse feature has not one index for each value
   kIndexOutOfRange,  // an index of a sparse feature is outside of its size
 

@@ -25,6 +25,8 @@ enum class Layout : std::uint8_t {
   kRagged,
   kPadded,
   kRaw,
+  kTensor,  // a serialized tensor; of any shape and dtype, a byte string of its own
+            // form
   kRecord,  // the serialized record itself, whatever it is: a byte string
 };
 
@@ -72,6 +74,12 @@ struct ColumnSpec {
   // side in one array, this one at `slot`.
   std::size_t slot = 0;
   std::size_t n_slots = 1;
+  // Tensor: what it must be. Without a dtype, numbered as in types.proto, a tensor may
+  // be any, and its column has byte strings: int32 dtype, int32 dimensions, int64
+  // sizes, and then the memory of its values, or the int64 offsets of its strings and
+  // them.
+  std::uint32_t tensor_dtype = 0;
+  std::vector<std::int64_t> tensor_shape;
   std::string text;  // the spec as the user would write it, for messages
 
   std::size_t row_bytes() const noexcept { return n_values * item_bytes; }

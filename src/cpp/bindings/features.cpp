@@ -27,12 +27,20 @@ Layout layout_named(const std::string& name) {
   if (name == "ragged") return Layout::kRagged;
   if (name == "padded") return Layout::kPadded;
   if (name == "raw") return Layout::kRaw;
+  if (name == "tensor") return Layout::kTensor;
   if (name == "record") return Layout::kRecord;
   throw py::value_error("no layout is named " + name);
 }
 
-DType dtype_of(const py::dtype& dtype, Layout layout, FeatureKind kind) {
+DType dtype_of(const py::dtype& dtype, Layout layout, FeatureKind kind,
+               std::uint32_t tensor_dtype) {
   const char code = dtype.kind();
+  if (layout == Layout::kTensor) {
+    if (tensor_dtype == 0 || tensor_dtype == TensorReader::kString) {
+      return DType::kBytes;
+    }
+    return code == 'b' ? DType::kBool : DType::kOpaque;
+  }
   if (code == 'b') return DType::kBool;
   if (layout == Layout::kRaw) return DType::kOpaque;
   if (kind == FeatureKind::kBytes) return DType::kBytes;
@@ -183,7 +191,8 @@ BoundSchema::BoundSchema(const py::list& columns, const py::list& rules,
     spec.key = column.attr("key").cast<std::string>();
     spec.kind = kind_named(column.attr("kind").cast<std::string>());
     spec.layout = layout_named(column.attr("layout").cast<std::string>());
-    spec.dtype = dtype_of(target.dtype, spec.layout, spec.kind);
+    spec.tensor_dtype = column.attr("tensor_dtype").cast<std::uint32_t>();
+    spec.dtype = dtype_of(target.dtype, spec.layout, spec.kind, spec.tensor_dtype);
     spec.item_bytes = spec.dtype == DType::kBytes
                           ? 0
                           : static_cast<std::size_t>(target.dtype.itemsize());
@@ -192,6 +201,7 @@ BoundSchema::BoundSchema(const py::list& columns, const py::list& rules,
     }
     spec.swap_bytes = column.attr("swap_bytes").cast<std::size_t>();
     set_default(column.attr("default"), &spec);
+    spec.tensor_shape.assign(target.shape.begin(), target.shape.end());
     spec.length = column.attr("length").cast<std::optional<std::size_t>>();
     spec.multiple_of = column.attr("multiple_of").cast<std::size_t>();
     spec.truncate = column.attr("truncate").cast<bool>();

@@ -58,6 +58,31 @@ void copy_swapped(Bytes source, std::size_t group, std::uint8_t* target) {
   }
 }
 
+// Makes the byte string that a tensor of any shape and dtype is passed on as: see
+// ColumnSpec::tensor_dtype.
+void make_form(const TensorReader& tensor, std::vector<std::uint8_t>* form) {
+  form->clear();
+  const auto append = [&]<typename Int>(Int value) {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(&value);
+    form->insert(form->end(), bytes, bytes + sizeof value);
+  };
+  append(static_cast<std::int32_t>(tensor.dtype()));
+  append(static_cast<std::int32_t>(tensor.shape().size()));
+  for (const std::int64_t size : tensor.shape()) append(size);
+  if (tensor.dtype() == TensorReader::kString) {
+    std::int64_t offset = 0;
+    append(offset);
+    for (const Bytes string : tensor.strings()) {
+      append(offset += static_cast<std::int64_t>(string.size()));
+    }
+    for (const Bytes string : tensor.strings()) {
+      form->insert(form->end(), string.begin(), string.end());
+    }
+  } else {
+    form->insert(form->end(), tensor.memory().begin(), tensor.memory().end());
+  }
+}
+
 Fault decode_raw(const ColumnSpec& spec, const ValueList& list, std::size_t n,
                  std::uint8_t* target) {
   if (n != 1) return {.code = Errc::kValueCount, .found = n, .expected = 1};
@@ -184,12 +209,44 @@ Fault ExampleDecoder::decode_column(std::size_t column, Bytes feature, std::size
         return {};
       }
       return decode_numbers(list, n, spec.dtype, batch->row(column, row));
+    case Layout::kTensor:
+      return decode_tensor(column, list, n, row, batch);
     case Layout::kRagged:
     case Layout::kPadded:
     case Layout::kRecord:
       break;
   }
   return decode_items(column, list, n, batch);
+}
+
+// Decodes the one byte string in a list as a serialized tensor.
+Fault ExampleDecoder::decode_tensor(std::size_t column, const ValueList& list,
+                                    std::size_t n, std::size_t row,
+                                    BatchBuilder* batch) {
+  const ColumnSpec& spec = schema_->columns[column];
+  if (n != 1) return {.code = Errc::kValueCount, .found = n, .expected = 1};
+  Bytes message;
+  for_each_string(list.message, [&](Bytes value) { message = value; });
+  if (Fault fault = tensor_.read(message)) return fault;
+  if (spec.tensor_dtype == 0) {
+    make_form(tensor_, &tensor_form_);
+    batch->append_string(column, tensor_form_);
+    return {};
+  }
+  if (tensor_.dtype() != spec.tensor_dtype) {
+    return {.code = Errc::kTensorType, .found = tensor_.dtype()};
+  }
+  if (tensor_.shape() != spec.tensor_shape) return {.code = Errc::kTensorShape};
+  if (spec.dtype == DType::kBytes) {
+    for (const Bytes string : tensor_.strings()) batch->append_string(column, string);
+    return {};
+  }
+  std::transform(
+      tensor_.memory().begin(), tensor_.memory().end(), batch->row(column, row),
+      [is_bool = spec.dtype == DType::kBool](std::uint8_t byte) -> std::uint8_t {
+        return is_bool ? byte != 0 : byte;
+      });
+  return {};
 }
 
 // Decodes a list of `n` values to a column whose rows have any number of them.
@@ -270,6 +327,13 @@ std::string ExampleDecoder::describe(const Fault& fault) const {
     case Errc::kPartitionRows:
       return feature + "makes " + found + " rows, more than the " +
              std::to_string(fault.expected) + " that one record may have; " + says;
+    case Errc::kTensorType:
+      return feature + "does not hold a serialized tensor of a dtype that fits " +
+             "(found type " + found + "); " + says;
+    case Errc::kTensorShape:
+      return feature + "holds a tensor of another shape; " + says;
+    case Errc::kTensorSize:
+      return feature + "holds a tensor of more values than are read; " + says;
     case Errc::kIndexCount:
       return feature + "holds " + found + " indices for " +
              std::to_string(fault.expected) + " values; " + says;
