@@ -711,7 +711,6 @@ def test_wrong_row_indices_raise_as_numpy_does(
         (np.zeros(()), [0], "at least one dimension"),
         (np.array([b"a"]), [0, 1], "dtype .S1: use a BytesArray"),
         (np.array([b"a"], object), [0, 1], "dtype object: use a BytesArray"),
-        (BytesArray.from_list([["a"]]), [0, 1], "must be 1-D, not 2-D"),
     ],
 )
 def test_ragged_array_checks_its_parts(

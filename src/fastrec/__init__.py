@@ -11,7 +11,7 @@ Two objects: a `Dataset` says what is read, a `Loader` says how.
 from __future__ import annotations
 
 from fastrec._core import __version__
-from fastrec.arrays import BytesArray, RaggedArray, concatenate, take
+from fastrec.arrays import BytesArray, RaggedArray, SparseArray, concatenate, take
 from fastrec.dataset import Dataset, open
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
 from fastrec.features import FixedLen, Raw, VarLen
@@ -19,9 +19,21 @@ from fastrec.index import build_index
 from fastrec.loader import Loader
 from fastrec.mixture import concat, mix
 from fastrec.order import Blocks
+from fastrec.padding import FixedLenSequence
+from fastrec.parsing import (
+    decode_example,
+    decode_raw,
+    parse_example,
+    parse_single_example,
+)
+from fastrec.ragged import Ragged
+from fastrec.records import read_records
 from fastrec.sampling import buckets, weighted
 from fastrec.schema import Schema
+from fastrec.sparse import Sparse
+from fastrec.stack import Stack
 from fastrec.stage import BatchOrigin, per_row
+from fastrec.tensors import TensorProto
 from fastrec.writer import Writer, encode_example
 
 __all__ = [
@@ -33,12 +45,18 @@ __all__ = [
     "DecodeError",
     "Error",
     "FixedLen",
+    "FixedLenSequence",
     "LimitError",
     "Loader",
+    "Ragged",
     "RaggedArray",
     "Raw",
     "Schema",
     "SchemaError",
+    "Sparse",
+    "SparseArray",
+    "Stack",
+    "TensorProto",
     "VarLen",
     "Writer",
     "__version__",
@@ -46,10 +64,15 @@ __all__ = [
     "build_index",
     "concat",
     "concatenate",
+    "decode_example",
+    "decode_raw",
     "encode_example",
     "mix",
     "open",
+    "parse_example",
+    "parse_single_example",
     "per_row",
+    "read_records",
     "take",
     "weighted",
 ]

@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import Any, final, type_check_only
 
@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer, Never
 
+from fastrec.arrays import Array, Batch
 from fastrec.assembly import Parts
-from fastrec.features import Column
+from fastrec.spec import Column, RowRule
 
 __version__: str
 
@@ -63,7 +64,21 @@ class Catalog(metaclass=_Pybind11Type):
 
 @final
 class Schema(metaclass=_Pybind11Type):
-    def __init__(self, columns: list[Column]) -> None: ...
+    def __init__(
+        self,
+        columns: list[Column],
+        rules: list[RowRule] = ...,
+        compose: Callable[[list[Array]], Batch] | None = None,
+    ) -> None: ...
+
+def parse_examples(
+    schema: Schema,
+    pool: BlockPool,
+    examples: Sequence[Buffer] | tuple[NDArray[np.uint8], NDArray[np.int64]],
+) -> Batch: ...
+def survey_examples(
+    examples: Sequence[Buffer] | tuple[NDArray[np.uint8], NDArray[np.int64]],
+) -> tuple[int, list[tuple[bytes, dict[str, Any]]]]: ...
 
 @final
 class BlockPool(metaclass=_Pybind11Type):

@@ -1,7 +1,8 @@
 """What a batch is made of: a dict of arrays, all with the same number of rows.
 
-A column is a `numpy.ndarray`, a `BytesArray` (byte strings of any lengths) or a
-`RaggedArray` (rows of any lengths); its first axis counts the rows of the batch.
+A column is a `numpy.ndarray`, a `BytesArray` (byte strings of any lengths), a
+`RaggedArray` (rows of any lengths) or a `SparseArray` (some values and their indices);
+its first axis counts the rows of the batch.
 """
 
 from __future__ import annotations
@@ -14,11 +15,24 @@ from numpy.typing import NDArray
 
 from fastrec.bytes_array import BytesArray
 from fastrec.offsets import offsets_from
-from fastrec.ragged_array import Array, RaggedArray, describe_rows
+from fastrec.ragged_array import Array as RowValues
+from fastrec.ragged_array import RaggedArray, describe_rows
+from fastrec.sparse_array import SparseArray
 
-__all__ = ["Array", "Batch", "BytesArray", "RaggedArray", "concatenate", "take"]
+__all__ = [
+    "Array",
+    "Batch",
+    "BytesArray",
+    "RaggedArray",
+    "RowValues",
+    "SparseArray",
+    "concatenate",
+    "take",
+]
 
-# Columns by name. Values are ndarrays, BytesArrays or RaggedArrays, as the schema says;
+Array: TypeAlias = RowValues | SparseArray
+
+# Columns by name. Values are arrays of one of the four kinds, as the schema says;
 # a union would have every user cast.
 Batch: TypeAlias = dict[str, Any]
 
@@ -126,16 +140,23 @@ def concatenate(batches: Sequence[Mapping[str, Array]]) -> Batch:
 
 def joined(arrays: Sequence[Array]) -> Array:
     """Return all rows of the arrays, which are of one kind, as a new array."""
-    kinds = [describe_rows(array) for array in arrays]
+    kinds = [
+        f"sparse {array.dtype} of shape {array.shape[1:]}"
+        if isinstance(array, SparseArray)
+        else describe_rows(array)
+        for array in arrays
+    ]
     for i, kind in enumerate(kinds):
         if kind != kinds[0]:
             raise ValueError(f"rows are {kinds[0]} in batch 0 and {kind} in batch {i}")
     first = arrays[0]
     if isinstance(first, BytesArray):
         return BytesArray._concatenate(cast("Sequence[BytesArray]", arrays))
+    if isinstance(first, SparseArray):
+        return SparseArray._concatenate(cast("Sequence[SparseArray]", arrays))
     if isinstance(first, RaggedArray):
         ragged = cast("Sequence[RaggedArray]", arrays)
         offsets = offsets_from(np.concatenate([array.lengths for array in ragged]))
-        values = joined([array.values for array in ragged])
+        values = cast("RowValues", joined([array.values for array in ragged]))
         return RaggedArray._wrap(values, first._splits(offsets))
     return np.concatenate(cast("Sequence[NDArray[Any]]", arrays), dtype=first.dtype)

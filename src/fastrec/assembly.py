@@ -8,15 +8,19 @@ columns that tell about them are added, and the transforms of the whole are call
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays import Batch, concatenate, take
+from fastrec.padding import FixedLenSequence
 from fastrec.ragged_array import describe_rows
 from fastrec.schema import check_columns
 from fastrec.stage import BatchOrigin, CheckedTransform
+
+if TYPE_CHECKING:
+    from fastrec.sources import Reading
 
 __all__ = ["SOURCE", "VALID", "Assembly", "Parts", "valid_column"]
 
@@ -34,10 +38,8 @@ class Assembly:
 
     Parameters
     ----------
-    names : sequence of str or bytes
-        The columns of the first reading: their order is that of all.
-    of_readings : sequence of tuple of CheckedTransform
-        What is done to each part alone.
+    readings : sequence of Reading
+        How the parts were read, and what is done to each alone.
     extra : dict of str to callable
         Columns to add; each is computed from the batch's origin.
     transforms : tuple of CheckedTransform
@@ -46,13 +48,11 @@ class Assembly:
 
     def __init__(
         self,
-        names: Sequence[Any],
-        of_readings: Sequence[tuple[CheckedTransform, ...]],
+        readings: Sequence[Reading],
         extra: dict[str, Extra],
         transforms: tuple[CheckedTransform, ...],
     ) -> None:
-        self._names = list(names)
-        self._of_readings = list(of_readings)
+        self._readings = list(readings)
         self._made: dict[str, str] = {}  # the columns that transforms made before
         self._extra = extra
         self._transforms = transforms
@@ -60,7 +60,11 @@ class Assembly:
     @property
     def is_plain(self) -> bool:
         """Whether no Python code of the user's is called."""
-        return not self._transforms and not any(self._of_readings)
+        return not self._transforms and not self._has_own_transforms
+
+    @property
+    def _has_own_transforms(self) -> bool:
+        return any(reading.transforms for reading in self._readings)
 
     @property
     def needs_origin(self) -> bool:
@@ -70,7 +74,7 @@ class Assembly:
     @property
     def is_per_row(self) -> bool:
         """Whether all of it may spread the rows of one batch over threads."""
-        every = [*self._transforms, *(t for of in self._of_readings for t in of)]
+        every = [*self._transforms, *(t for r in self._readings for t in r.transforms)]
         return all(transform.is_per_row for transform in every)
 
     def __call__(self, parts: Parts, info: BatchOrigin | None) -> Batch:
@@ -90,8 +94,10 @@ class Assembly:
         return batch
 
     def _joined(self, parts: Parts, info: BatchOrigin | None) -> Batch:
+        if len(parts) > 1:
+            self._widen(parts)
         batches = [self._part(*part, info) for part in parts]
-        if len(self._of_readings) == 1:
+        if len(self._readings) == 1:
             return batches[0]
         if len(batches) == 1:
             (whole,) = batches
@@ -100,10 +106,10 @@ class Assembly:
                 check_columns(_kinds_of(batches[0]), _kinds_of(batch))
             rows = np.concatenate([rows for _, _, rows in parts if rows is not None])
             whole = take(concatenate(batches), np.argsort(rows))
-        if any(self._of_readings):
+        if self._has_own_transforms:
             return whole
         # Each way of reading has an order of columns of its own.
-        return {name: whole[name] for name in self._names}
+        return {name: whole[name] for name in self._readings[0].features._column_names()}
 
     def _part(
         self,
@@ -112,21 +118,33 @@ class Assembly:
         rows: npt.NDArray[np.int64] | None,
         info: BatchOrigin | None,
     ) -> Batch:
-        transforms = self._of_readings[reading]
-        if info is None or not any(self._of_readings):
+        transforms = self._readings[reading].transforms
+        if info is None or not self._has_own_transforms:
             return batch
         if rows is not None:
             info = info._of_rows(rows)
         for transform in transforms:
             batch = transform(batch, info)
         # What holds for some batches must hold for all, whatever they are joined with.
-        if len(self._of_readings) > 1 or self._extra:
+        if len(self._readings) > 1 or self._extra:
             _check_rows(batch, len(info.positions))
-        if len(self._of_readings) > 1:
+        if len(self._readings) > 1:
             made = dict.fromkeys(batch, "there")
             self._made = self._made or made
             check_columns(self._made, made)
         return batch
+
+    def _widen(self, parts: Parts) -> None:
+        """Give padded columns one width, where each part was padded to its own."""
+        schemas = [self._readings[reading].features for reading, _, _ in parts]
+        for name in schemas[0]:
+            specs = [schema.get(name) for schema in schemas]
+            padded = [spec for spec in specs if isinstance(spec, FixedLenSequence)]
+            if len(padded) < len(parts):
+                continue
+            width = max(columns[name].shape[1] for _, columns, _ in parts)  # type: ignore[index]
+            for spec, (_, columns, _) in zip(padded, parts, strict=True):
+                columns[name] = spec._widened(columns[name], width)  # type: ignore[index]
 
 
 def _kinds_of(batch: Batch) -> dict[str, str]:

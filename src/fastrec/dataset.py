@@ -31,7 +31,7 @@ from fastrec.rows import (
     record_range,
     row_of,
 )
-from fastrec.schema import Features, Schema, as_schema
+from fastrec.schema import Features, Schema, as_schema_or_names
 from fastrec.selection import Numbers
 from fastrec.sources import Files, Source, Sources
 from fastrec.stage import BatchOrigin, CheckedTransform
@@ -163,7 +163,7 @@ class Dataset:
 
     # Views: other columns.
 
-    def with_features(self, features: Features) -> Dataset:
+    def with_features(self, features: Features | Sequence[str]) -> Dataset:
         """Return a dataset of the same records that reads other features.
 
         Raises
@@ -171,8 +171,10 @@ class Dataset:
         SchemaError
             If `features` makes no sense.
         """
-        schema = as_schema(features)
-        sources = self._view.sources.changed(lambda source: source.reading(schema))
+        schema, names = as_schema_or_names(features)
+        sources = self._view.sources.changed(
+            lambda source: source.reading(schema, names)
+        )
         return Dataset(self._view.of(sources), self._transforms)
 
     def columns(self, names: Sequence[str]) -> Dataset:
@@ -463,7 +465,7 @@ class Dataset:
             extra[VALID] = valid_column
         readings, _ = sources.readings()
         for name in extra:
-            if any(name in reading.features for reading in readings):
+            if any(name in reading.features._column_names() for reading in readings):
                 msg = (
                     f"a column {name!r} is added here: read the feature under another "
                     "name, with key="
@@ -471,8 +473,7 @@ class Dataset:
                 raise SchemaError(msg)
         sources.check_columns()
         return Assembly(
-            list(readings[0].features),
-            [reading.transforms for reading in readings],
+            readings,
             extra,
             self._transforms if transform is None else (*self._transforms, transform),
         )
@@ -503,7 +504,7 @@ if hasattr(os, "register_at_fork"):
 def open(
     paths: Paths,
     *,
-    features: Features | None = None,
+    features: Features | Sequence[str] | None = None,
     io: Literal["auto", "mmap", "pread"] = "auto",
     compression: Literal["auto"] | None = "auto",
     index_dir: str | os.PathLike[str] | None = None,
@@ -515,10 +516,11 @@ def open(
     paths : path-like or iterable of path-like
         A file, a glob (its matches sorted by name), a directory (the TFRecord files in
         it, sorted by name), or a list of these, in the order given.
-    features : mapping of str to FixedLen, VarLen or Raw, optional
-        Which features to read, and as which columns. Features of the files that are not
-        named are skipped without being decoded. Without it, all features are read, as
-        the records show them: see `Dataset.schema`.
+    features : mapping of str to specs, or list of str, optional
+        Which features to read, and as which columns; specs may also be those of tf.io, or
+        names of dtypes such as ``"int64"`` for a scalar. Features of the files that are
+        not named are skipped without being decoded. Specs for a list of names, and
+        without it those of all features, are what the records show: see `Dataset.schema`.
     io : {"auto", "mmap", "pread"}
         How files are read: through a memory mapping, or in blocks. ``"auto"`` maps local
         files and reads those of network file systems in blocks. The results are the same.
@@ -552,5 +554,5 @@ def open(
     files = Files(
         expand(paths), io, None if index_dir is None else os.fspath(index_dir)
     )
-    schema = None if features is None else as_schema(features)
-    return Dataset(View(Sources([Source(files, schema)])))
+    schema, names = (None, None) if features is None else as_schema_or_names(features)
+    return Dataset(View(Sources([Source(files, schema, names=names)])))

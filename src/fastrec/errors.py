@@ -28,11 +28,12 @@ class Error(Exception):
     reason : str
         What is wrong, without the place.
     path : str or None
-        The file it was found in.
+        The file it was found in; None for records that were given as bytes.
     record : int or None
-        Index of the record in `path`, counted from 0.
+        Index of the record in `path`, or among those given, counted from 0.
     offset : int or None
-        Byte of `path` at which the trouble was noticed.
+        Byte of `path` at which the trouble was noticed, or of the record where there is
+        no file.
     feature : str or None
         Key of the feature concerned.
     """
@@ -55,14 +56,12 @@ class Error(Exception):
         self.feature = feature
 
     def __str__(self) -> str:
-        if self.path is None:
-            return self.reason
-        place = self.path
+        place = [] if self.path is None else [self.path]
         if self.record is not None:
-            place += f", record {self.record}"
+            place.append(f"record {self.record}")
         if self.offset is not None:
-            place += f", byte {self.offset}"
-        return f"{self.reason} - at {place}"
+            place.append(f"byte {self.offset}")
+        return f"{self.reason} - at {', '.join(place)}" if place else self.reason
 
 
 class CorruptionError(Error, ValueError):

@@ -8,25 +8,33 @@ suggested in a comment and never assumed.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from fastrec import _core
 from fastrec.errors import Error, SchemaError
-from fastrec.features import FixedLen, Spec, VarLen
+from fastrec.features import FixedLen, VarLen
 from fastrec.schema import Schema
+from fastrec.spec import Spec
 
-__all__ = ["SAMPLE_RECORDS", "infer"]
+__all__ = ["DTYPE_OF", "SAMPLE_RECORDS", "infer", "name_of"]
 
 # How many records are looked at, spread evenly over the data.
 SAMPLE_RECORDS = 4096
 
-_DTYPE_OF = {"bytes": "bytes", "float": "float32", "int64": "int64"}
+DTYPE_OF = {"bytes": "bytes", "float": "float32", "int64": "int64"}
 
 
-def infer(files: _core.FileTable, catalog: _core.Catalog) -> Schema:
+def infer(
+    files: _core.FileTable,
+    catalog: _core.Catalog,
+    names: Sequence[str | bytes] | None = None,
+) -> Schema:
     """Infer the schema of a data set from a sample of its records.
+
+    Only features of `names` are looked at, where that is given.
 
     Columns come in the order of their names, because many writers shuffle the features
     of every record. The same data gives the same schema.
@@ -58,11 +66,20 @@ def infer(files: _core.FileTable, catalog: _core.Catalog) -> Schema:
     features: dict[str | bytes, Spec] = {}
     notes: dict[str | bytes, str] = {}
     for key, seen in surveyed:
-        name = _name(key)
+        name = name_of(key)
+        if names is not None and name not in names:
+            continue
         if not seen["kinds"]:
             continue  # never had a value of any kind: there is nothing to read
         features[name] = _spec(name, seen, n_sampled)
         notes[name] = _note(seen, n_sampled)
+    for name in names or ():
+        if name not in features:
+            there = ", ".join(repr(name_of(key)) for key, _ in surveyed)
+            msg = f"no feature {name!r} in {n_sampled:,} sampled records; there are {there}"
+            raise SchemaError(msg)
+    if names is not None:
+        features = {name: features[name] for name in names}
     if not features:
         msg = (
             f"no features in {n_sampled:,} sampled records: are they tf.train.Example? "
@@ -76,7 +93,8 @@ def infer(files: _core.FileTable, catalog: _core.Catalog) -> Schema:
     )
 
 
-def _name(key: bytes) -> str | bytes:
+def name_of(key: bytes) -> str | bytes:
+    """Return the name of a column that reads the feature `key`."""
     try:
         return key.decode()
     except UnicodeDecodeError:
@@ -93,7 +111,7 @@ def _spec(name: str | bytes, seen: dict[str, Any], n_sampled: int) -> Spec:
             "features to read in features="
         )
         raise SchemaError(msg, feature=str(name))
-    dtype = _DTYPE_OF[next(iter(seen["kinds"]))]
+    dtype = DTYPE_OF[next(iter(seen["kinds"]))]
     n_values = seen["n_values_min"]
     is_dense = (
         seen["n_present"] == n_sampled

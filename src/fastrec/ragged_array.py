@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from fastrec.bytes_array import BytesArray, encoded, is_int
 from fastrec.excerpt import EDGE_ITEMS, edges
 from fastrec.offsets import as_offsets, offsets_from, run_positions
+from fastrec.sparse_array import SparseArray
 
 __all__ = ["Array", "RaggedArray"]
 
@@ -33,7 +34,7 @@ class RaggedArray:
 
     Parameters
     ----------
-    values : ndarray of shape (n, *inner), BytesArray of shape (n,), or RaggedArray
+    values : ndarray of shape (n, *inner), BytesArray of that, or RaggedArray
         The values of all rows, one row after the other. Used without a copy. Rows of
         rows nest here: the outermost level is this array's `row_splits`.
     row_splits : ndarray of int64 or int32, shape (rows + 1,)
@@ -88,8 +89,6 @@ class RaggedArray:
         if not isinstance(values, RaggedArray) and values.ndim == 0:
             message = "values must have at least one dimension"
             raise ValueError(message)
-        if isinstance(values, BytesArray) and values.ndim != 1:
-            raise ValueError(f"a BytesArray of values must be 1-D, not {values.ndim}-D")
         self.values = values
         self.row_splits = as_offsets(row_splits, "row_splits")
         if self.row_splits[0] != 0:
@@ -257,6 +256,41 @@ class RaggedArray:
         """
         lengths = list(length) if isinstance(length, Sequence) else [length]
         return self._padded(fill, lengths, truncate=truncate, where="")
+
+    def to_sparse(self) -> SparseArray:
+        """Return the values with their indices, as tf.io.VarLenFeature has them.
+
+        Returns
+        -------
+        SparseArray
+            Of shape ``(rows, longest, *inner)``, with the longest row of every level.
+
+        Examples
+        --------
+        >>> RaggedArray.from_list([[7], [8, 9]]).to_sparse().indices.tolist()
+        [[0, 0], [1, 0], [1, 1]]
+        """
+        indices = np.arange(len(self), dtype=np.int64)[:, np.newaxis]
+        shape = [len(self)]
+        level: Array = self
+        while isinstance(level, RaggedArray):
+            lengths = level.lengths
+            within = np.arange(len(level.values)) - np.repeat(
+                level.row_splits[:-1], lengths
+            )
+            indices = np.column_stack([np.repeat(indices, lengths, axis=0), within])
+            shape.append(level._width(None))
+            level = level.values
+        for size in level.shape[1:]:
+            within = np.tile(np.arange(size), len(indices))
+            indices = np.column_stack([np.repeat(indices, size, axis=0), within])
+            shape.append(size)
+        flat: Any = (
+            BytesArray._wrap(level.data, level.offsets, (level.size,))
+            if isinstance(level, BytesArray)
+            else level.reshape(-1)
+        )
+        return SparseArray._wrap(indices, flat, tuple(shape))
 
     def to_list(self) -> list[Any]:
         """Return the rows as nested lists of Python values."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -12,15 +13,20 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.arrays import BytesArray
 from fastrec.errors import Error
+from fastrec.options import positive_int
+from fastrec.paths import Paths
 from fastrec.rows import checked_number, is_one, record_numbers
+from fastrec.spec import Column, Spec
 
 if TYPE_CHECKING:
     from fastrec.dataset import Dataset
 
-__all__ = ["Records"]
+__all__ = ["Records", "read_records"]
 
 # Records that are read at once where they are wanted one by one.
 _RECORDS_AT_ONCE = 64
+
+_RECORD = "record"  # the column that read_records() reads
 
 
 class Records:
@@ -78,3 +84,88 @@ class Records:
             view.records_of(numbers),
         )
         return BytesArray._wrap(data, offsets, (len(numbers),))
+
+
+@dataclass(frozen=True, repr=False)
+class _Serialized(Spec):
+    """The serialized record itself, whatever it is."""
+
+    def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
+        return []
+
+    def _columns(self, name: str | bytes) -> list[Column]:
+        dtype = np.dtype(np.uint8)
+        return [Column(name, b"", "bytes", "record", dtype, (), repr(self))]
+
+
+@overload
+def read_records(
+    paths: Paths, *, batch_size: None = None, num_threads: int | None = None
+) -> Iterator[bytes]: ...
+@overload
+def read_records(
+    paths: Paths, *, batch_size: int, num_threads: int | None = None
+) -> Iterator[BytesArray]: ...
+def read_records(
+    paths: Paths, *, batch_size: int | None = None, num_threads: int | None = None
+) -> Iterator[bytes] | Iterator[BytesArray]:
+    """Read the records of files one after another, whatever they hold.
+
+    Both checksums of every record are verified. No index is needed: the first records
+    come at once.
+
+    Parameters
+    ----------
+    paths : path-like or iterable of path-like
+        As for `fastrec.open`.
+    batch_size : int, optional
+        Yield a `BytesArray` of this many records at a time; the last may have fewer.
+    num_threads : int, optional
+        Native threads that read ahead; 0 reads inside ``next()``. By default as
+        `Dataset.loader` has it.
+
+    Yields
+    ------
+    bytes, or BytesArray
+
+    Raises
+    ------
+    CorruptionError
+        Where a record is damaged, after all records before it.
+    """
+    from fastrec.dataset import open as open_dataset
+
+    dataset = open_dataset(paths, features={_RECORD: _Serialized()})
+    if batch_size is not None:
+        batch_size = positive_int("batch_size", batch_size)
+        return _batches(dataset, batch_size, num_threads)
+    return _one_by_one(dataset, num_threads)
+
+
+def _one_by_one(dataset: Dataset, num_threads: int | None) -> Iterator[bytes]:
+    for batch in _batches(dataset, _RECORDS_AT_ONCE, num_threads):
+        yield from batch
+
+
+def _batches(
+    dataset: Dataset, batch_size: int, num_threads: int | None
+) -> Iterator[BytesArray]:
+    options: dict[str, Any] = {"rank": 0, "world_size": 1}
+    n_delivered = 0
+    try:
+        for batch in dataset.loader(batch_size, num_threads=num_threads, **options):
+            yield batch[_RECORD]
+            n_delivered += len(batch[_RECORD])
+    except Error as error:
+        # One by one, so that the good records of that batch come first.
+        alone = iter(dataset.loader(1, num_threads=0, **options))
+        good: list[bytes] = []
+        try:
+            for _ in range(n_delivered):
+                next(alone)
+            good.extend(batch[_RECORD][0] for batch in alone)
+        except Error:
+            pass
+        if good:
+            yield BytesArray.from_list(good)
+        raise error from None

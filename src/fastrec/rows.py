@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastrec.arrays import Batch, BytesArray
+from fastrec.arrays import Batch, BytesArray, RaggedArray, SparseArray
 
 __all__ = [
     "Row",
@@ -92,4 +92,5 @@ def row_of(batch: Batch, i: int) -> Row:
 
 def _copied(value: Any) -> Any:  # noqa: ANN401 (a NumPy scalar, bytes or an array)
     """Return a value that does not keep the batch alive which it came from."""
-    return copy.copy(value) if isinstance(value, (np.ndarray, BytesArray)) else value
+    is_array = isinstance(value, (np.ndarray, BytesArray, RaggedArray, SparseArray))
+    return copy.copy(value) if is_array else value

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fastrec import _core
+from fastrec.arrays import Array, Batch
 from fastrec.errors import SchemaError
-from fastrec.features import Column, FixedLen, Raw, Spec, VarLen
+from fastrec.foreign import as_spec
+from fastrec.spec import Column, RowRule, Spec, checked_keys
 
-__all__ = ["Features", "Schema", "as_schema", "check_columns"]
+__all__ = [
+    "Features",
+    "Schema",
+    "as_schema",
+    "as_schema_or_names",
+    "check_columns",
+]
 
 
-# What callers may give: mappings are invariant in their keys, so each is named.
+# What callers may give: mappings are invariant in their keys, so each is named. Values
+# are specs, those of tf.io, or names of dtypes.
 Features: TypeAlias = (
-    "Mapping[str, Spec] | Mapping[bytes, Spec] | Mapping[str | bytes, Spec]"
+    "Mapping[str, Any] | Mapping[bytes, Any] | Mapping[str | bytes, Any]"
 )
 
 
@@ -26,7 +35,7 @@ class Schema(Mapping["str | bytes", Spec]):
 
     Parameters
     ----------
-    features : mapping of str or bytes to FixedLen, VarLen or Raw
+    features : mapping of str or bytes to specs
         Columns in the order in which batches have them.
     notes : mapping of str or bytes to str, optional
         What the repr says of a column.
@@ -49,6 +58,7 @@ class Schema(Mapping["str | bytes", Spec]):
         self._features = _checked(features)
         self._notes = dict(notes or {})
         self._source = source
+        self._bound: _core.Schema | None = None
 
     def __getitem__(self, name: str | bytes) -> Spec:
         return self._features[name]
@@ -61,7 +71,7 @@ class Schema(Mapping["str | bytes", Spec]):
 
     def __repr__(self) -> str:
         entries = [
-            (f"    {name!r}: fr.{spec!r},", self._notes.get(name))
+            (f"    {name!r}: {spec._text('fr.')},", self._notes.get(name))
             for name, spec in self._features.items()
         ]
         width = max((len(entry) for entry, _ in entries), default=0)
@@ -72,10 +82,74 @@ class Schema(Mapping["str | bytes", Spec]):
         return "\n".join([head, *lines, "}"])
 
     def _columns(self) -> list[Column]:
-        return [spec._column(name) for name, spec in self.items()]
+        return [column for name, spec in self.items() for column in spec._columns(name)]
+
+    def _column_names(self) -> list[str | bytes]:
+        """Return the names of the columns that batches have."""
+        return _column_names(self._features)
 
     def _bind(self) -> _core.Schema:
-        return _core.Schema(self._columns())
+        """Return the schema as the core has it, which is made once."""
+        if self._bound is None:
+            columns: list[Column] = []
+            rules: list[RowRule] = []
+            for name, spec in self.items():
+                rules += spec._rules(len(columns))
+                columns += spec._columns(name)
+            is_plain = all(spec._is_plain for spec in self.values())
+            compose = None if is_plain else _Composition(self)
+            self._bound = _core.Schema(columns, rules, compose)
+        return self._bound
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unpickled, (self._features, self._notes, self._source)
+
+
+def _unpickled(
+    features: Features, notes: Mapping[str | bytes, str], source: str
+) -> Schema:
+    return Schema(features, notes=notes, source=source)
+
+
+class _Composition:
+    """Makes the columns of a batch of the arrays that the core decodes."""
+
+    def __init__(self, schema: Schema) -> None:
+        self._specs = [
+            (spec._compose if not spec._is_plain else None, name, _n_arrays(spec, name))
+            for name, spec in schema.items()
+        ]
+
+    def __call__(self, arrays: Sequence[Array]) -> Batch:
+        batch: dict[Any, Array] = {}
+        first = 0
+        for compose, name, n_arrays in self._specs:
+            if compose is None:
+                batch[name] = arrays[first]
+            else:
+                batch.update(compose(name, arrays[first : first + n_arrays]))
+            first += n_arrays
+        return batch
+
+
+def _n_arrays(spec: Spec, name: str | bytes) -> int:
+    """How many arrays the core makes for a spec."""
+    columns = [column for column in spec._columns(name) if column.slot == 0]
+    return len(columns) + sum(column.has_lengths for column in columns)
+
+
+def as_schema_or_names(
+    features: object,
+) -> tuple[Schema | None, tuple[str | bytes, ...] | None]:
+    """Return `features` as a Schema; or as names of features, to infer their specs."""
+    is_list = isinstance(features, Sequence) and not isinstance(features, (str, bytes))
+    if not is_list:
+        return as_schema(features), None
+    names = checked_keys("features", features)
+    if len(set(names)) < len(names):
+        msg = f"features names one of them twice: {list(names)!r}"
+        raise SchemaError(msg)
+    return None, names
 
 
 def as_schema(features: object) -> Schema:
@@ -117,14 +191,18 @@ def _checked(features: object) -> dict[str | bytes, Spec]:
             f'{{"label": fr.FixedLen((), "int64")}}, not {type(features).__name__}'
         )
         raise SchemaError(msg)
-    for name, spec in features.items():
+    for name in features:
         if not isinstance(name, (str, bytes)):
             msg = f"a feature's name must be a str or bytes, not {name!r}"
             raise SchemaError(msg)
-        if not isinstance(spec, (FixedLen, VarLen, Raw)):
-            msg = (
-                f"feature {name!r} must have a spec (fr.FixedLen, fr.VarLen or fr.Raw), "
-                f"not {spec!r}"
-            )
+    specs = {name: as_spec(name, spec) for name, spec in features.items()}
+    names = _column_names(specs)
+    for name in names:
+        if names.count(name) > 1:
+            msg = f"two columns are named {name!r}"
             raise SchemaError(msg)
-    return dict(features)
+    return specs
+
+
+def _column_names(features: Mapping[str | bytes, Spec]) -> list[str | bytes]:
+    return [column for name, spec in features.items() for column in spec._names(name)]

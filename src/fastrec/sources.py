@@ -70,16 +70,23 @@ class Source:
         What is done to rows of these files before they are joined with others.
     is_inferred : bool
         Whether the features are what the records say, and nobody's choice.
+    names : tuple of str or bytes, or None
+        The features to infer; None are all.
     """
 
     files: Files
     features: Schema | None
     transforms: tuple[CheckedTransform, ...] = ()
     is_inferred: bool = False
+    names: tuple[str | bytes, ...] | None = None
 
-    def reading(self, features: Schema) -> Source:
+    def reading(
+        self, features: Schema | None, names: tuple[str | bytes, ...] | None = None
+    ) -> Source:
         """Return the same files, of which a caller wants these features."""
-        return dataclasses.replace(self, features=features, is_inferred=False)
+        return dataclasses.replace(
+            self, features=features, is_inferred=False, names=names
+        )
 
 
 @dataclass(frozen=True)
@@ -277,21 +284,26 @@ class Sources:
             unknown = [source for source in self._sources if source.features is None]
             if not unknown:
                 return
-            alike = unknown[0].transforms
+            transforms, names = unknown[0].transforms, unknown[0].names
+
+            def is_alike(source: Source) -> bool:
+                is_unknown = source.features is None and source.names == names  # noqa: B023
+                return is_unknown and source.transforms == transforms  # noqa: B023
+
             indexes = self.indexes()
             begins = [0, *itertools.accumulate(len(found) for found in indexes)]
             pieces: list[range] = []
             n_files = 0
             for source in self._sources:
                 end = n_files + len(source.files)
-                if source.features is None and source.transforms == alike:
+                if is_alike(source):
                     pieces.append(range(begins[n_files], begins[end]))
                 n_files = end
             catalog = _core.Catalog(indexes, Selection(pieces).of_core())
-            found = inference.infer(self._table, catalog)
+            found = inference.infer(self._table, catalog, names)
             self._sources = [
                 dataclasses.replace(source, features=found, is_inferred=True)
-                if source.features is None and source.transforms == alike
+                if is_alike(source)
                 else source
                 for source in self._sources
             ]
@@ -302,9 +314,7 @@ def _described_columns(schema: Schema) -> dict[str | bytes, str]:
 
 
 def _described(schema: Schema, name: str | bytes) -> str:
-    _, _, kind, layout, dtype, shape, *_ = schema[name]._column(name)
-    of = "bytes" if kind == "bytes" and layout != "raw" else dtype.name
-    return f"{of}{list(shape)}" + (" ragged" if layout == "ragged" else "")
+    return schema[name]._described()
 
 
 # Sources that a fork would leave with locks that nobody holds.

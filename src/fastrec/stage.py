@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays import Batch
-from fastrec.features import FixedLen, Raw, Spec
+from fastrec.features import FixedLen, Raw
+from fastrec.spec import Spec
 
 __all__ = [
     "BatchOrigin",

@@ -35,7 +35,20 @@ std::shared_ptr<const Schema> every_column() {
   add("b", FeatureKind::kBytes, Layout::kRagged, DType::kBytes, 0, false);
   add("I", FeatureKind::kInt64, Layout::kDense, DType::kInt64, 8, true);
   add("B", FeatureKind::kBytes, Layout::kDense, DType::kBytes, 0, true);
+  add("i", FeatureKind::kInt64, Layout::kPadded, DType::kInt16, 2, true);
+  add("b", FeatureKind::kBytes, Layout::kPadded, DType::kBytes, 0, true);
+  add("", FeatureKind::kBytes, Layout::kRecord, DType::kBytes, 0, false);
   add("r", FeatureKind::kBytes, Layout::kRaw, DType::kOpaque, 4, true);
+  add("t", FeatureKind::kBytes, Layout::kTensor, DType::kBytes, 0, false);
+  schema->columns.back().default_strings = {{""}};
+  // Keys of their own, because numbers that obey a rule are rare.
+  const std::size_t values = schema->columns.size();
+  add("v", FeatureKind::kInt64, Layout::kRagged, DType::kInt64, 8, false);
+  add("p", FeatureKind::kInt64, Layout::kRagged, DType::kInt64, 8, false);
+  schema->rules.push_back({values,
+                           {{PartitionKind::kRowSplits, values + 1, 1},
+                            {PartitionKind::kUniformRowLength, values, 2}},
+                           {{values, 100}}});
   return schema;
 }
 

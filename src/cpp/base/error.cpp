@@ -46,6 +46,14 @@ ErrorClass error_class(Errc code) noexcept {
     case Errc::kValueCount:
     case Errc::kValueSize:
     case Errc::kValueOutOfRange:
+    case Errc::kPartitionOrder:
+    case Errc::kPartitionTotal:
+    case Errc::kPartitionRows:
+    case Errc::kTensorType:
+    case Errc::kTensorShape:
+    case Errc::kTensorSize:
+    case Errc::kIndexCount:
+    case Errc::kIndexOutOfRange:
       return ErrorClass::kSchema;
     case Errc::kRecordTooLarge:
       return ErrorClass::kLimit;
@@ -113,6 +121,17 @@ std::string describe(const Fault& fault) {
       return "a byte string has another size than its spec says";
     case Errc::kValueOutOfRange:
       return "an integer does not fit the requested dtype";
+    case Errc::kPartitionOrder:
+    case Errc::kPartitionTotal:
+    case Errc::kPartitionRows:
+      return "a partition does not fit the values that it divides";
+    case Errc::kTensorType:
+    case Errc::kTensorShape:
+    case Errc::kTensorSize:
+      return "a serialized tensor is not what its spec says";
+    case Errc::kIndexCount:
+    case Errc::kIndexOutOfRange:
+      return "an index of a sparse feature does not fit";
     case Errc::kRecordTooLarge:
       return "a record of " + std::to_string(fault.found) +
              " bytes is larger than the limit of " + std::to_string(fault.expected);
@@ -121,7 +140,7 @@ std::string describe(const Fault& fault) {
 }
 
 Error::Error(Errc code_, std::string reason_, std::string path_)
-    : std::runtime_error(reason_ + " - at " + path_),
+    : std::runtime_error(path_.empty() ? reason_ : reason_ + " - at " + path_),
       code(code_),
       reason(std::move(reason_)),
       path(std::move(path_)) {}

@@ -46,6 +46,14 @@ enum class Errc : std::uint8_t {
   kValueCount,       // a feature holds another number of values
   kValueSize,        // a byte string has another size than its array
   kValueOutOfRange,  // an integer does not fit the requested dtype
+  kPartitionOrder,   // numbers that divide a list into rows run backwards
+  kPartitionTotal,   // they divide another number of items than there are
+  kPartitionRows,    // they make more rows than any record may have
+  kTensorType,       // not a serialized tensor, or one of a dtype that is not read
+  kTensorShape,      // it has another shape than its spec says, or none
+  kTensorSize,       // it has more values than any tensor may have
+  kIndexCount,       // a sparse feature has not one index for each value
+  kIndexOutOfRange,  // an index of a sparse feature is outside of its size
 
   // Limits.
   kRecordTooLarge,
@@ -76,9 +84,9 @@ class Error : public std::runtime_error {
 
   Errc code;
   std::string reason;
-  std::string path;
+  std::string path;                     // empty: the records came from memory
   std::optional<std::uint64_t> record;  // index of the record in `path`
-  std::optional<std::uint64_t> offset;  // byte of `path`
+  std::optional<std::uint64_t> offset;  // byte of `path`, or else of the record
   std::string feature;                  // key of the feature, or empty
 };
 

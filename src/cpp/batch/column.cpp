@@ -1,6 +1,8 @@
 #include "batch/column.h"
 
 #include <algorithm>
+#include <cstring>
+#include <optional>
 #include <utility>
 
 namespace fastrec {
@@ -13,8 +15,72 @@ std::size_t aligned(std::size_t size) {
 bool holds_strings(const ColumnSpec& spec) { return spec.dtype == DType::kBytes; }
 
 bool is_dense_numbers(const ColumnSpec& spec) {
-  return spec.layout != Layout::kRagged && !holds_strings(spec);
+  return !spec.has_row_splits() && !holds_strings(spec);
 }
+
+// Where one of several runs that lie one after another is.
+struct Run {
+  std::size_t begin = 0;
+  std::size_t size = 0;
+};
+
+Run run_of(const GrowingArray& offsets, std::size_t i) {
+  std::int64_t bounds[2];
+  std::memcpy(bounds, offsets.data() + i * sizeof(std::int64_t), sizeof bounds);
+  return {static_cast<std::size_t>(bounds[0]),
+          static_cast<std::size_t>(bounds[1] - bounds[0])};
+}
+
+// Writes `value` again and again, or zeros where there is none.
+void fill_up(std::uint8_t* target, std::size_t n_bytes,
+             const std::optional<std::vector<std::uint8_t>>& value) {
+  if (n_bytes == 0) return;
+  if (!value) {
+    std::memset(target, 0, n_bytes);
+    return;
+  }
+  std::memcpy(target, value->data(), value->size());
+  for (std::size_t done = value->size(); done < n_bytes;) {
+    const std::size_t n = std::min(done, n_bytes - done);
+    std::memcpy(target + done, target, n);
+    done += n;
+  }
+}
+
+// What padded rows of byte strings are filled up with.
+Bytes fill_of(const ColumnSpec& spec) {
+  return spec.default_strings ? as_bytes(spec.default_strings->front()) : Bytes();
+}
+
+std::size_t offsets_bytes(std::size_t n_strings) {
+  return (n_strings + 1) * sizeof(std::int64_t);
+}
+
+// Writes byte strings one after another, and where each of them ends.
+class StringArrayWriter {
+ public:
+  StringArrayWriter(std::uint8_t* data, std::uint8_t* offsets)
+      : data_(data), offset_(offsets) {
+    end_string();
+  }
+
+  void append(Bytes string) {
+    if (!string.empty()) std::memcpy(data_ + size_, string.data(), string.size());
+    size_ += string.size();
+    end_string();
+  }
+
+ private:
+  void end_string() {
+    const auto end = static_cast<std::int64_t>(size_);
+    std::memcpy(offset_, &end, sizeof end);
+    offset_ += sizeof end;
+  }
+
+  std::uint8_t* data_;
+  std::uint8_t* offset_;
+  std::size_t size_ = 0;
+};
 
 }  // namespace
 
@@ -60,9 +126,13 @@ Array GrowingArray::release() {
 }
 
 void GrowingArray::move_to(std::uint8_t* target) {
+  if (size_ != 0) std::memcpy(target, block_->data(), size_);
+  drop();
+}
+
+void GrowingArray::drop() {
   // One huge batch must not keep its memory for as long as there are batches.
   constexpr std::size_t kKeptBytes = std::size_t{1} << 20;
-  if (size_ != 0) std::memcpy(target, block_->data(), size_);
   last_size_ = std::exchange(size_, 0);
   if (capacity() > std::max(kKeptBytes, 4 * last_size_)) block_.reset();
 }
@@ -72,7 +142,7 @@ BatchBuilder::BatchBuilder(std::shared_ptr<const Schema> schema,
     : schema_(std::move(schema)), pool_(std::move(pool)) {
   dense_.resize(schema_->columns.size());
   for (const ColumnSpec& spec : schema_->columns) {
-    row_bytes_.push_back(spec.row_bytes());
+    strides_.push_back(spec.row_bytes() * spec.n_slots);
     growing_.push_back({GrowingArray(pool_), GrowingArray(pool_), GrowingArray(pool_)});
   }
 }
@@ -80,12 +150,17 @@ BatchBuilder::BatchBuilder(std::shared_ptr<const Schema> schema,
 void BatchBuilder::begin(std::size_t n_rows) {
   SharedBlock shared;
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
-    if (is_dense_numbers(schema_->columns[c])) shared.announce(n_rows * row_bytes_[c]);
+    const ColumnSpec& spec = schema_->columns[c];
+    if (is_dense_numbers(spec) && spec.slot == 0) shared.announce(n_rows * strides_[c]);
   }
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
     const ColumnSpec& spec = schema_->columns[c];
     if (is_dense_numbers(spec)) {
-      dense_[c] = shared.cut(n_rows * row_bytes_[c], pool_.get());
+      if (spec.slot == 0) {
+        dense_[c] = shared.cut(n_rows * strides_[c], pool_.get());
+      } else {
+        dense_[c] = {nullptr, dense_[c - 1].data + spec.row_bytes()};
+      }
       continue;
     }
     Growing& growing = growing_[c];
@@ -94,12 +169,13 @@ void BatchBuilder::begin(std::size_t n_rows) {
     growing.row_splits.clear();
     growing.n_items = 0;
     if (holds_strings(spec)) growing.offsets.append(0);
-    if (spec.layout == Layout::kRagged) growing.row_splits.append(0);
+    if (spec.has_row_splits()) growing.row_splits.append(0);
   }
 }
 
 void BatchBuilder::append_string(std::size_t column, Bytes string) {
-  Growing& growing = growing_[column];
+  // Strings that are stacked are appended side by side by themselves.
+  Growing& growing = growing_[column - schema_->columns[column].slot];
   std::uint8_t* target = growing.values.extend(string.size());
   if (!string.empty()) std::memcpy(target, string.data(), string.size());
   growing.offsets.append(static_cast<std::int64_t>(growing.values.size()));
@@ -111,12 +187,25 @@ void BatchBuilder::end_ragged_row(std::size_t column, std::size_t n_items) {
   growing.row_splits.append(growing.n_items);
 }
 
+std::size_t BatchBuilder::n_last_items(std::size_t column) const noexcept {
+  const GrowingArray& row_splits = growing_[column].row_splits;
+  return run_of(row_splits, row_splits.size() / sizeof(std::int64_t) - 2).size;
+}
+
+std::span<const std::int64_t> BatchBuilder::last_items(
+    std::size_t column) const noexcept {
+  const std::size_t n = n_last_items(column);
+  const GrowingArray& values = growing_[column].values;
+  if (n == 0) return {};
+  return {reinterpret_cast<const std::int64_t*>(values.data() + values.size()) - n, n};
+}
+
 void BatchBuilder::fill_empty(std::size_t row) {
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
     const ColumnSpec& spec = schema_->columns[c];
     if (is_dense_numbers(spec)) {
-      std::memset(this->row(c, row), 0, row_bytes_[c]);
-    } else if (spec.layout == Layout::kRagged) {
+      std::memset(this->row(c, row), 0, spec.row_bytes());
+    } else if (spec.has_row_splits()) {
       end_ragged_row(c, 0);
     } else {
       for (std::size_t i = 0; i < spec.n_values; ++i) append_string(c, {});
@@ -124,26 +213,108 @@ void BatchBuilder::fill_empty(std::size_t row) {
   }
 }
 
-Batch BatchBuilder::finish(std::size_t n_rows) {
-  SharedBlock shared;
-  for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
-    if (is_dense_numbers(schema_->columns[c])) continue;
-    shared.announce(growing_[c].values.size());
-    shared.announce(growing_[c].offsets.size());
-    shared.announce(growing_[c].row_splits.size());
+std::size_t BatchBuilder::padded_width(std::size_t column, std::size_t n_rows) const {
+  const ColumnSpec& spec = schema_->columns[column];
+  if (spec.length) return *spec.length;
+  const GrowingArray& row_splits = growing_[column].row_splits;
+  std::size_t longest = 0;
+  for (std::size_t row = 0; row < n_rows; ++row) {
+    longest = std::max(longest, run_of(row_splits, row).size);
   }
+  return (longest + spec.multiple_of - 1) / spec.multiple_of * spec.multiple_of;
+}
+
+// The memory of the values of a padded column, of which there are `n_values`.
+std::size_t BatchBuilder::padded_bytes(std::size_t column, std::size_t n_values) const {
+  const ColumnSpec& spec = schema_->columns[column];
+  const Growing& growing = growing_[column];
+  if (!holds_strings(spec)) return n_values * spec.item_bytes;
+  const std::size_t n_strings = growing.offsets.size() / sizeof(std::int64_t) - 1;
+  return growing.values.size() + (n_values - n_strings) * fill_of(spec).size();
+}
+
+// Hands over the arrays of a column whose size only its last row told.
+void BatchBuilder::finish_growing(std::size_t column, SharedBlock* shared,
+                                  Column* result) {
   const auto place = [&](GrowingArray* growing) {
     if (growing->size() > kOwnBlockBytes && growing->is_half_full()) {
       return growing->release();
     }
-    Array array = shared.cut(growing->size(), pool_.get());
+    Array array = shared->cut(growing->size(), pool_.get());
     growing->move_to(array.data);
     return array;
   };
+  const ColumnSpec& spec = schema_->columns[column];
+  Growing& growing = growing_[column];
+  result->n_values = holds_strings(spec)
+                         ? growing.offsets.size() / sizeof(std::int64_t) - 1
+                         : static_cast<std::size_t>(growing.n_items) * spec.n_values;
+  result->values = place(&growing.values);
+  if (holds_strings(spec)) result->offsets = place(&growing.offsets);
+  if (spec.has_row_splits()) result->row_splits = place(&growing.row_splits);
+}
 
+// Copies the rows of a padded column to arrays in which all have one length.
+void BatchBuilder::finish_padded(std::size_t column, std::size_t n_rows,
+                                 SharedBlock* shared, Column* result) {
+  const ColumnSpec& spec = schema_->columns[column];
+  Growing& growing = growing_[column];
+  const std::size_t width_values = result->width * spec.n_values;
+  result->values = shared->cut(padded_bytes(column, result->n_values), pool_.get());
+  if (holds_strings(spec)) {
+    const Bytes fill = fill_of(spec);
+    result->offsets = shared->cut(offsets_bytes(result->n_values), pool_.get());
+    StringArrayWriter strings(result->values.data, result->offsets.data);
+    for (std::size_t row = 0; row < n_rows; ++row) {
+      const Run items = run_of(growing.row_splits, row);
+      for (std::size_t i = 0; i < items.size * spec.n_values; ++i) {
+        const Run bytes = run_of(growing.offsets, items.begin * spec.n_values + i);
+        strings.append({growing.values.data() + bytes.begin, bytes.size});
+      }
+      for (std::size_t i = items.size * spec.n_values; i < width_values; ++i) {
+        strings.append(fill);
+      }
+    }
+    growing.offsets.drop();
+  } else {
+    const std::size_t width_bytes = width_values * spec.item_bytes;
+    std::uint8_t* target = result->values.data;
+    for (std::size_t row = 0; row < n_rows; ++row, target += width_bytes) {
+      const Run items = run_of(growing.row_splits, row);
+      const std::size_t n_bytes = items.size * spec.row_bytes();
+      if (n_bytes != 0) {
+        std::memcpy(target, growing.values.data() + items.begin * spec.row_bytes(),
+                    n_bytes);
+      }
+      fill_up(target + n_bytes, width_bytes - n_bytes, spec.default_values);
+    }
+  }
+  growing.values.drop();
+  result->row_splits = shared->cut(growing.row_splits.size(), pool_.get());
+  growing.row_splits.move_to(result->row_splits.data);
+}
+
+Batch BatchBuilder::finish(std::size_t n_rows) {
   Batch batch;
   batch.n_rows = n_rows;
   batch.columns.resize(schema_->columns.size());
+  SharedBlock shared;
+  for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
+    const ColumnSpec& spec = schema_->columns[c];
+    if (is_dense_numbers(spec) || spec.slot != 0) continue;
+    if (spec.layout == Layout::kPadded) {
+      Column& column = batch.columns[c];
+      column.width = padded_width(c, n_rows);
+      column.n_values = n_rows * column.width * spec.n_values;
+      shared.announce(padded_bytes(c, column.n_values));
+      if (holds_strings(spec)) shared.announce(offsets_bytes(column.n_values));
+    } else {
+      shared.announce(growing_[c].values.size());
+      shared.announce(growing_[c].offsets.size());
+    }
+    shared.announce(growing_[c].row_splits.size());
+  }
+
   std::vector<const Block*> counted;
   const auto count = [&](const Array& array) {
     const Block* block = array.block.get();
@@ -159,16 +330,11 @@ Batch BatchBuilder::finish(std::size_t n_rows) {
     Column& column = batch.columns[c];
     if (is_dense_numbers(spec)) {
       column.values = std::exchange(dense_[c], {});
-      column.n_values = n_rows * spec.n_values;
-    } else {
-      Growing& growing = growing_[c];
-      column.n_values = holds_strings(spec)
-                            ? growing.offsets.size() / sizeof(std::int64_t) - 1
-                            : static_cast<std::size_t>(growing.n_items) * spec.n_values;
-      column.values = place(&growing.values);
-      if (holds_strings(spec)) column.offsets = place(&growing.offsets);
-      if (spec.layout == Layout::kRagged)
-        column.row_splits = place(&growing.row_splits);
+      column.n_values = n_rows * spec.n_values * spec.n_slots;
+    } else if (spec.layout == Layout::kPadded) {
+      finish_padded(c, n_rows, &shared, &column);
+    } else if (spec.slot == 0) {
+      finish_growing(c, &shared, &column);
     }
     count(column.values);
     count(column.offsets);

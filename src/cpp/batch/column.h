@@ -3,6 +3,8 @@
 //   dense    values[row][n_values]
 //   raw      the same, each row the bytes of one string
 //   ragged   row_splits[n_rows + 1], values[row_splits[n_rows]][n_values]
+//   padded   values[n_rows][width][n_values], and row_splits that say what is not fill
+//   stacked  values[row][n_slots], one array for several dense columns
 //   bytes    wherever values are byte strings: data, offsets[n_strings + 1]
 //
 // A BatchBuilder is filled row by row. Dense columns lie in their block from the
@@ -14,6 +16,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -32,8 +35,9 @@ struct Array {
 struct Column {
   Array values;              // or the data of byte strings
   Array offsets;             // int64, byte strings only
-  Array row_splits;          // int64, ragged only
+  Array row_splits;          // int64, ragged and padded only
   std::size_t n_values = 0;  // numbers or strings in the whole column
+  std::size_t width = 0;     // items in a row, padded only
 };
 
 struct Batch {
@@ -48,6 +52,9 @@ class GrowingArray {
   explicit GrowingArray(std::shared_ptr<BlockPool> pool) : pool_(std::move(pool)) {}
 
   std::size_t size() const noexcept { return size_; }
+  const std::uint8_t* data() const noexcept {
+    return block_ ? block_->data() : nullptr;
+  }
 
   // Adds `n_bytes`, and returns where they begin. Earlier results become invalid.
   std::uint8_t* extend(std::size_t n_bytes) {
@@ -63,6 +70,9 @@ class GrowingArray {
 
   void clear() noexcept { size_ = 0; }
 
+  // Takes the last `n_bytes` back.
+  void retract(std::size_t n_bytes) noexcept { size_ -= n_bytes; }
+
   // Whether little is wasted if the block is given away as it is.
   bool is_half_full() const noexcept { return size_ >= capacity() / 2; }
 
@@ -71,6 +81,9 @@ class GrowingArray {
 
   // Copies all there is to `target`, and begins anew.
   void move_to(std::uint8_t* target);
+
+  // Begins anew, with no more memory than contents of this size need.
+  void drop();
 
  private:
   std::size_t capacity() const noexcept { return block_ ? block_->size() : 0; }
@@ -93,19 +106,27 @@ class BatchBuilder {
 
   // Where a row of a dense or raw column of numbers goes: spec.row_bytes() of them.
   std::uint8_t* row(std::size_t column, std::size_t row) const noexcept {
-    return dense_[column].data + row * row_bytes_[column];
+    return dense_[column].data + row * strides_[column];
   }
 
-  // Room for `n_bytes` more of values in a ragged column of numbers.
+  // Room for `n_bytes` more of values in a ragged or padded column of numbers.
   std::uint8_t* extend(std::size_t column, std::size_t n_bytes) {
     return growing_[column].values.extend(n_bytes);
+  }
+  void retract(std::size_t column, std::size_t n_bytes) noexcept {
+    growing_[column].values.retract(n_bytes);
   }
 
   // Adds a byte string to a column of them.
   void append_string(std::size_t column, Bytes string);
 
-  // Ends a row of a ragged column that now has `n_items` more.
+  // Ends a row of a ragged or padded column that now has `n_items` more.
   void end_ragged_row(std::size_t column, std::size_t n_items);
+
+  // The items of the row that was ended last in a ragged column, one value each; as
+  // numbers if it is a column of int64.
+  std::size_t n_last_items(std::size_t column) const noexcept;
+  std::span<const std::int64_t> last_items(std::size_t column) const noexcept;
 
   // Fills row `row` of every column with zeros, or as a list or string of nothing.
   void fill_empty(std::size_t row);
@@ -120,9 +141,15 @@ class BatchBuilder {
   };
   class SharedBlock;
 
+  void finish_growing(std::size_t column, SharedBlock* shared, Column* result);
+  void finish_padded(std::size_t column, std::size_t n_rows, SharedBlock* shared,
+                     Column* result);
+  std::size_t padded_width(std::size_t column, std::size_t n_rows) const;
+  std::size_t padded_bytes(std::size_t column, std::size_t n_values) const;
+
   std::shared_ptr<const Schema> schema_;
   std::shared_ptr<BlockPool> pool_;
-  std::vector<std::size_t> row_bytes_;
+  std::vector<std::size_t> strides_;  // from row to row of dense columns, in bytes
   std::vector<Array> dense_;
   std::vector<Growing> growing_;
 };

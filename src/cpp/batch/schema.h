@@ -1,8 +1,8 @@
 // Schema: which features of a record become which columns of a batch.
 //
-// A column is dense (the same number of values in every row), ragged (any number) or
-// raw (one byte string that is the memory of an array). Plain data: what is legal was
-// decided where the schema was made.
+// A column is dense (the same number of values in every row), ragged (any number),
+// padded (any number, filled up to one length) or raw (one byte string that is the
+// memory of an array). Plain data: what is legal was decided where the schema was made.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,15 @@ enum class FeatureKind : std::uint8_t { kNone = 0, kBytes = 1, kFloat = 2, kInt6
 // "int64", "float" or "bytes".
 const char* kind_name(FeatureKind kind) noexcept;
 
-enum class Layout : std::uint8_t { kDense, kRagged, kRaw };
+enum class Layout : std::uint8_t {
+  kDense,
+  kRagged,
+  kPadded,
+  kRaw,
+  kTensor,  // a serialized tensor; of any shape and dtype, a byte string of its own
+            // form
+  kRecord,  // the serialized record itself, whatever it is: a byte string
+};
 
 // What a value is in the column.
 enum class DType : std::uint8_t {
@@ -47,21 +55,71 @@ struct ColumnSpec {
   DType dtype = DType::kInt64;
   // Bytes of one value in the column; 0 for byte strings.
   std::size_t item_bytes = 0;
-  // Values in a row where the layout is dense or raw; in one item where it is ragged.
+  // Values in a row where the layout is dense or raw; in one item where rows have any
+  // number of them, ragged or padded.
   std::size_t n_values = 1;
   // Raw: reverse every group of this many bytes; 0 or 1 leaves them as they are.
   std::size_t swap_bytes = 0;
   // Stands in where the feature is missing: n_values values as they lie in the column,
-  // or as strings where the dtype is kBytes.
+  // or as strings where the dtype is kBytes. Padded: the one value to fill up with.
   std::optional<std::vector<std::uint8_t>> default_values;
   std::optional<std::vector<std::string>> default_strings;
+  // Padded: the items of every row. Without it they are as many as the longest row of
+  // the batch has, and then some to be a multiple of `multiple_of`.
+  std::optional<std::size_t> length;
+  std::size_t multiple_of = 1;
+  bool truncate =
+      false;  // cut rows that are longer than `length`, which is a fault else
+  // Stacked: this column and the n_slots - 1 after it, all dense and alike, lie side by
+  // side in one array, this one at `slot`.
+  std::size_t slot = 0;
+  std::size_t n_slots = 1;
+  // Tensor: what it must be. Without a dtype, numbered as in types.proto, a tensor may
+  // be any, and its column has byte strings: int32 dtype, int32 dimensions, int64
+  // sizes, and then the memory of its values, or the int64 offsets of its strings and
+  // them.
+  std::uint32_t tensor_dtype = 0;
+  std::vector<std::int64_t> tensor_shape;
   std::string text;  // the spec as the user would write it, for messages
 
   std::size_t row_bytes() const noexcept { return n_values * item_bytes; }
+  bool has_row_splits() const noexcept {
+    return layout == Layout::kRagged || layout == Layout::kPadded;
+  }
+};
+
+// How a feature divides the items of another into rows, as tf.io.RaggedFeature has it.
+enum class PartitionKind : std::uint8_t {
+  kRowSplits,
+  kRowLengths,
+  kRowStarts,
+  kRowLimits,
+  kValueRowIds,
+  kUniformRowLength,
+};
+
+struct Partition {
+  PartitionKind kind = PartitionKind::kRowSplits;
+  std::size_t column = 0;  // ragged int64; of the values, where it is uniform
+  std::uint64_t uniform_length = 1;
+};
+
+// What must be true of several columns in every row, beyond what is true of each.
+struct RowRule {
+  std::size_t values = 0;  // a ragged column
+  // Partitions of its items, outermost first.
+  std::vector<Partition> partitions;
+  // Ragged int64 columns with one index for each value, in [0, size).
+  struct Indices {
+    std::size_t column = 0;
+    std::int64_t size = 0;
+  };
+  std::vector<Indices> indices;
 };
 
 struct Schema {
   std::vector<ColumnSpec> columns;
+  std::vector<RowRule> rules;
 };
 
 }  // namespace fastrec

@@ -56,25 +56,32 @@ std::vector<Place> places_of(const Catalog& catalog, const RecordNumbers& number
 // A schema, and what Python has to know to make arrays of its columns.
 class BoundSchema {
  public:
-  // `columns` holds tuples; fastrec/features.py makes them.
-  explicit BoundSchema(const py::list& columns);
+  // `columns` holds objects of class Column, which fastrec/features.py makes. Where
+  // arrays are not the columns of a batch as they are, `compose` makes it of them.
+  BoundSchema(const py::list& columns, const py::list& rules, py::object compose);
 
   const std::shared_ptr<const Schema>& schema() const noexcept { return schema_; }
 
-  // The batch as a dict from column name to array. Arrays own the blocks they lie in.
-  py::dict arrays(const Batch& batch) const;
+  // The batch as a dict from column name to array, or what `compose` returns of a list
+  // of arrays. Arrays own the blocks they lie in.
+  py::object arrays(const Batch& batch) const;
 
  private:
   struct Target {
     py::object name;
     py::dtype dtype;
-    std::vector<py::ssize_t> shape;  // of a row, or of an item where it is ragged
+    std::vector<py::ssize_t> shape;  // of a row, or of an item of rows of any lengths
+    bool has_lengths;                // of the rows before they were padded
   };
+  class Views;
+
+  py::object array(std::size_t column, const Batch& batch, Views* views) const;
 
   std::shared_ptr<const Schema> schema_;
   std::vector<Target> targets_;
   py::dtype int64_, uint8_;
   py::object bytes_array_, ragged_array_;  // constructors that check nothing
+  py::object compose_;
 };
 
 // An array over memory of `array`, which `owner` keeps alive.

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
+#include <optional>
 #include <utility>
 
 #include "bindings/bindings.h"
+#include "example/decode.h"
 #include "example/infer.h"
+#include "file/buffer.h"
 #include "record/reader.h"
 
 namespace fastrec {
@@ -23,12 +25,22 @@ FeatureKind kind_named(const std::string& name) {
 Layout layout_named(const std::string& name) {
   if (name == "dense") return Layout::kDense;
   if (name == "ragged") return Layout::kRagged;
+  if (name == "padded") return Layout::kPadded;
   if (name == "raw") return Layout::kRaw;
+  if (name == "tensor") return Layout::kTensor;
+  if (name == "record") return Layout::kRecord;
   throw py::value_error("no layout is named " + name);
 }
 
-DType dtype_of(const py::dtype& dtype, Layout layout, FeatureKind kind) {
+DType dtype_of(const py::dtype& dtype, Layout layout, FeatureKind kind,
+               std::uint32_t tensor_dtype) {
   const char code = dtype.kind();
+  if (layout == Layout::kTensor) {
+    if (tensor_dtype == 0 || tensor_dtype == TensorReader::kString) {
+      return DType::kBytes;
+    }
+    return code == 'b' ? DType::kBool : DType::kOpaque;
+  }
   if (code == 'b') return DType::kBool;
   if (layout == Layout::kRaw) return DType::kOpaque;
   if (kind == FeatureKind::kBytes) return DType::kBytes;
@@ -94,7 +106,41 @@ py::dict to_dict(const FeatureSurvey& survey) {
   return result;
 }
 
-// Surveys the records `numbers`: (records with a field 2, [(key, what was seen), ...]).
+// (records with a field 2, [(key, what was seen), ...]).
+py::tuple to_tuple(const Survey& survey) {
+  py::list features;
+  for (const auto& [key, seen] : survey.features()) {
+    features.append(py::make_tuple(py::bytes(key), to_dict(seen)));
+  }
+  return py::make_tuple(survey.n_sequences(), features);
+}
+
+PartitionKind partition_named(const std::string& name) {
+  if (name == "row_splits") return PartitionKind::kRowSplits;
+  if (name == "row_lengths") return PartitionKind::kRowLengths;
+  if (name == "row_starts") return PartitionKind::kRowStarts;
+  if (name == "row_limits") return PartitionKind::kRowLimits;
+  if (name == "value_rowids") return PartitionKind::kValueRowIds;
+  if (name == "uniform_row_length") return PartitionKind::kUniformRowLength;
+  throw py::value_error("no partition is named " + name);
+}
+
+RowRule rule_of(const py::handle& rule) {
+  RowRule result;
+  result.values = rule.attr("values").cast<std::size_t>();
+  for (const py::handle item : rule.attr("partitions")) {
+    const auto [kind, column, length] =
+        item.cast<std::tuple<std::string, std::size_t, std::uint64_t>>();
+    result.partitions.push_back({partition_named(kind), column, length});
+  }
+  for (const py::handle item : rule.attr("indices")) {
+    const auto [column, size] = item.cast<std::tuple<std::size_t, std::int64_t>>();
+    result.indices.push_back({column, size});
+  }
+  return result;
+}
+
+// Surveys the records `numbers`.
 py::tuple survey_records(std::shared_ptr<FileTable> files, const Catalog& catalog,
                          const RecordNumbers& numbers) {
   const std::vector<Place> places = places_of(catalog, numbers);
@@ -113,11 +159,7 @@ py::tuple survey_records(std::shared_ptr<FileTable> files, const Catalog& catalo
       if (fault) throw record_error(fault, describe(fault), place, *files);
     }
   }
-  py::list features;
-  for (const auto& [key, seen] : survey.features()) {
-    features.append(py::make_tuple(py::bytes(key), to_dict(seen)));
-  }
-  return py::make_tuple(survey.n_sequences(), features);
+  return to_tuple(survey);
 }
 
 }  // namespace
@@ -135,83 +177,235 @@ py::capsule owner_of(std::shared_ptr<Block> block) {
   return capsule;
 }
 
-BoundSchema::BoundSchema(const py::list& columns)
-    : int64_(py::dtype::of<std::int64_t>()), uint8_(py::dtype::of<std::uint8_t>()) {
+BoundSchema::BoundSchema(const py::list& columns, const py::list& rules,
+                         py::object compose)
+    : int64_(py::dtype::of<std::int64_t>()),
+      uint8_(py::dtype::of<std::uint8_t>()),
+      compose_(std::move(compose)) {
   auto schema = std::make_shared<Schema>();
-  for (const py::handle& item : columns) {
-    const auto column = item.cast<py::tuple>();
-    Target target{column[0], column[4].cast<py::dtype>(),
-                  column[5].cast<std::vector<py::ssize_t>>()};
+  for (const py::handle& column : columns) {
+    Target target{column.attr("name"), column.attr("dtype").cast<py::dtype>(),
+                  column.attr("shape").cast<std::vector<py::ssize_t>>(),
+                  column.attr("has_lengths").cast<bool>()};
     ColumnSpec spec;
-    spec.key = column[1].cast<std::string>();
-    spec.kind = kind_named(column[2].cast<std::string>());
-    spec.layout = layout_named(column[3].cast<std::string>());
-    spec.dtype = dtype_of(target.dtype, spec.layout, spec.kind);
+    spec.key = column.attr("key").cast<std::string>();
+    spec.kind = kind_named(column.attr("kind").cast<std::string>());
+    spec.layout = layout_named(column.attr("layout").cast<std::string>());
+    spec.tensor_dtype = column.attr("tensor_dtype").cast<std::uint32_t>();
+    spec.dtype = dtype_of(target.dtype, spec.layout, spec.kind, spec.tensor_dtype);
     spec.item_bytes = spec.dtype == DType::kBytes
                           ? 0
                           : static_cast<std::size_t>(target.dtype.itemsize());
     for (const py::ssize_t size : target.shape) {
       spec.n_values *= static_cast<std::size_t>(size);
     }
-    spec.swap_bytes = column[6].cast<std::size_t>();
-    set_default(column[7], &spec);
-    spec.text = column[8].cast<std::string>();
+    spec.swap_bytes = column.attr("swap_bytes").cast<std::size_t>();
+    set_default(column.attr("default"), &spec);
+    spec.tensor_shape.assign(target.shape.begin(), target.shape.end());
+    spec.length = column.attr("length").cast<std::optional<std::size_t>>();
+    spec.multiple_of = column.attr("multiple_of").cast<std::size_t>();
+    spec.truncate = column.attr("truncate").cast<bool>();
+    spec.slot = column.attr("slot").cast<std::size_t>();
+    spec.n_slots = column.attr("n_slots").cast<std::size_t>();
+    spec.text = column.attr("text").cast<std::string>();
     schema->columns.push_back(std::move(spec));
     targets_.push_back(std::move(target));
   }
+  for (const py::handle& rule : rules) schema->rules.push_back(rule_of(rule));
   schema_ = std::move(schema);
   const py::module_ arrays = py::module_::import("fastrec.arrays");
   bytes_array_ = arrays.attr("BytesArray").attr("_wrap");
   ragged_array_ = arrays.attr("RaggedArray").attr("_wrap");
 }
 
-py::dict BoundSchema::arrays(const Batch& batch) const {
-  // Arrays in one block share its owner: it is one object for the whole batch.
-  std::vector<std::pair<const Block*, py::capsule>> owners;
-  const auto view = [&](const Array& array, const py::dtype& dtype,
-                        const std::vector<py::ssize_t>& shape) {
-    for (const auto& [block, owner] : owners) {
+// Makes NumPy arrays over the memory of a batch. Those in one block share its owner: it
+// is one object for the whole batch.
+class BoundSchema::Views {
+ public:
+  py::array of(const Array& array, const py::dtype& dtype,
+               const std::vector<py::ssize_t>& shape) {
+    for (const auto& [block, owner] : owners_) {
       if (block == array.block.get()) return view_of(array, dtype, shape, owner);
     }
-    owners.emplace_back(array.block.get(), owner_of(array.block));
-    return view_of(array, dtype, shape, owners.back().second);
-  };
-  const auto n_rows = static_cast<py::ssize_t>(batch.n_rows);
-
-  py::dict result;
-  std::vector<py::ssize_t> shape;
-  for (std::size_t c = 0; c < targets_.size(); ++c) {
-    const Target& target = targets_[c];
-    const ColumnSpec& spec = schema_->columns[c];
-    const Column& column = batch.columns[c];
-    const bool is_ragged = spec.layout == Layout::kRagged;
-    shape.assign(1, is_ragged
-                        ? static_cast<py::ssize_t>(
-                              spec.n_values == 0 ? 0 : column.n_values / spec.n_values)
-                        : n_rows);
-    shape.insert(shape.end(), target.shape.begin(), target.shape.end());
-
-    py::object values;
-    if (spec.dtype == DType::kBytes) {
-      const auto n_strings = static_cast<py::ssize_t>(column.n_values);
-      const py::array offsets = view(column.offsets, int64_, {n_strings + 1});
-      const auto n_bytes = static_cast<const std::int64_t*>(offsets.data())[n_strings];
-      values = bytes_array_(view(column.values, uint8_, {n_bytes}), offsets,
-                            py::tuple(py::cast(shape)));
-    } else {
-      values = view(column.values, target.dtype, shape);
-    }
-    if (is_ragged) {
-      values = ragged_array_(values, view(column.row_splits, int64_, {n_rows + 1}));
-    }
-    result[target.name] = std::move(values);
+    owners_.emplace_back(array.block.get(), owner_of(array.block));
+    return view_of(array, dtype, shape, owners_.back().second);
   }
-  return result;
+
+ private:
+  std::vector<std::pair<const Block*, py::capsule>> owners_;
+};
+
+py::object BoundSchema::array(std::size_t c, const Batch& batch, Views* views) const {
+  const Target& target = targets_[c];
+  const ColumnSpec& spec = schema_->columns[c];
+  const Column& column = batch.columns[c];
+  const auto n_rows = static_cast<py::ssize_t>(batch.n_rows);
+  std::vector<py::ssize_t> shape;
+  if (spec.layout == Layout::kRagged) {
+    shape.push_back(static_cast<py::ssize_t>(
+        spec.n_values == 0 ? 0 : column.n_values / spec.n_values));
+  } else {
+    shape.push_back(n_rows);
+  }
+  if (spec.layout == Layout::kPadded) {
+    shape.push_back(static_cast<py::ssize_t>(column.width));
+  }
+  if (spec.n_slots > 1) shape.push_back(static_cast<py::ssize_t>(spec.n_slots));
+  shape.insert(shape.end(), target.shape.begin(), target.shape.end());
+
+  py::object values;
+  if (spec.dtype == DType::kBytes) {
+    const auto n_strings = static_cast<py::ssize_t>(column.n_values);
+    const py::array offsets = views->of(column.offsets, int64_, {n_strings + 1});
+    const auto n_bytes = static_cast<const std::int64_t*>(offsets.data())[n_strings];
+    values = bytes_array_(views->of(column.values, uint8_, {n_bytes}), offsets,
+                          py::tuple(py::cast(shape)));
+  } else {
+    values = views->of(column.values, target.dtype, shape);
+  }
+  if (spec.layout != Layout::kRagged) return values;
+  return ragged_array_(values, views->of(column.row_splits, int64_, {n_rows + 1}));
 }
+
+namespace {
+
+// How many items each row had before it was padded.
+py::array_t<std::int64_t> lengths_of(const Column& column, std::size_t n_rows) {
+  py::array_t<std::int64_t> lengths(static_cast<py::ssize_t>(n_rows));
+  const auto* splits = reinterpret_cast<const std::int64_t*>(column.row_splits.data);
+  std::transform(splits + 1, splits + 1 + n_rows, splits, lengths.mutable_data(),
+                 std::minus<>());
+  return lengths;
+}
+
+}  // namespace
+
+py::object BoundSchema::arrays(const Batch& batch) const {
+  Views views;
+  if (compose_.is_none()) {
+    py::dict result;
+    for (std::size_t c = 0; c < targets_.size(); ++c) {
+      if (schema_->columns[c].slot != 0) continue;
+      result[targets_[c].name] = array(c, batch, &views);
+    }
+    return std::move(result);
+  }
+  py::list result;
+  for (std::size_t c = 0; c < targets_.size(); ++c) {
+    if (schema_->columns[c].slot != 0) continue;
+    result.append(array(c, batch, &views));
+    if (targets_[c].has_lengths) {
+      result.append(lengths_of(batch.columns[c], batch.n_rows));
+    }
+  }
+  return compose_(result);
+}
+
+namespace {
+
+// Serialized examples in the memory of Python objects, which stay alive and unchanged.
+class Serialized {
+ public:
+  explicit Serialized(const py::sequence& records) {
+    const std::size_t n = records.size();
+    views_.reserve(n);
+    for (std::size_t i = 0; i < n; ++i) {
+      views_.push_back(std::make_unique<BufferView>(records[i]));
+      records_.push_back(views_.back()->bytes());
+    }
+  }
+
+  // Record i is data[offsets[i]:offsets[i + 1]].
+  Serialized(const py::handle& data, const RecordNumbers& offsets) {
+    views_.push_back(std::make_unique<BufferView>(data));
+    const Bytes whole = views_.back()->bytes();
+    for (py::ssize_t i = 0; i + 1 < offsets.size(); ++i) {
+      const auto begin = static_cast<std::size_t>(offsets.at(i));
+      const auto end = static_cast<std::size_t>(offsets.at(i + 1));
+      if (begin > end || end > whole.size()) {
+        throw py::value_error("offsets reach past their data");
+      }
+      records_.push_back(whole.subspan(begin, end - begin));
+    }
+  }
+
+  std::size_t size() const noexcept { return records_.size(); }
+
+  // A private copy of record `i`, until the next call, with the slack around it that
+  // decoders may read.
+  Bytes copy(std::size_t i) {
+    const MutableBytes room = copy_.room(records_[i].size());
+    std::copy(records_[i].begin(), records_[i].end(), room.begin());
+    return room;
+  }
+
+ private:
+  std::vector<std::unique_ptr<BufferView>> views_;
+  std::vector<Bytes> records_;
+  Buffer copy_;
+};
+
+// `records` is a sequence of objects with memory, or (data, offsets).
+Serialized serialized(const py::object& records) {
+  if (py::isinstance<py::tuple>(records)) {
+    const auto parts = records.cast<py::tuple>();
+    return {parts[0], parts[1].cast<RecordNumbers>()};
+  }
+  return Serialized(records.cast<py::sequence>());
+}
+
+Error error_in_memory(const Fault& fault, std::string reason, std::size_t record) {
+  Error error(fault.code, std::move(reason), "");
+  error.record = record;
+  error.offset = fault.offset;
+  return error;
+}
+
+py::object parse_examples(const BoundSchema& schema, std::shared_ptr<BlockPool> pool,
+                          const py::object& examples) {
+  Serialized records = serialized(examples);
+  Batch batch;
+  {
+    const py::gil_scoped_release released;
+    ExampleDecoder decoder(schema.schema());
+    BatchBuilder builder(schema.schema(), std::move(pool));
+    builder.begin(records.size());
+    for (std::size_t row = 0; row < records.size(); ++row) {
+      const Fault fault = decoder.decode(records.copy(row), row, &builder);
+      if (!fault) continue;
+      Error error = error_in_memory(fault, decoder.describe(fault), row);
+      if (fault.column >= 0) {
+        error.feature =
+            schema.schema()->columns[static_cast<std::size_t>(fault.column)].key;
+      }
+      throw error;
+    }
+    batch = builder.finish(records.size());
+  }
+  return schema.arrays(batch);
+}
+
+// As survey_records, of records in memory.
+py::tuple survey_examples(const py::object& examples) {
+  Serialized records = serialized(examples);
+  Survey survey;
+  for (std::size_t i = 0; i < records.size(); ++i) {
+    if (const Fault fault = survey.add(records.copy(i))) {
+      throw error_in_memory(fault, describe(fault), i);
+    }
+  }
+  return to_tuple(survey);
+}
+
+}  // namespace
 
 void register_features(py::module_& m) {
   py::class_<BoundSchema>(m, "Schema")
-      .def(py::init<const py::list&>(), py::arg("columns"));
+      .def(py::init<const py::list&, const py::list&, py::object>(), py::arg("columns"),
+           py::arg("rules") = py::list(), py::arg("compose") = py::none());
+  m.def("parse_examples", &parse_examples, py::arg("schema"), py::arg("pool"),
+        py::arg("examples"));
+  m.def("survey_examples", &survey_examples, py::arg("examples"));
   m.def("survey", &survey_records, py::arg("files"), py::arg("catalog"),
         py::arg("numbers"));
 }

@@ -52,7 +52,8 @@ void raise_in_python(const Error& error) {
   const py::object feature =
       error.feature.empty() ? py::object(py::none()) : readable(error.feature);
   const py::object value =
-      type(readable(error.reason), path_object(error.path),
+      type(readable(error.reason),
+           error.path.empty() ? py::object(py::none()) : path_object(error.path),
            number_or_none(error.record), number_or_none(error.offset), feature);
   PyErr_SetObject(type.ptr(), value.ptr());
 }

@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "example/rules.h"
 #include "example/values.h"
 
 namespace fastrec {
@@ -34,6 +35,17 @@ void for_each_string(Bytes list, OnString&& on_string) {
   }
 }
 
+// What a fault over a number of values wants to have there, to end a sentence.
+std::string count_wanted(const ColumnSpec& spec, const Fault& fault) {
+  const std::string expected = std::to_string(fault.expected);
+  if (!spec.has_row_splits()) {
+    return " with " + expected + "; VarLen takes any number of them";
+  }
+  if (fault.found % std::max<std::size_t>(spec.n_values, 1) != 0)
+    return " with " + expected + " values an item";
+  return " with " + expected + " at most; truncate=True cuts it";
+}
+
 void copy_swapped(Bytes source, std::size_t group, std::uint8_t* target) {
   if (group <= 1) {
     if (!source.empty()) std::memcpy(target, source.data(), source.size());
@@ -43,6 +55,31 @@ void copy_swapped(Bytes source, std::size_t group, std::uint8_t* target) {
     std::reverse_copy(source.begin() + static_cast<std::ptrdiff_t>(i),
                       source.begin() + static_cast<std::ptrdiff_t>(i + group),
                       target + i);
+  }
+}
+
+// Makes the byte string that a tensor of any shape and dtype is passed on as: see
+// ColumnSpec::tensor_dtype.
+void make_form(const TensorReader& tensor, std::vector<std::uint8_t>* form) {
+  form->clear();
+  const auto append = [&]<typename Int>(Int value) {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(&value);
+    form->insert(form->end(), bytes, bytes + sizeof value);
+  };
+  append(static_cast<std::int32_t>(tensor.dtype()));
+  append(static_cast<std::int32_t>(tensor.shape().size()));
+  for (const std::int64_t size : tensor.shape()) append(size);
+  if (tensor.dtype() == TensorReader::kString) {
+    std::int64_t offset = 0;
+    append(offset);
+    for (const Bytes string : tensor.strings()) {
+      append(offset += static_cast<std::int64_t>(string.size()));
+    }
+    for (const Bytes string : tensor.strings()) {
+      form->insert(form->end(), string.begin(), string.end());
+    }
+  } else {
+    form->insert(form->end(), tensor.memory().begin(), tensor.memory().end());
   }
 }
 
@@ -98,21 +135,33 @@ std::size_t KeyTable::find_by_hash(Bytes key) const noexcept {
 }
 
 ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema)
-    : schema_(std::move(schema)), keys_(*schema_), features_(keys_.n_keys()) {}
+    : schema_(std::move(schema)),
+      keys_(*schema_),
+      features_(keys_.n_keys()),
+      reads_features_(std::any_of(
+          schema_->columns.begin(), schema_->columns.end(),
+          [](const ColumnSpec& spec) { return spec.layout != Layout::kRecord; })) {}
 
 Fault ExampleDecoder::decode(Bytes record, std::size_t row, BatchBuilder* batch) {
   joined_.clear();
   std::fill(features_.begin(), features_.end(), Bytes());
   std::size_t guess = 0;
-  Fault fault = walk_features(record, &joined_, [&](Bytes key, Bytes feature) {
-    const std::size_t number = keys_.find(key, guess);
-    if (number == KeyTable::kNone) return;
-    guess = number + 1;
-    features_[number] = feature;
-  });
+  Fault fault;
+  if (reads_features_) {
+    fault = walk_features(record, &joined_, [&](Bytes key, Bytes feature) {
+      const std::size_t number = keys_.find(key, guess);
+      if (number == KeyTable::kNone) return;
+      guess = number + 1;
+      features_[number] = feature;
+    });
+  }
   if (fault) return fault;
 
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
+    if (schema_->columns[c].layout == Layout::kRecord) {
+      batch->append_string(c, record);
+      continue;
+    }
     const Bytes feature = features_[keys_.key_of(c)];
     fault = is_absent(feature) ? fill_missing(c, row, batch)
                                : decode_column(c, feature, row, batch);
@@ -127,7 +176,7 @@ Fault ExampleDecoder::decode(Bytes record, std::size_t row, BatchBuilder* batch)
       return of_column(fault, c);
     }
   }
-  return {};
+  return check_rules(*schema_, *batch);
 }
 
 Fault ExampleDecoder::decode_column(std::size_t column, Bytes feature, std::size_t row,
@@ -160,27 +209,77 @@ Fault ExampleDecoder::decode_column(std::size_t column, Bytes feature, std::size
         return {};
       }
       return decode_numbers(list, n, spec.dtype, batch->row(column, row));
+    case Layout::kTensor:
+      return decode_tensor(column, list, n, row, batch);
     case Layout::kRagged:
+    case Layout::kPadded:
+    case Layout::kRecord:
       break;
   }
+  return decode_items(column, list, n, batch);
+}
+
+// Decodes the one byte string in a list as a serialized tensor.
+Fault ExampleDecoder::decode_tensor(std::size_t column, const ValueList& list,
+                                    std::size_t n, std::size_t row,
+                                    BatchBuilder* batch) {
+  const ColumnSpec& spec = schema_->columns[column];
+  if (n != 1) return {.code = Errc::kValueCount, .found = n, .expected = 1};
+  Bytes message;
+  for_each_string(list.message, [&](Bytes value) { message = value; });
+  if (Fault fault = tensor_.read(message)) return fault;
+  if (spec.tensor_dtype == 0) {
+    make_form(tensor_, &tensor_form_);
+    batch->append_string(column, tensor_form_);
+    return {};
+  }
+  if (tensor_.dtype() != spec.tensor_dtype) {
+    return {.code = Errc::kTensorType, .found = tensor_.dtype()};
+  }
+  if (tensor_.shape() != spec.tensor_shape) return {.code = Errc::kTensorShape};
+  if (spec.dtype == DType::kBytes) {
+    for (const Bytes string : tensor_.strings()) batch->append_string(column, string);
+    return {};
+  }
+  std::transform(
+      tensor_.memory().begin(), tensor_.memory().end(), batch->row(column, row),
+      [is_bool = spec.dtype == DType::kBool](std::uint8_t byte) -> std::uint8_t {
+        return is_bool ? byte != 0 : byte;
+      });
+  return {};
+}
+
+// Decodes a list of `n` values to a column whose rows have any number of them.
+Fault ExampleDecoder::decode_items(std::size_t column, const ValueList& list,
+                                   std::size_t n, BatchBuilder* batch) const {
+  const ColumnSpec& spec = schema_->columns[column];
   if (spec.n_values == 0 || n % spec.n_values != 0) {
     return {.code = Errc::kValueCount, .found = n, .expected = spec.n_values};
   }
+  std::size_t n_kept = n;
+  if (spec.length && n / spec.n_values > *spec.length) {
+    n_kept = *spec.length * spec.n_values;
+    if (!spec.truncate)
+      return {.code = Errc::kValueCount, .found = n, .expected = n_kept};
+  }
   if (spec.dtype == DType::kBytes) {
-    for_each_string(list.message,
-                    [&](Bytes value) { batch->append_string(column, value); });
+    std::size_t n_seen = 0;
+    for_each_string(list.message, [&](Bytes value) {
+      if (n_seen++ < n_kept) batch->append_string(column, value);
+    });
   } else {
     std::uint8_t* target = batch->extend(column, n * spec.item_bytes);
     if (Fault fault = decode_numbers(list, n, spec.dtype, target)) return fault;
+    batch->retract(column, (n - n_kept) * spec.item_bytes);
   }
-  batch->end_ragged_row(column, n / spec.n_values);
+  batch->end_ragged_row(column, n_kept / spec.n_values);
   return {};
 }
 
 Fault ExampleDecoder::fill_missing(std::size_t column, std::size_t row,
                                    BatchBuilder* batch) const {
   const ColumnSpec& spec = schema_->columns[column];
-  if (spec.layout == Layout::kRagged) {
+  if (spec.has_row_splits()) {
     batch->end_ragged_row(column, 0);
   } else if (spec.default_strings) {
     for (const std::string& value : *spec.default_strings) {
@@ -211,10 +310,7 @@ std::string ExampleDecoder::describe(const Fault& fault) const {
     case Errc::kValueCount:
       return feature + "holds " + found +
              (fault.found == 1 ? " value, " : " values, ") + says +
-             (spec.layout == Layout::kRagged
-                  ? " with " + std::to_string(fault.expected) + " values an item"
-                  : " with " + std::to_string(fault.expected) +
-                        "; VarLen takes any number of them");
+             count_wanted(spec, fault);
     case Errc::kValueSize:
       return feature + "holds a byte string of " + found + " bytes, " + says + " of " +
              std::to_string(fault.expected) + " bytes";
@@ -222,6 +318,29 @@ std::string ExampleDecoder::describe(const Fault& fault) const {
       return feature + "holds " +
              std::to_string(static_cast<std::int64_t>(fault.found)) +
              ", which does not fit: " + says + "; \"int64\" holds any value";
+    case Errc::kPartitionOrder:
+      return feature + "does not divide a list into rows: its numbers run backwards " +
+             "or begin wrongly; " + says;
+    case Errc::kPartitionTotal:
+      return feature + "divides " + found + " items into rows, but there are " +
+             std::to_string(fault.expected) + "; " + says;
+    case Errc::kPartitionRows:
+      return feature + "makes " + found + " rows, more than the " +
+             std::to_string(fault.expected) + " that one record may have; " + says;
+    case Errc::kTensorType:
+      return feature + "does not hold a serialized tensor of a dtype that fits " +
+             "(found type " + found + "); " + says;
+    case Errc::kTensorShape:
+      return feature + "holds a tensor of another shape; " + says;
+    case Errc::kTensorSize:
+      return feature + "holds a tensor of more values than are read; " + says;
+    case Errc::kIndexCount:
+      return feature + "holds " + found + " indices for " +
+             std::to_string(fault.expected) + " values; " + says;
+    case Errc::kIndexOutOfRange:
+      return feature + "holds the index " +
+             std::to_string(static_cast<std::int64_t>(fault.found)) +
+             ", which is not below " + std::to_string(fault.expected) + "; " + says;
     default:
       return feature + "cannot be read: " + fastrec::describe(fault);
   }

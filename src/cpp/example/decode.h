@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "batch/column.h"
 #include "batch/schema.h"
+#include "example/tensor.h"
 #include "example/walk.h"
 
 namespace fastrec {
@@ -65,12 +66,19 @@ class ExampleDecoder {
  private:
   Fault decode_column(std::size_t column, Bytes feature, std::size_t row,
                       BatchBuilder* batch);
+  Fault decode_items(std::size_t column, const ValueList& list, std::size_t n,
+                     BatchBuilder* batch) const;
+  Fault decode_tensor(std::size_t column, const ValueList& list, std::size_t n,
+                      std::size_t row, BatchBuilder* batch);
   Fault fill_missing(std::size_t column, std::size_t row, BatchBuilder* batch) const;
 
   std::shared_ptr<const Schema> schema_;
   KeyTable keys_;
   JoinedMessages joined_;
   std::vector<Bytes> features_;  // of the record at hand, by number of key
+  TensorReader tensor_;
+  std::vector<std::uint8_t> tensor_form_;  // of a tensor of any shape and dtype
+  bool reads_features_;                    // or only records as they are
 };
 
 }  // namespace fastrec

@@ -1,0 +1,58 @@
+// Tensor: a serialized tensorflow.TensorProto -> its dtype, shape and values.
+//
+//   TensorProto { dtype = 1, tensor_shape = 2 { dim = 2 { size = 1 }, unknown_rank = 3
+//   },
+//                 tensor_content = 4: the memory, or values in the list of their dtype
+//                 }
+//
+// Where the list is shorter than the shape, its last value stands for the rest, and
+// zeros do where it is empty: that is how TensorFlow writes constants.
+//
+// Source: tensorflow/core/framework/{tensor,tensor_shape,types}.proto.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/error.h"
+
+namespace fastrec {
+
+// Reads one tensor after another; what it returns is of the last one. The message must
+// outlive it.
+class TensorReader {
+ public:
+  static constexpr std::uint32_t kString = 7;  // DT_STRING
+
+  // The most memory that is filled with values which the message does not hold one by
+  // one: memory is asked for by a number in it.
+  static constexpr std::uint64_t kMostRepeatedBytes = std::uint64_t{64} << 20;
+
+  // Offsets of faults are unset.
+  Fault read(Bytes message);
+
+  std::uint32_t dtype() const noexcept {
+    return dtype_;
+  }  // numbered as types.proto does
+  const std::vector<std::int64_t>& shape() const noexcept { return shape_; }
+  Bytes memory() const noexcept { return memory_; }  // of all values, if numbers
+  const std::vector<Bytes>& strings() const noexcept { return strings_; }
+
+ private:
+  struct Kind;
+  static const Kind* find_kind(std::uint32_t dtype) noexcept;
+
+  Fault read_shape(Bytes message);
+  Fault read_values(Bytes message, const Kind& kind);
+  Fault append_value(Bytes content, const Kind& kind);
+  Fault fill_up(const Kind& kind, std::uint64_t n_values);
+
+  std::uint32_t dtype_ = 0;
+  std::vector<std::int64_t> shape_;
+  Bytes content_, memory_;
+  std::vector<std::uint8_t> values_;
+  std::vector<Bytes> strings_;
+};
+
+}  // namespace fastrec

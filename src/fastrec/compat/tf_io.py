@@ -1,0 +1,152 @@
+"""TensorFlow's names for the same things, without TensorFlow.
+
+>>> import fastrec.compat.tf_io as tf_io
+>>> features = {"label": tf_io.FixedLenFeature([], "int64", default_value=0)}
+>>> tf_io.parse_example([b""], features)
+{'label': array([0])}
+
+What comes out are NumPy arrays, `fastrec.BytesArray` for strings, `fastrec.RaggedArray` for
+`VarLenFeature` (``.to_sparse()`` has TensorFlow's indices) and `RaggedFeature`, and
+`fastrec.SparseArray` for `SparseFeature`. Dtypes are named (``"int64"``, ``"float32"``,
+``"string"``), or those of TensorFlow itself.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy.typing as npt
+
+import fastrec
+from fastrec.arrays import Batch
+from fastrec.parsing import Strings
+from fastrec.paths import Paths
+from fastrec.ragged import Partition, Ragged
+from fastrec.rows import Row
+
+__all__ = [
+    "FixedLenFeature",
+    "FixedLenSequenceFeature",
+    "RaggedFeature",
+    "SparseFeature",
+    "TFRecordWriter",
+    "VarLenFeature",
+    "decode_raw",
+    "parse_example",
+    "parse_single_example",
+    "tf_record_iterator",
+]
+
+
+class FixedLenFeature(NamedTuple):
+    """As `fastrec.FixedLen`."""
+
+    shape: Sequence[int]
+    dtype: Any
+    default_value: Any = None
+
+
+class FixedLenSequenceFeature(NamedTuple):
+    """As `fastrec.FixedLenSequence`; `allow_missing` must be True."""
+
+    shape: Sequence[int]
+    dtype: Any
+    allow_missing: bool = False
+    default_value: Any = None
+
+
+class VarLenFeature(NamedTuple):
+    """As `fastrec.VarLen`."""
+
+    dtype: Any
+
+
+class RaggedFeature(NamedTuple):
+    """As `fastrec.Ragged`. `validate` changes nothing: partitions are always checked."""
+
+    dtype: Any
+    value_key: str | bytes | None = None
+    partitions: Sequence[Partition] = ()
+    row_splits_dtype: Any = "int32"
+    validate: bool = False
+
+
+for _partition in (
+    *(Ragged.RowSplits, Ragged.RowLengths, Ragged.RowStarts, Ragged.RowLimits),
+    *(Ragged.ValueRowIds, Ragged.UniformRowLength),
+):
+    setattr(RaggedFeature, _partition.__name__, _partition)
+
+
+class SparseFeature(NamedTuple):
+    """As `fastrec.Sparse`."""
+
+    index_key: str | bytes | Sequence[str | bytes]
+    value_key: str | bytes
+    dtype: Any
+    size: int | Sequence[int]
+    already_sorted: bool = False
+
+
+def parse_example(
+    serialized: Strings,
+    features: Mapping[str, Any],
+    example_names: object = None,  # noqa: ARG001 (errors name the record by its place)
+    name: str | None = None,  # noqa: ARG001
+) -> Batch:
+    """As `fastrec.parse_example`."""
+    return fastrec.parse_example(serialized, features)
+
+
+def parse_single_example(
+    serialized: bytes,
+    features: Mapping[str, Any],
+    example_names: object = None,  # noqa: ARG001 (as above)
+    name: str | None = None,  # noqa: ARG001
+) -> Row:
+    """As `fastrec.parse_single_example`."""
+    return fastrec.parse_single_example(serialized, features)
+
+
+def decode_raw(
+    input_bytes: bytes | Strings,
+    out_type: Any,  # noqa: ANN401 (NumPy's dtype, or TensorFlow's)
+    little_endian: bool = True,
+    fixed_length: int | None = None,
+    name: str | None = None,  # noqa: ARG001
+) -> npt.NDArray[Any]:
+    """As `fastrec.decode_raw`."""
+    dtype = getattr(out_type, "as_numpy_dtype", out_type)
+    return fastrec.decode_raw(
+        input_bytes, dtype, little_endian=little_endian, fixed_length=fixed_length
+    )
+
+
+def _check_options(options: object) -> None:
+    kind = getattr(options, "compression_type", options)
+    if kind not in (None, ""):
+        msg = f"options must be None: compression {kind!r} is not there"
+        raise ValueError(msg)
+
+
+def tf_record_iterator(path: Paths, options: object = None) -> Iterator[bytes]:
+    """As `fastrec.read_records`: the serialized records of a file."""
+    _check_options(options)
+    return fastrec.read_records(path)
+
+
+class TFRecordWriter(fastrec.Writer):
+    """As `fastrec.Writer`, for serialized records; an existing file is replaced."""
+
+    def __init__(self, path: str | os.PathLike[str], options: object = None) -> None:
+        _check_options(options)
+        super().__init__(path, overwrite=True)
+
+    def write(self, record: Any) -> None:  # noqa: ANN401
+        """Write a serialized record, or a mapping as `fastrec.Writer.write` does."""
+        if isinstance(record, Mapping):
+            super().write(record)
+        else:
+            self.write_record(record)

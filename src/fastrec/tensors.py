@@ -1,0 +1,160 @@
+"""The spec of a feature that holds a serialized tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrec.arrays import Array, BytesArray
+from fastrec.errors import SchemaError
+from fastrec.spec import Column, ComposedColumns, Spec, checked_shape, numpy_dtype
+
+__all__ = ["TensorProto"]
+
+# The dtypes of tensorflow/core/framework/types.proto, by their numbers there.
+_STRING = 7
+_NUMBERS = {
+    "float32": 1,
+    "float64": 2,
+    "int32": 3,
+    "uint8": 4,
+    "int16": 5,
+    "int8": 6,
+    "bytes": _STRING,
+    "complex64": 8,
+    "int64": 9,
+    "bool": 10,
+    "bfloat16": 14,
+    "uint16": 17,
+    "complex128": 18,
+    "float16": 19,
+    "uint32": 22,
+    "uint64": 23,
+}
+_NAMES = {number: name for name, number in _NUMBERS.items()}
+
+
+def _dtype_named(name: str) -> np.dtype[Any]:
+    # NumPy knows bfloat16 once ml_dtypes is imported; without it there are its bits.
+    try:
+        return np.dtype(name)
+    except TypeError:
+        return np.dtype(np.uint16)
+
+
+@dataclass(frozen=True, repr=False)
+class TensorProto(Spec):
+    """A byte string that tf.io.serialize_tensor made.
+
+    With `shape` and `dtype`, it is read as one array of shape ``(batch, *shape)``: an
+    ndarray, or a `BytesArray` for ``"bytes"``. Without them, tensors may differ, and the
+    column is an object array of shape ``(batch,)``, whatever the records hold: each of
+    its items is a tensor as an ndarray (or, of strings, a `BytesArray`) of its own, or a
+    NumPy scalar or bytes where it has no axes. A row that only fills the batch is None.
+
+    Parameters
+    ----------
+    shape : tuple of int or int, optional
+        The shape of every tensor.
+    dtype : dtype-like, optional
+        The dtype of every tensor, ``"bytes"`` for strings. Nothing is converted.
+    key : str or bytes, optional
+        The feature's name, where it differs from the column's.
+
+    Raises
+    ------
+    SchemaError
+        If an argument makes no sense; when reading, if a record has not exactly one byte
+        string, or it is no tensor of this shape and dtype.
+
+    Examples
+    --------
+    >>> TensorProto((224, 224, 3), "float32")
+    TensorProto((224, 224, 3), 'float32')
+    """
+
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+
+    if TYPE_CHECKING:  # what the constructor takes is more than what the fields hold
+
+        def __init__(
+            self,
+            shape: int | Sequence[int] | None = None,
+            dtype: npt.DTypeLike | None = None,
+            *,
+            key: str | bytes | None = None,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.shape is None) != (self.dtype is None):
+            msg = "a TensorProto has a shape and a dtype, or neither"
+            raise SchemaError(msg)
+        if self.shape is None:
+            return
+        self._set("shape", checked_shape(self.shape))
+        is_bytes = self.dtype in ("bytes", "string")
+        name = "bytes" if is_bytes else str(numpy_dtype(self.dtype).name)
+        if name not in _NUMBERS:
+            msg = f"dtype {self.dtype!r} is none that a tensor is read as"
+            raise SchemaError(msg)
+        self._set("dtype", name)
+
+    def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
+        return [] if self.shape is None else [repr(self.shape), repr(self.dtype)]
+
+    def _columns(self, name: str | bytes) -> list[Column]:
+        number = 0 if self.dtype is None else _NUMBERS[self.dtype]
+        is_bytes = number in (0, _STRING)
+        column = Column(
+            name,
+            self._key_of(name),
+            "bytes",
+            "tensor",
+            np.dtype(np.uint8 if is_bytes else self.dtype),
+            self.shape or (),
+            repr(self),
+            tensor_dtype=number,
+        )
+        return [column]
+
+    @property
+    def _is_plain(self) -> bool:
+        return self.shape is not None
+
+    def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
+        (forms,) = arrays
+        assert isinstance(forms, BytesArray)
+        tensors = np.empty(len(forms), object)
+        for i in range(len(forms)):
+            tensors[i] = _tensor(forms.view(i))
+        return [(name, tensors)]
+
+    def _described(self) -> str:
+        return "tensors" if self.shape is None else f"{self.dtype}{list(self.shape)}"
+
+
+def _tensor(form: memoryview) -> Any:  # noqa: ANN401 (an array, a scalar or bytes)
+    """Return the tensor that the core passes on: see ``ColumnSpec::tensor_dtype``."""
+    if not form:
+        return None  # a row that only fills the batch
+    number, n_axes = np.frombuffer(form, np.int32, 2).tolist()
+    shape = tuple(np.frombuffer(form, np.int64, n_axes, 8).tolist())
+    begin = 8 + 8 * n_axes
+    if number != _STRING:
+        dtype = _dtype_named(_NAMES[number])
+        memory: npt.NDArray[Any] = np.frombuffer(form, np.uint8, offset=begin)
+        found = memory != 0 if dtype == np.bool_ else memory.copy().view(dtype)
+        return found.reshape(shape)[()]  # a scalar where there are no axes
+    n_strings = math.prod(shape)
+    offsets = np.frombuffer(form, np.int64, n_strings + 1, begin).copy()
+    data = np.frombuffer(form, np.uint8, offset=begin + offsets.nbytes).copy()
+    if not shape:
+        return data.tobytes()
+    return BytesArray._wrap(data, offsets, shape)

@@ -1,0 +1,64 @@
+"""Other libraries' names: a program that changes one import goes on working.
+
+Goal
+    The names of tf.io and of nvidia.dali.tfrecord take the arguments they take there.
+Method
+    The programs of their guides, on small files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fastrec as fr
+import fastrec.compat.dali_tfrecord as tfrec
+from fastrec.compat import tf_io
+
+
+def test_a_program_for_tensorflow(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    for _ in range(2):
+        with tf_io.TFRecordWriter(str(path)) as writer:
+            for n in range(3):
+                row: dict[str, Any] = {"label": n, "rows": [n]}
+                if n:
+                    row |= {"tags": ["t"] * n, "at": [n]}
+                writer.write(fr.encode_example(row) if n else row)
+    records = list(tf_io.tf_record_iterator(path))
+    features = {
+        "label": tf_io.FixedLenFeature([], "int64", default_value=0),
+        "tags": tf_io.VarLenFeature("string"),
+        "padded": tf_io.FixedLenSequenceFeature([], "int64", allow_missing=True),
+        "ragged": tf_io.RaggedFeature(
+            "string",
+            value_key="tags",
+            partitions=[tf_io.RaggedFeature.RowLengths("rows")],  # type: ignore[attr-defined]
+        ),
+        "sparse": tf_io.SparseFeature("at", "at", "int64", 5),
+    }
+    batch = tf_io.parse_example(records, features)
+    assert batch["label"].tolist() == [0, 1, 2]
+    assert batch["tags"].to_list() == [[], [b"t"], [b"t", b"t"]]
+    assert batch["ragged"].to_list() == [[[]], [[b"t"]], [[b"t", b"t"]]]
+    assert batch["ragged"].row_splits.dtype == "int32"
+    assert batch["padded"].shape == (3, 0)
+    assert batch["sparse"].dense_shape == (3, 5)
+    assert tf_io.parse_single_example(records[2], features)["label"] == 2
+    assert tf_io.decode_raw(b"\x01\x00", "int16").tolist() == [1]
+    for compressed in (tf_io.tf_record_iterator, tf_io.TFRecordWriter):
+        with pytest.raises(ValueError, match="GZIP"):
+            compressed(path, "GZIP")
+    with pytest.raises(fr.SchemaError, match="allow_missing"):
+        fr.Schema({"a": tf_io.FixedLenSequenceFeature([], "int64")})
+
+
+def test_descriptions_of_dali() -> None:
+    assert tfrec.FixedLenFeature([2], tfrec.float32, 0.5) == fr.FixedLen(
+        (2,), "float32", [0.5, 0.5]
+    )
+    assert tfrec.FixedLenFeature((), tfrec.string, "") == fr.FixedLen((), "bytes", "")
+    assert tfrec.VarLenFeature(tfrec.int64, 0) == fr.VarLen("int64")
+    assert tfrec.VarLenFeature([4], tfrec.float32, 0.0) == fr.VarLen("float32", (4,))

@@ -1,0 +1,275 @@
+"""Parsing without files, and specs that others made.
+
+Goal
+    Records in memory give what the same records give in a file, whatever holds them; an
+    error says which of them it was. tf.io's features, names of dtypes and lists of names
+    are as good as our specs.
+Method
+    Files with the same records; classes that look like tf.io's (tests marked "oracle" use
+    the real ones).
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastrec as fr
+from columns import Untyped, open_dataset, snapshot
+from oracle import example, tfrecord_file
+
+Write = Callable[[bytes], Path]
+
+SPEC = {
+    "label": fr.FixedLen((), "int16", default=-1),
+    "words": fr.VarLen("bytes"),
+    "padded": fr.FixedLenSequence((), "float32", lengths="n", key="floats"),
+}
+RECORDS = [
+    example({b"label": ("int64", [3]), b"words": ("bytes", [b"a", b""])}),
+    example({}),
+    example({b"floats": ("float", [1.0, 2.5]), b"words": ("bytes", [b"xyz"])}),
+]
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        list,
+        tuple,
+        fr.BytesArray.from_list,
+        lambda records: fr.BytesArray.from_list([b"?", *records])[1:],
+        lambda records: np.array(records, object),
+        lambda records: [memoryview(record) for record in records],
+        lambda records: [bytearray(record) for record in records],
+    ],
+)
+def test_records_in_memory_give_what_a_file_gives(
+    write: Write, held: Callable[[list[bytes]], Any]
+) -> None:
+    ds = open_dataset(write(tfrecord_file(RECORDS)), features=SPEC)
+    for features in (SPEC, fr.Schema(SPEC)):
+        batch = fr.parse_example(held(RECORDS), features)
+        assert list(batch) == ["label", "words", "padded", "n"]
+        assert snapshot([batch]) == snapshot([ds[0:3]])
+    for i, record in enumerate(RECORDS):
+        row: Untyped = fr.parse_single_example(record, SPEC)
+        assert repr(row) == repr(ds[i])
+
+
+def test_no_records_are_a_batch_of_none() -> None:
+    batch = fr.parse_example([], SPEC)
+    assert [len(column) for column in batch.values()] == [0, 0, 0, 0]
+
+
+def test_errors_say_which_of_the_records_it_was() -> None:
+    records = [RECORDS[0], example({b"label": ("int64", [1, 2])})]
+    with pytest.raises(fr.SchemaError, match="- at record 1, byte") as caught:
+        fr.parse_example(records, SPEC)
+    assert (caught.value.path, caught.value.record) == (None, 1)
+    assert caught.value.feature == "label"
+    with pytest.raises(fr.DecodeError) as damaged:
+        fr.parse_example([RECORDS[0], b"\x0a\xff"], SPEC)
+    assert str(pickle.loads(pickle.dumps(damaged.value))) == str(damaged.value)
+
+
+@pytest.mark.parametrize(
+    "serialized", [b"", "text", 3, None, np.zeros(3), np.array([[b""]], object), [1]]
+)
+def test_what_holds_no_records_is_refused(serialized: Any) -> None:  # noqa: ANN401
+    with pytest.raises((TypeError, ValueError)):
+        fr.parse_example(serialized, SPEC)
+
+
+def test_one_record_is_bytes() -> None:
+    wrongs: list[Any] = [[b""], "", None]
+    for wrong in wrongs:
+        for parse in (fr.decode_example, lambda b: fr.parse_single_example(b, SPEC)):
+            with pytest.raises(TypeError):
+                parse(wrong)
+
+
+def test_decode_example_shows_whatever_is_there() -> None:
+    record = example(
+        {
+            b"i": ("int64", [3, -1]),
+            b"f": ("float", [0.5]),
+            b"b": ("bytes", [b"x"]),
+            b"e": ("int64", []),
+            b"none": None,
+            b"\xff": ("int64", [1]),
+        }
+    )
+    found = fr.decode_example(record)
+    assert list(found) == ["b", "e", "f", "i", "none", b"\xff"]
+    assert found["i"].tolist() == [3, -1]
+    assert (found["i"].dtype, found["f"].dtype) == (np.int64, np.float32)
+    assert found["b"].tolist() == [b"x"]
+    assert (found["e"].shape, found["none"]) == ((0,), None)
+    assert fr.decode_example(b"") == {}
+    with pytest.raises(fr.DecodeError):
+        fr.decode_example(b"\xff")
+
+
+# decode_raw.
+
+
+def test_decode_raw_adds_an_axis_to_whatever_holds_the_strings() -> None:
+    strings = [b"\x01\x00\x02\x00", b"\x03\x00\x04\x00"]
+    want = np.array([[1, 2], [3, 4]], np.uint16)
+    array = fr.BytesArray.from_list(strings)
+    for values in (strings, array, np.array(strings, object)):
+        got = fr.decode_raw(values, "uint16")
+        assert (got.dtype, got.tolist()) == (want.dtype, want.tolist())
+        assert got.flags.writeable
+    assert fr.decode_raw(strings[0], "uint16").tolist() == [1, 2]
+    assert fr.decode_raw(strings[0], "uint16", little_endian=False).tolist() == [
+        256,
+        512,
+    ]
+    nested = fr.BytesArray.from_list([strings, strings])
+    assert fr.decode_raw(nested, "uint8").shape == (2, 2, 4)
+    assert fr.decode_raw([b"\x05", b"", b"123"], "uint8", fixed_length=2).tolist() == [
+        [5, 0],
+        [0, 0],
+        [49, 50],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype", "options"),
+    [
+        ([b"a", b"ab"], "uint8", {}),
+        ([b"abc"], "uint16", {}),
+        ([b"ab"], "uint16", {"fixed_length": 3}),
+        ([b"ab"], "uint16", {"fixed_length": 0}),
+        ([b"ab"], "object", {}),
+        ([b"ab"], "S", {}),
+        ([b"ab"], "nonsense", {}),
+        ("ab", "uint8", {}),
+        ([3], "uint8", {}),
+    ],
+)
+def test_what_is_no_memory_of_an_array_is_refused(
+    values: Any,  # noqa: ANN401
+    dtype: str,
+    options: Any,  # noqa: ANN401
+) -> None:
+    with pytest.raises((TypeError, ValueError)):
+        fr.decode_raw(values, dtype, **options)
+
+
+# read_records.
+
+
+@pytest.mark.parametrize("num_threads", [None, 0, 2])
+def test_records_are_read_whatever_they_are(write: Write, num_threads: int) -> None:
+    records = [bytes([n]) * n for n in range(200)]
+    paths = [write(tfrecord_file(records[:150])), write(tfrecord_file(records[150:]))]
+    assert list(fr.read_records(paths, num_threads=num_threads)) == records
+    batches = list(fr.read_records(paths, batch_size=64, num_threads=num_threads))
+    assert [len(batch) for batch in batches] == [64, 64, 64, 8]
+    assert [record for batch in batches for record in batch] == records
+    with pytest.raises(ValueError, match="batch_size"):
+        fr.read_records(paths, batch_size=0)
+
+
+@pytest.mark.parametrize("n_good", [0, 1, 63, 64, 100])
+def test_records_before_damage_come_first(write: Write, n_good: int) -> None:
+    records = [b"%d" % n for n in range(120)]
+    data = bytearray(tfrecord_file(records))
+    at = len(tfrecord_file(records[:n_good])) + 12
+    data[at] ^= 1
+    path = write(bytes(data))
+    for batch_size in (None, 32):
+        found: list[bytes] = []
+
+        def read(size: Any, found: list[bytes] = found) -> None:  # noqa: ANN401
+            for item in fr.read_records(path, batch_size=size):
+                found.extend(item if size else [item])
+
+        with pytest.raises(fr.CorruptionError) as caught:
+            read(batch_size)
+        assert found == records[:n_good]
+        assert caught.value.record == n_good
+
+
+def test_dropping_an_iterator_ends_its_threads(
+    write: Write, threads_end: Callable[[], None]
+) -> None:
+    path = write(tfrecord_file([b"x" * 1000] * 5000))
+    records = fr.read_records(path, num_threads=2)
+    next(records)
+    del records
+    threads_end()
+
+
+# Specs of others.
+
+FixedLenFeature = namedtuple("FixedLenFeature", ["shape", "dtype", "default_value"])  # noqa: PYI024
+VarLenFeature = namedtuple("VarLenFeature", ["dtype"])  # noqa: PYI024
+
+
+class Unlike:
+    pass
+
+
+Unlike.__name__ = "SparseFeature"
+
+
+def test_features_are_known_by_their_shape() -> None:
+    schema = fr.Schema(
+        {
+            "a": FixedLenFeature([2], np.dtype("int64"), [1, 2]),
+            "b": VarLenFeature(np.float32),
+            "c": "uint8",
+            "d": "bytes",
+        }
+    )
+    assert dict(schema) == {
+        "a": fr.FixedLen((2,), "int64", default=[1, 2]),
+        "b": fr.VarLen("float32"),
+        "c": fr.FixedLen((), "uint8"),
+        "d": fr.FixedLen((), "bytes"),
+    }
+
+
+@pytest.mark.parametrize(
+    "feature", [Unlike(), "nonsense", FixedLenFeature([None], "int64", None), int, None]
+)
+def test_what_is_like_no_spec_is_refused_by_its_name(feature: object) -> None:
+    with pytest.raises(fr.SchemaError, match="'a'"):
+        fr.Schema({"a": feature})
+
+
+def test_a_list_of_names_is_inferred(write: Write) -> None:
+    records = [
+        example(
+            {
+                b"x": ("int64", [n]),
+                b"y": ("float", [1.0] * n),
+                b"mixed": ("int64" if n else "float", [1]),
+            }
+        )
+        for n in range(3)
+    ]
+    path = write(tfrecord_file(records))
+    ds = open_dataset(path, features=["y", "x"])
+    assert dict(ds.schema) == {"y": fr.VarLen("float32"), "x": fr.FixedLen((), "int64")}
+    assert list(ds[0:1]) == ["y", "x"]
+    assert list(pickle.loads(pickle.dumps(ds)).with_features(["x"])[0]) == ["x"]
+    joined: Untyped = fr.concat([ds.columns(["x"]), open_dataset(path, features=["x"])])
+    assert joined[0:6]["x"].tolist() == [0, 1, 2, 0, 1, 2]
+    with pytest.raises(fr.SchemaError, match=r"'z'.*'mixed', 'x', 'y'"):
+        open_dataset(path, features=["z"])[0]
+    for wrong in ([], ["x", "x"], [3], "x"):
+        with pytest.raises(fr.SchemaError):
+            open_dataset(path, features=wrong)
+    with pytest.raises(fr.SchemaError):
+        fr.parse_example(records, ["x"])  # type: ignore[arg-type]
