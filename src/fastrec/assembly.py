@@ -109,7 +109,8 @@ class Assembly:
         if self._has_own_transforms:
             return whole
         # Each way of reading has an order of columns of its own.
-        return {name: whole[name] for name in self._readings[0].features._column_names()}
+        names: list[Any] = list(self._readings[0].features._column_names())
+        return {name: whole[name] for name in names}
 
     def _part(
         self,
