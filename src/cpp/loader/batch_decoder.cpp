@@ -6,7 +6,7 @@
 namespace fastrec {
 
 BatchDecoder::BatchDecoder(std::shared_ptr<const Sources> sources,
-                           std::shared_ptr<BlockPool> pool)
+                           const std::shared_ptr<BlockPool>& pool)
     : sources_(std::move(sources)), reader_(sources_->files) {
   for (const std::shared_ptr<const Schema>& schema : sources_->schemas) {
     readings_.push_back({schema, ExampleDecoder(schema), BatchBuilder(schema, pool)});

@@ -35,7 +35,8 @@ struct Part {
 
 class BatchDecoder {
  public:
-  BatchDecoder(std::shared_ptr<const Sources> sources, std::shared_ptr<BlockPool> pool);
+  BatchDecoder(std::shared_ptr<const Sources> sources,
+               const std::shared_ptr<BlockPool>& pool);
 
   // One row for each place, in their order, and empty rows up to `n_rows`. There is at
   // least one part; others only if they have rows. Throws the Error of the first row
