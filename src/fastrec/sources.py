@@ -258,7 +258,7 @@ class Sources:
 def _check_equal(first: Schema, other: Schema) -> None:
     """Raise a SchemaError that lists how the columns of two schemas differ."""
     described = [
-        {name: _described(schema, name) for name in schema} for schema in (first, other)
+        {name: schema._described(name) for name in schema} for schema in (first, other)
     ]
     names = dict.fromkeys([*described[0], *described[1]])
     differences = [
@@ -274,10 +274,6 @@ def _check_equal(first: Schema, other: Schema) -> None:
             + ". Say what to read with features=, or make them equal with with_transform()"
         )
         raise SchemaError(msg)
-
-
-def _described(schema: Schema, name: str | bytes) -> str:
-    return schema[name]._described()
 
 
 # Sources that a fork would leave with locks that nobody holds.

@@ -49,7 +49,7 @@ class FixedLenFeature(NamedTuple):
 
 
 class FixedLenSequenceFeature(NamedTuple):
-    """As `fastrec.FixedLenSequence`; `allow_missing` must be True."""
+    """As `fastrec.FixedLenSequence`; `allow_missing` must be True for features."""
 
     shape: Sequence[int]
     dtype: Any
