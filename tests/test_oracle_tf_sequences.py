@@ -48,7 +48,10 @@ def plain(column: Untyped) -> Any:  # noqa: ANN401
         return "object", tuple(column.shape), column.tolist()
     if isinstance(column, bytes):
         return "object", (), column
-    array = np.asarray(column.numpy() if hasattr(column, "numpy") else column)
+    array = column.numpy() if hasattr(column, "numpy") else column
+    if isinstance(array, bytes):
+        return "object", (), array
+    array = np.asarray(array)
     return str(array.dtype), array.shape, array.tolist()
 
 

@@ -25,8 +25,9 @@ from google.protobuf.message import DecodeError
 
 import fastrec as fr
 from columns import Untyped, open_dataset
+from fastrec.compat import tf_io
 from oracle import tfrecord_file
-from oracle_example import Encoder, delimited, entry, feature, sequence
+from oracle_example import Encoder, Feature, delimited, entry, feature, sequence
 from oracle_protobuf import sequence_by_protobuf
 
 Write = Callable[[bytes], Path]
@@ -129,6 +130,22 @@ def test_parsing_no_records() -> None:
     assert lists["xy"].shape == (0, 0, 2)
 
 
+def test_names_of_tf_io() -> None:
+    lists = {
+        "xy": tf_io.FixedLenSequenceFeature([2], "float32"),
+        "ids": tf_io.VarLenFeature("int64"),
+    }
+    _, found, lengths = tf_io.parse_sequence_example(RECORDS[::2], None, lists)
+    assert lengths["xy"].tolist() == [2, 1]
+    assert lists_of(found["ids"]) == [[[1, 2], [3]], []]
+    context, _ = tf_io.parse_single_sequence_example(
+        RECORDS[0], {"id": tf_io.FixedLenFeature([], "int64")}
+    )
+    assert context == {"id": 7}
+    with pytest.raises(fr.SchemaError, match="missing"):  # allow_missing is False
+        tf_io.parse_sequence_example(RECORDS, None, lists)
+
+
 def test_loaders_fill_up_views_choose_and_pickles_keep(write: Write) -> None:
     ds = open_sequences(write)
     [batch] = ds.loader(5, pad_last=True, num_threads=1)
@@ -200,7 +217,7 @@ def test_without_specs_the_error_says_what_to_give(write: Write) -> None:
 
 
 def test_widths_of_padded_lists() -> None:
-    steps = [("int64", [n]) for n in range(5)]
+    steps: list[Feature] = [("int64", [n]) for n in range(5)]
     spec = fr.FixedLenSequence
     assert parse_list(steps, spec((), "int8", multiple_of=4)).tolist() == [
         [0, 1, 2, 3, 4, 0, 0, 0]
@@ -242,7 +259,7 @@ def test_cut_strings_and_items_of_ragged_steps() -> None:
 )
 def test_steps_that_do_not_fit(steps: Any, spec: Any, message: str) -> None:  # noqa: ANN401
     with pytest.raises(fr.SchemaError, match=message) as caught:
-        parse_list([("int64", [1] * 2)] * 0 + steps, spec)
+        parse_list(steps, spec)
     assert caught.value.feature == "a"
     assert caught.value.record == 0
 
@@ -411,7 +428,11 @@ def test_a_real_file(write: Write, testdata: Path) -> None:
 
 
 def test_strings_that_are_padded(write: Write) -> None:
-    steps = [[("bytes", [b"x", b""])], [], [("bytes", [b"yy", b"z"])] * 2]
+    steps: list[list[Feature]] = [
+        [("bytes", [b"x", b""])],
+        [],
+        [("bytes", [b"yy", b"z"])] * 2,
+    ]
     records = [sequence({}, {b"a": step}) for step in steps]
     ds = open_dataset(
         write(tfrecord_file(records)),

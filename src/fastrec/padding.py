@@ -107,7 +107,8 @@ class FixedLenSequence(Spec):
         if math.prod(self.shape) == 0:
             msg = f"an item of shape {self.shape} has no values"
             raise SchemaError(msg)
-        if not isinstance(self.allow_missing, bool):
+        allow_missing: object = self.allow_missing
+        if not isinstance(allow_missing, bool):
             msg = f"allow_missing must be a bool, not {self.allow_missing!r}"
             raise SchemaError(msg)
         self._check_width()

@@ -25,8 +25,8 @@ __all__ = ["ParsedSequences", "SequenceSchema"]
 
 
 @dataclass(frozen=True)
-class _InContext(Spec):
-    """A feature of the context."""
+class _OfRecord(Spec):
+    """A feature of the context, which is about the record as a whole."""
 
     spec: Spec
 
@@ -135,11 +135,12 @@ class SequenceSchema(Schema):
         SchemaError
             If they make no sense, name nothing, or have a name in common.
         """
+        given: dict[str, object] = {
+            "context_features": context_features,
+            "sequence_features": sequence_features,
+        }
         parts: list[Mapping[Any, Any]] = []
-        for argument, features in (
-            ("context_features", context_features),
-            ("sequence_features", sequence_features),
-        ):
+        for argument, features in given.items():
             if features is not None and not isinstance(features, Mapping):
                 msg = (
                     f"{argument} must be a dict from feature name to spec, "
@@ -198,9 +199,7 @@ class SequenceSchema(Schema):
 
     def _asked(self) -> Mapping[str | bytes, Spec]:
         return {
-            name: self._list_spec(spec)
-            if name in self._list_names
-            else _InContext(spec)
+            name: self._list_spec(spec) if name in self._list_names else _OfRecord(spec)
             for name, spec in self.items()
         }
 
