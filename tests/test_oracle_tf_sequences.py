@@ -168,7 +168,7 @@ def random_list(rng: random.Random, kind: str) -> tuple[Any, list[int]]:
 @pytest.mark.parametrize("odd", [0.0, 0.02, 0.3])
 def test_columns_are_those_of_tensorflow(odd: float) -> None:
     outcomes: Counter[bool] = Counter()
-    for seed in range(250):
+    for seed in range(80):
         rng = random.Random(f"{seed} {odd}")
         context_specs: dict[str, Any] = {}
         list_specs: dict[str, Any] = {}
@@ -207,8 +207,8 @@ def test_columns_are_those_of_tensorflow(odd: float) -> None:
             found = by_fastrec(given, context_specs, list_specs)
             assert found == wanted, (seed, i, context_specs, list_specs, given)
             outcomes[wanted is None] += 1
-    assert outcomes[False] > 100
-    assert outcomes[True] > 20
+    assert outcomes[False] > 80
+    assert outcomes[True] > 8
 
 
 def test_records_that_are_cut_or_damaged() -> None:
