@@ -27,6 +27,7 @@ __all__ = [
     "feature",
     "fixed32",
     "fixed64",
+    "sequence",
     "tag",
     "varint",
     "varint_field",
@@ -97,6 +98,13 @@ def feature(kind: Kind, values: Sequence[bytes | float | int]) -> bytes:
 def example(features: Features) -> bytes:
     """An Example message, written the plain way."""
     return Encoder().example(features)
+
+
+def sequence(
+    context: Features, lists: Mapping[bytes, Sequence[Feature]] | None = None
+) -> bytes:
+    """A SequenceExample message, written the plain way."""
+    return Encoder().sequence(context, lists or {})
 
 
 class Encoder:
@@ -242,6 +250,33 @@ class Encoder:
         if self.unknown_in_entries:
             return self.delimited(1, self.among_unknown(fields, known=2))
         return self.delimited(1, b"".join(fields))
+
+    def steps(self, steps: Sequence[Feature]) -> bytes:
+        """A FeatureList message."""
+        parts = [self.delimited(1, self.feature(step)) for step in steps]
+        return self.among_unknown(parts, known=1)
+
+    def sequence(
+        self, context: Features, lists: Mapping[bytes, Sequence[Feature]]
+    ) -> bytes:
+        """A SequenceExample message."""
+        entries = [self.entry(key, feature) for key, feature in context.items()]
+        list_entries = []
+        for key, steps in lists.items():
+            n_first = self.below(len(steps) + 1)
+            values = [steps[:n_first], steps[n_first:]]
+            if not self.maybe(0.2):  # a message in one piece
+                values = [steps]
+            fields = [self.delimited(1, key)]
+            fields += [self.delimited(2, self.steps(value)) for value in values]
+            list_entries.append(self.delimited(1, b"".join(self.shuffled(fields[:2]))))
+            if len(fields) > 2:
+                list_entries[-1] = self.delimited(1, b"".join(fields))
+        parts = [
+            self.delimited(1, self.among_unknown(self.shuffled(entries), known=1)),
+            self.delimited(2, self.among_unknown(self.shuffled(list_entries), known=1)),
+        ]
+        return self.among_unknown(self.shuffled(parts), known=2)
 
     def example(self, features: Features) -> bytes:
         """An Example message."""

@@ -1,4 +1,7 @@
-"""tf.train.Example for google.protobuf, without TensorFlow: a second opinion."""
+"""tf.train.Example and SequenceExample for google.protobuf, without TensorFlow.
+
+A second opinion.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,19 @@ from google.protobuf import (
     message_factory,
 )
 
-__all__ = ["example_class", "features_by_protobuf"]
+__all__ = [
+    "example_class",
+    "features_by_protobuf",
+    "sequence_by_protobuf",
+    "sequence_class",
+]
 
 Field = descriptor_pb2.FieldDescriptorProto
 
 
 @cache
-def example_class() -> Any:  # noqa: ANN401
-    """The message class of tf.train.Example."""
+def pool() -> Any:  # noqa: ANN401
+    """All messages."""
     file = descriptor_pb2.FileDescriptorProto(
         name="example.proto", package="oracle", syntax="proto3"
     )
@@ -45,49 +53,92 @@ def example_class() -> Any:  # noqa: ANN401
             oneof_index=0,
         )
 
-    features = file.message_type.add(name="Features")
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
     optional = Field.LABEL_OPTIONAL
-    entry.field.add(name="key", number=1, type=Field.TYPE_STRING, label=optional)
-    entry.field.add(
-        name="value",
-        number=2,
-        type=Field.TYPE_MESSAGE,
-        label=optional,
-        type_name=".oracle.Feature",
-    )
-    features.field.add(
+    feature_list = file.message_type.add(name="FeatureList")
+    feature_list.field.add(
         name="feature",
         number=1,
         type=Field.TYPE_MESSAGE,
         label=Field.LABEL_REPEATED,
-        type_name=".oracle.Features.FeatureEntry",
+        type_name=".oracle.Feature",
     )
+    for name, field, value_type in (
+        ("Features", "feature", "Feature"),
+        ("FeatureLists", "feature_list", "FeatureList"),
+    ):
+        entry_name = f"{value_type}Entry"
+        features = file.message_type.add(name=name)
+        entry = features.nested_type.add(name=entry_name)
+        entry.options.map_entry = True
+        entry.field.add(name="key", number=1, type=Field.TYPE_STRING, label=optional)
+        entry.field.add(
+            name="value",
+            number=2,
+            type=Field.TYPE_MESSAGE,
+            label=optional,
+            type_name=f".oracle.{value_type}",
+        )
+        features.field.add(
+            name=field,
+            number=1,
+            type=Field.TYPE_MESSAGE,
+            label=Field.LABEL_REPEATED,
+            type_name=f".oracle.{name}.{entry_name}",
+        )
 
-    example = file.message_type.add(name="Example")
-    example.field.add(
-        name="features",
-        number=1,
-        type=Field.TYPE_MESSAGE,
-        label=optional,
-        type_name=".oracle.Features",
-    )
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    descriptor = pool.FindMessageTypeByName("oracle.Example")
+    for name, parts in (
+        ("Example", {"features": "Features"}),
+        ("SequenceExample", {"context": "Features", "feature_lists": "FeatureLists"}),
+    ):
+        example = file.message_type.add(name=name)
+        for number, (field, part_type) in enumerate(parts.items(), 1):
+            example.field.add(
+                name=field,
+                number=number,
+                type=Field.TYPE_MESSAGE,
+                label=optional,
+                type_name=f".oracle.{part_type}",
+            )
+    found = descriptor_pool.DescriptorPool()
+    found.Add(file)
+    return found
+
+
+@cache
+def example_class() -> Any:  # noqa: ANN401
+    """The message class of tf.train.Example."""
+    descriptor = pool().FindMessageTypeByName("oracle.Example")
     return message_factory.GetMessageClass(descriptor)
+
+
+@cache
+def sequence_class() -> Any:  # noqa: ANN401
+    """The message class of tf.train.SequenceExample."""
+    descriptor = pool().FindMessageTypeByName("oracle.SequenceExample")
+    return message_factory.GetMessageClass(descriptor)
+
+
+def values_of(feature: Any) -> tuple[str, list[Any]] | None:  # noqa: ANN401
+    """The kind of a Feature message and its values."""
+    field = feature.WhichOneof("kind")
+    if field is None:
+        return None
+    return field.removesuffix("_list"), list(getattr(feature, field).value)
 
 
 def features_by_protobuf(record: bytes) -> dict[bytes, tuple[str, list[Any]] | None]:
     """All features of a record; raises where protobuf refuses it."""
     parsed = example_class().FromString(record)
-    found: dict[bytes, tuple[str, list[Any]] | None] = {}
-    for key, feature in parsed.features.feature.items():
-        field = feature.WhichOneof("kind")
-        if field is None:
-            found[key.encode()] = None
-        else:
-            kind = field.removesuffix("_list")
-            found[key.encode()] = (kind, list(getattr(feature, field).value))
-    return found
+    found = parsed.features.feature
+    return {key.encode(): values_of(feature) for key, feature in found.items()}
+
+
+def sequence_by_protobuf(record: bytes) -> tuple[dict[bytes, Any], dict[bytes, Any]]:
+    """The context and the feature lists of a record; raises where it is refused."""
+    parsed = sequence_class().FromString(record)
+    context = {k.encode(): values_of(v) for k, v in parsed.context.feature.items()}
+    lists = {
+        key.encode(): [values_of(step) for step in steps.feature]
+        for key, steps in parsed.feature_lists.feature_list.items()
+    }
+    return context, lists

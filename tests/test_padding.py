@@ -213,7 +213,8 @@ def test_a_stack_names_the_feature_that_does_not_fit(write: Write) -> None:
     "make",
     [
         lambda: fr.FixedLenSequence((0,), "int64"),
-        lambda: fr.FixedLenSequence((), "int64", allow_missing=False),
+        lambda: fr.FixedLenSequence((), "int64", allow_missing=1),  # type: ignore[arg-type]
+        lambda: fr.Schema({"a": fr.FixedLenSequence((), "int64", allow_missing=False)}),
         lambda: fr.FixedLenSequence((), "int64", [1, 2]),
         lambda: fr.FixedLenSequence((), "bytes", 0),
         lambda: fr.FixedLenSequence((), "int8", 128),

@@ -24,7 +24,9 @@ from fastrec.parsing import (
     decode_example,
     decode_raw,
     parse_example,
+    parse_sequence_example,
     parse_single_example,
+    parse_single_sequence_example,
 )
 from fastrec.ragged import Ragged
 from fastrec.records import read_records
@@ -70,7 +72,9 @@ __all__ = [
     "mix",
     "open",
     "parse_example",
+    "parse_sequence_example",
     "parse_single_example",
+    "parse_single_sequence_example",
     "per_row",
     "read_records",
     "take",

@@ -33,6 +33,7 @@ from fastrec.rows import (
 )
 from fastrec.schema import Features, Schema, as_schema_or_names
 from fastrec.selection import Numbers
+from fastrec.sequence import SequenceSchema
 from fastrec.sources import Files, Source, Sources
 from fastrec.stage import BatchOrigin, CheckedTransform
 from fastrec.view import View
@@ -203,7 +204,7 @@ class Dataset:
                 there = ", ".join(map(repr, schema))
                 msg = f"no column {missing[0]!r}; there are {there}"
                 raise KeyError(msg)
-            return source.reading(Schema({name: schema[name] for name in names}))
+            return source.reading(schema._chosen(names))
 
         sources = self._view.sources.changed(chosen)
         return Dataset(self._view.of(sources), self._transforms)
@@ -505,6 +506,8 @@ def open(
     paths: Paths,
     *,
     features: Features | Sequence[str] | None = None,
+    context_features: Features | None = None,
+    sequence_features: Features | None = None,
     io: Literal["auto", "mmap", "pread"] = "auto",
     compression: Literal["auto"] | None = "auto",
     index_dir: str | os.PathLike[str] | None = None,
@@ -521,6 +524,11 @@ def open(
         names of dtypes such as ``"int64"`` for a scalar. Features of the files that are
         not named are skipped without being decoded. Specs for a list of names, and
         without it those of all features, are what the records show: see `Dataset.schema`.
+    context_features, sequence_features : mapping of str to specs, optional
+        In place of `features`, for records that are tf.train.SequenceExample: what to
+        read of their context, and of their feature lists, which take `FixedLenSequence`
+        (padded to the longest list, a step being one item), `VarLen` and `Ragged` (a
+        `RaggedArray` of steps of values). Batches have the columns of both.
     io : {"auto", "mmap", "pread"}
         How files are read: through a memory mapping, or in blocks. ``"auto"`` maps local
         files and reads those of network file systems in blocks. The results are the same.
@@ -536,7 +544,7 @@ def open(
     ValueError
         If an option is none of those above, or a path is a remote URL.
     SchemaError
-        If `features` makes no sense.
+        If the features make no sense.
 
     Examples
     --------
@@ -554,5 +562,16 @@ def open(
     files = Files(
         expand(paths), io, None if index_dir is None else os.fspath(index_dir)
     )
-    schema, names = (None, None) if features is None else as_schema_or_names(features)
+    schema: Schema | None = None
+    names: tuple[str | bytes, ...] | None = None
+    if context_features is not None or sequence_features is not None:
+        if features is not None:
+            msg = (
+                "features are those of tf.train.Example: give either them, or "
+                "context_features and sequence_features"
+            )
+            raise SchemaError(msg)
+        schema = SequenceSchema.of(context_features, sequence_features)
+    elif features is not None:
+        schema, names = as_schema_or_names(features)
     return Dataset(View(Sources([Source(files, schema, names=names)])))

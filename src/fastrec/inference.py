@@ -58,8 +58,8 @@ def infer(
     if n_sequences:
         msg = (
             f"{n_sequences:,} of {n_sampled:,} sampled records look like "
-            "tf.train.SequenceExample, which cannot be decoded yet; ds.records[i] gives "
-            "their bytes, and features= reads their context"
+            "tf.train.SequenceExample: say what to read with context_features= and "
+            "sequence_features="
         )
         raise Error(msg)
 

@@ -30,8 +30,6 @@ _LATER = {
     "max_errors",
     "cache_dir",
     "limits",
-    "context_features",
-    "sequence_features",
 }
 
 P = ParamSpec("P")

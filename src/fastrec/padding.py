@@ -46,7 +46,8 @@ class FixedLenSequence(Spec):
     default : scalar, optional
         What rows are padded with; zero, or the empty string, without it.
     allow_missing : bool, default True
-        As tf.io has it, where it must be True.
+        False for a feature list of a SequenceExample that every record must have; a
+        feature may always be missing.
     length : int, optional
         The width of every batch. A record with more items is an error, unless
         `truncate` is True.
@@ -106,8 +107,9 @@ class FixedLenSequence(Spec):
         if math.prod(self.shape) == 0:
             msg = f"an item of shape {self.shape} has no values"
             raise SchemaError(msg)
-        if self.allow_missing is not True:
-            msg = "allow_missing must be True: a missing feature is a row of padding"
+        allow_missing: object = self.allow_missing
+        if not isinstance(allow_missing, bool):
+            msg = f"allow_missing must be a bool, not {self.allow_missing!r}"
             raise SchemaError(msg)
         self._check_width()
         lengths: object = self.lengths
@@ -135,6 +137,8 @@ class FixedLenSequence(Spec):
             for name in ("default", "length", "multiple_of", "truncate", "lengths")
         }
         given = {k: v for k, v in options.items() if v is not None and v is not False}
+        if not self.allow_missing:
+            given["allow_missing"] = False
         return [
             *(repr(self.shape), repr(self.dtype)),
             *(f"{name}={value!r}" for name, value in given.items()),

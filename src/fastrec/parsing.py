@@ -16,13 +16,16 @@ from fastrec.inference import DTYPE_OF, name_of
 from fastrec.offsets import run_positions
 from fastrec.rows import Row, row_of
 from fastrec.schema import Features, Schema, as_schema
+from fastrec.sequence import ParsedSequences
 from fastrec.spec import Spec, numpy_dtype
 
 __all__ = [
     "decode_example",
     "decode_raw",
     "parse_example",
+    "parse_sequence_example",
     "parse_single_example",
+    "parse_single_sequence_example",
 ]
 
 Strings: TypeAlias = "Sequence[bytes] | BytesArray | npt.NDArray[Any]"
@@ -87,6 +90,68 @@ def parse_single_example(serialized: bytes, features: Features) -> Row:
     """
     _check_one(serialized)
     return row_of(parse_example([serialized], features), 0)
+
+
+def parse_sequence_example(
+    serialized: Strings,
+    context_features: Features | None = None,
+    sequence_features: Features | None = None,
+) -> tuple[Batch, Batch, dict[str | bytes, npt.NDArray[np.int64]]]:
+    """Decode serialized tf.train.SequenceExamples as a batch.
+
+    Parameters
+    ----------
+    serialized : sequence of bytes, BytesArray, or 1-D object array of bytes
+        One record each.
+    context_features, sequence_features : mapping of str to specs, optional
+        As for `fastrec.open`.
+
+    Returns
+    -------
+    context, sequence : dict of str to array
+        The columns of both parts, one row for each record.
+    lengths : dict of str to ndarray of int64, shape (batch,)
+        The steps of each row, for every list that is read with `FixedLenSequence`.
+
+    Raises
+    ------
+    DecodeError, SchemaError
+        If a record cannot be read, or does not fit; `record` is its place among those
+        given.
+    """
+    schema = ParsedSequences.of(context_features, sequence_features)
+    parsed: Any = _core.parse_examples(schema._bind(), _pool, _memory_of(serialized))
+    context, sequence, lengths = parsed
+    return context, sequence, lengths
+
+
+def parse_single_sequence_example(
+    serialized: bytes,
+    context_features: Features | None = None,
+    sequence_features: Features | None = None,
+) -> tuple[Row, Row]:
+    """Decode one serialized tf.train.SequenceExample as a row of each part.
+
+    Parameters
+    ----------
+    serialized : bytes-like
+    context_features, sequence_features : mapping of str to specs, optional
+        As for `fastrec.open`.
+
+    Returns
+    -------
+    context, sequence : dict of str to scalar, bytes or array
+
+    Raises
+    ------
+    DecodeError, SchemaError
+        If it cannot be read, or does not fit.
+    """
+    _check_one(serialized)
+    context, sequence, _ = parse_sequence_example(
+        [serialized], context_features, sequence_features
+    )
+    return row_of(context, 0), row_of(sequence, 0)
 
 
 def decode_example(serialized: bytes) -> dict[str | bytes, Any]:

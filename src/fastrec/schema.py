@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fastrec import _core
 from fastrec.arrays import Array, Batch
 from fastrec.errors import SchemaError
 from fastrec.foreign import as_spec
+from fastrec.padding import FixedLenSequence
 from fastrec.spec import Column, RowRule, Spec, checked_keys
 
 __all__ = [
+    "Composition",
     "Features",
     "Schema",
     "as_schema",
     "as_schema_or_names",
     "check_columns",
+    "n_arrays",
 ]
 
 
@@ -56,9 +59,19 @@ class Schema(Mapping["str | bytes", Spec]):
         source: str = "",
     ) -> None:
         self._features = _checked(features)
+        for name, spec in self._features.items():
+            self._check_spec(name, spec)
         self._notes = dict(notes or {})
         self._source = source
         self._bound: _core.Schema | None = None
+
+    def _check_spec(self, name: str | bytes, spec: Spec) -> None:
+        if isinstance(spec, FixedLenSequence) and not spec.allow_missing:
+            msg = (
+                f"feature {name!r}: allow_missing must be True, because a missing "
+                "feature is a row of padding"
+            )
+            raise SchemaError(msg)
 
     def __getitem__(self, name: str | bytes) -> Spec:
         return self._features[name]
@@ -81,8 +94,20 @@ class Schema(Mapping["str | bytes", Spec]):
         head = "{" + (f"  # {self._source}" if self._source else "")
         return "\n".join([head, *lines, "}"])
 
+    def _asked(self) -> Mapping[str | bytes, Spec]:
+        """Return the specs as the core is asked for them."""
+        return self._features
+
+    def _chosen(self, names: Sequence[str | bytes]) -> Schema:
+        """Return a schema of some of the features."""
+        return Schema({name: self[name] for name in names})
+
     def _columns(self) -> list[Column]:
-        return [column for name, spec in self.items() for column in spec._columns(name)]
+        asked = self._asked()
+        return [column for name in asked for column in asked[name]._columns(name)]
+
+    def _described(self, name: str | bytes) -> str:
+        return self._asked()[name]._described()
 
     def _column_names(self) -> list[str | bytes]:
         """Return the names of the columns that batches have."""
@@ -93,13 +118,17 @@ class Schema(Mapping["str | bytes", Spec]):
         if self._bound is None:
             columns: list[Column] = []
             rules: list[RowRule] = []
-            for name, spec in self.items():
+            for name, spec in self._asked().items():
                 rules += spec._rules(len(columns))
                 columns += spec._columns(name)
-            is_plain = all(spec._is_plain for spec in self.values())
-            compose = None if is_plain else _Composition(self)
-            self._bound = _core.Schema(columns, rules, compose)
+            self._bound = _core.Schema(columns, rules, self._composition())
         return self._bound
+
+    def _composition(self) -> Callable[[Sequence[Array]], Any] | None:
+        """Return what makes batches of the core's arrays, if they are not batches yet."""
+        asked = self._asked()
+        is_plain = all(spec._is_plain for spec in asked.values())
+        return None if is_plain else Composition(asked)
 
     def __reduce__(self) -> tuple[object, ...]:
         return _unpickled, (self._features, self._notes, self._source)
@@ -111,16 +140,17 @@ def _unpickled(
     return Schema(features, notes=notes, source=source)
 
 
-class _Composition:
+class Composition:
     """Makes the columns of a batch of the arrays that the core decodes."""
 
-    def __init__(self, schema: Schema) -> None:
+    def __init__(self, specs: Mapping[str | bytes, Spec]) -> None:
         self._specs = [
-            (spec._compose if not spec._is_plain else None, name, _n_arrays(spec, name))
-            for name, spec in schema.items()
+            (spec._compose if not spec._is_plain else None, name, n_arrays(spec, name))
+            for name, spec in specs.items()
         ]
 
     def __call__(self, arrays: Sequence[Array]) -> Batch:
+        """Return the batch that `arrays` make up."""
         batch: dict[Any, Array] = {}
         first = 0
         for compose, name, n_arrays in self._specs:
@@ -132,7 +162,7 @@ class _Composition:
         return batch
 
 
-def _n_arrays(spec: Spec, name: str | bytes) -> int:
+def n_arrays(spec: Spec, name: str | bytes) -> int:
     """How many arrays the core makes for a spec."""
     columns = [column for column in spec._columns(name) if column.slot == 0]
     return len(columns) + sum(column.has_lengths for column in columns)

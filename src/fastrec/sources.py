@@ -310,11 +310,7 @@ class Sources:
 
 
 def _described_columns(schema: Schema) -> dict[str | bytes, str]:
-    return {name: _described(schema, name) for name in schema}
-
-
-def _described(schema: Schema, name: str | bytes) -> str:
-    return schema[name]._described()
+    return {name: schema._described(name) for name in schema}
 
 
 # Sources that a fork would leave with locks that nobody holds.

@@ -67,6 +67,8 @@ class Column(NamedTuple):
     slot: int = 0
     n_slots: int = 1
     tensor_dtype: int = 0
+    section: str = "features"
+    is_required: bool = False
 
 
 def checked_shape(shape: object) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-// libFuzzer entry: any bytes at all, read as a tf.train.Example.
+// libFuzzer entry: any bytes at all, read as a tf.train.Example and a SequenceExample.
 //
 // Every layout and kind of column reads the record; what is not refused must be a batch
 // whose splits and offsets are in order, the same when it is decoded again.
@@ -52,6 +52,37 @@ std::shared_ptr<const Schema> every_column() {
   return schema;
 }
 
+std::shared_ptr<const Schema> every_list() {
+  auto schema = std::make_shared<Schema>();
+  const auto add = [&](const char* key, FeatureKind kind, Layout layout, DType dtype,
+                       std::size_t item_bytes, Section section) {
+    ColumnSpec spec;
+    spec.key = key;
+    spec.section = section;
+    spec.kind = kind;
+    spec.layout = layout;
+    spec.dtype = dtype;
+    spec.item_bytes = item_bytes;
+    schema->columns.push_back(std::move(spec));
+  };
+  const auto add_ragged = [&](const char* key, FeatureKind kind, DType dtype,
+                              std::size_t item_bytes) {
+    add(key, kind, Layout::kRagged, dtype, item_bytes, Section::kLists);
+    add(key, FeatureKind::kInt64, Layout::kRagged, DType::kInt64, 8,
+        Section::kStepSizes);
+  };
+  add("i", FeatureKind::kInt64, Layout::kRagged, DType::kInt64, 8, Section::kContext);
+  add_ragged("i", FeatureKind::kInt64, DType::kInt16, 2);
+  add_ragged("f", FeatureKind::kFloat, DType::kFloat32, 4);
+  schema->columns[schema->columns.size() - 2].n_values = 2;
+  add_ragged("b", FeatureKind::kBytes, DType::kBytes, 0);
+  add("I", FeatureKind::kInt64, Layout::kPadded, DType::kInt64, 8, Section::kLists);
+  add("B", FeatureKind::kBytes, Layout::kPadded, DType::kBytes, 0, Section::kLists);
+  schema->columns.back().length = 2;
+  schema->columns.back().truncate = true;
+  return schema;
+}
+
 void check_in_order(const Array& array, std::size_t n, std::uint64_t last) {
   std::int64_t before = 0;
   for (std::size_t i = 0; i < n; ++i) {
@@ -63,34 +94,39 @@ void check_in_order(const Array& array, std::size_t n, std::uint64_t last) {
   if (static_cast<std::uint64_t>(before) != last) std::abort();
 }
 
-}  // namespace
-}  // namespace fastrec
-
-extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace fastrec;
-  static const auto schema = every_column();
+void check_columns(const std::shared_ptr<const Schema>& schema, Bytes record) {
   static const auto pool = std::make_shared<BlockPool>(1 << 20);
   ExampleDecoder decoder(schema);
   BatchBuilder builder(schema, pool);
-  const Bytes record(data, size);
-
   builder.begin(2);
   const Fault first = decoder.decode(record, 0, &builder);
   if (first) {
-    if (first.offset > size) std::abort();
+    if (first.offset > record.size()) std::abort();
     (void)decoder.describe(first);
-    return 0;
+    return;
   }
   if (decoder.decode(record, 1, &builder)) std::abort();
   const Batch batch = builder.finish(2);
   for (std::size_t c = 0; c < schema->columns.size(); ++c) {
     const Column& column = batch.columns[c];
-    if (schema->columns[c].layout == Layout::kRagged) {
-      check_in_order(column.row_splits, 3, column.n_values);
+    const ColumnSpec& spec = schema->columns[c];
+    if (spec.layout == Layout::kRagged) {
+      check_in_order(column.row_splits, 3, column.n_values / spec.n_values);
     }
     if (column.n_values % 2 != 0) std::abort();  // both rows hold the same
   }
+}
 
+}  // namespace
+}  // namespace fastrec
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace fastrec;
+  static const auto features = every_column();
+  static const auto lists = every_list();
+  const Bytes record(data, size);
+  check_columns(features, record);
+  check_columns(lists, record);
   Survey survey;
   (void)survey.add(record);
   return 0;

@@ -46,6 +46,7 @@ ErrorClass error_class(Errc code) noexcept {
     case Errc::kValueCount:
     case Errc::kValueSize:
     case Errc::kValueOutOfRange:
+    case Errc::kStepCount:
     case Errc::kPartitionOrder:
     case Errc::kPartitionTotal:
     case Errc::kPartitionRows:
@@ -121,6 +122,8 @@ std::string describe(const Fault& fault) {
       return "a byte string has another size than its spec says";
     case Errc::kValueOutOfRange:
       return "an integer does not fit the requested dtype";
+    case Errc::kStepCount:
+      return "a list of features has more steps than its spec says";
     case Errc::kPartitionOrder:
     case Errc::kPartitionTotal:
     case Errc::kPartitionRows:

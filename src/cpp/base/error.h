@@ -46,6 +46,7 @@ enum class Errc : std::uint8_t {
   kValueCount,       // a feature holds another number of values
   kValueSize,        // a byte string has another size than its array
   kValueOutOfRange,  // an integer does not fit the requested dtype
+  kStepCount,        // a list of features has more steps than its spec says
   kPartitionOrder,   // numbers that divide a list into rows run backwards
   kPartitionTotal,   // they divide another number of items than there are
   kPartitionRows,    // they make more rows than any record may have

@@ -30,6 +30,15 @@ enum class Layout : std::uint8_t {
   kRecord,  // the serialized record itself, whatever it is: a byte string
 };
 
+// Where in a record the values of a column are.
+enum class Section : std::uint8_t {
+  kFeatures,   // the features of an Example
+  kContext,    // those of a SequenceExample
+  kLists,      // its lists of features, whose steps are the items of a row
+  kStepSizes,  // nowhere: how many items each step has in the column before, which is
+               // one of lists; ragged int64
+};
+
 // What a value is in the column.
 enum class DType : std::uint8_t {
   kBytes,  // a byte string of any length
@@ -50,6 +59,7 @@ enum class DType : std::uint8_t {
 
 struct ColumnSpec {
   std::string key;  // of the feature
+  Section section = Section::kFeatures;
   FeatureKind kind = FeatureKind::kNone;
   Layout layout = Layout::kDense;
   DType dtype = DType::kInt64;
@@ -70,6 +80,7 @@ struct ColumnSpec {
   std::size_t multiple_of = 1;
   bool truncate =
       false;  // cut rows that are longer than `length`, which is a fault else
+  bool is_required = false;  // lists: a fault if they are missing
   // Stacked: this column and the n_slots - 1 after it, all dense and alike, lie side by
   // side in one array, this one at `slot`.
   std::size_t slot = 0;

@@ -32,6 +32,14 @@ Layout layout_named(const std::string& name) {
   throw py::value_error("no layout is named " + name);
 }
 
+Section section_named(const std::string& name) {
+  if (name == "features") return Section::kFeatures;
+  if (name == "context") return Section::kContext;
+  if (name == "lists") return Section::kLists;
+  if (name == "step_sizes") return Section::kStepSizes;
+  throw py::value_error("no section of a record is named " + name);
+}
+
 DType dtype_of(const py::dtype& dtype, Layout layout, FeatureKind kind,
                std::uint32_t tensor_dtype) {
   const char code = dtype.kind();
@@ -189,6 +197,8 @@ BoundSchema::BoundSchema(const py::list& columns, const py::list& rules,
                   column.attr("has_lengths").cast<bool>()};
     ColumnSpec spec;
     spec.key = column.attr("key").cast<std::string>();
+    spec.section = section_named(column.attr("section").cast<std::string>());
+    spec.is_required = column.attr("is_required").cast<bool>();
     spec.kind = kind_named(column.attr("kind").cast<std::string>());
     spec.layout = layout_named(column.attr("layout").cast<std::string>());
     spec.tensor_dtype = column.attr("tensor_dtype").cast<std::uint32_t>();

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "example/rules.h"
+#include "example/sequence.h"
 #include "example/values.h"
 
 namespace fastrec {
@@ -12,6 +13,16 @@ namespace {
 
 // A feature that is absent has a view without memory, which no part of a record has.
 bool is_absent(Bytes feature) { return feature.data() == nullptr; }
+
+// An entry that has no value is not absent.
+Bytes present(Bytes value) {
+  static constexpr std::uint8_t kNothing[1] = {};
+  return value.data() != nullptr ? value : Bytes(kNothing, 0);
+}
+
+bool is_in_lists(const ColumnSpec& spec) {
+  return spec.section == Section::kLists || spec.section == Section::kStepSizes;
+}
 
 Fault of_column(Fault fault, std::size_t column) {
   fault.column = static_cast<std::int32_t>(column);
@@ -21,18 +32,6 @@ Fault of_column(Fault fault, std::size_t column) {
 Fault check_count(const ColumnSpec& spec, std::size_t n) {
   if (n == spec.n_values) return {};
   return {.code = Errc::kValueCount, .found = n, .expected = spec.n_values};
-}
-
-// Calls `on_string` for every value of a BytesList that count_values() has read.
-template <typename OnString>
-void for_each_string(Bytes list, OnString&& on_string) {
-  FieldReader fields(list);
-  Field field;
-  while (fields.next(&field)) {
-    if (field.number == 1 && field.type == WireType::kLengthDelimited) {
-      on_string(field.content);
-    }
-  }
 }
 
 // What a fault over a number of values wants to have there, to end a sentence.
@@ -104,9 +103,13 @@ Fault decode_raw(const ColumnSpec& spec, const ValueList& list, std::size_t n,
 
 }  // namespace
 
-KeyTable::KeyTable(const Schema& schema) {
+KeyTable::KeyTable(const Schema& schema, bool of_lists) {
   slots_.assign(std::bit_ceil(2 * schema.columns.size() + 1), kNone);
   for (const ColumnSpec& spec : schema.columns) {
+    if (is_in_lists(spec) != of_lists) {
+      key_of_.push_back(kNone);
+      continue;
+    }
     std::size_t slot = slot_of(as_bytes(spec.key));
     while (slots_[slot] != kNone && keys_[slots_[slot]] != spec.key) {
       slot = (slot + 1) & (slots_.size() - 1);
@@ -136,25 +139,42 @@ std::size_t KeyTable::find_by_hash(Bytes key) const noexcept {
 
 ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema)
     : schema_(std::move(schema)),
-      keys_(*schema_),
+      keys_(*schema_, false),
+      list_keys_(*schema_, true),
       features_(keys_.n_keys()),
+      lists_(list_keys_.n_keys()),
       reads_features_(std::any_of(
           schema_->columns.begin(), schema_->columns.end(),
           [](const ColumnSpec& spec) { return spec.layout != Layout::kRecord; })) {}
 
-Fault ExampleDecoder::decode(Bytes record, std::size_t row, BatchBuilder* batch) {
-  joined_.clear();
+// Finds the features and lists of `record` that are asked for.
+Fault ExampleDecoder::walk(Bytes record) {
   std::fill(features_.begin(), features_.end(), Bytes());
   std::size_t guess = 0;
+  const auto on_feature = [&](Bytes key, Bytes feature) {
+    const std::size_t number = keys_.find(key, guess);
+    if (number == KeyTable::kNone) return;
+    guess = number + 1;
+    features_[number] = present(feature);
+  };
+  if (lists_.empty()) return walk_features(record, &joined_, on_feature);
+
+  std::fill(lists_.begin(), lists_.end(), Bytes());
+  return walk_maps<2>(record, &joined_,
+                      [&](std::uint32_t number, Bytes key, Bytes value) {
+                        if (number == 1) {
+                          on_feature(key, value);
+                        } else if (const std::size_t list = list_keys_.find(key, 0);
+                                   list != KeyTable::kNone) {
+                          lists_[list] = present(value);
+                        }
+                      });
+}
+
+Fault ExampleDecoder::decode(Bytes record, std::size_t row, BatchBuilder* batch) {
+  joined_.clear();
   Fault fault;
-  if (reads_features_) {
-    fault = walk_features(record, &joined_, [&](Bytes key, Bytes feature) {
-      const std::size_t number = keys_.find(key, guess);
-      if (number == KeyTable::kNone) return;
-      guess = number + 1;
-      features_[number] = feature;
-    });
-  }
+  if (reads_features_) fault = walk(record);
   if (fault) return fault;
 
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
@@ -162,9 +182,18 @@ Fault ExampleDecoder::decode(Bytes record, std::size_t row, BatchBuilder* batch)
       batch->append_string(c, record);
       continue;
     }
-    const Bytes feature = features_[keys_.key_of(c)];
-    fault = is_absent(feature) ? fill_missing(c, row, batch)
-                               : decode_column(c, feature, row, batch);
+    const ColumnSpec& spec = schema_->columns[c];
+    if (spec.section == Section::kStepSizes) continue;  // filled with the column before
+    const Bytes feature = spec.section == Section::kLists ? lists_[list_keys_.key_of(c)]
+                                                          : features_[keys_.key_of(c)];
+    if (spec.section == Section::kLists) {
+      fault = is_absent(feature) && spec.is_required
+                  ? Fault{.code = Errc::kFeatureMissing}
+                  : decode_steps(*schema_, c, feature, &joined_, batch);
+    } else {
+      fault = is_absent(feature) ? fill_missing(c, row, batch)
+                                 : decode_column(c, feature, row, batch);
+    }
     if (fault) {
       // Joined messages lie outside of the record: the fault is then located by the
       // record alone.
@@ -189,7 +218,7 @@ Fault ExampleDecoder::decode_column(std::size_t column, Bytes feature, std::size
   }
   ValueList list;
   if (Fault fault = find_list(feature, &joined_, &list)) return fault;
-  if (list.kind == FeatureKind::kNone) return fill_missing(column, row, batch);
+  if (list.kind == FeatureKind::kNone) return fill_unset(column, row, batch);
   if (list.kind != spec.kind) {
     return {.code = Errc::kFeatureKind,
             .found = static_cast<std::uint64_t>(list.kind),
@@ -294,9 +323,23 @@ Fault ExampleDecoder::fill_missing(std::size_t column, std::size_t row,
   return {};
 }
 
+// A feature without a kind is missing; but in a context, a default stands in for absent
+// features alone, as TensorFlow has it.
+Fault ExampleDecoder::fill_unset(std::size_t column, std::size_t row,
+                                 BatchBuilder* batch) const {
+  const ColumnSpec& spec = schema_->columns[column];
+  if (spec.section == Section::kContext && !spec.has_row_splits()) {
+    return {.code = Errc::kValueCount,
+            .found = 0,
+            .expected = spec.layout == Layout::kDense ? spec.n_values : 1};
+  }
+  return fill_missing(column, row, batch);
+}
+
 std::string ExampleDecoder::describe(const Fault& fault) const {
   if (fault.column < 0) return fastrec::describe(fault);
   const ColumnSpec& spec = schema_->columns[static_cast<std::size_t>(fault.column)];
+  if (spec.section == Section::kLists) return describe_steps(spec, fault);
   const std::string feature = "feature '" + spec.key + "' ";
   const std::string says = "its spec says " + spec.text;
   const std::string found = std::to_string(fault.found);

@@ -1,4 +1,4 @@
-// Decode: a serialized tf.train.Example -> one row of a batch.
+// Decode: a serialized tf.train.Example, or SequenceExample, -> one row of a batch.
 //
 // This is the reference: it reads any record, in one pass over its entries and one over
 // its columns. A requested feature follows TensorFlow's rules (defaults, counts, kinds,
@@ -21,15 +21,16 @@
 
 namespace fastrec {
 
-// Which key is whose: the distinct keys of a schema, in an open-addressing table.
+// Which key is whose: the distinct keys of the columns of a schema that are in feature
+// lists, or of those that are not, in an open-addressing table.
 class KeyTable {
  public:
   static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
 
-  explicit KeyTable(const Schema& schema);
+  KeyTable(const Schema& schema, bool of_lists);
 
   std::size_t n_keys() const noexcept { return keys_.size(); }
-  // The number of the key that column `column` reads.
+  // The number of the key that column `column` reads, which has one in this table.
   std::size_t key_of(std::size_t column) const noexcept { return key_of_[column]; }
 
   // The number of `key`, or kNone. `guess` is tried first: records tend to repeat the
@@ -64,6 +65,7 @@ class ExampleDecoder {
   std::string describe(const Fault& fault) const;
 
  private:
+  Fault walk(Bytes record);
   Fault decode_column(std::size_t column, Bytes feature, std::size_t row,
                       BatchBuilder* batch);
   Fault decode_items(std::size_t column, const ValueList& list, std::size_t n,
@@ -71,11 +73,13 @@ class ExampleDecoder {
   Fault decode_tensor(std::size_t column, const ValueList& list, std::size_t n,
                       std::size_t row, BatchBuilder* batch);
   Fault fill_missing(std::size_t column, std::size_t row, BatchBuilder* batch) const;
+  Fault fill_unset(std::size_t column, std::size_t row, BatchBuilder* batch) const;
 
   std::shared_ptr<const Schema> schema_;
-  KeyTable keys_;
+  KeyTable keys_, list_keys_;
   JoinedMessages joined_;
-  std::vector<Bytes> features_;  // of the record at hand, by number of key
+  // Of the record at hand, by number of key.
+  std::vector<Bytes> features_, lists_;
   TensorReader tensor_;
   std::vector<std::uint8_t> tensor_form_;  // of a tensor of any shape and dtype
   bool reads_features_;                    // or only records as they are

@@ -5,6 +5,10 @@
 //   Feature   { oneof: bytes_list = 1 | float_list = 2 | int64_list = 3 }
 //   the lists { repeated value = 1 }                  numbers packed or not
 //
+//   SequenceExample { context: Features = 1, feature_lists: FeatureLists = 2 }
+//   FeatureLists    { feature_list: map<string, FeatureList> = 1 }
+//   FeatureList     { feature: repeated Feature = 1 }
+//
 // A message that is in several pieces is the concatenation of the pieces, each of which
 // must be readable by itself: that is how protobuf defines merging, and here it is
 // taken literally. A message in one piece, which is all but every one, is not copied.
@@ -48,11 +52,21 @@ struct ValueList {
   Bytes message;  // BytesList, FloatList or Int64List
 };
 
-// Calls `on_feature(Bytes key, Bytes feature)` for each map entry of `example`, in file
-// order, entries with the same key one after another: the last of them counts. Stops at
-// the first fault, which has its offset in `example`.
+// Calls `on_entry(std::uint32_t number, Bytes key, Bytes value)` for each entry of the
+// maps in the fields 1 to `kLast` of `record`, in file order, entries with the same key
+// one after another: the last of them counts. With a `kLast` of 1 these are the
+// features of an Example; with 2, also the feature lists of a SequenceExample. Stops at
+// the first fault, which has its offset in `record`.
+template <std::uint32_t kLast, typename OnEntry>
+Fault walk_maps(Bytes record, JoinedMessages* joined, OnEntry&& on_entry);
+
+// Calls `on_feature(Bytes key, Bytes feature)` for the features of an Example.
 template <typename OnFeature>
-Fault walk_features(Bytes example, JoinedMessages* joined, OnFeature&& on_feature);
+Fault walk_features(Bytes example, JoinedMessages* joined, OnFeature&& on_feature) {
+  return walk_maps<1>(example, joined, [&](std::uint32_t, Bytes key, Bytes feature) {
+    on_feature(key, feature);
+  });
+}
 
 // Finds the list that counts in `feature`: of the last kind, all its pieces. Where
 // there are several lists, those that do not count must be readable too. The offset of
@@ -89,23 +103,35 @@ class PackedRuns {
 // How many values `list` holds; a fault if its bytes cannot be read to the end.
 Fault count_values(const ValueList& list, std::size_t* n);
 
+// Calls `on_string` for every value of a BytesList that count_values() has read.
+template <typename OnString>
+void for_each_string(Bytes list, OnString&& on_string) {
+  FieldReader fields(list);
+  Field field;
+  while (fields.next(&field)) {
+    if (field.number == 1 && field.type == WireType::kLengthDelimited) {
+      on_string(field.content);
+    }
+  }
+}
+
 // Reads a map entry, whatever its form: the last key, and all pieces of the value. A
 // part that is not there is an empty view. The offset of a fault counts from the
 // beginning of `entry`.
 Fault read_entry(Bytes entry, JoinedMessages* joined, Bytes* key, Bytes* value);
 
-template <typename OnFeature>
-Fault walk_features(Bytes example, JoinedMessages* joined, OnFeature&& on_feature) {
+template <std::uint32_t kLast, typename OnEntry>
+Fault walk_maps(Bytes record, JoinedMessages* joined, OnEntry&& on_entry) {
   const auto located = [&](const FieldReader& fields) {
     Fault fault = fields.fault();
-    fault.offset = static_cast<std::uint64_t>(fields.position() - example.data());
+    fault.offset = static_cast<std::uint64_t>(fields.position() - record.data());
     return fault;
   };
-  FieldReader example_fields(example);
-  Field features;
-  while (example_fields.next(&features)) {
-    if (features.number != 1 || features.type != WireType::kLengthDelimited) continue;
-    FieldReader entries(features.content);
+  FieldReader record_fields(record);
+  Field map;
+  while (record_fields.next(&map)) {
+    if (map.number > kLast || map.type != WireType::kLengthDelimited) continue;
+    FieldReader entries(map.content);
     Field entry;
     while (entries.next(&entry)) {
       if (entry.number != 1 || entry.type != WireType::kLengthDelimited) continue;
@@ -113,15 +139,15 @@ Fault walk_features(Bytes example, JoinedMessages* joined, OnFeature&& on_featur
       if (!find_plain_entry(entry.content, &key, &value)) {
         if (Fault fault = read_entry(entry.content, joined, &key, &value)) {
           fault.offset +=
-              static_cast<std::uint64_t>(entry.content.data() - example.data());
+              static_cast<std::uint64_t>(entry.content.data() - record.data());
           return fault;
         }
       }
-      on_feature(key, value);
+      on_entry(map.number, key, value);
     }
     if (entries.fault()) return located(entries);
   }
-  if (example_fields.fault()) return located(example_fields);
+  if (record_fields.fault()) return located(record_fields);
   return {};
 }
 

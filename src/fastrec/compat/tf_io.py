@@ -35,7 +35,9 @@ __all__ = [
     "VarLenFeature",
     "decode_raw",
     "parse_example",
+    "parse_sequence_example",
     "parse_single_example",
+    "parse_single_sequence_example",
     "tf_record_iterator",
 ]
 
@@ -49,7 +51,7 @@ class FixedLenFeature(NamedTuple):
 
 
 class FixedLenSequenceFeature(NamedTuple):
-    """As `fastrec.FixedLenSequence`; `allow_missing` must be True."""
+    """As `fastrec.FixedLenSequence`; `allow_missing` must be True for features."""
 
     shape: Sequence[int]
     dtype: Any
@@ -108,6 +110,32 @@ def parse_single_example(
 ) -> Row:
     """As `fastrec.parse_single_example`."""
     return fastrec.parse_single_example(serialized, features)
+
+
+def parse_sequence_example(
+    serialized: Strings,
+    context_features: Mapping[str, Any] | None = None,
+    sequence_features: Mapping[str, Any] | None = None,
+    example_names: object = None,  # noqa: ARG001 (as above)
+    name: str | None = None,  # noqa: ARG001
+) -> tuple[Batch, Batch, dict[str | bytes, npt.NDArray[Any]]]:
+    """As `fastrec.parse_sequence_example`."""
+    return fastrec.parse_sequence_example(
+        serialized, context_features, sequence_features
+    )
+
+
+def parse_single_sequence_example(
+    serialized: bytes,
+    context_features: Mapping[str, Any] | None = None,
+    sequence_features: Mapping[str, Any] | None = None,
+    example_name: object = None,  # noqa: ARG001 (as above)
+    name: str | None = None,  # noqa: ARG001
+) -> tuple[Row, Row]:
+    """As `fastrec.parse_single_sequence_example`."""
+    return fastrec.parse_single_sequence_example(
+        serialized, context_features, sequence_features
+    )
 
 
 def decode_raw(

@@ -1,0 +1,28 @@
+// Sequence: a list of features in a tf.train.SequenceExample -> one row of a column.
+//
+// Each feature of the list is a step of the row. In a padded column a step is one item,
+// and must have exactly the values of one; in a ragged column it has any number of
+// items, and the column after it says how many.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "batch/column.h"
+#include "batch/schema.h"
+#include "example/walk.h"
+
+namespace fastrec {
+
+// Decodes the FeatureList `list` as the next row of `column`, and of the sizes of its
+// steps where that is ragged. The offset of a fault counts from the beginning of
+// `list`.
+Fault decode_steps(const Schema& schema, std::size_t column, Bytes list,
+                   JoinedMessages* joined, BatchBuilder* batch);
+
+// What is wrong with a list that is read as `spec`.
+std::string describe_steps(const ColumnSpec& spec, const Fault& fault);
+
+}  // namespace fastrec

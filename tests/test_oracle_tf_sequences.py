@@ -1,0 +1,258 @@
+"""SequenceExamples against TensorFlow: its own features, given to both, give the same.
+
+Goal
+    What tf.io.parse_sequence_example and parse_single_sequence_example deliver is what
+    fastrec delivers for the same objects; what they refuse as unfit, it refuses.
+Method
+    Random records that fit, nearly fit or do not fit, in the plain encoding; the legal
+    encodings that TensorFlow loses or refuses are compared with protobuf, in
+    tests/test_sequences.py. Needs TensorFlow: run with `-m oracle`.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import random
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastrec as fr
+from columns import Untyped
+from oracle_example import sequence
+
+pytestmark = pytest.mark.oracle
+
+tf: Any = pytest.importorskip("tensorflow", reason="TensorFlow")
+
+KINDS: list[Any] = ["int64", "float", "bytes"]
+DTYPES = {"int64": tf.int64, "float": tf.float32, "bytes": tf.string}
+REFUSED_BY_TENSORFLOW = (
+    tf.errors.InvalidArgumentError,
+    UnicodeDecodeError,  # while it words its refusal
+    ValueError,
+)
+REFUSED = (fr.DecodeError, fr.SchemaError)
+
+
+def plain(column: Untyped) -> Any:  # noqa: ANN401
+    """A column of either side as nested lists and texts that compare."""
+    if isinstance(column, tf.RaggedTensor | fr.RaggedArray):
+        splits = np.asarray(column.row_splits)
+        return str(splits.dtype), splits.tolist(), plain(column.values)
+    if isinstance(column, fr.BytesArray):
+        return "object", tuple(column.shape), column.tolist()
+    if isinstance(column, bytes):
+        return "object", (), column
+    array = column.numpy() if hasattr(column, "numpy") else column
+    if isinstance(array, bytes):
+        return "object", (), array
+    array = np.asarray(array)
+    return str(array.dtype), array.shape, array.tolist()
+
+
+def ragged_of(sparse: Untyped, n_rows: list[int]) -> Untyped:
+    """A sparse tensor of rank 3, (record, step, value), as a RaggedTensor.
+
+    Steps at the end of a record that have no values are not in it: `n_rows` is how many
+    each record has.
+    """
+    values: Untyped = sparse.values
+    inner = Counter((int(i), int(j)) for i, j, _ in sparse.indices.numpy())
+    lengths = [inner[i, j] for i, n in enumerate(n_rows) for j in range(n)]
+    steps = tf.RaggedTensor.from_row_lengths(values, np.array(lengths, np.int64))
+    return tf.RaggedTensor.from_row_lengths(steps, np.array(n_rows, np.int64))
+
+
+def by_tensorflow(
+    records: Any,  # noqa: ANN401
+    context: dict[str, Any],
+    lists: dict[str, Any],
+    n_steps: dict[str, list[int]],
+) -> Any:  # noqa: ANN401
+    """All columns, or None where TensorFlow refuses."""
+    is_one = isinstance(records, bytes)
+    parse = tf.io.parse_sequence_example
+    if is_one:
+        parse = tf.io.parse_single_sequence_example
+    try:
+        found = parse(tf.constant(records, tf.string), context, lists)
+    except REFUSED_BY_TENSORFLOW:
+        return None
+    columns: list[dict[str, Any]] = [{}, {}, {}]
+    for part, parsed in enumerate(found):
+        for name, column in parsed.items():
+            if not isinstance(column, tf.SparseTensor):
+                converted = column
+            elif part == 0:
+                converted = column.values
+                if not is_one:
+                    converted = tf.RaggedTensor.from_sparse(column)
+            elif is_one:
+                wide = tf.sparse.expand_dims(column, 0)
+                converted = ragged_of(wide, n_steps[name]).values
+            else:
+                converted = ragged_of(column, n_steps[name])
+            columns[part][name] = plain(converted)
+    return columns
+
+
+def by_fastrec(
+    records: Any,  # noqa: ANN401
+    context: dict[str, Any],
+    lists: dict[str, Any],
+) -> Any:  # noqa: ANN401
+    """All columns, or None where fastrec refuses."""
+    parse: Any = fr.parse_sequence_example
+    if isinstance(records, bytes):
+        parse = fr.parse_single_sequence_example
+    try:
+        found = parse(records, context, lists)
+    except REFUSED:
+        return None
+    columns: list[dict[str, Any]] = [{}, {}, {}]
+    for part, parsed in enumerate(found):
+        columns[part] = {name: plain(column) for name, column in parsed.items()}
+    return columns
+
+
+def random_values(rng: random.Random, kind: str, n: int) -> Any:  # noqa: ANN401
+    if kind == "bytes":
+        return kind, [rng.randbytes(rng.randrange(4)) for _ in range(n)]
+    if kind == "float":
+        return kind, [rng.randrange(-99, 99) / 8 for _ in range(n)]
+    return kind, [rng.randrange(-(2**63), 2**63) for _ in range(n)]
+
+
+def random_step(rng: random.Random, kind: str, counts: list[int], odd: float) -> Any:  # noqa: ANN401
+    if rng.random() < odd:
+        if rng.random() < 0.4:
+            return None
+        return random_values(rng, rng.choice(KINDS), rng.randrange(4))
+    return random_values(rng, kind, rng.choice(counts))
+
+
+def random_context(rng: random.Random, kind: str) -> tuple[Any, list[int]]:
+    shape = rng.choice([(), (1,), (2,)])
+    size = math.prod(shape)
+    form = rng.randrange(3)
+    if form == 0:
+        default = None
+        if rng.random() < 0.5:
+            default = np.array(random_values(rng, kind, size)[1], dtype=object)
+            default = default.reshape(shape).tolist()
+        return tf.io.FixedLenFeature(shape, DTYPES[kind], default), [size]
+    if form == 1:
+        return tf.io.VarLenFeature(DTYPES[kind]), [0, 1, 3]
+    splits = rng.choice([tf.int32, tf.int64])
+    return tf.io.RaggedFeature(DTYPES[kind], row_splits_dtype=splits), [0, 1, 3]
+
+
+def random_list(rng: random.Random, kind: str) -> tuple[Any, list[int]]:
+    shape = rng.choice([(), (1,), (2,), (2, 2)])
+    form = rng.randrange(3)
+    if form == 0:
+        missing = rng.random() < 0.6
+        found = tf.io.FixedLenSequenceFeature(shape, DTYPES[kind], missing)
+        return found, [math.prod(shape)]
+    if form == 1:
+        return tf.io.VarLenFeature(DTYPES[kind]), [0, 1, 3]
+    splits = rng.choice([tf.int32, tf.int64])
+    return tf.io.RaggedFeature(DTYPES[kind], row_splits_dtype=splits), [0, 1, 3]
+
+
+@pytest.mark.parametrize("odd", [0.0, 0.02, 0.3])
+def test_columns_are_those_of_tensorflow(odd: float) -> None:
+    outcomes: Counter[bool] = Counter()
+    for seed in range(80):
+        rng = random.Random(f"{seed} {odd}")
+        context_specs: dict[str, Any] = {}
+        list_specs: dict[str, Any] = {}
+        context_kinds: dict[str, Any] = {}
+        list_kinds: dict[str, Any] = {}
+        for i in range(rng.randrange(1, 3)):
+            kind = rng.choice(KINDS)
+            context_specs[f"c{i}"], counts = random_context(rng, kind)
+            context_kinds[f"c{i}"] = kind, counts
+            kind = rng.choice(KINDS)
+            list_specs[f"l{i}"], counts = random_list(rng, kind)
+            list_kinds[f"l{i}"] = kind, counts
+        records = []
+        n_steps: dict[str, list[int]] = {name: [] for name in list_specs}
+        for _ in range(rng.randrange(1, 4)):
+            context = {
+                name.encode(): random_step(rng, kind, counts, odd)
+                for name, (kind, counts) in context_kinds.items()
+                if rng.random() < 0.9
+            }
+            lists = {
+                name.encode(): [
+                    random_step(rng, kind, counts, odd) for _ in range(rng.randrange(4))
+                ]
+                for name, (kind, counts) in list_kinds.items()
+                if rng.random() < 0.9
+            }
+            for name in list_specs:
+                n_steps[name].append(len(lists.get(name.encode(), [])))
+            records.append(sequence(context, lists))
+        for i, given in enumerate([records, *records]):
+            ours = n_steps
+            if i:
+                ours = {name: [n[i - 1]] for name, n in n_steps.items()}
+            wanted = by_tensorflow(given, context_specs, list_specs, ours)
+            found = by_fastrec(given, context_specs, list_specs)
+            assert found == wanted, (seed, i, context_specs, list_specs, given)
+            outcomes[wanted is None] += 1
+    assert outcomes[False] > 80
+    assert outcomes[True] > 8
+
+
+def test_records_that_are_cut_or_damaged() -> None:
+    """What fastrec reads, TensorFlow reads in the same way, or refuses to.
+
+    TensorFlow is not given bytes lists: lengths that run past them crash it.
+    """
+    context = {"id": tf.io.FixedLenFeature((), tf.int64, 0)}
+    lists = {
+        "xy": tf.io.FixedLenSequenceFeature((2,), tf.float32, allow_missing=True),
+        "ids": tf.io.RaggedFeature(tf.int64),
+    }
+    whole = sequence(
+        {b"id": ("int64", [7])},
+        {
+            b"xy": [("float", [1.0, 2.0]), ("float", [3.0, 4.0])],
+            b"ids": [("int64", [1, 2]), None, ("int64", [300])],
+        },
+    )
+    n_same = 0
+    for end in range(len(whole)):
+        cut = whole[:end]
+        found = by_fastrec([cut], context, lists)
+        wanted = by_tensorflow([cut], context, lists, {})
+        if found is not None and wanted is not None:
+            assert found == wanted, end
+            n_same += 1
+    assert n_same >= 1
+
+
+def test_a_real_file(testdata: Path) -> None:
+    data = gzip.decompress((testdata / "sequence-eval.gz").read_bytes())
+    records = []
+    at = 0
+    while at < len(data):
+        size = int.from_bytes(data[at : at + 8], "little")
+        records.append(data[at + 12 : at + 12 + size])
+        at += size + 16
+    assert len(records) == 4500
+    context = {
+        "i": tf.io.VarLenFeature(tf.int64),
+        "f": tf.io.RaggedFeature(tf.float32),
+    }
+    lists = {"s": tf.io.RaggedFeature(tf.string)}
+    wanted = by_tensorflow(records, context, lists, {})
+    assert wanted is not None
+    assert by_fastrec(records, context, lists) == wanted
