@@ -18,6 +18,7 @@ from fastrec.arrays import Batch
 from fastrec.assembly import VALID, Assembly, valid_column
 from fastrec.errors import Error, SchemaError
 from fastrec.loader import Loader, Transform
+from fastrec.located import Compression, Located, check_compression
 from fastrec.options import checked_names, non_negative_int, positive_int
 from fastrec.order import Batches, Shuffle, shuffled
 from fastrec.paths import Paths, expand
@@ -490,7 +491,8 @@ def open(
     *,
     features: Features | None = None,
     io: Literal["auto", "mmap", "pread"] = "auto",
-    compression: Literal["auto"] | None = "auto",
+    compression: Compression = "auto",
+    cache_dir: str | os.PathLike[str] | None = None,
     index_dir: str | os.PathLike[str] | None = None,
 ) -> Dataset:
     """Open TFRecord files as a dataset.
@@ -507,8 +509,12 @@ def open(
     io : {"auto", "mmap", "pread"}
         How files are read: through a memory mapping, or in blocks. ``"auto"`` maps local
         files and reads those of network file systems in blocks. The results are the same.
-    compression : {"auto", None}
-        Compressed files cannot be read yet; both values say that there are none.
+    compression : {"auto", None, "GZIP", "ZLIB"}
+        ``"auto"`` recognises GZIP and ZLIB by the first bytes of each file, whatever its
+        name. None says that no file is compressed, ``"GZIP"`` and ``"ZLIB"`` that all are.
+    cache_dir : path-like, optional
+        Where compressed files are expanded to plain ones, each once, when they are first
+        needed. Then everything works as on plain files. Nothing there is ever deleted.
     index_dir : path-like, optional
         Where indexes are kept, if not in the user's cache.
 
@@ -531,11 +537,13 @@ def open(
     if io not in ("auto", "mmap", "pread"):
         msg = f"io must be 'auto', 'mmap' or 'pread', not {io!r}"
         raise ValueError(msg)
-    if compression not in ("auto", None):
-        msg = f"compression {compression!r} cannot be read yet: only 'auto' and None"
-        raise ValueError(msg)
+    check_compression(compression)
     source = Source(
-        tuple(expand(paths)),
+        Located(
+            expand(paths),
+            compression,
+            None if cache_dir is None else os.path.abspath(os.fspath(cache_dir)),  # noqa: PTH100
+        ),
         None if features is None else as_schema(features),
         io,
         None if index_dir is None else os.fspath(index_dir),

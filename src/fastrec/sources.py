@@ -18,6 +18,7 @@ import numpy as np
 
 from fastrec import _core, index, inference
 from fastrec.errors import SchemaError
+from fastrec.located import Located
 from fastrec.schema import Schema
 from fastrec.selection import Selection
 from fastrec.stage import CheckedTransform
@@ -34,7 +35,8 @@ class Source:
 
     Attributes
     ----------
-    files : tuple of str
+    located : Located
+        The files, and where their contents are.
     features : Schema or None
         What is read of them; None is inferred when it is needed.
     io, index_dir : str
@@ -43,11 +45,16 @@ class Source:
         What is done to rows of these files before they are joined with others.
     """
 
-    files: tuple[str, ...]
+    located: Located
     features: Schema | None
     io: str
     index_dir: str | None
     transforms: tuple[CheckedTransform, ...] = ()
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The files as the caller named them."""
+        return self.located.files
 
 
 @dataclass(frozen=True)
@@ -83,16 +90,13 @@ class Sources:
     def _renew(self) -> None:
         """Make anew what has locks: after a fork, nobody would release them."""
         self._lock = threading.RLock()
-        self._table = _core.FileTable(
-            [os.fsencode(path) for path in self.files],
-            [source.io for source in self._sources for _ in source.files],
-        )
+        self._table: _core.FileTable | None = None
         self._bound: _core.Sources | None = None
-        self._expect()
 
     def _expect(self) -> None:
-        for i, found in enumerate(self._indexes or ()):
-            self._table.expect(i, found)
+        if self._table is not None:
+            for i, found in enumerate(self._indexes or ()):
+                self._table.expect(i, found)
 
     def __reduce__(self) -> tuple[object, ...]:
         return Sources, (self._sources,)
@@ -117,7 +121,21 @@ class Sources:
     @property
     def table(self) -> _core.FileTable:
         """The files as the core opens them. Another one after a fork."""
-        return self._table
+        with self._lock:
+            if self._table is None:
+                self._table = self._opened()
+                self._expect()
+            return self._table
+
+    def _opened(self) -> _core.FileTable:
+        names = [os.fsencode(path) for path in self.files]
+        paths = [
+            os.fsencode(path)
+            for source in self._sources
+            for path in source.located.paths
+        ]
+        ios = [source.io for source in self._sources for _ in source.files]
+        return _core.FileTable(paths, ios, names if paths != names else [])
 
     # Records.
 
@@ -129,7 +147,10 @@ class Sources:
                     found
                     for source in self._sources
                     for found in index.make_indexes(
-                        source.files, io=source.io, index_dir=source.index_dir
+                        source.located.paths,
+                        names=source.files,
+                        io=source.io,
+                        index_dir=source.index_dir,
                     )
                 ]
                 self._expect()
@@ -141,7 +162,7 @@ class Sources:
             if self._indexes is None:
                 kept: list[_core.Index] = []
                 for source in self._sources:
-                    found = index.load_indexes(source.files, source.index_dir)
+                    found = index.load_indexes(source.located.paths, source.index_dir)
                     if found is None:
                         return None
                     kept += found
@@ -166,7 +187,7 @@ class Sources:
         n = len(catalog)
         chosen = {n * i // (_N_FINGERPRINTED + 1) for i in range(_N_FINGERPRINTED + 1)}
         numbers = np.array(sorted(chosen | {n - 1}) if n else [], dtype=np.int64)
-        stored = _core.stored_checksums(self._table, catalog, numbers)
+        stored = _core.stored_checksums(self.table, catalog, numbers)
         digest.update(stored.astype("<u4").tobytes())
 
     # Columns.
@@ -215,7 +236,7 @@ class Sources:
             if self._bound is None:
                 readings, of_files = self.readings()
                 self._bound = _core.Sources(
-                    self._table,
+                    self.table,
                     [reading.features._bind() for reading in readings],
                     of_files if len(readings) > 1 else [],
                 )
@@ -238,7 +259,7 @@ class Sources:
                     pieces.append(range(begins[n_files], begins[end]))
                 n_files = end
             catalog = _core.Catalog(indexes, Selection(pieces).of_core())
-            found = inference.infer(self._table, catalog)
+            found = inference.infer(self.table, catalog)
             self._sources = [
                 dataclasses.replace(source, features=found)
                 if source.features is None and source.transforms == alike
