@@ -8,6 +8,7 @@
 #include "bindings/bindings.h"
 #include "example/infer.h"
 #include "record/reader.h"
+#include "record/stream.h"
 
 namespace fastrec {
 namespace {
@@ -94,6 +95,14 @@ py::dict to_dict(const FeatureSurvey& survey) {
   return result;
 }
 
+py::tuple result_of(const Survey& survey) {
+  py::list features;
+  for (const auto& [key, seen] : survey.features()) {
+    features.append(py::make_tuple(py::bytes(key), to_dict(seen)));
+  }
+  return py::make_tuple(survey.n_sequences(), features);
+}
+
 // Surveys the records `numbers`: (records with a field 2, [(key, what was seen), ...]).
 py::tuple survey_records(std::shared_ptr<FileTable> files, const Catalog& catalog,
                          const RecordNumbers& numbers) {
@@ -113,11 +122,28 @@ py::tuple survey_records(std::shared_ptr<FileTable> files, const Catalog& catalo
       if (fault) throw record_error(fault, describe(fault), place, *files);
     }
   }
-  py::list features;
-  for (const auto& [key, seen] : survey.features()) {
-    features.append(py::make_tuple(py::bytes(key), to_dict(seen)));
+  return result_of(survey);
+}
+
+// Surveys the first records of a stream: how many there were, and the same.
+py::tuple survey_stream(FrameStream& stream, std::uint64_t n_records_max,
+                        std::uint64_t bytes_max) {
+  Survey survey;
+  std::uint64_t n_records = 0;
+  {
+    const py::gil_scoped_release released;
+    StreamRecord record;
+    std::uint64_t n_bytes = 0;
+    while (n_records < n_records_max && n_bytes < bytes_max &&
+           record.read_from(&stream)) {
+      ++n_records;
+      n_bytes += record.payload().size();
+      Fault fault = survey.add(record.payload());
+      fault.offset += record.place().frame.payload();
+      if (fault) throw stream.error_in(record.place(), fault, describe(fault));
+    }
   }
-  return py::make_tuple(survey.n_sequences(), features);
+  return py::make_tuple(n_records) + result_of(survey);
 }
 
 }  // namespace
@@ -214,6 +240,8 @@ void register_features(py::module_& m) {
       .def(py::init<const py::list&>(), py::arg("columns"));
   m.def("survey", &survey_records, py::arg("files"), py::arg("catalog"),
         py::arg("numbers"));
+  m.def("survey_stream", &survey_stream, py::arg("stream"), py::arg("n_records_max"),
+        py::arg("bytes_max"));
 }
 
 }  // namespace fastrec

@@ -27,6 +27,7 @@ void Pipeline::stop() {
   claimable_.notify_all();
   deliverable_.notify_all();
   consumable_.notify_all();
+  claims_->stop();
   for (std::thread& thread : threads) thread.join();
 }
 
@@ -78,7 +79,9 @@ void Pipeline::claim_and_decode(std::optional<BatchDecoder>* decoder) {
     claims_->locate(&claimed);
     delivery.n_rows = claimed.n_rows;
     delivery.n_valid = claimed.places.size();
-    delivery.parts = (*decoder)->decode(claimed.places, claimed.n_rows);
+    const std::uint8_t* frames =
+        claimed.frames.empty() ? nullptr : claimed.frames.data() + Buffer::kSlackBytes;
+    delivery.parts = (*decoder)->decode(claimed.places, claimed.n_rows, frames);
     for (const Part& part : delivery.parts) delivery.n_bytes += part.batch.n_bytes;
   } catch (...) {
     failure = std::current_exception();
