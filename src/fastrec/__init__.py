@@ -18,7 +18,7 @@ from fastrec.features import FixedLen, Raw, VarLen
 from fastrec.index import build_index
 from fastrec.loader import Loader
 from fastrec.mixture import concat, mix
-from fastrec.order import Blocks
+from fastrec.order import Blocks, Window
 from fastrec.sampling import buckets, weighted
 from fastrec.schema import Schema
 from fastrec.stage import BatchOrigin, per_row
@@ -40,6 +40,7 @@ __all__ = [
     "Schema",
     "SchemaError",
     "VarLen",
+    "Window",
     "Writer",
     "__version__",
     "buckets",

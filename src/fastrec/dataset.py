@@ -260,6 +260,7 @@ class Dataset:
         TypeError, ValueError
             If `keep` returns anything else.
         """
+        self._view.sources.check_random_access("filter()")
         view = self
         if columns is not None:
             view = Dataset(self._view).columns(columns)
@@ -358,10 +359,11 @@ class Dataset:
             ``batches(seed, epoch)`` returns the epoch's global batches, 1-D arrays of
             record numbers of any sizes, in place of batch size and shuffle. See
             `fastrec.buckets` and `fastrec.weighted`.
-        shuffle : bool or Blocks, default False
+        shuffle : bool, Blocks or Window, default False
             False is the order of the files. True is a global shuffle, another one in
             every epoch, which takes no memory and no time to begin. `fastrec.Blocks` is
-            nearly that, and reads whole blocks of neighbouring records.
+            nearly that, and reads whole blocks of neighbouring records. `fastrec.Window`
+            shuffles in a reservoir, also records of compressed files.
         seed : int, default 0
             What orders, and the random generators of `transform`, are derived from.
         drop_last : bool, default False

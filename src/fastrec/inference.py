@@ -17,10 +17,12 @@ from fastrec.errors import Error, SchemaError
 from fastrec.features import FixedLen, Spec, VarLen
 from fastrec.schema import Schema
 
-__all__ = ["SAMPLE_RECORDS", "infer"]
+__all__ = ["SAMPLE_RECORDS", "infer", "infer_stream"]
 
 # How many records are looked at, spread evenly over the data.
 SAMPLE_RECORDS = 4096
+# Of a stream, where they cannot be spread, no more is inflated than this.
+_SAMPLE_BYTES = 64 << 20
 
 _DTYPE_OF = {"bytes": "bytes", "float": "float32", "int64": "int64"}
 
@@ -47,6 +49,38 @@ def infer(files: _core.FileTable, catalog: _core.Catalog) -> Schema:
         [i * n_records // n_sampled for i in range(n_sampled)], dtype=np.int64
     )
     n_sequences, surveyed = _core.survey(files, catalog, numbers)
+    return _schema_of(
+        n_sequences,
+        surveyed,
+        n_sampled,
+        f"inferred from {n_sampled:,} of {n_records:,} records",
+    )
+
+
+def infer_stream(frames: _core.FrameStream) -> Schema:
+    """Infer the schema of records that come one after another from the first ones.
+
+    Raises as `infer` does, and what is wrong with the stream.
+    """
+    n_sampled, n_sequences, surveyed = _core.survey_stream(
+        frames, SAMPLE_RECORDS, _SAMPLE_BYTES
+    )
+    if n_sampled == 0:
+        return Schema({}, source="no records to infer features from")
+    return _schema_of(
+        n_sequences,
+        surveyed,
+        n_sampled,
+        f"inferred from the first {n_sampled:,} records",
+    )
+
+
+def _schema_of(
+    n_sequences: int,
+    surveyed: list[tuple[bytes, dict[str, Any]]],
+    n_sampled: int,
+    source: str,
+) -> Schema:
     if n_sequences:
         msg = (
             f"{n_sequences:,} of {n_sampled:,} sampled records look like "
@@ -72,7 +106,7 @@ def infer(files: _core.FileTable, catalog: _core.Catalog) -> Schema:
     return Schema(
         features,
         notes=notes,
-        source=f"inferred from {n_sampled:,} of {n_records:,} records",
+        source=source,
     )
 
 

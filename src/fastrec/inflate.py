@@ -8,7 +8,7 @@ otherwise the standard library does. Both let other threads run meanwhile.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from io import RawIOBase
 from pathlib import Path
 from types import ModuleType
@@ -41,11 +41,11 @@ def _backend() -> ModuleType:
     return module
 
 
-def inflated(path: str, content: Content, name: str | None = None) -> Iterator[bytes]:
+def inflated(path: str, content: Content) -> Generator[bytes]:
     """Yield the content of the file `path`, in pieces of 1 MiB at most.
 
-    Errors call it `name`. Content that was yielded before an error is as it was written,
-    as far as the stream says.
+    Content that was yielded before an error is as it was written, as far as the stream
+    says.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def inflated(path: str, content: Content, name: str | None = None) -> Iterator[b
             while piece := file.read(_PLAIN_BYTES):
                 yield piece
             return
-        yield from _Inflation(cast(RawIOBase, file), content, name or path).pieces()
+        yield from _Inflation(cast(RawIOBase, file), content, path).pieces()
 
 
 class _Inflation:

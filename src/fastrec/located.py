@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 from fastrec import _core
 from fastrec.expansion import expanded
 from fastrec.inflate import Content
+from fastrec.streams import FileContent
 
 __all__ = ["Compression", "Located", "check_compression"]
 
@@ -87,6 +88,12 @@ class Located:
             else:
                 self._paths = expanded(self.files, self.contents, self._cache_dir)
         return self._paths
+
+    def to_stream(self) -> list[FileContent]:
+        """Return the files to read one after another, and what each is."""
+        if self._cache_dir is None:
+            return list(zip(self.files, self.contents, strict=True))
+        return [(path, "plain") for path in self.paths]
 
     def _recognized(self) -> list[Content]:
         if self._compression != "auto":

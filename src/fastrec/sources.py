@@ -5,6 +5,7 @@ Views of a dataset share its sources, and so its indexes and open files.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import hashlib
 import itertools
@@ -17,11 +18,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastrec import _core, index, inference
+from fastrec.counting import Count, counted
 from fastrec.errors import SchemaError
 from fastrec.located import Located
 from fastrec.schema import Schema
-from fastrec.selection import Selection
+from fastrec.selection import Numbers, Selection
 from fastrec.stage import CheckedTransform
+from fastrec.streams import FileContent, first_frames
 
 __all__ = ["Reading", "Source", "Sources"]
 
@@ -80,10 +83,14 @@ class Sources:
     """
 
     def __init__(
-        self, sources: Sequence[Source], indexes: list[_core.Index] | None = None
+        self,
+        sources: Sequence[Source],
+        indexes: list[_core.Index] | None = None,
+        counts: list[Count] | None = None,
     ) -> None:
         self._sources = list(sources)
         self._indexes = indexes
+        self._counts = counts
         self._renew()
         _all.add(self)
 
@@ -109,7 +116,9 @@ class Sources:
 
     def changed(self, change: Callable[[Source], Source]) -> Sources:
         """Return the same files, with each source as `change` makes it."""
-        return Sources([change(source) for source in self._sources], self._indexes)
+        return Sources(
+            [change(source) for source in self._sources], self._indexes, self._counts
+        )
 
     # Files.
 
@@ -143,6 +152,7 @@ class Sources:
         """Return where every record is, building the indexes that are missing."""
         with self._lock:
             if self._indexes is None:
+                self.check_random_access("this")
                 self._indexes = [
                     found
                     for source in self._sources
@@ -159,6 +169,8 @@ class Sources:
     def indexes_if_cheap(self) -> list[_core.Index] | None:
         """Return where every record is, if that is known without walking the files."""
         with self._lock:
+            if self.is_streamed:
+                return None
             if self._indexes is None:
                 kept: list[_core.Index] = []
                 for source in self._sources:
@@ -172,7 +184,53 @@ class Sources:
 
     def n_records(self) -> int:
         """Return how many records there are in all files."""
-        return sum(len(found) for found in self.indexes())
+        return sum(self.n_records_by_file())
+
+    def n_records_by_file(self) -> list[int]:
+        """Return how many records there are in each file."""
+        if self.is_streamed:
+            return [len(found) for found in self.counts()]
+        return [len(found) for found in self.indexes()]
+
+    # Streams.
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether records can only be had one after another."""
+        return any(source.located.is_streamed for source in self._sources)
+
+    def check_random_access(self, what: str) -> None:
+        """Raise a ValueError that says what to do if `what` is asked of streams."""
+        if not self.is_streamed:
+            return
+        path = next(path for path, content in self.contents() if content != "plain")
+        msg = (
+            f"{what} needs random access, but {path!r} is compressed: "
+            "fastrec.open(..., cache_dir=...) expands such files once, after which "
+            "everything works"
+        )
+        raise ValueError(msg)
+
+    def contents(self) -> list[FileContent]:
+        """Return all files to read one after another, and what each is."""
+        return [
+            (path, content)
+            for source in self._sources
+            for path, content in source.located.to_stream()
+        ]
+
+    def counts(self) -> list[Count]:
+        """Return how many records each file has, by a pass over those not counted."""
+        with self._lock:
+            if self._counts is None:
+                self._counts = [
+                    found
+                    for source in self._sources
+                    for found in counted(source.located.to_stream(), source.index_dir)
+                ]
+            return self._counts
+
+    # Data.
 
     def add_to(self, digest: hashlib.blake2b) -> None:
         """Add to `digest` what tells these files from others, wherever they are.
@@ -180,15 +238,27 @@ class Sources:
         Their sizes and record counts, and the checksums that are stored with some
         records.
         """
+        if self.is_streamed:
+            self._add_counts_to(digest)
+            return
         indexes = self.indexes()
         for found in indexes:
             digest.update(f"{int(found.offsets[-1])} {len(found)};".encode())
         catalog = _core.Catalog(indexes)
-        n = len(catalog)
-        chosen = {n * i // (_N_FINGERPRINTED + 1) for i in range(_N_FINGERPRINTED + 1)}
-        numbers = np.array(sorted(chosen | {n - 1}) if n else [], dtype=np.int64)
+        numbers = _fingerprinted(len(catalog))
         stored = _core.stored_checksums(self.table, catalog, numbers)
         digest.update(stored.astype("<u4").tobytes())
+
+    def _add_counts_to(self, digest: hashlib.blake2b) -> None:
+        """Add what `add_to` would if the streams were plain files."""
+        counts = self.counts()
+        for found in counts:
+            digest.update(f"{found.n_bytes} {len(found)};".encode())
+        begins = [0, *itertools.accumulate(len(found) for found in counts)]
+        for number in _fingerprinted(begins[-1]).tolist():
+            file = bisect.bisect_right(begins, number) - 1
+            crc = counts[file].payload_crc(number - begins[file])
+            digest.update(crc.to_bytes(4, "little"))
 
     # Columns.
 
@@ -249,6 +319,10 @@ class Sources:
             if not unknown:
                 return
             alike = unknown[0].transforms
+            if self.is_streamed:
+                found = self._inferred_of_first(alike)
+                self._give(found, alike)
+                continue
             indexes = self.indexes()
             begins = [0, *itertools.accumulate(len(found) for found in indexes)]
             pieces: list[range] = []
@@ -259,13 +333,35 @@ class Sources:
                     pieces.append(range(begins[n_files], begins[end]))
                 n_files = end
             catalog = _core.Catalog(indexes, Selection(pieces).of_core())
-            found = inference.infer(self.table, catalog)
-            self._sources = [
-                dataclasses.replace(source, features=found)
-                if source.features is None and source.transforms == alike
-                else source
-                for source in self._sources
-            ]
+            self._give(inference.infer(self.table, catalog), alike)
+
+    def _inferred_of_first(self, alike: tuple[CheckedTransform, ...]) -> Schema:
+        """Infer the features of what is treated alike from its first records."""
+        files: list[FileContent] = []
+        order: list[int] = []
+        n_files = 0
+        for source in self._sources:
+            if source.features is None and source.transforms == alike:
+                files += source.located.to_stream()
+                order += range(n_files, n_files + len(source.files))
+            n_files += len(source.files)
+        with first_frames(files, self.table, order) as frames:
+            return inference.infer_stream(frames)
+
+    def _give(self, found: Schema, alike: tuple[CheckedTransform, ...]) -> None:
+        self._sources = [
+            dataclasses.replace(source, features=found)
+            if source.features is None and source.transforms == alike
+            else source
+            for source in self._sources
+        ]
+
+
+def _fingerprinted(n_records: int) -> Numbers:
+    """Return the records whose checksums stand for those of all."""
+    n = n_records
+    chosen = {n * i // (_N_FINGERPRINTED + 1) for i in range(_N_FINGERPRINTED + 1)}
+    return np.array(sorted(chosen | {n - 1}) if n else [], dtype=np.int64)
 
 
 def _check_equal(first: Schema, other: Schema) -> None:
