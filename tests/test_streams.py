@@ -465,6 +465,16 @@ def test_a_file_that_vanishes_is_missed_in_its_turn(tmp_path: Path) -> None:
     assert error.filename == str(paths[1])
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
+def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+    fifo = tmp_path / "pipe"
+    os.mkfifo(fifo)
+    ds = open_dataset(fifo, features=SPEC, compression="GZIP")
+    for use in (len, lambda ds: list(ds.loader(1))):
+        with pytest.raises(OSError, match="pipe"):
+            use(ds)
+
+
 # Memory.
 
 

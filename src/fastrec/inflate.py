@@ -7,12 +7,14 @@ otherwise the standard library does. Both let other threads run meanwhile.
 
 from __future__ import annotations
 
+import errno
+import io
+import os
+import stat
 import zlib
 from collections.abc import Generator, Iterator
-from io import RawIOBase
-from pathlib import Path
 from types import ModuleType
-from typing import Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 from fastrec.errors import CorruptionError
 
@@ -41,6 +43,15 @@ def _backend() -> ModuleType:
     return module
 
 
+def _opener(path: str, flags: int) -> int:
+    """Open a regular file; a FIFO is refused, not waited for."""
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+
+
 def inflated(path: str, content: Content) -> Generator[bytes]:
     """Yield the content of the file `path`, in pieces of 1 MiB at most.
 
@@ -55,18 +66,18 @@ def inflated(path: str, content: Content) -> Generator[bytes]:
     OSError
         If the file cannot be read.
     """
-    with Path(path).open("rb", buffering=0) as file:
+    with io.FileIO(path, opener=_opener) as file:
         if content == "plain":
             while piece := file.read(_PLAIN_BYTES):
                 yield piece
             return
-        yield from _Inflation(cast(RawIOBase, file), content, path).pieces()
+        yield from _Inflation(file, content, path).pieces()
 
 
 class _Inflation:
     """One file on its way through the decompressor."""
 
-    def __init__(self, file: RawIOBase, content: Content, name: str) -> None:
+    def __init__(self, file: io.FileIO, content: Content, name: str) -> None:
         self._file = file
         self._content = content
         self._name = name

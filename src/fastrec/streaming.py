@@ -64,10 +64,11 @@ def streaming_pipeline(
         first = bisect.bisect_right(begins, plan.grid.range(loader._step)[0]) - 1
         first = min(first, len(order) - 1)
         order, first_position = order[first:], begins[first]
+    bytes_ahead = memory_limit // _READ_AHEAD_SHARE
     streams = started(
         [files[i] for i in order],
         n_readers=max(1, loader._num_threads),
-        bytes_ahead=memory_limit // _READ_AHEAD_SHARE,
+        bytes_ahead=bytes_ahead,
     )
     return _core.Pipeline.of_streams(
         sources.of_core(),
@@ -81,5 +82,5 @@ def streaming_pipeline(
         pool=loader._pool,
         n_threads=loader._num_threads,
         prefetch=n_ahead,
-        memory_limit=memory_limit,
+        memory_limit=memory_limit - bytes_ahead,
     )
