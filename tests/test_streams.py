@@ -588,6 +588,69 @@ def test_a_fork_and_the_end_of_the_interpreter(folders: tuple[Path, Path]) -> No
     assert (done.stdout, done.stderr) == ("done\n", "")
 
 
+STALLED = """
+import os, signal, sys, threading, time
+import fastrec as fr
+from fastrec import streams
+def stalled(path, content):
+    time.sleep(60)
+    yield b""
+streams.inflated = stalled
+ds = fr.open(sys.argv[1], features={"n": fr.FixedLen((), "int64")})
+loader = ds.loader(4, num_threads=int(sys.argv[2]))
+threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT)).start()
+begin = time.monotonic()
+try:
+    next(iter(loader))
+except KeyboardInterrupt:
+    print(time.monotonic() - begin < 5)
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("threads", ["0", "2"])
+def test_ctrl_c_ends_a_wait_for_a_disk(
+    folders: tuple[Path, Path], threads: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", STALLED, str(folders[0]), threads],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout == "True\n"
+
+
+# Counting ahead of time, and the demo.
+
+
+def test_records_are_counted_ahead_of_time(
+    folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = fr.build_index(folders[0], index_dir=tmp_path)
+    assert found == {
+        str(folders[0] / f"{i}.tfrecord"): size for i, size in enumerate(SIZES)
+    }
+    monkeypatch.setattr(counting, "_passed", None)  # nobody counts again
+    assert len(open_dataset(folders[0], index_dir=tmp_path)) == N
+
+
+@pytest.mark.parametrize("is_example", [True, False])
+def test_the_demo_shows_compressed_files(tmp_path: Path, is_example: bool) -> None:
+    pytest.importorskip("typer")
+    records = [record(n) if is_example else b"\xff" * n for n in range(1, 301)]
+    path = file_with(tmp_path, gzip.compress(tfrecord_file(records)))
+    code = "from fastrec.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code, "demo", str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "300 records in 1 file" in done.stdout
+    assert ("ds.head(1)[0]" if is_example else "next(iter(ds.records))") in done.stdout
+
+
 # Ranks.
 
 

@@ -185,6 +185,9 @@ def build_index(
 ) -> dict[str, int]:
     """Build the indexes of files ahead of time, so that nothing waits for them later.
 
+    Of compressed files, the records are counted: what `fastrec.open` needs of those that
+    it reads as they are.
+
     Parameters
     ----------
     paths : path-like or sequence of path-like
@@ -216,8 +219,21 @@ def build_index(
         msg = f"rank must be below world_size, but is {rank} of {world_size}"
         raise ValueError(msg)
     mine = expand(paths)[rank::world_size]
-    indexes = make_indexes(mine, index_dir=index_dir, progress=progress, must_keep=True)
-    return {path: len(index) for path, index in zip(mine, indexes, strict=True)}
+    # Here, for both keep what they find as this module does.
+    from fastrec.counting import counted
+    from fastrec.located import Located
+
+    files = Located(mine).to_stream()
+    plain = [path for path, content in files if content == "plain"]
+    indexes = make_indexes(
+        plain, index_dir=index_dir, progress=progress, must_keep=True
+    )
+    # Among compressed files, plain ones are read in order, too.
+    streams = [] if len(plain) == len(files) else files
+    counts = counted(streams, None if index_dir is None else os.fspath(index_dir))
+    n_records = dict(zip(plain, map(len, indexes), strict=True))
+    n_records |= {file[0]: len(n) for file, n in zip(streams, counts, strict=True)}
+    return {path: n_records[path] for path in mine}
 
 
 def write_tfrecord2idx(

@@ -142,8 +142,9 @@ std::unique_ptr<BoundPipeline> make_pipeline(
     claims = std::make_unique<WalkedClaims>(of_core->files, grid);
   }
   return std::make_unique<BoundPipeline>(
-      std::make_unique<Pipeline>(std::move(claims), of_core, std::move(pool),
-                                 PipelineOptions{n_threads, prefetch, memory_limit}),
+      std::make_unique<Pipeline>(
+          std::move(claims), of_core, std::move(pool),
+          PipelineOptions{n_threads, prefetch, memory_limit, true}),
       sources);
 }
 
@@ -166,7 +167,8 @@ std::unique_ptr<BoundPipeline> make_stream_pipeline(
   return std::make_unique<BoundPipeline>(
       std::make_unique<Pipeline>(
           std::move(claims), sources.cast<const BoundSources&>().sources(),
-          std::move(pool), PipelineOptions{n_threads, prefetch, memory_limit}),
+          std::move(pool),
+          PipelineOptions{std::max(1u, n_threads), prefetch, memory_limit, false}),
       sources);
 }
 

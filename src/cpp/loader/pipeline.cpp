@@ -41,11 +41,11 @@ bool Pipeline::may_claim() const {
 }
 
 void Pipeline::start_threads() {
-  is_started_ = true;
   for (unsigned i = 0; i < options_.n_threads; ++i) {
     try {
       threads_.emplace_back([this] { run(); });
     } catch (const std::system_error&) {
+      if (threads_.empty() && !options_.is_helping) throw;
       return;  // no more are to be had: those there are, and next(), do the work
     }
   }
@@ -165,7 +165,10 @@ Pipeline::Outcome Pipeline::next(std::chrono::milliseconds patience,
     return Outcome::kPending;
   }
   if (is_stopped_) return Outcome::kEnd;
-  if (!is_started_) start_threads();
+  if (!is_started_) {
+    start_threads();
+    is_started_ = true;
+  }
 
   is_consuming_ = true;
   struct Leaving {
@@ -184,14 +187,15 @@ Pipeline::Outcome Pipeline::next(std::chrono::milliseconds patience,
     }
     if (is_at_end()) return Outcome::kEnd;
     if (std::chrono::steady_clock::now() >= deadline) return Outcome::kPending;
-    if (may_claim()) {
+    if (options_.is_helping && may_claim()) {
       lock.unlock();
       claim_and_decode(&inline_decoder_);
       lock.lock();
       continue;
     }
     deliverable_.wait_until(lock, deadline, [&] {
-      return is_ready() || is_at_end() || may_claim() || is_stopped_;
+      return is_ready() || is_at_end() || is_stopped_ ||
+             (options_.is_helping && may_claim());
     });
   }
 }

@@ -73,10 +73,11 @@ std::string describe_foreign(Content content, Fault* fault) {
   switch (content) {
     case Content::kGzip:
       fault->code = Errc::kCompressed;
-      return "this is a GZIP file: open it with compression=\"auto\"";
+      return "this is a GZIP file: fastrec.open reads it with compression=\"auto\"";
     case Content::kZlib:
       fault->code = Errc::kCompressed;
-      return "this looks like a ZLIB stream: open it with compression=\"auto\"";
+      return "this looks like a ZLIB stream: fastrec.open reads it with "
+             "compression=\"auto\"";
     case Content::kText:
       fault->code = Errc::kNotTfrecord;
       return "not a TFRecord file: it looks like text";
