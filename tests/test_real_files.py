@@ -1,8 +1,8 @@
 """Files that nobody here wrote: every value against protobuf.
 
 Goal
-    Real data sets read as protobuf reads them; those that are compressed, which cannot
-    be read yet, say so.
+    Real data sets read as protobuf reads them. (Those that are compressed are read in
+    test_streams.py and test_compressed.py.)
 Method
     The files of the test data folder (skipped by name where it is not there), parsed by
     google.protobuf with a descriptor built here.
@@ -86,18 +86,3 @@ def test_the_schema_of_mnist_is_inferred(
     ds = open_dataset(mnist)
     assert dict(ds.schema) == SPEC
     assert ds[999]["image_class"] == by_protobuf[0][999]
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "penguin-train.gz",
-        "sequence-eval.gz",
-        "taxi-train-00000-of-00012.gz",
-        "taxi-train-00001-of-00012.gz",
-    ],
-)
-def test_compressed_files_say_that_they_are(testdata: Path, name: str) -> None:
-    with pytest.raises(fr.Error, match=r"(?i)gzip") as caught:
-        len(open_dataset(testdata / name))
-    assert name in str(caught.value)

@@ -18,7 +18,7 @@ from fastrec.features import FixedLen, Raw, VarLen
 from fastrec.index import build_index
 from fastrec.loader import Loader
 from fastrec.mixture import concat, mix
-from fastrec.order import Blocks
+from fastrec.order import Blocks, Window
 from fastrec.padding import FixedLenSequence
 from fastrec.parsing import (
     decode_example,
@@ -60,6 +60,7 @@ __all__ = [
     "Stack",
     "TensorProto",
     "VarLen",
+    "Window",
     "Writer",
     "__version__",
     "buckets",

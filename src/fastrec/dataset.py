@@ -18,6 +18,7 @@ from fastrec.arrays import Batch
 from fastrec.assembly import VALID, Assembly, valid_column
 from fastrec.errors import Error, SchemaError
 from fastrec.loader import Loader, Transform
+from fastrec.located import Compression, Located, check_compression
 from fastrec.options import checked_names, non_negative_int, positive_int
 from fastrec.order import Batches, Shuffle, shuffled
 from fastrec.paths import Paths, expand
@@ -277,6 +278,7 @@ class Dataset:
         TypeError, ValueError
             If `keep` returns anything else.
         """
+        self._view.sources.check_random_access("filter()")
         self._view.check_selectable()
         view = self
         if columns is not None:
@@ -378,10 +380,11 @@ class Dataset:
             ``batches(seed, epoch)`` returns the epoch's global batches, 1-D arrays of
             record numbers of any sizes, in place of batch size and shuffle. See
             `fastrec.buckets` and `fastrec.weighted`.
-        shuffle : bool or Blocks, default False
+        shuffle : bool, Blocks or Window, default False
             False is the order of the files. True is a global shuffle, another one in
             every epoch, which takes no memory and no time to begin. `fastrec.Blocks` is
-            nearly that, and reads whole blocks of neighbouring records.
+            nearly that, and reads whole blocks of neighbouring records. `fastrec.Window`
+            shuffles in a reservoir, also records of compressed files.
         seed : int, default 0
             What orders, and the random generators of `transform`, are derived from.
         drop_last : bool, default False
@@ -396,6 +399,8 @@ class Dataset:
             torchrun, SLURM or Open MPI put into the environment, else 0 of 1.
         num_threads : int, optional
             Native threads that decode in the background; 0 decodes inside ``next()``.
+            Compressed files that are read as they are have at least one, and as many
+            threads that inflate.
             By default, one per CPU this process may use, divided by
             ``$LOCAL_WORLD_SIZE``. The batches are the same for any number.
         prefetch : int, optional
@@ -509,7 +514,8 @@ def open(
     context_features: Features | None = None,
     sequence_features: Features | None = None,
     io: Literal["auto", "mmap", "pread"] = "auto",
-    compression: Literal["auto"] | None = "auto",
+    compression: Compression = "auto",
+    cache_dir: str | os.PathLike[str] | None = None,
     index_dir: str | os.PathLike[str] | None = None,
 ) -> Dataset:
     """Open TFRecord files as a dataset.
@@ -532,8 +538,12 @@ def open(
     io : {"auto", "mmap", "pread"}
         How files are read: through a memory mapping, or in blocks. ``"auto"`` maps local
         files and reads those of network file systems in blocks. The results are the same.
-    compression : {"auto", None}
-        Compressed files cannot be read yet; both values say that there are none.
+    compression : {"auto", None, "GZIP", "ZLIB"}
+        ``"auto"`` recognises GZIP and ZLIB by the first bytes of each file, whatever its
+        name. None says that no file is compressed, ``"GZIP"`` and ``"ZLIB"`` that all are.
+    cache_dir : path-like, optional
+        Where compressed files are expanded to plain ones, each once, when they are first
+        needed. Then everything works as on plain files. Nothing there is ever deleted.
     index_dir : path-like, optional
         Where indexes are kept, if not in the user's cache.
 
@@ -556,12 +566,13 @@ def open(
     if io not in ("auto", "mmap", "pread"):
         msg = f"io must be 'auto', 'mmap' or 'pread', not {io!r}"
         raise ValueError(msg)
-    if compression not in ("auto", None):
-        msg = f"compression {compression!r} cannot be read yet: only 'auto' and None"
-        raise ValueError(msg)
-    files = Files(
-        expand(paths), io, None if index_dir is None else os.fspath(index_dir)
+    check_compression(compression)
+    located = Located(
+        expand(paths),
+        compression,
+        None if cache_dir is None else os.path.abspath(os.fspath(cache_dir)),  # noqa: PTH100
     )
+    files = Files(located, io, None if index_dir is None else os.fspath(index_dir))
     schema: Schema | None = None
     names: tuple[str | bytes, ...] | None = None
     if context_features is not None or sequence_features is not None:

@@ -31,7 +31,13 @@ from fastrec.options import (
 )
 from fastrec.paths import Paths, expand
 
-__all__ = ["build_index", "cache_dir", "index_path", "write_tfrecord2idx"]
+__all__ = [
+    "build_index",
+    "builder_lock",
+    "cache_dir",
+    "index_path",
+    "write_tfrecord2idx",
+]
 
 Progress: TypeAlias = Callable[[int, int], None]
 
@@ -88,12 +94,15 @@ def load_indexes(
 def make_indexes(
     paths: Sequence[str],
     *,
+    names: Sequence[str] | None = None,
     io: str = "auto",
     index_dir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     must_keep: bool = False,
 ) -> list[_core.Index]:
     """Return the index of each file, building and keeping those that are missing.
+
+    Errors call the files by their `names`, if they are given.
 
     Raises
     ------
@@ -108,16 +117,18 @@ def make_indexes(
     n_threads = default_num_threads()
     n_threads_per_file = max(1, n_threads // max(1, len(paths)))
 
-    def make(path: str) -> _core.Index:
+    def make(path: str, name: str) -> _core.Index:
         kept = load_index(path, index_dir)
         if kept is not None:
             return kept
         target = index_path(path, index_dir)
-        with _builder_lock(target, is_cancelled):
+        with builder_lock(target, is_cancelled):
             kept = load_index(path, index_dir)  # somebody else may have built it
             if kept is not None:
                 return kept
-            index = _core.Index.build(os.fsencode(path), io, n_threads_per_file, scan)
+            index = _core.Index.build(
+                os.fsencode(path), io, n_threads_per_file, scan, os.fsencode(name)
+            )
             try:
                 _keep(index, target)
             except OSError as error:
@@ -129,7 +140,10 @@ def make_indexes(
     start = time.monotonic()
     is_logged = False
     with concurrent.futures.ThreadPoolExecutor(n_threads) as pool:
-        futures = [pool.submit(make, path) for path in paths]
+        futures = [
+            pool.submit(make, path, name)
+            for path, name in zip(paths, names or paths, strict=True)
+        ]
         try:
             for future in futures:
                 while not _is_done(future):
@@ -171,6 +185,9 @@ def build_index(
 ) -> dict[str, int]:
     """Build the indexes of files ahead of time, so that nothing waits for them later.
 
+    Of compressed files, the records are counted: what `fastrec.open` needs of those that
+    it reads as they are.
+
     Parameters
     ----------
     paths : path-like or sequence of path-like
@@ -202,8 +219,21 @@ def build_index(
         msg = f"rank must be below world_size, but is {rank} of {world_size}"
         raise ValueError(msg)
     mine = expand(paths)[rank::world_size]
-    indexes = make_indexes(mine, index_dir=index_dir, progress=progress, must_keep=True)
-    return {path: len(index) for path, index in zip(mine, indexes, strict=True)}
+    # Here, for both keep what they find as this module does.
+    from fastrec.counting import counted
+    from fastrec.located import Located
+
+    files = Located(mine).to_stream()
+    plain = [path for path, content in files if content == "plain"]
+    indexes = make_indexes(
+        plain, index_dir=index_dir, progress=progress, must_keep=True
+    )
+    # Among compressed files, plain ones are read in order, too.
+    streams = [] if len(plain) == len(files) else files
+    counts = counted(streams, None if index_dir is None else os.fspath(index_dir))
+    n_records = dict(zip(plain, map(len, indexes), strict=True))
+    n_records |= {file[0]: len(n) for file, n in zip(streams, counts, strict=True)}
+    return {path: n_records[path] for path in mine}
 
 
 def write_tfrecord2idx(
@@ -242,7 +272,7 @@ def _read_tfrecord2idx(
 
 
 @contextlib.contextmanager
-def _builder_lock(target: Path, is_cancelled: threading.Event) -> Iterator[None]:
+def builder_lock(target: Path, is_cancelled: threading.Event) -> Iterator[None]:
     """Hold one of the locks of the directory that `target` is in, if that works there.
 
     The lock saves work when several processes begin at once. Nothing depends on it, so

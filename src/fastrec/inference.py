@@ -19,10 +19,12 @@ from fastrec.features import FixedLen, VarLen
 from fastrec.schema import Schema
 from fastrec.spec import Spec
 
-__all__ = ["DTYPE_OF", "SAMPLE_RECORDS", "infer", "name_of"]
+__all__ = ["DTYPE_OF", "SAMPLE_RECORDS", "infer", "infer_stream", "name_of"]
 
 # How many records are looked at, spread evenly over the data.
 SAMPLE_RECORDS = 4096
+# Of a stream, where they cannot be spread, no more is inflated than this.
+_SAMPLE_BYTES = 64 << 20
 
 DTYPE_OF = {"bytes": "bytes", "float": "float32", "int64": "int64"}
 
@@ -55,6 +57,43 @@ def infer(
         [i * n_records // n_sampled for i in range(n_sampled)], dtype=np.int64
     )
     n_sequences, surveyed = _core.survey(files, catalog, numbers)
+    return _schema_of(
+        n_sequences,
+        surveyed,
+        n_sampled,
+        f"inferred from {n_sampled:,} of {n_records:,} records",
+        names,
+    )
+
+
+def infer_stream(
+    frames: _core.FrameStream, names: Sequence[str | bytes] | None = None
+) -> Schema:
+    """Infer the schema of records that come one after another from the first ones.
+
+    Raises as `infer` does, and what is wrong with the stream.
+    """
+    n_sampled, n_sequences, surveyed = _core.survey_stream(
+        frames, SAMPLE_RECORDS, _SAMPLE_BYTES
+    )
+    if n_sampled == 0:
+        return Schema({}, source="no records to infer features from")
+    return _schema_of(
+        n_sequences,
+        surveyed,
+        n_sampled,
+        f"inferred from the first {n_sampled:,} records",
+        names,
+    )
+
+
+def _schema_of(
+    n_sequences: int,
+    surveyed: list[tuple[bytes, dict[str, Any]]],
+    n_sampled: int,
+    source: str,
+    names: Sequence[str | bytes] | None,
+) -> Schema:
     if n_sequences:
         msg = (
             f"{n_sequences:,} of {n_sampled:,} sampled records look like "
@@ -86,11 +125,7 @@ def infer(
             "ds.records[i] gives their bytes"
         )
         raise SchemaError(msg)
-    return Schema(
-        features,
-        notes=notes,
-        source=f"inferred from {n_sampled:,} of {n_records:,} records",
-    )
+    return Schema(features, notes=notes, source=source)
 
 
 def name_of(key: bytes) -> str | bytes:

@@ -14,8 +14,9 @@ import numpy as np
 from fastrec import _core
 from fastrec.arrays import Batch
 from fastrec.assembly import Assembly
-from fastrec.plan import Plan, padded
 from fastrec.stage import BatchOrigin, Delivered, Stage
+from fastrec.steps import Plan, padded
+from fastrec.streaming import streamed_plan, streaming_pipeline
 
 if TYPE_CHECKING:
     from fastrec.loader import Loader
@@ -36,12 +37,20 @@ class Decoding:
         self._memory_limit = loader._memory_limit
         self._last_bytes = 0
         self.warning = ""  # what the consumer should be told
+        self._plan: Plan | None = None
+        self._walk_batch_size = planner.global_batch_size
+        if view.sources.is_streamed:
+            if not view.is_walkable:
+                view.sources.check_random_access("a mix or a choice of records")
+            self._plan = streamed_plan(loader, is_plain=assembly.is_plain)
+            self._pipeline = streaming_pipeline(
+                loader, self._plan, n_ahead=n_ahead, memory_limit=memory_limit
+            )
+            return
         # A walk through the files needs no index, so its first batch comes at once.
         may_walk = planner.is_file_order and view.is_walkable and not loader._step
-        self._plan: Plan | None = None
         if not may_walk or view.is_indexed():
             self._plan = loader._plan()
-        self._walk_batch_size = planner.global_batch_size
         self._pipeline = _core.Pipeline(
             view.sources.of_core(),
             None if self._plan is None else view.catalog(),

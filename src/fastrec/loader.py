@@ -24,9 +24,11 @@ from fastrec.options import (
     positive_int,
 )
 from fastrec.order import Batches, Shuffle
-from fastrec.plan import Plan, Planner
+from fastrec.plan import Planner
+from fastrec.selection import Numbers
 from fastrec.stage import BatchOrigin, CheckedTransform, Transform
 from fastrec.state import State
+from fastrec.steps import Plan
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -266,14 +268,14 @@ class Loader:
         )
         phase = self._planner.phase(loaded.position)
         first = self._planner.plan(loaded.seed, loaded.epoch)
-        if loaded.position > len(first.order):
+        if loaded.position > first.n_positions:
             msg = (
                 f"the state is at position {loaded.position:,}, but an epoch has "
-                f"{len(first.order):,}"
+                f"{first.n_positions:,}"
             )
             raise ValueError(msg)
         plan = self._planner.plan(loaded.seed, loaded.epoch, phase)
-        step = plan.grid.step_at(loaded.position)
+        step = plan.step_at(loaded.position)
         if plan.begin_of(step) != loaded.position:
             msg = (
                 f"the state is at position {loaded.position:,}, where none of the "
@@ -308,7 +310,8 @@ class Loader:
             If the epoch has no such step.
         """
         plan = self._plan_with(step, epoch)
-        return self._places(plan, plan.grid.positions(step))
+        _, records = plan.rows(step)
+        return self._places(records[records >= 0])
 
     def records_at_position(
         self, position: int, n: int = 1, epoch: int | None = None
@@ -326,17 +329,24 @@ class Loader:
         n = non_negative_int("n", n)
         epoch = self._epoch if epoch is None else non_negative_int("epoch", epoch)
         plan = self._plan(epoch)
-        if position + n > len(plan.order):
+        if self._planner.deal is not None:
+            msg = (
+                "ranks read whole files here, so positions say nothing about records: "
+                "ask for records_at(step)"
+            )
+            raise ValueError(msg)
+        if position + n > plan.n_positions:
             msg = (
                 f"positions {position} to {position + n} are out of range: the epoch has "
-                f"{len(plan.order):,}"
+                f"{plan.n_positions:,}"
             )
             raise IndexError(msg)
-        return self._places(plan, np.arange(position, position + n, dtype=np.int64))
+        positions = np.arange(position, position + n, dtype=np.int64)
+        return self._places(plan.order.records(positions))
 
-    def _places(self, plan: Plan, positions: Any) -> list[tuple[str, int, int]]:  # noqa: ANN401
+    def _places(self, records: Numbers) -> list[tuple[str, int, int]]:
         files = self._dataset.files
-        places = self._dataset._view.catalog().places(plan.order.records(positions))
+        places = self._dataset._view.places(records)
         return [(files[file], record, offset) for file, record, offset in places]
 
     def _plan_with(self, step: int, epoch: int | None) -> Plan:
@@ -478,6 +488,7 @@ def _renew_after_fork() -> None:
     # A thread of the parent may have been in the pool, whose lock nobody holds here.
     for loader in list(_loaders):
         loader._pool = _core.BlockPool(loader._memory_limit)
+        loader._planner.forget()
 
 
 if hasattr(os, "register_at_fork"):

@@ -28,7 +28,6 @@ __all__ = [
 _LATER = {
     "on_error",
     "max_errors",
-    "cache_dir",
     "limits",
 }
 

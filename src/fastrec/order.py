@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.options import byte_count, positive_int
+from fastrec.options import byte_count, positive_int, true_or_false
 
 __all__ = [
     "Batches",
@@ -21,6 +21,7 @@ __all__ = [
     "Blocks",
     "ListedBatches",
     "Shuffle",
+    "Window",
     "as_shuffle",
     "core_shuffle",
     "shuffle_state",
@@ -30,6 +31,10 @@ __all__ = [
 Batches: TypeAlias = "Callable[[int, int], Iterable[npt.ArrayLike]]"
 
 _MOST_LANES = 2**16  # every step looks at each of them
+_MOST_SLOTS = 2**28
+
+# Keeps apart what is derived from one seed and epoch: the order of an epoch is stream 0.
+_FILES_STREAM = 1 << 35
 
 
 @dataclass(frozen=True)
@@ -68,16 +73,57 @@ class Blocks:
         )
 
 
-Shuffle: TypeAlias = "bool | Blocks"
+@dataclass(frozen=True)
+class Window:
+    """A shuffle through a reservoir of `n` records: ``shuffle=Window(10_000)``.
+
+    What ``tf.data.Dataset.shuffle(n)`` does: each position delivers one of `n` records
+    that were read, at random, and the next record takes its place. It needs no random
+    access, so it works on compressed files as they are; their `n` records are held in
+    memory. On plain files ``shuffle=True`` is better in every way.
+
+    Parameters
+    ----------
+    n : int
+        Records in the reservoir.
+    shuffle_files : bool, default True
+        Read the files in another order in every epoch. (Views that choose records, such
+        as `select`, are read in their order.)
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they are something else.
+    """
+
+    n: int
+    shuffle_files: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "n", positive_int("n", self.n, _MOST_SLOTS))
+        object.__setattr__(
+            self, "shuffle_files", true_or_false("shuffle_files", self.shuffle_files)
+        )
+
+    def file_order(self, n_files: int, seed: int, epoch: int) -> list[int]:
+        """Return the order in which an epoch reads the files."""
+        if not self.shuffle_files:
+            return list(range(n_files))
+        order = shuffled(n_files, seed=seed, epoch=epoch, stream=_FILES_STREAM)
+        found: list[int] = order.tolist()
+        return found
+
+
+Shuffle: TypeAlias = "bool | Blocks | Window"
 
 
 def as_shuffle(value: object) -> Shuffle:
     """Return the option `shuffle`, or raise a TypeError that says what it may be."""
-    if isinstance(value, Blocks):
+    if isinstance(value, (Blocks, Window)):
         return value
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    msg = f"shuffle must be True, False or fr.Blocks(...), not {value!r}"
+    msg = f"shuffle must be True, False, fr.Blocks(...) or fr.Window(n), not {value!r}"
     if isinstance(value, int):
         msg += "; there is no buffer to size: True shuffles all records"
     raise TypeError(msg)
@@ -89,6 +135,12 @@ def core_shuffle(shuffle: Shuffle, n_records: int, n_bytes: int) -> _core.Shuffl
         assert isinstance(shuffle.block_bytes, int)
         block_records = shuffle.block_bytes * n_records // max(1, n_bytes)
         return _core.Shuffle.blocks(max(1, block_records), shuffle.lanes)
+    if isinstance(shuffle, Window):
+        msg = (
+            "fr.Window reads records one after another, which a mix does not: "
+            "shuffle=True"
+        )
+        raise TypeError(msg)
     return _core.Shuffle.shuffled() if shuffle else _core.Shuffle.sequential()
 
 
@@ -96,6 +148,8 @@ def shuffle_state(shuffle: Shuffle) -> bool | dict[str, Any]:
     """Return `shuffle` as a loader's state has it."""
     if isinstance(shuffle, Blocks):
         return {"block_bytes": shuffle.block_bytes, "lanes": shuffle.lanes}
+    if isinstance(shuffle, Window):
+        return {"window": shuffle.n, "shuffle_files": shuffle.shuffle_files}
     return shuffle
 
 

@@ -1,67 +1,26 @@
-"""Plans: what one rank delivers in an epoch, step by step."""
+"""Planning: how the epochs of a loader are ordered, cut into steps and shared."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import warnings
 from typing import Any
 
-import numpy as np
-
 from fastrec import _core
+from fastrec.dealing import Deal, DealtPlan, dealt
 from fastrec.distributed import Rank
 from fastrec.options import positive_int, true_or_false
-from fastrec.order import Batches, ListedBatches, Shuffle, as_shuffle, shuffle_state
-from fastrec.selection import Numbers
+from fastrec.order import (
+    Batches,
+    Blocks,
+    ListedBatches,
+    Shuffle,
+    as_shuffle,
+    shuffle_state,
+)
+from fastrec.steps import Plan
 from fastrec.view import View
 
-__all__ = ["Plan", "Planner"]
-
-
-@dataclass(frozen=True)
-class Plan:
-    """The steps of one epoch.
-
-    Attributes
-    ----------
-    order : _core.Order
-        Position in the epoch -> record.
-    grid : _core.StepGrid
-        Step -> positions of this rank.
-    """
-
-    order: _core.Order
-    grid: _core.StepGrid
-
-    @property
-    def n_steps(self) -> int:
-        """How many steps the epoch has."""
-        return self.grid.n_steps
-
-    def begin_of(self, step: int) -> int:
-        """Return the first position of a step, or of what comes after the last."""
-        if step < self.n_steps:
-            return self.grid.range(step)[0]
-        return sum(self.grid.range(step - 1)) if step else 0
-
-    def rows(self, step: int) -> tuple[Numbers, Numbers]:
-        """Return positions and records of this rank's rows; -1 where one is padding."""
-        positions = self.grid.positions(step)
-        return padded(
-            positions,
-            self.order.records(positions),
-            self.grid.n_rows(step, len(positions)),
-        )
-
-
-def padded(
-    positions: Numbers, records: Numbers, n_rows: int
-) -> tuple[Numbers, Numbers]:
-    """Return both with -1 for the rows that fill the batch to `n_rows`."""
-    n_missing = n_rows - len(positions)
-    if not n_missing:
-        return positions, records
-    filling = np.full(n_missing, -1, np.int64)
-    return np.append(positions, filling), np.append(records, filling)
+__all__ = ["Planner"]
 
 
 class Planner:
@@ -122,7 +81,19 @@ class Planner:
                 )
                 raise ValueError(msg)
             self._global_batch_size = size
+        if batches is not None or self._shuffle is True or isinstance(shuffle, Blocks):
+            what = "batches=" if batches is not None else f"shuffle={self._shuffle}"
+            view.sources.check_random_access(what)
         self._plans: dict[tuple[int, int, int], Plan] = {}
+        self._deal: Deal | None = None
+        if rank.world_size > 1 and view.sources.is_streamed and view.is_walkable:
+            self._deal = dealt(
+                view.sources.n_records_by_file(),
+                rank.world_size,
+                drop_last=self._drop_last,
+            )
+            if self._deal is None:
+                _warn_of_shared_streams(rank.world_size)
 
     def _check_listed(self, batches: object) -> None:
         if not callable(batches):
@@ -158,14 +129,18 @@ class Planner:
         """Rows of this rank in a full batch; None where batches are listed."""
         if self._batches is not None:
             return None
-        n, rank, world_size = (
-            self._global_batch_size,
-            self._rank.rank,
-            self._rank.world_size,
-        )
+        return self._batch_size_of(self._rank.rank)
+
+    def _batch_size_of(self, rank: int) -> int:
+        n, world_size = self._global_batch_size, self._rank.world_size
         if self._pad_last:
             return -(-n // world_size)
         return (rank + 1) * n // world_size - rank * n // world_size
+
+    @property
+    def deal(self) -> Deal | None:
+        """Which files of streams each rank has, if ranks read files of their own."""
+        return self._deal
 
     @property
     def is_file_order(self) -> bool:
@@ -173,6 +148,15 @@ class Planner:
         return (
             self._batches is None and not self._shuffle and self._rank.world_size == 1
         )
+
+    @property
+    def is_whole_epoch(self) -> bool:
+        """Whether all records of the epoch come to this rank, in batches of one size."""
+        return self._batches is None and self._rank.world_size == 1
+
+    def forget(self) -> None:
+        """Drop the plans that were made: after a fork, their locks may be held for ever."""
+        self._plans.clear()
 
     def walk_grid(self) -> _core.StepGrid:
         """Return the grid for a walk through files whose records nobody has counted."""
@@ -190,6 +174,8 @@ class Planner:
             if self._batches is not None
             else {"shuffle": shuffle_state(self._shuffle)}
         )
+        if self._deal is not None:
+            order["dealt"] = [self._rank.world_size, self._global_batch_size]
         return order | self._view.order_state(self._global_batch_size)
 
     def phase(self, position: int) -> int:
@@ -213,6 +199,8 @@ class Planner:
         return self._plans[key]
 
     def _made(self, seed: int, epoch: int, phase: int) -> Plan:
+        if self._deal is not None:
+            return self._made_of_deal(self._deal, seed, epoch)
         bounds = None
         if self._batches is not None:
             n_records = len(self._view)
@@ -241,6 +229,20 @@ class Planner:
         )
         return Plan(order, grid)
 
+    def _made_of_deal(self, deal: Deal, seed: int, epoch: int) -> Plan:
+        world_size = self._rank.world_size
+        return DealtPlan.of(
+            deal,
+            self._view.sources.n_records_by_file(),
+            self._shuffle,
+            seed=seed,
+            epoch=epoch,
+            rank=self._rank.rank,
+            batch_sizes=[self._batch_size_of(rank) for rank in range(world_size)],
+            drop_last=self._drop_last,
+            pad_last=self._pad_last,
+        )
+
     def _check_shared(self, n_rows: int, what: str) -> None:
         """Refuse a batch that some ranks would get no row of: their loss would be NaN."""
         if 0 < n_rows < self._rank.world_size and not self._pad_last:
@@ -252,3 +254,12 @@ class Planner:
                 f"would get none: give {cure}"
             )
             raise ValueError(msg)
+
+
+def _warn_of_shared_streams(world_size: int) -> None:
+    warnings.warn(
+        f"compressed files cannot be divided evenly among {world_size} ranks, so each of "
+        "them inflates all and keeps its slice of every batch: "
+        "fastrec.open(..., cache_dir=...) expands them once",
+        stacklevel=6,
+    )

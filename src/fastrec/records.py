@@ -17,6 +17,7 @@ from fastrec.options import positive_int
 from fastrec.paths import Paths
 from fastrec.rows import checked_number, is_one, record_numbers
 from fastrec.spec import Column, Spec
+from fastrec.streams import first_frames
 
 if TYPE_CHECKING:
     from fastrec.dataset import Dataset
@@ -61,6 +62,13 @@ class Records:
         return self._read(record_numbers(index, len(self)))
 
     def __iter__(self) -> Iterator[bytes]:
+        sources = self._dataset._view.sources
+        if sources.is_streamed and self._dataset._view.is_walkable:
+            files = sources.contents()
+            with first_frames(files, sources.table, range(len(files))) as frames:
+                while (record := frames.next()) is not None:
+                    yield record
+            return
         for first in range(0, len(self), _RECORDS_AT_ONCE):
             numbers = np.arange(first, min(first + _RECORDS_AT_ONCE, len(self)))
             try:

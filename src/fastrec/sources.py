@@ -5,6 +5,7 @@ Views of a dataset share its sources, and so its indexes and open files.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import hashlib
 import itertools
@@ -17,9 +18,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastrec import _core, index, inference
+from fastrec.counting import Count, counted
+from fastrec.located import Located
 from fastrec.schema import Schema, check_columns
-from fastrec.selection import Selection
+from fastrec.selection import Numbers, Selection
 from fastrec.stage import CheckedTransform
+from fastrec.streams import FileContent, first_frames
 
 __all__ = ["Files", "Reading", "Source", "Sources"]
 
@@ -28,33 +32,51 @@ _N_FINGERPRINTED = 16
 
 
 class Files:
-    """Files in their order, and the index of each: found once, for all views of them."""
+    """Files in their order, and what is found of each: once, for all views of them.
 
-    def __init__(self, paths: Sequence[str], io: str, index_dir: str | None) -> None:
-        self.paths = tuple(paths)
+    Parameters
+    ----------
+    located : Located
+        The files, and where their contents are.
+    io, index_dir
+        As `fastrec.open` has them.
+    """
+
+    def __init__(self, located: Located, io: str, index_dir: str | None) -> None:
+        self.located = located
         self.io = io
         self._index_dir = index_dir
         self._indexes: list[_core.Index] | None = None
+        self._counts: list[Count] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Files, (self.paths, self.io, self._index_dir)
+        return Files, (self.located, self.io, self._index_dir)
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.located.files)
 
     def indexes(self) -> list[_core.Index]:
         """Return where every record is, building the indexes that are missing."""
         if self._indexes is None:
             self._indexes = index.make_indexes(
-                self.paths, io=self.io, index_dir=self._index_dir
+                self.located.paths,
+                names=self.located.files,
+                io=self.io,
+                index_dir=self._index_dir,
             )
         return self._indexes
 
     def indexes_if_cheap(self) -> list[_core.Index] | None:
         """Return where every record is, if that is known without walking the files."""
         if self._indexes is None:
-            self._indexes = index.load_indexes(self.paths, self._index_dir)
+            self._indexes = index.load_indexes(self.located.paths, self._index_dir)
         return self._indexes
+
+    def counts(self) -> list[Count]:
+        """Return how many records each file has, by a pass over those not counted."""
+        if self._counts is None:
+            self._counts = counted(self.located.to_stream(), self._index_dir)
+        return self._counts
 
 
 @dataclass(frozen=True)
@@ -114,6 +136,7 @@ class Sources:
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = list(sources)
         self._indexes: list[_core.Index] | None = None
+        self._counts: list[Count] | None = None
         self._n_records: int | None = None
         self._n_bytes: int | None = None
         self._readings: tuple[list[Reading], list[int]] | None = None
@@ -139,16 +162,13 @@ class Sources:
     def _renew(self) -> None:
         """Make anew what has locks: after a fork, nobody would release them."""
         self._lock = threading.RLock()
-        self._table = _core.FileTable(
-            [os.fsencode(path) for path in self.files],
-            [source.files.io for source in self._sources for _ in source.files.paths],
-        )
+        self._table: _core.FileTable | None = None
         self._bound: _core.Sources | None = None
-        self._expect()
 
     def _expect(self) -> None:
-        for i, found in enumerate(self._indexes or ()):
-            self._table.expect(i, found)
+        if self._table is not None:
+            for i, found in enumerate(self._indexes or ()):
+                self._table.expect(i, found)
 
     def __reduce__(self) -> tuple[object, ...]:
         return Sources, (self._sources,)
@@ -166,12 +186,30 @@ class Sources:
     @property
     def files(self) -> list[str]:
         """All files, in the order that records are numbered through them."""
-        return [path for source in self._sources for path in source.files.paths]
+        return [path for source in self._sources for path in source.files.located.files]
 
     @property
     def table(self) -> _core.FileTable:
         """The files as the core opens them. Another one after a fork."""
-        return self._table
+        with self._lock:
+            if self._table is None:
+                self._table = self._opened()
+                self._expect()
+            return self._table
+
+    def _opened(self) -> _core.FileTable:
+        names = [os.fsencode(path) for path in self.files]
+        paths = [
+            os.fsencode(path)
+            for source in self._sources
+            for path in source.files.located.paths
+        ]
+        ios = [
+            source.files.io
+            for source in self._sources
+            for _ in source.files.located.files
+        ]
+        return _core.FileTable(paths, ios, names if paths != names else [])
 
     # Records.
 
@@ -179,6 +217,7 @@ class Sources:
         """Return where every record is, building the indexes that are missing."""
         with self._lock:
             if self._indexes is None:
+                self.check_random_access("this")
                 found = [source.files.indexes() for source in self._sources]
                 self._indexes = [*itertools.chain.from_iterable(found)]
                 self._expect()
@@ -186,6 +225,8 @@ class Sources:
 
     def are_indexed(self) -> bool:
         """Whether `indexes` can be had without walking through files."""
+        if self.is_streamed:
+            return False
         return self._indexes is not None or all(
             source.files.indexes_if_cheap() is not None for source in self._sources
         )
@@ -194,7 +235,7 @@ class Sources:
     def n_records(self) -> int:
         """How many records there are in all files."""
         if self._n_records is None:
-            self._n_records = sum(len(found) for found in self.indexes())
+            self._n_records = sum(self.n_records_by_file())
         return self._n_records
 
     @property
@@ -204,21 +245,76 @@ class Sources:
             self._n_bytes = sum(int(found.offsets[-1]) for found in self.indexes())
         return self._n_bytes
 
+    def n_records_by_file(self) -> list[int]:
+        """Return how many records there are in each file."""
+        if self.is_streamed:
+            return [len(found) for found in self.counts()]
+        return [len(found) for found in self.indexes()]
+
+    # Streams.
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether records can only be had one after another."""
+        return any(source.files.located.is_streamed for source in self._sources)
+
+    def check_random_access(self, what: str) -> None:
+        """Raise a ValueError that says what to do if `what` is asked of streams."""
+        if not self.is_streamed:
+            return
+        path = next(path for path, content in self.contents() if content != "plain")
+        msg = (
+            f"{what} needs random access, but {path!r} is compressed: "
+            "fastrec.open(..., cache_dir=...) expands such files once, after which "
+            "everything works"
+        )
+        raise ValueError(msg)
+
+    def contents(self) -> list[FileContent]:
+        """Return all files to read one after another, and what each is."""
+        return [
+            (path, content)
+            for source in self._sources
+            for path, content in source.files.located.to_stream()
+        ]
+
+    def counts(self) -> list[Count]:
+        """Return how many records each file has, by a pass over those not counted."""
+        with self._lock:
+            if self._counts is None:
+                found = [source.files.counts() for source in self._sources]
+                self._counts = [*itertools.chain.from_iterable(found)]
+            return self._counts
+
+    # Data.
+
     def add_to(self, digest: hashlib.blake2b) -> None:
         """Add to `digest` what tells these files from others, wherever they are.
 
         Their sizes and record counts, and the checksums that are stored with some
         records.
         """
+        if self.is_streamed:
+            self._add_counts_to(digest)
+            return
         indexes = self.indexes()
         for found in indexes:
             digest.update(f"{int(found.offsets[-1])} {len(found)};".encode())
         catalog = _core.Catalog(indexes)
-        n = len(catalog)
-        chosen = {n * i // (_N_FINGERPRINTED + 1) for i in range(_N_FINGERPRINTED + 1)}
-        numbers = np.array(sorted(chosen | {n - 1}) if n else [], dtype=np.int64)
-        stored = _core.stored_checksums(self._table, catalog, numbers)
+        numbers = _fingerprinted(len(catalog))
+        stored = _core.stored_checksums(self.table, catalog, numbers)
         digest.update(stored.astype("<u4").tobytes())
+
+    def _add_counts_to(self, digest: hashlib.blake2b) -> None:
+        """Add what `add_to` would if the streams were plain files."""
+        counts = self.counts()
+        for found in counts:
+            digest.update(f"{found.n_bytes} {len(found)};".encode())
+        begins = [0, *itertools.accumulate(len(found) for found in counts)]
+        for number in _fingerprinted(begins[-1]).tolist():
+            file = bisect.bisect_right(begins, number) - 1
+            crc = counts[file].payload_crc(number - begins[file])
+            digest.update(crc.to_bytes(4, "little"))
 
     # Columns.
 
@@ -272,7 +368,7 @@ class Sources:
             if self._bound is None:
                 readings, of_files = self.readings()
                 self._bound = _core.Sources(
-                    self._table,
+                    self.table,
                     [reading.features._bind() for reading in readings],
                     of_files if len(readings) > 1 else [],
                 )
@@ -290,23 +386,55 @@ class Sources:
                 is_unknown = source.features is None and source.names == names  # noqa: B023
                 return is_unknown and source.transforms == transforms  # noqa: B023
 
-            indexes = self.indexes()
-            begins = [0, *itertools.accumulate(len(found) for found in indexes)]
-            pieces: list[range] = []
-            n_files = 0
-            for source in self._sources:
-                end = n_files + len(source.files)
-                if is_alike(source):
-                    pieces.append(range(begins[n_files], begins[end]))
-                n_files = end
-            catalog = _core.Catalog(indexes, Selection(pieces).of_core())
-            found = inference.infer(self._table, catalog, names)
+            found = (
+                self._inferred_of_first(is_alike, names)
+                if self.is_streamed
+                else self._inferred_of_all(is_alike, names)
+            )
             self._sources = [
                 dataclasses.replace(source, features=found, is_inferred=True)
                 if is_alike(source)
                 else source
                 for source in self._sources
             ]
+
+    def _inferred_of_all(
+        self, is_alike: Callable[[Source], bool], names: Sequence[str | bytes] | None
+    ) -> Schema:
+        """Infer the features of what is treated alike from all its records."""
+        indexes = self.indexes()
+        begins = [0, *itertools.accumulate(len(found) for found in indexes)]
+        pieces: list[range] = []
+        n_files = 0
+        for source in self._sources:
+            end = n_files + len(source.files)
+            if is_alike(source):
+                pieces.append(range(begins[n_files], begins[end]))
+            n_files = end
+        catalog = _core.Catalog(indexes, Selection(pieces).of_core())
+        return inference.infer(self.table, catalog, names)
+
+    def _inferred_of_first(
+        self, is_alike: Callable[[Source], bool], names: Sequence[str | bytes] | None
+    ) -> Schema:
+        """Infer the features of what is treated alike from its first records."""
+        files: list[FileContent] = []
+        order: list[int] = []
+        n_files = 0
+        for source in self._sources:
+            if is_alike(source):
+                files += source.files.located.to_stream()
+                order += range(n_files, n_files + len(source.files))
+            n_files += len(source.files)
+        with first_frames(files, self.table, order) as frames:
+            return inference.infer_stream(frames, names)
+
+
+def _fingerprinted(n_records: int) -> Numbers:
+    """Return the records whose checksums stand for those of all."""
+    n = n_records
+    chosen = {n * i // (_N_FINGERPRINTED + 1) for i in range(_N_FINGERPRINTED + 1)}
+    return np.array(sorted(chosen | {n - 1}) if n else [], dtype=np.int64)
 
 
 def _described_columns(schema: Schema) -> dict[str | bytes, str]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
+import numpy as np
+
 from fastrec import _core
 from fastrec.assembly import Extra
-from fastrec.order import Shuffle, core_shuffle
+from fastrec.order import Blocks, Shuffle, Window, core_shuffle
 from fastrec.selection import Numbers, Selection
 from fastrec.sources import Sources
 
@@ -31,6 +33,8 @@ class View:
         self._fingerprint = ""
 
     def __len__(self) -> int:
+        if self.sources.is_streamed and self.is_walkable:
+            return self.sources.n_records
         return len(self.catalog())
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -67,6 +71,7 @@ class View:
     def selected(self, chosen: range | Numbers) -> View:
         """Return the records that `chosen` names, all in bounds."""
         self.check_selectable()
+        self.sources.check_random_access("choosing records")
         return View(self.sources, self.selection().select(chosen))
 
     def of(self, sources: Sources) -> View:
@@ -102,6 +107,8 @@ class View:
 
     def shuffle_of_core(self, shuffle: Shuffle) -> _core.Shuffle:
         """Return `shuffle` for records of the size that these have."""
+        if not isinstance(shuffle, Blocks):
+            return core_shuffle(shuffle, 0, 0)
         return core_shuffle(shuffle, self.sources.n_records, self.sources.n_bytes)
 
     def order(
@@ -112,7 +119,18 @@ class View:
         global_batch_size: int,  # noqa: ARG002 (views that draw whole batches need it)
     ) -> _core.Order:
         """Return which record comes at which position of an epoch."""
+        if isinstance(shuffle, Window):
+            firsts, counts = self._runs(shuffle, seed, epoch)
+            return _core.Order.window(firsts, counts, shuffle.n, seed, epoch)
         return _core.Order.of(self.shuffle_of_core(shuffle), len(self), seed, epoch)
+
+    def _runs(self, window: Window, seed: int, epoch: int) -> tuple[Numbers, Numbers]:
+        """Return where the runs of records begin that `window` reads, and their sizes."""
+        if not self.is_walkable:
+            return np.zeros(1, np.int64), np.array([len(self)], np.int64)
+        counts = np.array(self.sources.n_records_by_file(), np.int64)
+        files = window.file_order(len(counts), seed, epoch)
+        return (np.cumsum(counts) - counts)[files], counts[files]
 
     def order_state(self, global_batch_size: int) -> dict[str, Any]:  # noqa: ARG002
         """Return what the order depends on besides the shuffle."""
@@ -123,6 +141,19 @@ class View:
     def by_rows(self) -> View:
         """Return a view whose order is that of `records_of`, for any size of batches."""
         return self
+
+    def places(self, records: Numbers) -> list[tuple[int, int, int]]:
+        """Return file, record in the file, and byte of its content, of each record."""
+        if not (self.sources.is_streamed and self.is_walkable):
+            return self.catalog().places(records)
+        counts = self.sources.counts()
+        ends = np.cumsum([len(found) for found in counts])
+        files = np.searchsorted(ends, records, side="right").tolist()
+        return [
+            (file, within, counts[file].offset(within))
+            for file, record in zip(files, records.tolist(), strict=True)
+            for within in [record - int(ends[file]) + len(counts[file])]
+        ]
 
     def records_of(self, numbers: Numbers) -> Numbers:
         """Return the numbers in the catalog of the rows `numbers`."""

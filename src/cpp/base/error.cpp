@@ -31,6 +31,7 @@ ErrorClass error_class(Errc code) noexcept {
     case Errc::kIndexPastEnd:
     case Errc::kFileChanged:
     case Errc::kNotTfrecord:
+    case Errc::kStream:
       return ErrorClass::kCorruption;
     case Errc::kVarintTooLong:
     case Errc::kVarintCut:
@@ -92,7 +93,9 @@ std::string describe(const Fault& fault) {
     case Errc::kNotTfrecord:
       return "not a TFRecord file";
     case Errc::kCompressed:
-      return "compressed TFRecord files cannot be read yet";
+      return "the file is compressed";
+    case Errc::kStream:
+      return "the compressed stream is damaged";
     case Errc::kVarintTooLong:
       return "a varint is longer than 10 bytes";
     case Errc::kVarintCut:

@@ -28,7 +28,8 @@ enum class Errc : std::uint8_t {
   kIndexPastEnd,      // the index says that a frame is past the end of the file
   kFileChanged,       // the file is not the one that was indexed
   kNotTfrecord,       // the file begins with something else
-  kCompressed,        // the file is a gzip or zlib stream
+  kCompressed,        // the file is a gzip or zlib stream, and is not read as one
+  kStream,            // a gzip or zlib stream is damaged
 
   // Wire format.
   kVarintTooLong,      // more than 10 bytes

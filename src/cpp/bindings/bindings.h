@@ -24,6 +24,7 @@ namespace py = pybind11;
 void register_records(py::module_& m);
 void register_features(py::module_& m);
 void register_loader(py::module_& m);
+void register_streams(py::module_& m);
 void register_writer(py::module_& m);
 
 // Contiguous memory of a Python object, which cannot change its size meanwhile. A

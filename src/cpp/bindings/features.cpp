@@ -10,6 +10,7 @@
 #include "example/infer.h"
 #include "file/buffer.h"
 #include "record/reader.h"
+#include "record/stream.h"
 
 namespace fastrec {
 namespace {
@@ -148,7 +149,7 @@ RowRule rule_of(const py::handle& rule) {
   return result;
 }
 
-// Surveys the records `numbers`.
+// Surveys the records `numbers`: (records with a field 2, [(key, what was seen), ...]).
 py::tuple survey_records(std::shared_ptr<FileTable> files, const Catalog& catalog,
                          const RecordNumbers& numbers) {
   const std::vector<Place> places = places_of(catalog, numbers);
@@ -168,6 +169,27 @@ py::tuple survey_records(std::shared_ptr<FileTable> files, const Catalog& catalo
     }
   }
   return to_tuple(survey);
+}
+
+// Surveys the first records of a stream: how many there were, and the same.
+py::tuple survey_stream(FrameStream& stream, std::uint64_t n_records_max,
+                        std::uint64_t bytes_max) {
+  Survey survey;
+  std::uint64_t n_records = 0;
+  {
+    const py::gil_scoped_release released;
+    StreamRecord record;
+    std::uint64_t n_bytes = 0;
+    while (n_records < n_records_max && n_bytes < bytes_max &&
+           record.read_from(&stream)) {
+      ++n_records;
+      n_bytes += record.payload().size();
+      Fault fault = survey.add(record.payload());
+      fault.offset += record.place().frame.payload();
+      if (fault) throw stream.error_in(record.place(), fault, describe(fault));
+    }
+  }
+  return py::make_tuple(n_records) + to_tuple(survey);
 }
 
 }  // namespace
@@ -418,6 +440,8 @@ void register_features(py::module_& m) {
   m.def("survey_examples", &survey_examples, py::arg("examples"));
   m.def("survey", &survey_records, py::arg("files"), py::arg("catalog"),
         py::arg("numbers"));
+  m.def("survey_stream", &survey_stream, py::arg("stream"), py::arg("n_records_max"),
+        py::arg("bytes_max"));
 }
 
 }  // namespace fastrec

@@ -8,11 +8,13 @@
 #include <utility>
 
 #include "base/process.h"
+#include "base/random.h"
 #include "bindings/bindings.h"
 #include "loader/batch_decoder.h"
 #include "loader/mixed_order.h"
 #include "loader/order.h"
 #include "loader/pipeline.h"
+#include "loader/window.h"
 
 namespace fastrec {
 namespace {
@@ -140,8 +142,33 @@ std::unique_ptr<BoundPipeline> make_pipeline(
     claims = std::make_unique<WalkedClaims>(of_core->files, grid);
   }
   return std::make_unique<BoundPipeline>(
-      std::make_unique<Pipeline>(std::move(claims), of_core, std::move(pool),
-                                 PipelineOptions{n_threads, prefetch, memory_limit}),
+      std::make_unique<Pipeline>(
+          std::move(claims), of_core, std::move(pool),
+          PipelineOptions{n_threads, prefetch, memory_limit, true}),
+      sources);
+}
+
+// A pipeline over streams. `window` is (slots, seed, epoch, stream), or None.
+std::unique_ptr<BoundPipeline> make_stream_pipeline(
+    const py::object& sources, const FrameStream& stream, const StepGrid& grid,
+    bool is_counted, std::uint64_t first_step, std::uint64_t first_position,
+    std::uint64_t bytes_max,
+    const std::optional<
+        std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>>& window,
+    std::shared_ptr<BlockPool> pool, unsigned n_threads, std::size_t prefetch,
+    std::size_t memory_limit) {
+  std::optional<WindowDraws> draws;
+  if (window) {
+    const auto [n_slots, seed, epoch, of] = *window;
+    draws.emplace(n_slots, key_of(seed, epoch, of));
+  }
+  StreamShape shape{grid, is_counted, first_step, first_position, bytes_max};
+  auto claims = std::make_unique<StreamClaims>(stream, std::move(shape), draws);
+  return std::make_unique<BoundPipeline>(
+      std::make_unique<Pipeline>(
+          std::move(claims), sources.cast<const BoundSources&>().sources(),
+          std::move(pool),
+          PipelineOptions{std::max(1u, n_threads), prefetch, memory_limit, false}),
       sources);
 }
 
@@ -242,6 +269,25 @@ void register_order(py::module_& m) {
           },
           py::arg("components"), py::arg("length"), py::arg("run"),
           py::arg("draw_seed"), py::arg("seed"), py::arg("epoch"))
+      .def_static(
+          "window",
+          [](const Numbers& firsts, const Numbers& counts, std::uint64_t n_slots,
+             std::uint64_t seed, std::uint64_t epoch,
+             std::uint64_t stream) -> std::shared_ptr<Order> {
+            const std::vector<std::uint64_t> begins = from_array(firsts);
+            const std::vector<std::uint64_t> sizes = from_array(counts);
+            if (begins.size() != sizes.size() || n_slots == 0) {
+              throw py::value_error("there is no such window");
+            }
+            std::vector<RecordRange> runs;
+            for (std::size_t i = 0; i < begins.size(); ++i) {
+              runs.push_back({begins[i], sizes[i]});
+            }
+            return std::make_shared<WindowOrder>(std::move(runs), n_slots,
+                                                 key_of(seed, epoch, stream));
+          },
+          py::arg("firsts"), py::arg("counts"), py::arg("n_slots"), py::arg("seed"),
+          py::arg("epoch"), py::arg("stream") = 0)
       .def("__len__", &Order::size)
       .def_property_readonly("n_lanes", &Order::n_lanes)
       .def("records", &records_at, py::arg("positions"));
@@ -317,6 +363,12 @@ void register_loader(py::module_& m) {
            py::arg("order").none(true), py::arg("grid"), py::arg("first_step"),
            py::arg("pool"), py::kw_only(), py::arg("n_threads"), py::arg("prefetch"),
            py::arg("memory_limit"))
+      .def_static("of_streams", &make_stream_pipeline, py::arg("sources"),
+                  py::arg("stream"), py::arg("grid"), py::kw_only(),
+                  py::arg("is_counted"), py::arg("first_step"),
+                  py::arg("first_position"), py::arg("bytes_max"),
+                  py::arg("window").none(true), py::arg("pool"), py::arg("n_threads"),
+                  py::arg("prefetch"), py::arg("memory_limit"))
       .def("next", &BoundPipeline::next)
       .def("stop", &BoundPipeline::stop);
 }

@@ -173,13 +173,19 @@ void register_records(py::module_& m) {
       py::arg("path"));
 
   py::class_<FileTable, std::shared_ptr<FileTable>>(m, "FileTable")
-      .def(py::init(
-               [](std::vector<std::string> paths, const std::vector<std::string>& ios) {
-                 std::vector<Io> named;
-                 for (const std::string& io : ios) named.push_back(io_named(io));
-                 return std::make_shared<FileTable>(std::move(paths), std::move(named));
-               }),
-           py::arg("paths"), py::arg("ios"))
+      .def(py::init([](std::vector<std::string> paths,
+                       const std::vector<std::string>& ios,
+                       std::vector<std::string> names) {
+             if (!names.empty() && names.size() != paths.size()) {
+               throw py::value_error("each path must have a name");
+             }
+             std::vector<Io> named;
+             for (const std::string& io : ios) named.push_back(io_named(io));
+             return std::make_shared<FileTable>(std::move(paths), std::move(named),
+                                                std::move(names));
+           }),
+           py::arg("paths"), py::arg("ios"),
+           py::arg("names") = std::vector<std::string>())
       .def("__len__", &FileTable::size)
       .def(
           "expect",
@@ -199,12 +205,13 @@ void register_records(py::module_& m) {
       .def_static(
           "build",
           [](const std::string& path, const std::string& io, unsigned n_threads,
-             ScanProgress& progress) {
+             ScanProgress& progress, const std::string& name) {
             const Io how = io_named(io);
             const py::gil_scoped_release released;
-            return Index::build(FileView(path, how), n_threads, &progress);
+            return Index::build(FileView(path, how, name), n_threads, &progress);
           },
-          py::arg("path"), py::arg("io"), py::arg("n_threads"), py::arg("progress"))
+          py::arg("path"), py::arg("io"), py::arg("n_threads"), py::arg("progress"),
+          py::arg("name") = "")
       .def_static(
           "load",
           [](const std::string& path, std::uint64_t size, std::int64_t mtime_ns) {

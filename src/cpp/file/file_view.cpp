@@ -16,8 +16,9 @@ constexpr std::uint64_t kProbes = 8;
 
 }  // namespace
 
-FileView::FileView(std::string path, Io io) : path_(std::move(path)) {
-  file_.emplace(path_);
+FileView::FileView(std::string path, Io io, std::string name)
+    : name_(name.empty() ? path : std::move(name)) {
+  file_.emplace(std::move(path));
   identity_ = file_->identity();
   is_remote_ = file_->is_remote();
   if (io == Io::kMmap || (io == Io::kAuto && !is_remote_)) {
@@ -67,9 +68,11 @@ void FileView::will_need(std::uint64_t offset, std::uint64_t length) const noexc
   read_ahead(offset, length);
 }
 
-FileTable::FileTable(std::vector<std::string> paths, std::vector<Io> ios)
+FileTable::FileTable(std::vector<std::string> paths, std::vector<Io> ios,
+                     std::vector<std::string> names)
     : paths_(std::move(paths)),
       ios_(std::move(ios)),
+      names_(std::move(names)),
       views_(paths_.size()),
       expected_(paths_.size()) {}
 
@@ -90,7 +93,7 @@ std::shared_ptr<const FileView> FileTable::open(std::size_t index) {
   // A remote file may take its time, for which others shall not wait. So two threads
   // may open the same file: the view that comes second is dropped.
   auto view = std::make_shared<const FileView>(
-      paths_[index], ios_.size() == 1 ? ios_[0] : ios_[index]);
+      paths_[index], ios_.size() == 1 ? ios_[0] : ios_[index], name(index));
   std::shared_ptr<const FileView> evicted;  // closed after the lock is released
 
   const std::lock_guard lock(mutex_);
@@ -103,7 +106,7 @@ std::shared_ptr<const FileView> FileTable::open(std::size_t index) {
                                  std::to_string(view->size()) + " bytes now, " +
                                  std::to_string(expected->size) + " then)"
                            : "the file was written again since it was indexed",
-                paths_[index]);
+                name(index));
   }
   const bool is_mapped = view->mapping() != nullptr;
   std::deque<std::size_t>& open = is_mapped ? mapped_ : read_;

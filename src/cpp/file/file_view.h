@@ -30,10 +30,11 @@ enum class Io : std::uint8_t {
 
 class FileView {
  public:
-  // Throws IoError.
-  FileView(std::string path, Io io);
+  // `name` is what errors in its bytes call the file; `path` by default. Throws
+  // IoError.
+  FileView(std::string path, Io io, std::string name = {});
 
-  const std::string& path() const noexcept { return path_; }
+  const std::string& name() const noexcept { return name_; }
   const FileIdentity& identity() const noexcept { return identity_; }
   std::uint64_t size() const noexcept { return identity_.size; }
 
@@ -68,7 +69,7 @@ class FileView {
   bool is_remote() const noexcept { return is_remote_; }
 
  private:
-  std::string path_;
+  std::string name_;
   FileIdentity identity_;
   bool is_remote_ = false;
   std::optional<File> file_;        // pread
@@ -77,11 +78,15 @@ class FileView {
 
 class FileTable {
  public:
-  // `ios` says how each file is read; a single one holds for all.
-  FileTable(std::vector<std::string> paths, std::vector<Io> ios);
+  // `ios` says how each file is read; a single one holds for all. `names` is what
+  // errors call the files, where that is not where they lie.
+  FileTable(std::vector<std::string> paths, std::vector<Io> ios,
+            std::vector<std::string> names = {});
 
   std::size_t size() const noexcept { return paths_.size(); }
-  const std::string& path(std::size_t index) const { return paths_[index]; }
+  const std::string& name(std::size_t index) const {
+    return names_.empty() ? paths_[index] : names_[index];
+  }
 
   // From now on, open() refuses file `index` unless it is of this identity, also where
   // it has opened another version of it before.
@@ -99,6 +104,7 @@ class FileTable {
 
   std::vector<std::string> paths_;
   std::vector<Io> ios_;
+  std::vector<std::string> names_;  // empty: they are the paths
   std::mutex mutex_;
   std::vector<std::shared_ptr<const FileView>> views_;
   std::vector<std::optional<FileIdentity>> expected_;

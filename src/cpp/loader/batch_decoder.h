@@ -40,8 +40,10 @@ class BatchDecoder {
 
   // One row for each place, in their order, and empty rows up to `n_rows`. There is at
   // least one part; others only if they have rows. Throws the Error of the first row
-  // that has one, and IoError.
-  std::vector<Part> decode(std::span<const Place> places, std::size_t n_rows);
+  // that has one, and IoError. Where the frames are at hand, `frames` is where the
+  // first one begins; the others follow it, and there is slack on both sides.
+  std::vector<Part> decode(std::span<const Place> places, std::size_t n_rows,
+                           const std::uint8_t* frames = nullptr);
 
  private:
   // What belongs to a schema.

@@ -112,4 +112,93 @@ Bytes WalkedClaims::header_at(std::uint64_t offset) {
   return block_.subspan(static_cast<std::size_t>(offset - block_begin_));
 }
 
+StreamClaims::StreamClaims(FrameStream stream, StreamShape shape,
+                           std::optional<WindowDraws> window)
+    : stream_(std::move(stream)),
+      shape_(std::move(shape)),
+      step_(shape_.first_step),
+      position_(shape_.first_position),
+      window_(window) {}
+
+bool StreamClaims::next(Claim* claim) {
+  const StepGrid& grid = shape_.grid;
+  if (shape_.is_counted && step_ >= grid.n_steps()) return false;
+  claim->step = step_++;
+  claim->places.clear();
+  claim->frames.assign(Buffer::kSlackBytes, 0);
+  if (shape_.is_counted) {
+    std::vector<std::uint64_t> wanted;
+    grid.positions(claim->step, &wanted);
+    const PositionRange all = grid.range(claim->step);
+    const std::uint64_t first = wanted.empty() ? all.first + all.count : wanted.front();
+    while (position_ < first && pass_over()) continue;
+    while (claim->places.size() < wanted.size() && take(claim)) continue;
+    while (position_ < all.first + all.count && pass_over()) continue;
+    if (claim->places.size() < wanted.size() && !grid.pad_last) {
+      throw stream_.error(Errc::kFileChanged,
+                          "there are fewer records than were counted: a file changed");
+    }
+  } else {
+    while (claim->places.size() < grid.batch_size && take(claim)) continue;
+    if (claim->places.empty()) return false;
+    if (grid.drop_last && claim->places.size() < grid.batch_size) return false;
+  }
+  claim->n_rows =
+      static_cast<std::size_t>(grid.n_rows(claim->step, claim->places.size()));
+  claim->frames.insert(claim->frames.end(), Buffer::kSlackBytes, 0);
+  return true;
+}
+
+// The next record in the order of reading.
+bool StreamClaims::pull(std::uint64_t bytes_max, Held* held) {
+  held->frame.clear();
+  if (!is_ended_) is_ended_ = !stream_.next(bytes_max, &held->place, &held->frame);
+  return !is_ended_;
+}
+
+// The next record in the order of delivery, by way of the window.
+bool StreamClaims::draw(Held* held) {
+  while (!is_ended_ && slots_.size() < window_->n_slots()) {
+    Held incoming;
+    if (!pull(shape_.bytes_max - held_bytes_, &incoming)) break;
+    held_bytes_ += incoming.frame.size();
+    slots_.push_back(std::move(incoming));
+  }
+  if (pull(shape_.bytes_max - held_bytes_, held)) {
+    Held& slot = slots_[window_->slot(position_)];
+    held_bytes_ = held_bytes_ + held->frame.size() - slot.frame.size();
+    std::swap(slot, *held);
+    return true;
+  }
+  if (!last_) last_ = window_->last(slots_.size());
+  if (n_emptied_ == slots_.size()) return false;
+  *held = std::move(slots_[(*last_)(n_emptied_++)]);
+  held_bytes_ -= held->frame.size();
+  return true;
+}
+
+// Adds the next record to the claim.
+bool StreamClaims::take(Claim* claim) {
+  Place place;
+  if (window_) {
+    Held held;
+    if (!draw(&held)) return false;
+    place = held.place;
+    claim->frames.insert(claim->frames.end(), held.frame.begin(), held.frame.end());
+  } else if (is_ended_ || !stream_.next(shape_.bytes_max, &place, &claim->frames)) {
+    is_ended_ = true;
+    return false;
+  }
+  ++position_;
+  claim->places.push_back(place);
+  return true;
+}
+
+bool StreamClaims::pass_over() {
+  const bool is_there =
+      window_ ? draw(&passed_over_) : pull(shape_.bytes_max, &passed_over_);
+  position_ += is_there;
+  return is_there;
+}
+
 }  // namespace fastrec

@@ -7,13 +7,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
 #include "file/file_view.h"
 #include "loader/order.h"
 #include "loader/step_grid.h"
+#include "loader/window.h"
 #include "record/catalog.h"
+#include "record/stream.h"
 
 namespace fastrec {
 
@@ -22,6 +25,8 @@ struct Claim {
   std::uint64_t step = 0;
   std::size_t n_rows = 0;  // of the batch: more than places where it is padded
   std::vector<Place> places;
+  // Of streams: the frames at the places, one after another, with slack on both sides.
+  std::vector<std::uint8_t> frames;
 };
 
 class Claims {
@@ -35,6 +40,9 @@ class Claims {
 
   // Completes `*claim`. Any number of threads may call this.
   virtual void locate(Claim* claim) const;
+
+  // Ends a next() that waits; what it returns means nothing. Any thread may call this.
+  virtual void stop() {}
 };
 
 // Steps of a data set whose index is at hand: arithmetic.
@@ -79,6 +87,51 @@ class WalkedClaims final : public Claims {
   Buffer buffer_;
   Bytes block_;  // where the file is read by pread: its bytes from block_begin_ on
   std::uint64_t block_begin_ = 0;
+};
+
+// How records of streams make up steps.
+struct StreamShape {
+  StepGrid grid;
+  bool is_counted = false;  // the grid knows how many there are: otherwise they are
+                            // read to the end, in steps of grid.batch_size, by one rank
+  std::uint64_t first_step = 0;
+  std::uint64_t first_position = 0;  // of the first record that comes out
+  std::uint64_t bytes_max = 0;       // of frames that one step, or the window, holds
+};
+
+// Steps of streams: the records are taken as they come, and held until they are
+// decoded. What lies before the first step is read and passed over.
+class StreamClaims final : public Claims {
+ public:
+  // With `window`, records go through its slots.
+  StreamClaims(FrameStream stream, StreamShape shape,
+               std::optional<WindowDraws> window);
+  bool next(Claim* claim) override;
+  void stop() override { stream_.stop(); }
+
+ private:
+  struct Held {
+    Place place;
+    std::vector<std::uint8_t> frame;
+  };
+
+  bool pull(std::uint64_t bytes_max, Held* held);
+  bool draw(Held* held);
+  bool take(Claim* claim);
+  bool pass_over();
+
+  FrameStream stream_;
+  StreamShape shape_;
+  std::uint64_t step_;
+  std::uint64_t position_;  // of the next record that comes out
+  bool is_ended_ = false;
+
+  std::optional<WindowDraws> window_;
+  std::vector<Held> slots_;
+  std::uint64_t held_bytes_ = 0;  // in the slots
+  std::optional<Permutation> last_;
+  std::uint64_t n_emptied_ = 0;
+  Held passed_over_;
 };
 
 }  // namespace fastrec

@@ -27,6 +27,7 @@ void Pipeline::stop() {
   claimable_.notify_all();
   deliverable_.notify_all();
   consumable_.notify_all();
+  claims_->stop();
   for (std::thread& thread : threads) thread.join();
 }
 
@@ -40,11 +41,11 @@ bool Pipeline::may_claim() const {
 }
 
 void Pipeline::start_threads() {
-  is_started_ = true;
   for (unsigned i = 0; i < options_.n_threads; ++i) {
     try {
       threads_.emplace_back([this] { run(); });
     } catch (const std::system_error&) {
+      if (threads_.empty() && !options_.is_helping) throw;
       return;  // no more are to be had: those there are, and next(), do the work
     }
   }
@@ -78,7 +79,9 @@ void Pipeline::claim_and_decode(std::optional<BatchDecoder>* decoder) {
     claims_->locate(&claimed);
     delivery.n_rows = claimed.n_rows;
     delivery.n_valid = claimed.places.size();
-    delivery.parts = (*decoder)->decode(claimed.places, claimed.n_rows);
+    const std::uint8_t* frames =
+        claimed.frames.empty() ? nullptr : claimed.frames.data() + Buffer::kSlackBytes;
+    delivery.parts = (*decoder)->decode(claimed.places, claimed.n_rows, frames);
     for (const Part& part : delivery.parts) delivery.n_bytes += part.batch.n_bytes;
   } catch (...) {
     failure = std::current_exception();
@@ -162,7 +165,10 @@ Pipeline::Outcome Pipeline::next(std::chrono::milliseconds patience,
     return Outcome::kPending;
   }
   if (is_stopped_) return Outcome::kEnd;
-  if (!is_started_) start_threads();
+  if (!is_started_) {
+    start_threads();
+    is_started_ = true;
+  }
 
   is_consuming_ = true;
   struct Leaving {
@@ -181,14 +187,15 @@ Pipeline::Outcome Pipeline::next(std::chrono::milliseconds patience,
     }
     if (is_at_end()) return Outcome::kEnd;
     if (std::chrono::steady_clock::now() >= deadline) return Outcome::kPending;
-    if (may_claim()) {
+    if (options_.is_helping && may_claim()) {
       lock.unlock();
       claim_and_decode(&inline_decoder_);
       lock.lock();
       continue;
     }
     deliverable_.wait_until(lock, deadline, [&] {
-      return is_ready() || is_at_end() || may_claim() || is_stopped_;
+      return is_ready() || is_at_end() || is_stopped_ ||
+             (options_.is_helping && may_claim());
     });
   }
 }

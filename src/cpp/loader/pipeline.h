@@ -39,6 +39,9 @@ struct PipelineOptions {
   unsigned n_threads = 0;               // in the background; 0 decodes in next()
   std::size_t prefetch = 2;             // batches between claim and delivery
   std::size_t memory_limit = SIZE_MAX;  // bytes of those batches
+  // Claims may wait for others, such as a disk. Then next() leaves them to the threads
+  // in the background, of which there must be one, and always returns in time.
+  bool is_helping = true;
 };
 
 struct Delivery {

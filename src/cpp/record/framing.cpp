@@ -73,12 +73,11 @@ std::string describe_foreign(Content content, Fault* fault) {
   switch (content) {
     case Content::kGzip:
       fault->code = Errc::kCompressed;
-      return "this is a GZIP file, and compressed TFRecord files cannot be read yet: "
-             "decompress it first (gunzip --keep)";
+      return "this is a GZIP file: fastrec.open reads it with compression=\"auto\"";
     case Content::kZlib:
       fault->code = Errc::kCompressed;
-      return "this looks like a ZLIB stream, and compressed TFRecord files cannot be "
-             "read yet: decompress it first";
+      return "this looks like a ZLIB stream: fastrec.open reads it with "
+             "compression=\"auto\"";
     case Content::kText:
       fault->code = Errc::kNotTfrecord;
       return "not a TFRecord file: it looks like text";

@@ -32,7 +32,7 @@ Index Index::build(const FileView& view, unsigned n_threads, ScanProgress* progr
   ScanResult result = scan(view, n_threads, progress);
   if (progress->cancelled.load()) throw ScanCancelled();
   if (result.fault) throw framing_error(view, result.fault, result.offsets.size() - 1);
-  return from_offsets(std::move(result.offsets), view.identity(), view.path());
+  return from_offsets(std::move(result.offsets), view.identity(), view.name());
 }
 
 Index Index::from_offsets(std::vector<std::uint64_t> offsets, FileIdentity identity,
@@ -127,7 +127,7 @@ Error framing_error(const FileView& view, Fault fault, std::uint64_t n_records) 
     const Bytes beginning = view.copy(0, kRecognizeBytes, &buffer);
     reason = describe_foreign(recognize(beginning), &fault);
   }
-  Error error(fault.code, std::move(reason), view.path());
+  Error error(fault.code, std::move(reason), view.name());
   error.record = n_records;
   error.offset = fault.offset;
   return error;

@@ -184,7 +184,7 @@ std::uint32_t stored_payload_crc(const Place& place, FileTable* files) {
 
 Error record_error(const Fault& fault, std::string reason, const Place& place,
                    const FileTable& files) {
-  Error error(fault.code, std::move(reason), files.path(place.file));
+  Error error(fault.code, std::move(reason), files.name(place.file));
   error.record = place.record;
   error.offset = fault.offset;
   return error;

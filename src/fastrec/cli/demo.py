@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -218,15 +219,20 @@ def _tour(paths: list[str], batch_size: int, seconds: float) -> None:
             why += ", for the records are not tf.train.Example"
         out.print(f"{why}: {error}", style="bold")
         schema = None
-    if schema is None:
+    is_streamed = ds._view.sources.is_streamed
+    if schema is None and is_streamed:
+        _print_code(out, "next(iter(ds.records))")
+        out.print(brief(next(iter(ds.records))))
+        _print_code(out, "for record in ds.records: pass")
+    elif schema is None:
         _print_code(out, "ds.records[0]")
         out.print(brief(ds.records[0]))
         _print_code(out, f"ds.records[i:i + {batch_size}] for all i")
     else:
         _print_code(out, "print(ds.schema)")
         out.print(repr(schema))
-        _print_code(out, "ds[0]")
-        for line in brief_row(ds[0]):
+        _print_code(out, "ds.head(1)[0]" if is_streamed else "ds[0]")
+        for line in brief_row(ds.head(1)[0] if is_streamed else ds[0]):
             out.print(line)
         _print_code(out, f"for batch in ds.loader({batch_size}): pass")
     _print_throughput(out, ds, schema is not None, batch_size, seconds)
@@ -261,6 +267,11 @@ def _decoded_sizes(ds: fr.Dataset, batch_size: int) -> Generator[int, None, None
 
 
 def _sizes(ds: fr.Dataset, batch_size: int) -> Generator[int, None, None]:
+    if ds._view.sources.is_streamed:
+        records = iter(ds.records)
+        while n_rows := sum(1 for _ in itertools.islice(records, batch_size)):
+            yield n_rows
+        return
     for first in range(0, len(ds), batch_size):
         yield len(ds.records[first : first + batch_size])
 

@@ -1,0 +1,102 @@
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <exception>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bindings/bindings.h"
+#include "file/byte_streams.h"
+#include "record/stream.h"
+
+namespace fastrec {
+namespace {
+
+Errc code_named(const std::string& name) {
+  if (name == "corruption") return Errc::kStream;
+  if (name == "limit") return Errc::kRecordTooLarge;
+  return Errc::kCompressed;
+}
+
+void fail(ByteStreams& streams, std::size_t stream, const std::string& code,
+          const std::string& reason, const std::string& path,
+          std::optional<std::uint64_t> offset) {
+  Error error(code_named(code), reason, path);
+  error.offset = offset;
+  streams.fail(stream, std::make_exception_ptr(error));
+}
+
+py::object next_record(FrameStream& stream) {
+  StreamRecord record;
+  bool is_there;
+  {
+    const py::gil_scoped_release released;
+    is_there = record.read_from(&stream);
+  }
+  if (!is_there) return py::none();
+  const Bytes payload = record.payload();
+  return py::bytes(reinterpret_cast<const char*>(payload.data()), payload.size());
+}
+
+template <typename T>
+py::array_t<T> array_of(const std::vector<T>& values) {
+  return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
+}
+
+}  // namespace
+
+void register_streams(py::module_& m) {
+  py::class_<ByteStreams, std::shared_ptr<ByteStreams>>(m, "ByteStreams")
+      .def(py::init<std::size_t, std::size_t, std::size_t>(), py::arg("n_streams"),
+           py::arg("n_ahead"), py::arg("bytes_ahead"))
+      .def("begin", &ByteStreams::begin, py::call_guard<py::gil_scoped_release>())
+      .def(
+          "push",
+          [](ByteStreams& streams, std::size_t stream, const py::buffer& data) {
+            const BufferView view(data);
+            const py::gil_scoped_release released;
+            return streams.push(stream, view.bytes());
+          },
+          py::arg("stream"), py::arg("data"))
+      .def("end", &ByteStreams::end, py::arg("stream"),
+           py::call_guard<py::gil_scoped_release>())
+      .def("fail", &fail, py::arg("stream"), py::arg("code"), py::arg("reason"),
+           py::arg("path"), py::arg("offset").none(true),
+           py::call_guard<py::gil_scoped_release>())
+      .def(
+          "fail_of_system",
+          [](ByteStreams& streams, std::size_t stream, int errno_value,
+             const std::string& path) {
+            streams.fail(stream, std::make_exception_ptr(IoError(errno_value, path)));
+          },
+          py::arg("stream"), py::arg("errno"), py::arg("path"),
+          py::call_guard<py::gil_scoped_release>())
+      .def("stop", &ByteStreams::stop, py::call_guard<py::gil_scoped_release>());
+
+  py::class_<FrameStream>(m, "FrameStream")
+      .def(py::init<std::shared_ptr<ByteStreams>, std::shared_ptr<FileTable>,
+                    std::vector<std::size_t>>(),
+           py::arg("streams"), py::arg("files"), py::arg("order"))
+      .def("next", &next_record);
+
+  py::class_<StreamScan>(m, "StreamScan")
+      .def(py::init<std::string>(), py::arg("name"))
+      .def(
+          "feed",
+          [](StreamScan& scan, const py::buffer& data) {
+            const BufferView view(data);
+            const py::gil_scoped_release released;
+            scan.feed(view.bytes());
+          },
+          py::arg("data"))
+      .def("finish", &StreamScan::finish)
+      .def_property_readonly(
+          "offsets", [](const StreamScan& scan) { return array_of(scan.offsets()); })
+      .def_property_readonly("payload_crcs", [](const StreamScan& scan) {
+        return array_of(scan.payload_crcs());
+      });
+}
+
+}  // namespace fastrec

@@ -1,0 +1,91 @@
+#include "file/byte_streams.h"
+
+#include <utility>
+
+namespace fastrec {
+
+ByteStreams::ByteStreams(std::size_t n_streams, std::size_t n_ahead,
+                         std::size_t bytes_ahead)
+    : n_streams_(n_streams), n_ahead_(n_ahead), bytes_ahead_(bytes_ahead) {}
+
+ByteStreams::Stream* ByteStreams::open(std::size_t stream) {
+  if (is_stopped_ || stream < at_hand_) return nullptr;
+  return &open_[stream - at_hand_];
+}
+
+std::optional<std::size_t> ByteStreams::begin() {
+  std::unique_lock lock(mutex_);
+  const auto is_none_left = [&] { return at_hand_ + open_.size() >= n_streams_; };
+  room_.wait(lock,
+             [&] { return is_stopped_ || is_none_left() || open_.size() < n_ahead_; });
+  if (is_stopped_ || is_none_left()) return std::nullopt;
+  open_.emplace_back();
+  return at_hand_ + open_.size() - 1;
+}
+
+bool ByteStreams::push(std::size_t stream, Bytes bytes) {
+  std::vector<std::uint8_t> chunk(bytes.begin(), bytes.end());
+  std::unique_lock lock(mutex_);
+  room_.wait(lock, [&] {
+    const Stream* target = open(stream);
+    return target == nullptr || target->n_bytes < bytes_ahead_ ||
+           target->chunks.empty();
+  });
+  Stream* target = open(stream);
+  if (target == nullptr) return false;
+  target->n_bytes += chunk.size();
+  target->chunks.push_back(std::move(chunk));
+  if (stream == at_hand_) filled_.notify_all();
+  return true;
+}
+
+void ByteStreams::end(std::size_t stream) { fail(stream, nullptr); }
+
+void ByteStreams::fail(std::size_t stream, std::exception_ptr failure) {
+  const std::lock_guard lock(mutex_);
+  if (Stream* target = open(stream)) {
+    target->is_ended = true;
+    target->failure = std::move(failure);
+    filled_.notify_all();
+  }
+}
+
+bool ByteStreams::take(std::vector<std::uint8_t>* chunk) {
+  std::unique_lock lock(mutex_);
+  filled_.wait(lock, [&] {
+    return is_stopped_ || at_hand_ >= n_streams_ ||
+           (!open_.empty() && (open_[0].is_ended || !open_[0].chunks.empty()));
+  });
+  if (is_stopped_ || at_hand_ >= n_streams_) return false;
+  Stream& source = open_[0];
+  if (source.chunks.empty()) {
+    if (source.failure) std::rethrow_exception(source.failure);
+    return false;
+  }
+  *chunk = std::move(source.chunks.front());
+  source.chunks.pop_front();
+  source.n_bytes -= chunk->size();
+  room_.notify_all();
+  return true;
+}
+
+void ByteStreams::advance() {
+  const std::lock_guard lock(mutex_);
+  if (at_hand_ >= n_streams_ || is_stopped_) return;
+  if (open_.empty()) open_.emplace_back();  // nobody has begun it: nobody shall
+  open_.pop_front();
+  ++at_hand_;
+  room_.notify_all();
+}
+
+void ByteStreams::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+    open_.clear();
+  }
+  room_.notify_all();
+  filled_.notify_all();
+}
+
+}  // namespace fastrec

@@ -1,0 +1,74 @@
+// ByteStreams: the contents of files, as others produce them -> bytes in order.
+//
+//   producers                                             consumer
+//   begin() -> 2   push, push, end     [ 0 ]  <- at hand   take, take, ..., advance()
+//   begin() -> 3   push, ...           [ 1 ]
+//                                      [ 2 ]  [ 3 ]
+//
+// Each producer fills one stream at a time: content that cannot be read by position,
+// such as what is inflated. The consumer takes the streams one after another. At most
+// `n_ahead` streams are open, each with at most `bytes_ahead` bytes (and one chunk
+// more) that were not taken yet: then push() waits. So memory is bounded, however much
+// comes out of a stream.
+//
+// Who produces the bytes, and of what, is not known here.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace fastrec {
+
+class ByteStreams {
+ public:
+  // `n_ahead` is at least 1.
+  ByteStreams(std::size_t n_streams, std::size_t n_ahead, std::size_t bytes_ahead);
+
+  // For producers, any number of threads. begin() waits for a stream that may be begun,
+  // and returns nothing where none is left; push() waits for room. After stop(),
+  // begin() returns nothing and push() false.
+  std::optional<std::size_t> begin();
+  bool push(std::size_t stream, Bytes bytes);
+  void end(std::size_t stream);
+  // The stream ends with a failure, which take() throws once all bytes were taken.
+  void fail(std::size_t stream, std::exception_ptr failure);
+
+  // For the consumer, one thread at a time. take() waits for bytes of the stream at
+  // hand; false at its end, and after stop().
+  bool take(std::vector<std::uint8_t>* chunk);
+  // Goes on to the next stream.
+  void advance();
+
+  // Any thread: nobody wants more. Wakes everybody up.
+  void stop();
+
+ private:
+  struct Stream {
+    std::deque<std::vector<std::uint8_t>> chunks;
+    std::size_t n_bytes = 0;
+    bool is_ended = false;
+    std::exception_ptr failure;
+  };
+
+  // The stream, if it is still wanted.
+  Stream* open(std::size_t stream);
+
+  const std::size_t n_streams_;
+  const std::size_t n_ahead_;
+  const std::size_t bytes_ahead_;
+  std::mutex mutex_;                // guards all that follows
+  std::condition_variable room_;    // producers wait for it
+  std::condition_variable filled_;  // the consumer waits for it
+  std::deque<Stream> open_;         // from the one at hand on
+  std::size_t at_hand_ = 0;
+  bool is_stopped_ = false;
+};
+
+}  // namespace fastrec

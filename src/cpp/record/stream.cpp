@@ -1,0 +1,208 @@
+#include "record/stream.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "record/reader.h"
+
+namespace fastrec {
+namespace {
+
+constexpr std::uint64_t kUnknownSize = std::numeric_limits<std::uint64_t>::max();
+
+// Reads a whole header. How many bytes follow it is unknown.
+Fault stream_header(const std::uint8_t* header, std::uint64_t* length) {
+  Fault fault = check_header(header, kUnknownSize, length);
+  // Nothing is that long: no stream can end so late.
+  if (fault.code == Errc::kTruncatedPayload) *length = kUnknownSize;
+  if (fault && fault.code != Errc::kTruncatedPayload) return fault;
+  if (*length <= kMaxPayloadBytes) return {};
+  return {
+      .code = Errc::kRecordTooLarge, .found = *length, .expected = kMaxPayloadBytes};
+}
+
+// `beginning` is what the file begins with, if the fault is there.
+Error stream_error(Fault fault, Bytes beginning, const std::string& name,
+                   std::uint64_t record) {
+  std::string reason = describe(fault);
+  if (fault.offset == 0 &&
+      (fault.code == Errc::kLengthCrc || fault.code == Errc::kTruncatedHeader)) {
+    reason = describe_foreign(recognize(beginning), &fault);
+  }
+  Error error(fault.code, std::move(reason), name);
+  error.record = record;
+  error.offset = fault.offset;
+  return error;
+}
+
+}  // namespace
+
+FrameStream::FrameStream(std::shared_ptr<ByteStreams> streams,
+                         std::shared_ptr<FileTable> files,
+                         std::vector<std::size_t> order)
+    : streams_(std::move(streams)),
+      files_(std::move(files)),
+      order_(std::move(order)) {}
+
+// Whether the stream at hand goes on.
+bool FrameStream::has_bytes() {
+  while (taken_ == chunk_.size()) {
+    taken_ = 0;
+    chunk_.clear();
+    if (!streams_->take(&chunk_)) return false;
+  }
+  return true;
+}
+
+// Appends `n` bytes, or as many as there are, and returns how many those are.
+std::uint64_t FrameStream::read(std::uint64_t n, std::vector<std::uint8_t>* into) {
+  std::uint64_t n_read = 0;
+  while (n_read < n && has_bytes()) {
+    const std::uint64_t n_here =
+        std::min<std::uint64_t>(n - n_read, chunk_.size() - taken_);
+    const auto from = chunk_.begin() + static_cast<std::ptrdiff_t>(taken_);
+    into->insert(into->end(), from, from + static_cast<std::ptrdiff_t>(n_here));
+    taken_ += static_cast<std::size_t>(n_here);
+    n_read += n_here;
+  }
+  return n_read;
+}
+
+Error FrameStream::error_at(Fault fault, std::vector<std::uint8_t>* frame,
+                            std::size_t begin) {
+  const std::size_t n_known = frame->size() - begin;
+  if (offset_ == 0 && n_known < kRecognizeBytes) {
+    try {
+      read(kRecognizeBytes - n_known, frame);
+    } catch (const Error&) {
+      // The damage of the stream is found when it is read on; this comes before it.
+    }
+  }
+  fault.offset += offset_;
+  return stream_error(fault, Bytes(*frame).subspan(begin),
+                      files_->name(order_[stream_]), record_);
+}
+
+Error FrameStream::error(Errc code, std::string reason) const {
+  if (order_.empty()) return {code, std::move(reason), {}};
+  const std::size_t at = std::min(stream_, order_.size() - 1);
+  return {code, std::move(reason), files_->name(order_[at])};
+}
+
+bool FrameStream::next(std::size_t bytes_max, Place* place,
+                       std::vector<std::uint8_t>* frames) {
+  while (stream_ < order_.size() && !has_bytes()) {
+    streams_->advance();
+    ++stream_;
+    offset_ = record_ = 0;
+  }
+  if (stream_ == order_.size()) return false;
+
+  const std::size_t begin = frames->size();
+  const std::uint64_t n_header = read(kHeaderBytes, frames);
+  std::uint64_t length = 0;
+  if (n_header < kHeaderBytes) {
+    throw error_at(
+        {.code = Errc::kTruncatedHeader, .found = n_header, .expected = kHeaderBytes},
+        frames, begin);
+  }
+  if (const Fault fault = stream_header(frames->data() + begin, &length)) {
+    throw error_at(fault, frames, begin);
+  }
+  if (frames->size() > bytes_max ||
+      length + kFooterBytes > bytes_max - frames->size()) {
+    Error too_large = error(Errc::kRecordTooLarge,
+                            "the records of compressed files that must be held at once "
+                            "take more than memory_limit and 1 GiB: give a smaller "
+                            "batch_size or window, or cache_dir=");
+    too_large.record = record_;
+    too_large.offset = offset_;
+    throw too_large;
+  }
+  const std::uint64_t n_rest = read(length + kFooterBytes, frames);
+  if (n_rest < length + kFooterBytes) {
+    throw error_at({.code = Errc::kTruncatedPayload,
+                    .found = n_rest,
+                    .expected = length + kFooterBytes},
+                   frames, begin);
+  }
+  *place = {order_[stream_], record_++, {offset_, length}};
+  offset_ += length + kFrameBytes;
+  return true;
+}
+
+Error FrameStream::error_in(const Place& place, const Fault& fault,
+                            std::string reason) const {
+  return record_error(fault, std::move(reason), place, *files_);
+}
+
+bool StreamRecord::read_from(FrameStream* stream) {
+  frame_.assign(Buffer::kSlackBytes, 0);
+  if (!stream->next(kUnknownSize, &place_, &frame_)) return false;
+  Fault fault = check_payload(Bytes(frame_).subspan(Buffer::kSlackBytes));
+  fault.offset += place_.frame.offset;
+  if (fault) throw stream->error_in(place_, fault, describe(fault));
+  frame_.insert(frame_.end(), Buffer::kSlackBytes, 0);
+  return true;
+}
+
+Bytes StreamRecord::payload() const noexcept {
+  return Bytes(frame_).subspan(Buffer::kSlackBytes + kHeaderBytes,
+                               static_cast<std::size_t>(place_.frame.length));
+}
+
+Error StreamScan::error_of(Fault fault) const {
+  fault.offset += offsets_.back();
+  return stream_error(fault, partial_, name_, offsets_.size() - 1);
+}
+
+void StreamScan::feed(Bytes bytes) {
+  while (!bytes.empty()) {
+    if (n_to_skip_ != 0) {
+      const auto n =
+          static_cast<std::size_t>(std::min<std::uint64_t>(n_to_skip_, bytes.size()));
+      n_to_skip_ -= n;
+      bytes = bytes.subspan(n);
+      continue;
+    }
+    const std::uint64_t n_wanted = is_in_frame_ ? kFooterBytes : kHeaderBytes;
+    const auto n = static_cast<std::size_t>(
+        std::min<std::uint64_t>(n_wanted - partial_.size(), bytes.size()));
+    partial_.insert(partial_.end(), bytes.begin(),
+                    bytes.begin() + static_cast<std::ptrdiff_t>(n));
+    if (partial_.size() == n_wanted && !is_in_frame_) {
+      if (const Fault fault = stream_header(partial_.data(), &length_)) {
+        // What follows helps to say what kind of file it is.
+        const Bytes more = bytes.subspan(n).first(
+            std::min<std::size_t>(bytes.size() - n, kRecognizeBytes));
+        partial_.insert(partial_.end(), more.begin(), more.end());
+        throw error_of(fault);
+      }
+      n_to_skip_ = length_;
+      is_in_frame_ = true;
+      partial_.clear();
+    } else if (partial_.size() == n_wanted) {
+      crcs_.push_back(load_le<std::uint32_t>(partial_.data()));
+      offsets_.push_back(offsets_.back() + length_ + kFrameBytes);
+      is_in_frame_ = false;
+      partial_.clear();
+    }
+    bytes = bytes.subspan(n);
+  }
+}
+
+void StreamScan::finish() {
+  if (is_in_frame_) {
+    throw error_of({.code = Errc::kTruncatedPayload,
+                    .found = length_ - n_to_skip_ + partial_.size(),
+                    .expected = length_ + kFooterBytes});
+  }
+  if (!partial_.empty()) {
+    throw error_of({.code = Errc::kTruncatedHeader,
+                    .found = partial_.size(),
+                    .expected = kHeaderBytes});
+  }
+}
+
+}  // namespace fastrec

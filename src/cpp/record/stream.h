@@ -1,0 +1,100 @@
+// Stream: bytes in order -> frames, one after another.
+//
+// The bytes of a stream cannot be asked for by position, and nobody knows how many
+// there are. So lengths are compared with the limits only, memory grows with the bytes
+// that really come, and offsets count the bytes of the stream, which are those of the
+// file as it was before it was compressed.
+//
+// A length is proven by its checksum when the frame is read. The payload is left to
+// whoever decodes it (check_payload), on as many threads as there are.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "file/byte_streams.h"
+#include "file/file_view.h"
+#include "record/catalog.h"
+#include "record/framing.h"
+
+namespace fastrec {
+
+// Frames of several files, one file after another.
+class FrameStream {
+ public:
+  // Stream i is that of file `order[i]` of `files`, which gives the names.
+  FrameStream(std::shared_ptr<ByteStreams> streams, std::shared_ptr<FileTable> files,
+              std::vector<std::size_t> order);
+
+  // Appends the next frame to `*frames`, which may come to hold `bytes_max` bytes.
+  // False behind the last one. Throws Error, and what the producers failed with.
+  bool next(std::size_t bytes_max, Place* place, std::vector<std::uint8_t>* frames);
+
+  // An Error about the stream at hand, or the last one; and one about a record.
+  Error error(Errc code, std::string reason) const;
+  Error error_in(const Place& place, const Fault& fault, std::string reason) const;
+
+  void stop() { streams_->stop(); }
+
+ private:
+  bool has_bytes();
+  std::uint64_t read(std::uint64_t n, std::vector<std::uint8_t>* into);
+  Error error_at(Fault fault, std::vector<std::uint8_t>* frame, std::size_t begin);
+
+  std::shared_ptr<ByteStreams> streams_;
+  std::shared_ptr<FileTable> files_;
+  std::vector<std::size_t> order_;
+  std::size_t stream_ = 0;    // the one at hand
+  std::uint64_t offset_ = 0;  // in it
+  std::uint64_t record_ = 0;  // in it
+  std::vector<std::uint8_t> chunk_;
+  std::size_t taken_ = 0;  // of the chunk
+};
+
+// One record of a stream at a time, its payload verified.
+class StreamRecord {
+ public:
+  // Goes on to the next record; false behind the last one. Throws as FrameStream does.
+  bool read_from(FrameStream* stream);
+
+  const Place& place() const noexcept { return place_; }
+  // Valid until the next call, with slack on both sides.
+  Bytes payload() const noexcept;
+
+ private:
+  Place place_;
+  std::vector<std::uint8_t> frame_;
+};
+
+// Where each frame of one stream begins, found out while its bytes pass by.
+class StreamScan {
+ public:
+  explicit StreamScan(std::string name) : name_(std::move(name)) {}
+
+  // The next bytes. Throws Error.
+  void feed(Bytes bytes);
+  // There are no more. Throws Error where they end inside a frame.
+  void finish();
+
+  // Where each frame begins, and at last where they end.
+  const std::vector<std::uint64_t>& offsets() const noexcept { return offsets_; }
+  // The checksum that is stored with each payload; not compared with the payload.
+  const std::vector<std::uint32_t>& payload_crcs() const noexcept { return crcs_; }
+
+ private:
+  Error error_of(Fault fault) const;
+
+  std::string name_;
+  std::vector<std::uint64_t> offsets_{0};
+  std::vector<std::uint32_t> crcs_;
+  std::vector<std::uint8_t> partial_;  // of the header or the footer
+  std::uint64_t length_ = 0;
+  std::uint64_t n_to_skip_ = 0;  // of the payload
+  bool is_in_frame_ = false;
+};
+
+}  // namespace fastrec

@@ -1,0 +1,163 @@
+"""Counting the records of streams: one pass over each file, kept in the index cache.
+
+The table of a file has a row for each record, where its frame begins in the content and
+the checksum that is stored with its payload, and a last row: the end of the content, and
+the checksum of the rows before. It belongs to one version of the file.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrec import _core
+from fastrec.index import builder_lock, index_path
+from fastrec.inflate import inflated
+from fastrec.options import default_num_threads
+from fastrec.streams import FileContent
+
+__all__ = ["Count", "counted"]
+
+_log = logging.getLogger("fastrec")
+
+_ROW = np.dtype([("offset", "<u8"), ("payload_crc", "<u4")])
+_MAPPED_BYTES = 1 << 20
+_SECONDS_BEFORE_LOG = 5.0
+_SECONDS_BETWEEN_LOOKS = 0.1
+
+
+class Count:
+    """How many records a stream has, and where in the content."""
+
+    def __init__(self, table: npt.NDArray[Any]) -> None:
+        self._table = table
+
+    def __len__(self) -> int:
+        return len(self._table) - 1
+
+    @property
+    def n_bytes(self) -> int:
+        """The size of the content."""
+        return int(self._table["offset"][-1])
+
+    def offset(self, record: int) -> int:
+        """Return where the frame of a record begins."""
+        return int(self._table["offset"][record])
+
+    def payload_crc(self, record: int) -> int:
+        """Return the checksum that is stored with a record."""
+        return int(self._table["payload_crc"][record])
+
+
+def counted(files: Sequence[FileContent], index_dir: str | None) -> list[Count]:
+    """Return the count of each file, making those that are missing in parallel.
+
+    Raises
+    ------
+    CorruptionError, LimitError
+        If a stream or its framing is damaged: of the first such file in order.
+    OSError
+        If a file cannot be read.
+    """
+    is_cancelled = threading.Event()
+    start = time.monotonic()
+    is_logged = False
+    with concurrent.futures.ThreadPoolExecutor(
+        default_num_threads(), "fastrec-count"
+    ) as pool:
+        futures = [pool.submit(_count, file, index_dir, is_cancelled) for file in files]
+        try:
+            for i, future in enumerate(futures):
+                # A short wait, so that signals are looked at.
+                while not concurrent.futures.wait(
+                    [future], _SECONDS_BETWEEN_LOOKS
+                ).done:
+                    if not is_logged and time.monotonic() - start > _SECONDS_BEFORE_LOG:
+                        is_logged = True
+                        _log.info(
+                            "counting the records of compressed files: %d of %d files "
+                            "so far",
+                            i,
+                            len(files),
+                        )
+                future.result()  # the first file in order that fails ends it all
+            return [future.result() for future in futures]
+        except BaseException:
+            is_cancelled.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _count(
+    file: FileContent, index_dir: str | None, is_cancelled: threading.Event
+) -> Count:
+    path, _ = file
+    status = os.stat(path)  # noqa: PTH116
+    target = index_path(path, index_dir).with_suffix(
+        f".{status.st_size:x}-{status.st_mtime_ns:x}.freccnt"
+    )
+    kept = _kept(target)
+    if kept is not None:
+        return kept
+    with builder_lock(target, is_cancelled):
+        kept = _kept(target)  # somebody else may have counted
+        if kept is not None:
+            return kept
+        table = _passed(file, is_cancelled)
+        if not is_cancelled.is_set():
+            _keep(table, target)
+        return Count(table)
+
+
+def _passed(file: FileContent, is_cancelled: threading.Event) -> npt.NDArray[Any]:
+    path, content = file
+    scan = _core.StreamScan(os.fsencode(path))
+    for piece in inflated(path, content):
+        scan.feed(piece)
+        if is_cancelled.is_set():
+            break  # another error is raised, and this count neither used nor kept
+    else:
+        scan.finish()
+    offsets = scan.offsets
+    table = np.zeros(len(offsets), _ROW)
+    table["offset"] = offsets
+    table["payload_crc"][:-1] = scan.payload_crcs
+    table["payload_crc"][-1] = _core.crc32c(table[:-1].tobytes())
+    return table
+
+
+def _kept(path: Path) -> Count | None:
+    """Return the count that is kept at `path`, if it is whole."""
+    try:
+        is_large = path.stat().st_size > _MAPPED_BYTES
+        table = np.load(path, allow_pickle=False, mmap_mode="r" if is_large else None)
+    except (OSError, ValueError, EOFError):
+        return None
+    if table.ndim != 1 or table.dtype != _ROW or not len(table):
+        return None
+    if _core.crc32c(table[:-1].tobytes()) != table["payload_crc"][-1]:
+        return None
+    return Count(table)
+
+
+def _keep(table: npt.NDArray[Any], path: Path) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            np.save(file, table)
+        temporary.replace(path)
+    except OSError as error:
+        _log.info("the count is not kept: %s", error)
+        with contextlib.suppress(OSError):
+            temporary.unlink()

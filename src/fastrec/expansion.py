@@ -1,0 +1,171 @@
+"""Expanding compressed files, once, to plain files in a directory of the caller's.
+
+A file is expanded by one process of the machine while others wait, and appears whole or
+not at all. It belongs to one version of the compressed file: another size or
+modification time, and it is expanded again; the old one stays until somebody deletes it.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import hashlib
+import logging
+import os
+import secrets
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fastrec.errors import LimitError
+from fastrec.index import builder_lock
+from fastrec.inflate import Content, inflated
+from fastrec.options import default_num_threads
+
+__all__ = ["expanded"]
+
+_log = logging.getLogger("fastrec")
+
+_SECONDS_BEFORE_LOG = 5.0
+_SECONDS_BETWEEN_LOOKS = 0.1
+
+# A disk is not filled for a file that says next to nothing: real data reaches such a
+# ratio (deflate ends at 1,032) in small files only.
+_MOST_RATIO = 500
+_RATIO_FROM_BYTES = 1 << 30
+
+
+@dataclass
+class _Progress:
+    """How far all files together are. A lost update costs a wrong figure in a log."""
+
+    n_bytes: int = 0
+    is_logged: bool = False
+
+
+def expanded(
+    files: Sequence[str], contents: Sequence[Content], cache_dir: str
+) -> list[str]:
+    """Return where each file lies as a plain one, expanding those that do not yet.
+
+    Raises
+    ------
+    CorruptionError
+        If a stream is damaged, cut, or followed by anything else: of the first such file.
+    LimitError
+        If a file is a decompression bomb.
+    OSError
+        If a file cannot be read, or an expanded one not be written.
+    """
+    compressed = [i for i, content in enumerate(contents) if content != "plain"]
+    targets = {i: _target(files[i], cache_dir) for i in compressed}
+    missing = [i for i in compressed if not targets[i].exists()]
+    if missing:
+        Path(cache_dir).mkdir(parents=True, exist_ok=True)
+        _expand_all([(files[i], contents[i], targets[i]) for i in missing])
+    return [str(targets[i]) if i in targets else path for i, path in enumerate(files)]
+
+
+def _target(path: str, cache_dir: str) -> Path:
+    real = os.path.realpath(path)
+    status = os.stat(path)  # noqa: PTH116
+    version = f"{real}\n{status.st_size}\n{status.st_mtime_ns}"
+    key = hashlib.sha256(os.fsencode(version)).hexdigest()[:16]
+    return Path(cache_dir) / f"{Path(real).name[:100]}.{key}.tfrecord"
+
+
+def _expand_all(missing: Sequence[tuple[str, Content, Path]]) -> None:
+    is_cancelled = threading.Event()
+    progress = _Progress()
+    start = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(
+        default_num_threads(), "fastrec-expand"
+    ) as pool:
+        futures = [
+            pool.submit(_expand, path, content, target, progress, is_cancelled)
+            for path, content, target in missing
+        ]
+        try:
+            for future in futures:
+                # A short wait, so that signals are looked at.
+                while not concurrent.futures.wait(
+                    [future], _SECONDS_BETWEEN_LOOKS
+                ).done:
+                    _log_progress(progress, len(missing), time.monotonic() - start)
+                future.result()  # the first file in order that fails ends it all
+        except BaseException:
+            is_cancelled.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+def _log_progress(progress: _Progress, n_files: int, seconds: float) -> None:
+    if progress.is_logged or seconds < _SECONDS_BEFORE_LOG:
+        return
+    progress.is_logged = True
+    _log.info(
+        "expanding %d files: %.2f GB, %.2f GB/s so far",
+        n_files,
+        progress.n_bytes / 1e9,
+        progress.n_bytes / 1e9 / seconds,
+    )
+
+
+def _expand(
+    path: str,
+    content: Content,
+    target: Path,
+    progress: _Progress,
+    is_cancelled: threading.Event,
+) -> None:
+    with builder_lock(target, is_cancelled):
+        if is_cancelled.is_set() or target.exists():  # somebody else expanded it
+            return
+        temporary = target.with_name(
+            f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+        )
+        try:
+            _write(path, content, temporary, progress, is_cancelled)
+            if not is_cancelled.is_set():
+                temporary.replace(target)
+        except OSError as error:
+            # What a full disk refuses names no file by itself.
+            if error.filename is None:
+                error.filename = str(temporary)
+            raise
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+
+def _write(
+    path: str,
+    content: Content,
+    temporary: Path,
+    progress: _Progress,
+    is_cancelled: threading.Event,
+) -> None:
+    n_bytes_max = max(
+        _RATIO_FROM_BYTES,
+        _MOST_RATIO * os.stat(path).st_size,  # noqa: PTH116
+    )
+    n_bytes = 0
+    with temporary.open("wb", buffering=0) as file:
+        for piece in inflated(path, content):
+            n_bytes += len(piece)
+            if n_bytes > n_bytes_max:
+                msg = (
+                    f"the file expands to more than {_MOST_RATIO} times its size: if it "
+                    "is meant to, expand it with gunzip"
+                )
+                raise LimitError(msg, path)
+            rest = memoryview(piece)
+            while rest:
+                rest = rest[file.write(rest) :]
+            progress.n_bytes += len(piece)
+            if is_cancelled.is_set():
+                return
+        # The name must not be there before the bytes are, whenever the power fails.
+        os.fsync(file.fileno())

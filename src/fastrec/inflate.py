@@ -1,0 +1,128 @@
+"""Inflating: a GZIP or ZLIB file -> its content, piece by piece, checked to the end.
+
+A stream is whole only if its checksum and its end are there and nothing follows it. All
+members of a GZIP file are read, empty ones too. With the extra ``gzip``, isal inflates;
+otherwise the standard library does. Both let other threads run meanwhile.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import stat
+import zlib
+from collections.abc import Generator, Iterator
+from types import ModuleType
+from typing import Literal, TypeAlias
+
+from fastrec.errors import CorruptionError
+
+__all__ = ["Content", "inflated"]
+
+# What the bytes of a file are.
+Content: TypeAlias = Literal["plain", "gzip", "zlib"]
+
+_NAMES = {"gzip": "GZIP", "zlib": "ZLIB"}
+_WBITS = {"gzip": 31, "zlib": 15}
+_GZIP_MAGIC = b"\x1f\x8b"
+
+# What is read, and what comes out, at once: small enough for the second-level cache,
+# large enough that Python's share of the work does not show.
+_READ_BYTES = 64 << 10
+_PIECE_BYTES = 256 << 10
+_PLAIN_BYTES = 1 << 20
+
+
+def _backend() -> ModuleType:
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        return zlib
+    module: ModuleType = isal_zlib
+    return module
+
+
+def _opener(path: str, flags: int) -> int:
+    """Open a regular file; a FIFO is refused, not waited for."""
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+
+
+def inflated(path: str, content: Content) -> Generator[bytes]:
+    """Yield the content of the file `path`, in pieces of 1 MiB at most.
+
+    Content that was yielded before an error is as it was written, as far as the stream
+    says.
+
+    Raises
+    ------
+    CorruptionError
+        If the stream is damaged, cut, or followed by anything else. Its `offset` is the
+        byte of the compressed file; the text has that of the content, too.
+    OSError
+        If the file cannot be read.
+    """
+    with io.FileIO(path, opener=_opener) as file:
+        if content == "plain":
+            while piece := file.read(_PLAIN_BYTES):
+                yield piece
+            return
+        yield from _Inflation(file, content, path).pieces()
+
+
+class _Inflation:
+    """One file on its way through the decompressor."""
+
+    def __init__(self, file: io.FileIO, content: Content, name: str) -> None:
+        self._file = file
+        self._content = content
+        self._name = name
+        self._backend = _backend()
+        self._n_read = 0
+        self._n_inflated = 0
+
+    def pieces(self) -> Iterator[bytes]:
+        data = self._read()
+        while data:  # a file without bytes has no content
+            if self._n_read > len(data):
+                data = self._checked_member(data)
+            member = self._backend.decompressobj(wbits=_WBITS[self._content])
+            while not member.eof:
+                data = data or self._read()
+                try:
+                    piece = member.decompress(data, _PIECE_BYTES)
+                except self._backend.error as error:
+                    raise self._error(data, f"is damaged ({error})") from None
+                if piece:
+                    self._n_inflated += len(piece)
+                    yield piece
+                elif not data and not member.eof:
+                    raise self._error(data, "is cut short")
+                data = member.unconsumed_tail
+            data = member.unused_data or self._read()
+
+    def _read(self) -> bytes:
+        data = self._file.read(_READ_BYTES) or b""
+        self._n_read += len(data)
+        return data
+
+    def _checked_member(self, data: bytes) -> bytes:
+        """Return `data`, which follows a whole stream, if that is another member."""
+        if len(data) == 1:
+            data += self._read()
+        if self._content != "gzip" or not data.startswith(_GZIP_MAGIC[: len(data)]):
+            raise self._error(data, "is followed by other bytes")
+        return data
+
+    def _error(self, data: bytes, what: str) -> CorruptionError:
+        """Return the error of the stream in `data`, the bytes that were read last."""
+        return CorruptionError(
+            f"the {_NAMES[self._content]} stream {what}, after {self._n_inflated:,} "
+            "bytes of its content",
+            self._name,
+            offset=self._n_read - len(data),
+        )

@@ -1,0 +1,114 @@
+"""Where the bytes of some files are: as they lie, expanded, or in streams."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import os
+from collections.abc import Sequence
+from typing import Literal, TypeAlias
+
+from fastrec import _core
+from fastrec.expansion import expanded
+from fastrec.inflate import Content
+from fastrec.streams import FileContent
+
+__all__ = ["Compression", "Located", "check_compression"]
+
+Compression: TypeAlias = Literal["auto", "GZIP", "ZLIB"] | None
+
+_CONTENTS: dict[object, Content] = {None: "plain", "GZIP": "gzip", "ZLIB": "zlib"}
+
+# Files that are recognised at the same time: each costs little but a wait.
+_N_AT_ONCE = 16
+
+
+def check_compression(value: object) -> None:
+    """Raise a ValueError unless `value` is what `fastrec.open` takes."""
+    if value is None or value in ("auto", "GZIP", "ZLIB"):
+        return
+    msg = f"compression must be 'auto', None, 'GZIP' or 'ZLIB', not {value!r}"
+    raise ValueError(msg)
+
+
+class Located:
+    """Files, and where their contents are, found out when it is needed, and once.
+
+    Whoever reads the same files in another way shares it.
+
+    Parameters
+    ----------
+    files : sequence of str
+    compression, cache_dir
+        As `fastrec.open` has them.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[str],
+        compression: Compression = "auto",
+        cache_dir: str | None = None,
+    ) -> None:
+        self.files = tuple(files)
+        self._compression = compression
+        self._cache_dir = cache_dir
+        self._contents: list[Content] | None = None
+        self._paths: list[str] | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Located, (self.files, self._compression, self._cache_dir)
+
+    # No locks: two threads that find out the same thing at once find the same.
+
+    @property
+    def contents(self) -> list[Content]:
+        """What each file is."""
+        if self._contents is None:
+            self._contents = self._recognized()
+        return self._contents
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether there are files whose records can only be had one after another."""
+        return self._cache_dir is None and any(
+            content != "plain" for content in self.contents
+        )
+
+    @property
+    def paths(self) -> list[str]:
+        """Where each file lies as a plain one. Expands what is compressed.
+
+        Raises
+        ------
+        CorruptionError, LimitError, OSError
+            If that is not possible.
+        """
+        if self._paths is None:
+            if self._cache_dir is None:
+                self._paths = list(self.files)
+            else:
+                self._paths = expanded(self.files, self.contents, self._cache_dir)
+        return self._paths
+
+    def to_stream(self) -> list[FileContent]:
+        """Return the files to read one after another, and what each is."""
+        if self._cache_dir is None:
+            return list(zip(self.files, self.contents, strict=True))
+        return [(path, "plain") for path in self.paths]
+
+    def _recognized(self) -> list[Content]:
+        if self._compression != "auto":
+            return [_CONTENTS[self._compression]] * len(self.files)
+        if len(self.files) == 1:
+            return [_recognized(self.files[0])]
+        with concurrent.futures.ThreadPoolExecutor(_N_AT_ONCE) as pool:
+            return list(pool.map(_recognized, self.files))
+
+
+def _recognized(path: str) -> Content:
+    try:
+        found = _core.recognize(os.fsencode(path))
+    except OSError:
+        return "plain"  # it is refused when its turn comes to be read
+    if found == "gzip":
+        return "gzip"
+    return "zlib" if found == "zlib" else "plain"
