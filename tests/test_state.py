@@ -56,7 +56,7 @@ def ds(paths: list[Path]) -> Untyped:
 
 @every_order
 def test_a_state_is_less_than_400_bytes_of_json(ds: Untyped, order: str) -> None:
-    blocks = fr.Blocks(block_bytes=2**63 - 1, lanes=2**20)
+    blocks = fr.Blocks(block_bytes=2**63 - 1, lanes=2**16)
     wide: dict[str, Any] = (
         {} if order == "listed" else {"shuffle": blocks, "batch_size": 2**31}
     )
