@@ -675,7 +675,7 @@ def no_batches(_seed: int, _epoch: int) -> list[list[int]]:
         ({"batch_size": 4, "drop_last": 1}, TypeError, "drop_last"),
         ({"batch_size": 4, "pad_last": "yes"}, TypeError, "pad_last"),
         ({"batch_size": 4, "shuffle": 10_000}, TypeError, "no buffer.*True"),
-        ({"batch_size": 4, "shuffle": 1}, TypeError, "True, False or fr.Blocks"),
+        ({"batch_size": 4, "shuffle": 1}, TypeError, "True, False, fr.Blocks"),
         ({"batch_size": 4, "shuffle": "blocks"}, TypeError, "fr.Blocks"),
         ({"batch_size": 4, "shuffle": None}, TypeError, "shuffle"),
         ({"batch_size": 4, "shuffle": fr.Blocks}, TypeError, "shuffle"),
