@@ -62,8 +62,8 @@ void copy_swapped(Bytes source, std::size_t group, std::uint8_t* target) {
 void make_form(const TensorReader& tensor, std::vector<std::uint8_t>* form) {
   form->clear();
   const auto append = [&]<typename Int>(Int value) {
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(&value);
-    form->insert(form->end(), bytes, bytes + sizeof value);
+    form->resize(form->size() + sizeof value);
+    std::memcpy(form->data() + form->size() - sizeof value, &value, sizeof value);
   };
   append(static_cast<std::int32_t>(tensor.dtype()));
   append(static_cast<std::int32_t>(tensor.shape().size()));
