@@ -187,6 +187,31 @@ void BatchBuilder::end_ragged_row(std::size_t column, std::size_t n_items) {
   growing.row_splits.append(growing.n_items);
 }
 
+void BatchBuilder::rewind(std::size_t row) noexcept {
+  const auto last_of = [](const GrowingArray& numbers) {
+    std::int64_t last;
+    std::memcpy(&last, numbers.data() + numbers.size() - sizeof last, sizeof last);
+    return last;
+  };
+  for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
+    const ColumnSpec& spec = schema_->columns[c];
+    if (is_dense_numbers(spec) || spec.slot != 0) continue;
+    Growing& growing = growing_[c];
+    std::size_t n_values = row * spec.n_values * spec.n_slots;
+    if (spec.has_row_splits()) {
+      growing.row_splits.retract_to(offsets_bytes(row));
+      growing.n_items = last_of(growing.row_splits);
+      n_values = static_cast<std::size_t>(growing.n_items) * spec.n_values;
+    }
+    if (holds_strings(spec)) {
+      growing.offsets.retract_to(offsets_bytes(n_values));
+      growing.values.retract_to(static_cast<std::size_t>(last_of(growing.offsets)));
+    } else {
+      growing.values.retract_to(n_values * spec.item_bytes);
+    }
+  }
+}
+
 std::size_t BatchBuilder::n_last_items(std::size_t column) const noexcept {
   const GrowingArray& row_splits = growing_[column].row_splits;
   return run_of(row_splits, row_splits.size() / sizeof(std::int64_t) - 2).size;

@@ -73,6 +73,9 @@ class GrowingArray {
   // Takes the last `n_bytes` back.
   void retract(std::size_t n_bytes) noexcept { size_ -= n_bytes; }
 
+  // Takes back all but the first `n_bytes`.
+  void retract_to(std::size_t n_bytes) noexcept { size_ = n_bytes; }
+
   // Whether little is wasted if the block is given away as it is.
   bool is_half_full() const noexcept { return size_ >= capacity() / 2; }
 
@@ -122,6 +125,9 @@ class BatchBuilder {
 
   // Ends a row of a ragged or padded column that now has `n_items` more.
   void end_ragged_row(std::size_t column, std::size_t n_items);
+
+  // Takes back whatever was added to row `row`, which is not filled yet.
+  void rewind(std::size_t row) noexcept;
 
   // The items of the row that was ended last in a ragged column, one value each; as
   // numbers if it is a column of int64.

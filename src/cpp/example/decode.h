@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,8 +17,8 @@
 #include "base/error.h"
 #include "batch/column.h"
 #include "batch/schema.h"
-#include "example/tensor.h"
-#include "example/walk.h"
+#include "example/fastpath.h"
+#include "example/feature_decoder.h"
 
 namespace fastrec {
 
@@ -55,7 +56,13 @@ class KeyTable {
 
 class ExampleDecoder {
  public:
-  explicit ExampleDecoder(std::shared_ptr<const Schema> schema);
+  // How records are read. What comes out is the same.
+  enum class Way : std::uint8_t {
+    kFast,       // as far as their form allows, in one pass
+    kReference,  // all of them as this header says
+  };
+
+  explicit ExampleDecoder(std::shared_ptr<const Schema> schema, Way way = Way::kFast);
 
   // Decodes `record` into row `row` of `batch`. After a fault, the batch can only be
   // begun anew. Offsets of faults count from the beginning of the record.
@@ -66,23 +73,14 @@ class ExampleDecoder {
 
  private:
   Fault walk(Bytes record);
-  Fault decode_column(std::size_t column, Bytes feature, std::size_t row,
-                      BatchBuilder* batch);
-  Fault decode_items(std::size_t column, const ValueList& list, std::size_t n,
-                     BatchBuilder* batch) const;
-  Fault decode_tensor(std::size_t column, const ValueList& list, std::size_t n,
-                      std::size_t row, BatchBuilder* batch);
-  Fault fill_missing(std::size_t column, std::size_t row, BatchBuilder* batch) const;
-  Fault fill_unset(std::size_t column, std::size_t row, BatchBuilder* batch) const;
 
   std::shared_ptr<const Schema> schema_;
+  FeatureDecoder decoder_;
   KeyTable keys_, list_keys_;
-  JoinedMessages joined_;
   // Of the record at hand, by number of key.
   std::vector<Bytes> features_, lists_;
-  TensorReader tensor_;
-  std::vector<std::uint8_t> tensor_form_;  // of a tensor of any shape and dtype
-  bool reads_features_;                    // or only records as they are
+  bool reads_features_;  // or only records as they are
+  std::optional<FastPath> fast_path_;
 };
 
 }  // namespace fastrec
