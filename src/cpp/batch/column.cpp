@@ -142,7 +142,7 @@ BatchBuilder::BatchBuilder(std::shared_ptr<const Schema> schema,
     : schema_(std::move(schema)), pool_(std::move(pool)) {
   dense_.resize(schema_->columns.size());
   for (const ColumnSpec& spec : schema_->columns) {
-    strides_.push_back(spec.row_bytes() * spec.n_slots);
+    rows_.push_back({nullptr, spec.row_bytes() * spec.n_slots});
     growing_.push_back({GrowingArray(pool_), GrowingArray(pool_), GrowingArray(pool_)});
   }
 }
@@ -151,15 +151,17 @@ void BatchBuilder::begin(std::size_t n_rows) {
   SharedBlock shared;
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
     const ColumnSpec& spec = schema_->columns[c];
-    if (is_dense_numbers(spec) && spec.slot == 0) shared.announce(n_rows * strides_[c]);
+    if (is_dense_numbers(spec) && spec.slot == 0)
+      shared.announce(n_rows * rows_[c].stride);
   }
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
     const ColumnSpec& spec = schema_->columns[c];
     if (is_dense_numbers(spec)) {
       if (spec.slot == 0) {
-        dense_[c] = shared.cut(n_rows * strides_[c], pool_.get());
+        dense_[c] = shared.cut(n_rows * rows_[c].stride, pool_.get());
+        rows_[c].first = dense_[c].data;
       } else {
-        dense_[c] = {nullptr, dense_[c - 1].data + spec.row_bytes()};
+        rows_[c].first = rows_[c - 1].first + spec.row_bytes();
       }
       continue;
     }

@@ -109,7 +109,7 @@ class BatchBuilder {
 
   // Where a row of a dense or raw column of numbers goes: spec.row_bytes() of them.
   std::uint8_t* row(std::size_t column, std::size_t row) const noexcept {
-    return dense_[column].data + row * strides_[column];
+    return rows_[column].first + row * rows_[column].stride;
   }
 
   // Room for `n_bytes` more of values in a ragged or padded column of numbers.
@@ -155,7 +155,12 @@ class BatchBuilder {
 
   std::shared_ptr<const Schema> schema_;
   std::shared_ptr<BlockPool> pool_;
-  std::vector<std::size_t> strides_;  // from row to row of dense columns, in bytes
+  // Where the rows of a dense column are.
+  struct Rows {
+    std::uint8_t* first = nullptr;
+    std::size_t stride = 0;  // from row to row, in bytes
+  };
+  std::vector<Rows> rows_;
   std::vector<Array> dense_;
   std::vector<Growing> growing_;
 };

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <string>
 
+#include "base/word.h"
 #include "example/plain.h"
 #include "example/varint.h"
 
@@ -14,14 +16,15 @@ namespace {
 constexpr std::size_t kMostDisorderly = 4;
 constexpr std::size_t kUnpredicted = 1024;
 
-constexpr std::uint64_t kEveryByte = 0x0101010101010101;
+constexpr std::size_t kMostPayloadBytes = 8;  // of a number whose header is known
+constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
 
 bool is_number(const ColumnSpec& spec) {
   return spec.layout == Layout::kDense && spec.n_values == 1 &&
          (spec.dtype == DType::kInt64 || spec.dtype == DType::kFloat32);
 }
 
-// The entry of one number, up to a payload of no bytes.
+// The entry of a number, up to a payload of no bytes.
 std::vector<std::uint8_t> empty_entry(Bytes key, FeatureKind kind) {
   const auto n = static_cast<std::uint8_t>(key.size());
   const auto kind_tag = static_cast<std::uint8_t>(static_cast<unsigned>(kind) << 3 | 2);
@@ -49,36 +52,33 @@ bool FastPath::can_read(const Schema& schema) {
 }
 
 FastPath::FastPath(const Schema& schema) {
-  buckets_.assign(std::bit_ceil(8 * schema.columns.size()), kNone);
+  const auto n_columns = static_cast<std::uint32_t>(schema.columns.size());
+  buckets_.assign(std::bit_ceil(std::size_t{8} * n_columns), kNone);
   bucket_shift_ = 64 - std::countr_zero(buckets_.size());
-  for (std::size_t column = 0; column < schema.columns.size(); ++column) {
+  for (std::uint32_t column = 0; column < n_columns; ++column) {
     const ColumnSpec& spec = schema.columns[column];
-    Slot& slot = slots_.emplace_back();
-    slot.key = as_bytes(spec.key);
-    slot.next = column + 1 < schema.columns.size() ? column + 1 : 0;
-    const std::string padded = std::string(sizeof(std::uint64_t), '\0') + spec.key;
-    std::size_t bucket = bucket_of(as_bytes(padded).subspan(sizeof(std::uint64_t)));
+    const std::string padded = std::string(kWordBytes, '\0') + spec.key;
+    std::size_t bucket = bucket_of(as_bytes(padded).subspan(kWordBytes));
     while (buckets_[bucket] != kNone) bucket = (bucket + 1) & (buckets_.size() - 1);
     buckets_[bucket] = column;
+    keys_.push_back(spec.key);
 
-    constexpr std::size_t kMostPayloadBytes = 8;  // of what decode_number() reads
-    if (!is_number(spec) || spec.key.size() > kMostKeyBytes) continue;
-    const std::vector<std::uint8_t> header = empty_entry(slot.key, spec.kind);
+    Slot& slot = slots_.emplace_back();
+    Template& more = more_.emplace_back();
+    slot.next = column + 1 < n_columns ? column + 1 : 0;
+    const std::vector<std::uint8_t> header = empty_entry(as_bytes(spec.key), spec.kind);
+    const std::size_t n = header.size();
+    if (!is_number(spec) || n > 2 * kTemplateBytes) continue;
     slot.form = spec.kind == FeatureKind::kInt64 ? Form::kInt64 : Form::kFloat32;
-    slot.header_bytes = static_cast<std::uint8_t>(header.size());
-    slot.n_words = static_cast<std::uint8_t>((header.size() + 7) / 8);
-    slot.most_payload = kMostPayloadBytes;
-    std::array<std::uint8_t, 8 * kWords> bytes{}, lengths{}, known{};
-    std::copy(header.begin(), header.end(), bytes.begin());
-    std::fill_n(known.begin(), header.size(), std::uint8_t{0xff});
-    for (const std::size_t at :
-         {std::size_t{1}, header.size() - 5, header.size() - 3, header.size() - 1}) {
-      lengths[at] = 0xff;
-    }
-    for (std::size_t w = 0; w < kWords; ++w) {
-      slot.words[w] = {load_le<std::uint64_t>(&bytes[8 * w]),
-                       load_le<std::uint64_t>(&lengths[8 * w]),
-                       load_le<std::uint64_t>(&known[8 * w])};
+    slot.header_bytes = static_cast<std::uint8_t>(n);
+    slot.is_long = n > kTemplateBytes;
+    for (std::size_t at = 0; at < n; ++at) {
+      Template& part = at < kTemplateBytes ? slot.entry : more;
+      const std::size_t place = at % kTemplateBytes;
+      const bool is_length = at == 1 || at == n - 5 || at == n - 3 || at == n - 1;
+      part.header[place] = header[at];
+      part.known[place] = 0xff;
+      part.lengths[place] = is_length ? 0xff : 0;
     }
   }
 }
@@ -86,80 +86,140 @@ FastPath::FastPath(const Schema& schema) {
 // A key is known by its length and its last 8 bytes, nearly always. `key` has as many
 // readable bytes before its end.
 inline std::size_t FastPath::bucket_of(Bytes key) const noexcept {
-  const std::size_t n = std::min(key.size(), sizeof(std::uint64_t));
-  std::uint64_t last =
-      load_le<std::uint64_t>(key.data() + key.size() - sizeof(std::uint64_t));
+  const std::size_t n = std::min(key.size(), kWordBytes);
+  auto last = load_le<std::uint64_t>(key.data() + key.size() - kWordBytes);
   last = n == 0 ? 0 : last >> (64 - 8 * n);
   // Keys mostly differ in their last bytes, which are the highest here.
   last ^= (last >> 32) ^ key.size();
   return static_cast<std::size_t>((last * 0x9e3779b97f4a7c15) >> bucket_shift_);
 }
 
-// The column whose key the entry at `p` seems to have, or kNone.
-inline std::size_t FastPath::likely_column(const std::uint8_t* p) const noexcept {
-  const std::size_t n = p[3];
-  return n <= kMostKeyBytes ? buckets_[bucket_of({p + 4, n})] : kNone;
+// The column whose key `entry` seems to have, or kNone.
+inline std::uint32_t FastPath::likely_column(const std::uint8_t* entry) const noexcept {
+  const std::size_t n = entry[3];
+  return n < 2 * kTemplateBytes ? buckets_[bucket_of({entry + 4, n})] : kNone;
 }
 
-std::size_t FastPath::find(Bytes key) const noexcept {
+inline std::uint32_t FastPath::find(Bytes key) const noexcept {
   for (std::size_t bucket = bucket_of(key); buckets_[bucket] != kNone;
        bucket = (bucket + 1) & (buckets_.size() - 1)) {
-    const Bytes own = slots_[buckets_[bucket]].key;
-    if (own.size() == key.size() && same_bytes(own.data(), key.data(), key.size())) {
+    const std::string& own = keys_[buckets_[bucket]];
+    if (own.size() == key.size() &&
+        same_bytes(as_bytes(own).data(), key.data(), key.size())) {
       return buckets_[bucket];
     }
   }
   return kNone;
 }
 
-// Where the payload of the entry at `p` begins, if that is the entry of `slot`;
+// Where the payload of the entry at `p` begins, if that is an entry of `column`;
 // otherwise nullptr.
-inline const std::uint8_t* FastPath::match(const Slot& slot,
-                                           const std::uint8_t* p) const noexcept {
+inline const std::uint8_t* FastPath::find_payload(
+    std::uint32_t column, const std::uint8_t* p) const noexcept {
+  const Slot& slot = slots_[column];
   const std::uint8_t n_payload = p[slot.header_bytes - 1];
-  const std::uint64_t added = n_payload * kEveryByte;
-  const auto differs = [&](std::size_t w) {
-    const Word& word = slot.words[w];
-    return (load_le<std::uint64_t>(p + 8 * w) ^
-            (word.header + (added & word.lengths))) &
-           word.known;
+  const Word added = repeated(n_payload);
+  const auto differs = [added](const Template& entry, const std::uint8_t* bytes) {
+    Word differ{};
+    for (std::size_t at = 0; at < kTemplateBytes; at += sizeof(Word)) {
+      const Word expected =
+          load_word(&entry.header[at]) + (added & load_word(&entry.lengths[at]));
+      differ |= (load_word(bytes + at) ^ expected) & load_word(&entry.known[at]);
+    }
+    return differ;
   };
-  // Four words hold the header of most keys: no loop, no branch.
-  std::uint64_t differ = differs(0) | differs(1) | differs(2) | differs(3);
-  for (std::size_t w = kFewWords; w < slot.n_words; ++w) differ |= differs(w);
-  const bool is_match = differ == 0 && n_payload <= slot.most_payload;
-  return is_match ? p + slot.header_bytes : nullptr;
+  Word differ = differs(slot.entry, p);
+  if (slot.is_long) differ |= differs(more_[column], p + kTemplateBytes);
+  const bool is_proven = is_zero(differ) && n_payload <= kMostPayloadBytes;
+  return is_proven ? p + slot.header_bytes : nullptr;
 }
 
-// Decodes the entry at `p` if it holds one number of `slot`. Returns where it ends, or
-// nullptr.
-inline const std::uint8_t* FastPath::decode_number(const Slot& slot, std::size_t column,
-                                                   const std::uint8_t* p,
-                                                   const std::uint8_t* end,
-                                                   std::size_t row,
+// Decodes the entry that comes next if it is one of `column`, of one number. Returns
+// where it ends, or nullptr.
+inline const std::uint8_t* FastPath::decode_number(std::uint32_t column,
+                                                   const Progress& progress,
                                                    BatchBuilder* batch) const noexcept {
-  const std::uint8_t* payload = match(slot, p);
+  const std::uint8_t* payload = find_payload(column, progress.p);
   if (payload == nullptr) return nullptr;
   const std::size_t n = payload[-1];
-  if (payload > end || n > static_cast<std::size_t>(end - payload)) return nullptr;
-  std::uint8_t* target = batch->row(column, row);
-  if (slot.form == Form::kFloat32) {
+  const std::uint8_t* const after = payload + n;
+  if (after > progress.end) return nullptr;
+  std::uint8_t* target = batch->row(column, progress.row);
+  const auto word = load_le<std::uint64_t>(payload);
+  if (slots_[column].form == Form::kFloat32) {
     if (n != sizeof(float)) return nullptr;
-    const auto bits = load_le<std::uint32_t>(payload);
+    const auto bits = static_cast<std::uint32_t>(word);
     std::memcpy(target, &bits, sizeof bits);
-    return payload + n;
+    return after;
   }
   if (n == 0) return nullptr;
-  const std::uint64_t word = load_le<std::uint64_t>(payload);
   const std::uint64_t kept = ~std::uint64_t{0} >> (64 - 8 * n);
   // One value ends at its last byte, and nowhere before.
   if ((word & kept & kTopBits) != ((kept >> 8) & kTopBits)) return nullptr;
-  std::uint64_t x = word & kept & 0x7f7f7f7f7f7f7f7f;
-  x = (x & 0x007f007f007f007f) | ((x & 0x7f007f007f007f00) >> 1);
-  x = (x & 0x00003fff00003fff) | ((x & 0x3fff00003fff0000) >> 2);
-  x = (x & 0x000000000fffffff) | ((x & 0x0fffffff00000000) >> 4);
-  std::memcpy(target, &x, sizeof x);
-  return payload + n;
+  const std::uint64_t value = without_top_bits(word & kept);
+  std::memcpy(target, &value, sizeof value);
+  return after;
+}
+
+// Notes that the next entry is that of `column`. False if there was one already.
+inline bool FastPath::note(std::uint32_t column, Progress* progress) noexcept {
+  Slot& slot = slots_[column];
+  if (slot.last_record == n_records_) return false;
+  slot.last_record = n_records_;
+  progress->guess = &slot.next;
+  progress->n_others = 0;
+  ++progress->n_found;
+  return true;
+}
+
+// As note(), where that is not what was predicted or not known to be.
+inline bool FastPath::note_unpredicted(std::uint32_t column,
+                                       Progress* progress) noexcept {
+  Slot& slot = slots_[column];
+  if (*progress->guess != column || slot.n_others_before != progress->n_others) {
+    ++progress->n_misses;
+    if (n_unpredicted_ == 0) {
+      *progress->guess = column;
+      slot.n_others_before = progress->n_others;
+    }
+  }
+  return note(column, progress);
+}
+
+// Decodes entries for as long as they are numbers and the ones that are predicted.
+inline void FastPath::decode_predicted(BatchBuilder* batch,
+                                       Progress* progress) noexcept {
+  while (true) {
+    const std::uint32_t column = *progress->guess;
+    const Slot& slot = slots_[column];
+    if (slot.form == Form::kOther || slot.n_others_before != progress->n_others) return;
+    const std::uint8_t* after = decode_number(column, *progress, batch);
+    if (after == nullptr || !note(column, progress)) return;
+    progress->p = after;
+  }
+}
+
+// Decodes the next entry, whatever it is. False if it cannot be proven.
+inline bool FastPath::decode_entry(FeatureDecoder* decoder, BatchBuilder* batch,
+                                   Progress* progress) {
+  const std::uint32_t likely = likely_column(progress->p);
+  if (likely != kNone && slots_[likely].form != Form::kOther) {
+    if (const std::uint8_t* after = decode_number(likely, *progress, batch)) {
+      progress->p = after;
+      return note_unpredicted(likely, progress);
+    }
+  }
+  Bytes entry, key, feature;
+  progress->p = read_plain_field(progress->p, progress->end, kTagOne, &entry);
+  if (progress->p == nullptr || !find_plain_entry(entry, &key, &feature)) return false;
+  const std::uint32_t column = find(key);
+  if (column == kNone) {
+    ++progress->n_others;
+    ++progress->n_others_in_all;
+    return true;
+  }
+  return note_unpredicted(column, progress) &&
+         !decoder->decode(column, feature, progress->row, batch);
 }
 
 bool FastPath::decode(Bytes record, std::size_t row, FeatureDecoder* decoder,
@@ -167,55 +227,18 @@ bool FastPath::decode(Bytes record, std::size_t row, FeatureDecoder* decoder,
   Bytes features;
   if (!find_plain_field(record, kTagOne, &features)) return false;
   ++n_records_;
-  const bool is_predicted = n_unpredicted_ == 0;
-  const std::uint8_t* p = features.data();
-  const std::uint8_t* const end = p + features.size();
-  std::size_t* guess = &first_;  // what comes next
-  std::size_t n_found = 0, n_entries = 0, n_misses = 0;
-  std::size_t n_others =
-      0;  // entries nobody asked for since the last that somebody did
-  while (p != end) {
-    ++n_entries;
-    std::size_t column = is_predicted ? *guess : likely_column(p);
-    if (column != kNone && slots_[column].form != Form::kOther &&
-        (!is_predicted || slots_[column].n_others_before == n_others)) {
-      Slot& slot = slots_[column];
-      if (const std::uint8_t* after = decode_number(slot, column, p, end, row, batch);
-          after != nullptr && slot.last_record != n_records_) {
-        slot.last_record = n_records_;
-        guess = &slot.next;
-        n_others = 0;
-        ++n_found;
-        p = after;
-        continue;
-      }
-    }
-    Bytes entry, key, feature;
-    p = read_plain_field(p, end, kTagOne, &entry);
-    if (p == nullptr || !find_plain_entry(entry, &key, &feature)) return false;
-    column = find(key);
-    if (column == kNone) {
-      ++n_others;
-      continue;
-    }
-    Slot& slot = slots_[column];
-    if (slot.last_record == n_records_) return false;  // twice
-    slot.last_record = n_records_;
-    if (*guess != column || slot.n_others_before != n_others) {
-      ++n_misses;
-      if (is_predicted) {
-        *guess = column;
-        slot.n_others_before = n_others;
-      }
-    }
-    guess = &slot.next;
-    n_others = 0;
-    ++n_found;
-    if (decoder->decode(column, feature, row, batch)) return false;
+  Progress progress{.p = features.data(),
+                    .end = features.data() + features.size(),
+                    .row = row,
+                    .guess = &first_};
+  while (true) {
+    if (n_unpredicted_ == 0) decode_predicted(batch, &progress);
+    if (progress.p == progress.end) break;
+    if (!decode_entry(decoder, batch, &progress)) return false;
   }
-  learn(n_entries, n_misses);
-  if (n_found == slots_.size()) return true;
-  for (std::size_t column = 0; column < slots_.size(); ++column) {
+  learn(progress);
+  if (progress.n_found == slots_.size()) return true;
+  for (std::uint32_t column = 0; column < slots_.size(); ++column) {
     if (slots_[column].last_record != n_records_ &&
         decoder->fill_missing(column, row, batch)) {
       return false;
@@ -224,12 +247,14 @@ bool FastPath::decode(Bytes record, std::size_t row, FeatureDecoder* decoder,
   return true;
 }
 
-void FastPath::learn(std::size_t n_entries, std::size_t n_misses) noexcept {
+// Decides whether the next record is predicted.
+void FastPath::learn(const Progress& progress) noexcept {
   if (n_unpredicted_ > 0) {
     --n_unpredicted_;
     return;
   }
-  n_disorderly_ = 4 * n_misses > n_entries ? n_disorderly_ + 1 : 0;
+  const std::uint32_t n_entries = progress.n_found + progress.n_others_in_all;
+  n_disorderly_ = 4 * progress.n_misses > n_entries ? n_disorderly_ + 1 : 0;
   if (n_disorderly_ < kMostDisorderly) return;
   n_disorderly_ = 0;
   n_unpredicted_ = kUnpredicted;

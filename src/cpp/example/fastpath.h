@@ -19,7 +19,9 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/bytes.h"
@@ -44,49 +46,63 @@ class FastPath {
               BatchBuilder* batch);
 
  private:
-  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
-  static constexpr std::size_t kWords = 8;
-  static constexpr std::size_t kFewWords = 4;
-  static constexpr std::size_t kMostKeyBytes = 8 * kWords - 10;  // of a known header
+  static constexpr std::uint32_t kNone = static_cast<std::uint32_t>(-1);
+  static constexpr std::size_t kTemplateBytes = 32;
 
-  // The bytes of an entry before its payload, eight at a time.
-  struct Word {
-    std::uint64_t header = 0;  // of an entry whose payload is empty
-    std::uint64_t lengths =
-        0;                    // 0xff for each byte that the size of the payload adds to
-    std::uint64_t known = 0;  // 0xff for each byte of the header
+  // What the header of an entry is.
+  struct Template {
+    std::array<std::uint8_t, kTemplateBytes> header{};  // where the payload is empty
+    std::array<std::uint8_t, kTemplateBytes> known{};   // 0xff where there is a header
+    // 0xff where the size of the payload is added.
+    std::array<std::uint8_t, kTemplateBytes> lengths{};
   };
 
-  // One number or several; the form of the others is not known in advance.
-  enum class Form : std::uint8_t { kInt64, kFloat32, kOther };
+  enum class Form : std::uint8_t { kOther, kInt64, kFloat32 };
 
-  struct Slot {
-    std::array<Word, kWords> words;
-    Form form = Form::kOther;
-    std::uint8_t n_words = 0;
+  // A feature that is asked for.
+  struct alignas(64) Slot {
+    Template entry;
+    std::uint64_t last_record = 0;  // that had the feature
+    std::uint32_t next = 0;         // what followed it in the last record
+    // Entries that nobody asked for, which came before it.
+    std::uint32_t n_others_before = 0;
+    Form form = Form::kOther;  // kOther: the header is not known in advance
     std::uint8_t header_bytes = 0;
-    std::uint8_t most_payload = 0;    // lengths are in one byte each
-    std::uint64_t last_record = 0;    // that had the feature
-    std::size_t next = 0;             // what followed it in the last record
-    std::size_t n_others_before = 0;  // entries nobody asked for that came before it
-    Bytes key;
+    bool is_long = false;  // the header goes on in more_
   };
 
-  const std::uint8_t* match(const Slot& slot, const std::uint8_t* p) const noexcept;
-  const std::uint8_t* decode_number(const Slot& slot, std::size_t column,
-                                    const std::uint8_t* p, const std::uint8_t* end,
-                                    std::size_t row,
-                                    BatchBuilder* batch) const noexcept;
-  std::size_t find(Bytes key) const noexcept;
-  std::size_t bucket_of(Bytes key) const noexcept;
-  std::size_t likely_column(const std::uint8_t* p) const noexcept;
-  void learn(std::size_t n_entries, std::size_t n_misses) noexcept;
+  // What has been read of a record.
+  struct Progress {
+    const std::uint8_t* p;
+    const std::uint8_t* end;
+    std::size_t row;
+    std::uint32_t* guess;        // what comes next
+    std::uint32_t n_found = 0;   // features that are asked for
+    std::uint32_t n_others = 0;  // entries that are not, since the last that is
+    std::uint32_t n_others_in_all = 0;
+    std::uint32_t n_misses = 0;  // of the guess
+  };
 
-  std::vector<Slot> slots_;           // by column
-  std::vector<std::size_t> buckets_;  // columns by the hash of their key, or kNone
+  const std::uint8_t* find_payload(std::uint32_t column,
+                                   const std::uint8_t* p) const noexcept;
+  const std::uint8_t* decode_number(std::uint32_t column, const Progress& progress,
+                                    BatchBuilder* batch) const noexcept;
+  void decode_predicted(BatchBuilder* batch, Progress* progress) noexcept;
+  bool decode_entry(FeatureDecoder* decoder, BatchBuilder* batch, Progress* progress);
+  bool note(std::uint32_t column, Progress* progress) noexcept;
+  bool note_unpredicted(std::uint32_t column, Progress* progress) noexcept;
+  void learn(const Progress& progress) noexcept;
+  std::uint32_t likely_column(const std::uint8_t* entry) const noexcept;
+  std::uint32_t find(Bytes key) const noexcept;
+  std::size_t bucket_of(Bytes key) const noexcept;
+
+  std::vector<Slot> slots_;     // by column
+  std::vector<Template> more_;  // by column
+  std::vector<std::string> keys_;
+  std::vector<std::uint32_t> buckets_;  // columns by the hash of their key, or kNone
   int bucket_shift_ = 0;
   std::uint64_t n_records_ = 0;
-  std::size_t first_ = 0;          // what the last record began with
+  std::uint32_t first_ = 0;        // what the last record began with
   std::size_t n_disorderly_ = 0;   // records in a row that were in another order
   std::size_t n_unpredicted_ = 0;  // records to come that are not predicted
 };

@@ -16,6 +16,15 @@ namespace fastrec {
 inline constexpr int kMostVarintBytes = 10;
 inline constexpr std::uint64_t kTopBits = 0x8080808080808080;  // of every byte
 
+// The other bits of every byte, side by side: the value of a varint of up to 8 bytes.
+inline std::uint64_t without_top_bits(std::uint64_t bytes) noexcept {
+  // Three steps close the gaps, between two bytes, two pairs, and the two halves.
+  std::uint64_t x = bytes & ~kTopBits;
+  x = (x & 0x007f007f007f007f) | ((x & 0x7f007f007f007f00) >> 1);
+  x = (x & 0x00003fff00003fff) | ((x & 0x3fff00003fff0000) >> 2);
+  return (x & 0x000000000fffffff) | ((x & 0x0fffffff00000000) >> 4);
+}
+
 // Reads one varint at `p`, below `end`. Returns where it ends, or nullptr with `*errc`
 // set. `*value` is untouched on failure.
 inline const std::uint8_t* read_varint(const std::uint8_t* p, const std::uint8_t* end,
@@ -66,17 +75,13 @@ inline const std::uint8_t* decode_varints(Bytes packed, std::size_t count,
   for (std::size_t i = 0; i < count; ++i) {
     std::uint64_t value;
     // Up to 8 bytes at once, without a branch per byte: the end is the first byte whose
-    // top bit is clear, and three steps close the gaps that the top bits leave.
+    // top bit is clear.
     if (end - p >= 8) [[likely]] {
       const std::uint64_t word = load_le<std::uint64_t>(p);
       const std::uint64_t ends = ~word & kTopBits;
       if (ends != 0) [[likely]] {
         const std::uint64_t mask = ends ^ (ends - 1);
-        std::uint64_t x = word & mask & 0x7f7f7f7f7f7f7f7f;
-        x = (x & 0x007f007f007f007f) | ((x & 0x7f007f007f007f00) >> 1);
-        x = (x & 0x00003fff00003fff) | ((x & 0x3fff00003fff0000) >> 2);
-        x = (x & 0x000000000fffffff) | ((x & 0x0fffffff00000000) >> 4);
-        values[i] = static_cast<std::int64_t>(x);
+        values[i] = static_cast<std::int64_t>(without_top_bits(word & mask));
         p += std::countr_zero(ends) / 8 + 1;
         continue;
       }
