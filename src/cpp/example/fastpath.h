@@ -94,6 +94,7 @@ class FastPath {
   void learn(const Progress& progress) noexcept;
   std::uint32_t likely_column(const std::uint8_t* entry) const noexcept;
   std::uint32_t find(Bytes key) const noexcept;
+  bool fill_buckets(std::uint64_t multiplier);
   std::size_t bucket_of(Bytes key) const noexcept;
 
   std::vector<Slot> slots_;     // by column
@@ -101,6 +102,7 @@ class FastPath {
   std::vector<std::string> keys_;
   std::vector<std::uint32_t> buckets_;  // columns by the hash of their key, or kNone
   int bucket_shift_ = 0;
+  std::uint64_t multiplier_ = 0;
   std::uint64_t n_records_ = 0;
   std::uint32_t first_ = 0;        // what the last record began with
   std::size_t n_disorderly_ = 0;   // records in a row that were in another order
