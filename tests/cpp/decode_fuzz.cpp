@@ -1,11 +1,15 @@
 // libFuzzer entry: any bytes at all, read as a tf.train.Example and a SequenceExample.
 //
 // Every layout and kind of column reads the record; what is not refused must be a batch
-// whose splits and offsets are in order, the same when it is decoded again.
+// whose splits and offsets are in order, the same when it is decoded again. Both ways
+// of reading give the same, whatever was read before.
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <vector>
 
+#include "both_ways.h"
 #include "example/decode.h"
 #include "example/infer.h"
 
@@ -94,9 +98,11 @@ void check_in_order(const Array& array, std::size_t n, std::uint64_t last) {
   if (static_cast<std::uint64_t>(before) != last) std::abort();
 }
 
+const auto pool = std::make_shared<BlockPool>(1 << 20);
+
 void check_columns(const std::shared_ptr<const Schema>& schema, Bytes record) {
-  static const auto pool = std::make_shared<BlockPool>(1 << 20);
-  ExampleDecoder decoder(schema);
+  // Without slack, so that sanitizers see every step too far.
+  ExampleDecoder decoder(schema, ExampleDecoder::Way::kReference);
   BatchBuilder builder(schema, pool);
   builder.begin(2);
   const Fault first = decoder.decode(record, 0, &builder);
@@ -117,6 +123,43 @@ void check_columns(const std::shared_ptr<const Schema>& schema, Bytes record) {
   }
 }
 
+// Columns that each have a feature of their own.
+std::shared_ptr<const Schema> distinct_features() {
+  auto schema = std::make_shared<Schema>(*every_column());
+  auto& columns = schema->columns;
+  schema->rules.clear();
+  std::vector<std::string> keys;
+  std::erase_if(columns, [&](const ColumnSpec& spec) {
+    const bool is_known = std::find(keys.begin(), keys.end(), spec.key) != keys.end();
+    keys.push_back(spec.key);
+    return is_known || spec.layout == Layout::kRecord;
+  });
+  for (const char* key : {"x", "a_key_of_more_than_twenty_two_bytes"}) {
+    for (const FeatureKind kind : {FeatureKind::kInt64, FeatureKind::kFloat}) {
+      ColumnSpec spec;
+      spec.key = key + std::string(kind_name(kind));
+      spec.kind = kind;
+      spec.dtype = kind == FeatureKind::kInt64 ? DType::kInt64 : DType::kFloat32;
+      spec.item_bytes = kind == FeatureKind::kInt64 ? 8 : 4;
+      spec.default_values = std::vector<std::uint8_t>(spec.item_bytes);
+      columns.push_back(spec);
+    }
+  }
+  return schema;
+}
+
+// Cuts `data` into records: each begins with its size, in two bytes.
+std::vector<Bytes> cut(Bytes data) {
+  std::vector<Bytes> records;
+  while (data.size() >= 2 && records.size() < 16) {
+    const std::size_t size =
+        std::min<std::size_t>(data[0] + 256u * data[1], data.size() - 2);
+    records.push_back(data.subspan(2, size));
+    data = data.subspan(2 + size);
+  }
+  return records;
+}
+
 }  // namespace
 }  // namespace fastrec
 
@@ -129,5 +172,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_columns(lists, record);
   Survey survey;
   (void)survey.add(record);
+  static const auto distinct = distinct_features();
+  for (const std::vector<Bytes>& records :
+       {std::vector<Bytes>{record, record}, cut(record)}) {
+    if (!testing::is_same_both_ways(distinct, records)) std::abort();
+  }
   return 0;
 }

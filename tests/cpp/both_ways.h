@@ -1,0 +1,70 @@
+// Records read both ways that ExampleDecoder has: what comes out must be the same.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "example/decode.h"
+#include "file/buffer.h"
+
+namespace fastrec::testing {
+
+inline std::vector<std::uint8_t> content_of(const Batch& batch, const Schema& schema) {
+  std::vector<std::uint8_t> content;
+  const auto append = [&](const Array& array, std::size_t n_bytes) {
+    content.insert(content.end(), array.data, array.data + n_bytes);
+  };
+  for (std::size_t c = 0; c < schema.columns.size(); ++c) {
+    const Column& column = batch.columns[c];
+    const ColumnSpec& spec = schema.columns[c];
+    std::size_t value_bytes = column.n_values * spec.item_bytes;
+    if (spec.dtype == DType::kBytes) {
+      append(column.offsets, (column.n_values + 1) * 8);
+      std::int64_t end;
+      std::memcpy(&end, column.offsets.data + column.n_values * 8, sizeof end);
+      value_bytes = static_cast<std::size_t>(end);
+    }
+    append(column.values, value_bytes);
+    if (spec.has_row_splits()) append(column.row_splits, (batch.n_rows + 1) * 8);
+  }
+  return content;
+}
+
+// Decodes `records` one after another. Batches end where a record is refused.
+inline std::vector<std::vector<std::uint8_t>> contents_of(
+    const std::shared_ptr<const Schema>& schema, ExampleDecoder::Way way,
+    const std::vector<Bytes>& records) {
+  std::vector<std::vector<std::uint8_t>> contents;
+  ExampleDecoder decoder(schema, way);
+  BatchBuilder builder(schema, std::make_shared<BlockPool>(1 << 20));
+  Buffer buffer;
+  std::size_t n_rows = 0;
+  builder.begin(records.size());
+  for (const Bytes record : records) {
+    const MutableBytes copy = buffer.room(record.size());
+    std::copy(record.begin(), record.end(), copy.begin());
+    const Fault fault = decoder.decode(copy, n_rows, &builder);
+    if (!fault) {
+      ++n_rows;
+      continue;
+    }
+    contents.push_back({static_cast<std::uint8_t>(fault.code),
+                        static_cast<std::uint8_t>(fault.column),
+                        static_cast<std::uint8_t>(fault.offset)});
+    builder.begin(records.size());
+    n_rows = 0;
+  }
+  contents.push_back(content_of(builder.finish(n_rows), *schema));
+  return contents;
+}
+
+inline bool is_same_both_ways(const std::shared_ptr<const Schema>& schema,
+                              const std::vector<Bytes>& records) {
+  return contents_of(schema, ExampleDecoder::Way::kFast, records) ==
+         contents_of(schema, ExampleDecoder::Way::kReference, records);
+}
+
+}  // namespace fastrec::testing
