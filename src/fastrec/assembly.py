@@ -94,11 +94,12 @@ class Assembly:
         return batch
 
     def _joined(self, parts: Parts, info: BatchOrigin | None) -> Batch:
+        if len(self._readings) == 1:
+            (part,) = parts
+            return self._part(*part, info)
         if len(parts) > 1:
             self._widen(parts)
         batches = [self._part(*part, info) for part in parts]
-        if len(self._readings) == 1:
-            return batches[0]
         if len(batches) == 1:
             (whole,) = batches
         else:

@@ -32,6 +32,7 @@ class Decoding:
     ) -> None:
         view, planner = loader._dataset._view, loader._planner
         self._assembly = assembly
+        self._needs_origin = assembly.needs_origin
         self._seed = loader._seed
         self._epoch = loader._epoch
         self._memory_limit = loader._memory_limit
@@ -79,7 +80,7 @@ class Decoding:
         parts, step, n_rows, n_valid, n_bytes = found
         self._look_at(n_bytes)
         info = None
-        if self._assembly.needs_origin:
+        if self._needs_origin:
             info = self._origin(step, n_rows, n_valid)
         return Delivered(self._assembly(parts, info), step)
 

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -84,8 +84,7 @@ class BatchOrigin:
         )
 
 
-@dataclass(frozen=True)
-class Delivered:
+class Delivered(NamedTuple):
     """One batch on its way to the consumer, and the step it is."""
 
     batch: Batch
