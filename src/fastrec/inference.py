@@ -68,12 +68,11 @@ def infer(
             survey.add_records(files, catalog, numbers)
         except DecodeError as error:
             raise _explained(error) from None
-    of = (
-        f"all {n_records:,}"
-        if n_sampled == n_records
-        else f"{n_sampled:,} of {n_records:,}"
-    )
-    return _schema_of(survey, f"inferred from {of} records", names)
+    if n_sampled == n_records:
+        of = "the only record" if n_records == 1 else f"all {n_records:,} records"
+    else:
+        of = f"{n_sampled:,} of {n_records:,} records"
+    return _schema_of(survey, f"inferred from {of}", names)
 
 
 def infer_stream(
@@ -94,8 +93,8 @@ def infer_stream(
         survey.add_stream(frames, n_records_max, min(n_bytes_max, 2**63 - 1))
     except DecodeError as error:
         raise _explained(error) from None
-    source = f"inferred from the first {survey.n_records:,} records"
-    return _schema_of(survey, source, names)
+    of = "record" if survey.n_records == 1 else f"{survey.n_records:,} records"
+    return _schema_of(survey, f"inferred from the first {of}", names)
 
 
 def name_of(key: bytes) -> str | bytes:
@@ -232,13 +231,18 @@ class _Found:
         if seen.n_ranged == 0:
             return ["always NaN"]
         if self._kind == "int64":
-            return [f"{seen.int_min} to {seen.int_max}"]
+            return [self._range(seen.int_min, seen.int_max, "d")]
         if self._kind == "float":
-            return [f"{seen.float_min:.6g} to {seen.float_max:.6g}"]
+            return [self._range(seen.float_min, seen.float_max, ".6g")]
         sizes = _ranged(seen.bytes_min, seen.bytes_max, "byte")
         if seen.bytes_min == seen.bytes_max:
             sizes += " each"
         return [seen.format, sizes] if seen.format and seen.bytes_max else [sizes]
+
+    def _range(self, low: float, high: float, form: str) -> str:
+        if low == high and self.seen.n_ranged == self.seen.n_values:
+            return f"always {low:{form}}"
+        return f"{low:{form}} to {high:{form}}"
 
     def _suggestion(self) -> str:
         """Return what a user may want instead."""

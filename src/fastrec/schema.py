@@ -115,7 +115,11 @@ class Schema(Mapping["str | bytes", Spec]):
 
     def _chosen(self, names: Sequence[str | bytes]) -> Schema:
         """Return a schema of some of the features."""
-        return Schema({name: self[name] for name in names})
+        chosen = {name: self[name] for name in names}
+        return Schema(chosen, notes=self._notes_on(names), source=self._source)
+
+    def _notes_on(self, names: Sequence[str | bytes]) -> dict[str | bytes, str]:
+        return {name: self._notes[name] for name in names if name in self._notes}
 
     def _columns(self) -> list[Column]:
         asked = self._asked()

@@ -219,7 +219,10 @@ class SequenceSchema(Schema):
 
     def _chosen(self, names: Sequence[str | bytes]) -> SequenceSchema:
         return type(self)(
-            {name: self[name] for name in names}, self._list_names.intersection(names)
+            {name: self[name] for name in names},
+            self._list_names.intersection(names),
+            notes=self._notes_on(names),
+            source=self._source,
         )
 
     def __reduce__(self) -> tuple[object, ...]:
