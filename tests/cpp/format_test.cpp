@@ -17,7 +17,9 @@ namespace {
 
 using namespace std::string_view_literals;
 
-ByteFormat format_of(std::string_view text) { return fastrec::format_of(as_bytes(text)); }
+ByteFormat format_of(std::string_view text) {
+  return fastrec::format_of(as_bytes(text));
+}
 
 std::string encoded(std::uint32_t point) {
   const auto byte = [](std::uint32_t value) { return static_cast<char>(value); };
