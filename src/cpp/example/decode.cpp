@@ -149,7 +149,7 @@ Fault ExampleDecoder::decode(Bytes record, std::size_t row, BatchBuilder* batch)
 std::string ExampleDecoder::describe(const Fault& fault) const {
   if (fault.column < 0) return fastrec::describe(fault);
   const ColumnSpec& spec = schema_->columns[static_cast<std::size_t>(fault.column)];
-  if (spec.section == Section::kLists) return describe_steps(spec, fault);
+  if (spec.section == Section::kLists) return describe_steps(*schema_, spec, fault);
   return decoder_.describe(fault);
 }
 
