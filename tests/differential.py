@@ -19,6 +19,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import ml_dtypes  # noqa: F401 (NumPy knows bfloat16 once this is imported)
@@ -155,6 +156,8 @@ def rewritten(record: bytes, *, is_sequence: bool) -> bytes | None:
 # TensorFlow is shown what may crash it so many times for each difference.
 MOST_CRASHES = 10
 BATCH = 32
+# Functions of TensorFlow are never freed.
+UNITS_OF_WORKER = 40
 
 
 class Unit(NamedTuple):
@@ -164,6 +167,64 @@ class Unit(NamedTuple):
     records: list[bytes]
     is_sequence: bool
     is_single: bool  # alone, a record is parsed as one and not as a batch of one
+
+
+class Read:
+    """A record, and whether fastrec reads it."""
+
+    def __init__(self, unit: Unit, record: bytes, *, is_accepted: bool) -> None:
+        self.unit = unit
+        self.record = record
+        self.is_accepted = is_accepted
+
+    @cached_property
+    def _differences(self) -> tuple[set[str], set[str]]:
+        return find_differences(
+            self.record, self.unit.specs, is_sequence=self.unit.is_sequence
+        )
+
+    @property
+    def found(self) -> set[str]:
+        """The differences that it may show."""
+        return self._differences[0]
+
+    @property
+    def narrower(self) -> set[str]:
+        """Why protobuf may refuse it."""
+        return self._differences[1]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether TensorFlow should read what fastrec reads."""
+        return self.is_accepted and not self.found - {"ragged", "tensor", "sparse"}
+
+
+class Run(NamedTuple):
+    """A unit that is being compared."""
+
+    unit: Unit
+    ours: Ours
+
+    @property
+    def whole(self) -> str:
+        """How batches are parsed."""
+        return "sequence" if self.unit.is_sequence else "batch"
+
+    @property
+    def alone(self) -> str:
+        """How a record is parsed alone."""
+        if not self.unit.is_single:
+            return self.whole
+        return "single sequence" if self.unit.is_sequence else "single"
+
+    def group(self, record: bytes) -> Any:  # noqa: ANN401
+        return record if self.unit.is_single else [record]
+
+    def outcome(self, record: bytes) -> Any:  # noqa: ANN401
+        return self.ours.outcome(self.alone, self.group(record))
+
+    def read(self, record: bytes, *, is_accepted: bool) -> Read:
+        return Read(self.unit, record, is_accepted=is_accepted)
 
 
 class Comparison:
@@ -189,153 +250,151 @@ class Comparison:
     def compare(self, unit: Unit) -> None:
         """Compare each record, and those without differences in batches."""
         self._n_units += 1
-        if self._n_units % 50 == 0:  # functions of TensorFlow are never freed
+        if self._n_units % UNITS_OF_WORKER == 0:
             self.tensorflow.renew()
-        ours = Ours(unit.specs)
-        whole = "sequence" if unit.is_sequence else "batch"
-        alone = f"single{' sequence' * unit.is_sequence}" if unit.is_single else whole
-        together: list[bytes] = []
-        apart: list[tuple[bytes, set[str], Any]] = []
-        plain: list[bytes] = []
-        for record in unit.records:
-            group = record if unit.is_single else [record]
-            outcome = ours.outcome(alone, group)
-            found, narrower = find_differences(
-                record, unit.specs, is_sequence=unit.is_sequence
-            )
-            again = self.by_protobuf(unit, ours, alone, record, outcome, narrower)
-            if again is not None and again != record and outcome is not None:
-                plain.append(again)
-            self.count_forms(unit, outcome)
-            if outcome is None or found - {"ragged", "tensor", "sparse"}:
-                apart.append((record, found, outcome))
-            else:
-                together.append(record)
-        for i in range(0, len(together), BATCH):
-            batch = together[i : i + BATCH]
-            if self.compare_batch(unit, ours, whole, batch):
-                self.counts["records"] += len(batch)
-                continue
-            for record in batch:
-                group = record if unit.is_single else [record]
-                found, _ = find_differences(
-                    record, unit.specs, is_sequence=unit.is_sequence
-                )
-                apart.append((record, found, ours.outcome(alone, group)))
-        self.compare_alone(unit, ours, alone, apart)
-        for i in range(0, len(plain), BATCH):
-            batch = plain[i : i + BATCH]
-            if not self.compare_batch(unit, ours, whole, batch):
-                for record in batch:
-                    found, _ = find_differences(
-                        record, unit.specs, is_sequence=unit.is_sequence
-                    )
-                    group = record if unit.is_single else [record]
-                    outcome = ours.outcome(alone, group)
-                    self.compare_alone(unit, ours, alone, [(record, found, outcome)])
-                continue
-            self.counts["records as protobuf has them"] += len(batch)
-
-    def count_forms(self, unit: Unit, outcome: Any) -> None:  # noqa: ANN401
-        self.counts["refused by fastrec"] += outcome is None
+        run = Run(unit, Ours(unit.specs))
         for spec in unit.specs:
             part = "" if spec.section == "features" else f" ({spec.section})"
-            self.counts[f"{spec.form}{part}"] += 1
+            self.counts[f"of {spec.form}{part}"] += len(unit.records)
+        self.counts[f"of SequenceExamples"] += unit.is_sequence * len(unit.records)
+        apart: list[Read] = []
+        again: list[Read] = []
+        for i in range(0, len(unit.records), BATCH):
+            reads = self.read(run, unit.records[i : i + BATCH], again)
+            together = [read for read in reads if read.is_plain]
+            apart += [read for read in reads if not read.is_plain]
+            if together and not self.compare_batch(run, together):
+                apart += together
+        self.compare_apart(run, apart)
+        apart = []
+        for i in range(0, len(again), BATCH):
+            if not self.compare_batch(run, again[i : i + BATCH], of_protobuf=True):
+                apart += again[i : i + BATCH]
+        self.compare_apart(run, apart)
 
-    def by_protobuf(
-        self,
-        unit: Unit,
-        ours: Ours,
-        alone: str,
-        record: bytes,
-        outcome: Any,  # noqa: ANN401
-        narrower: set[str],
-    ) -> bytes | None:
-        """Compare with protobuf, and return the record as it writes it."""
-        again = rewritten(record, is_sequence=unit.is_sequence)
-        self.counts["records compared with protobuf"] += 1
-        if again is None:
-            if outcome is not None:
-                reasons = narrower & {"long", "key", "unasked", "depth"}
-                if not reasons:
-                    self.fail(unit, alone, record, outcome, "protobuf refuses it")
-                self.narrower.update(reasons)
-            return None
-        wanted = outcome
-        if again != record:
-            group = again if unit.is_single else [again]
-            wanted = ours.outcome(alone, group)
-        if outcome != wanted:
-            reasons = narrower & {"unknown in entry", "zero in group"}
-            if not reasons:
-                self.fail(unit, alone, record, outcome, f"protobuf: {wanted}")
-            self.narrower.update(reasons)
-            return None
-        return again
+    # fastrec against protobuf.
+
+    def read(self, run: Run, records: list[bytes], again: list[Read]) -> list[Read]:
+        """Read some records; adds to `again` what protobuf makes of them, if others."""
+        whole = run.ours.outcome(run.whole, records)
+        rewrites = [
+            rewritten(record, is_sequence=run.unit.is_sequence) for record in records
+        ]
+        self.counts["records compared with protobuf"] += len(records)
+        known = [record for record in rewrites if record is not None]
+        if whole is not None and len(known) == len(records):
+            if run.ours.outcome(run.whole, known) == whole:
+                reads = [run.read(record, is_accepted=True) for record in records]
+                pairs = zip(reads, known, strict=True)
+                again += [
+                    run.read(written, is_accepted=True)
+                    for read, written in pairs
+                    if not read.is_plain
+                ]
+                return reads
+        reads = []
+        for record, written in zip(records, rewrites, strict=True):
+            outcome = run.outcome(record)
+            read = run.read(record, is_accepted=outcome is not None)
+            reads.append(read)
+            self.counts["refused by fastrec"] += outcome is None
+            self.check_protobuf(run, read, outcome, written)
+            if written is not None and outcome is not None and not read.is_plain:
+                again.append(run.read(written, is_accepted=True))
+        return reads
+
+    def check_protobuf(
+        self, run: Run, read: Read, outcome: Any, written: bytes | None  # noqa: ANN401
+    ) -> None:
+        """What fastrec reads is what protobuf reads; but for what is listed."""
+        if written is None:
+            if outcome is None:
+                return
+            reasons = read.narrower & {"long", "key", "unasked", "depth"}
+        else:
+            if run.outcome(written) == outcome:
+                return
+            reasons = read.narrower & {"unknown in entry", "zero in group"}
+        if not reasons:
+            self.fail(run, read, outcome, f"protobuf's {written!r}")
+        self.narrower.update(reasons)
+
+    # fastrec against TensorFlow.
 
     def compare_batch(
-        self, unit: Unit, ours: Ours, mode: str, batch: list[bytes]
+        self, run: Run, reads: list[Read], *, of_protobuf: bool = False
     ) -> bool:
-        wanted = ours.outcome(mode, batch)
-        (outcome,) = self.tensorflow.run(unit.specs, mode, [batch])
-        self.counts["batches"] += 1
-        if isinstance(outcome, Crash) or outcome is None or wanted is None:
+        """Whether a batch is the same; then its records have been compared."""
+        batch = [read.record for read in reads]
+        (theirs,) = self.tensorflow.run(run.unit.specs, run.whole, [batch])
+        if isinstance(theirs, Crash) or theirs is None:
             return False
-        return bool(outcome == wanted)
+        if theirs != run.ours.outcome(run.whole, batch):
+            return False
+        if of_protobuf:
+            self.counts["records as protobuf has them"] += len(batch)
+        else:
+            self.counts["batches"] += 1
+            self.counts["records"] += len(batch)
+        return True
 
-    def compare_alone(
-        self,
-        unit: Unit,
-        ours: Ours,
-        mode: str,
-        apart: list[tuple[bytes, set[str], Any]],
-    ) -> None:
+    def compare_apart(self, run: Run, apart: list[Read]) -> None:
+        """Compare records each alone."""
         calm = []
-        for record, found, outcome in apart:
-            crashing = [name for name in found if DIFFERENCES[name].crashes]
+        for read in apart:
+            crashing = [name for name in read.found if DIFFERENCES[name].crashes]
             if not crashing:
-                calm.append((record, found, outcome))
+                calm.append(read)
             elif all(self.crashes[f"tried: {n}"] < self.most_crashes for n in crashing):
                 self.crashes.update(f"tried: {name}" for name in crashing)
-                self.show(unit, mode, [(record, found, outcome)])
+                self.show(run, [read])
                 self.tensorflow.renew()  # its memory may be damaged
             else:
                 self.counts["not shown to TensorFlow, which it may crash"] += 1
-        self.show(unit, mode, calm)
+        if not calm:
+            return
+        records = [read.record for read in calm]
+        accepted = set(self.tensorflow.sift(run.unit.specs, run.alone, records))
+        for i, read in enumerate(calm):
+            if i not in accepted:
+                self.judge(run, read, None)
+        self.show(run, [calm[i] for i in sorted(accepted)])
 
-    def show(
-        self, unit: Unit, mode: str, apart: list[tuple[bytes, set[str], Any]]
-    ) -> None:
-        """Compare records one by one."""
-        groups = [
-            record if unit.is_single else [record] for record, _, _ in apart
-        ]
-        outcomes = self.tensorflow.run(unit.specs, mode, groups)
-        for (record, found, ours), theirs in zip(apart, outcomes, strict=True):
-            self.counts["records"] += 1
-            if isinstance(theirs, Crash):
-                reasons = [name for name in found if DIFFERENCES[name].crashes]
-                if not reasons:
-                    self.fail(unit, mode, record, ours, theirs)
-                self.crashes.update(f"{name}: {theirs.signal}" for name in reasons)
-                continue
-            self.counts["refused by TensorFlow"] += theirs is None
-            self.counts["refused by both"] += theirs is None and ours is None
-            if theirs == ours:
-                continue
-            reasons = [name for name in found if allows(name, ours, theirs)]
+    def show(self, run: Run, reads: list[Read]) -> None:
+        """Have TensorFlow read records one by one."""
+        groups = [run.group(read.record) for read in reads]
+        outcomes = self.tensorflow.run(run.unit.specs, run.alone, groups)
+        for read, theirs in zip(reads, outcomes, strict=True):
+            self.judge(run, read, theirs)
+
+    def judge(self, run: Run, read: Read, theirs: Any) -> None:  # noqa: ANN401
+        """Both refuse, or both have the same, or what differs is listed."""
+        self.counts["records"] += 1
+        self.counts["records alone"] += 1
+        if isinstance(theirs, Crash):
+            reasons = [name for name in read.found if DIFFERENCES[name].crashes]
             if not reasons:
-                self.fail(unit, mode, record, ours, theirs)
-            self.counts["records that differ"] += 1
-            self.differences.update(reasons)
+                self.fail(run, read, run.outcome(read.record), theirs)
+            self.crashes.update(f"{name}: {theirs.signal}" for name in reasons)
+            return
+        self.counts["refused by TensorFlow"] += theirs is None
+        self.counts["refused by both"] += theirs is None and not read.is_accepted
+        if theirs is None and not read.is_accepted:
+            return
+        ours = run.outcome(read.record)
+        if theirs == ours:
+            return
+        reasons = [name for name in read.found if allows(name, ours, theirs)]
+        if not reasons:
+            self.fail(run, read, ours, theirs)
+        self.counts["records that differ"] += 1
+        self.differences.update(reasons)
 
-    def fail(
-        self, unit: Unit, mode: str, record: bytes, ours: Any, theirs: Any  # noqa: ANN401
-    ) -> None:
-        found = find_differences(record, unit.specs, is_sequence=unit.is_sequence)
+    def fail(self, run: Run, read: Read, ours: Any, theirs: Any) -> None:  # noqa: ANN401
         raise Disagreement(
-            f"\nspecs   {unit.specs}\nmode    {mode}\nrecord  {record!r}\n"
-            f"fastrec {ours}\nother   {theirs}\nfound   {found}"
+            f"\nspecs   {run.unit.specs}\nmode    {run.alone}\n"
+            f"record  {read.record!r}\nfastrec {ours}\nother   {theirs}\n"
+            f"found   {read.found} {read.narrower}"
         )
 
 

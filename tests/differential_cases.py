@@ -209,6 +209,9 @@ def random_features(rng: random.Random, specs: Sequence[Spec], p: float) -> Any:
                 lists[spec.name.encode()] = random_steps(rng, spec, p)
             continue
         fits = fitting(rng, spec)
+        # A required feature is not missing so often that most records are refused.
+        is_required = spec.form in ("fixed", "raw", "tensor", "stack")
+        missing = 0.01 if is_required and spec.default is None else 0.08
         if spec.form in ("ragged", "sparse") and rng.random() < p:
             change_numbers(rng, fits)
         for key, found in fits.items():
@@ -216,9 +219,9 @@ def random_features(rng: random.Random, specs: Sequence[Spec], p: float) -> Any:
             if chance < p:
                 other = rng.choice(KINDS)
                 features[key] = other, random_values(rng, other, rng.randrange(4))
-            elif chance < p + 0.06:
+            elif chance < p + missing:
                 features[key] = None
-            elif chance > 0.94:
+            elif chance > 1 - missing:
                 continue  # absent
             else:
                 features[key] = found
@@ -475,7 +478,7 @@ def valid_record(
 def odd_record(
     rng: random.Random, features: Any, lists: Any, *, is_sequence: bool  # noqa: ANN401
 ) -> bytes:
-    encoder = Odd(rng, rng.choice((0.02, 0.1, 0.5)))
+    encoder = Odd(rng, rng.choice((0.01, 0.05, 0.3)))
     found = dict(features)
     if rng.random() < 0.15:
         found[rng.choice((b"\xff", b"k\x80", b"\xed\xa0\x80"))] = "int64", [1]
@@ -550,7 +553,7 @@ def random_record(
     rng: random.Random, specs: Sequence[Spec], form: Form, *, is_sequence: bool
 ) -> bytes:
     """A record for these columns."""
-    p = rng.choice((0.0, 0.0, 0.1, 0.3))
+    p = rng.choice((0.0, 0.0, 0.0, 0.02, 0.1))
     features, lists = random_features(rng, specs, p)
     write = valid_record
     if form == "odd" or (form == "malformed" and rng.random() < 0.3):

@@ -47,7 +47,7 @@ DIFFERENCES: dict[str, Difference] = {
     ),
     "unset": Difference("last duplicate without a kind", **ANY),
     "tags": Difference("tags in more bytes than they need", **ANY),
-    "zero": Difference("field number 0", fastrec_refuses=True),
+    "zero": Difference("field number 0, or of more than 29 bits", fastrec_refuses=True),
     "after": Difference(
         "bytes that cannot be read, after the first list of a feature or the first "
         "piece of a list",
@@ -135,9 +135,7 @@ class Walk:
             number, kind = value >> 3, value & 7
             if is_known and at - begin > len(varint_bytes(value)):
                 self.found.add("tags")
-            if value >= 1 << 32:
-                raise Unreadable
-            if number == 0:
+            if value >= 1 << 32 or number == 0:
                 self.found.add("zero")
                 raise Unreadable
             if kind == VARINT:
@@ -158,8 +156,6 @@ class Walk:
                     self.found.add("past")
                     length = min(length % (1 << 32), len(data) - at)
                     yield Field(number, kind, data[at : at + length], 0)
-                    if self.is_sequence:
-                        self.found.add("sequence past")
                     raise Unreadable
                 yield Field(number, kind, data[at : at + length], 0)
                 at += length
@@ -330,6 +326,8 @@ class Walk:
         except Unreadable:
             if n_fields:
                 self.found.add("after")
+            if self.is_sequence and kind == 1 and spec.form == "var":
+                self.found.add("sequence past")
             raise
         finally:
             if n_packed and n_packed + n_single > 1:

@@ -4,7 +4,7 @@ A keeper imports TensorFlow once and forks a worker, which does the work. Tensor
 parser crashes on some input; then the keeper says so, and the next worker is a fork
 away. Run as a program, this module is the keeper. Importing it imports no TensorFlow.
 
-    parent --> worker   ("specs", specs), then ("run", mode, group)
+    parent --> worker   ("specs", specs), then ("run" or "sift", mode, groups)
     worker --> parent   ("outcome", columns or None) of each group in its order
     keeper --> parent   ("outcome", Crash) in place of the one at which the worker died
 
@@ -25,6 +25,7 @@ from collections.abc import Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+from google.protobuf.message import DecodeError
 
 __all__ = ["Crash", "Tensorflow", "frozen_array", "frozen_strings"]
 
@@ -104,6 +105,26 @@ class Tensorflow:
         assert read_message(self._from) == ("ended",)
         self._specs = ()
 
+    def set_specs(self, specs: Sequence[Any]) -> None:
+        if self._specs != tuple(specs):
+            write_message(self._to, ("specs", list(specs)))
+            self._specs = tuple(specs)
+
+    def answer(self) -> Any:  # noqa: ANN401
+        kind, outcome = read_message(self._from)
+        if kind == "failed":
+            raise RuntimeError(outcome)
+        if isinstance(outcome, Crash):
+            self._specs = ()
+        return outcome
+
+    def sift(self, specs: Sequence[Any], mode: str, records: list[bytes]) -> list[int]:
+        """Which records may be accepted, by their numbers: the others are refused."""
+        self.set_specs(specs)
+        write_message(self._to, ("sift", mode, records))
+        found = self.answer()
+        return list(range(len(records))) if isinstance(found, Crash) else found
+
     def run(self, specs: Sequence[Any], mode: str, groups: Sequence[Any]) -> list[Any]:
         """The columns of each group of records, None where refused, or a `Crash`.
 
@@ -111,18 +132,12 @@ class Tensorflow:
         """
         outcomes: list[Any] = []
         while len(outcomes) < len(groups):
-            if self._specs != tuple(specs):
-                write_message(self._to, ("specs", list(specs)))
-                self._specs = tuple(specs)
+            self.set_specs(specs)
             pending = list(groups[len(outcomes) :])
             write_message(self._to, ("run", mode, pending))
             for _ in pending:
-                kind, outcome = read_message(self._from)
-                if kind == "failed":
-                    raise RuntimeError(outcome)
-                outcomes.append(outcome)
-                if isinstance(outcome, Crash):
-                    self._specs = ()
+                outcomes.append(self.answer())
+                if isinstance(outcomes[-1], Crash):
                     break
         return outcomes
 
@@ -136,9 +151,11 @@ class Worker:
     def __init__(self, tf: Any) -> None:  # noqa: ANN401
         self.tf = tf
         self.dtypes = {"int64": tf.int64, "float": tf.float32, "bytes": tf.string}
+        self.tensor_proto = type(tf.make_tensor_proto(0))
         self.refusals = (
             tf.errors.InvalidArgumentError,
             UnicodeDecodeError,  # while it words its refusal
+            TypeError,  # a dtype that there is not
             ValueError,
         )
         self.specs: list[Any] = []
@@ -238,6 +255,28 @@ class Worker:
             return None
         return columns
 
+    def sift(self, mode: str, records: list[bytes]) -> list[int]:
+        """Which of the records TensorFlow parses, each alone.
+
+        In a pipeline, where a refusal costs no exception of Python's. What is made of
+        the parsed strings afterwards, raw or tensors, may still be refused.
+        """
+        tf, function = self.tf, self.function(mode)
+
+        def size(i: Any, record: Any) -> Any:  # noqa: ANN401
+            found = function(record if mode.startswith("single") else record[None])
+            parts = tf.nest.flatten(found, expand_composites=True)
+            return i, tf.add_n([tf.size(part) for part in parts])
+
+        options = tf.data.Options()
+        options.experimental_optimization.apply_default_optimizations = False
+        options.autotune.enabled = False
+        options.threading.private_threadpool_size = 1
+        numbered = tf.range(len(records)), tf.constant(records, tf.string)
+        pipeline = tf.data.Dataset.from_tensor_slices(numbered).map(size)
+        pipeline = pipeline.ignore_errors().batch(len(records)).with_options(options)
+        return [int(i) for batch, _ in pipeline for i in batch.numpy()]
+
     def column(self, spec: Any, found: Any) -> Any:  # noqa: ANN401
         tf = self.tf
         parsed = found[spec.section == "lists"]
@@ -268,7 +307,8 @@ class Worker:
         is_one = isinstance(strings, bytes)
         tensors = []
         for string in [strings] if is_one else strings.tolist():
-            tensor = tf.io.parse_tensor(string, tf.as_dtype(spec.dtype))
+            dtype = tf.as_dtype(spec.dtype) if spec.shape is not None else None
+            tensor = tf.io.parse_tensor(string, dtype or self.dtype_of(string))
             if spec.shape is not None and tuple(tensor.shape) != spec.shape:
                 raise ValueError("another shape")
             tensors.append(tensor)
@@ -279,6 +319,14 @@ class Worker:
             dtype = tf.as_dtype(spec.dtype)
             return self.frozen(tf.zeros([0, *spec.shape], dtype))
         return self.frozen(tensors[0] if is_one else tf.stack(tensors))
+
+    def dtype_of(self, tensor: bytes) -> Any:  # noqa: ANN401
+        """What a serialized tensor says it is."""
+        try:
+            message = self.tensor_proto.FromString(tensor)
+        except DecodeError as error:
+            raise ValueError from error
+        return self.tf.as_dtype(message.dtype)
 
     def frozen(self, column: Any) -> Any:  # noqa: ANN401
         """A column as plain values."""
@@ -310,7 +358,10 @@ class Worker:
             if message[0] == "specs":
                 self.set_specs(message[1])
                 continue
-            _, mode, groups = message
+            what, mode, groups = message
+            if what == "sift":
+                write_message(target, ("outcome", self.sift(mode, groups)))
+                continue
             for group in groups:
                 write_message(target, ("outcome", self.outcome(mode, group)))
 
