@@ -252,6 +252,9 @@ def fitting(rng: random.Random, spec: Spec) -> dict[bytes, Any]:
         }
         for key, size in zip(spec.keys[1:], spec.shape, strict=True):
             found[key.encode()] = "int64", [rng.randrange(size) for _ in range(n)]
+        first = spec.keys[1].encode()
+        if n <= spec.shape[0] and rng.random() < 0.95:  # no index twice
+            found[first] = "int64", rng.sample(range(spec.shape[0]), n)
         return found
     if spec.form == "raw":
         n = math.prod(spec.shape) * item_bytes(spec.dtype)
@@ -553,7 +556,7 @@ def random_record(
     rng: random.Random, specs: Sequence[Spec], form: Form, *, is_sequence: bool
 ) -> bytes:
     """A record for these columns."""
-    p = rng.choice((0.0, 0.0, 0.0, 0.02, 0.1))
+    p = rng.choice((0.0, 0.0, 0.0, 0.0, 0.05, 0.1))
     features, lists = random_features(rng, specs, p)
     write = valid_record
     if form == "odd" or (form == "malformed" and rng.random() < 0.3):

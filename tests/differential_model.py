@@ -78,15 +78,30 @@ DIFFERENCES: dict[str, Difference] = {
         "ragged partitions that do not fit their values", fastrec_refuses=True
     ),
     "sparse": Difference("sparse indices outside of `size`", fastrec_refuses=True),
+    "sparse twice": Difference("a sparse index that occurs twice", differs=True),
+    "no splits": Difference(
+        "row splits that are missing or empty, in a record alone", tf_refuses=True
+    ),
     "tensor": Difference(
-        "a TensorProto with more values than its shape, or integers that its dtype "
-        "cannot hold",
+        "a TensorProto with more values than its shape, integers that its dtype cannot "
+        "hold, or half a complex number",
+        fastrec_refuses=True,
+    ),
+    "tensor bool": Difference(
+        "a bool TensorProto whose `tensor_content` has bytes above 1", tf_refuses=True
+    ),
+    "tensor rank": Difference("a TensorProto of unknown rank", fastrec_refuses=True),
+    "tensor dtype": Difference(
+        "a TensorProto of a quantized, 4-bit or 8-bit float dtype", fastrec_refuses=True
+    ),
+    "tensor size": Difference(
+        "a TensorProto that repeats its last value over more than 64 MiB",
         fastrec_refuses=True,
     ),
 }
 
 
-class Unreadable(Exception):
+class UnreadableError(Exception):
     """A message that protobuf refuses."""
 
 
@@ -111,6 +126,8 @@ class Walk:
             for key in keys_of(spec):
                 self.specs[number, key.encode()] = spec
         self.numbers: dict[bytes, list[int]] = {}  # what is in int64 lists
+        self.strings: dict[bytes, list[bytes]] = {}  # and in bytes lists
+        self.n_values: dict[bytes, int] = {}
 
     # Fields.
 
@@ -118,13 +135,13 @@ class Walk:
         value = 0
         for i in range(10):
             if at + i == len(data):
-                raise Unreadable
+                raise UnreadableError
             value |= (data[at + i] & 0x7F) << 7 * i
             if data[at + i] < 0x80:
                 if i >= n_most:
                     self.narrower.add("long")
                 return value % (1 << 64), at + i + 1
-        raise Unreadable
+        raise UnreadableError
 
     def fields(self, data: bytes, *, is_known: bool = True) -> Iterator[Field]:
         """The fields of a message; notes what is odd about their tags and lengths."""
@@ -137,7 +154,7 @@ class Walk:
                 self.found.add("tags")
             if value >= 1 << 32 or number == 0:
                 self.found.add("zero")
-                raise Unreadable
+                raise UnreadableError
             if kind == VARINT:
                 begin = at
                 value, at = self.varint(data, at)
@@ -145,7 +162,7 @@ class Walk:
             elif kind in (FIXED32, FIXED64):
                 size = 4 if kind == FIXED32 else 8
                 if at + size > len(data):
-                    raise Unreadable
+                    raise UnreadableError
                 yield Field(number, kind, data[at : at + size], 0)
                 at += size
             elif kind == DELIMITED:
@@ -156,30 +173,30 @@ class Walk:
                     self.found.add("past")
                     length = min(length % (1 << 32), len(data) - at)
                     yield Field(number, kind, data[at : at + length], 0)
-                    raise Unreadable
+                    raise UnreadableError
                 yield Field(number, kind, data[at : at + length], 0)
                 at += length
             elif kind == START:
                 at = self.group(data, at, number, 1)
                 yield Field(number, kind, b"", 0)
             else:
-                raise Unreadable
+                raise UnreadableError
 
     def group(self, data: bytes, at: int, number: int, depth: int) -> int:
         """Where a group ends."""
         if depth > 90:
             self.narrower.add("depth")
         if depth > 100:
-            raise Unreadable
+            raise UnreadableError
         while True:
             value, at = self.varint(data, at, 5)
             inner, kind = value >> 3, value & 7
             if value >= 1 << 32 or inner == 0:
                 self.narrower.add("zero in group")
-                raise Unreadable
+                raise UnreadableError
             if kind == END:
                 if inner != number:
-                    raise Unreadable
+                    raise UnreadableError
                 return at
             if kind == START:
                 at = self.group(data, at, inner, depth + 1)
@@ -191,10 +208,10 @@ class Walk:
                 length, at = self.varint(data, at, 5)
                 at += length
             else:
-                raise Unreadable
+                raise UnreadableError
             if at > len(data):
                 self.found.add("past")
-                raise Unreadable
+                raise UnreadableError
 
     # Messages.
 
@@ -209,7 +226,7 @@ class Walk:
                     self.map(field.number, field.content, entries)
                 elif self.is_sequence:
                     self.found.add("sequence")
-        except Unreadable:
+        except UnreadableError:
             pass
         for (number, key), values in entries.items():
             for value in values[:-1]:
@@ -244,7 +261,7 @@ class Walk:
                         continue
                     order.append(part.number)
                     (keys if part.number == 1 else values).append(part.content)
-            except Unreadable:
+            except UnreadableError:
                 is_readable = False
             if sorted(order) != [1, 2]:
                 self.found.add("entry")
@@ -261,7 +278,7 @@ class Walk:
             key = keys[-1] if keys else b""
             entries.setdefault((number, key), []).append(b"".join(values))
             if not is_readable:
-                raise Unreadable
+                raise UnreadableError
 
     def unasked(self, number: int, value: bytes) -> None:
         """A value that fastrec does not look at, but TensorFlow's parser begins to."""
@@ -276,14 +293,15 @@ class Walk:
                     self.feature(spec, b"", field.content, is_step=True)
                 else:
                     self.found |= {"unknown", "sequence"}
-        except Unreadable:
+        except UnreadableError:
             pass
 
     def feature(self, spec: Spec, key: bytes, data: bytes, *, is_step: bool) -> list[int]:
         """Notes what is odd about a feature, and returns the kinds of its lists."""
         kinds: list[int] = []
         numbers: list[int] = []
-        n_fields = 0
+        strings: list[bytes] = []
+        n_fields = n_values = 0
         try:
             for field in self.fields(data):
                 n_fields += 1
@@ -291,10 +309,12 @@ class Walk:
                     self.found.add("unknown")
                     continue
                 if kinds and kinds[-1] != field.number:
-                    numbers = []
+                    numbers, strings, n_values = [], [], 0
                 kinds.append(field.number)
-                self.list(spec, field.number, field.content, numbers)
-        except Unreadable:
+                n_values += self.list(
+                    spec, field.number, field.content, numbers, strings
+                )
+        except UnreadableError:
             if kinds:
                 self.found.add("after")
         if len(kinds) > len(set(kinds)):
@@ -303,11 +323,21 @@ class Walk:
             self.found.add("kinds")
         if is_step and n_fields > 1:
             self.found.add("sequence")
-        if kinds and kinds[-1] == 3:
-            self.numbers[key] = numbers
+        self.numbers[key] = numbers
+        self.strings[key] = strings
+        self.n_values[key] = n_values
         return kinds
 
-    def list(self, spec: Spec, kind: int, data: bytes, numbers: list[int]) -> None:
+    def list(
+        self,
+        spec: Spec,
+        kind: int,
+        data: bytes,
+        numbers: list[int],
+        strings: list[bytes],
+    ) -> int:
+        """Notes what is odd about a list, and returns how many values it has."""
+        n_values = 0
         n_packed = n_single = n_fields = 0
         single = {1: DELIMITED, 2: FIXED32, 3: VARINT}[kind]
         try:
@@ -319,11 +349,15 @@ class Walk:
                         self.found.add("sequence")
                 elif field.type == single:
                     n_single += 1
-                    numbers.append(field.number_value)
+                    n_values += 1
+                    if kind == 3:
+                        numbers.append(field.number_value)
+                    elif kind == 1:
+                        strings.append(field.content)
                 else:
                     n_packed += 1
-                    self.packed(kind, field.content, numbers)
-        except Unreadable:
+                    n_values += self.packed(kind, field.content, numbers)
+        except UnreadableError:
             if n_fields:
                 self.found.add("after")
             if self.is_sequence and kind == 1 and spec.form == "var":
@@ -338,30 +372,156 @@ class Walk:
                 size = math.prod(spec.shape)
                 if n_single > size:
                     self.found.add("floats past shape")
+        return n_values
 
-    def packed(self, kind: int, data: bytes, numbers: list[int]) -> None:
+    def packed(self, kind: int, data: bytes, numbers: list[int]) -> int:
         if kind == 2:
             if len(data) % 4:
                 self.found.add("floats")
-                raise Unreadable
-            return
-        at = 0
+                raise UnreadableError
+            return len(data) // 4
+        at = n = 0
         while at < len(data):
             value, at = self.varint(data, at)
             numbers.append(value)
+            n += 1
+        return n
 
-    # What specs of several features want of them.
+    # What specs want beyond their lists.
 
     def rules(self) -> None:
         for spec in self.all_specs:
             if spec.form == "ragged" and spec.partitions:
-                self.found.add("ragged")
+                self.ragged(spec)
             elif spec.form == "sparse":
                 for key, size in zip(spec.keys[1:], spec.shape, strict=True):
                     if any(n >= size for n in self.numbers.get(key.encode(), ())):
                         self.found.add("sparse")
+                axes = [self.numbers.get(key.encode(), []) for key in spec.keys[1:]]
+                indices = list(zip(*axes, strict=False))
+                if len(set(indices)) < len(indices):
+                    self.found.add("sparse twice")
             elif spec.form == "tensor":
-                self.found.add("tensor")
+                for string in self.strings.get(spec.name.encode(), ()):
+                    self.found |= odd_tensor(string)
+
+    def ragged(self, spec: Spec) -> None:
+        """Whether the partitions, innermost first, divide exactly what there is."""
+        n_items = self.n_values.get(spec.keys[0].encode(), 0)
+        for kind, value in reversed(spec.partitions):
+            if kind == "UniformRowLength":
+                is_divided, n_rows = n_items % value == 0, n_items // value
+            else:
+                numbers = [signed(n) for n in self.numbers.get(value.encode(), ())]
+                if kind == "RowSplits" and not numbers:
+                    self.found.add("no splits")
+                is_divided, n_rows = divides(kind, numbers, n_items)
+            if not is_divided:
+                self.found.add("ragged")
+                return
+            n_items = n_rows
+
+
+def signed(value: int) -> int:
+    """The int64 with these 64 bits."""
+    return value - (1 << 64) if value >> 63 else value
+
+
+def divides(kind: str, numbers: list[int], n_items: int) -> tuple[bool, int]:
+    """Whether a partition divides so many items, and into how many rows."""
+    is_sorted = numbers == sorted(numbers) and all(n >= 0 for n in numbers)
+    if kind == "RowLengths":
+        return min(numbers, default=0) >= 0 and sum(numbers) == n_items, len(numbers)
+    if kind == "ValueRowIds":
+        n_rows = numbers[-1] + 1 if numbers else 0
+        return is_sorted and len(numbers) == n_items and n_rows <= 1 << 24, n_rows
+    if not numbers:
+        return n_items == 0, 0
+    begins = kind == "RowLimits" or numbers[0] == 0
+    if kind == "RowStarts":
+        return is_sorted and begins and numbers[-1] <= n_items, len(numbers)
+    is_whole = is_sorted and begins and numbers[-1] == n_items
+    return is_whole, len(numbers) - (kind == "RowSplits")
+
+
+# The field of the list, parts of a value, and bits (0: not a varint) by dtype number.
+TENSOR_LISTS = {1: (5, 1, 0), 2: (6, 1, 0), 3: (7, 1, 32), 4: (7, 1, 8), 5: (7, 1, 16)}
+TENSOR_LISTS |= {6: (7, 1, 8), 7: (8, 1, 0), 8: (9, 2, 0), 9: (10, 1, 64)}
+TENSOR_LISTS |= {10: (11, 1, 1), 14: (13, 1, 16), 17: (7, 1, 16), 18: (12, 2, 0)}
+TENSOR_LISTS |= {19: (13, 1, 16), 22: (16, 1, 32), 23: (17, 1, 64)}
+SIGNED_TENSORS = (3, 5, 6, 9)
+PART_BYTES = {1: 4, 2: 8, 8: 4, 18: 8}
+
+
+def odd_tensor(data: bytes) -> set[str]:
+    """The differences that a TensorProto may show."""
+    walk = Walk([], is_sequence=False)
+    dtype, sizes, content = 0, [], b""
+    found: set[str] = set()
+    try:
+        fields = list(walk.fields(data))
+        for field in fields:
+            if field.number == 1 and field.type == VARINT:
+                dtype = field.number_value
+            elif field.number == 4 and field.type == DELIMITED:
+                content = field.content
+            elif field.number == 2 and field.type == DELIMITED:
+                for dim in walk.fields(field.content):
+                    if dim.number == 3 and dim.type == VARINT and dim.number_value:
+                        found.add("tensor rank")
+                    if dim.number == 2 and dim.type == DELIMITED:
+                        numbers = [
+                            size.number_value
+                            for size in walk.fields(dim.content)
+                            if size.number == 1 and size.type == VARINT
+                        ]
+                        sizes.append(numbers[-1] if numbers else 0)
+        if dtype not in TENSOR_LISTS:
+            return {"tensor dtype"}
+        n_values = math.prod(sizes)
+        number, n_parts, bits = TENSOR_LISTS[dtype]
+        values = tensor_values(walk, fields, number, PART_BYTES.get(dtype, 0), bits)
+    except UnreadableError:
+        return set()
+    if content:
+        if n_values == 0:
+            found.add("tensor")
+        if dtype == 10 and any(byte > 1 for byte in content):
+            found.add("tensor bool")
+        return found
+    low, high = 0, (1 << bits) - 1
+    if dtype in SIGNED_TENSORS:
+        low, high = -(1 << bits - 1), (1 << bits - 1) - 1
+        values = [signed(value) for value in values]
+    if bits and bits < 64 and any(not low <= value <= high for value in values):
+        found.add("tensor")
+    if len(values) > n_values * n_parts or len(values) % n_parts:
+        found.add("tensor")
+    if n_values > 1 << 20:
+        found.add("tensor size")
+    return found
+
+
+def tensor_values(
+    walk: Walk, fields: list[Field], number: int, part_bytes: int, bits: int
+) -> list[int]:
+    """The parts of the values in a list; those that are not varints only counted."""
+    values: list[int] = []
+    for field in fields:
+        if field.number != number:
+            continue
+        if not bits and not part_bytes:
+            values += [0] * (field.type == DELIMITED)
+        elif field.type != DELIMITED:
+            values.append(field.number_value)
+        elif bits:
+            at = 0
+            while at < len(field.content):
+                value, at = walk.varint(field.content, at)
+                values.append(value)
+        else:
+            values += [0] * (len(field.content) // part_bytes)
+    return values
 
 
 def varint_bytes(value: int) -> bytes:
