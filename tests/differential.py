@@ -319,26 +319,27 @@ class Comparison:
         outcome = run.outcome(record)
         read = run.read(record, is_accepted=outcome is not None)
         self.counts["refused by fastrec"] += outcome is None
-        self.check_protobuf(run, read, outcome, written)
-        if written is not None and outcome is not None and not read.seems_plain():
+        if self.is_protobufs(run, read, outcome, written) and not read.seems_plain():
+            assert written is not None
             again.append(run.read(written, is_accepted=True))
         return [read]
 
-    def check_protobuf(
+    def is_protobufs(
         self, run: Run, read: Read, outcome: Any, written: bytes | None  # noqa: ANN401
-    ) -> None:
-        """What fastrec reads is what protobuf reads; but for what is listed."""
+    ) -> bool:
+        """Whether protobuf reads the same in a record; it must, but for what is listed."""
         if written is None:
             if outcome is None:
-                return
+                return False
             reasons = read.narrower & {"long", "key", "unasked", "depth"}
         else:
             if run.outcome(written) == outcome:
-                return
+                return outcome is not None
             reasons = read.narrower & {"unknown in entry", "zero in group"}
         if not reasons:
             self.fail(run, read, outcome, f"protobuf's {written!r}")
         self.narrower.update(reasons)
+        return False
 
     # fastrec against TensorFlow.
 

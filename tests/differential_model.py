@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from differential_cases import Spec, keys_of
 
-__all__ = ["DIFFERENCES", "Difference", "allows", "find_differences"]
+__all__ = ["DIFFERENCES", "NARROWER", "Difference", "allows", "find_differences"]
 
 VARINT, FIXED64, DELIMITED, START, END, FIXED32 = range(6)
 
@@ -97,7 +97,23 @@ DIFFERENCES: dict[str, Difference] = {
     "tensor size": Difference(
         "a TensorProto that repeats its last value over more than 64 MiB",
         fastrec_refuses=True,
+        crashes=True,
     ),
+    "rows": Difference(
+        "row ids of more than 2^24 rows", fastrec_refuses=True, crashes=True
+    ),
+}
+
+
+# What protobuf's Python refuses, or sets aside, and fastrec reads.
+NARROWER: dict[str, str] = {
+    "key": "a key that is not UTF-8",
+    "long": "a tag or a length in 6 to 10 bytes",
+    "unasked": "a feature that nobody asked for, or that a later entry replaces, and that "
+    "cannot be read",
+    "depth": "groups and messages nested 100 deep together",
+    "unknown in entry": "an unknown field in a map entry",
+    "zero in group": "field number 0 inside a group",
 }
 
 
@@ -415,6 +431,8 @@ class Walk:
                 numbers = [signed(n) for n in self.numbers.get(value.encode(), ())]
                 if kind == "RowSplits" and not numbers:
                     self.found.add("no splits")
+                if kind == "ValueRowIds" and max(numbers, default=0) >= 1 << 24:
+                    self.found.add("rows")
                 is_divided, n_rows = divides(kind, numbers, n_items)
             if not is_divided:
                 self.found.add("ragged")
@@ -483,6 +501,8 @@ def odd_tensor(data: bytes) -> set[str]:
         values = tensor_values(walk, fields, number, PART_BYTES.get(dtype, 0), bits)
     except UnreadableError:
         return set()
+    if n_values > 1 << 20:
+        found.add("tensor size")
     if content:
         if n_values == 0:
             found.add("tensor")
@@ -497,8 +517,6 @@ def odd_tensor(data: bytes) -> set[str]:
         found.add("tensor")
     if len(values) > n_values * n_parts or len(values) % n_parts:
         found.add("tensor")
-    if n_values > 1 << 20:
-        found.add("tensor size")
     return found
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import signal
 import struct
 import subprocess
@@ -30,6 +31,7 @@ from google.protobuf.message import DecodeError
 __all__ = ["Crash", "Tensorflow", "frozen_array", "frozen_strings"]
 
 LENGTH = struct.Struct("<Q")
+MOST_MEMORY = 6 << 30
 
 
 class Crash(NamedTuple):
@@ -377,6 +379,8 @@ def keep() -> None:
     while True:
         pid = os.fork()
         if pid == 0:
+            # Some numbers in a record make TensorFlow ask for as much memory.
+            resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
             tf.config.threading.set_inter_op_parallelism_threads(1)
             tf.config.threading.set_intra_op_parallelism_threads(1)
             try:
