@@ -309,7 +309,9 @@ class Comparison:
         if len(records) > 1:
             middle = len(records) // 2
             if run.unit.form == "malformed":
-                return [r for record in records for r in self.read(run, [record], again)]
+                return [
+                    r for record in records for r in self.read(run, [record], again)
+                ]
             return [
                 *self.read(run, records[:middle], again),
                 *self.read(run, records[middle:], again),
@@ -325,7 +327,11 @@ class Comparison:
         return [read]
 
     def is_protobufs(
-        self, run: Run, read: Read, outcome: Any, written: bytes | None  # noqa: ANN401
+        self,
+        run: Run,
+        read: Read,
+        outcome: Any,
+        written: bytes | None,  # noqa: ANN401
     ) -> bool:
         """Whether protobuf reads the same in a record; it must, but for what is listed."""
         if written is None:
@@ -343,9 +349,7 @@ class Comparison:
 
     # fastrec against TensorFlow.
 
-    def compare_batch(
-        self, run: Run, reads: list[Read], of_protobuf: bool
-    ) -> bool:
+    def compare_batch(self, run: Run, reads: list[Read], of_protobuf: bool) -> bool:
         """Whether a batch is the same; then its records have been compared."""
         batch = [read.record for read in reads]
         (theirs,) = self.tensorflow.run(run.unit.specs, run.whole, [batch])
@@ -450,7 +454,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--records", type=int, default=3000, help="for one set of specs")
+    parser.add_argument(
+        "--records", type=int, default=3000, help="for one set of specs"
+    )
     parser.add_argument("--keep-going", action="store_true", help="list all failures")
     options = parser.parse_args()
     comparison = Comparison()

@@ -119,9 +119,7 @@ def random_spec(rng: random.Random, i: int) -> Spec:
         + ("raw", "tensor", "stack")
     )
     if form == "fixed":
-        return Spec(
-            form, name, kind, shape=shape, default=default_of(rng, kind, shape)
-        )
+        return Spec(form, name, kind, shape=shape, default=default_of(rng, kind, shape))
     if form == "sequence":
         default = default_of(rng, kind, ())
         return Spec(form, name, kind, shape=shape, default=default)
@@ -144,9 +142,7 @@ def random_spec(rng: random.Random, i: int) -> Spec:
         keys = (f"{name}v", *(f"{name}i{axis}" for axis in range(n_axes)))
         sizes = tuple(rng.randrange(1, 9) for _ in range(n_axes))
         is_sorted = rng.random() < 0.3
-        return Spec(
-            form, name, kind, shape=sizes, keys=keys, already_sorted=is_sorted
-        )
+        return Spec(form, name, kind, shape=sizes, keys=keys, already_sorted=is_sorted)
     if form == "stack":
         keys = tuple(f"{name}k{n}" for n in range(rng.randrange(1, 4)))
         values = default_of(rng, kind, (len(keys),))
@@ -455,7 +451,11 @@ def unknown_field(rng: random.Random) -> bytes:
 
 
 def valid_record(
-    rng: random.Random, features: Any, lists: Any, *, is_sequence: bool  # noqa: ANN401
+    rng: random.Random,
+    features: Any,
+    lists: Any,
+    *,
+    is_sequence: bool,  # noqa: ANN401
 ) -> bytes:
     entries = [entry(key, plain_feature(rng, found)) for key, found in features.items()]
     rng.shuffle(entries)
@@ -479,7 +479,11 @@ def valid_record(
 
 
 def odd_record(
-    rng: random.Random, features: Any, lists: Any, *, is_sequence: bool  # noqa: ANN401
+    rng: random.Random,
+    features: Any,
+    lists: Any,
+    *,
+    is_sequence: bool,  # noqa: ANN401
 ) -> bytes:
     encoder = Odd(rng, rng.choice((0.01, 0.05, 0.3)))
     found = dict(features)
@@ -488,9 +492,7 @@ def odd_record(
     items = list(found.items())
     rng.shuffle(items)
     found = dict(items)
-    record = (
-        encoder.sequence(found, lists) if is_sequence else encoder.example(found)
-    )
+    record = encoder.sequence(found, lists) if is_sequence else encoder.example(found)
     chance = rng.random()
     keys = list(features) or [b"f0"]
     if chance < 0.15:  # the last of a key, perhaps without a kind, or empty

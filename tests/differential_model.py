@@ -37,10 +37,10 @@ DIFFERENCES: dict[str, Difference] = {
     ),
     "lists": Difference("several lists of one kind in a feature", **ANY),
     "kinds": Difference("lists of several kinds in a feature", **ANY),
-    "past": Difference(
-        "a length that reaches past its message", fastrec_refuses=True
+    "past": Difference("a length that reaches past its message", fastrec_refuses=True),
+    "floats": Difference(
+        "packed floats not a multiple of 4 bytes", fastrec_refuses=True
     ),
-    "floats": Difference("packed floats not a multiple of 4 bytes", fastrec_refuses=True),
     "unknown": Difference("unknown fields or groups inside features", tf_refuses=True),
     "entry": Difference(
         "map entry with a missing key or value, or three fields", tf_refuses=True
@@ -54,16 +54,13 @@ DIFFERENCES: dict[str, Difference] = {
         fastrec_refuses=True,
     ),
     "unasked": Difference(
-        "a feature that nobody asked for, or that a later entry replaces, and that "
-        "begins with no list",
+        "a feature that a later entry replaces, and that begins with no list",
         tf_refuses=True,
     ),
     "floats past shape": Difference(
         "unpacked floats, more than the shape holds", crashes=True
     ),
-    "huge": Difference(
-        "a byte string that claims 2^31 bytes or more", crashes=True
-    ),
+    "huge": Difference("a byte string that claims 2^31 bytes or more", crashes=True),
     "sequence": Difference(
         "SequenceExample: map entries with the value before the key, steps with several "
         "chunks, several kinds or unknown fields",
@@ -245,12 +242,14 @@ class Walk:
         except UnreadableError:
             pass
         for (number, key), values in entries.items():
-            for value in values[:-1]:
-                self.unasked(number, value)
             spec = self.specs.get((number, key))
+            if spec is None or len(values) > 1:
+                self.narrower.add("unasked")
+            if number == 1 and any(begins_with_no_list(v) for v in values[:-1]):
+                self.found.add("unasked")
             if spec is None:
-                self.unasked(number, values[-1])
-            elif number == 2:
+                continue
+            if number == 2:
                 self.steps(spec, values[-1])
             else:
                 kinds = self.feature(spec, key, values[-1], is_step=False)
@@ -296,12 +295,6 @@ class Walk:
             if not is_readable:
                 raise UnreadableError
 
-    def unasked(self, number: int, value: bytes) -> None:
-        """A value that fastrec does not look at, but TensorFlow's parser begins to."""
-        self.narrower.add("unasked")
-        if number == 1 and value and value[0] not in (0x0A, 0x12, 0x1A):
-            self.found.add("unasked")
-
     def steps(self, spec: Spec, data: bytes) -> None:
         try:
             for field in self.fields(data):
@@ -312,7 +305,9 @@ class Walk:
         except UnreadableError:
             pass
 
-    def feature(self, spec: Spec, key: bytes, data: bytes, *, is_step: bool) -> list[int]:
+    def feature(
+        self, spec: Spec, key: bytes, data: bytes, *, is_step: bool
+    ) -> list[int]:
         """Notes what is odd about a feature, and returns the kinds of its lists."""
         kinds: list[int] = []
         numbers: list[int] = []
@@ -438,6 +433,11 @@ class Walk:
                 self.found.add("ragged")
                 return
             n_items = n_rows
+
+
+def begins_with_no_list(value: bytes) -> bool:
+    """What TensorFlow looks at even where a later entry replaces the feature."""
+    return value[:1] not in (b"", b"\x0a", b"\x12", b"\x1a")
 
 
 def signed(value: int) -> int:

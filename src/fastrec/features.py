@@ -275,7 +275,9 @@ class Raw(Spec):
     def _default_of_column(self) -> bytes | None:
         if self.default is None or math.prod(self.shape) == 0:
             return None
-        return default_array(self.default, numpy_dtype(self.dtype), self.shape).tobytes()
+        return default_array(
+            self.default, numpy_dtype(self.dtype), self.shape
+        ).tobytes()
 
     def _swap_bytes(self) -> int:
         """Bytes of a number: both parts of a complex one are numbers of their own."""
