@@ -84,6 +84,11 @@ DIFFERENCES: dict[str, Difference] = {
         "hold, or half a complex number",
         fastrec_refuses=True,
     ),
+    "tensor lists": Difference(
+        "a TensorProto with a list that cannot be read, of another dtype or beside its "
+        "`tensor_content`",
+        tf_refuses=True,
+    ),
     "tensor bool": Difference(
         "a bool TensorProto whose `tensor_content` has bytes above 1", tf_refuses=True
     ),
@@ -503,6 +508,9 @@ def odd_tensor(data: bytes) -> set[str]:
         return set()
     if n_values > 1 << 20:
         found.add("tensor size")
+    others = {field.number for field in fields if 5 <= field.number <= 17}
+    if others - {number} or (content and others):
+        found.add("tensor lists")
     if content:
         if n_values == 0:
             found.add("tensor")

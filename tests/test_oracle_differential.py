@@ -191,6 +191,7 @@ EXAMPLES: dict[str, tuple[Spec, bytes]] = {
     "sparse": (SPARSE, example({b"v": ("int64", [1]), b"i": ("int64", [9])})),
     "no splits": (SPLITS, example({})),
     "tensor": (TENSOR, tensor(3, delimited(7, b"\x01\x02"))),
+    "tensor lists": (TENSOR, tensor(3, delimited(7, b"\x01"), delimited(14, b"\x0e"))),
     "tensor bool": (TENSOR, tensor(10, delimited(4, b"\x02"))),
     "tensor rank": (TENSOR, tensor(3, delimited(7, b"\x01"), shape=b"\x18\x01")),
     "tensor dtype": (TENSOR, tensor(11, delimited(4, b"\x01"))),
