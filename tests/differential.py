@@ -110,16 +110,18 @@ class Ours:
         self.parts: list[dict[str, Any]] = [{}, {}]
         for spec in specs:
             self.parts[spec.section == "lists"][spec.name] = fastrec_feature(spec)
+        # Made once, which the function for batches of Examples can use.
+        self.schema: Any = fr.Schema(self.parts[0]) if self.parts[0] else None
 
     def outcome(self, mode: str, group: Any) -> Any:  # noqa: ANN401
         """Columns, or None where refused."""
         context, lists = self.parts
+        found: Any
         try:
-            found: Any
             if mode == "batch":
-                found = (fr.parse_example(group, context),)
+                found = (fr.parse_example(group, self.schema),)
             elif mode == "single":
-                found = (fr.parse_single_example(group, context),)
+                found = (fr.parse_single_example(group, self.schema),)
             elif mode == "sequence":
                 found = fr.parse_sequence_example(group, context, lists)
             else:
@@ -285,7 +287,7 @@ class Comparison:
             run.unit.specs, run.whole, [[read.record for read in together]]
         )
         ours = run.ours.outcome(run.whole, [read.record for read in together])
-        self.fail(run, together[-1], f"as a batch {ours}", theirs)
+        return self.fail(run, together[-1], f"as a batch {ours}", theirs)
 
     # fastrec against protobuf.
 
@@ -295,17 +297,16 @@ class Comparison:
         is_sequence = run.unit.is_sequence
         rewrites = [rewritten(record, is_sequence=is_sequence) for record in records]
         known = [record for record in rewrites if record is not None]
-        if whole is not None and len(known) == len(records):
-            if run.ours.outcome(run.whole, known) == whole:
-                self.counts["records compared with protobuf"] += len(records)
-                reads = [run.read(record, is_accepted=True) for record in records]
-                pairs = zip(reads, known, strict=True)
-                again += [
-                    run.read(written, is_accepted=True)
-                    for read, written in pairs
-                    if not read.seems_plain()
-                ]
-                return reads
+        is_known = whole is not None and len(known) == len(records)
+        if is_known and run.ours.outcome(run.whole, known) == whole:
+            self.counts["records compared with protobuf"] += len(records)
+            reads = [run.read(record, is_accepted=True) for record in records]
+            again += [
+                run.read(written, is_accepted=True)
+                for read, written in zip(reads, known, strict=True)
+                if not read.seems_plain()
+            ]
+            return reads
         if len(records) > 1:
             middle = len(records) // 2
             if run.unit.form == "malformed":
@@ -330,8 +331,8 @@ class Comparison:
         self,
         run: Run,
         read: Read,
-        outcome: Any,
-        written: bytes | None,  # noqa: ANN401
+        outcome: Any,  # noqa: ANN401
+        written: bytes | None,
     ) -> bool:
         """Whether protobuf reads the same in a record; it must, but for what is listed."""
         if written is None:

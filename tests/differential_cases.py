@@ -46,9 +46,37 @@ FORMS: tuple[Form, ...] = ("valid", "odd", "malformed")
 KINDS: tuple[Kind, ...] = ("int64", "float", "bytes")
 PARTITIONS = ("RowSplits", "RowLengths", "RowStarts", "RowLimits", "ValueRowIds")
 # The dtypes that tf.io.decode_raw reads, and those that tensors are of.
-RAW_DTYPES = ("uint8", "int8", "uint16", "int16", "int32", "int64", "bool", "float16")
+RAW_DTYPES: tuple[str, ...] = (
+    "uint8",
+    "int8",
+    "uint16",
+    "int16",
+    "int32",
+    "int64",
+    "bool",
+    "float16",
+)
 RAW_DTYPES += ("float32", "float64", "complex64", "complex128")
-TENSOR_DTYPES = ("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64")
+SPEC_FORMS: tuple[str, ...] = (
+    "fixed",
+    "fixed",
+    "sequence",
+    "var",
+    "ragged",
+    "ragged",
+    "sparse",
+)
+SPEC_FORMS += ("raw", "tensor", "stack")
+TENSOR_DTYPES: tuple[str, ...] = (
+    "bool",
+    "int8",
+    "uint8",
+    "int16",
+    "uint16",
+    "int32",
+    "uint32",
+    "int64",
+)
 TENSOR_DTYPES += ("uint64", "float16", "bfloat16", "float32", "float64", "complex64")
 TENSOR_DTYPES += ("complex128", "string")
 
@@ -114,10 +142,7 @@ def random_spec(rng: random.Random, i: int) -> Spec:
     kind = rng.choice(KINDS)
     name = f"f{i}"
     shape = rng.choice(((), (), (1,), (2,), (2, 2)))
-    form = rng.choice(
-        ("fixed", "fixed", "sequence", "var", "ragged", "ragged", "sparse")
-        + ("raw", "tensor", "stack")
-    )
+    form = rng.choice(SPEC_FORMS)
     if form == "fixed":
         return Spec(form, name, kind, shape=shape, default=default_of(rng, kind, shape))
     if form == "sequence":
@@ -154,7 +179,7 @@ def random_spec(rng: random.Random, i: int) -> Spec:
             form, name, "bytes", shape=shape, dtype=dtype, little_endian=is_little
         )
     dtype = rng.choice(TENSOR_DTYPES)
-    tensor_shape = rng.choice(((), (2,), (1, 2), (0,), None))
+    tensor_shape: Any = rng.choice(((), (2,), (1, 2), (0,), None))
     return Spec(form, name, "bytes", shape=tensor_shape, dtype=dtype)
 
 
@@ -427,7 +452,7 @@ def plain_feature(rng: random.Random, found: Feature) -> bytes:
     if kind == "bytes" or rng.random() < 0.5:
         return feature(kind, values)
     if kind == "float":
-        items = [fixed32(1, stored_float(v)) for v in values]  # type: ignore[arg-type]
+        items = [fixed32(1, stored_float(v)) for v in values]
     else:
         items = [varint_field(1, v) for v in values if isinstance(v, int)]
     return delimited(FIELD_OF_KIND[kind], b"".join(items))
@@ -452,10 +477,10 @@ def unknown_field(rng: random.Random) -> bytes:
 
 def valid_record(
     rng: random.Random,
-    features: Any,
-    lists: Any,
+    features: dict[bytes, Any],
+    lists: dict[bytes, Any],
     *,
-    is_sequence: bool,  # noqa: ANN401
+    is_sequence: bool,
 ) -> bytes:
     entries = [entry(key, plain_feature(rng, found)) for key, found in features.items()]
     rng.shuffle(entries)
@@ -480,10 +505,10 @@ def valid_record(
 
 def odd_record(
     rng: random.Random,
-    features: Any,
-    lists: Any,
+    features: dict[bytes, Any],
+    lists: dict[bytes, Any],
     *,
-    is_sequence: bool,  # noqa: ANN401
+    is_sequence: bool,
 ) -> bytes:
     encoder = Odd(rng, rng.choice((0.01, 0.05, 0.3)))
     found = dict(features)
@@ -502,10 +527,9 @@ def odd_record(
     elif chance < 0.25:  # an entry of an odd form
         key = delimited(1, rng.choice(keys))
         value = delimited(2, feature("int64", [3]))
-        form = rng.choice(
-            (key, value, b"", key + key, value + value, key + value + value)
-            + (value + key, key + value + fixed32(3), fixed32(9) + key + value)
-        )
+        forms = [key, value, b"", key + key, value + value, key + value + value]
+        forms += [value + key, key + value + fixed32(3), fixed32(9) + key + value]
+        form = rng.choice(forms)
         record += delimited(1, delimited(1, form))
     elif chance < 0.3 and record[:1] == b"\x0a":  # an overlong tag at the top
         record = b"\x8a" + b"\x80" * rng.randrange(0, 8) + b"\x00" + record[1:]
@@ -521,7 +545,16 @@ def odd_record(
 
 
 # Where lengths are: any byte may be one, and most small ones are.
-HOSTILE = (b"\x00", b"\x01", b"\x7f", b"\x80", b"\xff", b"\x0a", b"\x12", b"\x1a")
+HOSTILE: tuple[bytes, ...] = (
+    b"\x00",
+    b"\x01",
+    b"\x7f",
+    b"\x80",
+    b"\xff",
+    b"\x0a",
+    b"\x12",
+    b"\x1a",
+)
 HOSTILE += (b"\x08", b"\x0d", b"\x0b", b"\x0c", b"\x0e", b"\x80\x00", b"\x22")
 HOSTILE += (varint(2**31 - 1), varint(2**32 - 1), varint(2**32 + 2), varint(2**64 - 1))
 

@@ -327,7 +327,7 @@ class Walk:
                 if kinds and kinds[-1] != field.number:
                     numbers, strings, n_values = [], [], 0
                 kinds.append(field.number)
-                n_values += self.list(
+                n_values += self.values(
                     spec, field.number, field.content, numbers, strings
                 )
         except UnreadableError:
@@ -344,7 +344,7 @@ class Walk:
         self.n_values[key] = n_values
         return kinds
 
-    def list(
+    def values(
         self,
         spec: Spec,
         kind: int,

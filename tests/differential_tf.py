@@ -312,7 +312,8 @@ class Worker:
             dtype = tf.as_dtype(spec.dtype) if spec.shape is not None else None
             tensor = tf.io.parse_tensor(string, dtype or self.dtype_of(string))
             if spec.shape is not None and tuple(tensor.shape) != spec.shape:
-                raise ValueError("another shape")
+                msg = "another shape"
+                raise ValueError(msg)
             tensors.append(tensor)
         if spec.shape is None:
             frozen = [self.frozen(tensor) for tensor in tensors]
@@ -387,7 +388,7 @@ def keep() -> None:
                 Worker(tf).serve(source, target)
             except EOFError:
                 os._exit(1)
-            except BaseException:
+            except BaseException:  # noqa: BLE001 (the parent raises it)
                 write_message(target, ("failed", traceback.format_exc()))
                 os._exit(1)
             os._exit(0)

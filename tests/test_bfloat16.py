@@ -45,7 +45,8 @@ def parse(values: Untyped, spec: Untyped) -> Untyped:
 
 def same_bits(got: Untyped, want: Untyped) -> bool:
     got, want = np.asarray(got), np.asarray(want)
-    return got.dtype == want.dtype == BFLOAT16 and got.tobytes() == want.tobytes()
+    is_bfloat16 = got.dtype == want.dtype == BFLOAT16
+    return bool(is_bfloat16 and got.tobytes() == want.tobytes())
 
 
 @dtypes

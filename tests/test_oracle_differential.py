@@ -38,7 +38,7 @@ pytestmark = pytest.mark.oracle
 pytest.importorskip("tensorflow", reason="TensorFlow")
 pytest.importorskip("google.protobuf")
 
-from differential import Comparison, Ours, Unit, random_unit
+from differential import Comparison, Disagreement, Ours, Unit, random_unit
 from differential_cases import (
     FORMS,
     Form,
@@ -246,11 +246,12 @@ def test_what_crashes_tensorflow_is_an_error_here(
 def test_what_no_difference_explains_is_a_failure(comparison: Comparison) -> None:
     """The comparison itself: a wrong answer of ours is not excused."""
     unit = Unit([VAR], "odd", [example({b"a": ("int64", [1])})], False, True)
-    ours = Ours.outcome
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(AssertionError):
-        patch.setattr(
-            Ours,
-            "outcome",
-            lambda self, mode, group: ours(self, mode, group) and [None],
-        )
-        comparison.compare(unit)
+    right = Ours.outcome
+
+    def wrong(self: Ours, mode: str, group: Any) -> Any:  # noqa: ANN401
+        return right(self, mode, group) and [None]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ours, "outcome", wrong)
+        with pytest.raises(Disagreement):
+            comparison.compare(unit)

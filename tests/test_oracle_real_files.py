@@ -25,7 +25,6 @@ pytestmark = pytest.mark.oracle
 tf: Any = pytest.importorskip("tensorflow", reason="TensorFlow")
 
 
-
 def records_of(file: Path) -> list[bytes]:
     """By TensorFlow's reader; fastrec's must find the same."""
     kind = "GZIP" if file.suffix == ".gz" else ""

@@ -143,7 +143,7 @@ def numpy_dtype(dtype: object) -> np.dtype[Any]:
     """Return a dtype in the machine's byte order."""
     if isinstance(dtype, str) and dtype == _BFLOAT16:
         try:
-            import ml_dtypes  # noqa: F401, PLC0415
+            import ml_dtypes  # noqa: F401
         except ImportError:
             msg = "dtype 'bfloat16' needs ml_dtypes: pip install ml_dtypes"
             raise SchemaError(msg) from None
