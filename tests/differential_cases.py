@@ -200,7 +200,7 @@ def random_sequence_specs(rng: random.Random) -> list[Spec]:
     for i in range(rng.choice((1, 1, 2))):
         kind = rng.choice(KINDS)
         form = rng.choice(("sequence", "sequence", "var", "ragged"))
-        shape = rng.choice(((), (1,), (2,), (2, 2))) if form == "sequence" else ()
+        shape: Any = rng.choice(((), (1,), (2,), (2, 2))) if form == "sequence" else ()
         spec = Spec(form, f"l{i}", kind, "lists", shape)
         specs.append(spec._replace(allow_missing=rng.random() < 0.7))
     splits = rng.choice(("int32", "int64"))
