@@ -194,13 +194,13 @@ def random_sequence_specs(rng: random.Random) -> list[Spec]:
     for i in range(rng.choice((0, 1, 1, 2))):
         kind = rng.choice(KINDS)
         form = rng.choice(("fixed", "fixed", "var", "ragged"))
-        shape = rng.choice(((), (1,), (2,))) if form == "fixed" else ()
+        shape: Any = rng.choice(((), (1,), (2,))) if form == "fixed" else ()
         default = default_of(rng, kind, shape) if form == "fixed" else None
         specs.append(Spec(form, f"c{i}", kind, "context", shape, default))
     for i in range(rng.choice((1, 1, 2))):
         kind = rng.choice(KINDS)
         form = rng.choice(("sequence", "sequence", "var", "ragged"))
-        shape: Any = rng.choice(((), (1,), (2,), (2, 2))) if form == "sequence" else ()
+        shape = rng.choice(((), (1,), (2,), (2, 2))) if form == "sequence" else ()
         spec = Spec(form, f"l{i}", kind, "lists", shape)
         specs.append(spec._replace(allow_missing=rng.random() < 0.7))
     splits = rng.choice(("int32", "int64"))
