@@ -208,7 +208,8 @@ class Pipeline(metaclass=_Pybind11Type):
     @staticmethod
     def of_streams(
         sources: Sources,
-        stream: FrameStream,
+        streams: ByteStreams,
+        order: Sequence[int],
         grid: StepGrid,
         *,
         is_counted: bool,
