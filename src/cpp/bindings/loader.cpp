@@ -143,8 +143,8 @@ std::unique_ptr<BoundPipeline> make_pipeline(
 // A pipeline over streams. `window` is (slots, seed, epoch, stream), or None.
 std::unique_ptr<BoundPipeline> make_stream_pipeline(
     const py::object& sources, std::shared_ptr<ByteStreams> streams,
-    std::vector<std::size_t> order, const StepGrid& grid, bool is_counted, std::uint64_t first_step, std::uint64_t first_position,
-    std::uint64_t bytes_max,
+    std::vector<std::size_t> order, const StepGrid& grid, bool is_counted,
+    std::uint64_t first_step, std::uint64_t first_position, std::uint64_t bytes_max,
     const std::optional<
         std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>>& window,
     std::shared_ptr<BlockPool> pool, unsigned n_threads, std::size_t prefetch,
@@ -366,8 +366,8 @@ void register_loader(py::module_& m) {
            py::arg("pool"), py::kw_only(), py::arg("n_threads"), py::arg("prefetch"),
            py::arg("memory_limit"))
       .def_static("of_streams", &make_stream_pipeline, py::arg("sources"),
-                  py::arg("streams"), py::arg("order"), py::arg("grid"),
-                  py::kw_only(), py::arg("is_counted"), py::arg("first_step"),
+                  py::arg("streams"), py::arg("order"), py::arg("grid"), py::kw_only(),
+                  py::arg("is_counted"), py::arg("first_step"),
                   py::arg("first_position"), py::arg("bytes_max"),
                   py::arg("window").none(true), py::arg("pool"), py::arg("n_threads"),
                   py::arg("prefetch"), py::arg("memory_limit"))

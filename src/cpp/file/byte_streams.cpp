@@ -8,7 +8,10 @@ namespace fastrec {
 
 ByteStreams::ByteStreams(std::size_t n_streams, std::size_t n_ahead,
                          std::size_t bytes_ahead)
-    : process_id_(fastrec::process_id()), n_streams_(n_streams), n_ahead_(n_ahead), bytes_ahead_(bytes_ahead) {}
+    : process_id_(fastrec::process_id()),
+      n_streams_(n_streams),
+      n_ahead_(n_ahead),
+      bytes_ahead_(bytes_ahead) {}
 
 ByteStreams::Stream* ByteStreams::open(std::size_t stream) {
   if (is_stopped_ || stream < at_hand_) return nullptr;

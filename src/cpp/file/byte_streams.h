@@ -76,10 +76,10 @@ class ByteStreams {
   const std::size_t n_streams_;
   const std::size_t n_ahead_;
   const std::size_t bytes_ahead_;
-  std::mutex mutex_;                // guards all that follows
-  std::condition_variable room_;    // producers wait for it
-  std::condition_variable filled_;  // the consumer waits for it
-  std::deque<Stream> open_;         // from the one at hand on
+  std::mutex mutex_;                               // guards all that follows
+  std::condition_variable room_;                   // producers wait for it
+  std::condition_variable filled_;                 // the consumer waits for it
+  std::deque<Stream> open_;                        // from the one at hand on
   std::vector<std::vector<std::uint8_t>> spares_;  // to be filled again
   std::size_t at_hand_ = 0;
   bool is_stopped_ = false;

@@ -103,9 +103,9 @@ class Pipeline {
   const std::shared_ptr<BlockPool> pool_;
   const PipelineOptions options_;
 
-  std::mutex claim_mutex_;  // one claim at a time; taken before mutex_
-  std::mutex mutex_;        // guards all that follows, but for inline_bench_
-  std::condition_variable claimable_;    // there is room in the ring
+  std::mutex claim_mutex_;             // one claim at a time; taken before mutex_
+  std::mutex mutex_;                   // guards all that follows, but for inline_bench_
+  std::condition_variable claimable_;  // there is room in the ring
   std::condition_variable deliverable_;  // a slot is ready
   std::condition_variable consumable_;   // nobody is in next()
   std::vector<Slot> slots_;

@@ -56,9 +56,9 @@ class FrameStream {
   std::vector<std::size_t> order_;
   std::function<void()> on_wait_;
   std::chrono::steady_clock::time_point next_look_;  // when on_wait_ is called next
-  std::size_t stream_ = 0;    // the one at hand
-  std::uint64_t offset_ = 0;  // in it
-  std::uint64_t record_ = 0;  // in it
+  std::size_t stream_ = 0;                           // the one at hand
+  std::uint64_t offset_ = 0;                         // in it
+  std::uint64_t record_ = 0;                         // in it
   std::vector<std::uint8_t> chunk_;
   std::size_t taken_ = 0;  // of the chunk
 };
