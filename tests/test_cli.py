@@ -238,7 +238,8 @@ def test_demo_shows_records_that_are_no_examples(tmp_path: Path) -> None:
     shown, errors = run("demo", path, "--batch-size", "2")
     assert errors == ""
     assert "3 records in 1 file" in shown
-    assert "no schema, for the records are not tf.train.Example: " in shown
+    assert "no schema: " in shown
+    assert "neither a tf.train.Example nor a SequenceExample" in " ".join(shown.split())
     assert "<2,052 bytes, JPEG>" in shown
     assert "read and verified 3 records" in shown
 
@@ -384,6 +385,10 @@ def test_a_directory_for_made_up_data_goes_without_paths(images: Path) -> None:
             "<2 strings: b'a', <2,052 bytes, JPEG>>",
         ),
         (fr.BytesArray.from_list([]), "<0 strings>"),
+        (
+            fr.RaggedArray(np.arange(3), [0, 2, 3]),
+            "<2 rows: <int64[2]: 0, 1>, <int64[1]: 2>>",
+        ),
     ],
 )
 def test_values_are_brief(value: object, expected: str) -> None:

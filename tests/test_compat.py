@@ -8,7 +8,9 @@ Method
 
 from __future__ import annotations
 
+import gzip
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,9 +50,14 @@ def test_a_program_for_tensorflow(tmp_path: Path) -> None:
     assert batch["sparse"].dense_shape == (3, 5)
     assert tf_io.parse_single_example(records[2], features)["label"] == 2
     assert tf_io.decode_raw(b"\x01\x00", "int16").tolist() == [1]
-    for compressed in (tf_io.tf_record_iterator, tf_io.TFRecordWriter):
-        with pytest.raises(ValueError, match="GZIP"):
-            compressed(path, "GZIP")
+    zipped = tmp_path / "a.gz"
+    zipped.write_bytes(gzip.compress(path.read_bytes()))
+    for options in (None, "", "GZIP", SimpleNamespace(compression_type="GZIP")):
+        assert list(tf_io.tf_record_iterator(zipped, options)) == records
+    with pytest.raises(fr.CorruptionError, match="the GZIP stream is damaged"):
+        list(tf_io.tf_record_iterator(path, "GZIP"))
+    with pytest.raises(ValueError, match="compressed files are not written"):
+        tf_io.TFRecordWriter(path, "GZIP")
     with pytest.raises(fr.SchemaError, match="allow_missing"):
         fr.Schema({"a": tf_io.FixedLenSequenceFeature([], "int64")})
 

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 
 import fastrec as fr
-from columns import Untyped, assert_same, cell, open_dataset, rows, snapshot
-from oracle import Features, example, frame, tfrecord_file
+from columns import Untyped, assert_same, cell, open_dataset, rows
+from oracle import example, frame, tfrecord_file
 
 SPEC = {"n": fr.FixedLen((), "int64")}
 
@@ -304,86 +304,5 @@ def test_opening_reads_nothing_yet(tmp_path: Path) -> None:
         len(ds)
 
 
-# No schema.
-
-
-def inferred(tmp_path: Path, *records: Features) -> Untyped:
-    path = tmp_path / "inferred.tfrecord"
-    path.write_bytes(tfrecord_file(example(features) for features in records))
-    return open_dataset(path)
-
-
-def test_a_schema_is_inferred_where_none_is_given(tmp_path: Path) -> None:
-    """Dense only where every record has the same count; never Raw, never a default."""
-    ds = inferred(
-        tmp_path,
-        {
-            b"image": ("bytes", [b"\0" * 9]),
-            b"label": ("int64", [9]),
-            b"box": ("float", [0.0, 0.5, 1.0]),
-            b"tags": ("bytes", [b"x"]),
-            b"ids": ("int64", [1]),
-        },
-        {
-            b"ids": ("int64", []),
-            b"image": ("bytes", [b"\1" * 9]),
-            b"label": ("int64", [8]),
-            b"box": ("float", [2.0, 2.5, 3.0]),
-            b"tags": ("bytes", [b"y", b"z"]),
-            b"sometimes": ("int64", [1]),
-        },
-    )
-    assert dict(ds.schema) == {
-        "image": fr.FixedLen((), "bytes"),
-        "label": fr.FixedLen((), "int64"),
-        "box": fr.FixedLen((3,), "float32"),
-        "tags": fr.VarLen("bytes"),
-        "ids": fr.VarLen("int64"),
-        "sometimes": fr.VarLen("int64"),
-    }
-    assert ds[0]["image"] == b"\0" * 9
-    assert ds[0]["label"] == 9
-    batch = ds[0:2]
-    assert list(batch) == list(ds.schema)
-    assert batch["box"].tolist() == [[0.0, 0.5, 1.0], [2.0, 2.5, 3.0]]
-    assert batch["tags"].to_list() == [[b"x"], [b"y", b"z"]]
-    assert batch["sometimes"].to_list() == [[], [1]]
-
-
-def test_a_printed_schema_is_python_that_reads_the_same(tmp_path: Path) -> None:
-    ds = inferred(
-        tmp_path,
-        {b"a": ("int64", [1, 2]), b"b/c": ("bytes", [b"x"])},
-        {b"a": ("int64", [3, 4])},
-    )
-    pasted = eval(str(ds.schema), {"fr": fr})
-    again = open_dataset(ds.files, features=pasted)
-    assert snapshot([again[0:2]]) == snapshot([ds[0:2]])
-    assert snapshot([open_dataset(ds.files, features=ds.schema)[0:2]]) == snapshot(
-        [ds[0:2]]
-    )
-
-
 def test_a_given_schema_is_the_schema(folder: Path) -> None:
     assert dict(open_dataset(folder, features=SPEC).schema) == SPEC
-
-
-def test_a_later_record_that_does_not_fit_says_what_to_write(tmp_path: Path) -> None:
-    """At most 4,096 records are looked at, so one odd one in 400,000 is not found.
-
-    One of two neighbours cannot be in an even sample of that size; both files are tried.
-    """
-    one, two = example({b"n": ("int64", [1])}), example({b"n": ("int64", [1, 2])})
-    n = 400_000
-    n_unseen = 0
-    for odd in (n // 2 + 1, n // 2 + 2):
-        path = tmp_path / f"odd-{odd}.tfrecord"
-        path.write_bytes(frame(one) * odd + frame(two) + frame(one) * (n - odd - 1))
-        ds = open_dataset(path)
-        if dict(ds.schema) != {"n": fr.FixedLen((), "int64")}:
-            continue
-        n_unseen += 1
-        with pytest.raises(fr.SchemaError, match="VarLen") as caught:
-            ds[odd]
-        assert caught.value.record == odd
-    assert n_unseen > 0

@@ -208,11 +208,6 @@ def test_what_cannot_be_meant_is_refused(write: Write, options: Any) -> None:  #
         fr.open(write(tfrecord_file([])), **options)
 
 
-def test_without_specs_the_error_says_what_to_give(write: Write) -> None:
-    with pytest.raises(fr.Error, match="sequence_features="):
-        open_dataset(write(tfrecord_file(RECORDS)))[0]
-
-
 # Steps.
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from fastrec._core import __version__
 from fastrec.arrays import BytesArray, RaggedArray, SparseArray, concatenate, take
-from fastrec.dataset import Dataset, open
+from fastrec.dataset import Dataset, infer_schema, open
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
 from fastrec.features import FixedLen, Raw, VarLen
 from fastrec.index import build_index
@@ -70,6 +70,7 @@ __all__ = [
     "decode_example",
     "decode_raw",
     "encode_example",
+    "infer_schema",
     "mix",
     "open",
     "parse_example",

@@ -17,6 +17,7 @@ from fastrec import _core, filtering
 from fastrec.arrays import Batch
 from fastrec.assembly import VALID, Assembly, valid_column
 from fastrec.errors import Error, SchemaError
+from fastrec.inference import SAMPLE_RECORDS
 from fastrec.loader import Loader, Transform
 from fastrec.located import Compression, Located, check_compression
 from fastrec.options import checked_names, non_negative_int, positive_int
@@ -32,14 +33,14 @@ from fastrec.rows import (
     record_range,
     row_of,
 )
-from fastrec.schema import Features, Schema, as_schema_or_names
+from fastrec.schema import Features, Schema
 from fastrec.selection import Numbers
-from fastrec.sequence import SequenceSchema
+from fastrec.sequence import schema_or_names
 from fastrec.sources import Files, Source, Sources
 from fastrec.stage import BatchOrigin, CheckedTransform
 from fastrec.view import View
 
-__all__ = ["Dataset", "open"]
+__all__ = ["Dataset", "infer_schema", "open"]
 
 # Rows that are read at once where rows are wanted one by one.
 _ROWS_AT_ONCE = 64
@@ -92,7 +93,8 @@ class Dataset:
         """What is read: the features that were given, or those the records have.
 
         Without ``features=``, the schema is inferred from up to 4,096 records spread
-        evenly over the files, once. Its repr can be pasted into a program.
+        evenly over the files, once; see `fastrec.infer_schema`. Its repr can be pasted
+        into a program.
 
         Raises
         ------
@@ -165,15 +167,32 @@ class Dataset:
 
     # Views: other columns.
 
-    def with_features(self, features: Features | Sequence[str]) -> Dataset:
+    def with_features(
+        self,
+        features: Features | Sequence[str] | None = None,
+        *,
+        context_features: Features | None = None,
+        sequence_features: Features | None = None,
+    ) -> Dataset:
         """Return a dataset of the same records that reads other features.
+
+        Parameters
+        ----------
+        features, context_features, sequence_features
+            As `fastrec.open` has them.
 
         Raises
         ------
         SchemaError
-            If `features` makes no sense.
+            If they make no sense, or none is given.
         """
-        schema, names = as_schema_or_names(features)
+        schema, names = schema_or_names(features, context_features, sequence_features)
+        if schema is None and names is None:
+            msg = (
+                "with_features() takes features=, or context_features= and "
+                "sequence_features="
+            )
+            raise SchemaError(msg)
         sources = self._view.sources.changed(
             lambda source: source.reading(schema, names)
         )
@@ -529,7 +548,7 @@ def open(
         Which features to read, and as which columns; specs may also be those of tf.io, or
         names of dtypes such as ``"int64"`` for a scalar. Features of the files that are
         not named are skipped without being decoded. Specs for a list of names, and
-        without it those of all features, are what the records show: see `Dataset.schema`.
+        without it those of all features, are what the records show: see `infer_schema`.
     context_features, sequence_features : mapping of str to specs, optional
         In place of `features`, for records that are tf.train.SequenceExample: what to
         read of their context, and of their feature lists, which take `FixedLenSequence`
@@ -575,16 +594,64 @@ def open(
         None if cache_dir is None else os.path.abspath(os.fspath(cache_dir)),  # noqa: PTH100
     )
     files = Files(located, io, None if index_dir is None else os.fspath(index_dir))
-    schema: Schema | None = None
-    names: tuple[str | bytes, ...] | None = None
-    if context_features is not None or sequence_features is not None:
-        if features is not None:
-            msg = (
-                "features are those of tf.train.Example: give either them, or "
-                "context_features and sequence_features"
-            )
-            raise SchemaError(msg)
-        schema = SequenceSchema.of(context_features, sequence_features)
-    elif features is not None:
-        schema, names = as_schema_or_names(features)
+    schema, names = schema_or_names(features, context_features, sequence_features)
     return Dataset(View(Sources([Source(files, schema, names=names)])))
+
+
+@checked_names
+def infer_schema(dataset: Dataset, *, sample: int | None = SAMPLE_RECORDS) -> Schema:
+    """Look at records, and return the schema of all that they hold.
+
+    A feature that all of them have, with one number of values, is `FixedLen`, any other
+    `VarLen`. If any record has feature lists, they are tf.train.SequenceExample: a list
+    all of whose steps have one number of values is `FixedLenSequence`, any other `VarLen`;
+    one that has the name of a feature of the context becomes a column ``name_list``.
+    Columns come in the order of their names. A feature that never has a kind of values is
+    left out.
+
+    The comments of its repr tell what was seen: how many records were looked at, the
+    share of them that has a feature, ranges, and byte strings that are all JPEG, PNG, GIF,
+    WebP or UTF-8 text. They suggest defaults and `Raw`, which are never assumed. The same
+    records give the same schema.
+
+    Parameters
+    ----------
+    dataset : Dataset
+        Which features it reads does not matter. Of a view, these are the records of the
+        view; of compressed files that are read as they are, the first ones.
+    sample : int or None, default 4096
+        How many records are looked at, spread evenly over the dataset; None are all. On
+        compressed files that are read as they are, also no more than 64 MiB, or than
+        16 KiB for each record, whichever is more.
+
+    Returns
+    -------
+    Schema
+        For ``features=``. Without features if there are no records.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If this is no dataset, or `sample` no positive integer.
+    SchemaError
+        If a feature holds values of several kinds, or the records have no features.
+    DecodeError
+        If a record is neither a tf.train.Example nor a SequenceExample.
+    CorruptionError
+        If a record that is looked at is damaged.
+
+    Examples
+    --------
+    >>> import fastrec as fr
+    >>> print(fr.infer_schema(fr.open("data/*"), sample=100_000))  # doctest: +SKIP
+    """
+    given: object = dataset
+    if not isinstance(given, Dataset):
+        msg = (
+            f"infer_schema() takes a dataset, not {given!r}: "
+            "fastrec.open(paths) makes one of files"
+        )
+        raise TypeError(msg)
+    if sample is not None:
+        sample = positive_int("sample", sample)
+    return dataset._view.inferred(sample)

@@ -33,7 +33,7 @@ def as_spec(name: str | bytes, feature: object) -> Spec:
         return feature
     try:
         if isinstance(feature, str):
-            return FixedLen((), feature)
+            return FixedLen((), _TFRECORD_DTYPES.get(feature, feature))
         translate = _TRANSLATED.get(type(feature).__name__)
         if translate is not None:
             return translate(feature)
@@ -124,6 +124,9 @@ def _sparse(feature: Any) -> Spec:  # noqa: ANN401
         feature.already_sorted,
     )
 
+
+# The tfrecord package's names of kinds; NumPy's "byte" and "float" are other dtypes.
+_TFRECORD_DTYPES = {"byte": "bytes", "int": "int64", "float": "float32"}
 
 _TRANSLATED: Mapping[str, Callable[[Any], Spec]] = {
     "FixedLenFeature": _fixed_len,

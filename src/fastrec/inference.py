@@ -8,23 +8,29 @@ suggested in a comment and never assumed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fastrec import _core
-from fastrec.errors import Error, SchemaError
-from fastrec.features import FixedLen, VarLen
+from fastrec.errors import DecodeError, SchemaError
+from fastrec.features import FixedLen, Raw, VarLen
+from fastrec.padding import FixedLenSequence
 from fastrec.schema import Schema
+from fastrec.sequence import SequenceSchema
 from fastrec.spec import Spec
 
 __all__ = ["DTYPE_OF", "SAMPLE_RECORDS", "infer", "infer_stream", "name_of"]
 
 # How many records are looked at, spread evenly over the data.
 SAMPLE_RECORDS = 4096
-# Of a stream, where they cannot be spread, no more is inflated than this.
-_SAMPLE_BYTES = 64 << 20
+# Of a stream, where they cannot be spread, no more is inflated than this, or than so
+# much for each of the records that were asked for.
+_STREAM_BYTES = 64 << 20
+_STREAM_RECORD_BYTES = 16 << 10
+# Numbers of records that are made at once.
+_NUMBERS_AT_ONCE = 1 << 16
 
 DTYPE_OF = {"bytes": "bytes", "float": "float32", "int64": "int64"}
 
@@ -33,99 +39,62 @@ def infer(
     files: _core.FileTable,
     catalog: _core.Catalog,
     names: Sequence[str | bytes] | None = None,
+    sample: int | None = SAMPLE_RECORDS,
 ) -> Schema:
     """Infer the schema of a data set from a sample of its records.
 
-    Only features of `names` are looked at, where that is given.
+    Only columns of `names` are inferred, where that is given. `sample` records are looked
+    at, or all if it is None.
 
     Columns come in the order of their names, because many writers shuffle the features
-    of every record. The same data gives the same schema.
+    of every record; those of a context before feature lists. The same data gives the same
+    schema.
 
     Raises
     ------
     SchemaError
         If a feature holds values of several kinds, or the records have no features.
-    Error
-        If the records are of another type than tf.train.Example.
+    DecodeError
+        If a record is neither a tf.train.Example nor a SequenceExample.
     """
     n_records = len(catalog)
-    if n_records == 0:
-        return Schema({}, source="no records to infer features from")
-    n_sampled = min(SAMPLE_RECORDS, n_records)
-    # Exact integers: a float would lose records past 2**53.
-    numbers = np.array(
-        [i * n_records // n_sampled for i in range(n_sampled)], dtype=np.int64
-    )
-    n_sequences, surveyed = _core.survey(files, catalog, numbers)
-    return _schema_of(
-        n_sequences,
-        surveyed,
-        n_sampled,
-        f"inferred from {n_sampled:,} of {n_records:,} records",
-        names,
-    )
+    n_sampled = n_records if sample is None else min(sample, n_records)
+    survey = _core.Survey()
+    for first in range(0, n_sampled, _NUMBERS_AT_ONCE):
+        chosen = range(first, min(first + _NUMBERS_AT_ONCE, n_sampled))
+        # Exact integers: a float would lose records past 2**53.
+        numbers = np.array([i * n_records // n_sampled for i in chosen], dtype=np.int64)
+        try:
+            survey.add_records(files, catalog, numbers)
+        except DecodeError as error:
+            raise _explained(error) from None
+    if n_sampled == n_records:
+        of = "the only record" if n_records == 1 else f"all {n_records:,} records"
+    else:
+        of = f"{n_sampled:,} of {n_records:,} records"
+    return _schema_of(survey, f"inferred from {of}", names)
 
 
 def infer_stream(
-    frames: _core.FrameStream, names: Sequence[str | bytes] | None = None
+    frames: _core.FrameStream,
+    names: Sequence[str | bytes] | None = None,
+    sample: int | None = SAMPLE_RECORDS,
 ) -> Schema:
     """Infer the schema of records that come one after another from the first ones.
 
     Raises as `infer` does, and what is wrong with the stream.
     """
-    n_sampled, n_sequences, surveyed = _core.survey_stream(
-        frames, SAMPLE_RECORDS, _SAMPLE_BYTES
-    )
-    if n_sampled == 0:
-        return Schema({}, source="no records to infer features from")
-    return _schema_of(
-        n_sequences,
-        surveyed,
-        n_sampled,
-        f"inferred from the first {n_sampled:,} records",
-        names,
-    )
-
-
-def _schema_of(
-    n_sequences: int,
-    surveyed: list[tuple[bytes, dict[str, Any]]],
-    n_sampled: int,
-    source: str,
-    names: Sequence[str | bytes] | None,
-) -> Schema:
-    if n_sequences:
-        msg = (
-            f"{n_sequences:,} of {n_sampled:,} sampled records look like "
-            "tf.train.SequenceExample: say what to read with context_features= and "
-            "sequence_features="
-        )
-        raise Error(msg)
-
-    features: dict[str | bytes, Spec] = {}
-    notes: dict[str | bytes, str] = {}
-    for key, seen in surveyed:
-        name = name_of(key)
-        if names is not None and name not in names:
-            continue
-        if not seen["kinds"]:
-            continue  # never had a value of any kind: there is nothing to read
-        features[name] = _spec(name, seen, n_sampled)
-        notes[name] = _note(seen, n_sampled)
-    for name in names or ():
-        if name not in features:
-            there = ", ".join(repr(name_of(key)) for key, _ in surveyed)
-            msg = f"no feature {name!r} in {n_sampled:,} sampled records; there are {there}"
-            raise SchemaError(msg)
-    if names is not None:
-        features = {name: features[name] for name in names}
-    if not features:
-        msg = (
-            f"no features in {n_sampled:,} sampled records: are they tf.train.Example? "
-            "ds.records[i] gives their bytes"
-        )
-        raise SchemaError(msg)
-    return Schema(features, notes=notes, source=source)
+    n_records_max = n_bytes_max = 2**63 - 1
+    if sample is not None:
+        n_records_max = sample
+        n_bytes_max = max(_STREAM_BYTES, sample * _STREAM_RECORD_BYTES)
+    survey = _core.Survey()
+    try:
+        survey.add_stream(frames, n_records_max, min(n_bytes_max, 2**63 - 1))
+    except DecodeError as error:
+        raise _explained(error) from None
+    of = "record" if survey.n_records == 1 else f"{survey.n_records:,} records"
+    return _schema_of(survey, f"inferred from the first {of}", names)
 
 
 def name_of(key: bytes) -> str | bytes:
@@ -136,52 +105,189 @@ def name_of(key: bytes) -> str | bytes:
         return key
 
 
-def _spec(name: str | bytes, seen: dict[str, Any], n_sampled: int) -> Spec:
-    if len(seen["kinds"]) > 1:
-        found = ", ".join(
-            f"{kind} values in {count:,}" for kind, (count, _) in seen["kinds"].items()
-        )
-        msg = (
-            f"feature {name!r} holds {found} of {n_sampled:,} sampled records: name the "
-            "features to read in features="
-        )
-        raise SchemaError(msg, feature=str(name))
-    dtype = DTYPE_OF[next(iter(seen["kinds"]))]
-    n_values = seen["n_values_min"]
-    is_dense = (
-        seen["n_present"] == n_sampled
-        and n_values == seen["n_values_max"]
-        and n_values > 0
+def _explained(error: DecodeError) -> DecodeError:
+    reason = (
+        f"{error.reason}, so this is neither a tf.train.Example nor a SequenceExample, "
+        "and no schema can be inferred: ds.records has the bytes of records"
     )
-    if not is_dense:
-        return VarLen(dtype)
-    return FixedLen(() if n_values == 1 else (n_values,), dtype)
+    return DecodeError(reason, error.path, error.record, error.offset, error.feature)
 
 
-def _note(seen: dict[str, Any], n_sampled: int) -> str:
-    parts = []
-    n_present = seen["n_present"]
-    if n_present < n_sampled:
-        parts.append(f"in {100 * n_present / n_sampled:.3g}% of records")
-    if seen["n_values_min"] != seen["n_values_max"]:
-        parts.append(f"{seen['n_values_min']:,} to {seen['n_values_max']:,} values")
-    kind = next(iter(seen["kinds"]))
-    if seen["n_values"] == 0:
-        parts.append("always empty")
-    elif seen["n_ranged"] == 0:
-        parts.append("always NaN")
-    elif kind == "int64":
-        low, high = seen["int_range"]
-        parts.append(f"{low} to {high}")
-    elif kind == "float":
-        low, high = seen["float_range"]
-        parts.append(f"{low:.6g} to {high:.6g}")
-    else:
-        low, high = seen["bytes_range"]
-        if low == high:
-            parts.append(f"{low:,} bytes each")
-            if high > 1 and n_present == n_sampled and seen["n_values_max"] == 1:
-                parts.append(f'an array? Raw(({high},), "uint8")')
-        else:
-            parts.append(f"{low:,} to {high:,} bytes")
-    return ", ".join(parts)
+def _schema_of(
+    survey: _core.Survey, source: str, names: Sequence[str | bytes] | None
+) -> Schema:
+    n_sampled = survey.n_records
+    if n_sampled == 0:
+        return Schema({}, source="no records to infer features from")
+    found = _found_in(survey)
+    there = {name: column for name, column in found.items() if column.seen.kinds}
+    if not there:
+        msg = (
+            f"no features in {n_sampled:,} sampled records: are they tf.train.Example or "
+            "SequenceExample? ds.records has their bytes"
+        )
+        raise SchemaError(msg)
+    notes = {name: column.note() for name, column in found.items()}
+    if names is not None:
+        for name in names:
+            if name not in there:
+                listed = ", ".join(map(repr, there))
+                msg = (
+                    f"no feature {name!r} with values in {n_sampled:,} sampled records; "
+                    f"there are {listed}"
+                )
+                raise SchemaError(msg)
+        there = {name: there[name] for name in names}
+        notes = {name: notes[name] for name in names}
+    features: dict[str | bytes, Spec] = {
+        name: column.spec(name) for name, column in there.items()
+    }
+    if not survey.n_sequences:
+        return Schema(features, notes=notes, source=source)
+    list_names = frozenset(
+        name for name, column in there.items() if column.of_list is not None
+    )
+    return SequenceSchema(features, list_names, notes=notes, source=source)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What was seen of a feature, or of a feature list and its steps."""
+
+    key: str | bytes
+    seen: _core.FeatureSurvey
+    of_list: _core.ListSurvey | None
+    n_sampled: int  # records
+    in_context: bool  # of a SequenceExample
+
+    @property
+    def _kind(self) -> str:
+        return next(iter(self.seen.kinds))
+
+    @property
+    def _n_present(self) -> int:
+        """In how many records it is."""
+        if self.of_list is not None:
+            return self.of_list.n_records
+        return self.seen.n_present
+
+    @property
+    def _shape(self) -> tuple[int, ...] | None:
+        """Of the values of each record or step that has any, if it is always the same."""
+        n_values = self.seen.n_values_min
+        if n_values != self.seen.n_values_max or n_values == 0:
+            return None
+        return () if n_values == 1 else (n_values,)
+
+    def spec(self, name: str | bytes) -> Spec:
+        """Return the spec of column `name`."""
+        kinds = self.seen.kinds
+        if len(kinds) > 1:
+            found = ", ".join(f"{kind} values in {n:,}" for kind, n in kinds.items())
+            of = f"{self.n_sampled:,} sampled records"
+            if self.of_list is not None:
+                n_steps = self.seen.n_present + self.seen.n_unset
+                of = f"{n_steps:,} steps in {of}"
+            msg = (
+                f"feature {self.key!r} holds {found} of {of}, and no spec reads both: "
+                "name the features to read in features=, without it"
+            )
+            raise SchemaError(msg, feature=str(self.key))
+        key = None if name == self.key else self.key
+        dtype, shape = DTYPE_OF[self._kind], self._shape
+        if self.of_list is not None:
+            if shape is None or self.seen.n_unset:
+                return VarLen(dtype, key=key)
+            return FixedLenSequence(shape, dtype, key=key)
+        if shape is None or self._n_present < self.n_sampled:
+            return VarLen(dtype, key=key)
+        return FixedLen(shape, dtype, key=key)
+
+    def note(self) -> str:
+        """Return what to say of the column in a comment."""
+        seen, parts = self.seen, []
+        if not seen.kinds:
+            return "left out, for it never has a kind of values"
+        if self._n_present < self.n_sampled:
+            # Never 0 % or 100 %, which would be untrue.
+            tenths = round(1000 * self._n_present / self.n_sampled)
+            parts.append(f"in {min(max(tenths, 1), 999) / 10:g}% of records")
+        if self.of_list is not None:
+            low, high = self.of_list.n_steps_min, self.of_list.n_steps_max
+            parts.append(_ranged(low, high, "step"))
+            if seen.n_unset:
+                parts.append(f"{seen.n_unset:,} of them without values")
+        if seen.n_values_min != seen.n_values_max:
+            parts.append(_ranged(seen.n_values_min, seen.n_values_max, "value"))
+        parts += self._values()
+        suggestion = self._suggestion()
+        return ", ".join(parts) + (f"; {suggestion}" if suggestion else "")
+
+    def _values(self) -> list[str]:
+        """Return what to say of the values."""
+        seen = self.seen
+        if seen.n_values == 0:
+            return ["always empty"]
+        if seen.n_ranged == 0:
+            return ["always NaN"]
+        if self._kind == "int64":
+            return [self._range(seen.int_min, seen.int_max, "d")]
+        if self._kind == "float":
+            return [self._range(seen.float_min, seen.float_max, ".6g")]
+        sizes = _ranged(seen.bytes_min, seen.bytes_max, "byte")
+        if seen.bytes_min == seen.bytes_max:
+            sizes += " each"
+        return [seen.format, sizes] if seen.format and seen.bytes_max else [sizes]
+
+    def _range(self, low: float, high: float, form: str) -> str:
+        if low == high and self.seen.n_ranged == self.seen.n_values:
+            return f"always {low:{form}}"
+        return f"{low:{form}} to {high:{form}}"
+
+    def _suggestion(self) -> str:
+        """Return what a user may want instead."""
+        seen, shape = self.seen, self._shape
+        if self.of_list is not None or shape is None:
+            return ""
+        if self._n_present < self.n_sampled:
+            # In a context, a default stands in for features that are absent, and not for
+            # those without a kind.
+            if self.in_context and seen.n_unset:
+                return ""
+            return f"or fr.FixedLen({shape}, {DTYPE_OF[self._kind]!r}, default=...)"
+        size = seen.bytes_max
+        is_array = size > 1 and size == seen.bytes_min and not seen.format
+        if self._kind != "bytes" or shape or not is_array:
+            return ""
+        arrays = [Raw((size,), "uint8")]
+        if size % 4 == 0:
+            arrays.append(Raw((size // 4,), "float32"))
+        return "an array? " + " or ".join(array._text("fr.") for array in arrays)
+
+
+def _found_in(survey: _core.Survey) -> Mapping[str | bytes, _Found]:
+    """Return what was seen, by the names of columns.
+
+    A list that has the name of a feature of the context, which keeps it, is called
+    ``name_list``.
+    """
+    n_sampled, is_sequence = survey.n_records, survey.n_sequences > 0
+    found: dict[str | bytes, _Found] = {}
+    for key, seen in survey.features:
+        name = name_of(key)
+        found[name] = _Found(name, seen, None, n_sampled, is_sequence)
+    taken = {*found, *(name_of(key) for key, _ in survey.lists)}
+    for key, of_list in survey.lists:
+        list_key = name = name_of(key)
+        if name in found:
+            while name in taken:
+                name = name + "_list" if isinstance(name, str) else name + b"_list"
+            taken.add(name)
+        found[name] = _Found(list_key, of_list.steps, of_list, n_sampled, False)
+    return found
+
+
+def _ranged(low: int, high: int, unit: str) -> str:
+    if low == high:
+        return f"{low:,} {unit}" + ("" if low == 1 else "s")
+    return f"{low:,} to {high:,} {unit}s"

@@ -180,11 +180,13 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
     {'label': array([3]), 'name': BytesArray([b'cat'], shape=(1,))}
     """
     _check_one(serialized)
-    _, surveyed = _core.survey_examples([serialized])
+    survey = _core.Survey()
+    survey.add(serialized)
+    surveyed = survey.features
     features: dict[str | bytes, Spec] = {
-        name_of(key): VarLen(DTYPE_OF[next(iter(seen["kinds"]))])
+        name_of(key): VarLen(DTYPE_OF[next(iter(seen.kinds))])
         for key, seen in surveyed
-        if seen["kinds"]
+        if seen.kinds
     }
     row: Row = {}
     if features:

@@ -13,7 +13,8 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.arrays import BytesArray
 from fastrec.errors import Error
-from fastrec.options import positive_int
+from fastrec.located import Compression
+from fastrec.options import checked_names, positive_int
 from fastrec.paths import Paths
 from fastrec.rows import checked_number, is_one, record_numbers
 from fastrec.spec import Column, Spec
@@ -108,14 +109,27 @@ class _Serialized(Spec):
 
 @overload
 def read_records(
-    paths: Paths, *, batch_size: None = None, num_threads: int | None = None
+    paths: Paths,
+    *,
+    compression: Compression = "auto",
+    batch_size: None = None,
+    num_threads: int | None = None,
 ) -> Iterator[bytes]: ...
 @overload
 def read_records(
-    paths: Paths, *, batch_size: int, num_threads: int | None = None
+    paths: Paths,
+    *,
+    compression: Compression = "auto",
+    batch_size: int,
+    num_threads: int | None = None,
 ) -> Iterator[BytesArray]: ...
+@checked_names
 def read_records(
-    paths: Paths, *, batch_size: int | None = None, num_threads: int | None = None
+    paths: Paths,
+    *,
+    compression: Compression = "auto",
+    batch_size: int | None = None,
+    num_threads: int | None = None,
 ) -> Iterator[bytes] | Iterator[BytesArray]:
     """Read the records of files one after another, whatever they hold.
 
@@ -125,6 +139,8 @@ def read_records(
     Parameters
     ----------
     paths : path-like or iterable of path-like
+        As for `fastrec.open`.
+    compression : {"auto", None, "GZIP", "ZLIB"}
         As for `fastrec.open`.
     batch_size : int, optional
         Yield a `BytesArray` of this many records at a time; the last may have fewer.
@@ -143,7 +159,9 @@ def read_records(
     """
     from fastrec.dataset import open as open_dataset
 
-    dataset = open_dataset(paths, features={_RECORD: _Serialized()})
+    dataset = open_dataset(
+        paths, features={_RECORD: _Serialized()}, compression=compression
+    )
     if batch_size is not None:
         batch_size = positive_int("batch_size", batch_size)
         return _batches(dataset, batch_size, num_threads)

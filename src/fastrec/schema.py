@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fastrec import _core
@@ -41,9 +41,10 @@ class Schema(Mapping["str | bytes", Spec]):
     features : mapping of str or bytes to specs
         Columns in the order in which batches have them.
     notes : mapping of str or bytes to str, optional
-        What the repr says of a column.
+        What the repr says of a column, or of what was not made one.
     source : str, optional
-        What the repr says of the whole.
+        Where the features come from: the repr says it, and errors about records that do
+        not fit.
 
     Raises
     ------
@@ -83,16 +84,30 @@ class Schema(Mapping["str | bytes", Spec]):
         return len(self._features)
 
     def __repr__(self) -> str:
+        return "\n".join([self._head(), *self._lines(self, 4), *self._left_out(), "}"])
+
+    def _head(self) -> str:
+        return "{" + (f"  # {self._source}" if self._source else "")
+
+    def _lines(self, names: Iterable[str | bytes], indent: int) -> list[str]:
+        """Return the entries of some features, as a dict has them."""
         entries = [
-            (f"    {name!r}: {spec._text('fr.')},", self._notes.get(name))
-            for name, spec in self._features.items()
+            (" " * indent + f"{name!r}: {self[name]._text('fr.')},", name)
+            for name in names
         ]
         width = max((len(entry) for entry, _ in entries), default=0)
-        lines = [
-            f"{entry:<{width}}  # {note}" if note else entry for entry, note in entries
+        return [
+            f"{entry:<{width}}  # {self._notes[name]}" if name in self._notes else entry
+            for entry, name in entries
         ]
-        head = "{" + (f"  # {self._source}" if self._source else "")
-        return "\n".join([head, *lines, "}"])
+
+    def _left_out(self) -> list[str]:
+        """Return comments on what has no entry."""
+        return [
+            f"    # {name!r}: {note}"
+            for name, note in self._notes.items()
+            if name not in self
+        ]
 
     def _asked(self) -> Mapping[str | bytes, Spec]:
         """Return the specs as the core is asked for them."""
@@ -100,7 +115,11 @@ class Schema(Mapping["str | bytes", Spec]):
 
     def _chosen(self, names: Sequence[str | bytes]) -> Schema:
         """Return a schema of some of the features."""
-        return Schema({name: self[name] for name in names})
+        chosen = {name: self[name] for name in names}
+        return Schema(chosen, notes=self._notes_on(names), source=self._source)
+
+    def _notes_on(self, names: Sequence[str | bytes]) -> dict[str | bytes, str]:
+        return {name: self._notes[name] for name in names if name in self._notes}
 
     def _columns(self) -> list[Column]:
         asked = self._asked()
@@ -121,7 +140,9 @@ class Schema(Mapping["str | bytes", Spec]):
             for name, spec in self._asked().items():
                 rules += spec._rules(len(columns))
                 columns += spec._columns(name)
-            self._bound = _core.Schema(columns, rules, self._composition())
+            self._bound = _core.Schema(
+                columns, rules, self._composition(), self._source
+            )
         return self._bound
 
     def _composition(self) -> Callable[[Sequence[Array]], Any] | None:

@@ -18,10 +18,16 @@ from fastrec.features import VarLen
 from fastrec.offsets import offsets_from
 from fastrec.padding import FixedLenSequence
 from fastrec.ragged import Ragged
-from fastrec.schema import Composition, Features, Schema, n_arrays
+from fastrec.schema import (
+    Composition,
+    Features,
+    Schema,
+    as_schema_or_names,
+    n_arrays,
+)
 from fastrec.spec import Column, ComposedColumns, RowRule, Spec
 
-__all__ = ["ParsedSequences", "SequenceSchema"]
+__all__ = ["ParsedSequences", "SequenceSchema", "schema_or_names"]
 
 
 @dataclass(frozen=True)
@@ -120,9 +126,16 @@ class SequenceSchema(Schema):
     `fastrec.open` again.
     """
 
-    def __init__(self, features: Features, list_names: frozenset[str | bytes]) -> None:
+    def __init__(
+        self,
+        features: Features,
+        list_names: frozenset[str | bytes],
+        *,
+        notes: Mapping[str | bytes, str] | None = None,
+        source: str = "",
+    ) -> None:
         self._list_names = list_names
-        super().__init__(features)
+        super().__init__(features, notes=notes, source=source)
 
     @classmethod
     def of(
@@ -183,19 +196,14 @@ class SequenceSchema(Schema):
             raise SchemaError(msg)
 
     def __repr__(self) -> str:
-        lines = ["{"]
+        lines = [self._head()]
         for argument, is_list in (
             ("context_features", False),
             ("sequence_features", True),
         ):
-            lines.append(f'    "{argument}": {{')
-            lines += [
-                f"        {name!r}: {spec._text('fr.')},"
-                for name, spec in self.items()
-                if (name in self._list_names) == is_list
-            ]
-            lines.append("    },")
-        return "\n".join([*lines, "}"])
+            names = [name for name in self if (name in self._list_names) == is_list]
+            lines += [f'    "{argument}": {{', *self._lines(names, 8), "    },"]
+        return "\n".join([*lines, *self._left_out(), "}"])
 
     def _asked(self) -> Mapping[str | bytes, Spec]:
         return {
@@ -211,11 +219,25 @@ class SequenceSchema(Schema):
 
     def _chosen(self, names: Sequence[str | bytes]) -> SequenceSchema:
         return type(self)(
-            {name: self[name] for name in names}, self._list_names.intersection(names)
+            {name: self[name] for name in names},
+            self._list_names.intersection(names),
+            notes=self._notes_on(names),
+            source=self._source,
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._features, self._list_names)
+        parts = (self._features, self._list_names, self._notes, self._source)
+        return _unpickled, (type(self), *parts)
+
+
+def _unpickled(
+    cls: type[SequenceSchema],
+    features: Features,
+    list_names: frozenset[str | bytes],
+    notes: Mapping[str | bytes, str],
+    source: str,
+) -> SequenceSchema:
+    return cls(features, list_names, notes=notes, source=source)
 
 
 class ParsedSequences(SequenceSchema):
@@ -253,3 +275,28 @@ class ParsedSequences(SequenceSchema):
             return context, columns, lengths
 
         return compose
+
+
+def schema_or_names(
+    features: object,
+    context_features: Features | None,
+    sequence_features: Features | None,
+) -> tuple[Schema | None, tuple[str | bytes, ...] | None]:
+    """Return the schema that a caller gives, or names of features to infer.
+
+    Neither, where nothing is given.
+
+    Raises
+    ------
+    SchemaError
+        If what is given makes no sense.
+    """
+    if context_features is not None or sequence_features is not None:
+        if features is not None:
+            msg = (
+                "features are those of tf.train.Example: give either them, or "
+                "context_features and sequence_features"
+            )
+            raise SchemaError(msg)
+        return SequenceSchema.of(context_features, sequence_features), None
+    return (None, None) if features is None else as_schema_or_names(features)

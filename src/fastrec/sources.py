@@ -387,7 +387,7 @@ class Sources:
                 return is_unknown and source.transforms == transforms  # noqa: B023
 
             found = (
-                self._inferred_of_first(is_alike, names)
+                self.inferred_of_first(is_alike, names)
                 if self.is_streamed
                 else self._inferred_of_all(is_alike, names)
             )
@@ -414,8 +414,11 @@ class Sources:
         catalog = _core.Catalog(indexes, Selection(pieces).of_core())
         return inference.infer(self.table, catalog, names)
 
-    def _inferred_of_first(
-        self, is_alike: Callable[[Source], bool], names: Sequence[str | bytes] | None
+    def inferred_of_first(
+        self,
+        is_alike: Callable[[Source], bool],
+        names: Sequence[str | bytes] | None = None,
+        sample: int | None = inference.SAMPLE_RECORDS,
     ) -> Schema:
         """Infer the features of what is treated alike from its first records."""
         files: list[FileContent] = []
@@ -427,7 +430,7 @@ class Sources:
                 order += range(n_files, n_files + len(source.files))
             n_files += len(source.files)
         with first_frames(files, self.table, order) as frames:
-            return inference.infer_stream(frames, names)
+            return inference.infer_stream(frames, names, sample)
 
 
 def _fingerprinted(n_records: int) -> Numbers:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from fastrec import _core
+from fastrec import _core, inference
 from fastrec.assembly import Extra
 from fastrec.order import Blocks, Shuffle, Window, core_shuffle
+from fastrec.schema import Schema
 from fastrec.selection import Numbers, Selection
 from fastrec.sources import Sources
 
@@ -102,6 +103,14 @@ class View:
         self.sources.add_to(digest)
         if self._selection is not None:
             self._selection.add_to(digest)
+
+    # What is in them.
+
+    def inferred(self, sample: int | None) -> Schema:
+        """Infer the schema of all features of `sample` records, or of all."""
+        if self.sources.is_streamed:
+            return self.sources.inferred_of_first(lambda _: True, None, sample)
+        return inference.infer(self.sources.table, self.catalog(), None, sample)
 
     # In what order.
 

@@ -1,8 +1,9 @@
 // Surveys of records.
 //
 // Goal: ranges tell what there is and nothing else, and a record that cannot be read
-// leaves no trace. Method: records of a few values, NaNs among them, and one whose last
-// feature is damaged.
+// leaves no trace; feature lists are told from fields that Examples do not know.
+// Method: records of a few values, NaNs among them; some whose last feature or list is
+// damaged.
 
 #include "example/infer.h"
 
@@ -63,7 +64,8 @@ TEST(Survey, EveryKindHasItsRange) {
   EXPECT_EQ(survey.features().at("s").bytes_min, 4u);
   EXPECT_EQ(survey.features().at("s").bytes_max, 6u);
   EXPECT_EQ(survey.features().at("s").n_ranged, 2u);
-  EXPECT_EQ(survey.features().at("s").first_record[1], 2u);
+  EXPECT_EQ(survey.features().at("s").format, ByteFormat::kText);
+  EXPECT_EQ(survey.features().at("i").format, ByteFormat::kNone);
 }
 
 TEST(SurveyCorruption, ARecordWithAFaultLeavesNoTrace) {
@@ -79,6 +81,74 @@ TEST(SurveyCorruption, ARecordWithAFaultLeavesNoTrace) {
   ASSERT_EQ(survey.features().size(), 1u);
   EXPECT_EQ(survey.features().at("a").int_max, 1);
   EXPECT_EQ(survey.features().at("a").n_values, 1u);
+}
+
+TEST(SurveyCorruption, FaultsAreLocatedInTheRecord) {
+  const std::string cut = field_of(3, field_of(1, "\x80"));
+  const std::string record = example_of(entry_of("a", cut));
+  Survey survey;
+  const Fault fault = survey.add(as_bytes(record));
+  EXPECT_EQ(fault.code, Errc::kVarintCut);
+  EXPECT_EQ(fault.offset, record.size() - cut.size());
+}
+
+// A SequenceExample with one list in its field 2.
+std::string sequence_of(const std::string& key, const std::vector<std::string>& steps) {
+  std::string list;
+  for (const std::string& step : steps) list += field_of(1, step);
+  return field_of(2, entry_of(key, list));
+}
+
+TEST(Survey, ListsAreSurveyedByStepsAndByRecords) {
+  Survey survey;
+  const std::string three = sequence_of(
+      "x", {int64_feature({4, 2}), int64_feature({7}), testing::bytes_feature({})});
+  ASSERT_FALSE(survey.add(as_bytes(example_of(entry_of("c", int64_feature({1}))))));
+  EXPECT_EQ(survey.n_sequences(), 0u);
+  ASSERT_FALSE(survey.add(as_bytes(three)));
+  ASSERT_FALSE(survey.add(as_bytes(sequence_of("x", {""}))));
+  EXPECT_EQ(survey.n_records(), 3u);
+  EXPECT_EQ(survey.n_sequences(), 2u);
+  EXPECT_EQ(survey.features().at("c").n_present(), 1u);
+  const ListSurvey& seen = survey.lists().at("x");
+  EXPECT_EQ(seen.n_records, 2u);
+  EXPECT_EQ(seen.n_steps_min, 1u);
+  EXPECT_EQ(seen.n_steps_max, 3u);
+  EXPECT_EQ(seen.steps.n_of_kind[0], 1u);
+  EXPECT_EQ(seen.steps.n_of_kind[1], 1u);
+  EXPECT_EQ(seen.steps.n_of_kind[3], 2u);
+  EXPECT_EQ(seen.steps.n_values_min, 0u);
+  EXPECT_EQ(seen.steps.n_values_max, 2u);
+  EXPECT_EQ(seen.steps.int_min, 2);
+  EXPECT_EQ(seen.steps.int_max, 7);
+}
+
+TEST(Survey, TheLastListOfAKeyCounts) {
+  Survey survey;
+  const std::string record =
+      sequence_of("x", {int64_feature({1})}) + sequence_of("x", {int64_feature({2})});
+  ASSERT_FALSE(survey.add(as_bytes(record)));
+  EXPECT_EQ(survey.lists().at("x").n_records, 1u);
+  EXPECT_EQ(survey.lists().at("x").steps.int_min, 2);
+}
+
+TEST(Survey, AFieldOfAnotherMeaningIsNoList) {
+  const std::string context = example_of(entry_of("c", int64_feature({1})));
+  const std::string cut_step = sequence_of("x", {"\x0a\x05"});
+  // A string, a list that is cut inside a step, a varint, a message of other fields.
+  for (const std::string& field :
+       {field_of(2, "a name"), cut_step, std::string("\x10\1"),
+        field_of(2, field_of(3, "x"))}) {
+    Survey survey;
+    ASSERT_FALSE(survey.add(as_bytes(context + field)));
+    EXPECT_EQ(survey.n_sequences(), 0u);
+    EXPECT_TRUE(survey.lists().empty());
+    EXPECT_EQ(survey.features().at("c").int_min, 1);
+  }
+  // An empty map is a map.
+  Survey survey;
+  ASSERT_FALSE(survey.add(as_bytes(context + field_of(2, ""))));
+  EXPECT_EQ(survey.n_sequences(), 1u);
 }
 
 }  // namespace

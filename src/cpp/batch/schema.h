@@ -131,6 +131,16 @@ struct RowRule {
 struct Schema {
   std::vector<ColumnSpec> columns;
   std::vector<RowRule> rules;
+  // Where the specs come from, for messages: "inferred from 100 of 900 records"; ""
+  // where a user wrote them.
+  std::string source;
 };
+
+// Parts of messages about a record that does not fit: what its spec says and where that
+// comes from, the spec to write for any number of values, and what to write for values
+// of the kind that was found.
+std::string spec_says(const Schema& schema, const ColumnSpec& spec);
+std::string any_number(const ColumnSpec& spec);
+std::string reads_kind(FeatureKind found);
 
 }  // namespace fastrec

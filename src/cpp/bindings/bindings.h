@@ -29,6 +29,7 @@ void register_loader(py::module_& m);
 void check_process(int process_id);
 
 void register_streams(py::module_& m);
+void register_survey(py::module_& m);
 void register_writer(py::module_& m);
 
 // Contiguous memory of a Python object, which cannot change its size meanwhile. A
@@ -63,7 +64,9 @@ class BoundSchema {
  public:
   // `columns` holds objects of class Column, which fastrec/features.py makes. Where
   // arrays are not the columns of a batch as they are, `compose` makes it of them.
-  BoundSchema(const py::list& columns, const py::list& rules, py::object compose);
+  // `source` is for messages, as Schema has it.
+  BoundSchema(const py::list& columns, const py::list& rules, py::object compose,
+              std::string source);
 
   const std::shared_ptr<const Schema>& schema() const noexcept { return schema_; }
 

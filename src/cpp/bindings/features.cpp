@@ -7,10 +7,7 @@
 
 #include "bindings/bindings.h"
 #include "example/decode.h"
-#include "example/infer.h"
 #include "file/buffer.h"
-#include "record/reader.h"
-#include "record/stream.h"
 
 namespace fastrec {
 namespace {
@@ -93,37 +90,6 @@ void set_default(const py::object& value, ColumnSpec* spec) {
   }
 }
 
-py::dict to_dict(const FeatureSurvey& survey) {
-  py::dict kinds;
-  for (const FeatureKind kind :
-       {FeatureKind::kBytes, FeatureKind::kFloat, FeatureKind::kInt64}) {
-    const auto i = static_cast<std::size_t>(kind);
-    if (survey.n_records[i] == 0) continue;
-    kinds[kind_name(kind)] =
-        py::make_tuple(survey.n_records[i], survey.first_record[i]);
-  }
-  py::dict result;
-  result["kinds"] = kinds;
-  result["n_present"] = survey.n_present();
-  result["n_values"] = survey.n_values;
-  result["n_ranged"] = survey.n_ranged;
-  result["n_values_min"] = survey.n_values_min;
-  result["n_values_max"] = survey.n_values_max;
-  result["int_range"] = py::make_tuple(survey.int_min, survey.int_max);
-  result["float_range"] = py::make_tuple(survey.float_min, survey.float_max);
-  result["bytes_range"] = py::make_tuple(survey.bytes_min, survey.bytes_max);
-  return result;
-}
-
-// (records with a field 2, [(key, what was seen), ...]).
-py::tuple to_tuple(const Survey& survey) {
-  py::list features;
-  for (const auto& [key, seen] : survey.features()) {
-    features.append(py::make_tuple(py::bytes(key), to_dict(seen)));
-  }
-  return py::make_tuple(survey.n_sequences(), features);
-}
-
 PartitionKind partition_named(const std::string& name) {
   if (name == "row_splits") return PartitionKind::kRowSplits;
   if (name == "row_lengths") return PartitionKind::kRowLengths;
@@ -149,49 +115,6 @@ RowRule rule_of(const py::handle& rule) {
   return result;
 }
 
-// Surveys the records `numbers`: (records with a field 2, [(key, what was seen), ...]).
-py::tuple survey_records(std::shared_ptr<FileTable> files, const Catalog& catalog,
-                         const RecordNumbers& numbers) {
-  const std::vector<Place> places = places_of(catalog, numbers);
-  Survey survey;
-  {
-    const py::gil_scoped_release released;
-    RecordReader reader(files);
-    reader.start(places);
-    for (const Place& place : places) {
-      Bytes payload;
-      Fault fault = reader.next(&payload);
-      if (!fault) {
-        fault = survey.add(payload);
-        fault.offset += place.frame.payload();
-      }
-      if (fault) throw record_error(fault, describe(fault), place, *files);
-    }
-  }
-  return to_tuple(survey);
-}
-
-// Surveys the first records of a stream: how many there were, and the same.
-py::tuple survey_stream(FrameStream& stream, std::uint64_t n_records_max,
-                        std::uint64_t bytes_max) {
-  Survey survey;
-  std::uint64_t n_records = 0;
-  {
-    const py::gil_scoped_release released;
-    StreamRecord record;
-    std::uint64_t n_bytes = 0;
-    while (n_records < n_records_max && n_bytes < bytes_max &&
-           record.read_from(&stream)) {
-      ++n_records;
-      n_bytes += record.payload().size();
-      Fault fault = survey.add(record.payload());
-      fault.offset += record.place().frame.payload();
-      if (fault) throw stream.error_in(record.place(), fault, describe(fault));
-    }
-  }
-  return py::make_tuple(n_records) + to_tuple(survey);
-}
-
 }  // namespace
 
 py::array view_of(const Array& array, const py::dtype& dtype,
@@ -208,11 +131,12 @@ py::capsule owner_of(std::shared_ptr<Block> block) {
 }
 
 BoundSchema::BoundSchema(const py::list& columns, const py::list& rules,
-                         py::object compose)
+                         py::object compose, std::string source)
     : int64_(py::dtype::of<std::int64_t>()),
       uint8_(py::dtype::of<std::uint8_t>()),
       compose_(std::move(compose)) {
   auto schema = std::make_shared<Schema>();
+  schema->source = std::move(source);
   for (const py::handle& column : columns) {
     Target target{column.attr("name"), column.attr("dtype").cast<py::dtype>(),
                   column.attr("shape").cast<std::vector<py::ssize_t>>(),
@@ -417,31 +341,15 @@ py::object parse_examples(const BoundSchema& schema, std::shared_ptr<BlockPool> 
   return schema.arrays(batch);
 }
 
-// As survey_records, of records in memory.
-py::tuple survey_examples(const py::object& examples) {
-  Serialized records = serialized(examples);
-  Survey survey;
-  for (std::size_t i = 0; i < records.size(); ++i) {
-    if (const Fault fault = survey.add(records.copy(i))) {
-      throw error_in_memory(fault, describe(fault), i);
-    }
-  }
-  return to_tuple(survey);
-}
-
 }  // namespace
 
 void register_features(py::module_& m) {
   py::class_<BoundSchema>(m, "Schema")
-      .def(py::init<const py::list&, const py::list&, py::object>(), py::arg("columns"),
-           py::arg("rules") = py::list(), py::arg("compose") = py::none());
+      .def(py::init<const py::list&, const py::list&, py::object, std::string>(),
+           py::arg("columns"), py::arg("rules") = py::list(),
+           py::arg("compose") = py::none(), py::arg("source") = "");
   m.def("parse_examples", &parse_examples, py::arg("schema"), py::arg("pool"),
         py::arg("examples"));
-  m.def("survey_examples", &survey_examples, py::arg("examples"));
-  m.def("survey", &survey_records, py::arg("files"), py::arg("catalog"),
-        py::arg("numbers"));
-  m.def("survey_stream", &survey_stream, py::arg("stream"), py::arg("n_records_max"),
-        py::arg("bytes_max"));
 }
 
 }  // namespace fastrec

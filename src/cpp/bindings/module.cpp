@@ -108,6 +108,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
   register_records(m);
   register_features(m);
   register_streams(m);
+  register_survey(m);
   register_loader(m);
   register_writer(m);
 }

@@ -38,7 +38,7 @@ Fault check_count(const ColumnSpec& spec, std::size_t n) {
 std::string count_wanted(const ColumnSpec& spec, const Fault& fault) {
   const std::string expected = std::to_string(fault.expected);
   if (!spec.has_row_splits()) {
-    return " with " + expected + "; VarLen takes any number of them";
+    return " with " + expected + "; " + any_number(spec) + " takes any number of them";
   }
   if (fault.found % std::max<std::size_t>(spec.n_values, 1) != 0)
     return " with " + expected + " values an item";
@@ -62,8 +62,8 @@ void copy_swapped(Bytes source, std::size_t group, std::uint8_t* target) {
 void make_form(const TensorReader& tensor, std::vector<std::uint8_t>* form) {
   form->clear();
   const auto append = [&]<typename Int>(Int value) {
-    const auto* bytes = reinterpret_cast<const std::uint8_t*>(&value);
-    form->insert(form->end(), bytes, bytes + sizeof value);
+    form->resize(form->size() + sizeof value);
+    std::memcpy(form->data() + form->size() - sizeof value, &value, sizeof value);
   };
   append(static_cast<std::int32_t>(tensor.dtype()));
   append(static_cast<std::int32_t>(tensor.shape().size()));
@@ -339,17 +339,19 @@ Fault ExampleDecoder::fill_unset(std::size_t column, std::size_t row,
 std::string ExampleDecoder::describe(const Fault& fault) const {
   if (fault.column < 0) return fastrec::describe(fault);
   const ColumnSpec& spec = schema_->columns[static_cast<std::size_t>(fault.column)];
-  if (spec.section == Section::kLists) return describe_steps(spec, fault);
+  if (spec.section == Section::kLists) return describe_steps(*schema_, spec, fault);
   const std::string feature = "feature '" + spec.key + "' ";
-  const std::string says = "its spec says " + spec.text;
+  const std::string says = spec_says(*schema_, spec);
   const std::string found = std::to_string(fault.found);
   switch (fault.code) {
     case Errc::kFeatureMissing:
       return feature + "is missing, and " + says +
-             " without a default (give default=, or VarLen for one that may be absent)";
+             " without a default (give default=, or " + any_number(spec) +
+             " for one that may be absent)";
     case Errc::kFeatureKind:
       return feature + "holds " + kind_name(static_cast<FeatureKind>(fault.found)) +
-             " values, " + says;
+             " values, " + says + "; " +
+             reads_kind(static_cast<FeatureKind>(fault.found));
     case Errc::kValueCount:
       return feature + "holds " + found +
              (fault.found == 1 ? " value, " : " values, ") + says +

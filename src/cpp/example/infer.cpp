@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "example/values.h"
@@ -10,26 +11,26 @@
 namespace fastrec {
 namespace {
 
+// Entries of a map by their key. The last of a key is the one that counts, so they are
+// collected before they are looked at.
+using Entries = std::map<std::string_view, Bytes>;
+
 template <typename T>
 void widen(T value, T* least, T* most) {
   *least = std::min(*least, value);
   *most = std::max(*most, value);
 }
 
-bool has_field_2(Bytes record) {
-  FieldReader fields(record);
-  Field field;
-  while (fields.next(&field)) {
-    if (field.number == 2 && field.type == WireType::kLengthDelimited) return true;
-  }
-  return false;
+// `fault` in `part`, located in `record`. Joined messages lie outside of it: the fault
+// is then located by the record alone.
+Fault located(Fault fault, Bytes part, Bytes record) {
+  const std::uint8_t* const end = record.data() + record.size();
+  const bool is_inside = part.data() >= record.data() && part.data() <= end;
+  fault.offset =
+      is_inside ? fault.offset + static_cast<std::uint64_t>(part.data() - record.data())
+                : 0;
+  return fault;
 }
-
-// What one record holds of a feature.
-struct Sighting {
-  FeatureKind kind = FeatureKind::kNone;
-  FeatureSurvey values;  // as if there were no other record
-};
 
 // Decodes all numbers in `list` and passes them to `on_value`.
 template <typename T, typename OnValue>
@@ -42,83 +43,131 @@ Fault for_each_number(const ValueList& list, std::size_t n, DType dtype,
   return {};
 }
 
-// Looks at all values of `list`, so that none can fail any more.
-Fault look_at(const ValueList& list, Sighting* sighting) {
-  sighting->kind = list.kind;
+// Looks at all values of `feature`: `*seen` is what there is to say of it alone.
+Fault look_at(Bytes feature, JoinedMessages* joined, FeatureSurvey* seen) {
+  ValueList list;
+  if (Fault fault = find_list(feature, joined, &list)) return fault;
+  seen->n_of_kind[static_cast<std::size_t>(list.kind)] = 1;
   if (list.kind == FeatureKind::kNone) return {};
   std::size_t n;
   if (Fault fault = count_values(list, &n)) return fault;
-  FeatureSurvey& values = sighting->values;
-  values.n_values = values.n_values_min = values.n_values_max = n;
+  seen->n_values = seen->n_values_min = seen->n_values_max = n;
 
   if (list.kind == FeatureKind::kInt64) {
-    values.n_ranged = n;
+    seen->n_ranged = n;
     return for_each_number<std::int64_t>(
         list, n, DType::kInt64,
-        [&](std::int64_t value) { widen(value, &values.int_min, &values.int_max); });
+        [&](std::int64_t value) { widen(value, &seen->int_min, &seen->int_max); });
   }
   if (list.kind == FeatureKind::kFloat) {
     return for_each_number<float>(list, n, DType::kFloat32, [&](float value) {
       if (std::isnan(value)) return;
-      ++values.n_ranged;
-      widen<double>(value, &values.float_min, &values.float_max);
+      ++seen->n_ranged;
+      widen<double>(value, &seen->float_min, &seen->float_max);
     });
   }
-  values.n_ranged = n;
-  FieldReader fields(list.message);
-  Field field;
-  while (fields.next(&field)) {
-    if (field.number != 1 || field.type != WireType::kLengthDelimited) continue;
-    widen<std::uint64_t>(field.content.size(), &values.bytes_min, &values.bytes_max);
-  }
+  seen->n_ranged = n;
+  for_each_string(list.message, [&](Bytes value) {
+    widen<std::uint64_t>(value.size(), &seen->bytes_min, &seen->bytes_max);
+    seen->format = common_format(seen->format, format_of(value));
+  });
   return {};
 }
 
-// Adds to `survey` what was seen in record `number`.
-void add_to(FeatureSurvey* survey, const Sighting& sighting, std::uint64_t number) {
-  const auto kind = static_cast<std::size_t>(sighting.kind);
-  const FeatureSurvey& seen = sighting.values;
-  const bool is_first = survey->n_present() == 0;
-  if (survey->n_records[kind]++ == 0) survey->first_record[kind] = number;
-  if (sighting.kind == FeatureKind::kNone) return;
+// Looks at all steps of a feature list.
+Fault look_at(Bytes list, JoinedMessages* joined, ListSurvey* seen) {
+  std::uint64_t n_steps = 0;
+  FieldReader fields(list);
+  Field step;
+  while (fields.next(&step)) {
+    if (step.number != 1 || step.type != WireType::kLengthDelimited) continue;
+    FeatureSurvey values;
+    if (Fault fault = look_at(step.content, joined, &values)) return fault;
+    seen->steps.merge(values);
+    ++n_steps;
+  }
+  seen->n_records = 1;
+  seen->n_steps_min = seen->n_steps_max = n_steps;
+  return fields.fault();
+}
 
-  if (is_first) survey->n_values_min = seen.n_values_min;
-  widen(seen.n_values, &survey->n_values_min, &survey->n_values_max);
-  survey->n_values += seen.n_values;
-  survey->n_ranged += seen.n_ranged;
-  survey->int_min = std::min(survey->int_min, seen.int_min);
-  survey->int_max = std::max(survey->int_max, seen.int_max);
-  survey->float_min = std::min(survey->float_min, seen.float_min);
-  survey->float_max = std::max(survey->float_max, seen.float_max);
-  survey->bytes_min = std::min(survey->bytes_min, seen.bytes_min);
-  survey->bytes_max = std::max(survey->bytes_max, seen.bytes_max);
+using Lists = std::vector<std::pair<std::string_view, ListSurvey>>;
+
+// Whether `record`, whose fields can be read, has feature lists; `*lists` are they.
+bool find_lists(Bytes record, JoinedMessages* joined, Lists* lists) {
+  bool has_field = false, is_empty = true;
+  FieldReader fields(record);
+  Field field;
+  while (fields.next(&field)) {
+    if (field.number != 2 || field.type != WireType::kLengthDelimited) continue;
+    has_field = true;
+    is_empty = is_empty && field.content.empty();
+  }
+  if (!has_field) return false;
+  Entries last;
+  Fault fault = walk_maps<2>(record, joined, [&](std::uint32_t n, Bytes key, Bytes v) {
+    if (n == 2) last[as_text(key)] = v;
+  });
+  if (fault) return false;
+  lists->reserve(last.size());
+  for (const auto& [key, list] : last) {
+    lists->emplace_back(key, ListSurvey());
+    if (look_at(list, joined, &lists->back().second)) return false;
+  }
+  return is_empty || !last.empty();
 }
 
 }  // namespace
 
+void FeatureSurvey::merge(const FeatureSurvey& other) noexcept {
+  for (std::size_t kind = 0; kind < std::size(n_of_kind); ++kind) {
+    n_of_kind[kind] += other.n_of_kind[kind];
+  }
+  n_values_min = std::min(n_values_min, other.n_values_min);
+  n_values_max = std::max(n_values_max, other.n_values_max);
+  n_values += other.n_values;
+  n_ranged += other.n_ranged;
+  int_min = std::min(int_min, other.int_min);
+  int_max = std::max(int_max, other.int_max);
+  float_min = std::min(float_min, other.float_min);
+  float_max = std::max(float_max, other.float_max);
+  bytes_min = std::min(bytes_min, other.bytes_min);
+  bytes_max = std::max(bytes_max, other.bytes_max);
+  format = common_format(format, other.format);
+}
+
+void ListSurvey::merge(const ListSurvey& other) noexcept {
+  n_records += other.n_records;
+  n_steps_min = std::min(n_steps_min, other.n_steps_min);
+  n_steps_max = std::max(n_steps_max, other.n_steps_max);
+  steps.merge(other.steps);
+}
+
 Fault Survey::add(Bytes record) {
   joined_.clear();
-  // The last entry of a key is the one that counts, so entries are collected first.
-  std::map<std::string_view, Bytes> last;
+  Entries last;
   Fault fault = walk_features(record, &joined_, [&](Bytes key, Bytes feature) {
     last[as_text(key)] = feature;
   });
   if (fault) return fault;
   // Nothing is added before everything was read.
-  std::vector<Sighting> sightings;
-  sightings.reserve(last.size());
+  std::vector<FeatureSurvey> seen(last.size());
+  auto of_feature = seen.begin();
   for (const auto& [key, feature] : last) {
-    ValueList list;
-    fault = find_list(feature, &joined_, &list);
-    if (!fault) fault = look_at(list, &sightings.emplace_back());
-    if (fault) return fault;
+    fault = look_at(feature, &joined_, &*of_feature++);
+    if (fault) return located(fault, feature, record);
   }
+  Lists lists;
+  const bool is_sequence = find_lists(record, &joined_, &lists);
 
-  auto sighting = sightings.begin();
+  of_feature = seen.begin();
   for (const auto& [key, feature] : last) {
-    add_to(&features_[std::string(key)], *sighting++, n_records_);
+    features_[std::string(key)].merge(*of_feature++);
   }
-  n_sequences_ += has_field_2(record);
+  if (is_sequence) {
+    for (const auto& [key, list] : lists) lists_[std::string(key)].merge(list);
+    ++n_sequences_;
+  }
   ++n_records_;
   return {};
 }

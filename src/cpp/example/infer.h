@@ -11,20 +11,20 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "example/format.h"
 #include "example/walk.h"
 
 namespace fastrec {
 
-// What was seen of one feature.
+// What was seen of one feature of records, or of the steps of one feature list.
 struct FeatureSurvey {
-  // Records in which the feature had this kind, by FeatureKind. A feature without a
+  // Records, or steps, in which it had this kind, by FeatureKind. A feature without a
   // kind is missing in TensorFlow's eyes.
-  std::uint64_t n_records[4] = {};
-  // The first record in which it had this kind, counted from 0 in the survey.
-  std::uint64_t first_record[4] = {};
-  // Values in a record, where there was a kind.
-  std::uint64_t n_values_min = 0, n_values_max = 0;
-  std::uint64_t n_values = 0;  // in all records
+  std::uint64_t n_of_kind[4] = {};
+  // Values in a record or step, where there was a kind.
+  std::uint64_t n_values_min = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t n_values_max = 0;
+  std::uint64_t n_values = 0;  // in all of them
   std::uint64_t n_ranged = 0;  // of these, all but NaNs: the ranges are of them
 
   // Ranges, empty until there is a value.
@@ -34,28 +34,49 @@ struct FeatureSurvey {
   double float_max = -std::numeric_limits<double>::infinity();
   std::uint64_t bytes_min = std::numeric_limits<std::uint64_t>::max();  // sizes
   std::uint64_t bytes_max = 0;
+  ByteFormat format = ByteFormat::kNone;  // that all byte strings have
 
   std::uint64_t n_present() const noexcept {
-    return n_records[1] + n_records[2] + n_records[3];
+    return n_of_kind[1] + n_of_kind[2] + n_of_kind[3];
   }
+  void merge(const FeatureSurvey& other) noexcept;
+};
+
+// What was seen of one feature list.
+struct ListSurvey {
+  std::uint64_t n_records = 0;  // that have it
+  // Steps in one of these.
+  std::uint64_t n_steps_min = std::numeric_limits<std::uint64_t>::max();
+  std::uint64_t n_steps_max = 0;
+  FeatureSurvey steps;
+
+  void merge(const ListSurvey& other) noexcept;
 };
 
 class Survey {
  public:
-  // Adds what `record` holds. A fault leaves the survey without that record.
+  // Adds what `record` holds. A fault leaves the survey without that record; its offset
+  // counts from the beginning of the record.
+  //
+  // A field 2 that cannot be read as feature lists is none: it is a field that Examples
+  // do not know.
   Fault add(Bytes record);
 
   std::uint64_t n_records() const noexcept { return n_records_; }
-  // Records that have a field 2, as tf.train.SequenceExample does and Example does not.
+  // Records that have feature lists, if only an empty map of them, as
+  // tf.train.SequenceExample may and Example may not. The features of these are their
+  // context.
   std::uint64_t n_sequences() const noexcept { return n_sequences_; }
   const std::map<std::string, FeatureSurvey>& features() const noexcept {
     return features_;
   }
+  const std::map<std::string, ListSurvey>& lists() const noexcept { return lists_; }
 
  private:
   std::uint64_t n_records_ = 0;
   std::uint64_t n_sequences_ = 0;
   std::map<std::string, FeatureSurvey> features_;
+  std::map<std::string, ListSurvey> lists_;
   JoinedMessages joined_;
 };
 

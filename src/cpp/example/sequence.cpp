@@ -86,9 +86,10 @@ Fault decode_steps(const Schema& schema, std::size_t column, Bytes list,
   return {};
 }
 
-std::string describe_steps(const ColumnSpec& spec, const Fault& fault) {
+std::string describe_steps(const Schema& schema, const ColumnSpec& spec,
+                           const Fault& fault) {
   const std::string list = "feature list '" + spec.key + "' ";
-  const std::string says = "its spec says " + spec.text;
+  const std::string says = spec_says(schema, spec);
   const std::string found = std::to_string(fault.found);
   const std::string expected = std::to_string(fault.expected);
   switch (fault.code) {
@@ -96,13 +97,14 @@ std::string describe_steps(const ColumnSpec& spec, const Fault& fault) {
       return list + "is missing, and " + says;
     case Errc::kFeatureKind:
       return list + "has a step of " +
-             kind_name(static_cast<FeatureKind>(fault.found)) + " values, " + says;
+             kind_name(static_cast<FeatureKind>(fault.found)) + " values, " + says +
+             "; " + reads_kind(static_cast<FeatureKind>(fault.found));
     case Errc::kValueCount:
       return list + "has a step of " + found +
              (fault.found == 1 ? " value, " : " values, ") + says + " with " +
              expected +
              (spec.layout == Layout::kPadded
-                  ? " a step; VarLen takes any number of them"
+                  ? " a step; " + any_number(spec) + " takes any number of them"
                   : " an item");
     case Errc::kStepCount:
       return list + "has " + found + " steps, " + says + " with " + expected +

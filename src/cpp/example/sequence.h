@@ -22,7 +22,8 @@ namespace fastrec {
 Fault decode_steps(const Schema& schema, std::size_t column, Bytes list,
                    JoinedMessages* joined, BatchBuilder* batch);
 
-// What is wrong with a list that is read as `spec`.
-std::string describe_steps(const ColumnSpec& spec, const Fault& fault);
+// What is wrong with a list that is read as `spec`, which is one of `schema`.
+std::string describe_steps(const Schema& schema, const ColumnSpec& spec,
+                           const Fault& fault);
 
 }  // namespace fastrec

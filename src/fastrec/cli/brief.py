@@ -51,6 +51,9 @@ def brief(value: object) -> str:
         kind = f"{value.shape[0]} strings" if value.ndim == 1 else f"bytes{value.shape}"
         items = [value[i] for i in range(SHOWN_ITEMS)[: len(value)]]
         return _listed(kind, [brief(item) for item in items], len(value))
+    if isinstance(value, fr.RaggedArray):
+        rows = [value[i] for i in range(SHOWN_ITEMS)[: len(value)]]
+        return _listed(f"{len(value)} rows", [brief(row) for row in rows], len(value))
     if isinstance(value, np.ndarray):
         kind = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
         shown = [brief(item) for item in value.ravel()[:SHOWN_ITEMS]]

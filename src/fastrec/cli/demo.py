@@ -214,10 +214,7 @@ def _tour(paths: list[str], batch_size: int, seconds: float) -> None:
     except fr.CorruptionError:
         raise
     except fr.Error as error:
-        why = "no schema"
-        if isinstance(error, fr.DecodeError):
-            why += ", for the records are not tf.train.Example"
-        out.print(f"{why}: {error}", style="bold")
+        out.print(f"no schema: {error}", style="bold")
         schema = None
     is_streamed = ds._view.sources.is_streamed
     if schema is None and is_streamed:

@@ -152,24 +152,26 @@ def decode_raw(
     )
 
 
-def _check_options(options: object) -> None:
-    kind = getattr(options, "compression_type", options)
-    if kind not in (None, ""):
-        msg = f"options must be None: compression {kind!r} is not there"
-        raise ValueError(msg)
+def _compression_of(options: object) -> Any:  # noqa: ANN401
+    """Return the compression that `options`, or a name in its place, asks for."""
+    return getattr(options, "compression_type", options) or None
 
 
 def tf_record_iterator(path: Paths, options: object = None) -> Iterator[bytes]:
-    """As `fastrec.read_records`: the serialized records of a file."""
-    _check_options(options)
-    return fastrec.read_records(path)
+    """As `fastrec.read_records`: the serialized records of a file.
+
+    Without `options`, compression is recognised.
+    """
+    return fastrec.read_records(path, compression=_compression_of(options) or "auto")
 
 
 class TFRecordWriter(fastrec.Writer):
     """As `fastrec.Writer`, for serialized records; an existing file is replaced."""
 
     def __init__(self, path: str | os.PathLike[str], options: object = None) -> None:
-        _check_options(options)
+        if _compression_of(options) is not None:
+            msg = "options must be None: compressed files are not written"
+            raise ValueError(msg)
         super().__init__(path, overwrite=True)
 
     def write(self, record: Any) -> None:  # noqa: ANN401

@@ -1,0 +1,152 @@
+#include <pybind11/stl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "bindings/bindings.h"
+#include "example/infer.h"
+#include "file/buffer.h"
+#include "record/reader.h"
+#include "record/stream.h"
+
+namespace fastrec {
+namespace {
+
+// Calls `step` without the GIL until it says that there is no more to do. Signals are
+// looked at now and then, so that Ctrl-C ends it.
+template <typename Step>
+void run_interruptibly(Step&& step) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::milliseconds kPatience(50);
+  bool is_more = true;
+  while (is_more) {
+    {
+      const py::gil_scoped_release released;
+      const Clock::time_point until = Clock::now() + kPatience;
+      while (is_more && Clock::now() < until) is_more = step();
+    }
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+  }
+}
+
+// Adds a record that is in memory.
+void add(Survey& survey, const py::buffer& record) {
+  const BufferView view(record);
+  // Decoders may read the slack around it.
+  Buffer copy;
+  const MutableBytes room = copy.room(view.bytes().size());
+  std::copy(view.bytes().begin(), view.bytes().end(), room.begin());
+  if (const Fault fault = survey.add(room)) {
+    Error error(fault.code, describe(fault), "");
+    error.record = survey.n_records();
+    error.offset = fault.offset;
+    throw error;
+  }
+}
+
+// Adds the records `numbers`.
+void add_records(Survey& survey, std::shared_ptr<FileTable> files,
+                 const Catalog& catalog, const RecordNumbers& numbers) {
+  const std::vector<Place> places = places_of(catalog, numbers);
+  RecordReader reader(files);
+  reader.start(places);
+  auto place = places.begin();
+  run_interruptibly([&] {
+    if (place == places.end()) return false;
+    Bytes payload;
+    Fault fault = reader.next(&payload);
+    if (!fault) {
+      fault = survey.add(payload);
+      fault.offset += place->frame.payload();
+    }
+    if (fault) throw record_error(fault, describe(fault), *place, *files);
+    ++place;
+    return true;
+  });
+}
+
+// Adds the next records of a stream: `n_records_max` of them at most, and none more
+// after `bytes_max` bytes.
+void add_stream(Survey& survey, FrameStream& stream, std::uint64_t n_records_max,
+                std::uint64_t bytes_max) {
+  StreamRecord record;
+  std::uint64_t n_records = 0, n_bytes = 0;
+  run_interruptibly([&] {
+    if (n_records == n_records_max || n_bytes >= bytes_max ||
+        !record.read_from(&stream)) {
+      return false;
+    }
+    ++n_records;
+    n_bytes += record.payload().size();
+    Fault fault = survey.add(record.payload());
+    fault.offset += record.place().frame.payload();
+    if (fault) throw stream.error_in(record.place(), fault, describe(fault));
+    return true;
+  });
+}
+
+py::dict kinds_of(const FeatureSurvey& survey) {
+  py::dict kinds;
+  for (const FeatureKind kind :
+       {FeatureKind::kBytes, FeatureKind::kFloat, FeatureKind::kInt64}) {
+    const std::uint64_t n = survey.n_of_kind[static_cast<std::size_t>(kind)];
+    if (n != 0) kinds[kind_name(kind)] = n;
+  }
+  return kinds;
+}
+
+// [(key, what was seen), ...].
+template <typename Seen>
+py::list to_list(const std::map<std::string, Seen>& surveys) {
+  py::list list;
+  for (const auto& [key, seen] : surveys) {
+    list.append(py::make_tuple(py::bytes(key), seen));
+  }
+  return list;
+}
+
+}  // namespace
+
+void register_survey(py::module_& m) {
+  py::class_<FeatureSurvey>(m, "FeatureSurvey")
+      .def_property_readonly("kinds", &kinds_of)
+      .def_property_readonly(
+          "n_unset", [](const FeatureSurvey& survey) { return survey.n_of_kind[0]; })
+      .def_property_readonly("n_present", &FeatureSurvey::n_present)
+      .def_readonly("n_values", &FeatureSurvey::n_values)
+      .def_readonly("n_values_min", &FeatureSurvey::n_values_min)
+      .def_readonly("n_values_max", &FeatureSurvey::n_values_max)
+      .def_readonly("n_ranged", &FeatureSurvey::n_ranged)
+      .def_readonly("int_min", &FeatureSurvey::int_min)
+      .def_readonly("int_max", &FeatureSurvey::int_max)
+      .def_readonly("float_min", &FeatureSurvey::float_min)
+      .def_readonly("float_max", &FeatureSurvey::float_max)
+      .def_readonly("bytes_min", &FeatureSurvey::bytes_min)
+      .def_readonly("bytes_max", &FeatureSurvey::bytes_max)
+      .def_property_readonly("format", [](const FeatureSurvey& survey) {
+        return format_name(survey.format);
+      });
+
+  py::class_<ListSurvey>(m, "ListSurvey")
+      .def_readonly("n_records", &ListSurvey::n_records)
+      .def_readonly("n_steps_min", &ListSurvey::n_steps_min)
+      .def_readonly("n_steps_max", &ListSurvey::n_steps_max)
+      .def_readonly("steps", &ListSurvey::steps);
+
+  py::class_<Survey>(m, "Survey")
+      .def(py::init<>())
+      .def("add", &add, py::arg("record"))
+      .def("add_records", &add_records, py::arg("files"), py::arg("catalog"),
+           py::arg("numbers"))
+      .def("add_stream", &add_stream, py::arg("stream"), py::arg("n_records_max"),
+           py::arg("bytes_max"))
+      .def_property_readonly("n_records", &Survey::n_records)
+      .def_property_readonly("n_sequences", &Survey::n_sequences)
+      .def_property_readonly(
+          "features", [](const Survey& survey) { return to_list(survey.features()); })
+      .def_property_readonly(
+          "lists", [](const Survey& survey) { return to_list(survey.lists()); });
+}
+
+}  // namespace fastrec

@@ -1,0 +1,37 @@
+// Format: a byte string -> what kind of file it is, or text.
+//
+// Files are known by how they begin, as everybody knows them; nothing else of them is
+// looked at. Text is UTF-8 without control characters other than tabs and line ends.
+//
+// Source: the JPEG (ITU-T T.81), PNG, GIF89a and RIFF specifications; RFC 3629.
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.h"
+
+namespace fastrec {
+
+enum class ByteFormat : std::uint8_t {
+  kNone,   // of no string at all
+  kOther,  // of strings that are none of these, or differ
+  kText,
+  kJpeg,
+  kPng,
+  kGif,
+  kWebp,
+};
+
+// "UTF-8 text", "JPEG", ...; "" for the first two.
+const char* format_name(ByteFormat format) noexcept;
+
+// The empty string is text.
+ByteFormat format_of(Bytes string) noexcept;
+
+// The format of the strings of two sets.
+constexpr ByteFormat common_format(ByteFormat a, ByteFormat b) noexcept {
+  if (a == ByteFormat::kNone) return b;
+  return b == ByteFormat::kNone || a == b ? a : ByteFormat::kOther;
+}
+
+}  // namespace fastrec
