@@ -148,8 +148,8 @@ TEST(ByteStreams, AProducerWaitsForRoom) {
 TEST(ByteStreams, StopWakesEverybody) {
   ByteStreams full(2, 1, 1), empty(1, 1, 1);
   const std::vector<std::uint8_t> piece(10);
+  ASSERT_EQ(full.begin(), 0u);  // so that whoever asks next has to wait
   std::thread producer([&] {
-    ASSERT_EQ(full.begin(), 0u);
     while (full.push(0, piece)) continue;
     full.end(0);
     EXPECT_EQ(full.begin(), std::nullopt);
