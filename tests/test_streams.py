@@ -440,6 +440,26 @@ def test_every_truncation_is_an_error_after_the_good_rows(tmp_path: Path) -> Non
         assert got == [[k] for k in range(len(got))]
 
 
+def test_a_file_that_changed_after_it_was_counted_is_refused(tmp_path: Path) -> None:
+    data = gzip.compress(tfrecord_file(record(i) for i in range(4)))
+    paths = [file_with(tmp_path, data, f"{i}.gz") for i in range(2)]
+    ds = open_dataset(paths, features=SPEC)
+    loader = ds.loader(2)
+    state = loader.state_dict()
+    # As many records as before.
+    file_with(tmp_path, gzip.compress(tfrecord_file([record(9)] * 4)), "1.gz")
+    for shuffle in (False, fr.Window(3, False)):
+        counted = ds.loader(2, shuffle=shuffle, transform=lambda batch, _info: batch)
+        if not shuffle:
+            counted.load_state_dict(state)
+            counted.seek(1)
+        got, error = until_error(counted)
+        assert isinstance(error, fr.CorruptionError)
+        assert (error.path, "changed" in error.reason) == (str(paths[1]), True)
+        assert got == ([] if shuffle else [[2, 3]])
+    assert len(numbers(open_dataset(paths, features=SPEC).loader(2))) == 4
+
+
 def test_what_is_inside_may_be_no_tfrecord(tmp_path: Path) -> None:
     for data, reason in [
         (b"hello, world\n" * 20, "text"),

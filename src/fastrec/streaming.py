@@ -68,8 +68,12 @@ def streaming_pipeline(
     bytes_ahead = memory_limit // _READ_AHEAD_SHARE
     n_threads = loader._num_threads + 1
     of_core = sources.of_core()
+    counts = None if plan is None else sources.counts()
     with started(
-        [files[i] for i in order], n_readers=n_threads, bytes_ahead=bytes_ahead
+        [files[i] for i in order],
+        n_readers=n_threads,
+        bytes_ahead=bytes_ahead,
+        versions=None if counts is None else [counts[i].version for i in order],
     ) as streams:
         return _core.Pipeline.of_streams(
             of_core,

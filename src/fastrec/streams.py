@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 
 from fastrec import _core
 from fastrec.errors import CorruptionError, Error, LimitError
-from fastrec.inflate import Content, inflated
+from fastrec.inflate import Content, Version, inflated, version_of
 
 __all__ = ["FileContent", "first_frames", "started"]
 
@@ -31,7 +31,11 @@ _SECONDS_TO_END = 5.0
 
 @contextlib.contextmanager
 def started(
-    files: Sequence[FileContent], *, n_readers: int, bytes_ahead: int
+    files: Sequence[FileContent],
+    *,
+    n_readers: int,
+    bytes_ahead: int,
+    versions: Sequence[Version] | None = None,
 ) -> Iterator[_core.ByteStreams]:
     """Give the contents of `files`, one after another, as threads inflate them.
 
@@ -44,6 +48,8 @@ def started(
         Threads, and files that are inflated at a time.
     bytes_ahead : int
         What may be inflated and not yet consumed, of all files together.
+    versions : sequence of Version, optional
+        What the files must still be, because something is known of them.
     """
     n_readers = max(1, min(n_readers, len(files)))
     streams = _core.ByteStreams(len(files), n_readers, bytes_ahead // n_readers)
@@ -52,7 +58,10 @@ def started(
         for i in range(n_readers):
             # Daemons: the interpreter waits for others before anybody can stop them.
             thread = threading.Thread(
-                target=_read, args=(files, streams), name="fastrec-inflate", daemon=True
+                target=_read,
+                args=(files, versions, streams),
+                name="fastrec-inflate",
+                daemon=True,
             )
             try:
                 thread.start()
@@ -67,10 +76,17 @@ def started(
         raise
 
 
-def _read(files: Sequence[FileContent], streams: _core.ByteStreams) -> None:
+def _read(
+    files: Sequence[FileContent],
+    versions: Sequence[Version] | None,
+    streams: _core.ByteStreams,
+) -> None:
     while (i := streams.begin()) is not None:
         path, content = files[i]
         try:
+            if versions is not None and version_of(path) != versions[i]:
+                msg = "the file has changed since its records were counted"
+                raise CorruptionError(msg, path)
             with contextlib.closing(inflated(path, content)) as pieces:
                 for piece in pieces:
                     if not streams.push(i, piece):
