@@ -36,21 +36,25 @@ def preset(session: nox.Session, name: str, *prefix: str) -> None:
 def tests(session: nox.Session) -> None:
     """Run the Python tests against an installed wheel."""
     session.install(".[test]")
-    session.run("pytest", *session.posargs)
+    session.run("pytest", "-n", "auto", *session.posargs)
 
 
 @nox.session(python="3.10")
 def oldest(session: nox.Session) -> None:
     """Run the Python tests on the oldest Python and NumPy; skipped without 3.10."""
     session.install(".[test]", "numpy==1.26.*")
-    session.run("pytest", *session.posargs)
+    session.run("pytest", "-n", "auto", *session.posargs)
 
 
 @nox.session
 def oracle(session: nox.Session) -> None:
     """Run the tests that compare with TensorFlow."""
     session.install(".[test,oracle]")
-    session.run("pytest", "-m", "oracle", *session.posargs)
+    # A file's tests stay together: one of them counts what the others compared.
+    session.run(
+        *("pytest", "-m", "oracle", "-n", "auto", "--dist", "loadfile"),
+        *session.posargs,
+    )
 
 
 @nox.session

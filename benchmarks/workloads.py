@@ -6,6 +6,7 @@ folder says everything that its content depends on.
 
 from __future__ import annotations
 
+import gzip
 import os
 import shutil
 import tempfile
@@ -50,6 +51,7 @@ class Workload:
     n_records: int  # At scale 1: beyond the last-level cache.
     record_bytes: int  # Roughly, to draw in chunks that fit into memory.
     draw: Callable[[np.random.Generator, int], Drawn]
+    is_gzip: bool = False  # Whether the files are compressed.
 
 
 @dataclass(frozen=True)
@@ -166,6 +168,7 @@ TABULAR = (
     *(Feature(f"I{i}", "fixed", "float32") for i in range(1, 14)),
     *(Feature(f"category_{i}", "fixed", "int64") for i in range(1, 27)),
 )
+RAGGED = (Feature("ids", "varlen", "int64"), Feature("words", "varlen", "bytes"))
 LABEL = Feature("label", "fixed", "int64")
 
 WORKLOADS = {
@@ -200,16 +203,12 @@ WORKLOADS = {
             6_000,
             embeddings,
         ),
-        Workload(
-            "ragged",
-            (Feature("ids", "varlen", "int64"), Feature("words", "varlen", "bytes")),
-            600_000,
-            2_000,
-            ragged,
-        ),
+        Workload("ragged", RAGGED, 600_000, 2_000, ragged),
         Workload(
             "images", (Feature("jpeg", "fixed", "bytes"), LABEL), 2_400, 250_000, images
         ),
+        Workload("tabular-gzip", TABULAR, 280_000, 900, tabular, is_gzip=True),
+        Workload("ragged-gzip", RAGGED, 600_000, 2_000, ragged, is_gzip=True),
     )
 }
 
@@ -246,7 +245,7 @@ def generate(workload: Workload, folder: Path, n_records: int) -> None:
     for shard in range(N_FILES):
         end = n_records * (shard + 1) // N_FILES
         path = folder / f"{workload.name}-{shard:05d}-of-{N_FILES:05d}.tfrecord"
-        with path.open("wb") as file:
+        with gzip.open(path, "wb", 6) if workload.is_gzip else path.open("wb") as file:
             while records < end:
                 n = min(max(chunk, FIRST_ROWS), end - records)
                 cells, columns = workload.draw(rng, n)

@@ -278,6 +278,37 @@ def test_another_version_of_a_file_is_expanded_again(tmp_path: Path) -> None:
         assert len(open_dataset(path, cache_dir=tmp_path / "cache")) == n
 
 
+def test_earlier_versions_are_deleted_and_nothing_else(tmp_path: Path) -> None:
+    path, like = tmp_path / "a[1].gz", tmp_path / "b" / "a[1].gz"
+    like.parent.mkdir()
+    like.write_bytes(gzip.compress(tfrecord_file(records(1))))
+    os.utime(like, ns=(1, 1))
+    cache = tmp_path / "cache"
+    assert len(open_dataset(like, cache_dir=cache)) == 1
+    (cache / "a[1].gz.tfrecord").write_bytes(b"somebody's own")
+
+    def version(n: int, time: int) -> Untyped:
+        path.write_bytes(gzip.compress(tfrecord_file(records(n))))
+        os.utime(path, ns=(time, time))
+        ds: Untyped = open_dataset(path, features=SPEC, cache_dir=cache)
+        assert len(ds) == n
+        return ds
+
+    first = version(3, 10**18)
+    reading = iter(first.loader(1, num_threads=0))
+    assert next(reading)["n"].tolist() == [0]
+    n_expanded = len([*cache.glob("*.tfrecord")])
+    version(4, 2 * 10**18)
+    assert len([*cache.glob("*.tfrecord")]) == n_expanded
+    assert [batch["n"].tolist() for batch in reading] == [[1], [2]], "it is still open"
+    version(
+        3, 10**18
+    )  # an older copy comes back: the later one may be in use elsewhere
+    assert len([*cache.glob("*.tfrecord")]) == n_expanded + 1
+    assert (cache / "a[1].gz.tfrecord").exists()
+    assert len(open_dataset(like, cache_dir=cache)) == 1
+
+
 def test_compression_can_be_said(folder: Path, tmp_path: Path) -> None:
     said = {"0": "GZIP", "2": "ZLIB", "1": None, "8": "GZIP", "9": "ZLIB"}
     for name, kind in said.items():

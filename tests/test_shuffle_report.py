@@ -1,11 +1,11 @@
-"""How random an order is: the figures, the simulated buffer, ``fastrec shuffle-report``.
+"""How random an order is: the figures, and ``fastrec shuffle-report``.
 
 Goal
-    On records that are sorted by label, the report shows the bias of a shuffle buffer and
-    none of a global shuffle; what it calls fastrec's order is what a loader delivers; an
-    order that repeats or loses records is found out.
+    On records that are sorted by label, the report shows the bias of a window and none
+    of a global shuffle; an order it reports on is what a loader delivers; one that
+    repeats or loses records is found out.
 Method
-    Figures are compared with slow, obvious computations: a buffer as a list, ranks and
+    Figures are compared with slow, obvious computations: a window as a list, ranks and
     probabilities by hand, simulated orders. The command runs through typer's runner.
 """
 
@@ -31,8 +31,9 @@ from typer.testing import CliRunner
 
 import fastrec as fr
 from columns import open_dataset
+from fastrec import _core
 from fastrec.cli.app import app
-from fastrec.cli.draws import Buffer, as_shuffle, buffer_draws, loader_draws
+from fastrec.cli.draws import as_shuffle, loader_draws
 from fastrec.cli.mixing import label_mix, mixing
 from oracle import example, tfrecord_file
 
@@ -78,14 +79,25 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file_of(path, sorted_labels(3_000, 3))
 
 
-# The buffer.
+# The orders.
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> fr.Dataset:
+    path = tmp_path_factory.mktemp("large") / "sorted.tfrecord"
+    return fr.open(file_of(path, sorted_labels()))
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_buffer_of_a_seventh_leaves_sorted_records_nearly_sorted(seed: int) -> None:
-    draws = buffer_draws(N_RECORDS, Buffer(10_000), seed=seed, epoch=0)
+def test_a_window_of_a_seventh_leaves_sorted_records_nearly_sorted(
+    large: fr.Dataset, seed: int
+) -> None:
+    draws = loader_draws(large, fr.Window(10_000), seed=seed, epoch=0)
     labels = sorted_labels()
-    assert mixing(draws, N_RECORDS).rank_correlation == pytest.approx(0.90, abs=0.02)
+    found = mixing(draws, N_RECORDS)
+    assert found.rank_correlation == pytest.approx(0.90, abs=0.02)
+    assert (found.n_repeated, found.n_lost) == (0, 0)
+    assert (draws < np.arange(N_RECORDS) + 10_000).all()
     assert set(labels[draws[:WINDOW]].tolist()) == {0, 1}
     assert 9 not in labels[draws[:50_000]]
     mix = label_mix(draws, labels, WINDOW)
@@ -94,16 +106,7 @@ def test_a_buffer_of_a_seventh_leaves_sorted_records_nearly_sorted(seed: int) ->
     assert mix.worst_z > 50
 
 
-@given(st.integers(1, 200), st.integers(1, 250), st.integers(0, 5))
-def test_a_buffer_loses_and_repeats_nothing_and_runs_ahead_by_its_size(
-    n_records: int, size: int, epoch: int
-) -> None:
-    draws = buffer_draws(n_records, Buffer(size), seed=1, epoch=epoch)
-    assert sorted(draws.tolist()) == list(range(n_records))
-    assert (draws < np.arange(n_records) + size).all()
-
-
-def test_a_buffer_draws_as_a_list_of_slots_does() -> None:
+def test_a_window_draws_as_a_list_of_slots_does() -> None:
     n_records, size, n_tries = 5, 3, 5_000
 
     def drawn_from_a_list(rng: np.random.Generator) -> tuple[int, ...]:
@@ -114,35 +117,18 @@ def test_a_buffer_draws_as_a_list_of_slots_does() -> None:
             draws.append(slots.pop(rng.integers(len(slots))))
         return tuple(draws)
 
+    def drawn_from_a_window(seed: int) -> tuple[int, ...]:
+        runs = np.array([0]), np.array([n_records])
+        order = _core.Order.window(*runs, size, seed, 0)
+        return tuple(order.records(np.arange(n_records)).tolist())
+
     rng = np.random.default_rng(0)
     wanted = Counter(drawn_from_a_list(rng) for _ in range(n_tries))
-    found = Counter(
-        tuple(buffer_draws(n_records, Buffer(size), seed=seed, epoch=0).tolist())
-        for seed in range(n_tries)
-    )
+    found = Counter(drawn_from_a_window(seed) for seed in range(n_tries))
     assert wanted.keys() == found.keys()
     assert len(wanted) == 3**2 * math.factorial(3)
     for draws, count in wanted.items():
         assert abs(found[draws] - count) < 6 * math.sqrt(2 * count), draws
-
-
-def test_a_buffer_has_its_order_from_seed_and_epoch() -> None:
-    made = [
-        buffer_draws(100, Buffer(10), seed=seed, epoch=epoch).tobytes()
-        for seed in range(3)
-        for epoch in range(3)
-    ]
-    assert len(set(made)) == 9
-    assert made[1] == buffer_draws(100, Buffer(10), seed=0, epoch=1).tobytes()
-
-
-# fastrec's orders.
-
-
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> fr.Dataset:
-    path = tmp_path_factory.mktemp("large") / "sorted.tfrecord"
-    return fr.open(file_of(path, sorted_labels()))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -158,10 +144,12 @@ def test_a_global_shuffle_mixes_sorted_records(large: fr.Dataset, seed: int) -> 
 
 
 @pytest.mark.parametrize(
-    "shuffle", [False, True, fr.Blocks(), fr.Blocks(2_000, 8)], ids=repr
+    "shuffle",
+    [False, True, fr.Blocks(), fr.Blocks(2_000, 8), fr.Window(100)],
+    ids=repr,
 )
 def test_draws_are_what_a_loader_delivers(
-    small: Path, shuffle: bool | fr.Blocks
+    small: Path, shuffle: bool | fr.Blocks | fr.Window
 ) -> None:
     ds = open_dataset(small)
     draws = loader_draws(ds, shuffle, seed=7, epoch=2)
@@ -246,21 +234,20 @@ def test_a_label_that_never_comes_is_said_to() -> None:
 # The command.
 
 
-def test_the_report_without_paths_shows_a_buffer_beside_a_global_shuffle() -> None:
+def test_the_report_without_paths_shows_a_window_beside_a_global_shuffle() -> None:
     shown, errors = run()
     assert errors == ""
     assert shown.startswith(
         "70,000 records made up, sorted by label; seed 0, epoch 0\n"
     )
     assert values(shown, " ") == ["window:10000", "true", "at random"]
-    buffer, ours, _ = values(shown, "rank correlation")
-    assert float(buffer) == pytest.approx(0.90, abs=0.02)
-    assert abs(float(ours)) < 0.02
+    window, everything, _ = values(shown, "rank correlation")
+    assert float(window) == pytest.approx(0.90, abs=0.02)
+    assert abs(float(everything)) < 0.02
     assert values(shown, "records drawn more than once") == ["0", "0", "0"]
     assert values(shown, "records never drawn") == ["0", "0", "0"]
     name = "labels in the first 4,000 draws, of 10"
     assert values(shown, name) == ["2", "10", "10.0"]
-    assert "a simulation of tf.data's shuffle()" in shown
 
 
 def test_the_report_on_files_compares_the_orders_asked_for(small: Path) -> None:
@@ -321,7 +308,7 @@ def test_orders_are_written_as_loaders_have_them() -> None:
     assert as_shuffle("blocks") == fr.Blocks()
     assert as_shuffle("blocks:1MiB") == fr.Blocks("1MiB")
     assert as_shuffle("blocks:1MB,8") == fr.Blocks("1MB", 8)
-    assert as_shuffle("window:10_000") == Buffer(10_000)
+    assert as_shuffle("window:10_000") == fr.Window(10_000)
 
 
 def test_a_label_must_be_one_integer(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from importlib.metadata import version
 from itertools import pairwise
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import fastrec as fr
-from fastrec import _core
+from fastrec import _core, inflate
 from peers import MissingPeerError
 from peers.reader import Reader
 from truth import Column, Columns, byte_strings
@@ -45,7 +46,9 @@ class FastrecReader(Reader):
 
     checks = "both"
 
-    def __init__(self, prepared: Prepared, threads: int, batch_size: int) -> None:
+    def __init__(
+        self, prepared: Prepared, threads: int, batch_size: int, form: str
+    ) -> None:
         super().__init__(prepared, threads, batch_size)
         features = {f.name: spec(f) for f in self.workload.features}
         num_threads = threads - 1
@@ -54,6 +57,11 @@ class FastrecReader(Reader):
             "fastrec": version("fastrec-io"),
             "crc32c kernel of fastrec": _core.crc32c_kernel(),
         }
+        if form == "zlib":
+            # What inflates where the extra `gzip` is not installed.
+            inflate._backend = lambda: zlib
+        elif self.workload.is_gzip:
+            self.versions["fastrec inflates with"] = inflate._backend().__name__
         dataset = fr.open(self.files, features=features)
         self.loader = dataset.loader(
             batch_size, drop_last=False, num_threads=num_threads
@@ -71,6 +79,6 @@ class FastrecReader(Reader):
 
 def open_reader(prepared: Prepared, threads: int, batch_size: int, form: str) -> Reader:
     """Make the reader."""
-    if form:
-        raise MissingPeerError(f"fastrec has no form {form!r}")
-    return FastrecReader(prepared, threads, batch_size)
+    if form not in ("", "zlib"):
+        raise MissingPeerError(f"fastrec has no form {form!r}; there is zlib")
+    return FastrecReader(prepared, threads, batch_size, form)

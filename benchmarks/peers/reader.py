@@ -43,7 +43,7 @@ class Reader(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of file that an epoch reads."""
+        """Bytes of file that an epoch reads; of compressed files, what comes out."""
         return self.truth.nbytes[self.n_files - 1]
 
     @abstractmethod

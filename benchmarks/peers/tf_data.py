@@ -54,6 +54,7 @@ class TfDataReader(Reader):
         super().__init__(prepared, threads, batch_size)
         tf.config.threading.set_intra_op_parallelism_threads(1)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
+        self.compression = "GZIP" if self.workload.is_gzip else ""
         self.spec = {f.name: spec(f) for f in self.workload.features}
         self.raw = [f for f in self.workload.features if f.kind == "raw"]
         self.form = form or ("batch" if threads == 1 else "interleave")
@@ -67,11 +68,18 @@ class TfDataReader(Reader):
         dataset = FORMS[self.form](self, threads if threads > 1 else None)
         self.dataset = dataset.prefetch(PREFETCH).with_options(options)
 
+    def records(self, files: Any, n_at_once: int | None = None) -> Any:  # noqa: ANN401
+        """Serialized examples."""
+        return tf.data.TFRecordDataset(
+            files,
+            compression_type=self.compression,
+            buffer_size=BUFFER_BYTES,
+            num_parallel_reads=n_at_once,
+        )
+
     def batches(self, files: Any) -> Any:  # noqa: ANN401
         """Batches of serialized examples."""
-        return tf.data.TFRecordDataset(files, buffer_size=BUFFER_BYTES).batch(
-            self.batch_size
-        )
+        return self.records(files).batch(self.batch_size)
 
     def parse_batch(self, serialized: Any) -> dict[str, Any]:  # noqa: ANN401
         """One `parse_example` for the whole batch."""
@@ -107,8 +115,9 @@ def batch_form(reader: TfDataReader, calls: int | None) -> Any:  # noqa: ANN401
 
 def record_form(reader: TfDataReader, calls: int | None) -> Any:  # noqa: ANN401
     """Read in sequence, parse record by record, batch."""
-    records = tf.data.TFRecordDataset(reader.files, buffer_size=BUFFER_BYTES)
-    rows = records.map(reader.parse_record, num_parallel_calls=calls)
+    rows = reader.records(reader.files).map(
+        reader.parse_record, num_parallel_calls=calls
+    )
     ragged = any(f.kind == "varlen" for f in reader.workload.features)
     return (rows.ragged_batch if ragged else rows.batch)(reader.batch_size)
 
@@ -124,10 +133,7 @@ def interleave_form(reader: TfDataReader, calls: int | None) -> Any:  # noqa: AN
 
 def reads_form(reader: TfDataReader, calls: int | None) -> Any:  # noqa: ANN401
     """As `batch_form`, with `num_parallel_reads`: what TensorFlow's guide shows."""
-    records = tf.data.TFRecordDataset(
-        reader.files, buffer_size=BUFFER_BYTES, num_parallel_reads=reader.threads
-    )
-    batches = records.batch(reader.batch_size)
+    batches = reader.records(reader.files, reader.threads).batch(reader.batch_size)
     return batches.map(reader.parse_batch, num_parallel_calls=calls)
 
 

@@ -66,8 +66,10 @@ class TfrecordReader(Reader):
         """Batches of stacked records."""
         features = self.workload.features
         description = {f.name: KINDS[f.dtype] for f in features}
+        compression = "gzip" if self.workload.is_gzip else None
         records: Iterable[dict[str, Any]] = chain.from_iterable(
-            tfrecord_loader(file, None, description) for file in self.files
+            tfrecord_loader(file, None, description, compression_type=compression)
+            for file in self.files
         )
         records = iter(records)
         while rows := list(islice(records, self.batch_size)):

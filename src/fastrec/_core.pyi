@@ -269,7 +269,8 @@ class Pipeline(metaclass=_Pybind11Type):
     @staticmethod
     def of_streams(
         sources: Sources,
-        stream: FrameStream,
+        streams: ByteStreams,
+        order: Sequence[int],
         grid: StepGrid,
         *,
         is_counted: bool,

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.index import builder_lock, index_path
-from fastrec.inflate import inflated
+from fastrec.inflate import Version, inflated, version_of
 from fastrec.options import default_num_threads
 from fastrec.streams import FileContent
 
@@ -38,10 +38,17 @@ _SECONDS_BETWEEN_LOOKS = 0.1
 
 
 class Count:
-    """How many records a stream has, and where in the content."""
+    """How many records a stream has, and where in the content.
 
-    def __init__(self, table: npt.NDArray[Any]) -> None:
+    Attributes
+    ----------
+    version : Version
+        Of the file that was counted.
+    """
+
+    def __init__(self, table: npt.NDArray[Any], version: Version) -> None:
         self._table = table
+        self.version = version
 
     def __len__(self) -> int:
         return len(self._table) - 1
@@ -103,21 +110,20 @@ def _count(
     file: FileContent, index_dir: str | None, is_cancelled: threading.Event
 ) -> Count:
     path, _ = file
-    status = os.stat(path)  # noqa: PTH116
-    target = index_path(path, index_dir).with_suffix(
-        f".{status.st_size:x}-{status.st_mtime_ns:x}.freccnt"
-    )
-    kept = _kept(target)
+    version = version_of(path)
+    size, time_ns = version
+    target = index_path(path, index_dir).with_suffix(f".{size:x}-{time_ns:x}.freccnt")
+    kept = _kept(target, version)
     if kept is not None:
         return kept
     with builder_lock(target, is_cancelled):
-        kept = _kept(target)  # somebody else may have counted
+        kept = _kept(target, version)  # somebody else may have counted
         if kept is not None:
             return kept
         table = _passed(file, is_cancelled)
         if not is_cancelled.is_set():
             _keep(table, target)
-        return Count(table)
+        return Count(table, version)
 
 
 def _passed(file: FileContent, is_cancelled: threading.Event) -> npt.NDArray[Any]:
@@ -137,7 +143,7 @@ def _passed(file: FileContent, is_cancelled: threading.Event) -> npt.NDArray[Any
     return table
 
 
-def _kept(path: Path) -> Count | None:
+def _kept(path: Path, version: Version) -> Count | None:
     """Return the count that is kept at `path`, if it is whole."""
     try:
         is_large = path.stat().st_size > _MAPPED_BYTES
@@ -148,7 +154,7 @@ def _kept(path: Path) -> Count | None:
         return None
     if _core.crc32c(table[:-1].tobytes()) != table["payload_crc"][-1]:
         return None
-    return Count(table)
+    return Count(table, version)
 
 
 def _keep(table: npt.NDArray[Any], path: Path) -> None:

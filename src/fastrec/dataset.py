@@ -562,7 +562,9 @@ def open(
         name. None says that no file is compressed, ``"GZIP"`` and ``"ZLIB"`` that all are.
     cache_dir : path-like, optional
         Where compressed files are expanded to plain ones, each once, when they are first
-        needed. Then everything works as on plain files. Nothing there is ever deleted.
+        needed. Then everything works as on plain files. When a file has changed, it is
+        expanded again, and the expansion of its earlier version is deleted; nothing else
+        there ever is.
     index_dir : path-like, optional
         Where indexes are kept, if not in the user's cache.
 

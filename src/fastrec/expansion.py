@@ -2,13 +2,15 @@
 
 A file is expanded by one process of the machine while others wait, and appears whole or
 not at all. It belongs to one version of the compressed file: another size or
-modification time, and it is expanded again; the old one stays until somebody deletes it.
+modification time, and it is expanded again. Expansions of earlier versions are then
+deleted: whoever has one open can read on.
 """
 
 from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import glob
 import hashlib
 import logging
 import os
@@ -69,11 +71,23 @@ def expanded(
 
 
 def _target(path: str, cache_dir: str) -> Path:
+    """Return where `path` is expanded to: ``NAME.PATH.MTIME-SIZE.tfrecord``, in hex."""
     real = os.path.realpath(path)
     status = os.stat(path)  # noqa: PTH116
-    version = f"{real}\n{status.st_size}\n{status.st_mtime_ns}"
-    key = hashlib.sha256(os.fsencode(version)).hexdigest()[:16]
-    return Path(cache_dir) / f"{Path(real).name[:100]}.{key}.tfrecord"
+    of_path = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
+    version = f"{max(0, status.st_mtime_ns):016x}-{status.st_size:x}"
+    return Path(cache_dir) / f"{Path(real).name[:100]}.{of_path}.{version}.tfrecord"
+
+
+def _delete_earlier(target: Path) -> None:
+    """Delete the expansions of earlier versions of the file that `target` is one of."""
+    prefix, version, _ = target.name.rsplit(".", 2)
+    for other in target.parent.glob(f"{glob.escape(prefix)}.*.tfrecord"):
+        of_path, its_version, _ = other.name.rsplit(".", 2)
+        if of_path == prefix and its_version[:16] < version[:16]:
+            with contextlib.suppress(OSError):
+                other.unlink()
+                _log.info("%s is deleted: %s is a later version", other, target.name)
 
 
 def _expand_all(missing: Sequence[tuple[str, Content, Path]]) -> None:
@@ -130,6 +144,7 @@ def _expand(
             _write(path, content, temporary, progress, is_cancelled)
             if not is_cancelled.is_set():
                 temporary.replace(target)
+                _delete_earlier(target)
         except OSError as error:
             # What a full disk refuses names no file by itself.
             if error.filename is None:

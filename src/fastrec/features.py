@@ -26,6 +26,7 @@ from fastrec.spec import (
     default_array,
     default_strings,
     frozen,
+    is_opaque,
     kind_of,
     numpy_dtype,
     value_dtype,
@@ -38,7 +39,7 @@ def _spelled(dtype: np.dtype[Any]) -> str | np.dtype[Any]:
     """Return the shortest thing that `np.dtype` makes `dtype` of again."""
     if dtype.names is not None:
         return dtype
-    return str(dtype.name if dtype.kind in "biufcmM" else dtype.str)
+    return str(dtype.str if is_opaque(dtype) else dtype.name)
 
 
 @dataclass(frozen=True, repr=False)
@@ -55,7 +56,8 @@ class FixedLen(Spec):
     dtype : dtype-like
         ``"int64"``, ``"float32"`` and ``"bytes"`` (alias ``"string"``) are what records
         hold. Any other integer dtype or bool is converted with a check of its range, and
-        ``"float16"`` and ``"float64"`` are converted from float32.
+        ``"float16"``, ``"float64"`` and, where ml_dtypes is installed, ``"bfloat16"``
+        are converted from float32, rounded to the nearest, ties to even.
     default : scalar or array-like, optional
         Stands in where the feature is missing: absent, or without a kind. As many values
         as `shape` says; nothing is broadcast. A feature that is there but empty is not
@@ -109,7 +111,7 @@ class FixedLen(Spec):
             return None
         if self.dtype == "bytes":
             return default_strings(self.default, math.prod(self.shape))
-        values = default_array(self.default, np.dtype(self.dtype), self.shape)
+        values = default_array(self.default, numpy_dtype(self.dtype), self.shape)
         return values.tobytes()
 
     def _columns(self, name: str | bytes) -> list[Column]:
@@ -254,7 +256,7 @@ class Raw(Spec):
         if dtype.hasobject or dtype.itemsize == 0 or dtype.subdtype is not None:
             msg = f"dtype {self.dtype!r} has no memory of a fixed size"
             raise SchemaError(msg)
-        if dtype.kind in "VSU" and not self.little_endian:
+        if is_opaque(dtype) and not self.little_endian:
             msg = f"dtype {self.dtype!r} has no byte order"
             raise SchemaError(msg)
         self._set("dtype", _spelled(dtype))
@@ -262,7 +264,7 @@ class Raw(Spec):
         self._default_of_column()
 
     def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
-        dtype = np.dtype(self.dtype)
+        dtype = numpy_dtype(self.dtype)
         arguments = [repr(self.shape), repr(dtype.descr if dtype.names else self.dtype)]
         if not self.little_endian:
             arguments.append("little_endian=False")
@@ -273,11 +275,13 @@ class Raw(Spec):
     def _default_of_column(self) -> bytes | None:
         if self.default is None or math.prod(self.shape) == 0:
             return None
-        return default_array(self.default, np.dtype(self.dtype), self.shape).tobytes()
+        return default_array(
+            self.default, numpy_dtype(self.dtype), self.shape
+        ).tobytes()
 
     def _swap_bytes(self) -> int:
         """Bytes of a number: both parts of a complex one are numbers of their own."""
-        dtype = np.dtype(self.dtype)
+        dtype = numpy_dtype(self.dtype)
         if self.little_endian == (np.little_endian or dtype.itemsize == 1):
             return 0
         return dtype.itemsize // (2 if dtype.kind == "c" else 1)
@@ -289,7 +293,7 @@ class Raw(Spec):
                 self._key_of(name),
                 "bytes",
                 "raw",
-                np.dtype(self.dtype),
+                numpy_dtype(self.dtype),
                 self.shape,
                 repr(self),
                 swap_bytes=self._swap_bytes(),

@@ -18,10 +18,13 @@ from typing import Literal, TypeAlias
 
 from fastrec.errors import CorruptionError
 
-__all__ = ["Content", "inflated"]
+__all__ = ["Content", "Version", "inflated", "version_of"]
 
 # What the bytes of a file are.
 Content: TypeAlias = Literal["plain", "gzip", "zlib"]
+
+# What tells a file from an earlier one at the same path: its size, and when it changed.
+Version: TypeAlias = tuple[int, int]
 
 _NAMES = {"gzip": "GZIP", "zlib": "ZLIB"}
 _WBITS = {"gzip": 31, "zlib": 15}
@@ -50,6 +53,12 @@ def _opener(path: str, flags: int) -> int:
         return descriptor
     os.close(descriptor)
     raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+
+
+def version_of(path: str) -> Version:
+    """Return the version of a file, or raise an OSError."""
+    status = os.stat(path)  # noqa: PTH116
+    return status.st_size, status.st_mtime_ns
 
 
 def inflated(path: str, content: Content) -> Generator[bytes]:

@@ -125,7 +125,7 @@ def as_shuffle(value: object) -> Shuffle:
         return bool(value)
     msg = f"shuffle must be True, False, fr.Blocks(...) or fr.Window(n), not {value!r}"
     if isinstance(value, int):
-        msg += "; there is no buffer to size: True shuffles all records"
+        msg += f"; True shuffles all records, fr.Window({value}) those of a buffer"
     raise TypeError(msg)
 
 

@@ -149,7 +149,7 @@ class FixedLenSequence(Spec):
             return None
         if self.dtype == "bytes":
             return default_strings(self.default, 1)
-        return default_array(self.default, np.dtype(self.dtype), ()).tobytes()
+        return default_array(self.default, value_dtype(self.dtype), ()).tobytes()
 
     def _columns(self, name: str | bytes) -> list[Column]:
         return [

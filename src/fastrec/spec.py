@@ -31,6 +31,7 @@ __all__ = [
     "default_array",
     "default_strings",
     "frozen",
+    "is_opaque",
     "kind_of",
     "numpy_dtype",
     "value_dtype",
@@ -42,6 +43,9 @@ MOST_VALUES = 2**40
 
 # Kinds of NumPy dtypes that the three kinds of lists of a feature are read into.
 _KIND_OF = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}
+
+# NumPy knows it once ml_dtypes is imported, as a dtype of the kind of raw memory.
+_BFLOAT16 = "bfloat16"
 
 
 # Columns by name, in the order of the batch.
@@ -124,6 +128,8 @@ def checked_dtype(dtype: object) -> str:
     if dtype is bytes or dtype is str:
         return "bytes"
     found = numpy_dtype(dtype)
+    if found.name == _BFLOAT16:
+        return _BFLOAT16
     if found.kind not in _KIND_OF or found.itemsize > 8:
         msg = (
             f"dtype {dtype!r} cannot be read from a tf.train.Example, which holds int64, "
@@ -135,6 +141,12 @@ def checked_dtype(dtype: object) -> str:
 
 def numpy_dtype(dtype: object) -> np.dtype[Any]:
     """Return a dtype in the machine's byte order."""
+    if isinstance(dtype, str) and dtype == _BFLOAT16:
+        try:
+            import ml_dtypes  # noqa: F401
+        except ImportError:
+            msg = "dtype 'bfloat16' needs ml_dtypes: pip install ml_dtypes"
+            raise SchemaError(msg) from None
     try:
         found = np.dtype(dtype)  # type: ignore[call-overload]
     except TypeError:
@@ -293,9 +305,16 @@ class Spec:
 
 def value_dtype(dtype: str) -> np.dtype[Any]:
     """Return the dtype of a column's memory; that of byte strings is their bytes'."""
-    return np.dtype(np.uint8 if dtype == "bytes" else dtype)
+    return np.dtype(np.uint8) if dtype == "bytes" else numpy_dtype(dtype)
 
 
 def kind_of(dtype: str) -> str:
     """Return the kind of lists whose values are read into a dtype."""
-    return "bytes" if dtype == "bytes" else _KIND_OF[np.dtype(dtype).kind]
+    if dtype in ("bytes", _BFLOAT16):
+        return "bytes" if dtype == "bytes" else "float"
+    return _KIND_OF[np.dtype(dtype).kind]
+
+
+def is_opaque(dtype: np.dtype[Any]) -> bool:
+    """Whether a value is no number but memory or text, which has no byte order."""
+    return dtype.kind in "SU" or dtype.type is np.void

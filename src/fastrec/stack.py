@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import numpy.typing as npt
 
 from fastrec.errors import SchemaError
@@ -92,7 +91,7 @@ class Stack(Spec):
         )
         if self.dtype == "bytes":
             return [[string] for string in default_strings(default, n)]
-        values = default_array(default, np.dtype(self.dtype), (n,))
+        values = default_array(default, value_dtype(self.dtype), (n,))
         return [value.tobytes() for value in values]
 
     def _columns(self, name: str | bytes) -> list[Column]:

@@ -43,7 +43,8 @@ def streaming_pipeline(
     """Return a pipeline over the streams of a loader, from its step on.
 
     What lies before that step is inflated again, but for whole files where no window
-    needs their records.
+    needs their records. As many threads inflate as decode: one more than the loader
+    has, because the consumer, which would wait for others, does not help here.
     """
     sources, shuffle = loader._dataset._view.sources, loader._planner.shuffle
     files = sources.contents()
@@ -65,22 +66,27 @@ def streaming_pipeline(
         first = min(first, len(order) - 1)
         order, first_position = order[first:], begins[first]
     bytes_ahead = memory_limit // _READ_AHEAD_SHARE
-    streams = started(
+    n_threads = loader._num_threads + 1
+    of_core = sources.of_core()
+    counts = None if plan is None else sources.counts()
+    with started(
         [files[i] for i in order],
-        n_readers=max(1, loader._num_threads),
+        n_readers=n_threads,
         bytes_ahead=bytes_ahead,
-    )
-    return _core.Pipeline.of_streams(
-        sources.of_core(),
-        _core.FrameStream(streams, sources.table, order),
-        loader._planner.walk_grid() if plan is None else plan.grid,
-        is_counted=plan is not None,
-        first_step=loader._step,
-        first_position=first_position,
-        bytes_max=max(memory_limit, _FRAME_BYTES),
-        window=window,
-        pool=loader._pool,
-        n_threads=loader._num_threads,
-        prefetch=n_ahead,
-        memory_limit=memory_limit - bytes_ahead,
-    )
+        versions=None if counts is None else [counts[i].version for i in order],
+    ) as streams:
+        return _core.Pipeline.of_streams(
+            of_core,
+            streams,
+            order,
+            loader._planner.walk_grid() if plan is None else plan.grid,
+            is_counted=plan is not None,
+            first_step=loader._step,
+            first_position=first_position,
+            bytes_max=max(memory_limit, _FRAME_BYTES),
+            window=window,
+            pool=loader._pool,
+            n_threads=n_threads,
+            prefetch=n_ahead,
+            memory_limit=memory_limit - bytes_ahead,
+        )

@@ -11,12 +11,13 @@ import atexit
 import contextlib
 import os
 import threading
+import time
 import weakref
 from collections.abc import Iterator, Sequence
 
 from fastrec import _core
 from fastrec.errors import CorruptionError, Error, LimitError
-from fastrec.inflate import Content, inflated
+from fastrec.inflate import Content, Version, inflated, version_of
 
 __all__ = ["FileContent", "first_frames", "started"]
 
@@ -28,10 +29,17 @@ _FIRST_BYTES_AHEAD = 4 << 20
 _SECONDS_TO_END = 5.0
 
 
+@contextlib.contextmanager
 def started(
-    files: Sequence[FileContent], *, n_readers: int, bytes_ahead: int
-) -> _core.ByteStreams:
-    """Return the contents of `files`, one after another, as threads inflate them.
+    files: Sequence[FileContent],
+    *,
+    n_readers: int,
+    bytes_ahead: int,
+    versions: Sequence[Version] | None = None,
+) -> Iterator[_core.ByteStreams]:
+    """Give the contents of `files`, one after another, as threads inflate them.
+
+    Whoever takes them stops them. An error in the body does so, too.
 
     Parameters
     ----------
@@ -40,23 +48,45 @@ def started(
         Threads, and files that are inflated at a time.
     bytes_ahead : int
         What may be inflated and not yet consumed, of all files together.
+    versions : sequence of Version, optional
+        What the files must still be, because something is known of them.
     """
     n_readers = max(1, min(n_readers, len(files)))
     streams = _core.ByteStreams(len(files), n_readers, bytes_ahead // n_readers)
-    for _ in range(n_readers):
-        # Daemons: the interpreter waits for other threads before anybody can stop them.
-        thread = threading.Thread(
-            target=_read, args=(files, streams), name="fastrec-inflate", daemon=True
-        )
-        _threads.add(thread)
-        thread.start()
-    return streams
+    _all.add(streams)
+    try:
+        for i in range(n_readers):
+            # Daemons: the interpreter waits for others before anybody can stop them.
+            thread = threading.Thread(
+                target=_read,
+                args=(files, versions, streams),
+                name="fastrec-inflate",
+                daemon=True,
+            )
+            try:
+                thread.start()
+            except RuntimeError:
+                if i == 0:
+                    raise
+                break  # no more are to be had: those there are read all files
+            _threads.add(thread)
+        yield streams
+    except BaseException:
+        streams.stop()
+        raise
 
 
-def _read(files: Sequence[FileContent], streams: _core.ByteStreams) -> None:
+def _read(
+    files: Sequence[FileContent],
+    versions: Sequence[Version] | None,
+    streams: _core.ByteStreams,
+) -> None:
     while (i := streams.begin()) is not None:
         path, content = files[i]
         try:
+            if versions is not None and version_of(path) != versions[i]:
+                msg = "the file has changed since its records were counted"
+                raise CorruptionError(msg, path)
             with contextlib.closing(inflated(path, content)) as pieces:
                 for piece in pieces:
                     if not streams.push(i, piece):
@@ -86,22 +116,27 @@ def first_frames(
 
     `order` says which files of `table` they are.
     """
-    streams = started(files, n_readers=1, bytes_ahead=_FIRST_BYTES_AHEAD)
-    try:
-        yield _core.FrameStream(streams, table, order)
-    finally:
-        streams.stop()
+    with started(files, n_readers=1, bytes_ahead=_FIRST_BYTES_AHEAD) as streams:
+        try:
+            yield _core.FrameStream(streams, table, order)
+        finally:
+            streams.stop()
 
 
-# Threads that return soon after their queue was stopped.
+# Streams that may have threads, which return soon after the streams were stopped. A
+# thread that came back from the core to an interpreter that has ended would abort.
+_all: weakref.WeakSet[_core.ByteStreams] = weakref.WeakSet()
 _threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 
-def join_all() -> None:
-    """Wait for the threads, whose queues were stopped, before the interpreter ends."""
+def _end_all() -> None:
+    """Stop all streams, and wait for their threads, before the interpreter ends."""
+    for streams in list(_all):
+        streams.stop()
+    until = time.monotonic() + _SECONDS_TO_END
     for thread in list(_threads):
         if thread.is_alive():
-            thread.join(_SECONDS_TO_END)
+            thread.join(max(0, until - time.monotonic()))
 
 
-atexit.register(join_all)
+atexit.register(_end_all)

@@ -117,7 +117,7 @@ class TensorProto(Spec):
             self._key_of(name),
             "bytes",
             "tensor",
-            np.dtype(np.uint8 if is_bytes else self.dtype),
+            np.dtype(np.uint8) if is_bytes else numpy_dtype(self.dtype),
             self.shape or (),
             repr(self),
             tensor_dtype=number,

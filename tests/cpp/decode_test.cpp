@@ -11,8 +11,11 @@
 
 #include <bit>
 #include <cmath>
+#include <cstdint>
+#include <ios>
 #include <limits>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "example/values.h"
@@ -160,6 +163,20 @@ TEST(Values, Float16RoundsToTheNearestAndTiesToEven) {
   for (const auto& [value, bits] : cases) EXPECT_EQ(float16_bits(value), bits) << value;
   EXPECT_EQ(float16_bits(std::numeric_limits<float>::infinity()), 0x7c00);
   EXPECT_EQ(float16_bits(std::nanf("")) & 0x7e00, 0x7e00);
+}
+
+TEST(Values, Bfloat16RoundsToTheNearestAndTiesToEven) {
+  // The bits of a float, and those of the bfloat16.
+  const std::pair<std::uint32_t, std::uint16_t> cases[] = {
+      {0x00000000, 0x0000}, {0x80000000, 0x8000}, {0x3f800000, 0x3f80},
+      {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81}, {0x3f818000, 0x3f82},
+      {0x3f817fff, 0x3f81}, {0x00008000, 0x0000}, {0x00018000, 0x0002},
+      {0x7f7f7fff, 0x7f7f}, {0x7f7f8000, 0x7f80}, {0xff7fffff, 0xff80},
+      {0x7f800000, 0x7f80}, {0x7f800001, 0x7fc0}, {0xffffffff, 0xffff},
+  };
+  for (const auto& [bits, rounded] : cases) {
+    EXPECT_EQ(bfloat16_bits(std::bit_cast<float>(bits)), rounded) << std::hex << bits;
+  }
 }
 
 }  // namespace

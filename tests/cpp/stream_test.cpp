@@ -1,9 +1,9 @@
 // Streams: bytes in order -> frames.
 //
 // Goal: frames come out the same however the bytes were cut, a producer never runs
-// ahead further than it may, and stop() wakes everybody. Method: frames made by
-// append_frame, pushed in pieces of every size; producers and consumer on threads of
-// their own.
+// ahead further than it may, stop() wakes everybody, and a window gives what its order
+// says. Method: frames made by append_frame, pushed in pieces of every size; producers
+// and consumer on threads of their own.
 
 #include "record/stream.h"
 
@@ -12,10 +12,13 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "loader/claims.h"
+#include "loader/window.h"
 #include "record/append.h"
 
 namespace fastrec {
@@ -35,6 +38,11 @@ std::shared_ptr<FileTable> names(std::size_t n) {
   std::vector<std::string> paths;
   for (std::size_t i = 0; i < n; ++i) paths.push_back("file" + std::to_string(i));
   return std::make_shared<FileTable>(std::move(paths), std::vector<Io>{Io::kAuto});
+}
+
+// The next bytes of the stream at hand, however long that takes.
+bool take(ByteStreams* streams, std::vector<std::uint8_t>* chunk) {
+  return streams->take(1h, chunk) == ByteStreams::Taken::kBytes;
 }
 
 // Pushes `bytes` as each stream, in pieces of `size`.
@@ -129,10 +137,10 @@ TEST(ByteStreams, AProducerWaitsForRoom) {
   std::vector<std::uint8_t> chunk;
   int n_taken = 0;
   for (int i = 0; i < 4; ++i, streams.advance()) {
-    while (streams.take(&chunk)) ++n_taken;
+    while (take(&streams, &chunk)) ++n_taken;
   }
   EXPECT_EQ(n_taken, 20);
-  EXPECT_FALSE(streams.take(&chunk));
+  EXPECT_FALSE(take(&streams, &chunk));
   one.join();
   two.join();
 }
@@ -140,8 +148,8 @@ TEST(ByteStreams, AProducerWaitsForRoom) {
 TEST(ByteStreams, StopWakesEverybody) {
   ByteStreams full(2, 1, 1), empty(1, 1, 1);
   const std::vector<std::uint8_t> piece(10);
+  ASSERT_EQ(full.begin(), 0u);  // so that whoever asks next has to wait
   std::thread producer([&] {
-    ASSERT_EQ(full.begin(), 0u);
     while (full.push(0, piece)) continue;
     full.end(0);
     EXPECT_EQ(full.begin(), std::nullopt);
@@ -149,7 +157,7 @@ TEST(ByteStreams, StopWakesEverybody) {
   std::thread waiting([&] { EXPECT_EQ(full.begin(), std::nullopt); });
   std::thread consumer([&] {
     std::vector<std::uint8_t> chunk;
-    EXPECT_FALSE(empty.take(&chunk));
+    EXPECT_FALSE(take(&empty, &chunk));
   });
   std::this_thread::sleep_for(20ms);
   full.stop();
@@ -157,6 +165,131 @@ TEST(ByteStreams, StopWakesEverybody) {
   producer.join();
   waiting.join();
   consumer.join();
+}
+
+TEST(ByteStreams, TakeWaitsForSomeTimeOnly) {
+  ByteStreams streams(1, 1, 100);
+  std::vector<std::uint8_t> chunk;
+  EXPECT_EQ(streams.take(1ms, &chunk), ByteStreams::Taken::kPending);
+  ASSERT_EQ(streams.begin(), 0u);
+  EXPECT_EQ(streams.take(1ms, &chunk), ByteStreams::Taken::kPending);
+  ASSERT_TRUE(streams.push(0, std::vector<std::uint8_t>(3)));
+  EXPECT_EQ(streams.take(1ms, &chunk), ByteStreams::Taken::kBytes);
+  EXPECT_EQ(chunk.size(), 3u);
+  streams.end(0);
+  EXPECT_EQ(streams.take(1ms, &chunk), ByteStreams::Taken::kEnd);
+}
+
+TEST(ByteStreams, WhatWasTakenIsFilledAgain) {
+  ByteStreams streams(1, 1, 1000);
+  ASSERT_EQ(streams.begin(), 0u);
+  const std::vector<std::uint8_t> large(500, 'a'), small(20, 'b');
+  ASSERT_TRUE(streams.push(0, large));
+  ASSERT_TRUE(streams.push(0, large));
+  std::vector<std::uint8_t> chunk;
+  ASSERT_TRUE(take(&streams, &chunk));
+  const std::uint8_t* memory = chunk.data();
+  ASSERT_TRUE(take(&streams, &chunk));
+  ASSERT_TRUE(streams.push(0, small));
+  ASSERT_TRUE(take(&streams, &chunk));
+  EXPECT_EQ(chunk.data(), memory);
+  EXPECT_EQ(chunk, small);
+}
+
+TEST(ByteStreams, NobodyFillsAStreamThatWasLeft) {
+  ByteStreams streams(3, 2, 100);
+  ASSERT_EQ(streams.begin(), 0u);
+  streams.advance();  // before its end
+  EXPECT_FALSE(streams.push(0, std::vector<std::uint8_t>(1)));
+  streams.end(0);
+  streams.advance();  // before anybody began it
+  ASSERT_EQ(streams.begin(), 2u);
+  EXPECT_TRUE(streams.push(2, std::vector<std::uint8_t>(1)));
+  std::vector<std::uint8_t> chunk;
+  EXPECT_TRUE(take(&streams, &chunk));
+  streams.advance();
+  EXPECT_EQ(streams.begin(), std::nullopt);
+}
+
+TEST(FrameStream, LooksUpWhileItWaits) {
+  auto streams = std::make_shared<ByteStreams>(1, 1, 100);
+  int n_looks = 0;
+  FrameStream frames(streams, names(1), {0}, [&] {
+    if (++n_looks == 2) throw std::runtime_error("enough");
+  });
+  StreamRecord record;
+  EXPECT_THROW(record.read_from(&frames), std::runtime_error);
+}
+
+// The records that `claims` gives, whose payloads are the digits of their numbers.
+std::vector<int> claimed(Claims* claims) {
+  std::vector<int> numbers;
+  Claim claim;
+  while (claims->next(&claim)) {
+    const std::uint8_t* frame = claim.frames.data() + Buffer::kSlackBytes;
+    for (const Place& place : claim.places) {
+      const Bytes payload(frame + kHeaderBytes, place.frame.length);
+      numbers.push_back(std::stoi(std::string(as_text(payload))));
+      frame += place.frame.size();
+    }
+  }
+  return numbers;
+}
+
+std::shared_ptr<ByteStreams> numbered(int n) {
+  std::vector<std::string> payloads;
+  for (int i = 0; i < n; ++i) payloads.push_back(std::to_string(i));
+  auto streams = std::make_shared<ByteStreams>(1, 1, 1 << 20);
+  (void)streams->begin();
+  (void)streams->push(0, frames_of(payloads));
+  streams->end(0);
+  return streams;
+}
+
+StreamShape steps_of(std::uint64_t batch_size, std::uint64_t bytes_max) {
+  StreamShape shape;
+  shape.grid.batch_size = batch_size;
+  shape.bytes_max = bytes_max;
+  return shape;
+}
+
+TEST(StreamClaims, AWindowGivesWhatItsOrderSays) {
+  constexpr int n = 100;
+  for (const std::uint64_t n_slots : {1u, 2u, 7u, 99u, 100u, 1000u}) {
+    const WindowOrder order({{0, n}}, n_slots, 5);
+    std::vector<std::uint64_t> wanted(n);
+    for (std::uint64_t i = 0; i < n; ++i) wanted[i] = i;
+    order.to_records(wanted);
+    for (const std::uint64_t batch_size : {1u, 8u, 200u}) {
+      StreamClaims claims(FrameStream(numbered(n), names(1), {0}),
+                          steps_of(batch_size, 1 << 20), WindowDraws(n_slots, 5));
+      const std::vector<int> got = claimed(&claims);
+      EXPECT_TRUE(std::equal(got.begin(), got.end(), wanted.begin(), wanted.end()));
+    }
+  }
+}
+
+TEST(StreamClaims, AWindowHoldsNoMoreThanItMay) {
+  // A frame of one digit takes 17 bytes.
+  StreamClaims fits(FrameStream(numbered(10), names(1), {0}), steps_of(2, 9 * 17),
+                    WindowDraws(8, 0));
+  EXPECT_EQ(claimed(&fits).size(), 10u);
+  StreamClaims large(FrameStream(numbered(10), names(1), {0}), steps_of(2, 7 * 17),
+                     WindowDraws(8, 0));
+  Claim claim;
+  EXPECT_THROW(large.next(&claim), Error);
+}
+
+TEST(StreamClaims, StopEndsAWait) {
+  auto streams = std::make_shared<ByteStreams>(1, 1, 100);
+  StreamClaims claims(FrameStream(streams, names(1), {0}), steps_of(2, 1000), {});
+  std::thread waiting([&] {
+    Claim claim;
+    EXPECT_FALSE(claims.next(&claim));
+  });
+  std::this_thread::sleep_for(20ms);
+  claims.stop();
+  waiting.join();
 }
 
 TEST(StreamScan, FindsTheSameInPiecesOfAnySize) {

@@ -52,6 +52,7 @@ enum class DType : std::uint8_t {
   kUint32,
   kUint64,
   kFloat16,
+  kBfloat16,
   kFloat32,
   kFloat64,
   kOpaque,  // raw columns: bytes that are moved and not interpreted

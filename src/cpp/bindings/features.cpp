@@ -73,6 +73,11 @@ DType dtype_of(const py::dtype& dtype, Layout layout, FeatureKind kind,
       return DType::kFloat32;
     case 'f' * 16 + 8:
       return DType::kFloat64;
+    case 'V' * 16 + 2:  // the kind that ml_dtypes gives it
+      if (dtype.attr("name").cast<std::string>() == "bfloat16") {
+        return DType::kBfloat16;
+      }
+      [[fallthrough]];
     default:
       throw py::value_error("a column cannot be of dtype " +
                             py::str(dtype).cast<std::string>());

@@ -84,7 +84,7 @@ class BoundPipeline {
 
   // (parts, step, rows, rows that are records, bytes of memory), or None at the end.
   py::object next() {
-    check_process();
+    check_process(process_id_);
     // Signals are looked at this often while other threads decode.
     constexpr std::chrono::milliseconds kPatience(50);
     Delivery delivery;
@@ -114,14 +114,6 @@ class BoundPipeline {
   }
 
  private:
-  void check_process() const {
-    if (process_id() == process_id_) return;
-    PyErr_SetString(PyExc_RuntimeError,
-                    "this iterator belongs to another process, which was forked: begin "
-                    "a new one here, iter(loader)");
-    throw py::error_already_set();
-  }
-
   std::unique_ptr<Pipeline> pipeline_;
   py::object sources_;
   int process_id_;
@@ -150,9 +142,9 @@ std::unique_ptr<BoundPipeline> make_pipeline(
 
 // A pipeline over streams. `window` is (slots, seed, epoch, stream), or None.
 std::unique_ptr<BoundPipeline> make_stream_pipeline(
-    const py::object& sources, const FrameStream& stream, const StepGrid& grid,
-    bool is_counted, std::uint64_t first_step, std::uint64_t first_position,
-    std::uint64_t bytes_max,
+    const py::object& sources, std::shared_ptr<ByteStreams> streams,
+    std::vector<std::size_t> order, const StepGrid& grid, bool is_counted,
+    std::uint64_t first_step, std::uint64_t first_position, std::uint64_t bytes_max,
     const std::optional<
         std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>>& window,
     std::shared_ptr<BlockPool> pool, unsigned n_threads, std::size_t prefetch,
@@ -162,13 +154,15 @@ std::unique_ptr<BoundPipeline> make_stream_pipeline(
     const auto [n_slots, seed, epoch, of] = *window;
     draws.emplace(n_slots, key_of(seed, epoch, of));
   }
-  StreamShape shape{grid, is_counted, first_step, first_position, bytes_max};
-  auto claims = std::make_unique<StreamClaims>(stream, std::move(shape), draws);
+  const std::shared_ptr<const Sources>& of_core =
+      sources.cast<const BoundSources&>().sources();
+  auto claims = std::make_unique<StreamClaims>(
+      FrameStream(std::move(streams), of_core->files, std::move(order)),
+      StreamShape{grid, is_counted, first_step, first_position, bytes_max}, draws);
   return std::make_unique<BoundPipeline>(
       std::make_unique<Pipeline>(
-          std::move(claims), sources.cast<const BoundSources&>().sources(),
-          std::move(pool),
-          PipelineOptions{std::max(1u, n_threads), prefetch, memory_limit, false}),
+          std::move(claims), of_core, std::move(pool),
+          PipelineOptions{n_threads, prefetch, memory_limit, false}),
       sources);
 }
 
@@ -340,6 +334,14 @@ void register_order(py::module_& m) {
 
 }  // namespace
 
+void check_process(int made_by) {
+  if (process_id() == made_by) return;
+  PyErr_SetString(PyExc_RuntimeError,
+                  "this iterator belongs to another process, which was forked: begin a "
+                  "new one here");
+  throw py::error_already_set();
+}
+
 void register_loader(py::module_& m) {
   py::class_<BlockPool, std::shared_ptr<BlockPool>>(m, "BlockPool")
       .def(py::init<std::size_t>(), py::arg("idle_bytes_max"))
@@ -364,7 +366,7 @@ void register_loader(py::module_& m) {
            py::arg("pool"), py::kw_only(), py::arg("n_threads"), py::arg("prefetch"),
            py::arg("memory_limit"))
       .def_static("of_streams", &make_stream_pipeline, py::arg("sources"),
-                  py::arg("stream"), py::arg("grid"), py::kw_only(),
+                  py::arg("streams"), py::arg("order"), py::arg("grid"), py::kw_only(),
                   py::arg("is_counted"), py::arg("first_step"),
                   py::arg("first_position"), py::arg("bytes_max"),
                   py::arg("window").none(true), py::arg("pool"), py::arg("n_threads"),

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/process.h"
 #include "bindings/bindings.h"
 #include "file/byte_streams.h"
 #include "record/stream.h"
@@ -28,7 +29,29 @@ void fail(ByteStreams& streams, std::size_t stream, const std::string& code,
   streams.fail(stream, std::make_exception_ptr(error));
 }
 
+// In a process that was forked, streams are left alone: their threads do not exist
+// there, and their locks may be held for ever.
+std::shared_ptr<ByteStreams> make_streams(std::size_t n_streams, std::size_t n_ahead,
+                                          std::size_t bytes_ahead) {
+  return {new ByteStreams(n_streams, n_ahead, bytes_ahead),
+          [made_by = process_id()](const ByteStreams* streams) {
+            if (process_id() == made_by) delete streams;
+          }};
+}
+
+void stop(ByteStreams& streams) {
+  if (process_id() != streams.process_id()) return;
+  const py::gil_scoped_release released;
+  streams.stop();
+}
+
+void look_for_signals() {
+  const py::gil_scoped_acquire acquired;
+  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
 py::object next_record(FrameStream& stream) {
+  check_process(stream.process_id());
   StreamRecord record;
   bool is_there;
   {
@@ -49,8 +72,8 @@ py::array_t<T> array_of(const std::vector<T>& values) {
 
 void register_streams(py::module_& m) {
   py::class_<ByteStreams, std::shared_ptr<ByteStreams>>(m, "ByteStreams")
-      .def(py::init<std::size_t, std::size_t, std::size_t>(), py::arg("n_streams"),
-           py::arg("n_ahead"), py::arg("bytes_ahead"))
+      .def(py::init(&make_streams), py::arg("n_streams"), py::arg("n_ahead"),
+           py::arg("bytes_ahead"))
       .def("begin", &ByteStreams::begin, py::call_guard<py::gil_scoped_release>())
       .def(
           "push",
@@ -73,11 +96,15 @@ void register_streams(py::module_& m) {
           },
           py::arg("stream"), py::arg("errno"), py::arg("path"),
           py::call_guard<py::gil_scoped_release>())
-      .def("stop", &ByteStreams::stop, py::call_guard<py::gil_scoped_release>());
+      .def("stop", &stop);
 
   py::class_<FrameStream>(m, "FrameStream")
-      .def(py::init<std::shared_ptr<ByteStreams>, std::shared_ptr<FileTable>,
-                    std::vector<std::size_t>>(),
+      .def(py::init([](std::shared_ptr<ByteStreams> streams,
+                       std::shared_ptr<FileTable> files,
+                       std::vector<std::size_t> order) {
+             return std::make_unique<FrameStream>(std::move(streams), std::move(files),
+                                                  std::move(order), &look_for_signals);
+           }),
            py::arg("streams"), py::arg("files"), py::arg("order"))
       .def("next", &next_record);
 

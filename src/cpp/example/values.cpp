@@ -119,6 +119,9 @@ std::size_t decode_run_of_floats(Bytes run, DType dtype, std::uint8_t* target) {
     case DType::kFloat16:
       convert_floats(run, target, float16_bits);
       return n * sizeof(std::uint16_t);
+    case DType::kBfloat16:
+      convert_floats(run, target, bfloat16_bits);
+      return n * sizeof(std::uint16_t);
     case DType::kFloat64:
       convert_floats(run, target, [](float value) { return double{value}; });
       return n * sizeof(double);
@@ -152,6 +155,16 @@ std::uint16_t float16_bits(float value) noexcept {
   const std::uint32_t odd = (magnitude >> 13) & 1;
   return static_cast<std::uint16_t>(sign |
                                     ((magnitude - 0x38000000 + 0xfff + odd) >> 13));
+}
+
+std::uint16_t bfloat16_bits(float value) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7fffffff) > 0x7f800000) {  // NaN: quiet, with its upper bits
+    return static_cast<std::uint16_t>((bits >> 16) | 0x0040);
+  }
+  // The upper half; what is cut off carries into it, infinity included.
+  const std::uint32_t odd = (bits >> 16) & 1;
+  return static_cast<std::uint16_t>((bits + 0x7fff + odd) >> 16);
 }
 
 bool decode_plain_numbers(Bytes run, std::size_t n, DType dtype, std::uint8_t* target) {

@@ -28,4 +28,7 @@ bool decode_plain_numbers(Bytes run, std::size_t n, DType dtype, std::uint8_t* t
 // The float16 nearest to `value`, ties to even, as its bits.
 std::uint16_t float16_bits(float value) noexcept;
 
+// The bfloat16 nearest to `value`, ties to even, as its bits.
+std::uint16_t bfloat16_bits(float value) noexcept;
+
 }  // namespace fastrec

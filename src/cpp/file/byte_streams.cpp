@@ -2,11 +2,16 @@
 
 #include <utility>
 
+#include "base/process.h"
+
 namespace fastrec {
 
 ByteStreams::ByteStreams(std::size_t n_streams, std::size_t n_ahead,
                          std::size_t bytes_ahead)
-    : n_streams_(n_streams), n_ahead_(n_ahead), bytes_ahead_(bytes_ahead) {}
+    : process_id_(fastrec::process_id()),
+      n_streams_(n_streams),
+      n_ahead_(n_ahead),
+      bytes_ahead_(bytes_ahead) {}
 
 ByteStreams::Stream* ByteStreams::open(std::size_t stream) {
   if (is_stopped_ || stream < at_hand_) return nullptr;
@@ -23,8 +28,18 @@ std::optional<std::size_t> ByteStreams::begin() {
   return at_hand_ + open_.size() - 1;
 }
 
+// The chunk that was taken last: it may still be in a cache.
+std::vector<std::uint8_t> ByteStreams::spare() {
+  const std::lock_guard lock(mutex_);
+  if (spares_.empty()) return {};
+  std::vector<std::uint8_t> chunk = std::move(spares_.back());
+  spares_.pop_back();
+  return chunk;
+}
+
 bool ByteStreams::push(std::size_t stream, Bytes bytes) {
-  std::vector<std::uint8_t> chunk(bytes.begin(), bytes.end());
+  std::vector<std::uint8_t> chunk = spare();
+  chunk.assign(bytes.begin(), bytes.end());
   std::unique_lock lock(mutex_);
   room_.wait(lock, [&] {
     const Stream* target = open(stream);
@@ -50,23 +65,26 @@ void ByteStreams::fail(std::size_t stream, std::exception_ptr failure) {
   }
 }
 
-bool ByteStreams::take(std::vector<std::uint8_t>* chunk) {
+ByteStreams::Taken ByteStreams::take(std::chrono::milliseconds patience,
+                                     std::vector<std::uint8_t>* chunk) {
   std::unique_lock lock(mutex_);
-  filled_.wait(lock, [&] {
+  const bool is_there = filled_.wait_for(lock, patience, [&] {
     return is_stopped_ || at_hand_ >= n_streams_ ||
            (!open_.empty() && (open_[0].is_ended || !open_[0].chunks.empty()));
   });
-  if (is_stopped_ || at_hand_ >= n_streams_) return false;
+  if (!is_there) return Taken::kPending;
+  if (is_stopped_ || at_hand_ >= n_streams_) return Taken::kEnd;
   Stream& source = open_[0];
   if (source.chunks.empty()) {
     if (source.failure) std::rethrow_exception(source.failure);
-    return false;
+    return Taken::kEnd;
   }
+  if (chunk->capacity() != 0) spares_.push_back(std::move(*chunk));
   *chunk = std::move(source.chunks.front());
   source.chunks.pop_front();
   source.n_bytes -= chunk->size();
   room_.notify_all();
-  return true;
+  return Taken::kBytes;
 }
 
 void ByteStreams::advance() {
@@ -83,6 +101,7 @@ void ByteStreams::stop() {
     const std::lock_guard lock(mutex_);
     is_stopped_ = true;
     open_.clear();
+    spares_.clear();
   }
   room_.notify_all();
   filled_.notify_all();

@@ -9,11 +9,13 @@
 // such as what is inflated. The consumer takes the streams one after another. At most
 // `n_ahead` streams are open, each with at most `bytes_ahead` bytes (and one chunk
 // more) that were not taken yet: then push() waits. So memory is bounded, however much
-// comes out of a stream.
+// comes out of a stream. Chunks that were taken are filled again: memory that is given
+// back to the system and asked for anew costs as much as several copies.
 //
 // Who produces the bytes, and of what, is not known here.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -31,6 +33,9 @@ class ByteStreams {
   // `n_ahead` is at least 1.
   ByteStreams(std::size_t n_streams, std::size_t n_ahead, std::size_t bytes_ahead);
 
+  // The process that made them. In one that was forked from it, nobody produces.
+  int process_id() const noexcept { return process_id_; }
+
   // For producers, any number of threads. begin() waits for a stream that may be begun,
   // and returns nothing where none is left; push() waits for room. After stop(),
   // begin() returns nothing and push() false.
@@ -40,9 +45,15 @@ class ByteStreams {
   // The stream ends with a failure, which take() throws once all bytes were taken.
   void fail(std::size_t stream, std::exception_ptr failure);
 
-  // For the consumer, one thread at a time. take() waits for bytes of the stream at
-  // hand; false at its end, and after stop().
-  bool take(std::vector<std::uint8_t>* chunk);
+  // For the consumer, one thread at a time. take() waits at most `patience` for bytes
+  // of the stream at hand, and changes `*chunk`, which was taken before or is empty,
+  // for them.
+  enum class Taken : std::uint8_t {
+    kBytes,
+    kEnd,      // of the stream; also after stop()
+    kPending,  // the time was up; ask again
+  };
+  Taken take(std::chrono::milliseconds patience, std::vector<std::uint8_t>* chunk);
   // Goes on to the next stream.
   void advance();
 
@@ -59,14 +70,17 @@ class ByteStreams {
 
   // The stream, if it is still wanted.
   Stream* open(std::size_t stream);
+  std::vector<std::uint8_t> spare();
 
+  const int process_id_;
   const std::size_t n_streams_;
   const std::size_t n_ahead_;
   const std::size_t bytes_ahead_;
-  std::mutex mutex_;                // guards all that follows
-  std::condition_variable room_;    // producers wait for it
-  std::condition_variable filled_;  // the consumer waits for it
-  std::deque<Stream> open_;         // from the one at hand on
+  std::mutex mutex_;                               // guards all that follows
+  std::condition_variable room_;                   // producers wait for it
+  std::condition_variable filled_;                 // the consumer waits for it
+  std::deque<Stream> open_;                        // from the one at hand on
+  std::vector<std::vector<std::uint8_t>> spares_;  // to be filled again
   std::size_t at_hand_ = 0;
   bool is_stopped_ = false;
 };

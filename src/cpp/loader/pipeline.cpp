@@ -52,7 +52,7 @@ void Pipeline::start_threads() {
 }
 
 void Pipeline::run() {
-  std::optional<BatchDecoder> decoder;
+  Bench bench;
   while (true) {
     {
       std::unique_lock lock(mutex_);
@@ -62,12 +62,12 @@ void Pipeline::run() {
       --n_sleeping_;
       if (is_exhausted_ || is_stopped_) return;
     }
-    claim_and_decode(&decoder);
+    claim_and_decode(&bench);
   }
 }
 
-void Pipeline::claim_and_decode(std::optional<BatchDecoder>* decoder) {
-  Claim claimed;
+void Pipeline::claim_and_decode(Bench* bench) {
+  Claim& claimed = bench->claim;
   const std::optional<std::uint64_t> number = claim(&claimed);
   if (!number) return;
   Delivery delivery;
@@ -75,13 +75,13 @@ void Pipeline::claim_and_decode(std::optional<BatchDecoder>* decoder) {
   std::exception_ptr failure;
   try {
     // Made here, where a failure has a slot to go to.
-    if (!*decoder) decoder->emplace(sources_, pool_);
+    if (!bench->decoder) bench->decoder.emplace(sources_, pool_);
     claims_->locate(&claimed);
     delivery.n_rows = claimed.n_rows;
     delivery.n_valid = claimed.places.size();
     const std::uint8_t* frames =
         claimed.frames.empty() ? nullptr : claimed.frames.data() + Buffer::kSlackBytes;
-    delivery.parts = (*decoder)->decode(claimed.places, claimed.n_rows, frames);
+    delivery.parts = bench->decoder->decode(claimed.places, claimed.n_rows, frames);
     for (const Part& part : delivery.parts) delivery.n_bytes += part.batch.n_bytes;
   } catch (...) {
     failure = std::current_exception();
@@ -189,7 +189,7 @@ Pipeline::Outcome Pipeline::next(std::chrono::milliseconds patience,
     if (std::chrono::steady_clock::now() >= deadline) return Outcome::kPending;
     if (options_.is_helping && may_claim()) {
       lock.unlock();
-      claim_and_decode(&inline_decoder_);
+      claim_and_decode(&inline_bench_);
       lock.lock();
       continue;
     }

@@ -75,6 +75,12 @@ class Pipeline {
   void stop();
 
  private:
+  // What a thread works with, and keeps from step to step.
+  struct Bench {
+    std::optional<BatchDecoder> decoder;
+    Claim claim;
+  };
+
   struct Slot {
     enum class State : std::uint8_t { kFree, kWorking, kReady } state = State::kFree;
     Delivery delivery;
@@ -87,7 +93,7 @@ class Pipeline {
   bool is_at_end() const { return is_exhausted_ && next_delivery_ == next_claim_; }
   void start_threads();
   void run();
-  void claim_and_decode(std::optional<BatchDecoder>* decoder);
+  void claim_and_decode(Bench* bench);
   std::optional<std::uint64_t> claim(Claim* claim);
   void put(std::uint64_t number, Delivery delivery, const std::exception_ptr& failure);
   void deliver(Delivery* delivery);
@@ -97,9 +103,9 @@ class Pipeline {
   const std::shared_ptr<BlockPool> pool_;
   const PipelineOptions options_;
 
-  std::mutex claim_mutex_;  // one claim at a time; taken before mutex_
-  std::mutex mutex_;        // guards all that follows, but for inline_decoder_
-  std::condition_variable claimable_;    // there is room in the ring
+  std::mutex claim_mutex_;             // one claim at a time; taken before mutex_
+  std::mutex mutex_;                   // guards all that follows, but for inline_bench_
+  std::condition_variable claimable_;  // there is room in the ring
   std::condition_variable deliverable_;  // a slot is ready
   std::condition_variable consumable_;   // nobody is in next()
   std::vector<Slot> slots_;
@@ -115,7 +121,7 @@ class Pipeline {
   unsigned n_sleeping_ = 0;    // background threads that wait for room
   std::vector<std::thread> threads_;
 
-  std::optional<BatchDecoder> inline_decoder_;  // of whoever set is_consuming_
+  Bench inline_bench_;  // of whoever set is_consuming_
 };
 
 }  // namespace fastrec

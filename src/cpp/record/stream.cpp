@@ -1,6 +1,7 @@
 #include "record/stream.h"
 
 #include <algorithm>
+#include <chrono>
 #include <limits>
 #include <utility>
 
@@ -9,6 +10,7 @@
 namespace fastrec {
 namespace {
 
+constexpr std::chrono::milliseconds kPatience(50);
 constexpr std::uint64_t kUnknownSize = std::numeric_limits<std::uint64_t>::max();
 
 // Reads a whole header. How many bytes follow it is unknown.
@@ -40,17 +42,29 @@ Error stream_error(Fault fault, Bytes beginning, const std::string& name,
 
 FrameStream::FrameStream(std::shared_ptr<ByteStreams> streams,
                          std::shared_ptr<FileTable> files,
-                         std::vector<std::size_t> order)
+                         std::vector<std::size_t> order, std::function<void()> on_wait)
     : streams_(std::move(streams)),
       files_(std::move(files)),
-      order_(std::move(order)) {}
+      order_(std::move(order)),
+      on_wait_(std::move(on_wait)),
+      next_look_(std::chrono::steady_clock::now() + kPatience) {}
+
+void FrameStream::look_up() {
+  if (!on_wait_) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now < next_look_) return;
+  next_look_ = now + kPatience;
+  on_wait_();
+}
 
 // Whether the stream at hand goes on.
 bool FrameStream::has_bytes() {
   while (taken_ == chunk_.size()) {
     taken_ = 0;
     chunk_.clear();
-    if (!streams_->take(&chunk_)) return false;
+    const ByteStreams::Taken taken = streams_->take(kPatience, &chunk_);
+    if (taken == ByteStreams::Taken::kEnd) return false;
+    look_up();
   }
   return true;
 }

@@ -9,7 +9,9 @@
 // whoever decodes it (check_payload), on as many threads as there are.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -26,9 +28,11 @@ namespace fastrec {
 // Frames of several files, one file after another.
 class FrameStream {
  public:
-  // Stream i is that of file `order[i]` of `files`, which gives the names.
+  // Stream i is that of file `order[i]` of `files`, which gives the names. `on_wait`
+  // is called several times a second while next() waits or reads on; what it throws
+  // comes out of next(), and the stream is of no use afterwards.
   FrameStream(std::shared_ptr<ByteStreams> streams, std::shared_ptr<FileTable> files,
-              std::vector<std::size_t> order);
+              std::vector<std::size_t> order, std::function<void()> on_wait = {});
 
   // Appends the next frame to `*frames`, which may come to hold `bytes_max` bytes.
   // False behind the last one. Throws Error, and what the producers failed with.
@@ -39,8 +43,10 @@ class FrameStream {
   Error error_in(const Place& place, const Fault& fault, std::string reason) const;
 
   void stop() { streams_->stop(); }
+  int process_id() const noexcept { return streams_->process_id(); }
 
  private:
+  void look_up();
   bool has_bytes();
   std::uint64_t read(std::uint64_t n, std::vector<std::uint8_t>* into);
   Error error_at(Fault fault, std::vector<std::uint8_t>* frame, std::size_t begin);
@@ -48,9 +54,11 @@ class FrameStream {
   std::shared_ptr<ByteStreams> streams_;
   std::shared_ptr<FileTable> files_;
   std::vector<std::size_t> order_;
-  std::size_t stream_ = 0;    // the one at hand
-  std::uint64_t offset_ = 0;  // in it
-  std::uint64_t record_ = 0;  // in it
+  std::function<void()> on_wait_;
+  std::chrono::steady_clock::time_point next_look_;  // when on_wait_ is called next
+  std::size_t stream_ = 0;                           // the one at hand
+  std::uint64_t offset_ = 0;                         // in it
+  std::uint64_t record_ = 0;                         // in it
   std::vector<std::uint8_t> chunk_;
   std::size_t taken_ = 0;  // of the chunk
 };

@@ -1,14 +1,12 @@
 """Draws: the records of one epoch, in the order that a training loop gets them.
 
-A draw is a record number, and its index says when it came. The draws of fastrec's orders
-are taken from the plan of a loader, so they are what that loader delivers. The draws of a
-shuffle buffer are a simulation, for comparison: fastrec has no such buffer.
+A draw is a record number, and its index says when it came. Draws are taken from the plan
+of a loader, so they are what that loader delivers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -18,11 +16,9 @@ import fastrec as fr
 from fastrec.options import positive_int
 
 __all__ = [
-    "Buffer",
     "Draws",
     "Shuffle",
     "as_shuffle",
-    "buffer_draws",
     "loader_draws",
     "title",
 ]
@@ -33,14 +29,7 @@ Progress: TypeAlias = "Callable[[int, int], object]"
 BATCH_SIZE = 256  # Blocks sorts the rows of a batch by lane
 
 
-@dataclass(frozen=True)
-class Buffer:
-    """A shuffle buffer of `size` records, as ``tf.data.Dataset.shuffle`` has it."""
-
-    size: int
-
-
-Shuffle: TypeAlias = "bool | fr.Blocks | Buffer"
+Shuffle: TypeAlias = "bool | fr.Blocks | fr.Window"
 
 
 def as_shuffle(text: str) -> Shuffle:
@@ -62,7 +51,7 @@ def as_shuffle(text: str) -> Shuffle:
             return fr.Blocks(size)
         return fr.Blocks(size, _count("lanes", lanes))
     if colon and name == "window":
-        return Buffer(_count("the window", options))
+        return fr.Window(_count("the window", options))
     msg = (
         f"no order {text!r}: give true, false, blocks, blocks:SIZE, blocks:SIZE,LANES "
         "(such as blocks:4MB,64) or window:RECORDS"
@@ -80,8 +69,8 @@ def _count(what: str, text: str) -> int:
 
 def title(shuffle: Shuffle) -> str:
     """Return what a picture calls an order."""
-    if isinstance(shuffle, Buffer):
-        return f"a shuffle buffer of {shuffle.size:,}"
+    if isinstance(shuffle, fr.Window):
+        return f"fr.Window({shuffle.n:_})"
     if isinstance(shuffle, fr.Blocks):
         return f"fr.Blocks({shuffle.block_bytes:_}, {shuffle.lanes})"
     return f"shuffle={shuffle}"
@@ -89,7 +78,7 @@ def title(shuffle: Shuffle) -> str:
 
 def loader_draws(
     ds: fr.Dataset,
-    shuffle: bool | fr.Blocks,
+    shuffle: Shuffle,
     *,
     seed: int,
     epoch: int,
@@ -105,23 +94,3 @@ def loader_draws(
         if progress is not None and step % 1024 == 0:
             progress(step, plan.n_steps)
     return np.concatenate([np.empty(0, np.int64), *steps])
-
-
-def buffer_draws(n_records: int, buffer: Buffer, *, seed: int, epoch: int) -> Draws:
-    """Simulate a buffer that is filled with the first records of the files.
-
-    Each draw empties a slot at random and refills it with the next record. When there is
-    none left, the slots are emptied in random order.
-    """
-    size = min(buffer.size, n_records)
-    n_refilled = n_records - size
-    rng = np.random.default_rng([seed, epoch])
-    slots = np.concatenate([rng.integers(size, size=n_refilled), rng.permutation(size)])
-    # Draw i refills its slot with record `size + i`, so a draw finds what the draw
-    # before it from the same slot left there; the first one finds record `slot`.
-    by_slot = np.argsort(slots, kind="stable")
-    before, after = by_slot[:-1], by_slot[1:]
-    is_same = slots[before] == slots[after]
-    draws = slots.astype(np.int64)
-    draws[after[is_same]] = size + before[is_same]
-    return draws

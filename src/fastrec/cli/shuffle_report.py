@@ -19,11 +19,9 @@ from rich.console import Console
 
 import fastrec as fr
 from fastrec.cli.draws import (
-    Buffer,
     Draws,
     Shuffle,
     as_shuffle,
-    buffer_draws,
     loader_draws,
     title,
 )
@@ -55,9 +53,9 @@ def shuffle_report(
         list[str] | None,
         typer.Option(
             metavar="ORDER",
-            help="true, false, blocks, blocks:4MB or blocks:4MB,64 (as shuffle= of a "
-            "loader has it), or window:10000, which simulates tf.data's shuffle(10000). "
-            "Give it several times to compare.  [default: window:10000 and true]",
+            help="true, false, blocks, blocks:4MB, blocks:4MB,64 or window:10000, as "
+            "shuffle= of a loader has it. Give it several times to compare.  "
+            "[default: window:10000 and true]",
         ),
     ] = None,
     label: Annotated[
@@ -83,7 +81,7 @@ def shuffle_report(
         ),
     ] = None,
 ) -> None:
-    """Report how random the order of an epoch is, beside that of a shuffle buffer.
+    """Report how random the order of an epoch is, beside that of a window.
 
     Nothing but the labels is read: which record a loader delivers when is arithmetic.
     """
@@ -117,8 +115,6 @@ def shuffle_report(
         mixes = [label_mix(draws, labels, window) for draws in made]
         lines += _label_lines(mixes, min(window, n_records))
     _print_table(out, ["", *names, "at random"], lines)
-    if any(isinstance(order, Buffer) for order in orders):
-        out.print("window: a simulation of tf.data's shuffle(); fastrec has no buffer")
     if plot is not None:
         _plot(plot, orders, made, figures, labels)
         out.print(f"wrote {printable(str(plot))}")
@@ -173,8 +169,6 @@ def _labels(ds: fr.Dataset, name: str) -> npt.NDArray[np.int64]:
 
 
 def _drawn(ds: fr.Dataset, order: Shuffle, seed: int, epoch: int) -> Draws:
-    if isinstance(order, Buffer):
-        return buffer_draws(len(ds), order, seed=seed, epoch=epoch)
     with Bar("drawing") as bar:
         return loader_draws(ds, order, seed=seed, epoch=epoch, progress=bar)
 
