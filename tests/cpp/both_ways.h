@@ -46,7 +46,7 @@ inline std::vector<std::vector<std::uint8_t>> contents_of(
   for (const Bytes record : records) {
     const MutableBytes copy = buffer.room(record.size());
     std::copy(record.begin(), record.end(), copy.begin());
-    const Fault fault = decoder.decode(copy, n_rows, &builder);
+    const Fault fault = decoder.decode(BytesWithSlack(copy), n_rows, &builder);
     if (!fault) {
       ++n_rows;
       continue;

@@ -50,13 +50,13 @@ struct Decoded {
 
 Decoded decode(const std::string& example) {
   const auto schema = ragged_ints("x");
-  ExampleDecoder decoder(schema);
+  ExampleDecoder decoder(schema, ExampleDecoder::Way::kReference);
   BatchBuilder builder(schema, std::make_shared<BlockPool>(1 << 20));
   builder.begin(1);
   // A copy that ends where its memory does, so that sanitizers see every step too far.
   const std::vector<std::uint8_t> record(example.begin(), example.end());
   Decoded decoded;
-  decoded.fault = decoder.decode(record, 0, &builder);
+  decoded.fault = decoder.decode(BytesWithSlack(record), 0, &builder);
   if (decoded.fault) return decoded;
   const Batch batch = builder.finish(1);
   const auto* values =

@@ -17,6 +17,21 @@ namespace fastrec {
 using Bytes = std::span<const std::uint8_t>;
 using MutableBytes = std::span<std::uint8_t>;
 
+// Bytes with more on both sides that can be read and mean nothing, so that a load of
+// many bytes which begins or ends inside them never leaves the memory. Whoever makes
+// one promises the slack.
+class BytesWithSlack {
+ public:
+  static constexpr std::size_t kSlackBytes = 128;
+
+  explicit BytesWithSlack(Bytes bytes) noexcept : bytes_(bytes) {}
+
+  Bytes bytes() const noexcept { return bytes_; }
+
+ private:
+  Bytes bytes_;
+};
+
 template <typename UInt>
 constexpr UInt byteswap(UInt value) noexcept {
   static_assert(std::is_unsigned_v<UInt>);

@@ -292,12 +292,11 @@ class Serialized {
 
   std::size_t size() const noexcept { return records_.size(); }
 
-  // A private copy of record `i`, until the next call, with the slack around it that
-  // decoders may read.
-  Bytes copy(std::size_t i) {
+  // A private copy of record `i`, until the next call.
+  BytesWithSlack copy(std::size_t i) {
     const MutableBytes room = copy_.room(records_[i].size());
     std::copy(records_[i].begin(), records_[i].end(), room.begin());
-    return room;
+    return BytesWithSlack(room);
   }
 
  private:

@@ -103,10 +103,12 @@ Fault ExampleDecoder::walk(Bytes record) {
                       });
 }
 
-Fault ExampleDecoder::decode(Bytes record, std::size_t row, BatchBuilder* batch) {
+Fault ExampleDecoder::decode(BytesWithSlack whole, std::size_t row,
+                             BatchBuilder* batch) {
+  const Bytes record = whole.bytes();
   decoder_.begin();
   if (fast_path_) {
-    if (fast_path_->decode(record, row, &decoder_, batch))
+    if (fast_path_->decode(whole, row, &decoder_, batch))
       return check_rules(*schema_, *batch);
     batch->rewind(row);
     decoder_.begin();

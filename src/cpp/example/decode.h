@@ -66,7 +66,7 @@ class ExampleDecoder {
 
   // Decodes `record` into row `row` of `batch`. After a fault, the batch can only be
   // begun anew. Offsets of faults count from the beginning of the record.
-  Fault decode(Bytes record, std::size_t row, BatchBuilder* batch);
+  Fault decode(BytesWithSlack record, std::size_t row, BatchBuilder* batch);
 
   // What is wrong, without the place: also for faults of the schema.
   std::string describe(const Fault& fault) const;

@@ -241,10 +241,10 @@ inline bool FastPath::decode_entry(FeatureDecoder* decoder, BatchBuilder* batch,
          !decoder->decode(column, feature, progress->row, batch);
 }
 
-bool FastPath::decode(Bytes record, std::size_t row, FeatureDecoder* decoder,
+bool FastPath::decode(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
                       BatchBuilder* batch) {
   Bytes features;
-  if (!find_plain_field(record, kTagOne, &features)) return false;
+  if (!find_plain_field(record.bytes(), kTagOne, &features)) return false;
   ++n_records_;
   Progress progress{.p = features.data(),
                     .end = features.data() + features.size(),

@@ -39,10 +39,9 @@ class FastPath {
 
   explicit FastPath(const Schema& schema);
 
-  // Decodes `record`, which has readable slack on both sides, into row `row` of
-  // `batch`. False if it cannot be proven: the row then holds anything, and must be
-  // rewound.
-  bool decode(Bytes record, std::size_t row, FeatureDecoder* decoder,
+  // Decodes `record` into row `row` of `batch`. False if it cannot be proven: the row
+  // then holds anything, and must be rewound.
+  bool decode(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
               BatchBuilder* batch);
 
  private:

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 #include "example/plain.h"
 #include "example/values.h"
@@ -12,6 +13,18 @@ namespace {
 Fault check_count(const ColumnSpec& spec, std::size_t n) {
   if (n == spec.n_values) return {};
   return {.code = Errc::kValueCount, .found = n, .expected = spec.n_values};
+}
+
+// How many of the `n` values in a list are kept, where rows have any number of them.
+Fault count_kept(const ColumnSpec& spec, std::size_t n, std::size_t* n_kept) {
+  if (spec.n_values == 0 || n % spec.n_values != 0) {
+    return {.code = Errc::kValueCount, .found = n, .expected = spec.n_values};
+  }
+  *n_kept = n;
+  if (!spec.length || n / spec.n_values <= *spec.length) return {};
+  *n_kept = *spec.length * spec.n_values;
+  if (spec.truncate) return {};
+  return {.code = Errc::kValueCount, .found = n, .expected = *n_kept};
 }
 
 // What a fault over a number of values wants to have there, to end a sentence.
@@ -120,6 +133,9 @@ Fault FeatureDecoder::decode(std::size_t column, Bytes feature, std::size_t row,
             .found = static_cast<std::uint64_t>(list.kind),
             .expected = static_cast<std::uint64_t>(spec.kind)};
   }
+  if (spec.has_row_splits() && spec.dtype == DType::kBytes) {
+    return decode_strings(column, list.message, batch);
+  }
   std::size_t n;
   if (Fault fault = count_values(list, &n)) return fault;
 
@@ -174,29 +190,35 @@ Fault FeatureDecoder::decode_tensor(std::size_t column, const ValueList& list,
   return {};
 }
 
-// Decodes a list of `n` values to a column whose rows have any number of them.
+// Decodes a list of `n` numbers to a column whose rows have any number of them.
 Fault FeatureDecoder::decode_items(std::size_t column, const ValueList& list,
                                    std::size_t n, BatchBuilder* batch) const {
   const ColumnSpec& spec = schema_->columns[column];
-  if (spec.n_values == 0 || n % spec.n_values != 0) {
-    return {.code = Errc::kValueCount, .found = n, .expected = spec.n_values};
+  std::size_t n_kept;
+  if (Fault fault = count_kept(spec, n, &n_kept)) return fault;
+  std::uint8_t* target = batch->extend(column, n * spec.item_bytes);
+  if (Fault fault = decode_numbers(list, n, spec.dtype, target)) return fault;
+  batch->retract(column, (n - n_kept) * spec.item_bytes);
+  batch->end_ragged_row(column, n_kept / spec.n_values);
+  return {};
+}
+
+// The same of byte strings, which are counted while they are read.
+Fault FeatureDecoder::decode_strings(std::size_t column, Bytes list,
+                                     BatchBuilder* batch) const {
+  const ColumnSpec& spec = schema_->columns[column];
+  const std::size_t n_most = spec.truncate && spec.length
+                                 ? *spec.length * spec.n_values
+                                 : std::numeric_limits<std::size_t>::max();
+  std::size_t n = 0, n_kept;
+  FieldReader fields(list);
+  Field field;
+  while (fields.next(&field)) {
+    if (field.number != 1 || field.type != WireType::kLengthDelimited) continue;
+    if (n++ < n_most) batch->append_string(column, field.content);
   }
-  std::size_t n_kept = n;
-  if (spec.length && n / spec.n_values > *spec.length) {
-    n_kept = *spec.length * spec.n_values;
-    if (!spec.truncate)
-      return {.code = Errc::kValueCount, .found = n, .expected = n_kept};
-  }
-  if (spec.dtype == DType::kBytes) {
-    std::size_t n_seen = 0;
-    for_each_string(list.message, [&](Bytes value) {
-      if (n_seen++ < n_kept) batch->append_string(column, value);
-    });
-  } else {
-    std::uint8_t* target = batch->extend(column, n * spec.item_bytes);
-    if (Fault fault = decode_numbers(list, n, spec.dtype, target)) return fault;
-    batch->retract(column, (n - n_kept) * spec.item_bytes);
-  }
+  if (fields.fault()) return fields.fault();
+  if (Fault fault = count_kept(spec, n, &n_kept)) return fault;
   batch->end_ragged_row(column, n_kept / spec.n_values);
   return {};
 }

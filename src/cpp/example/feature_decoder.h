@@ -43,6 +43,7 @@ class FeatureDecoder {
                     std::size_t row, BatchBuilder* batch) const;
   Fault decode_items(std::size_t column, const ValueList& list, std::size_t n,
                      BatchBuilder* batch) const;
+  Fault decode_strings(std::size_t column, Bytes list, BatchBuilder* batch) const;
   Fault decode_tensor(std::size_t column, const ValueList& list, std::size_t n,
                       std::size_t row, BatchBuilder* batch);
   Fault fill_unset(std::size_t column, std::size_t row, BatchBuilder* batch) const;

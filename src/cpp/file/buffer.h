@@ -1,7 +1,6 @@
 // Buffer: private memory that grows and is used again.
 //
-// Its bytes have kSlackBytes of readable slack on both sides, so that a vector load
-// which begins or ends inside them never leaves the allocation.
+// Its bytes have kSlackBytes of readable slack on both sides: see BytesWithSlack.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +14,7 @@ namespace fastrec {
 
 class Buffer {
  public:
-  static constexpr std::size_t kSlackBytes = 128;
+  static constexpr std::size_t kSlackBytes = BytesWithSlack::kSlackBytes;
 
   // Room for `size` bytes. Growing does not keep what the buffer held.
   MutableBytes room(std::size_t size) {

@@ -63,7 +63,8 @@ std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
     Fault fault =
         frames == nullptr ? reader_.next(&record) : next_of(&frames, place, &record);
     if (!fault) {
-      fault = reading->decoder.decode(record, reading->n_filled, &reading->builder);
+      fault = reading->decoder.decode(BytesWithSlack(record), reading->n_filled,
+                                      &reading->builder);
       fault.offset += place.frame.payload();
     }
     if (fault) {
