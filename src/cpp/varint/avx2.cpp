@@ -67,6 +67,21 @@ constexpr Shuffles kShuffles = [] {
   return shuffles;
 }();
 
+// Which bits of the first 8 bytes, and of the 2 after them, a value of some length has.
+struct Bits {
+  std::array<std::uint64_t, kMostVarintBytes + 1> low{};
+  std::array<std::uint64_t, kMostVarintBytes + 1> high{};
+};
+
+constexpr Bits kBits = [] {
+  Bits bits;
+  for (std::size_t length = 1; length < bits.low.size(); ++length) {
+    bits.low[length] = ~kTopBits >> (length < 8 ? 64 - 8 * length : 0);
+    bits.high[length] = length > 8 ? std::uint64_t{0x7f7f} >> 8 * (10 - length) : 0;
+  }
+  return bits;
+}();
+
 // What is still to be decoded, and where to.
 template <typename Int>
 struct Cursor {
@@ -86,6 +101,12 @@ inline std::uint64_t ends_of(const std::uint8_t* p) noexcept {
   const auto high =
       static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_loadu_si256(vectors + 1)));
   return ~(std::uint64_t{high} << 32 | low);
+}
+
+// Where the value begins that comes after the first `n`, for `n` of 1 to 64.
+FASTREC_TARGET_AVX2
+inline std::uint64_t place_of(std::size_t n, std::uint64_t ends) noexcept {
+  return _tzcnt_u64(_pdep_u64(std::uint64_t{1} << (n - 1), ends)) + 1;
 }
 
 FASTREC_TARGET_AVX2
@@ -137,25 +158,19 @@ FASTREC_TARGET_AVX2 inline void decode_four(const std::uint8_t* p, std::uint64_t
 template <bool kMayBeLong>
 FASTREC_TARGET_AVX2 inline std::uint64_t decode_one(const std::uint8_t* p,
                                                     std::uint64_t length) noexcept {
-  const std::uint64_t low =
-      _bzhi_u64(load_le<std::uint64_t>(p), static_cast<unsigned>(8 * length));
-  const std::uint64_t bits = _pext_u64(low, ~kTopBits);
-  if constexpr (!kMayBeLong) {
-    return bits;
-  } else {
-    const std::uint64_t n_high_bits = length > 8 ? 8 * (length - 8) : 0;
-    const std::uint64_t high =
-        _bzhi_u64(load_le<std::uint16_t>(p + 8), static_cast<unsigned>(n_high_bits));
-    return bits | _pext_u64(high, ~kTopBits) << 56;
-  }
+  const std::uint64_t bits = _pext_u64(load_le<std::uint64_t>(p), kBits.low[length]);
+  if constexpr (!kMayBeLong) return bits;
+  return bits | _pext_u64(load_le<std::uint16_t>(p + 8), kBits.high[length]) << 56;
 }
 
 // Decodes `n` values, an even number, that end where `ends` says.
 template <bool kMayBeLong, typename Int>
-FASTREC_TARGET_AVX2 inline Step decode_pairs(std::uint64_t ends, std::size_t n,
-                                             Cursor<Int>* cursor) noexcept {
+[[gnu::always_inline]] FASTREC_TARGET_AVX2 inline Step decode_pairs(
+    std::uint64_t ends, std::size_t n, Cursor<Int>* cursor) noexcept {
   const std::uint8_t* p = cursor->p;
   Int* values = cursor->values;
+  // Where the next window begins is known sooner than where the last value does.
+  *cursor = {p + place_of(n, ends), values + n, cursor->n_left - n};
   std::uint64_t begin = 0;
   std::uint64_t differ = 0;
   const auto store = [&](std::uint64_t bits, Int* value) {
@@ -171,17 +186,14 @@ FASTREC_TARGET_AVX2 inline Step decode_pairs(std::uint64_t ends, std::size_t n,
     store(decode_one<kMayBeLong>(p + middle, end - middle), &values[i + 1]);
     begin = end;
   }
-  cursor->p += begin;
-  cursor->values += n;
-  cursor->n_left -= n;
   return differ == 0 ? Step::kDone : Step::kOutOfRange;
 }
 
 // Decodes values from the window at the cursor, of which the bytes in `valid` belong to
 // the input. None if it has too few values, or one that is too long.
 template <typename Int>
-FASTREC_TARGET_AVX2 inline Step decode_window(std::uint64_t valid,
-                                              Cursor<Int>* cursor) noexcept {
+[[gnu::always_inline]] FASTREC_TARGET_AVX2 inline Step decode_window(
+    std::uint64_t valid, Cursor<Int>* cursor) noexcept {
   const std::uint64_t all_ends = ends_of(cursor->p);
   const std::uint64_t ends = all_ends & valid;
   if (ends == ~std::uint64_t{0} && cursor->n_left >= kWindowBytes) {
@@ -197,14 +209,10 @@ FASTREC_TARGET_AVX2 inline Step decode_window(std::uint64_t valid,
   const std::uint64_t runs_of_1 = ~all_ends & valid;
   const std::uint64_t runs_of_2 = runs_of_1 & runs_of_1 >> 1;
   if ((runs_of_2 & runs_of_1 >> 2) == 0 && n >= 4) {
-    const std::uint64_t begins = ends << 1 | 1;
-    std::uint64_t nth = 1;
     std::uint64_t place = 0;
     for (std::size_t i = 0; i + 4 <= n; i += 4) {
       decode_four(cursor->p + place, ends >> place, cursor->values + i);
-      nth <<= 4;
-      // Past the window if this is where the next one begins.
-      place = _tzcnt_u64(_pdep_u64(nth, begins));
+      place = place_of(i + 4, ends);
     }
     *cursor = {cursor->p + place, cursor->values + n / 4 * 4,
                cursor->n_left - n / 4 * 4};
