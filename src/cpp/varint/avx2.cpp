@@ -31,8 +31,9 @@ constexpr std::size_t kWindowBytes = 64;
 // byte 63 at the latest, and 16 bytes are loaded for it.
 constexpr std::size_t kReadableBytes = kWindowBytes + 16;
 
-// For fewer values a window is not worth its while.
-constexpr std::size_t kFewValues = 4;
+// Fewer values are decoded sooner one by one: a copy of the last bytes costs as much as
+// ten of them.
+constexpr std::size_t kFewValues = 10;
 
 constexpr std::size_t kShuffleBits = 12;  // four values of 3 bytes
 
