@@ -55,11 +55,11 @@ std::vector<std::uint8_t> random_bytes(std::size_t size) {
   return bytes;
 }
 
-// Lengths around the cuts of long inputs: a part of 4 KiB, three of them, and inputs
-// of several triples that leave short and long rests.
-constexpr std::size_t kLongLengths[] = {4097,  5440,  8191,  12287, 12288, 12289,
-                                        12383, 12384, 12391, 20000, 24576, 24700,
-                                        36863, 36864, 36871, 65537, 110000};
+// Lengths around the cuts of long inputs: a part of 4 KiB, three of them, a stretch of
+// 19040 bytes, and inputs of several of those that leave short and long rests.
+constexpr std::size_t kLongLengths[] = {
+    4097,  5440,  8191,  12287, 12288, 12289, 12383, 12384, 12391, 19039, 19040, 19041,
+    19487, 19488, 20000, 38080, 24576, 24700, 36863, 36864, 36871, 65537, 110000};
 constexpr std::size_t kLongest = 110000;
 
 class Crc32c : public ::testing::TestWithParam<Crc32cKernel> {

@@ -53,6 +53,7 @@ class Ladder {
     const bool has_avx2 = has_sse42 && __builtin_cpu_supports("avx2") &&
                           __builtin_cpu_supports("bmi") &&
                           __builtin_cpu_supports("popcnt") && has_fast_pext();
+    add_if(Isa::kVpclmul, has_avx2 && __builtin_cpu_supports("vpclmulqdq"));
     add_if(Isa::kAvx2, has_avx2);
     add_if(Isa::kSse42, has_sse42);
 #elif defined(__aarch64__) && defined(__linux__)
@@ -101,6 +102,8 @@ const char* isa_name(Isa isa) noexcept {
       return "sse42";
     case Isa::kAvx2:
       return "avx2";
+    case Isa::kVpclmul:
+      return "vpclmul";
     case Isa::kArm64:
       return "arm64";
   }
