@@ -16,6 +16,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,7 @@ for record, n in json.load(open(sys.argv[1])):
 json.dump(outcomes, sys.stdout)
 """
 
-MIXTURES = {
+MIXTURES: dict[str, Callable[[random.Random], int]] = {
     "small": lambda rng: rng.randrange(2),
     "one byte": lambda rng: rng.randrange(128),
     "tokens": lambda rng: rng.randrange(32_000),
