@@ -18,6 +18,7 @@
 
 #include "guarded_pages.h"
 #include "varint/packed.h"
+#include "varint_avx512_emulated.h"
 
 namespace fastrec {
 namespace {
@@ -137,9 +138,13 @@ class Varints : public ::testing::TestWithParam<VarintKernel> {
   GuardedPages output_{kMostBytes * sizeof(std::int64_t)};
 };
 
-INSTANTIATE_TEST_SUITE_P(Kernels, Varints,
-                         ::testing::ValuesIn(varint_kernels().begin(),
-                                             varint_kernels().end()),
+std::vector<VarintKernel> every_kernel() {
+  std::vector<VarintKernel> kernels(varint_kernels().begin(), varint_kernels().end());
+  kernels.push_back(testing::emulated_avx512());
+  return kernels;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, Varints, ::testing::ValuesIn(every_kernel()),
                          [](const auto& param) { return param.param.name; });
 
 // Bits for a value of exactly `length` bytes, which is 10 at most.

@@ -49,11 +49,16 @@ class Ladder {
     __builtin_cpu_init();
     const bool has_sse42 =
         __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
-    // That of AVX2 also says that the system saves the wide registers.
+    // Those of AVX2 and AVX-512 also say that the system saves the wide registers.
     const bool has_avx2 = has_sse42 && __builtin_cpu_supports("avx2") &&
                           __builtin_cpu_supports("bmi") &&
                           __builtin_cpu_supports("popcnt") && has_fast_pext();
-    add_if(Isa::kVpclmul, has_avx2 && __builtin_cpu_supports("vpclmulqdq"));
+    const bool has_vpclmul = has_avx2 && __builtin_cpu_supports("vpclmulqdq");
+    add_if(Isa::kAvx512, has_vpclmul && __builtin_cpu_supports("avx512f") &&
+                             __builtin_cpu_supports("avx512bw") &&
+                             __builtin_cpu_supports("avx512vbmi") &&
+                             __builtin_cpu_supports("avx512vbmi2"));
+    add_if(Isa::kVpclmul, has_vpclmul);
     add_if(Isa::kAvx2, has_avx2);
     add_if(Isa::kSse42, has_sse42);
 #elif defined(__aarch64__) && defined(__linux__)
@@ -104,6 +109,8 @@ const char* isa_name(Isa isa) noexcept {
       return "avx2";
     case Isa::kVpclmul:
       return "vpclmul";
+    case Isa::kAvx512:
+      return "avx512";
     case Isa::kArm64:
       return "arm64";
   }

@@ -9,6 +9,8 @@ namespace {
 // Best first.
 constexpr VarintKernel kKernels[] = {
 #if defined(__x86_64__)
+    {"avx512", Isa::kAvx512, kernels::decode_int64_avx512, kernels::decode_int32_avx512,
+     kernels::count_avx512},
     {"avx2", Isa::kAvx2, kernels::decode_int64_avx2, kernels::decode_int32_avx2,
      kernels::count_avx2},
 #endif

@@ -19,6 +19,10 @@ std::size_t count_portable(Bytes packed) noexcept;
 DecodeVarints<std::int64_t> decode_int64_avx2;
 DecodeVarints<std::int32_t> decode_int32_avx2;
 std::size_t count_avx2(Bytes packed) noexcept;
+
+DecodeVarints<std::int64_t> decode_int64_avx512;
+DecodeVarints<std::int32_t> decode_int32_avx512;
+std::size_t count_avx512(Bytes packed) noexcept;
 #endif
 
 // For the ends of inputs, and for those that are at fault.
