@@ -165,7 +165,7 @@ TEST_P(Varints, EveryLengthIsReadAtEveryPlaceOfAWindow) {
   std::mt19937_64 random(1);
   for (std::size_t length = 1; length <= 12; ++length) {
     for (std::size_t n_before = 0; n_before <= 140; ++n_before) {
-      for (const std::size_t n_after : {0, 1, 5, 70, 200}) {
+      for (const std::size_t n_after : {0u, 1u, 5u, 70u, 200u}) {
         Packed packed(n_before, 0x05);
         if (length <= 10) {
           append(value_of_length(length, &random), &packed);
