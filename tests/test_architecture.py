@@ -25,6 +25,7 @@ PYTHON = PROJECT / "src" / "fastrec"
 ROOMS = [
     "base",
     "crc32c",
+    "varint",
     "file",
     "record",
     "batch",

@@ -106,6 +106,16 @@ def test_long_data(kernel: str, length: int) -> None:
     assert _core.crc32c(data, kernel=kernel) == other.crc32c(data)
 
 
+def test_the_instruction_sets_are_those_that_the_documentation_names() -> None:
+    named = {"portable", "sse42", "avx2", "vpclmul", "avx512", "arm64"}
+    assert set(_core.isas()) <= named
+    assert set(KERNELS) <= set(_core.isas())
+    assert _core.isas()[-1] == "portable"
+    page = (Path(__file__).parents[1] / "docs" / "performance.md").read_text()
+    for name in named:
+        assert f"`{name}`" in page
+
+
 def test_an_unknown_kernel_is_refused() -> None:
     with pytest.raises(ValueError, match="nonsense"):
         _core.crc32c(b"data", kernel="nonsense")

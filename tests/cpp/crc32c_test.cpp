@@ -10,8 +10,6 @@
 #include "crc32c/crc32c.h"
 
 #include <gtest/gtest.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -21,8 +19,12 @@
 #include <string>
 #include <vector>
 
+#include "guarded_pages.h"
+
 namespace fastrec {
 namespace {
+
+using testing::GuardedPages;
 
 // The division as the RFC writes it, one bit at a time, on a register that begins with
 // all ones and is inverted at the end.
@@ -53,42 +55,14 @@ std::vector<std::uint8_t> random_bytes(std::size_t size) {
   return bytes;
 }
 
-// Pages that may be read, between two that may not.
-class GuardedPages {
- public:
-  explicit GuardedPages(std::size_t min_size) {
-    const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
-    const std::size_t size = (min_size + page - 1) / page * page;
-    mapped_size_ = size + 2 * page;
-    mapped_ = mmap(nullptr, mapped_size_, PROT_NONE, MAP_PRIVATE | MAP_ANON, -1, 0);
-    if (mapped_ == MAP_FAILED) throw std::runtime_error("mmap failed");
-    auto* readable = static_cast<std::uint8_t*>(mapped_) + page;
-    if (mprotect(readable, size, PROT_READ | PROT_WRITE) != 0) {
-      munmap(mapped_, mapped_size_);
-      throw std::runtime_error("mprotect failed");
-    }
-    bytes_ = {readable, size};
-  }
-  GuardedPages(const GuardedPages&) = delete;
-  GuardedPages& operator=(const GuardedPages&) = delete;
-  ~GuardedPages() { munmap(mapped_, mapped_size_); }
-
-  MutableBytes bytes() const { return bytes_; }
-
- private:
-  void* mapped_;
-  std::size_t mapped_size_;
-  MutableBytes bytes_;
-};
-
-// Lengths around the cuts of long inputs: a part of 4 KiB, three of them, and inputs
-// of several triples that leave short and long rests.
-constexpr std::size_t kLongLengths[] = {4097,  5440,  8191,  12287, 12288, 12289,
-                                        12383, 12384, 12391, 20000, 24576, 24700,
-                                        36863, 36864, 36871, 65537, 110000};
+// Lengths around the cuts of long inputs: a part of 4 KiB, three of them, a stretch of
+// 19040 bytes, and inputs of several of those that leave short and long rests.
+constexpr std::size_t kLongLengths[] = {
+    4097,  5440,  8191,  12287, 12288, 12289, 12383, 12384, 12391, 19039, 19040, 19041,
+    19487, 19488, 20000, 38080, 24576, 24700, 36863, 36864, 36871, 65537, 110000};
 constexpr std::size_t kLongest = 110000;
 
-class Crc32c : public testing::TestWithParam<Crc32cKernel> {
+class Crc32c : public ::testing::TestWithParam<Crc32cKernel> {
  protected:
   std::uint32_t extend(std::uint32_t crc, Bytes data) const {
     return GetParam().extend(crc, data);
@@ -97,8 +71,8 @@ class Crc32c : public testing::TestWithParam<Crc32cKernel> {
 };
 
 INSTANTIATE_TEST_SUITE_P(Kernels, Crc32c,
-                         testing::ValuesIn(crc32c_kernels().begin(),
-                                           crc32c_kernels().end()),
+                         ::testing::ValuesIn(crc32c_kernels().begin(),
+                                             crc32c_kernels().end()),
                          [](const auto& param) { return param.param.name; });
 
 struct Vector {
@@ -253,12 +227,12 @@ TEST(Crc32cMask, WrapsAround) {
 
 TEST(ForcedIsaDeathTest, EverySupportedOneCanBeForced) {
   for (const Isa isa : supported_isas()) {
-    EXPECT_EXIT(exit_with_isa(isa_name(isa), isa), testing::ExitedWithCode(0), "");
+    EXPECT_EXIT(exit_with_isa(isa_name(isa), isa), ::testing::ExitedWithCode(0), "");
   }
 }
 
 TEST(ForcedIsaDeathTest, AnImpossibleOneIsRefusedAndThePossibleOnesAreNamed) {
-  EXPECT_EXIT(exit_with_isa("pdp11", Isa::kPortable), testing::ExitedWithCode(2),
+  EXPECT_EXIT(exit_with_isa("pdp11", Isa::kPortable), ::testing::ExitedWithCode(2),
               "FASTREC_ISA='pdp11' .*portable");
 }
 

@@ -14,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "example/varint.h"
 #include "record/framing.h"
+#include "varint/varint.h"
 
 namespace fastrec {
 namespace {

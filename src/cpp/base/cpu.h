@@ -3,7 +3,8 @@
 // An Isa is a rung of a ladder; each rung includes those below it on the same
 // architecture. A kernel names the rung it needs, and tables of kernels list the best
 // first. FASTREC_ISA lowers the ladder for a whole process ("portable", "sse42",
-// "arm64"), so that every rung can be tested and measured on one machine.
+// "avx2", "vpclmul", "avx512", "arm64"), so that every rung can be tested and measured
+// on one machine.
 //
 // A rung counts only if the CPU has the instructions and the operating system saves
 // the registers they use.
@@ -16,8 +17,11 @@ namespace fastrec {
 
 enum class Isa : std::uint8_t {
   kPortable,
-  kSse42,  // x86-64: SSE4.2 with CRC32, and PCLMULQDQ
-  kArm64,  // AArch64: the CRC32 extension
+  kSse42,    // x86-64: SSE4.2 with CRC32, and PCLMULQDQ
+  kAvx2,     // also AVX2, BMI1, POPCNT, and BMI2 with a fast PEXT
+  kVpclmul,  // also VPCLMULQDQ, in vectors of 256 bits
+  kAvx512,   // also AVX-512 F, BW, VBMI and VBMI2
+  kArm64,    // AArch64: the CRC32 extension
 };
 
 const char* isa_name(Isa isa) noexcept;

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "base/cpu.h"
 #include "base/error.h"
 #include "bindings/bindings.h"
 #include "crc32c/crc32c.h"
@@ -104,6 +105,11 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
     return names;
   });
   m.def("crc32c_kernel", [] { return crc32c_kernel().name; });
+  m.def("isas", [] {  // that FASTREC_ISA may name here, best first
+    py::list names;
+    for (const Isa isa : supported_isas()) names.append(isa_name(isa));
+    return names;
+  });
 
   register_records(m);
   register_features(m);

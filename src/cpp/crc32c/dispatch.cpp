@@ -9,6 +9,7 @@ namespace {
 // Best first.
 constexpr Crc32cKernel kKernels[] = {
 #if defined(__x86_64__)
+    {"vpclmul", Isa::kVpclmul, kernels::extend_vpclmul},
     {"sse42", Isa::kSse42, kernels::extend_sse42},
 #endif
 #if defined(__aarch64__)

@@ -8,7 +8,7 @@
 #include "base/random.h"
 #include "base/word.h"
 #include "example/plain.h"
-#include "example/varint.h"
+#include "varint/varint.h"
 
 namespace fastrec {
 namespace {

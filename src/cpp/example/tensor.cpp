@@ -4,8 +4,8 @@
 #include <bit>
 #include <limits>
 
-#include "example/varint.h"
 #include "example/wire.h"
+#include "varint/varint.h"
 
 namespace fastrec {
 

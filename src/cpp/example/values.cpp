@@ -7,7 +7,7 @@
 #include <limits>
 #include <utility>
 
-#include "example/varint.h"
+#include "varint/packed.h"
 
 namespace fastrec {
 namespace {
@@ -80,13 +80,25 @@ std::size_t int_bytes(DType dtype) {
   }
 }
 
+// Decodes the first `n` values of `run` as Int, with nothing to convert. Returns where
+// they end, or nullptr.
+template <typename Int>
+const std::uint8_t* decode_directly(Bytes run, std::size_t n, std::uint8_t* target,
+                                    Errc* errc) {
+  assert(reinterpret_cast<std::uintptr_t>(target) % alignof(Int) == 0);
+  return decode_varints(run, n, reinterpret_cast<Int*>(target), errc);
+}
+
 Fault decode_run_of_ints(Bytes run, std::size_t n, DType dtype, std::uint8_t* target) {
   Errc errc = Errc::kOk;
   if (dtype == DType::kInt64) {
-    assert(reinterpret_cast<std::uintptr_t>(target) % alignof(std::int64_t) == 0);
-    auto* values = reinterpret_cast<std::int64_t*>(target);
-    if (decode_varints(run, n, values, &errc) == nullptr) return {.code = errc};
-    return {};
+    const std::uint8_t* after = decode_directly<std::int64_t>(run, n, target, &errc);
+    return {.code = after == nullptr ? errc : Errc::kOk};
+  }
+  if (dtype == DType::kInt32) {
+    if (decode_directly<std::int32_t>(run, n, target, &errc) != nullptr) return {};
+    if (errc != Errc::kValueOutOfRange) return {.code = errc};
+    // Which value it is takes a second look.
   }
   std::int64_t piece[kPieceValues];
   for (std::size_t done = 0; done < n;) {
@@ -168,11 +180,13 @@ std::uint16_t bfloat16_bits(float value) noexcept {
 }
 
 bool decode_plain_numbers(Bytes run, std::size_t n, DType dtype, std::uint8_t* target) {
+  const std::uint8_t* const end = run.data() + run.size();
+  Errc errc;
   if (dtype == DType::kInt64) {
-    Errc errc;
-    const std::uint8_t* after =
-        decode_varints(run, n, reinterpret_cast<std::int64_t*>(target), &errc);
-    return after == run.data() + run.size();
+    return decode_directly<std::int64_t>(run, n, target, &errc) == end;
+  }
+  if (dtype == DType::kInt32) {
+    return decode_directly<std::int32_t>(run, n, target, &errc) == end;
   }
   if (dtype != DType::kFloat32 || run.size() != n * sizeof(float)) return false;
   if (n == 1) {

@@ -15,14 +15,14 @@
 namespace fastrec {
 
 // Decodes the `n` values that count_values() found in `list`, which holds floats or
-// int64, to `target`, which is aligned for int64 if that is `dtype`, as values of it. A
-// fault has no offset.
+// int64, to `target`, which is aligned for values of `dtype`. A fault has no offset.
 Fault decode_numbers(const ValueList& list, std::size_t n, DType dtype,
                      std::uint8_t* target);
 
 // Decodes a run that holds exactly `n` values of a dtype that needs no conversion,
-// int64 or float32, to `target`, which is aligned for them. False if that is not what
-// it holds or asks for: `target` may then have been written to, and nothing is known.
+// int64, int32 or float32, to `target`, which is aligned for them. False if that is not
+// what it holds or asks for: `target` may then have been written to, and nothing is
+// known.
 bool decode_plain_numbers(Bytes run, std::size_t n, DType dtype, std::uint8_t* target);
 
 // The float16 nearest to `value`, ties to even, as its bits.

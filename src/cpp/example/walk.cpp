@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "varint/packed.h"
+
 namespace fastrec {
 
 namespace {

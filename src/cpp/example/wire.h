@@ -15,7 +15,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
-#include "example/varint.h"
+#include "varint/varint.h"
 
 namespace fastrec {
 

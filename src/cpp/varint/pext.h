@@ -1,0 +1,106 @@
+// Pext: the place of every value in a window -> values of any length, put together by
+// PEXT one after another. What the kernels for x86-64 have in common.
+//
+// Whoever includes this has the intrinsics, and marks what calls it with their target.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "varint/kernels.h"
+
+#define FASTREC_TARGET_PEXT FASTREC_TARGET("bmi,bmi2,popcnt")
+
+namespace fastrec::kernels {
+
+inline constexpr std::size_t kWindowBytes = 64;
+
+// From the beginning of a window, so many bytes may be read: the last value begins at
+// byte 63 at the latest, and 16 bytes are loaded for it.
+inline constexpr std::size_t kReadableBytes = kWindowBytes + 16;
+
+// Which bits of the first 8 bytes, and of the 2 after them, a value of some length has.
+struct VarintBits {
+  std::array<std::uint64_t, kMostVarintBytes + 1> low{};
+  std::array<std::uint64_t, kMostVarintBytes + 1> high{};
+};
+
+inline constexpr VarintBits kVarintBits = [] {
+  VarintBits bits;
+  for (std::size_t length = 1; length < bits.low.size(); ++length) {
+    bits.low[length] = ~kTopBits >> (length < 8 ? 64 - 8 * length : 0);
+    bits.high[length] = length > 8 ? std::uint64_t{0x7f7f} >> 8 * (10 - length) : 0;
+  }
+  return bits;
+}();
+
+// What is still to be decoded, and where to.
+template <typename Int>
+struct Cursor {
+  const std::uint8_t* p;
+  Int* values;
+  std::size_t n_left;
+};
+
+enum class Step { kDone, kNone, kOutOfRange };
+
+// Where the value begins that comes after the first `n`, for `n` of 1 to 64.
+FASTREC_TARGET_PEXT
+inline std::uint64_t place_of(std::size_t n, std::uint64_t ends) noexcept {
+  return _tzcnt_u64(_pdep_u64(std::uint64_t{1} << (n - 1), ends)) + 1;
+}
+
+// The value of the `length` bytes at `p`. If they may be 9 or 10, what the first 8 do
+// not hold comes from the other two.
+template <bool kMayBeLong>
+FASTREC_TARGET_PEXT inline std::uint64_t decode_one(const std::uint8_t* p,
+                                                    std::uint64_t length) noexcept {
+  const std::uint64_t bits =
+      _pext_u64(load_le<std::uint64_t>(p), kVarintBits.low[length]);
+  if constexpr (!kMayBeLong) return bits;
+  return bits | _pext_u64(load_le<std::uint16_t>(p + 8), kVarintBits.high[length])
+                    << 56;
+}
+
+// Decodes `n` values, an even number, that end where `ends` says.
+template <bool kMayBeLong, typename Int>
+[[gnu::always_inline]] FASTREC_TARGET_PEXT inline Step decode_pairs(
+    std::uint64_t ends, std::size_t n, Cursor<Int>* cursor) noexcept {
+  const std::uint8_t* p = cursor->p;
+  Int* values = cursor->values;
+  // Where the next window begins is known sooner than where the last value does.
+  *cursor = {p + place_of(n, ends), values + n, cursor->n_left - n};
+  std::uint64_t begin = 0;
+  std::uint64_t differ = 0;
+  const auto store = [&](std::uint64_t bits, Int* value) {
+    *value = static_cast<Int>(static_cast<std::int64_t>(bits));
+    differ |= static_cast<std::uint64_t>(std::int64_t{*value}) ^ bits;
+  };
+  for (std::size_t i = 0; i < n; i += 2) {
+    const std::uint64_t middle = _tzcnt_u64(ends) + 1;
+    ends = _blsr_u64(ends);
+    const std::uint64_t end = _tzcnt_u64(ends) + 1;
+    ends = _blsr_u64(ends);
+    store(decode_one<kMayBeLong>(p + begin, middle - begin), &values[i]);
+    store(decode_one<kMayBeLong>(p + middle, end - middle), &values[i + 1]);
+    begin = end;
+  }
+  return differ == 0 ? Step::kDone : Step::kOutOfRange;
+}
+
+// Decodes up to `n` values, which end where `ends` says, if they are of 10 bytes at
+// most and more than one. `continuing` are the bytes that have a top bit.
+template <typename Int>
+[[gnu::always_inline]] FASTREC_TARGET_PEXT inline Step decode_by_pext(
+    std::uint64_t ends, std::uint64_t continuing, std::size_t n,
+    Cursor<Int>* cursor) noexcept {
+  const std::uint64_t runs_of_2 = continuing & continuing >> 1;
+  const std::uint64_t runs_of_4 = runs_of_2 & runs_of_2 >> 2;
+  const std::uint64_t runs_of_8 = runs_of_4 & runs_of_4 >> 4;
+  if (n < 2 || (runs_of_8 & runs_of_2 >> 8) != 0) return Step::kNone;
+  return runs_of_8 == 0 ? decode_pairs<false>(ends, n / 2 * 2, cursor)
+                        : decode_pairs<true>(ends, n / 2 * 2, cursor);
+}
+
+}  // namespace fastrec::kernels

@@ -1,0 +1,52 @@
+// Varint: the bytes of one varint -> an integer.
+//
+// A varint is 7 bits a byte, the lowest first; every byte but the last has its top bit
+// set. Ten bytes hold 64 bits, and what the tenth has above them is dropped, as
+// protobuf does. Encodings longer than they need be are legal.
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.h"
+#include "base/error.h"
+
+namespace fastrec {
+
+inline constexpr int kMostVarintBytes = 10;
+inline constexpr std::uint64_t kTopBits = 0x8080808080808080;  // of every byte
+
+// The other bits of every byte, side by side: the value of a varint of up to 8 bytes.
+inline std::uint64_t without_top_bits(std::uint64_t bytes) noexcept {
+  // Three steps close the gaps, between two bytes, two pairs, and the two halves.
+  std::uint64_t x = bytes & ~kTopBits;
+  x = (x & 0x007f007f007f007f) | ((x & 0x7f007f007f007f00) >> 1);
+  x = (x & 0x00003fff00003fff) | ((x & 0x3fff00003fff0000) >> 2);
+  return (x & 0x000000000fffffff) | ((x & 0x0fffffff00000000) >> 4);
+}
+
+// Reads one varint at `p`, below `end`. Returns where it ends, or nullptr with `*errc`
+// set. `*value` is untouched on failure.
+inline const std::uint8_t* read_varint(const std::uint8_t* p, const std::uint8_t* end,
+                                       std::uint64_t* value, Errc* errc) noexcept {
+  if (p < end && *p < 0x80) [[likely]] {
+    *value = *p;
+    return p + 1;
+  }
+  std::uint64_t bits = 0;
+  for (int i = 0; i < kMostVarintBytes; ++i) {
+    if (p == end) {
+      *errc = Errc::kVarintCut;
+      return nullptr;
+    }
+    const std::uint64_t byte = *p++;
+    bits |= (byte & 0x7f) << (7 * i);
+    if (byte < 0x80) {
+      *value = bits;
+      return p;
+    }
+  }
+  *errc = Errc::kVarintTooLong;
+  return nullptr;
+}
+
+}  // namespace fastrec

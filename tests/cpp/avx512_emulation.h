@@ -1,0 +1,232 @@
+// AVX-512 in plain C++: the intrinsics that our kernels use, and no others.
+//
+// What this proves: that the logic of a kernel is right, given what the instructions
+// do; and that it touches no memory but its own, since a masked load or store here
+// touches only what its mask names. What it does not prove: that the instructions do
+// what is written here, that a compiler makes the right ones of the intrinsics, and
+// how fast they are. That takes a CPU that has them, where the same tests run on the
+// kernel itself.
+//
+// Source: Intel Intrinsics Guide (the Operation of each), and Intel's manual, volume 2,
+// for those of BMI. Lanes are kept in the order of their bytes, so the host must be
+// little-endian, as are all that have a kernel to test.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace fastrec::emulated_kernels {
+
+template <std::size_t kBytes>
+struct Vector {
+  std::uint8_t bytes[kBytes];
+
+  template <typename Lane>
+  Lane get(std::size_t i) const noexcept {
+    Lane lane;
+    std::memcpy(&lane, bytes + i * sizeof lane, sizeof lane);
+    return lane;
+  }
+  template <typename Lane>
+  void set(std::size_t i, Lane lane) noexcept {
+    std::memcpy(bytes + i * sizeof lane, &lane, sizeof lane);
+  }
+};
+
+using __m128i = Vector<16>;
+using __m256i = Vector<32>;
+using __m512i = Vector<64>;
+using __mmask8 = std::uint8_t;
+using __mmask16 = std::uint16_t;
+using __mmask64 = std::uint64_t;
+
+// A vector of which each lane is what `lane_of` says.
+template <typename Lane, typename LaneOf>
+__m512i lanes(LaneOf&& lane_of) noexcept {
+  __m512i result;
+  for (std::size_t i = 0; i < sizeof result / sizeof(Lane); ++i) {
+    result.set<Lane>(i, static_cast<Lane>(lane_of(i)));
+  }
+  return result;
+}
+
+constexpr bool has(std::uint64_t mask, std::size_t i) noexcept {
+  return (mask >> i & 1) != 0;
+}
+
+inline std::uint64_t _bzhi_u64(std::uint64_t value, unsigned index) noexcept {
+  index &= 0xff;
+  return index < 64 ? value & ((std::uint64_t{1} << index) - 1) : value;
+}
+
+inline std::uint64_t _blsr_u64(std::uint64_t value) noexcept {
+  return value & (value - 1);
+}
+
+inline std::uint64_t _tzcnt_u64(std::uint64_t value) noexcept {
+  return static_cast<std::uint64_t>(std::countr_zero(value));
+}
+
+inline long long _mm_popcnt_u64(std::uint64_t value) noexcept {
+  return std::popcount(value);
+}
+
+inline std::uint64_t _pdep_u64(std::uint64_t value, std::uint64_t mask) noexcept {
+  std::uint64_t result = 0;
+  for (std::size_t i = 0, k = 0; i < 64; ++i) {
+    if (has(mask, i)) result |= std::uint64_t{has(value, k++)} << i;
+  }
+  return result;
+}
+
+inline std::uint64_t _pext_u64(std::uint64_t value, std::uint64_t mask) noexcept {
+  std::uint64_t result = 0;
+  for (std::size_t i = 0, k = 0; i < 64; ++i) {
+    if (has(mask, i)) result |= std::uint64_t{has(value, i)} << k++;
+  }
+  return result;
+}
+
+inline __m128i _mm_loadu_si128(const __m128i* from) noexcept {
+  __m128i result;
+  std::memcpy(&result, from, sizeof result);
+  return result;
+}
+
+inline __m128i _mm_loadl_epi64(const __m128i* from) noexcept {
+  __m128i result{};
+  std::memcpy(&result, from, 8);
+  return result;
+}
+
+inline __m512i _mm512_load_si512(const void* from) noexcept {
+  __m512i result;
+  std::memcpy(&result, from, sizeof result);
+  return result;
+}
+
+inline void _mm512_storeu_si512(void* to, __m512i a) noexcept {
+  std::memcpy(to, &a, sizeof a);
+}
+
+inline __m512i _mm512_maskz_loadu_epi8(__mmask64 mask, const void* from) noexcept {
+  const auto* bytes = static_cast<const std::uint8_t*>(from);
+  return lanes<std::uint8_t>(
+      [&](std::size_t i) { return has(mask, i) ? bytes[i] : 0; });
+}
+
+inline void _mm512_mask_storeu_epi32(void* to, __mmask16 mask, __m512i a) noexcept {
+  for (std::size_t i = 0; i < 16; ++i) {
+    if (has(mask, i)) std::memcpy(static_cast<char*>(to) + 4 * i, a.bytes + 4 * i, 4);
+  }
+}
+
+inline void _mm512_mask_storeu_epi64(void* to, __mmask8 mask, __m512i a) noexcept {
+  for (std::size_t i = 0; i < 8; ++i) {
+    if (has(mask, i)) std::memcpy(static_cast<char*>(to) + 8 * i, a.bytes + 8 * i, 8);
+  }
+}
+
+inline __m512i _mm512_set1_epi8(char value) noexcept {
+  return lanes<char>([&](std::size_t) { return value; });
+}
+
+inline __m512i _mm512_set1_epi16(short value) noexcept {
+  return lanes<std::int16_t>([&](std::size_t) { return value; });
+}
+
+inline __m512i _mm512_set1_epi32(int value) noexcept {
+  return lanes<std::int32_t>([&](std::size_t) { return value; });
+}
+
+inline __m256i _mm512_extracti64x4_epi64(__m512i a, int half) noexcept {
+  __m256i result;
+  std::memcpy(&result, a.bytes + 32 * half, sizeof result);
+  return result;
+}
+
+inline __m256i _mm512_castsi512_si256(__m512i a) noexcept {
+  return _mm512_extracti64x4_epi64(a, 0);
+}
+
+inline __m512i _mm512_cvtepu32_epi64(__m256i a) noexcept {
+  return lanes<std::uint64_t>([&](std::size_t i) { return a.get<std::uint32_t>(i); });
+}
+
+inline __m512i _mm512_cvtepu8_epi64(__m128i a) noexcept {
+  return lanes<std::uint64_t>([&](std::size_t i) { return a.bytes[i]; });
+}
+
+inline __m512i _mm512_cvtepu8_epi32(__m128i a) noexcept {
+  return lanes<std::uint32_t>([&](std::size_t i) { return a.bytes[i]; });
+}
+
+inline __mmask64 _mm512_movepi8_mask(__m512i a) noexcept {
+  __mmask64 mask = 0;
+  for (std::size_t i = 0; i < 64; ++i) {
+    mask |= std::uint64_t{a.bytes[i] >= 0x80} << i;
+  }
+  return mask;
+}
+
+inline __mmask64 _mm512_cmple_epu8_mask(__m512i a, __m512i b) noexcept {
+  __mmask64 mask = 0;
+  for (std::size_t i = 0; i < 64; ++i) {
+    mask |= std::uint64_t{a.bytes[i] <= b.bytes[i]} << i;
+  }
+  return mask;
+}
+
+inline __m512i _mm512_and_si512(__m512i a, __m512i b) noexcept {
+  return lanes<std::uint8_t>([&](std::size_t i) { return a.bytes[i] & b.bytes[i]; });
+}
+
+inline __m512i _mm512_add_epi8(__m512i a, __m512i b) noexcept {
+  return lanes<std::uint8_t>([&](std::size_t i) { return a.bytes[i] + b.bytes[i]; });
+}
+
+inline __m512i _mm512_maskz_compress_epi8(__mmask64 mask, __m512i a) noexcept {
+  __m512i result{};
+  for (std::size_t i = 0, k = 0; i < 64; ++i) {
+    if (has(mask, i)) result.bytes[k++] = a.bytes[i];
+  }
+  return result;
+}
+
+inline __m512i _mm512_maskz_permutexvar_epi8(__mmask64 mask, __m512i index,
+                                             __m512i a) noexcept {
+  return lanes<std::uint8_t>(
+      [&](std::size_t i) { return has(mask, i) ? a.bytes[index.bytes[i] & 0x3f] : 0; });
+}
+
+inline __m512i _mm512_permutexvar_epi8(__m512i index, __m512i a) noexcept {
+  return _mm512_maskz_permutexvar_epi8(~__mmask64{0}, index, a);
+}
+
+// Products of an unsigned byte of `a` and a signed one of `b`, added in pairs; what
+// does not fit 16 bits stops at the limit.
+inline __m512i _mm512_maddubs_epi16(__m512i a, __m512i b) noexcept {
+  return lanes<std::int16_t>([&](std::size_t i) {
+    int sum = 0;
+    for (const std::size_t k : {2 * i, 2 * i + 1}) {
+      sum += a.bytes[k] * static_cast<std::int8_t>(b.bytes[k]);
+    }
+    return sum < -0x8000 ? -0x8000 : sum > 0x7fff ? 0x7fff : sum;
+  });
+}
+
+// Products of signed lanes of 16 bits, added in pairs, modulo 2^32.
+inline __m512i _mm512_madd_epi16(__m512i a, __m512i b) noexcept {
+  return lanes<std::int32_t>([&](std::size_t i) {
+    std::uint32_t sum = 0;
+    for (const std::size_t k : {2 * i, 2 * i + 1}) {
+      sum +=
+          static_cast<std::uint32_t>(a.get<std::int16_t>(k) * b.get<std::int16_t>(k));
+    }
+    return sum;
+  });
+}
+
+}  // namespace fastrec::emulated_kernels
