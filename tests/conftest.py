@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,13 @@ def _cache_of_this_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator
         patch.setenv("FASTREC_CACHE", str(tmp_path_factory.mktemp("cache")))
         patch.delenv("FASTREC_ISA", raising=False)
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _interrupts_are_heard() -> None:
+    """Also where a shell runs the tests in the background, and has them ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
