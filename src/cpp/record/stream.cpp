@@ -85,17 +85,21 @@ std::uint64_t FrameStream::read(std::uint64_t n, std::vector<std::uint8_t>* into
 
 Error FrameStream::error_at(Fault fault, std::vector<std::uint8_t>* frame,
                             std::size_t begin) {
+  fault.offset += offset_;
+  const auto located = [&] {
+    return stream_error(fault, Bytes(*frame).subspan(begin),
+                        files_->name(order_[stream_]), record_);
+  };
   const std::size_t n_known = frame->size() - begin;
   if (offset_ == 0 && n_known < kRecognizeBytes) {
     try {
       read(kRecognizeBytes - n_known, frame);
     } catch (const Error&) {
       // The damage of the stream is found when it is read on; this comes before it.
+      return located();
     }
   }
-  fault.offset += offset_;
-  return stream_error(fault, Bytes(*frame).subspan(begin),
-                      files_->name(order_[stream_]), record_);
+  return located();
 }
 
 Error FrameStream::error(Errc code, std::string reason) const {
