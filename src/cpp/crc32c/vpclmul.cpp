@@ -28,7 +28,8 @@ namespace {
 
 constexpr std::size_t kVectorBytes = 64;  // of a step: two vectors
 constexpr std::size_t kPartWords = 2;     // of a step, in each part
-constexpr std::size_t kStepBytes = kVectorBytes + 3 * 8 * kPartWords;
+constexpr std::size_t kStepBytes =
+    kVectorBytes + 3 * kPartWords * sizeof(std::uint64_t);
 
 // A join moves the vectors past all three parts. A stretch of 19 KB makes it cheap.
 constexpr std::size_t kMostSteps = 2 * kMaxPartWords / (3 * kPartWords);

@@ -103,23 +103,23 @@ Fault ExampleDecoder::walk(Bytes record) {
                       });
 }
 
-Fault ExampleDecoder::decode(BytesWithSlack whole, std::size_t row,
+Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
                              BatchBuilder* batch) {
-  const Bytes record = whole.bytes();
+  const Bytes bytes = record.bytes();
   decoder_.begin();
   if (fast_path_) {
-    if (fast_path_->decode(whole, row, &decoder_, batch))
+    if (fast_path_->decode(record, row, &decoder_, batch))
       return check_rules(*schema_, *batch);
     batch->rewind(row);
     decoder_.begin();
   }
   Fault fault;
-  if (reads_features_) fault = walk(record);
+  if (reads_features_) fault = walk(bytes);
   if (fault) return fault;
 
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
     if (schema_->columns[c].layout == Layout::kRecord) {
-      batch->append_string(c, record);
+      batch->append_string(c, bytes);
       continue;
     }
     const ColumnSpec& spec = schema_->columns[c];
@@ -137,11 +137,12 @@ Fault ExampleDecoder::decode(BytesWithSlack whole, std::size_t row,
     if (fault) {
       // Joined messages lie outside of the record: the fault is then located by the
       // record alone.
-      const bool is_inside = !is_absent(feature) && feature.data() >= record.data() &&
-                             feature.data() <= record.data() + record.size();
-      fault.offset = is_inside ? fault.offset + static_cast<std::uint64_t>(
-                                                    feature.data() - record.data())
-                               : 0;
+      const bool is_inside = !is_absent(feature) && feature.data() >= bytes.data() &&
+                             feature.data() <= bytes.data() + bytes.size();
+      fault.offset =
+          is_inside
+              ? fault.offset + static_cast<std::uint64_t>(feature.data() - bytes.data())
+              : 0;
       return of_column(fault, c);
     }
   }
