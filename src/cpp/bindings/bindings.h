@@ -24,13 +24,13 @@ namespace py = pybind11;
 void register_records(py::module_& m);
 void register_features(py::module_& m);
 void register_loader(py::module_& m);
-// Raises a RuntimeError in any process but `process_id`: one that was forked from it
-// has none of its threads, and perhaps all of its locks.
-void check_process(int process_id);
-
 void register_streams(py::module_& m);
 void register_survey(py::module_& m);
 void register_writer(py::module_& m);
+
+// Raises a RuntimeError in any process but `process_id`: one that was forked from it
+// has none of its threads, and perhaps all of its locks.
+void check_process(int process_id);
 
 // Contiguous memory of a Python object, which cannot change its size meanwhile. A
 // strided one is refused, with BufferError or ValueError.

@@ -17,6 +17,10 @@ namespace {
 constexpr std::size_t kMostDisorderly = 4;
 constexpr std::size_t kUnpredicted = 1024;
 
+// Where this many records in a row could not be proven, the next ones are not tried.
+constexpr std::size_t kMostFailures = 8;
+constexpr std::size_t kDeclined = 1024;
+
 constexpr std::size_t kMostPayloadBytes = 8;      // of a number whose header is known
 constexpr std::uint64_t kMostMultipliers = 1000;  // that are tried
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
@@ -243,6 +247,23 @@ inline bool FastPath::decode_entry(FeatureDecoder* decoder, BatchBuilder* batch,
 
 bool FastPath::decode(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
                       BatchBuilder* batch) {
+  if (n_declined_ > 0) {
+    --n_declined_;
+    return false;
+  }
+  if (read(record, row, decoder, batch)) {
+    n_failures_ = 0;
+    return true;
+  }
+  if (++n_failures_ == kMostFailures) {
+    n_failures_ = 0;
+    n_declined_ = kDeclined;
+  }
+  return false;
+}
+
+bool FastPath::read(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
+                    BatchBuilder* batch) {
   Bytes features;
   if (!find_plain_field(record.bytes(), kTagOne, &features)) return false;
   ++n_records_;

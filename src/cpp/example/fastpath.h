@@ -39,8 +39,8 @@ class FastPath {
 
   explicit FastPath(const Schema& schema);
 
-  // Decodes `record` into row `row` of `batch`. False if it cannot be proven: the row
-  // then holds anything, and must be rewound.
+  // Decodes `record` into row `row` of `batch`. False if it cannot be proven, or if
+  // those before it could not: the row then holds anything, and must be rewound.
   bool decode(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
               BatchBuilder* batch);
 
@@ -82,6 +82,8 @@ class FastPath {
     std::uint32_t n_misses = 0;  // of the guess
   };
 
+  bool read(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
+            BatchBuilder* batch);
   const std::uint8_t* find_payload(std::uint32_t column,
                                    const std::uint8_t* p) const noexcept;
   const std::uint8_t* decode_number(std::uint32_t column, const Progress& progress,
@@ -106,6 +108,8 @@ class FastPath {
   std::uint32_t first_ = 0;        // what the last record began with
   std::size_t n_disorderly_ = 0;   // records in a row that were in another order
   std::size_t n_unpredicted_ = 0;  // records to come that are not predicted
+  std::size_t n_failures_ = 0;     // records in a row that could not be proven
+  std::size_t n_declined_ = 0;     // records to come that are not tried
 };
 
 }  // namespace fastrec
