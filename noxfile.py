@@ -24,7 +24,7 @@ CPP_SOURCES = sorted(
     if file.suffix in {".h", ".cpp"}
 )
 GOOGLETEST_SOURCE = "/usr/src/googletest"  # where Debian and Ubuntu put it
-FUZZ_SECONDS = 20
+FUZZ_SECONDS = 12
 
 
 def preset(session: nox.Session, name: str, *prefix: str) -> None:
