@@ -74,9 +74,7 @@ ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema, Way way)
       reads_features_(std::any_of(
           schema_->columns.begin(), schema_->columns.end(),
           [](const ColumnSpec& spec) { return spec.layout != Layout::kRecord; })) {
-  if (way == Way::kFast && FastPath::can_read(*schema_)) {
-    fast_path_.emplace(*schema_);
-  }
+  is_fast_ = way == Way::kFast && FastPath::can_read(*schema_);
 }
 
 // Finds the features and lists of `record` that are asked for.
@@ -108,10 +106,13 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
   const Bytes bytes = record.bytes();
   decoder_.begin();
   if (fast_path_) {
-    if (fast_path_->decode(record, row, &decoder_, batch))
+    if (fast_path_->decode(record, row, &decoder_, batch)) {
       return check_rules(*schema_, *batch);
+    }
     batch->rewind(row);
     decoder_.begin();
+  } else if (is_fast_) {
+    fast_path_.emplace(*schema_);  // for the next record: one alone is not worth it
   }
   Fault fault;
   if (reads_features_) fault = walk(bytes);

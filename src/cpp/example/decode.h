@@ -80,6 +80,7 @@ class ExampleDecoder {
   // Of the record at hand, by number of key.
   std::vector<Bytes> features_, lists_;
   bool reads_features_;  // or only records as they are
+  bool is_fast_ = false;
   std::optional<FastPath> fast_path_;
 };
 

@@ -21,8 +21,8 @@ constexpr std::size_t kUnpredicted = 1024;
 constexpr std::size_t kMostFailures = 8;
 constexpr std::size_t kDeclined = 1024;
 
-constexpr std::size_t kMostPayloadBytes = 8;      // of a number whose header is known
-constexpr std::uint64_t kMostMultipliers = 1000;  // that are tried
+constexpr std::size_t kMostPayloadBytes = 8;  // of a number whose header is known
+constexpr std::uint64_t kMostHashed = 2048;   // keys, in the search for a hash
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
 
 bool is_number(const ColumnSpec& spec) {
@@ -83,10 +83,9 @@ FastPath::FastPath(const Schema& schema) {
       part.lengths[place] = is_length ? 0xff : 0;
     }
   }
-  // Keys that end alike always meet.
-  for (std::uint64_t i = 0; i < kMostMultipliers; ++i) {
-    if (fill_buckets(mix64(i) | 1)) break;
-  }
+  // Keys that end alike always meet, and of very many some do.
+  const std::uint64_t n_tries = std::max<std::uint64_t>(1, kMostHashed / n_columns);
+  for (std::uint64_t i = 0; i < n_tries && !fill_buckets(mix64(i) | 1); ++i) continue;
 }
 
 // A key is known by its length and its last 8 bytes, nearly always. `key` has as many
