@@ -35,7 +35,7 @@ inline std::vector<std::uint8_t> content_of(const Batch& batch, const Schema& sc
 
 // Decodes `records` one after another. Batches end where a record is refused.
 inline std::vector<std::vector<std::uint8_t>> contents_of(
-    const std::shared_ptr<const Schema>& schema, ExampleDecoder::Way way,
+    const std::shared_ptr<const Schema>& schema, Way way,
     const std::vector<Bytes>& records) {
   std::vector<std::vector<std::uint8_t>> contents;
   ExampleDecoder decoder(schema, way);
@@ -63,8 +63,8 @@ inline std::vector<std::vector<std::uint8_t>> contents_of(
 
 inline bool is_same_both_ways(const std::shared_ptr<const Schema>& schema,
                               const std::vector<Bytes>& records) {
-  return contents_of(schema, ExampleDecoder::Way::kFast, records) ==
-         contents_of(schema, ExampleDecoder::Way::kReference, records);
+  return contents_of(schema, Way::kFast, records) ==
+         contents_of(schema, Way::kReference, records);
 }
 
 }  // namespace fastrec::testing

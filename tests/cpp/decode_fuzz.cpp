@@ -102,7 +102,7 @@ const auto pool = std::make_shared<BlockPool>(1 << 20);
 
 void check_columns(const std::shared_ptr<const Schema>& schema, Bytes record) {
   // Without slack, so that sanitizers see every step too far.
-  ExampleDecoder decoder(schema, ExampleDecoder::Way::kReference);
+  ExampleDecoder decoder(schema, Way::kReference);
   BatchBuilder builder(schema, pool);
   builder.begin(2);
   const Fault first = decoder.decode(BytesWithSlack(record), 0, &builder);

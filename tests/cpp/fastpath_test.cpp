@@ -1,15 +1,16 @@
-// The fast path beside the reference.
+// The fast ways of reading beside the reference.
 //
 // Goal: whatever the records are, and whatever came before them, both ways give the
 // same columns or the same fault. Method: runs of records of one writer, plain or odd,
-// in an order of features that stays, wavers or is new each time, some with damaged
-// bytes; they are read both ways. FASTREC_TEST_RUNS asks for more runs than the
-// default.
+// Examples or SequenceExamples, in an order of features that stays, wavers or is new
+// each time, some with damaged bytes; they are read both ways. FASTREC_TEST_RUNS asks
+// for more runs than the default.
 
 #include "example/fastpath.h"
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <random>
@@ -28,11 +29,15 @@ using testing::varint_of;
 class Writer {
  public:
   explicit Writer(std::uint64_t seed) : random_(seed) {
+    is_sequence_ = is_likely(0.3);
     const std::size_t n_columns = 1 + below(12);
     auto schema = std::make_shared<Schema>();
-    for (std::size_t i = 0; i < n_columns; ++i) schema->columns.push_back(column(i));
+    for (std::size_t i = 0; i < n_columns; ++i) {
+      schema->columns.push_back(column(i));
+      order_.push_back(schema->columns.back().key);
+      if (is_sequence_ && is_likely(0.6)) make_list(schema.get());
+    }
     schema_ = schema;
-    for (const ColumnSpec& spec : schema->columns) order_.push_back(spec.key);
     const std::size_t n_others = is_likely(0.5) ? below(6) : 0;
     for (std::size_t i = 0; i < n_others; ++i) {
       order_.push_back("other" + std::to_string(i));
@@ -47,13 +52,15 @@ class Writer {
 
   std::string record() {
     if (is_likely(shuffled_)) std::shuffle(order_.begin(), order_.end(), random_);
-    std::string entries;
+    std::string maps[2];  // features or context, and feature lists
     for (const std::string& key : order_) {
       if (is_likely(odd_)) continue;
+      std::string& entries = maps[is_list(key)];
       entries += entry(key);
       if (is_likely(odd_ / 4)) entries += entry(key);
     }
-    std::string record = field_of(1, entries);
+    std::string record = field_of(1, maps[0]);
+    if (is_sequence_) record += field_of(2, maps[1]);
     if (is_likely(odd_ / 4)) record += field_of(1, entry(order_.front()));
     if (is_likely(damaged_) && !record.empty()) {
       record[below(record.size())] = static_cast<char>(below(256));
@@ -66,21 +73,66 @@ class Writer {
   std::size_t below(std::size_t n) { return random_() % n; }
   bool is_likely(double p) { return std::uniform_real_distribution<>()(random_) < p; }
 
+  bool is_list(const std::string& key) const {
+    return std::ranges::any_of(schema_->columns, [&](const ColumnSpec& spec) {
+      return spec.key == key && spec.section == Section::kLists;
+    });
+  }
+
+  // Makes a feature list of the last column of `schema`.
+  void make_list(Schema* schema) {
+    ColumnSpec& values = schema->columns.back();
+    values.section = Section::kLists;
+    if (values.layout == Layout::kRaw) {
+      values.dtype = DType::kBytes;
+      values.item_bytes = 0;
+      values.n_values = 1;
+    }
+    values.default_values.reset();
+    values.default_strings.reset();
+    values.layout = below(2) == 0 ? Layout::kPadded : Layout::kRagged;
+    if (below(4) == 0) values.length = below(6);
+    values.truncate = below(2) == 0;
+    if (values.layout == Layout::kPadded) return;
+    ColumnSpec sizes = values;
+    sizes.section = Section::kStepSizes;
+    sizes.kind = FeatureKind::kInt64;
+    sizes.dtype = DType::kInt64;
+    sizes.item_bytes = 8;
+    sizes.n_values = 1;
+    schema->columns.push_back(sizes);
+  }
+
+  void set_dtype(ColumnSpec* spec, std::initializer_list<DType> dtypes,
+                 std::initializer_list<std::size_t> item_bytes) {
+    const std::size_t i = below(2) == 0 ? 0 : below(dtypes.size());
+    spec->dtype = dtypes.begin()[i];
+    spec->item_bytes = item_bytes.begin()[i];
+  }
+
   ColumnSpec column(std::size_t i) {
     ColumnSpec spec;
+    if (is_sequence_) spec.section = Section::kContext;
     spec.key = std::string(below(4) == 0 ? 16 + below(50) : below(12), 'k');
     spec.key += std::to_string(i);
     spec.kind = static_cast<FeatureKind>(1 + below(3));
-    spec.layout = below(4) == 0 ? Layout::kRagged : Layout::kDense;
+    spec.layout = below(2) == 0   ? Layout::kDense
+                  : below(2) == 0 ? Layout::kRagged
+                                  : Layout::kPadded;
+    if (spec.layout == Layout::kPadded && below(2) == 0) spec.length = below(6);
+    spec.truncate = below(2) == 0;
     spec.n_values = below(4) == 0 ? 1 + below(3) : 1;
     switch (spec.kind) {
       case FeatureKind::kInt64:
-        spec.dtype = below(4) == 0 ? DType::kInt16 : DType::kInt64;
-        spec.item_bytes = spec.dtype == DType::kInt16 ? 2 : 8;
+        set_dtype(&spec,
+                  {DType::kInt64, DType::kInt32, DType::kInt16, DType::kUint8,
+                   DType::kUint64, DType::kBool},
+                  {8, 4, 2, 1, 8, 1});
         break;
       case FeatureKind::kFloat:
-        spec.dtype = below(4) == 0 ? DType::kFloat64 : DType::kFloat32;
-        spec.item_bytes = spec.dtype == DType::kFloat64 ? 8 : 4;
+        set_dtype(&spec,
+                  {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBfloat16},
+                  {4, 8, 2, 2});
         break;
       default:
         spec.dtype = DType::kBytes;
@@ -91,7 +143,7 @@ class Writer {
           spec.n_values = below(2) == 0 ? 3 : 200;
         }
     }
-    if (spec.layout == Layout::kRagged || below(2) == 0) return spec;
+    if (spec.has_row_splits() || below(2) == 0) return spec;
     if (spec.dtype == DType::kBytes) {
       spec.default_strings = std::vector<std::string>(spec.n_values, "none");
     } else {
@@ -100,39 +152,60 @@ class Writer {
     return spec;
   }
 
+  std::string bytes_of(std::size_t n) {
+    std::string bytes;
+    while (bytes.size() < n) bytes += static_cast<char>(random_());
+    return bytes;
+  }
+
   std::string list_of(FeatureKind kind, std::size_t n, std::size_t n_bytes) {
     std::string values;
     const bool is_packed = !is_likely(odd_);
+    const std::uint64_t small = below(4) == 0 ? 1 : 0x7fff;  // also for bool
     for (std::size_t i = 0; i < n; ++i) {
       if (kind == FeatureKind::kBytes) {
-        values += field_of(1, std::string(n_bytes, 's'));
+        values += field_of(1, bytes_of(n_bytes));
       } else if (kind == FeatureKind::kFloat) {
         if (!is_packed) values += '\x0d';
         testing::append_le(&values, static_cast<std::uint32_t>(random_()));
       } else {
         const auto value = random_() >> below(64);
         if (!is_packed) values += '\x08';
-        values += varint_of(below(8) == 0 ? value : value & 0x7fff);
+        values += varint_of(below(16) == 0 ? value : value & small);
       }
     }
     return kind == FeatureKind::kBytes || !is_packed ? values : field_of(1, values);
   }
 
-  std::string entry(const std::string& key) {
-    FeatureKind kind = FeatureKind::kBytes;
-    std::size_t n = 1, n_bytes = below(9);
-    for (const ColumnSpec& spec : schema_->columns) {
-      if (spec.key != key) continue;
-      kind = spec.kind;
-      n = spec.layout == Layout::kDense ? spec.n_values : 1;
-      if (spec.layout == Layout::kRagged) n = spec.n_values * below(4);
-      if (spec.layout == Layout::kRaw) n_bytes = spec.n_values;
+  // A feature that `spec` reads, nearly always.
+  std::string feature_of(const ColumnSpec& spec) {
+    FeatureKind kind = spec.kind;
+    const bool is_step = spec.section == Section::kLists;
+    std::size_t n = spec.layout == Layout::kRaw ? 1 : spec.n_values;
+    if (is_step ? spec.layout == Layout::kRagged : spec.has_row_splits()) {
+      n *= below(below(4) == 0 ? 100 : 4);
     }
     if (is_likely(odd_)) kind = static_cast<FeatureKind>(1 + below(3));
     if (is_likely(odd_)) n = below(200);
-    std::string feature =
-        field_of(static_cast<unsigned>(kind), list_of(kind, n, n_bytes));
-    if (is_likely(odd_)) feature.clear();
+    if (is_likely(odd_)) return "";
+    const std::size_t n_bytes = spec.layout == Layout::kRaw ? spec.n_values : below(40);
+    return field_of(static_cast<unsigned>(kind), list_of(kind, n, n_bytes));
+  }
+
+  std::string entry(const std::string& key) {
+    ColumnSpec spec;  // of what nobody asks for
+    spec.kind = FeatureKind::kBytes;
+    const auto found = std::ranges::find(schema_->columns, key, &ColumnSpec::key);
+    if (found != schema_->columns.end()) spec = *found;
+    std::string feature;
+    if (spec.section == Section::kLists) {
+      for (std::size_t step = below(6); step > 0; --step) {
+        feature += field_of(1, feature_of(spec));
+        if (is_likely(odd_)) feature += field_of(2, "unknown");
+      }
+    } else {
+      feature = feature_of(spec);
+    }
     std::string entry = field_of(1, key) + field_of(2, feature);
     if (is_likely(odd_)) entry = field_of(2, feature) + field_of(1, key);
     if (is_likely(odd_)) entry += field_of(3, "unknown");
@@ -142,6 +215,7 @@ class Writer {
   std::mt19937_64 random_;
   std::shared_ptr<const Schema> schema_;
   std::vector<std::string> order_;
+  bool is_sequence_ = false;
   double shuffled_ = 0, odd_ = 0, damaged_ = 0;  // how likely
 };
 

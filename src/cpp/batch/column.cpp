@@ -31,6 +31,12 @@ Run run_of(const GrowingArray& offsets, std::size_t i) {
           static_cast<std::size_t>(bounds[1] - bounds[0])};
 }
 
+std::int64_t last_of(const GrowingArray& numbers) {
+  std::int64_t last;
+  std::memcpy(&last, numbers.data() + numbers.size() - sizeof last, sizeof last);
+  return last;
+}
+
 // Writes `value` again and again, or zeros where there is none.
 void fill_up(std::uint8_t* target, std::size_t n_bytes,
              const std::optional<std::vector<std::uint8_t>>& value) {
@@ -114,19 +120,27 @@ void GrowingArray::grow(std::size_t n_bytes) {
   // Batches are much alike: what the last one came to is what this one will need. The
   // eighth more is for those that are a little larger.
   const std::size_t expected = last_size_ + last_size_ / 8;
-  auto larger = pool_->take(std::max({size_ + n_bytes, 2 * capacity(), expected}));
-  if (size_ != 0) std::memcpy(larger->data(), block_->data(), size_);
+  auto larger = pool_->take(std::max({size_ + n_bytes, 2 * capacity_, expected}));
+  if (size_ != 0) std::memcpy(larger->data(), data_, size_);
   block_ = std::move(larger);
+  data_ = block_->data();
+  capacity_ = block_->size();
+}
+
+std::shared_ptr<Block> GrowingArray::take_block() {
+  data_ = nullptr;
+  capacity_ = 0;
+  return std::exchange(block_, nullptr);
 }
 
 Array GrowingArray::release() {
-  std::uint8_t* data = block_->data();
+  std::uint8_t* data = data_;
   last_size_ = std::exchange(size_, 0);
-  return {std::exchange(block_, nullptr), data};
+  return {take_block(), data};
 }
 
 void GrowingArray::move_to(std::uint8_t* target) {
-  if (size_ != 0) std::memcpy(target, block_->data(), size_);
+  if (size_ != 0) std::memcpy(target, data_, size_);
   drop();
 }
 
@@ -134,7 +148,7 @@ void GrowingArray::drop() {
   // One huge batch must not keep its memory for as long as there are batches.
   constexpr std::size_t kKeptBytes = std::size_t{1} << 20;
   last_size_ = std::exchange(size_, 0);
-  if (capacity() > std::max(kKeptBytes, 4 * last_size_)) block_.reset();
+  if (capacity_ > std::max(kKeptBytes, 4 * last_size_)) take_block();
 }
 
 BatchBuilder::BatchBuilder(std::shared_ptr<const Schema> schema,
@@ -175,26 +189,18 @@ void BatchBuilder::begin(std::size_t n_rows) {
   }
 }
 
-void BatchBuilder::append_string(std::size_t column, Bytes string) {
-  // Strings that are stacked are appended side by side by themselves.
-  Growing& growing = growing_[column - schema_->columns[column].slot];
-  std::uint8_t* target = growing.values.extend(string.size());
-  if (!string.empty()) std::memcpy(target, string.data(), string.size());
-  growing.offsets.append(static_cast<std::int64_t>(growing.values.size()));
-}
-
-void BatchBuilder::end_ragged_row(std::size_t column, std::size_t n_items) {
+void BatchBuilder::retract(std::size_t column, std::size_t n) noexcept {
+  const ColumnSpec& spec = schema_->columns[column];
   Growing& growing = growing_[column];
-  growing.n_items += static_cast<std::int64_t>(n_items);
-  growing.row_splits.append(growing.n_items);
+  if (holds_strings(spec)) {
+    growing.offsets.retract(n * sizeof(std::int64_t));
+    growing.values.retract_to(static_cast<std::size_t>(last_of(growing.offsets)));
+  } else {
+    growing.values.retract(n * spec.item_bytes);
+  }
 }
 
 void BatchBuilder::rewind(std::size_t row) noexcept {
-  const auto last_of = [](const GrowingArray& numbers) {
-    std::int64_t last;
-    std::memcpy(&last, numbers.data() + numbers.size() - sizeof last, sizeof last);
-    return last;
-  };
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
     const ColumnSpec& spec = schema_->columns[c];
     if (is_dense_numbers(spec) || spec.slot != 0) continue;

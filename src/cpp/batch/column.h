@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <utility>
@@ -52,20 +53,31 @@ class GrowingArray {
   explicit GrowingArray(std::shared_ptr<BlockPool> pool) : pool_(std::move(pool)) {}
 
   std::size_t size() const noexcept { return size_; }
-  const std::uint8_t* data() const noexcept {
-    return block_ ? block_->data() : nullptr;
-  }
+  const std::uint8_t* data() const noexcept { return data_; }
 
   // Adds `n_bytes`, and returns where they begin. Earlier results become invalid.
   std::uint8_t* extend(std::size_t n_bytes) {
-    if (!block_ || n_bytes > capacity() - size_) grow(n_bytes);
-    std::uint8_t* begin = block_->data() + size_;
+    if (n_bytes > capacity_ - size_ || data_ == nullptr) grow(n_bytes);
+    std::uint8_t* begin = data_ + size_;
     size_ += n_bytes;
     return begin;
   }
 
   void append(std::int64_t value) {
     std::memcpy(extend(sizeof value), &value, sizeof value);
+  }
+
+  // Adds `bytes`. What comes after them may be read, too, up to `end`: few bytes are
+  // copied sooner together with others than by themselves.
+  void append(Bytes bytes, const std::uint8_t* end) {
+    constexpr std::size_t kFewBytes = 16;
+    if (bytes.size() <= kFewBytes && capacity_ - size_ >= kFewBytes &&
+        static_cast<std::size_t>(end - bytes.data()) >= kFewBytes) {
+      std::memcpy(data_ + size_, bytes.data(), kFewBytes);
+      size_ += bytes.size();
+    } else if (!bytes.empty()) {
+      std::memcpy(extend(bytes.size()), bytes.data(), bytes.size());
+    }
   }
 
   void clear() noexcept { size_ = 0; }
@@ -77,7 +89,7 @@ class GrowingArray {
   void retract_to(std::size_t n_bytes) noexcept { size_ = n_bytes; }
 
   // Whether little is wasted if the block is given away as it is.
-  bool is_half_full() const noexcept { return size_ >= capacity() / 2; }
+  bool is_half_full() const noexcept { return size_ >= capacity_ / 2; }
 
   // Gives the block away with all that is in it, and begins anew.
   Array release();
@@ -89,11 +101,13 @@ class GrowingArray {
   void drop();
 
  private:
-  std::size_t capacity() const noexcept { return block_ ? block_->size() : 0; }
   void grow(std::size_t n_bytes);
+  std::shared_ptr<Block> take_block();
 
   std::shared_ptr<BlockPool> pool_;
   std::shared_ptr<Block> block_;
+  std::uint8_t* data_ = nullptr;  // what is in the block
+  std::size_t capacity_ = 0;
   std::size_t size_ = 0;
   std::size_t last_size_ = 0;  // of the content before this
 };
@@ -116,15 +130,28 @@ class BatchBuilder {
   std::uint8_t* extend(std::size_t column, std::size_t n_bytes) {
     return growing_[column].values.extend(n_bytes);
   }
-  void retract(std::size_t column, std::size_t n_bytes) noexcept {
-    growing_[column].values.retract(n_bytes);
+
+  // Adds a byte string to a column of them. What comes after it may be read, up to
+  // `end`.
+  void append_string(std::size_t column, Bytes string, const std::uint8_t* end) {
+    // Strings that are stacked are appended side by side by themselves.
+    Growing& growing = growing_[column - schema_->columns[column].slot];
+    growing.values.append(string, end);
+    growing.offsets.append(static_cast<std::int64_t>(growing.values.size()));
+  }
+  void append_string(std::size_t column, Bytes string) {
+    append_string(column, string, string.data() + string.size());
   }
 
-  // Adds a byte string to a column of them.
-  void append_string(std::size_t column, Bytes string);
+  // Takes the last `n` values of a ragged or padded column back.
+  void retract(std::size_t column, std::size_t n) noexcept;
 
   // Ends a row of a ragged or padded column that now has `n_items` more.
-  void end_ragged_row(std::size_t column, std::size_t n_items);
+  void end_ragged_row(std::size_t column, std::size_t n_items) {
+    Growing& growing = growing_[column];
+    growing.n_items += static_cast<std::int64_t>(n_items);
+    growing.row_splits.append(growing.n_items);
+  }
 
   // Takes back whatever was added to row `row`, which is not filled yet.
   void rewind(std::size_t row) noexcept;

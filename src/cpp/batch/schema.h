@@ -95,6 +95,10 @@ struct ColumnSpec {
   std::string text;  // the spec as the user would write it, for messages
 
   std::size_t row_bytes() const noexcept { return n_values * item_bytes; }
+  // How many items `n` values make. Those of one value are worth not dividing.
+  std::size_t n_items(std::size_t n) const noexcept {
+    return n_values == 1 ? n : n / n_values;
+  }
   bool has_row_splits() const noexcept {
     return layout == Layout::kRagged || layout == Layout::kPadded;
   }

@@ -66,16 +66,16 @@ std::size_t KeyTable::find_by_hash(Bytes key) const noexcept {
 
 ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema, Way way)
     : schema_(std::move(schema)),
-      decoder_(schema_),
+      decoder_(schema_, way),
       keys_(*schema_, false),
       list_keys_(*schema_, true),
       features_(keys_.n_keys()),
       lists_(list_keys_.n_keys()),
       reads_features_(std::any_of(
           schema_->columns.begin(), schema_->columns.end(),
-          [](const ColumnSpec& spec) { return spec.layout != Layout::kRecord; })) {
-  is_fast_ = way == Way::kFast && FastPath::can_read(*schema_);
-}
+          [](const ColumnSpec& spec) { return spec.layout != Layout::kRecord; })),
+      way_(way),
+      can_be_fast_(way == Way::kFast && FastPath::can_read(*schema_)) {}
 
 // Finds the features and lists of `record` that are asked for.
 Fault ExampleDecoder::walk(Bytes record) {
@@ -90,14 +90,16 @@ Fault ExampleDecoder::walk(Bytes record) {
   if (lists_.empty()) return walk_features(record, decoder_.joined(), on_feature);
 
   std::fill(lists_.begin(), lists_.end(), Bytes());
+  std::size_t list_guess = 0;
+  const auto on_list = [&](Bytes key, Bytes list) {
+    const std::size_t number = list_keys_.find(key, list_guess);
+    if (number == KeyTable::kNone) return;
+    list_guess = number + 1;
+    lists_[number] = present(list);
+  };
   return walk_maps<2>(record, decoder_.joined(),
-                      [&](std::uint32_t number, Bytes key, Bytes value) {
-                        if (number == 1) {
-                          on_feature(key, value);
-                        } else if (const std::size_t list = list_keys_.find(key, 0);
-                                   list != KeyTable::kNone) {
-                          lists_[list] = present(value);
-                        }
+                      [&](std::uint32_t field, Bytes key, Bytes value) {
+                        field == 1 ? on_feature(key, value) : on_list(key, value);
                       });
 }
 
@@ -111,7 +113,7 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
     }
     batch->rewind(row);
     decoder_.begin();
-  } else if (is_fast_) {
+  } else if (can_be_fast_) {
     fast_path_.emplace(*schema_);  // for the next record: one alone is not worth it
   }
   Fault fault;
@@ -130,7 +132,7 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
     if (spec.section == Section::kLists) {
       fault = is_absent(feature) && spec.is_required
                   ? Fault{.code = Errc::kFeatureMissing}
-                  : decode_steps(*schema_, c, feature, decoder_.joined(), batch);
+                  : decode_steps(*schema_, c, feature, way_, decoder_.joined(), batch);
     } else {
       fault = is_absent(feature) ? decoder_.fill_missing(c, row, batch)
                                  : decoder_.decode(c, feature, row, batch);

@@ -56,12 +56,6 @@ class KeyTable {
 
 class ExampleDecoder {
  public:
-  // How records are read. What comes out is the same.
-  enum class Way : std::uint8_t {
-    kFast,       // as far as their form allows, in one pass
-    kReference,  // all of them as this header says
-  };
-
   explicit ExampleDecoder(std::shared_ptr<const Schema> schema, Way way = Way::kFast);
 
   // Decodes `record` into row `row` of `batch`. After a fault, the batch can only be
@@ -80,7 +74,8 @@ class ExampleDecoder {
   // Of the record at hand, by number of key.
   std::vector<Bytes> features_, lists_;
   bool reads_features_;  // or only records as they are
-  bool is_fast_ = false;
+  Way way_;
+  bool can_be_fast_;  // by the fast path
   std::optional<FastPath> fast_path_;
 };
 

@@ -8,6 +8,7 @@
 #include "base/random.h"
 #include "base/word.h"
 #include "example/plain.h"
+#include "example/values.h"
 #include "varint/varint.h"
 
 namespace fastrec {
@@ -27,7 +28,7 @@ constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
 
 bool is_number(const ColumnSpec& spec) {
   return spec.layout == Layout::kDense && spec.n_values == 1 &&
-         (spec.dtype == DType::kInt64 || spec.dtype == DType::kFloat32);
+         spec.kind != FeatureKind::kBytes;
 }
 
 // The entry of a number, up to a payload of no bytes.
@@ -71,7 +72,11 @@ FastPath::FastPath(const Schema& schema) {
     const std::vector<std::uint8_t> header = empty_entry(as_bytes(spec.key), spec.kind);
     const std::size_t n = header.size();
     if (!is_number(spec) || n > 2 * kTemplateBytes) continue;
-    slot.form = spec.kind == FeatureKind::kInt64 ? Form::kInt64 : Form::kFloat32;
+    slot.form = spec.dtype == DType::kInt64     ? Form::kInt64
+                : spec.dtype == DType::kFloat32 ? Form::kFloat32
+                                                : Form::kConverted;
+    slot.kind = spec.kind;
+    slot.dtype = spec.dtype;
     slot.header_bytes = static_cast<std::uint8_t>(n);
     slot.is_long = n > kTemplateBytes;
     for (std::size_t at = 0; at < n; ++at) {
@@ -168,11 +173,17 @@ inline const std::uint8_t* FastPath::decode_number(std::uint32_t column,
   if (after > progress.end) return nullptr;
   std::uint8_t* target = batch->row(column, progress.row);
   const auto word = load_le<std::uint64_t>(payload);
-  if (slots_[column].form == Form::kFloat32) {
+  const Slot& slot = slots_[column];
+  if (slot.form == Form::kFloat32) {
     if (n != sizeof(float)) return nullptr;
     const auto bits = static_cast<std::uint32_t>(word);
     std::memcpy(target, &bits, sizeof bits);
     return after;
+  }
+  if (slot.form == Form::kConverted) {
+    const Bytes run(payload, n);
+    return decode_plain_numbers(run, slot.kind, 1, slot.dtype, target) ? after
+                                                                       : nullptr;
   }
   if (n == 0) return nullptr;
   const std::uint64_t kept = ~std::uint64_t{0} >> (64 - 8 * n);

@@ -56,7 +56,8 @@ class FastPath {
     std::array<std::uint8_t, kTemplateBytes> lengths{};
   };
 
-  enum class Form : std::uint8_t { kOther, kInt64, kFloat32 };
+  // One number, as it is or in another dtype, or anything else.
+  enum class Form : std::uint8_t { kOther, kInt64, kFloat32, kConverted };
 
   // A feature that is asked for.
   struct alignas(64) Slot {
@@ -66,6 +67,8 @@ class FastPath {
     // Entries that nobody asked for, which came before it.
     std::uint32_t n_others_before = 0;
     Form form = Form::kOther;  // kOther: the header is not known in advance
+    FeatureKind kind = FeatureKind::kNone;
+    DType dtype = DType::kInt64;
     std::uint8_t header_bytes = 0;
     bool is_long = false;  // the header goes on in more_
   };

@@ -17,11 +17,11 @@ Fault check_count(const ColumnSpec& spec, std::size_t n) {
 
 // How many of the `n` values in a list are kept, where rows have any number of them.
 Fault count_kept(const ColumnSpec& spec, std::size_t n, std::size_t* n_kept) {
-  if (spec.n_values == 0 || n % spec.n_values != 0) {
+  if (spec.n_values == 0 || spec.n_items(n) * spec.n_values != n) {
     return {.code = Errc::kValueCount, .found = n, .expected = spec.n_values};
   }
   *n_kept = n;
-  if (!spec.length || n / spec.n_values <= *spec.length) return {};
+  if (!spec.length || spec.n_items(n) <= *spec.length) return {};
   *n_kept = *spec.length * spec.n_values;
   if (spec.truncate) return {};
   return {.code = Errc::kValueCount, .found = n, .expected = *n_kept};
@@ -101,11 +101,12 @@ Fault decode_raw(const ColumnSpec& spec, const ValueList& list, std::size_t n,
 bool FeatureDecoder::decode_plain(const ColumnSpec& spec, std::size_t column,
                                   Bytes feature, std::size_t row,
                                   BatchBuilder* batch) const {
-  if (spec.has_row_splits() || spec.layout == Layout::kTensor) return false;
+  if (spec.layout == Layout::kTensor) return false;
+  if (spec.has_row_splits()) return decode_plain_row(spec, column, feature, batch);
   Bytes run;
   if (!find_plain_run(feature, spec.kind, &run)) return false;
   if (spec.kind != FeatureKind::kBytes) {
-    return decode_plain_numbers(run, spec.n_values, spec.dtype,
+    return decode_plain_numbers(run, spec.kind, spec.n_values, spec.dtype,
                                 batch->row(column, row));
   }
   if (spec.layout == Layout::kDense) {
@@ -121,10 +122,24 @@ bool FeatureDecoder::decode_plain(const ColumnSpec& spec, std::size_t column,
   return true;
 }
 
+// The same for a column whose rows have any number of values.
+bool FeatureDecoder::decode_plain_row(const ColumnSpec& spec, std::size_t column,
+                                      Bytes feature, BatchBuilder* batch) const {
+  std::size_t n, n_kept;
+  if (!append_plain_values(spec, column, feature, batch, &n)) return false;
+  if (count_kept(spec, n, &n_kept)) {
+    batch->retract(column, n);
+    return false;
+  }
+  batch->retract(column, n - n_kept);
+  batch->end_ragged_row(column, spec.n_items(n_kept));
+  return true;
+}
+
 Fault FeatureDecoder::decode(std::size_t column, Bytes feature, std::size_t row,
                              BatchBuilder* batch) {
   const ColumnSpec& spec = schema_->columns[column];
-  if (decode_plain(spec, column, feature, row, batch)) return {};
+  if (way_ == Way::kFast && decode_plain(spec, column, feature, row, batch)) return {};
   ValueList list;
   if (Fault fault = find_list(feature, &joined_, &list)) return fault;
   if (list.kind == FeatureKind::kNone) return fill_unset(column, row, batch);
@@ -198,8 +213,8 @@ Fault FeatureDecoder::decode_items(std::size_t column, const ValueList& list,
   if (Fault fault = count_kept(spec, n, &n_kept)) return fault;
   std::uint8_t* target = batch->extend(column, n * spec.item_bytes);
   if (Fault fault = decode_numbers(list, n, spec.dtype, target)) return fault;
-  batch->retract(column, (n - n_kept) * spec.item_bytes);
-  batch->end_ragged_row(column, n_kept / spec.n_values);
+  batch->retract(column, n - n_kept);
+  batch->end_ragged_row(column, spec.n_items(n_kept));
   return {};
 }
 
@@ -212,14 +227,13 @@ Fault FeatureDecoder::decode_strings(std::size_t column, Bytes list,
                                  : std::numeric_limits<std::size_t>::max();
   std::size_t n = 0, n_kept;
   FieldReader fields(list);
-  Field field;
-  while (fields.next(&field)) {
-    if (field.number != 1 || field.type != WireType::kLengthDelimited) continue;
-    if (n++ < n_most) batch->append_string(column, field.content);
+  Bytes string;
+  while (fields.next_message(1, &string)) {
+    if (n++ < n_most) batch->append_string(column, string);
   }
   if (fields.fault()) return fields.fault();
   if (Fault fault = count_kept(spec, n, &n_kept)) return fault;
-  batch->end_ragged_row(column, n_kept / spec.n_values);
+  batch->end_ragged_row(column, spec.n_items(n_kept));
   return {};
 }
 

@@ -19,10 +19,16 @@
 
 namespace fastrec {
 
+// How records are read. What comes out is the same.
+enum class Way : std::uint8_t {
+  kFast,       // the plain form (plain.h) sooner than others
+  kReference,  // every form in the one way that reads them all
+};
+
 class FeatureDecoder {
  public:
-  explicit FeatureDecoder(std::shared_ptr<const Schema> schema)
-      : schema_(std::move(schema)) {}
+  FeatureDecoder(std::shared_ptr<const Schema> schema, Way way)
+      : schema_(std::move(schema)), way_(way) {}
 
   // Begins a record. Messages that were joined for the one before are gone.
   void begin() { joined_.clear(); }
@@ -41,6 +47,8 @@ class FeatureDecoder {
  private:
   bool decode_plain(const ColumnSpec& spec, std::size_t column, Bytes feature,
                     std::size_t row, BatchBuilder* batch) const;
+  bool decode_plain_row(const ColumnSpec& spec, std::size_t column, Bytes feature,
+                        BatchBuilder* batch) const;
   Fault decode_items(std::size_t column, const ValueList& list, std::size_t n,
                      BatchBuilder* batch) const;
   Fault decode_strings(std::size_t column, Bytes list, BatchBuilder* batch) const;
@@ -49,6 +57,7 @@ class FeatureDecoder {
   Fault fill_unset(std::size_t column, std::size_t row, BatchBuilder* batch) const;
 
   std::shared_ptr<const Schema> schema_;
+  Way way_;
   JoinedMessages joined_;
   TensorReader tensor_;
   std::vector<std::uint8_t> tensor_form_;  // of a tensor of any shape and dtype

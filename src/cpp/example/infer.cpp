@@ -78,11 +78,10 @@ Fault look_at(Bytes feature, JoinedMessages* joined, FeatureSurvey* seen) {
 Fault look_at(Bytes list, JoinedMessages* joined, ListSurvey* seen) {
   std::uint64_t n_steps = 0;
   FieldReader fields(list);
-  Field step;
-  while (fields.next(&step)) {
-    if (step.number != 1 || step.type != WireType::kLengthDelimited) continue;
+  Bytes step;
+  while (fields.next_message(1, &step)) {
     FeatureSurvey values;
-    if (Fault fault = look_at(step.content, joined, &values)) return fault;
+    if (Fault fault = look_at(step, joined, &values)) return fault;
     seen->steps.merge(values);
     ++n_steps;
   }
@@ -97,11 +96,10 @@ using Lists = std::vector<std::pair<std::string_view, ListSurvey>>;
 bool find_lists(Bytes record, JoinedMessages* joined, Lists* lists) {
   bool has_field = false, is_empty = true;
   FieldReader fields(record);
-  Field field;
-  while (fields.next(&field)) {
-    if (field.number != 2 || field.type != WireType::kLengthDelimited) continue;
+  Bytes lists_of_record;
+  while (fields.next_message(2, &lists_of_record)) {
     has_field = true;
-    is_empty = is_empty && field.content.empty();
+    is_empty = is_empty && lists_of_record.empty();
   }
   if (!has_field) return false;
   Entries last;

@@ -54,11 +54,16 @@ inline bool find_plain_entry(Bytes entry, Bytes* key, Bytes* feature) noexcept {
   return p != nullptr && read_plain_field(p, end, kTagTwo, feature) == end;
 }
 
+// The list of a feature that holds one of `kind`.
+inline bool find_plain_list(Bytes feature, FeatureKind kind, Bytes* list) noexcept {
+  const auto tag = static_cast<std::uint8_t>(static_cast<unsigned>(kind) << 3 | 2);
+  return find_plain_field(feature, tag, list);
+}
+
 // The packed run of a feature that holds numbers of `kind`, or the one byte string.
 inline bool find_plain_run(Bytes feature, FeatureKind kind, Bytes* run) noexcept {
   Bytes list;
-  const auto tag = static_cast<std::uint8_t>(static_cast<unsigned>(kind) << 3 | 2);
-  return find_plain_field(feature, tag, &list) && find_plain_field(list, kTagOne, run);
+  return find_plain_list(feature, kind, &list) && find_plain_field(list, kTagOne, run);
 }
 
 }  // namespace fastrec

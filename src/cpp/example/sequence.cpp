@@ -7,67 +7,63 @@
 namespace fastrec {
 namespace {
 
-// Finds the values of a step, all of them readable and of the kind that `spec` says. A
-// step without a kind has none.
-Fault find_values(const ColumnSpec& spec, Bytes feature, JoinedMessages* joined,
-                  ValueList* list, std::size_t* n) {
-  *n = 0;
-  if (Fault fault = find_list(feature, joined, list)) return fault;
-  if (list->kind != FeatureKind::kNone && list->kind != spec.kind) {
-    return {.code = Errc::kFeatureKind,
-            .found = static_cast<std::uint64_t>(list->kind),
-            .expected = static_cast<std::uint64_t>(spec.kind)};
-  }
-  if (list->kind != FeatureKind::kNone) {
-    if (Fault fault = count_values(*list, n)) return fault;
-  }
+Fault check_count(const ColumnSpec& spec, std::size_t n) {
   const bool fits = spec.layout == Layout::kPadded
-                        ? *n == spec.n_values
-                        : spec.n_values != 0 && *n % spec.n_values == 0;
+                        ? n == spec.n_values
+                        : spec.n_values != 0 && spec.n_items(n) * spec.n_values == n;
   if (fits) return {};
-  return {.code = Errc::kValueCount, .found = *n, .expected = spec.n_values};
+  return {.code = Errc::kValueCount, .found = n, .expected = spec.n_values};
 }
 
-// Adds the `n` values of a step, or only looks at them.
-Fault add_values(const ColumnSpec& spec, std::size_t column, const ValueList& list,
-                 std::size_t n, bool is_kept, BatchBuilder* batch) {
-  if (n == 0) return {};
+// Adds the `*n` values of a step, all of which must be of the kind that `spec` says. A
+// step without a kind has none.
+Fault append_step(const ColumnSpec& spec, std::size_t column, Bytes feature, Way way,
+                  JoinedMessages* joined, BatchBuilder* batch, std::size_t* n) {
+  if (way == Way::kFast && append_plain_values(spec, column, feature, batch, n)) {
+    return check_count(spec, *n);
+  }
+  *n = 0;
+  ValueList list;
+  if (Fault fault = find_list(feature, joined, &list)) return fault;
+  if (list.kind == FeatureKind::kNone) return check_count(spec, 0);
+  if (list.kind != spec.kind) {
+    return {.code = Errc::kFeatureKind,
+            .found = static_cast<std::uint64_t>(list.kind),
+            .expected = static_cast<std::uint64_t>(spec.kind)};
+  }
+  if (Fault fault = count_values(list, n)) return fault;
+  if (Fault fault = check_count(spec, *n)) return fault;
   if (spec.dtype == DType::kBytes) {
-    for_each_string(list.message, [&](Bytes value) {
-      if (is_kept) batch->append_string(column, value);
-    });
+    for_each_string(list.message,
+                    [&](Bytes value) { batch->append_string(column, value); });
     return {};
   }
-  const std::size_t n_bytes = n * spec.item_bytes;
-  std::uint8_t* target = batch->extend(column, n_bytes);
-  if (Fault fault = decode_numbers(list, n, spec.dtype, target)) return fault;
-  if (!is_kept) batch->retract(column, n_bytes);
-  return {};
+  std::uint8_t* target = batch->extend(column, *n * spec.item_bytes);
+  return decode_numbers(list, *n, spec.dtype, target);
 }
 
 }  // namespace
 
-Fault decode_steps(const Schema& schema, std::size_t column, Bytes list,
+Fault decode_steps(const Schema& schema, std::size_t column, Bytes list, Way way,
                    JoinedMessages* joined, BatchBuilder* batch) {
   const ColumnSpec& spec = schema.columns[column];
   const bool has_sizes = spec.layout == Layout::kRagged;
-  std::size_t n_steps = 0, n_items = 0;
+  std::size_t n_steps = 0, n_kept = 0, n_items = 0;
   FieldReader fields(list);
-  Field step;
-  while (fields.next(&step)) {
-    if (step.number != 1 || step.type != WireType::kLengthDelimited) continue;
-    const bool is_kept = !spec.length || n_steps < *spec.length;
-    ValueList values;
+  Bytes step;
+  while (fields.next_message(1, &step)) {
     std::size_t n;
-    Fault fault = find_values(spec, step.content, joined, &values, &n);
-    if (!fault) fault = add_values(spec, column, values, n, is_kept, batch);
-    if (fault) {
-      fault.offset += static_cast<std::uint64_t>(step.content.data() - list.data());
+    if (Fault fault = append_step(spec, column, step, way, joined, batch, &n)) {
+      fault.offset += static_cast<std::uint64_t>(step.data() - list.data());
       return fault;
     }
     ++n_steps;
-    if (!is_kept) continue;
-    const auto size = static_cast<std::int64_t>(n / spec.n_values);
+    if (n_kept == spec.length) {
+      batch->retract(column, n);  // read all the same: it may be at fault
+      continue;
+    }
+    ++n_kept;
+    const auto size = static_cast<std::int64_t>(has_sizes ? spec.n_items(n) : 1);
     n_items += static_cast<std::size_t>(size);
     if (has_sizes) {
       std::memcpy(batch->extend(column + 1, sizeof size), &size, sizeof size);
@@ -78,11 +74,11 @@ Fault decode_steps(const Schema& schema, std::size_t column, Bytes list,
     fault.offset = static_cast<std::uint64_t>(fields.position() - list.data());
     return fault;
   }
-  if (spec.length && n_steps > *spec.length && !spec.truncate) {
+  if (n_kept != n_steps && !spec.truncate) {
     return {.code = Errc::kStepCount, .found = n_steps, .expected = *spec.length};
   }
   batch->end_ragged_row(column, n_items);
-  if (has_sizes) batch->end_ragged_row(column + 1, n_steps);
+  if (has_sizes) batch->end_ragged_row(column + 1, n_kept);
   return {};
 }
 

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "batch/column.h"
 #include "batch/schema.h"
+#include "example/feature_decoder.h"
 #include "example/walk.h"
 
 namespace fastrec {
@@ -19,7 +20,7 @@ namespace fastrec {
 // Decodes the FeatureList `list` as the next row of `column`, and of the sizes of its
 // steps where that is ragged. The offset of a fault counts from the beginning of
 // `list`.
-Fault decode_steps(const Schema& schema, std::size_t column, Bytes list,
+Fault decode_steps(const Schema& schema, std::size_t column, Bytes list, Way way,
                    JoinedMessages* joined, BatchBuilder* batch);
 
 // What is wrong with a list that is read as `spec`, which is one of `schema`.

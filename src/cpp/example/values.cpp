@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "example/plain.h"
 #include "varint/packed.h"
 
 namespace fastrec {
@@ -89,30 +90,30 @@ const std::uint8_t* decode_directly(Bytes run, std::size_t n, std::uint8_t* targ
   return decode_varints(run, n, reinterpret_cast<Int*>(target), errc);
 }
 
-Fault decode_run_of_ints(Bytes run, std::size_t n, DType dtype, std::uint8_t* target) {
-  Errc errc = Errc::kOk;
+// Decodes the first `n` values of `run`. Returns where they end, or nullptr with a
+// fault.
+const std::uint8_t* decode_run_of_ints(Bytes run, std::size_t n, DType dtype,
+                                       std::uint8_t* target, Fault* fault) {
   if (dtype == DType::kInt64) {
-    const std::uint8_t* after = decode_directly<std::int64_t>(run, n, target, &errc);
-    return {.code = after == nullptr ? errc : Errc::kOk};
+    return decode_directly<std::int64_t>(run, n, target, &fault->code);
   }
   if (dtype == DType::kInt32) {
-    if (decode_directly<std::int32_t>(run, n, target, &errc) != nullptr) return {};
-    if (errc != Errc::kValueOutOfRange) return {.code = errc};
+    const std::uint8_t* after =
+        decode_directly<std::int32_t>(run, n, target, &fault->code);
+    if (after != nullptr || fault->code != Errc::kValueOutOfRange) return after;
     // Which value it is takes a second look.
   }
   std::int64_t piece[kPieceValues];
   for (std::size_t done = 0; done < n;) {
     const std::size_t n_piece = std::min(n - done, kPieceValues);
-    const std::uint8_t* after = decode_varints(run, n_piece, piece, &errc);
-    if (after == nullptr) return {.code = errc};
-    if (Fault fault =
-            store_int64(piece, n_piece, dtype, target + done * int_bytes(dtype))) {
-      return fault;
-    }
+    const std::uint8_t* after = decode_varints(run, n_piece, piece, &fault->code);
+    if (after == nullptr) return nullptr;
+    *fault = store_int64(piece, n_piece, dtype, target + done * int_bytes(dtype));
+    if (*fault) return nullptr;
     run = run.subspan(static_cast<std::size_t>(after - run.data()));
     done += n_piece;
   }
-  return {};
+  return run.data();
 }
 
 template <typename Convert>
@@ -147,6 +148,46 @@ std::size_t decode_run_of_floats(Bytes run, DType dtype, std::uint8_t* target) {
   }
 }
 
+bool append_plain_numbers(const ColumnSpec& spec, std::size_t column, Bytes list,
+                          BatchBuilder* batch, std::size_t* n) {
+  Bytes run;
+  if (!list.empty() && !find_plain_field(list, kTagOne, &run)) return false;
+  if (spec.dtype == DType::kInt64 && run.size() <= kMostVarintBytes) {
+    // A list of one is the most frequent.
+    std::uint64_t value;
+    Errc errc;
+    const std::uint8_t* const end = run.data() + run.size();
+    if (read_varint(run.data(), end, &value, &errc) == end && !run.empty()) {
+      std::memcpy(batch->extend(column, sizeof value), &value, sizeof value);
+      *n = 1;
+      return true;
+    }
+  }
+  *n = spec.kind == FeatureKind::kFloat ? run.size() / sizeof(float)
+                                        : count_varints(run);
+  std::uint8_t* target = batch->extend(column, *n * spec.item_bytes);
+  if (decode_plain_numbers(run, spec.kind, *n, spec.dtype, target)) return true;
+  batch->retract(column, *n);
+  return false;
+}
+
+bool append_plain_strings(std::size_t column, Bytes list, BatchBuilder* batch,
+                          std::size_t* n) {
+  const std::uint8_t* const end = list.data() + list.size();
+  std::size_t n_strings = 0;
+  for (const std::uint8_t* p = list.data(); p != end; ++n_strings) {
+    Bytes string;
+    p = read_plain_field(p, end, kTagOne, &string);
+    if (p == nullptr) {
+      batch->retract(column, n_strings);
+      return false;
+    }
+    batch->append_string(column, string, end);
+  }
+  *n = n_strings;
+  return true;
+}
+
 }  // namespace
 
 std::uint16_t float16_bits(float value) noexcept {
@@ -179,23 +220,24 @@ std::uint16_t bfloat16_bits(float value) noexcept {
   return static_cast<std::uint16_t>((bits + 0x7fff + odd) >> 16);
 }
 
-bool decode_plain_numbers(Bytes run, std::size_t n, DType dtype, std::uint8_t* target) {
-  const std::uint8_t* const end = run.data() + run.size();
-  Errc errc;
-  if (dtype == DType::kInt64) {
-    return decode_directly<std::int64_t>(run, n, target, &errc) == end;
+bool decode_plain_numbers(Bytes run, FeatureKind kind, std::size_t n, DType dtype,
+                          std::uint8_t* target) {
+  if (kind == FeatureKind::kInt64) {
+    Fault fault;
+    return decode_run_of_ints(run, n, dtype, target, &fault) == run.data() + run.size();
   }
-  if (dtype == DType::kInt32) {
-    return decode_directly<std::int32_t>(run, n, target, &errc) == end;
-  }
-  if (dtype != DType::kFloat32 || run.size() != n * sizeof(float)) return false;
-  if (n == 1) {
-    const float value = std::bit_cast<float>(load_le<std::uint32_t>(run.data()));
-    std::memcpy(target, &value, sizeof value);
-  } else {
-    decode_run_of_floats(run, dtype, target);
-  }
+  if (run.size() != n * sizeof(float)) return false;
+  decode_run_of_floats(run, dtype, target);
   return true;
+}
+
+bool append_plain_values(const ColumnSpec& spec, std::size_t column, Bytes feature,
+                         BatchBuilder* batch, std::size_t* n) {
+  Bytes list;
+  if (!find_plain_list(feature, spec.kind, &list)) return false;
+  return spec.kind == FeatureKind::kBytes
+             ? append_plain_strings(column, list, batch, n)
+             : append_plain_numbers(spec, column, list, batch, n);
 }
 
 Fault decode_numbers(const ValueList& list, std::size_t n, DType dtype,
@@ -208,7 +250,8 @@ Fault decode_numbers(const ValueList& list, std::size_t n, DType dtype,
   }
   while (n > 0 && runs.next(&run)) {
     const std::size_t n_run = count_varints(run);
-    if (Fault fault = decode_run_of_ints(run, n_run, dtype, target)) return fault;
+    Fault fault;
+    if (decode_run_of_ints(run, n_run, dtype, target, &fault) == nullptr) return fault;
     target += n_run * int_bytes(dtype);
     n -= n_run;
   }

@@ -43,11 +43,10 @@ Fault JoinedMessages::join(Bytes message, const std::uint8_t* from,
                            std::uint32_t number, Bytes* whole) {
   std::vector<std::uint8_t> joined;
   FieldReader fields(message.subspan(static_cast<std::size_t>(from - message.data())));
-  Field field;
-  while (fields.next(&field)) {
-    if (field.number != number || field.type != WireType::kLengthDelimited) continue;
-    if (Fault fault = check_readable(field.content)) return fault;
-    joined.insert(joined.end(), field.content.begin(), field.content.end());
+  Bytes piece;
+  while (fields.next_message(number, &piece)) {
+    if (Fault fault = check_readable(piece)) return fault;
+    joined.insert(joined.end(), piece.begin(), piece.end());
   }
   messages_.push_back(std::move(joined));
   *whole = messages_.back();
@@ -128,10 +127,8 @@ Fault count_values(const ValueList& list, std::size_t* n) {
   *n = 0;
   if (list.kind == FeatureKind::kBytes) {
     FieldReader fields(list.message);
-    Field field;
-    while (fields.next(&field)) {
-      *n += field.number == 1 && field.type == WireType::kLengthDelimited;
-    }
+    Bytes string;
+    while (fields.next_message(1, &string)) ++*n;
     return fields.fault();
   }
   Bytes run;

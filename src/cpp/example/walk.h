@@ -107,12 +107,8 @@ Fault count_values(const ValueList& list, std::size_t* n);
 template <typename OnString>
 void for_each_string(Bytes list, OnString&& on_string) {
   FieldReader fields(list);
-  Field field;
-  while (fields.next(&field)) {
-    if (field.number == 1 && field.type == WireType::kLengthDelimited) {
-      on_string(field.content);
-    }
-  }
+  Bytes string;
+  while (fields.next_message(1, &string)) on_string(string);
 }
 
 // Reads a map entry, whatever its form: the last key, and all pieces of the value. A
@@ -132,14 +128,12 @@ Fault walk_maps(Bytes record, JoinedMessages* joined, OnEntry&& on_entry) {
   while (record_fields.next(&map)) {
     if (map.number > kLast || map.type != WireType::kLengthDelimited) continue;
     FieldReader entries(map.content);
-    Field entry;
-    while (entries.next(&entry)) {
-      if (entry.number != 1 || entry.type != WireType::kLengthDelimited) continue;
+    Bytes entry;
+    while (entries.next_message(1, &entry)) {
       Bytes key, value;
-      if (!find_plain_entry(entry.content, &key, &value)) {
-        if (Fault fault = read_entry(entry.content, joined, &key, &value)) {
-          fault.offset +=
-              static_cast<std::uint64_t>(entry.content.data() - record.data());
+      if (!find_plain_entry(entry, &key, &value)) {
+        if (Fault fault = read_entry(entry, joined, &key, &value)) {
+          fault.offset += static_cast<std::uint64_t>(entry.data() - record.data());
           return fault;
         }
       }

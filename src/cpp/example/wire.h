@@ -57,6 +57,24 @@ class FieldReader {
     return next_ != end_ && next_of_any_kind(field);
   }
 
+  // Reads the next length-delimited field `number`, which is at most 15, into
+  // `*content` and returns true. Steps over other fields; false as next().
+  bool next_message(std::uint32_t number, Bytes* content) noexcept {
+    if (end_ - next_ >= 2 && next_[0] == (number << 3 | 2) && next_[1] < 0x80 &&
+        next_[1] <= end_ - next_ - 2) [[likely]] {
+      *content = {next_ + 2, next_[1]};
+      next_ += 2 + next_[1];
+      return true;
+    }
+    Field field;
+    while (next(&field)) {
+      if (field.number != number || field.type != WireType::kLengthDelimited) continue;
+      *content = field.content;
+      return true;
+    }
+    return false;
+  }
+
   // What stopped next(), if anything did; position() is where. Its offset is unset.
   Fault fault() const noexcept {
     if (errc_ == Errc::kOk) [[likely]]
