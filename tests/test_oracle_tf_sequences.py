@@ -24,35 +24,16 @@ import pytest
 import fastrec as fr
 from columns import Untyped
 from oracle_example import sequence
+from oracle_tensorflow import (
+    DTYPES,
+    KINDS,
+    REFUSED,
+    REFUSED_BY_TENSORFLOW,
+    plain,
+    tf,
+)
 
 pytestmark = pytest.mark.oracle
-
-tf: Any = pytest.importorskip("tensorflow", reason="TensorFlow")
-
-KINDS: list[Any] = ["int64", "float", "bytes"]
-DTYPES = {"int64": tf.int64, "float": tf.float32, "bytes": tf.string}
-REFUSED_BY_TENSORFLOW = (
-    tf.errors.InvalidArgumentError,
-    UnicodeDecodeError,  # while it words its refusal
-    ValueError,
-)
-REFUSED = (fr.DecodeError, fr.SchemaError)
-
-
-def plain(column: Untyped) -> Any:  # noqa: ANN401
-    """A column of either side as nested lists and texts that compare."""
-    if isinstance(column, tf.RaggedTensor | fr.RaggedArray):
-        splits = np.asarray(column.row_splits)
-        return str(splits.dtype), splits.tolist(), plain(column.values)
-    if isinstance(column, fr.BytesArray):
-        return "object", tuple(column.shape), column.tolist()
-    if isinstance(column, bytes):
-        return "object", (), column
-    array = column.numpy() if hasattr(column, "numpy") else column
-    if isinstance(array, bytes):
-        return "object", (), array
-    array = np.asarray(array)
-    return str(array.dtype), array.shape, array.tolist()
 
 
 def ragged_of(sparse: Untyped, n_rows: list[int]) -> Untyped:

@@ -23,45 +23,23 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fastrec as fr
-from columns import Untyped
 from oracle import example
+from oracle_tensorflow import (
+    DTYPES,
+    KINDS,
+    REFUSED,
+    REFUSED_BY_TENSORFLOW,
+    plain,
+    tf,
+)
 
 pytestmark = pytest.mark.oracle
 
-tf: Any = pytest.importorskip("tensorflow", reason="TensorFlow")
-
-KINDS = ["int64", "float", "bytes"]
-DTYPES = {"int64": tf.int64, "float": tf.float32, "bytes": tf.string}
 PARTITIONS = ["RowSplits", "RowLengths", "RowStarts", "RowLimits", "ValueRowIds"]
-REFUSED_BY_TENSORFLOW = (
-    tf.errors.InvalidArgumentError,
-    UnicodeDecodeError,  # while it words its refusal
-    ValueError,
-)
-REFUSED = (fr.DecodeError, fr.SchemaError)
 
 many = settings(
     max_examples=400, deadline=None, suppress_health_check=list(HealthCheck)
 )
-
-
-def plain(column: Untyped) -> Any:  # noqa: ANN401
-    """A column of either side as nested lists and texts that compare."""
-    if isinstance(column, tf.SparseTensor | fr.SparseArray):
-        indices, shape = np.asarray(column.indices), np.asarray(column.dense_shape)
-        return indices.tolist(), plain(column.values), shape.tolist()
-    if isinstance(column, tf.RaggedTensor | fr.RaggedArray):
-        splits = np.asarray(column.row_splits)
-        return str(splits.dtype), splits.tolist(), plain(column.values)
-    if isinstance(column, fr.BytesArray):
-        return "object", tuple(column.shape), column.tolist()
-    if isinstance(column, bytes):
-        return "object", (), column
-    array = column.numpy() if hasattr(column, "numpy") else column
-    if isinstance(array, bytes):
-        return "object", (), array
-    array = np.asarray(array)
-    return str(array.dtype), array.shape, array.tolist()
 
 
 def by_tensorflow(records: Any, spec: Mapping[str, Any]) -> Any:  # noqa: ANN401

@@ -1,0 +1,46 @@
+"""TensorFlow in this process: what its parsers refuse, and columns that compare.
+
+Importing it skips the tests of a module where TensorFlow is not installed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import fastrec as fr
+from columns import Untyped
+
+__all__ = ["DTYPES", "KINDS", "REFUSED", "REFUSED_BY_TENSORFLOW", "plain", "tf"]
+
+tf: Any = pytest.importorskip("tensorflow", reason="TensorFlow")
+
+KINDS: list[Any] = ["int64", "float", "bytes"]
+DTYPES = {"int64": tf.int64, "float": tf.float32, "bytes": tf.string}
+REFUSED_BY_TENSORFLOW = (
+    tf.errors.InvalidArgumentError,
+    UnicodeDecodeError,  # while it words its refusal
+    ValueError,
+)
+REFUSED = (fr.DecodeError, fr.SchemaError)
+
+
+def plain(column: Untyped) -> Any:  # noqa: ANN401
+    """A column of either side as nested lists and texts that compare."""
+    if isinstance(column, tf.SparseTensor | fr.SparseArray):
+        indices, shape = np.asarray(column.indices), np.asarray(column.dense_shape)
+        return indices.tolist(), plain(column.values), shape.tolist()
+    if isinstance(column, tf.RaggedTensor | fr.RaggedArray):
+        splits = np.asarray(column.row_splits)
+        return str(splits.dtype), splits.tolist(), plain(column.values)
+    if isinstance(column, fr.BytesArray):
+        return "object", tuple(column.shape), column.tolist()
+    if isinstance(column, bytes):
+        return "object", (), column
+    array = column.numpy() if hasattr(column, "numpy") else column
+    if isinstance(array, bytes):
+        return "object", (), array
+    array = np.asarray(array)
+    return str(array.dtype), array.shape, array.tolist()
