@@ -1,12 +1,11 @@
 #include <pybind11/stl.h>
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "bindings/bindings.h"
 #include "example/infer.h"
-#include "file/buffer.h"
 #include "record/reader.h"
 #include "record/stream.h"
 
@@ -33,11 +32,10 @@ void run_interruptibly(Step&& step) {
 // Adds a record that is in memory.
 void add(Survey& survey, const py::buffer& record) {
   const BufferView view(record);
-  // Decoders may read the slack around it.
-  Buffer copy;
-  const MutableBytes room = copy.room(view.bytes().size());
-  std::copy(view.bytes().begin(), view.bytes().end(), room.begin());
-  if (const Fault fault = survey.add(room)) {
+  // A private copy: values are counted first and then decoded, and whoever can write
+  // to the memory could change them in between.
+  const std::vector<std::uint8_t> copy(view.bytes().begin(), view.bytes().end());
+  if (const Fault fault = survey.add(copy)) {
     Error error(fault.code, describe(fault), "");
     error.record = survey.n_records();
     error.offset = fault.offset;
