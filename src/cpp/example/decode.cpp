@@ -137,17 +137,7 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
       fault = is_absent(feature) ? decoder_.fill_missing(c, row, batch)
                                  : decoder_.decode(c, feature, row, batch);
     }
-    if (fault) {
-      // Joined messages lie outside of the record: the fault is then located by the
-      // record alone.
-      const bool is_inside = !is_absent(feature) && feature.data() >= bytes.data() &&
-                             feature.data() <= bytes.data() + bytes.size();
-      fault.offset =
-          is_inside
-              ? fault.offset + static_cast<std::uint64_t>(feature.data() - bytes.data())
-              : 0;
-      return of_column(fault, c);
-    }
+    if (fault) return of_column(located(fault, feature, bytes), c);
   }
   return check_rules(*schema_, *batch);
 }

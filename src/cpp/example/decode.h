@@ -1,10 +1,12 @@
 // Decode: a serialized tf.train.Example, or SequenceExample, -> one row of a batch.
 //
-// This is the reference: it reads any record, in one pass over its entries and one over
-// its columns. A requested feature follows TensorFlow's rules (defaults, counts, kinds,
-// missing against empty); the values of features that nobody asked for are stepped over
-// and not looked at. Nothing is allocated in proportion to a number in the record, only
-// to its bytes.
+// A record of the form that all writers write is left to the fast path (fastpath.h)
+// first. What that cannot read, and every record where it is not used, is read by the
+// reference, which is here: any record, in one pass over its entries and one over its
+// columns. Either way a requested feature follows TensorFlow's rules (defaults, counts,
+// kinds, missing against empty); the values of features that nobody asked for are
+// stepped over and not looked at. Nothing is allocated in proportion to a number in the
+// record, only to its bytes.
 #pragma once
 
 #include <cstdint>

@@ -21,17 +21,6 @@ void widen(T value, T* least, T* most) {
   *most = std::max(*most, value);
 }
 
-// `fault` in `part`, located in `record`. Joined messages lie outside of it: the fault
-// is then located by the record alone.
-Fault located(Fault fault, Bytes part, Bytes record) {
-  const std::uint8_t* const end = record.data() + record.size();
-  const bool is_inside = part.data() >= record.data() && part.data() <= end;
-  fault.offset =
-      is_inside ? fault.offset + static_cast<std::uint64_t>(part.data() - record.data())
-                : 0;
-  return fault;
-}
-
 // Decodes all numbers in `list` and passes them to `on_value`.
 template <typename T, typename OnValue>
 Fault for_each_number(const ValueList& list, std::size_t n, DType dtype,

@@ -53,6 +53,16 @@ Fault JoinedMessages::join(Bytes message, const std::uint8_t* from,
   return {};
 }
 
+Fault located(Fault fault, Bytes part, Bytes record) noexcept {
+  const std::uint8_t* const end = record.data() + record.size();
+  const bool is_inside =
+      part.data() != nullptr && part.data() >= record.data() && part.data() <= end;
+  fault.offset =
+      is_inside ? fault.offset + static_cast<std::uint64_t>(part.data() - record.data())
+                : 0;
+  return fault;
+}
+
 Fault read_entry(Bytes entry, JoinedMessages* joined, Bytes* key, Bytes* value) {
   *key = *value = {};
   unsigned n_values = 0;

@@ -46,6 +46,11 @@ class JoinedMessages {
   std::deque<std::vector<std::uint8_t>> messages_;
 };
 
+// `fault`, whose offset counts from the beginning of `part`, with one that counts from
+// the beginning of `record`. A joined message lies outside of it, and an absent part is
+// nowhere: the fault is then located by the record alone.
+Fault located(Fault fault, Bytes part, Bytes record) noexcept;
+
 // The list of values in a feature, whatever its kind.
 struct ValueList {
   FeatureKind kind = FeatureKind::kNone;
@@ -118,7 +123,7 @@ Fault read_entry(Bytes entry, JoinedMessages* joined, Bytes* key, Bytes* value);
 
 template <std::uint32_t kLast, typename OnEntry>
 Fault walk_maps(Bytes record, JoinedMessages* joined, OnEntry&& on_entry) {
-  const auto located = [&](const FieldReader& fields) {
+  const auto fault_of = [&](const FieldReader& fields) {
     Fault fault = fields.fault();
     fault.offset = static_cast<std::uint64_t>(fields.position() - record.data());
     return fault;
@@ -139,9 +144,9 @@ Fault walk_maps(Bytes record, JoinedMessages* joined, OnEntry&& on_entry) {
       }
       on_entry(map.number, key, value);
     }
-    if (entries.fault()) return located(entries);
+    if (entries.fault()) return fault_of(entries);
   }
-  if (record_fields.fault()) return located(record_fields);
+  if (record_fields.fault()) return fault_of(record_fields);
   return {};
 }
 
