@@ -8,13 +8,11 @@ the checksum of the rows before. It belongs to one version of the file.
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import logging
 import os
-import secrets
 import threading
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,8 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.index import builder_lock, index_path
 from fastrec.inflate import Version, inflated, version_of
-from fastrec.options import default_num_threads
+from fastrec.passes import pass_over
+from fastrec.replacement import replacement
 from fastrec.streams import FileContent
 
 __all__ = ["Count", "counted"]
@@ -33,8 +32,6 @@ _log = logging.getLogger("fastrec")
 
 _ROW = np.dtype([("offset", "<u8"), ("payload_crc", "<u4")])
 _MAPPED_BYTES = 1 << 20
-_SECONDS_BEFORE_LOG = 5.0
-_SECONDS_BETWEEN_LOOKS = 0.1
 
 
 class Count:
@@ -78,32 +75,19 @@ def counted(files: Sequence[FileContent], index_dir: str | None) -> list[Count]:
         If a file cannot be read.
     """
     is_cancelled = threading.Event()
-    start = time.monotonic()
-    is_logged = False
-    with concurrent.futures.ThreadPoolExecutor(
-        default_num_threads(), "fastrec-count"
-    ) as pool:
-        futures = [pool.submit(_count, file, index_dir, is_cancelled) for file in files]
-        try:
-            for i, future in enumerate(futures):
-                # A short wait, so that signals are looked at.
-                while not concurrent.futures.wait(
-                    [future], _SECONDS_BETWEEN_LOOKS
-                ).done:
-                    if not is_logged and time.monotonic() - start > _SECONDS_BEFORE_LOG:
-                        is_logged = True
-                        _log.info(
-                            "counting the records of compressed files: %d of %d files "
-                            "so far",
-                            i,
-                            len(files),
-                        )
-                future.result()  # the first file in order that fails ends it all
-            return [future.result() for future in futures]
-        except BaseException:
-            is_cancelled.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+
+    def so_far(n_done: int, _seconds: float) -> str:
+        return (
+            f"counting the records of compressed files: {n_done} of {len(files)} files "
+            "so far"
+        )
+
+    return pass_over(
+        "fastrec-count",
+        [partial(_count, file, index_dir, is_cancelled) for file in files],
+        cancel=is_cancelled.set,
+        so_far=so_far,
+    )
 
 
 def _count(
@@ -121,8 +105,7 @@ def _count(
         if kept is not None:
             return kept
         table = _passed(file, is_cancelled)
-        if not is_cancelled.is_set():
-            _keep(table, target)
+        _keep(table, target)
         return Count(table, version)
 
 
@@ -132,9 +115,8 @@ def _passed(file: FileContent, is_cancelled: threading.Event) -> npt.NDArray[Any
     for piece in inflated(path, content):
         scan.feed(piece)
         if is_cancelled.is_set():
-            break  # another error is raised, and this count neither used nor kept
-    else:
-        scan.finish()
+            raise concurrent.futures.CancelledError
+    scan.finish()
     offsets = scan.offsets
     table = np.zeros(len(offsets), _ROW)
     table["offset"] = offsets
@@ -158,12 +140,8 @@ def _kept(path: Path, version: Version) -> Count | None:
 
 
 def _keep(table: npt.NDArray[Any], path: Path) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
-        with temporary.open("wb") as file:
+        with replacement(path) as temporary, temporary.open("wb") as file:
             np.save(file, table)
-        temporary.replace(path)
     except OSError as error:
         _log.info("the count is not kept: %s", error)
-        with contextlib.suppress(OSError):
-            temporary.unlink()

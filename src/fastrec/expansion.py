@@ -14,24 +14,21 @@ import glob
 import hashlib
 import logging
 import os
-import secrets
 import threading
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from fastrec.errors import LimitError
 from fastrec.index import builder_lock
 from fastrec.inflate import Content, inflated
-from fastrec.options import default_num_threads
+from fastrec.passes import pass_over
+from fastrec.replacement import replacement
 
 __all__ = ["expanded"]
 
 _log = logging.getLogger("fastrec")
-
-_SECONDS_BEFORE_LOG = 5.0
-_SECONDS_BETWEEN_LOOKS = 0.1
 
 # A disk is not filled for a file that says next to nothing: real data reaches such a
 # ratio (deflate ends at 1,032) in small files only.
@@ -44,7 +41,6 @@ class _Progress:
     """How far all files together are. A lost update costs a wrong figure in a log."""
 
     n_bytes: int = 0
-    is_logged: bool = False
 
 
 def expanded(
@@ -65,7 +61,6 @@ def expanded(
     targets = {i: _target(files[i], cache_dir) for i in compressed}
     missing = [i for i in compressed if not targets[i].exists()]
     if missing:
-        Path(cache_dir).mkdir(parents=True, exist_ok=True)
         _expand_all([(files[i], contents[i], targets[i]) for i in missing])
     return [str(targets[i]) if i in targets else path for i, path in enumerate(files)]
 
@@ -93,37 +88,21 @@ def _delete_earlier(target: Path) -> None:
 def _expand_all(missing: Sequence[tuple[str, Content, Path]]) -> None:
     is_cancelled = threading.Event()
     progress = _Progress()
-    start = time.monotonic()
-    with concurrent.futures.ThreadPoolExecutor(
-        default_num_threads(), "fastrec-expand"
-    ) as pool:
-        futures = [
-            pool.submit(_expand, path, content, target, progress, is_cancelled)
+
+    def so_far(_n_done: int, seconds: float) -> str:
+        return (
+            f"expanding {len(missing)} files: {progress.n_bytes / 1e9:.2f} GB, "
+            f"{progress.n_bytes / 1e9 / seconds:.2f} GB/s so far"
+        )
+
+    pass_over(
+        "fastrec-expand",
+        [
+            partial(_expand, path, content, target, progress, is_cancelled)
             for path, content, target in missing
-        ]
-        try:
-            for future in futures:
-                # A short wait, so that signals are looked at.
-                while not concurrent.futures.wait(
-                    [future], _SECONDS_BETWEEN_LOOKS
-                ).done:
-                    _log_progress(progress, len(missing), time.monotonic() - start)
-                future.result()  # the first file in order that fails ends it all
-        except BaseException:
-            is_cancelled.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-
-
-def _log_progress(progress: _Progress, n_files: int, seconds: float) -> None:
-    if progress.is_logged or seconds < _SECONDS_BEFORE_LOG:
-        return
-    progress.is_logged = True
-    _log.info(
-        "expanding %d files: %.2f GB, %.2f GB/s so far",
-        n_files,
-        progress.n_bytes / 1e9,
-        progress.n_bytes / 1e9 / seconds,
+        ],
+        cancel=is_cancelled.set,
+        so_far=so_far,
     )
 
 
@@ -137,22 +116,15 @@ def _expand(
     with builder_lock(target, is_cancelled):
         if is_cancelled.is_set() or target.exists():  # somebody else expanded it
             return
-        temporary = target.with_name(
-            f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
-        )
-        try:
-            _write(path, content, temporary, progress, is_cancelled)
-            if not is_cancelled.is_set():
-                temporary.replace(target)
-                _delete_earlier(target)
-        except OSError as error:
-            # What a full disk refuses names no file by itself.
-            if error.filename is None:
-                error.filename = str(temporary)
-            raise
-        finally:
-            with contextlib.suppress(OSError):
-                temporary.unlink()
+        with replacement(target) as temporary:
+            try:
+                _write(path, content, temporary, progress, is_cancelled)
+            except OSError as error:
+                # What a full disk refuses names no file by itself.
+                if error.filename is None:
+                    error.filename = str(temporary)
+                raise
+        _delete_earlier(target)
 
 
 def _write(
@@ -181,6 +153,6 @@ def _write(
                 rest = rest[file.write(rest) :]
             progress.n_bytes += len(piece)
             if is_cancelled.is_set():
-                return
+                raise concurrent.futures.CancelledError
         # The name must not be there before the bytes are, whenever the power fails.
         os.fsync(file.fileno())

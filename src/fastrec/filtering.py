@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import logging
-import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +14,7 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.arrays import Batch
 from fastrec.index import cache_dir
+from fastrec.replacement import replacement
 from fastrec.rows import n_rows
 from fastrec.selection import Numbers
 
@@ -104,17 +102,12 @@ def _kept(path: Path, n_records: int) -> Numbers | None:
 
 
 def _keep(numbers: Numbers, path: Path) -> None:
-    mine = f"{os.getpid()}.{threading.get_ident():x}"
-    temporary = path.with_name(f"{path.name}.{mine}.tmp")
     data = numbers.astype("<i8").tobytes()
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_bytes(_checksum(data) + data)
-        temporary.replace(path)
+        with replacement(path) as temporary:
+            temporary.write_bytes(_checksum(data) + data)
     except OSError as error:
         _log.info("the filter is not kept: %s", error)
-        with contextlib.suppress(OSError):
-            temporary.unlink()
 
 
 def _checksum(data: bytes) -> bytes:

@@ -9,14 +9,13 @@ cannot be written is no error; the index is then built in every process.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import hashlib
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO, TypeAlias
 
@@ -29,7 +28,9 @@ from fastrec.options import (
     non_negative_int,
     positive_int,
 )
+from fastrec.passes import pass_over
 from fastrec.paths import Paths, expand
+from fastrec.replacement import replacement
 
 __all__ = [
     "build_index",
@@ -45,7 +46,6 @@ _log = logging.getLogger("fastrec")
 
 # Builders of one machine take turns by locking one of these many files.
 _N_LOCKS = 64
-_SECONDS_BEFORE_LOG = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.1
 
 
@@ -114,8 +114,7 @@ def make_indexes(
     n_bytes = sum(os.stat(path).st_size for path in paths)  # noqa: PTH116
     scan = _core.ScanProgress()
     is_cancelled = threading.Event()
-    n_threads = default_num_threads()
-    n_threads_per_file = max(1, n_threads // max(1, len(paths)))
+    n_threads_per_file = max(1, default_num_threads() // max(1, len(paths)))
 
     def make(path: str, name: str) -> _core.Index:
         kept = load_index(path, index_dir)
@@ -130,48 +129,40 @@ def make_indexes(
                 os.fsencode(path), io, n_threads_per_file, scan, os.fsencode(name)
             )
             try:
-                _keep(index, target)
+                with replacement(target) as temporary:
+                    index.save(os.fsencode(temporary))
             except OSError as error:
                 if must_keep:
                     raise
                 _log.info("the index is not kept: %s", error)
             return index
 
-    start = time.monotonic()
-    is_logged = False
-    with concurrent.futures.ThreadPoolExecutor(n_threads) as pool:
-        futures = [
-            pool.submit(make, path, name)
+    def report() -> None:
+        if progress is not None:
+            progress(min(scan.n_bytes, n_bytes), n_bytes)
+
+    def so_far(_n_done: int, seconds: float) -> str:
+        return (
+            f"indexing {len(paths)} files, {n_bytes / 1e9:.1f} GB: "
+            f"{scan.n_bytes / 1e9 / seconds:.2f} GB/s so far"
+        )
+
+    def cancel() -> None:
+        scan.cancel()
+        is_cancelled.set()
+
+    indexes = pass_over(
+        "fastrec-index",
+        [
+            partial(make, path, name)
             for path, name in zip(paths, names or paths, strict=True)
-        ]
-        try:
-            for future in futures:
-                while not _is_done(future):
-                    if progress is not None:
-                        progress(min(scan.n_bytes, n_bytes), n_bytes)
-                    seconds = time.monotonic() - start
-                    if not is_logged and seconds > _SECONDS_BEFORE_LOG:
-                        is_logged = True
-                        _log.info(
-                            "indexing %d files, %.1f GB: %.2f GB/s so far",
-                            len(paths),
-                            n_bytes / 1e9,
-                            scan.n_bytes / 1e9 / seconds,
-                        )
-                future.result()  # the first file in order that fails ends it all
-            if progress is not None:
-                progress(min(scan.n_bytes, n_bytes), n_bytes)
-            return [future.result() for future in futures]
-        except BaseException:
-            scan.cancel()
-            is_cancelled.set()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-
-
-def _is_done(future: concurrent.futures.Future[_core.Index]) -> bool:
-    """Wait a little for `future`; signals are looked at meanwhile."""
-    return bool(concurrent.futures.wait([future], _SECONDS_BETWEEN_LOOKS).done)
+        ],
+        cancel=cancel,
+        so_far=so_far,
+        on_look=report,
+    )
+    report()
+    return indexes
 
 
 @checked_names
@@ -300,16 +291,3 @@ def _try_lock(file: IO[str]) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-def _keep(index: _core.Index, target: Path) -> None:
-    """Write `index` to `target`, whole or not at all."""
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.{id(index):x}.tmp")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        index.save(os.fsencode(temporary))
-        temporary.replace(target)
-    except OSError:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise

@@ -1,0 +1,31 @@
+"""Replacements: files that appear, or change, whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+__all__ = ["replacement"]
+
+
+@contextlib.contextmanager
+def replacement(target: Path) -> Iterator[Path]:
+    """Yield where to write what `target` becomes at the end.
+
+    The directory is made if it is not there. After an error, `target` is what it was, and
+    nothing else is left.
+    """
+    temporary = target.with_name(
+        f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+    )
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        temporary.replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
