@@ -5,7 +5,6 @@ Views of a dataset share its sources, and so its indexes and open files.
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
 import hashlib
 import itertools
@@ -286,6 +285,14 @@ class Sources:
                 self._counts = [*itertools.chain.from_iterable(found)]
             return self._counts
 
+    def streamed_places(self, records: Numbers) -> list[tuple[int, int]]:
+        """Return the file of each record of streams, and its number in the file."""
+        begins = np.cumsum([0, *self.n_records_by_file()])
+        files = np.searchsorted(begins, records, side="right") - 1
+        return list(
+            zip(files.tolist(), (records - begins[files]).tolist(), strict=True)
+        )
+
     # Data.
 
     def add_to(self, digest: hashlib.blake2b) -> None:
@@ -310,10 +317,8 @@ class Sources:
         counts = self.counts()
         for found in counts:
             digest.update(f"{found.n_bytes} {len(found)};".encode())
-        begins = [0, *itertools.accumulate(len(found) for found in counts)]
-        for number in _fingerprinted(begins[-1]).tolist():
-            file = bisect.bisect_right(begins, number) - 1
-            crc = counts[file].payload_crc(number - begins[file])
+        for file, number in self.streamed_places(_fingerprinted(self.n_records)):
+            crc = counts[file].payload_crc(number)
             digest.update(crc.to_bytes(4, "little"))
 
     # Columns.

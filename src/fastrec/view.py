@@ -156,12 +156,9 @@ class View:
         if not (self.sources.is_streamed and self.is_walkable):
             return self.catalog().places(records)
         counts = self.sources.counts()
-        ends = np.cumsum([len(found) for found in counts])
-        files = np.searchsorted(ends, records, side="right").tolist()
         return [
-            (file, within, counts[file].offset(within))
-            for file, record in zip(files, records.tolist(), strict=True)
-            for within in [record - int(ends[file]) + len(counts[file])]
+            (file, number, counts[file].offset(number))
+            for file, number in self.sources.streamed_places(records)
         ]
 
     def records_of(self, numbers: Numbers) -> Numbers:
