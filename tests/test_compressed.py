@@ -74,7 +74,8 @@ ways = pytest.mark.parametrize(("compress", "content"), WAYS.values(), ids=WAYS)
         pytest.param(
             "isal",
             marks=pytest.mark.skipif(
-                importlib.util.find_spec("isal") is None, reason="isal"
+                importlib.util.find_spec("isal") is None,
+                reason="isal is not installed (extra gzip)",
             ),
         ),
     ]

@@ -418,10 +418,10 @@ class Dataset:
             torchrun, SLURM or Open MPI put into the environment, else 0 of 1.
         num_threads : int, optional
             Native threads that decode in the background; 0 decodes inside ``next()``.
-            Compressed files that are read as they are have at least one, and as many
-            threads that inflate.
             By default, one per CPU this process may use, divided by
-            ``$LOCAL_WORLD_SIZE``. The batches are the same for any number.
+            ``$LOCAL_WORLD_SIZE``. Compressed files that are read as they are have one
+            more, and as many threads that inflate, but no more of these than files. The
+            batches are the same for any number.
         prefetch : int, optional
             Batches that may be ready or in work ahead of the one being used; by default
             ``num_threads + 2``.
