@@ -16,7 +16,7 @@ import numpy.typing as npt
 from fastrec import _core, filtering
 from fastrec.arrays import Batch
 from fastrec.assembly import VALID, Assembly, valid_column
-from fastrec.errors import Error, SchemaError
+from fastrec.errors import SchemaError
 from fastrec.inference import SAMPLE_RECORDS
 from fastrec.loader import Loader, Transform
 from fastrec.located import Compression, Located, check_compression
@@ -26,6 +26,7 @@ from fastrec.paths import Paths, expand
 from fastrec.records import Records
 from fastrec.rows import (
     Row,
+    batches_until_damage,
     checked_number,
     is_one,
     n_rows,
@@ -142,18 +143,10 @@ class Dataset:
         return self._decode(record_numbers(index, len(self)))
 
     def __iter__(self) -> Iterator[Row]:
-        n_delivered = 0
         by_rows = Dataset(self._view.by_rows(), self._transforms)
-        try:
-            for batch in by_rows.loader(_ROWS_AT_ONCE, rank=0, world_size=1):
-                for i in range(n_rows(batch)):
-                    yield row_of(batch, i)
-                    n_delivered += 1
-        except Error:
-            # One by one, so that the good rows before the damage come first.
-            alone = by_rows.loader(1, rank=0, world_size=1, num_threads=0)
-            rows = (row_of(batch, i) for batch in alone for i in range(n_rows(batch)))
-            yield from itertools.islice(rows, n_delivered, None)
+        for batch in batches_until_damage(by_rows, _ROWS_AT_ONCE):
+            for i in range(n_rows(batch)):
+                yield row_of(batch, i)
 
     def head(self, n: int = 5) -> list[Row]:
         """Return the first `n` rows as ``ds[i]`` gives them, or all if there are fewer.

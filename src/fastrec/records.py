@@ -16,7 +16,12 @@ from fastrec.errors import Error
 from fastrec.located import Compression
 from fastrec.options import checked_names, positive_int
 from fastrec.paths import Paths
-from fastrec.rows import checked_number, is_one, record_numbers
+from fastrec.rows import (
+    batches_until_damage,
+    checked_number,
+    is_one,
+    record_numbers,
+)
 from fastrec.spec import Column, Spec
 from fastrec.streams import first_frames
 
@@ -169,29 +174,24 @@ def read_records(
 
 
 def _one_by_one(dataset: Dataset, num_threads: int | None) -> Iterator[bytes]:
-    for batch in _batches(dataset, _RECORDS_AT_ONCE, num_threads):
-        yield from batch
+    for batch in batches_until_damage(dataset, _RECORDS_AT_ONCE, num_threads):
+        yield from batch[_RECORD]
 
 
 def _batches(
     dataset: Dataset, batch_size: int, num_threads: int | None
 ) -> Iterator[BytesArray]:
-    options: dict[str, Any] = {"rank": 0, "world_size": 1}
-    n_delivered = 0
+    few: list[bytes] = []  # the last records, and the good ones before damage
     try:
-        for batch in dataset.loader(batch_size, num_threads=num_threads, **options):
-            yield batch[_RECORD]
-            n_delivered += len(batch[_RECORD])
-    except Error as error:
-        # One by one, so that the good records of that batch come first.
-        alone = iter(dataset.loader(1, num_threads=0, **options))
-        good: list[bytes] = []
-        try:
-            for _ in range(n_delivered):
-                next(alone)
-            good.extend(batch[_RECORD][0] for batch in alone)
-        except Error:
-            pass
-        if good:
-            yield BytesArray.from_list(good)
-        raise error from None
+        for batch in batches_until_damage(dataset, batch_size, num_threads):
+            records = batch[_RECORD]
+            if len(records) == batch_size:
+                yield records
+            else:
+                few.extend(records)
+    except Error:
+        if few:
+            yield BytesArray.from_list(few)
+        raise
+    if few:
+        yield BytesArray.from_list(few)

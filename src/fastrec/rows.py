@@ -1,17 +1,24 @@
-"""Rows: what an index means, and one row of a batch."""
+"""Rows: what an index means, one row of a batch, and the rows before damage."""
 
 from __future__ import annotations
 
 import copy
-from typing import Any
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays import Batch, BytesArray, RaggedArray, SparseArray
+from fastrec.errors import Error
+
+if TYPE_CHECKING:
+    from fastrec.dataset import Dataset
 
 __all__ = [
     "Row",
+    "batches_until_damage",
     "checked_number",
     "is_one",
     "n_rows",
@@ -94,3 +101,23 @@ def _copied(value: Any) -> Any:  # noqa: ANN401 (a NumPy scalar, bytes or an arr
     """Return a value that does not keep the batch alive which it came from."""
     is_array = isinstance(value, (np.ndarray, BytesArray, RaggedArray, SparseArray))
     return copy.copy(value) if is_array else value
+
+
+def batches_until_damage(
+    dataset: Dataset, batch_size: int, num_threads: int | None = None
+) -> Iterator[Batch]:
+    """Yield the batches of an epoch of all records, in their order.
+
+    Of a batch that cannot be read, and from there on, records come one by one, so that
+    the good ones before the damage come first, and then its error.
+    """
+    n_read = 0
+    try:
+        for batch in dataset.loader(
+            batch_size, rank=0, world_size=1, num_threads=num_threads
+        ):
+            yield batch
+            n_read += batch_size
+    except Error:
+        alone = dataset.loader(1, rank=0, world_size=1, num_threads=0)
+        yield from itertools.islice(alone, n_read, None)
