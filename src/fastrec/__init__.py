@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from fastrec._core import __version__
 from fastrec.arrays import BytesArray, RaggedArray, SparseArray, concatenate, take
-from fastrec.dataset import Dataset, infer_schema, open
+from fastrec.dataset import Dataset
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
 from fastrec.features import FixedLen, Raw, VarLen
 from fastrec.index import build_index
 from fastrec.loader import Loader
 from fastrec.mixture import concat, mix
+from fastrec.opening import infer_schema, open, read_records
 from fastrec.order import Blocks, Window
 from fastrec.padding import FixedLenSequence
 from fastrec.parsing import (
@@ -29,7 +30,6 @@ from fastrec.parsing import (
     parse_single_sequence_example,
 )
 from fastrec.ragged import Ragged
-from fastrec.records import read_records
 from fastrec.sampling import buckets, weighted
 from fastrec.schema import Schema
 from fastrec.sparse import Sparse

@@ -8,7 +8,7 @@ import operator
 import os
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -17,12 +17,9 @@ from fastrec import _core, filtering
 from fastrec.arrays import Batch
 from fastrec.assembly import VALID, Assembly, valid_column
 from fastrec.errors import SchemaError
-from fastrec.inference import SAMPLE_RECORDS
 from fastrec.loader import Loader, Transform
-from fastrec.located import Compression, Located, check_compression
 from fastrec.options import checked_names, non_negative_int, positive_int
 from fastrec.order import Batches, Shuffle, shuffled
-from fastrec.paths import Paths, expand
 from fastrec.records import Records
 from fastrec.rows import (
     Row,
@@ -37,11 +34,11 @@ from fastrec.rows import (
 from fastrec.schema import Features, Schema
 from fastrec.selection import Numbers
 from fastrec.sequence import schema_or_names
-from fastrec.sources import Files, Source, Sources
+from fastrec.sources import Source, Sources
 from fastrec.stage import BatchOrigin, CheckedTransform
 from fastrec.view import View
 
-__all__ = ["Dataset", "infer_schema", "open"]
+__all__ = ["Dataset"]
 
 # Rows that are read at once where rows are wanted one by one.
 _ROWS_AT_ONCE = 64
@@ -516,135 +513,3 @@ def _renew_after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_after_fork)
-
-
-@checked_names
-def open(
-    paths: Paths,
-    *,
-    features: Features | Sequence[str] | None = None,
-    context_features: Features | None = None,
-    sequence_features: Features | None = None,
-    io: Literal["auto", "mmap", "pread"] = "auto",
-    compression: Compression = "auto",
-    cache_dir: str | os.PathLike[str] | None = None,
-    index_dir: str | os.PathLike[str] | None = None,
-) -> Dataset:
-    """Open TFRecord files as a dataset.
-
-    Parameters
-    ----------
-    paths : path-like or iterable of path-like
-        A file, a glob (its matches sorted by name), a directory (the TFRecord files in
-        it, sorted by name), or a list of these, in the order given.
-    features : mapping of str to specs, or list of str, optional
-        Which features to read, and as which columns; specs may also be those of tf.io, or
-        names of dtypes such as ``"int64"`` for a scalar. Features of the files that are
-        not named are skipped without being decoded. Specs for a list of names, and
-        without it those of all features, are what the records show: see `infer_schema`.
-    context_features, sequence_features : mapping of str to specs, optional
-        In place of `features`, for records that are tf.train.SequenceExample: what to
-        read of their context, and of their feature lists, which take `FixedLenSequence`
-        (padded to the longest list, a step being one item), `VarLen` and `Ragged` (a
-        `RaggedArray` of steps of values). Batches have the columns of both.
-    io : {"auto", "mmap", "pread"}
-        How files are read: through a memory mapping, or in blocks. ``"auto"`` maps local
-        files and reads those of network file systems in blocks. The results are the same.
-    compression : {"auto", None, "GZIP", "ZLIB"}
-        ``"auto"`` recognises GZIP and ZLIB by the first bytes of each file, whatever its
-        name. None says that no file is compressed, ``"GZIP"`` and ``"ZLIB"`` that all are.
-    cache_dir : path-like, optional
-        Where compressed files are expanded to plain ones, each once, when they are first
-        needed. Then everything works as on plain files. When a file has changed, it is
-        expanded again, and the expansion of its earlier version is deleted; nothing else
-        there ever is.
-    index_dir : path-like, optional
-        Where indexes are kept, if not in the user's cache.
-
-    Raises
-    ------
-    OSError
-        If a path does not exist, or names no files.
-    ValueError
-        If an option is none of those above, or a path is a remote URL.
-    SchemaError
-        If the features make no sense.
-
-    Examples
-    --------
-    >>> import fastrec as fr
-    >>> ds = fr.open("data/train-*.tfrecord")  # doctest: +SKIP
-    >>> for batch in ds.loader(256):  # doctest: +SKIP
-    ...     step(batch["image"], batch["label"])
-    """
-    if io not in ("auto", "mmap", "pread"):
-        msg = f"io must be 'auto', 'mmap' or 'pread', not {io!r}"
-        raise ValueError(msg)
-    check_compression(compression)
-    located = Located(
-        expand(paths),
-        compression,
-        None if cache_dir is None else os.path.abspath(os.fspath(cache_dir)),  # noqa: PTH100
-    )
-    files = Files(located, io, None if index_dir is None else os.fspath(index_dir))
-    schema, names = schema_or_names(features, context_features, sequence_features)
-    return Dataset(View(Sources([Source(files, schema, names=names)])))
-
-
-@checked_names
-def infer_schema(dataset: Dataset, *, sample: int | None = SAMPLE_RECORDS) -> Schema:
-    """Look at records, and return the schema of all that they hold.
-
-    A feature that all of them have, with one number of values, is `FixedLen`, any other
-    `VarLen`. If any record has feature lists, they are tf.train.SequenceExample: a list
-    all of whose steps have one number of values is `FixedLenSequence`, any other `VarLen`;
-    one that has the name of a feature of the context becomes a column ``name_list``.
-    Columns come in the order of their names. A feature that never has a kind of values is
-    left out.
-
-    The comments of its repr tell what was seen: how many records were looked at, the
-    share of them that has a feature, ranges, and byte strings that are all JPEG, PNG, GIF,
-    WebP or UTF-8 text. They suggest defaults and `Raw`, which are never assumed. The same
-    records give the same schema.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        Which features it reads does not matter. Of a view, these are the records of the
-        view; of compressed files that are read as they are, the first ones.
-    sample : int or None, default 4096
-        How many records are looked at, spread evenly over the dataset; None are all. On
-        compressed files that are read as they are, also no more than 64 MiB, or than
-        16 KiB for each record, whichever is more.
-
-    Returns
-    -------
-    Schema
-        For ``features=``. Without features if there are no records.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If this is no dataset, or `sample` no positive integer.
-    SchemaError
-        If a feature holds values of several kinds, or the records have no features.
-    DecodeError
-        If a record is neither a tf.train.Example nor a SequenceExample.
-    CorruptionError
-        If a record that is looked at is damaged.
-
-    Examples
-    --------
-    >>> import fastrec as fr
-    >>> print(fr.infer_schema(fr.open("data/*"), sample=100_000))  # doctest: +SKIP
-    """
-    given: object = dataset
-    if not isinstance(given, Dataset):
-        msg = (
-            f"infer_schema() takes a dataset, not {given!r}: "
-            "fastrec.open(paths) makes one of files"
-        )
-        raise TypeError(msg)
-    if sample is not None:
-        sample = positive_int("sample", sample)
-    return dataset._view.inferred(sample)
