@@ -12,6 +12,7 @@ import numpy as np
 from fastrec.arrays import BytesArray
 from fastrec.dataset import Dataset
 from fastrec.errors import Error
+from fastrec.files import Files
 from fastrec.inference import SAMPLE_RECORDS
 from fastrec.located import Compression, Located, check_compression
 from fastrec.options import checked_names, positive_int
@@ -19,7 +20,7 @@ from fastrec.paths import Paths, expand
 from fastrec.rows import batches_until_damage
 from fastrec.schema import Features, Schema
 from fastrec.sequence import schema_or_names
-from fastrec.sources import Files, Source, Sources
+from fastrec.sources import Source, Sources
 from fastrec.spec import Column, Spec
 from fastrec.view import View
 
