@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "both_ways.h"
@@ -16,39 +18,50 @@
 namespace fastrec {
 namespace {
 
+ColumnSpec column_of(std::string key, FeatureKind kind, Layout layout, DType dtype,
+                     std::size_t item_bytes) {
+  ColumnSpec spec;
+  spec.key = std::move(key);
+  spec.kind = kind;
+  spec.layout = layout;
+  spec.dtype = dtype;
+  spec.item_bytes = item_bytes;
+  return spec;
+}
+
+// The same column, which has zeros or an empty string where its feature is missing.
+ColumnSpec with_default(ColumnSpec spec) {
+  if (spec.dtype == DType::kBytes) {
+    spec.default_strings = {{""}};
+  } else {
+    spec.default_values = std::vector<std::uint8_t>(spec.item_bytes);
+  }
+  return spec;
+}
+
 std::shared_ptr<const Schema> every_column() {
+  using enum FeatureKind;
+  using enum Layout;
   auto schema = std::make_shared<Schema>();
-  const auto add = [&](const char* key, FeatureKind kind, Layout layout, DType dtype,
-                       std::size_t item_bytes, bool has_default) {
-    ColumnSpec spec;
-    spec.key = key;
-    spec.kind = kind;
-    spec.layout = layout;
-    spec.dtype = dtype;
-    spec.item_bytes = item_bytes;
-    if (has_default && dtype == DType::kBytes) spec.default_strings = {{""}};
-    if (has_default && dtype != DType::kBytes) {
-      spec.default_values = std::vector<std::uint8_t>(item_bytes);
-    }
-    schema->columns.push_back(std::move(spec));
+  auto& columns = schema->columns;
+  columns = {
+      column_of("i", kInt64, kRagged, DType::kInt64, 8),
+      column_of("i", kInt64, kRagged, DType::kInt16, 2),
+      column_of("f", kFloat, kRagged, DType::kFloat32, 4),
+      column_of("f", kFloat, kRagged, DType::kFloat16, 2),
+      column_of("b", kBytes, kRagged, DType::kBytes, 0),
+      with_default(column_of("I", kInt64, kDense, DType::kInt64, 8)),
+      with_default(column_of("B", kBytes, kDense, DType::kBytes, 0)),
+      with_default(column_of("i", kInt64, kPadded, DType::kInt16, 2)),
+      with_default(column_of("b", kBytes, kPadded, DType::kBytes, 0)),
+      column_of("", kBytes, kRecord, DType::kBytes, 0),
+      with_default(column_of("r", kBytes, kRaw, DType::kOpaque, 4)),
+      with_default(column_of("t", kBytes, kTensor, DType::kBytes, 0)),
   };
-  add("i", FeatureKind::kInt64, Layout::kRagged, DType::kInt64, 8, false);
-  add("i", FeatureKind::kInt64, Layout::kRagged, DType::kInt16, 2, false);
-  add("f", FeatureKind::kFloat, Layout::kRagged, DType::kFloat32, 4, false);
-  add("f", FeatureKind::kFloat, Layout::kRagged, DType::kFloat16, 2, false);
-  add("b", FeatureKind::kBytes, Layout::kRagged, DType::kBytes, 0, false);
-  add("I", FeatureKind::kInt64, Layout::kDense, DType::kInt64, 8, true);
-  add("B", FeatureKind::kBytes, Layout::kDense, DType::kBytes, 0, true);
-  add("i", FeatureKind::kInt64, Layout::kPadded, DType::kInt16, 2, true);
-  add("b", FeatureKind::kBytes, Layout::kPadded, DType::kBytes, 0, true);
-  add("", FeatureKind::kBytes, Layout::kRecord, DType::kBytes, 0, false);
-  add("r", FeatureKind::kBytes, Layout::kRaw, DType::kOpaque, 4, true);
-  add("t", FeatureKind::kBytes, Layout::kTensor, DType::kBytes, 0, false);
-  schema->columns.back().default_strings = {{""}};
   // Keys of their own, because numbers that obey a rule are rare.
-  const std::size_t values = schema->columns.size();
-  add("v", FeatureKind::kInt64, Layout::kRagged, DType::kInt64, 8, false);
-  add("p", FeatureKind::kInt64, Layout::kRagged, DType::kInt64, 8, false);
+  const std::size_t values = columns.size();
+  columns.push_back(column_of("v", kInt64, kRagged, DType::kInt64, 8));
+  columns.push_back(column_of("p", kInt64, kRagged, DType::kInt64, 8));
   schema->rules.push_back({values,
                            {{PartitionKind::kRowSplits, values + 1, 1},
                             {PartitionKind::kUniformRowLength, values, 2}},
@@ -57,33 +70,27 @@ std::shared_ptr<const Schema> every_column() {
 }
 
 std::shared_ptr<const Schema> every_list() {
+  using enum FeatureKind;
   auto schema = std::make_shared<Schema>();
-  const auto add = [&](const char* key, FeatureKind kind, Layout layout, DType dtype,
-                       std::size_t item_bytes, Section section) {
-    ColumnSpec spec;
-    spec.key = key;
+  auto& columns = schema->columns;
+  const auto add = [&](Section section, ColumnSpec spec) {
     spec.section = section;
-    spec.kind = kind;
-    spec.layout = layout;
-    spec.dtype = dtype;
-    spec.item_bytes = item_bytes;
-    schema->columns.push_back(std::move(spec));
+    columns.push_back(std::move(spec));
   };
   const auto add_ragged = [&](const char* key, FeatureKind kind, DType dtype,
                               std::size_t item_bytes) {
-    add(key, kind, Layout::kRagged, dtype, item_bytes, Section::kLists);
-    add(key, FeatureKind::kInt64, Layout::kRagged, DType::kInt64, 8,
-        Section::kStepSizes);
+    add(Section::kLists, column_of(key, kind, Layout::kRagged, dtype, item_bytes));
+    add(Section::kStepSizes, column_of(key, kInt64, Layout::kRagged, DType::kInt64, 8));
   };
-  add("i", FeatureKind::kInt64, Layout::kRagged, DType::kInt64, 8, Section::kContext);
-  add_ragged("i", FeatureKind::kInt64, DType::kInt16, 2);
-  add_ragged("f", FeatureKind::kFloat, DType::kFloat32, 4);
-  schema->columns[schema->columns.size() - 2].n_values = 2;
-  add_ragged("b", FeatureKind::kBytes, DType::kBytes, 0);
-  add("I", FeatureKind::kInt64, Layout::kPadded, DType::kInt64, 8, Section::kLists);
-  add("B", FeatureKind::kBytes, Layout::kPadded, DType::kBytes, 0, Section::kLists);
-  schema->columns.back().length = 2;
-  schema->columns.back().truncate = true;
+  add(Section::kContext, column_of("i", kInt64, Layout::kRagged, DType::kInt64, 8));
+  add_ragged("i", kInt64, DType::kInt16, 2);
+  add_ragged("f", kFloat, DType::kFloat32, 4);
+  columns[columns.size() - 2].n_values = 2;
+  add_ragged("b", kBytes, DType::kBytes, 0);
+  add(Section::kLists, column_of("I", kInt64, Layout::kPadded, DType::kInt64, 8));
+  add(Section::kLists, column_of("B", kBytes, Layout::kPadded, DType::kBytes, 0));
+  columns.back().length = 2;
+  columns.back().truncate = true;
   return schema;
 }
 
@@ -136,13 +143,10 @@ std::shared_ptr<const Schema> distinct_features() {
   });
   for (const char* key : {"x", "a_key_of_more_than_twenty_two_bytes"}) {
     for (const FeatureKind kind : {FeatureKind::kInt64, FeatureKind::kFloat}) {
-      ColumnSpec spec;
-      spec.key = key + std::string(kind_name(kind));
-      spec.kind = kind;
-      spec.dtype = kind == FeatureKind::kInt64 ? DType::kInt64 : DType::kFloat32;
-      spec.item_bytes = kind == FeatureKind::kInt64 ? 8 : 4;
-      spec.default_values = std::vector<std::uint8_t>(spec.item_bytes);
-      columns.push_back(spec);
+      const bool is_int = kind == FeatureKind::kInt64;
+      columns.push_back(with_default(
+          column_of(key + std::string(kind_name(kind)), kind, Layout::kDense,
+                    is_int ? DType::kInt64 : DType::kFloat32, is_int ? 8 : 4)));
     }
   }
   return schema;
