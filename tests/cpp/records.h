@@ -1,9 +1,7 @@
 // Records for tests: frames made by hand, and files that vanish with the test.
 #pragma once
 
-#include <gtest/gtest.h>
-
-#include <cstdio>
+#include <cstdint>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/process.h"
 #include "crc32c/crc32c.h"
 
 namespace fastrec::testing {
@@ -43,13 +42,13 @@ inline std::string file_of(const std::vector<std::string>& payloads) {
   return file;
 }
 
-// A directory of its own for a test.
+// A directory of its own for a test. Others may run at the same time, in processes that
+// have the same addresses.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
-    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
     path_ = std::filesystem::temp_directory_path() /
-            (std::string("fastrec_") + test->name() + "_" +
+            ("fastrec_" + std::to_string(process_id()) + "_" +
              std::to_string(reinterpret_cast<std::uintptr_t>(this)));
     std::filesystem::create_directories(path_);
   }
