@@ -136,7 +136,8 @@ def share_note(n_present: int, n: int) -> list[str]:
 VALUES: dict[Any, Any] = {
     b"i": ("int64", st.integers(-(2**63), 2**63 - 1)),
     b"f": ("float", st.floats(width=32)),
-    b"s": ("bytes", st.binary(max_size=3) | st.text(max_size=3).map(str.encode)),
+    # Too short for what begins an image: that has tests of its own.
+    b"s": ("bytes", st.binary(max_size=2) | st.text(max_size=3).map(str.encode)),
     b"j": ("int64", st.integers(0, 3)),
 }
 
