@@ -3,47 +3,32 @@
 #include <algorithm>
 #include <limits>
 
-#include "crc32c/crc32c.h"
-
 namespace fastrec {
 
-Fault check_header(const std::uint8_t* bytes, std::uint64_t remaining,
-                   std::uint64_t* length) {
+Fault header_fault(const std::uint8_t* bytes, std::uint64_t remaining) {
   if (remaining < kHeaderBytes) {
     return {
         .code = Errc::kTruncatedHeader, .found = remaining, .expected = kHeaderBytes};
   }
-
-  // The length is checked before it is used: a damaged length would otherwise make
-  // every later frame of the file look damaged too.
-  const std::uint32_t stored = load_le<std::uint32_t>(bytes + kLengthBytes);
+  const auto stored = load_le<std::uint32_t>(bytes + kLengthBytes);
   const std::uint32_t computed = crc32c_mask(crc32c({bytes, kLengthBytes}));
   if (stored != computed) {
     return {.code = Errc::kLengthCrc, .found = stored, .expected = computed};
   }
-
+  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
   const auto claimed = load_le<std::uint64_t>(bytes);
-  if (remaining < kFrameBytes || claimed > remaining - kFrameBytes) {
-    constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
-    return {.code = Errc::kTruncatedPayload,
-            .found = remaining - kHeaderBytes,
-            .expected = std::min(claimed, kMost - kFooterBytes) + kFooterBytes};
-  }
-  *length = claimed;
-  return {};
+  return {.code = Errc::kTruncatedPayload,
+          .found = remaining - kHeaderBytes,
+          .expected = std::min(claimed, kMost - kFooterBytes) + kFooterBytes};
 }
 
-Fault check_payload(Bytes frame) {
-  const Bytes payload = frame.subspan(kHeaderBytes, frame.size() - kFrameBytes);
-  const std::uint32_t stored = load_le<std::uint32_t>(payload.data() + payload.size());
-  const std::uint32_t computed = crc32c_mask(crc32c(payload));
-  if (stored != computed) {
-    return {.code = Errc::kPayloadCrc,
-            .offset = kHeaderBytes,
-            .found = stored,
-            .expected = computed};
-  }
-  return {};
+Fault payload_fault(Bytes frame) {
+  const std::size_t end = frame.size() - kFooterBytes;
+  const Bytes payload = frame.subspan(kHeaderBytes, end - kHeaderBytes);
+  return {.code = Errc::kPayloadCrc,
+          .offset = kHeaderBytes,
+          .found = load_le<std::uint32_t>(frame.data() + end),
+          .expected = crc32c_mask(crc32c(payload))};
 }
 
 Content recognize(Bytes beginning) {

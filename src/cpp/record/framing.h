@@ -21,9 +21,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "crc32c/crc32c.h"
 
 namespace fastrec {
 
@@ -51,11 +53,11 @@ struct Frame {
 //
 // `*length` is untouched when a Fault is returned. Offsets of faults count from the
 // beginning of the frame.
-Fault check_header(const std::uint8_t* bytes, std::uint64_t remaining,
-                   std::uint64_t* length);
+inline Fault check_header(const std::uint8_t* bytes, std::uint64_t remaining,
+                          std::uint64_t* length);
 
 // Checks the payload in a whole frame, whose header has been checked.
-Fault check_payload(Bytes frame);
+inline Fault check_payload(Bytes frame);
 
 // What the beginning of a file looks like, whatever its name says.
 enum class Content : std::uint8_t { kEmpty, kTfrecord, kGzip, kZlib, kText, kUnknown };
@@ -67,5 +69,34 @@ Content recognize(Bytes beginning);
 // A checksum that fails in the very first header says more about the kind of file
 // than about damage. Describes such a file, and sets the code of the fault.
 std::string describe_foreign(Content content, Fault* fault);
+
+// What is wrong with a header, or a payload, that is not intact.
+Fault header_fault(const std::uint8_t* bytes, std::uint64_t remaining);
+Fault payload_fault(Bytes frame);
+
+inline Fault check_header(const std::uint8_t* bytes, std::uint64_t remaining,
+                          std::uint64_t* length) {
+  if (remaining >= kFrameBytes) [[likely]] {
+    // The length is checked before it is used: a damaged length would otherwise make
+    // every later frame of the file look damaged too.
+    const auto stored = load_le<std::uint32_t>(bytes + kLengthBytes);
+    const auto claimed = load_le<std::uint64_t>(bytes);
+    if (stored == crc32c_mask(crc32c({bytes, kLengthBytes})) &&
+        claimed <= remaining - kFrameBytes) [[likely]] {
+      *length = claimed;
+      return {};
+    }
+  }
+  return header_fault(bytes, remaining);
+}
+
+inline Fault check_payload(Bytes frame) {
+  const std::size_t end = frame.size() - kFooterBytes;
+  const Bytes payload = frame.subspan(kHeaderBytes, end - kHeaderBytes);
+  const auto stored = load_le<std::uint32_t>(frame.data() + end);
+  if (stored == crc32c_mask(crc32c(payload))) [[likely]]
+    return {};
+  return payload_fault(frame);
+}
 
 }  // namespace fastrec

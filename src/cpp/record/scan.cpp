@@ -1,6 +1,7 @@
 #include "record/scan.h"
 
 #include <algorithm>
+#include <array>
 #include <exception>
 #include <system_error>
 #include <thread>
@@ -24,6 +25,23 @@ struct Segment {
   std::uint64_t next = 0;              // where the chain stands
   Fault fault;
   bool is_done = false;
+  // The offsets that come next. Vectors of many segments, all alike, would grow in
+  // memory that shares few places of the cache.
+  std::array<std::uint64_t, 16> recent{};
+  std::size_t n_recent = 0;
+
+  void add(std::uint64_t offset) {
+    recent[n_recent++] = offset;
+    if (n_recent == recent.size()) flush();
+  }
+  void flush() {
+    if (offsets.empty() && n_recent == recent.size()) {
+      // As many as there are if all frames are like the first.
+      offsets.reserve((end - begin) / ((next - recent[0]) / n_recent + 1) * 9 / 8);
+    }
+    offsets.insert(offsets.end(), recent.begin(), recent.begin() + n_recent);
+    n_recent = 0;
+  }
 
   // Whether the walk arrived at `offset`, the first frame or the place after the last.
   bool begins_at(std::uint64_t offset) const {
@@ -32,19 +50,19 @@ struct Segment {
 };
 
 // Moves `segment` on by one frame.
-void step(Bytes file, Segment* segment) {
-  if (segment->next >= segment->end) {
+inline void step(Bytes file, Segment* segment) {
+  const auto end = [segment] {
     segment->is_done = true;
-    return;
+    segment->flush();
+  };
+  if (segment->next >= segment->end) return end();
+  std::uint64_t length = 0;
+  if (Fault fault = check_header(file.data() + segment->next,
+                                 file.size() - segment->next, &length)) {
+    segment->fault = fault;
+    return end();
   }
-  std::uint64_t length;
-  segment->fault =
-      check_header(file.data() + segment->next, file.size() - segment->next, &length);
-  if (segment->fault) {
-    segment->is_done = true;
-    return;
-  }
-  segment->offsets.push_back(segment->next);
+  segment->add(segment->next);
   segment->next += length + kFrameBytes;
 #if defined(__GNUC__)
   if (segment->next < segment->end) __builtin_prefetch(file.data() + segment->next);
@@ -62,7 +80,7 @@ void find_beginning(Bytes file, Segment* segment) {
     // Cheap and almost always decisive: no length of a whole frame in this file has a
     // bit above those of `remaining`.
     if (load_le<std::uint64_t>(file.data() + at) > remaining - kFrameBytes) continue;
-    std::uint64_t length;
+    std::uint64_t length = 0;
     if (!check_header(file.data() + at, remaining, &length)) {
       segment->next = at;
       return;
@@ -163,7 +181,7 @@ ScanResult scan_in_blocks(const FileView& view, ScanProgress* progress) {
     // A file that was shortened meanwhile has fewer bytes than it said.
     const std::uint64_t n_here = block.size() - (at - block_begin);
     const std::uint64_t remaining = n_here < kHeaderBytes ? n_here : view.size() - at;
-    std::uint64_t length;
+    std::uint64_t length = 0;
     result.fault = check_header(block.data() + (at - block_begin), remaining, &length);
     if (result.fault) {
       result.fault.offset += at;
