@@ -126,10 +126,9 @@ template <typename Int>
     std::uint64_t valid, Cursor<Int>* cursor) noexcept {
   const std::uint64_t all_ends = ends_of(cursor->p);
   const std::uint64_t ends = all_ends & valid;
-  if (ends == ~std::uint64_t{0} && cursor->n_left >= kWindowBytes) {
+  if (has_single_bytes(ends, *cursor)) {
     decode_single_bytes(cursor->p, cursor->values);
-    *cursor = {cursor->p + kWindowBytes, cursor->values + kWindowBytes,
-               cursor->n_left - kWindowBytes};
+    advance(kWindowBytes, kWindowBytes, cursor);
     return Step::kDone;
   }
   const std::size_t n = std::min<std::size_t>(
@@ -144,8 +143,7 @@ template <typename Int>
       decode_four(cursor->p + place, ends >> place, cursor->values + i);
       place = place_of(i + 4, ends);
     }
-    *cursor = {cursor->p + place, cursor->values + n / 4 * 4,
-               cursor->n_left - n / 4 * 4};
+    advance(place, n / 4 * 4, cursor);
     return Step::kDone;
   }
   return decode_by_pext(ends, runs_of_1, n, cursor);
@@ -178,11 +176,7 @@ FASTREC_TARGET_AVX2 inline const std::uint8_t* decode(Bytes packed, std::size_t 
     }
     cursor = {cursor.p + n_bytes(rest, in_rest.p), in_rest.values, in_rest.n_left};
   }
-  if (step == Step::kOutOfRange) {
-    *errc = Errc::kValueOutOfRange;
-    return nullptr;
-  }
-  return decode_portable({cursor.p, end}, cursor.n_left, cursor.values, errc);
+  return decode_rest(step, cursor, end, errc);
 }
 
 }  // namespace

@@ -127,10 +127,9 @@ template <typename Int>
   const __m512i bytes = _mm512_maskz_loadu_epi8(valid, cursor->p);
   const std::uint64_t continuing = _mm512_movepi8_mask(bytes);
   const std::uint64_t ends = ~continuing & valid;
-  if (ends == ~std::uint64_t{0} && cursor->n_left >= kWindowBytes) {
+  if (has_single_bytes(ends, *cursor)) {
     decode_single_bytes(cursor->p, cursor->values);
-    *cursor = {cursor->p + kWindowBytes, cursor->values + kWindowBytes,
-               cursor->n_left - kWindowBytes};
+    advance(kWindowBytes, kWindowBytes, cursor);
     return Step::kDone;
   }
   const std::size_t n = std::min<std::size_t>(
@@ -140,7 +139,7 @@ template <typename Int>
   const std::uint64_t runs_of_2 = continuing & continuing >> 1;
   if ((runs_of_2 & runs_of_2 >> 2) == 0 && n > 0) {
     decode_short(bytes, ends, n, cursor->values);
-    *cursor = {cursor->p + place_of(n, ends), cursor->values + n, cursor->n_left - n};
+    advance(place_of(n, ends), n, cursor);
     return Step::kDone;
   }
   if (n_bytes >= kReadableBytes) return decode_by_pext(ends, continuing, n, cursor);
@@ -162,11 +161,7 @@ FASTREC_TARGET_AVX512 inline const std::uint8_t* decode(Bytes packed, std::size_
   while (step == Step::kDone && cursor.n_left >= kFewValues && cursor.p != end) {
     step = decode_window(end, &cursor);
   }
-  if (step == Step::kOutOfRange) {
-    *errc = Errc::kValueOutOfRange;
-    return nullptr;
-  }
-  return decode_portable({cursor.p, end}, cursor.n_left, cursor.values, errc);
+  return decode_rest(step, cursor, end, errc);
 }
 
 }  // namespace

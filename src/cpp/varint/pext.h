@@ -8,13 +8,11 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "varint/kernels.h"
+#include "varint/window.h"
 
 #define FASTREC_TARGET_PEXT FASTREC_TARGET("bmi,bmi2,popcnt")
 
 namespace fastrec::kernels {
-
-inline constexpr std::size_t kWindowBytes = 64;
 
 // From the beginning of a window, so many bytes may be read: the last value begins at
 // byte 63 at the latest, and 16 bytes are loaded for it.
@@ -34,16 +32,6 @@ inline constexpr VarintBits kVarintBits = [] {
   }
   return bits;
 }();
-
-// What is still to be decoded, and where to.
-template <typename Int>
-struct Cursor {
-  const std::uint8_t* p;
-  Int* values;
-  std::size_t n_left;
-};
-
-enum class Step { kDone, kNone, kOutOfRange };
 
 // Where the value begins that comes after the first `n`, for `n` of 1 to 64.
 FASTREC_TARGET_PEXT
@@ -70,7 +58,7 @@ template <bool kMayBeLong, typename Int>
   const std::uint8_t* p = cursor->p;
   Int* values = cursor->values;
   // Where the next window begins is known sooner than where the last value does.
-  *cursor = {p + place_of(n, ends), values + n, cursor->n_left - n};
+  advance(place_of(n, ends), n, cursor);
   std::uint64_t begin = 0;
   std::uint64_t differ = 0;
   const auto store = [&](std::uint64_t bits, Int* value) {
