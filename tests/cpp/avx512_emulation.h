@@ -8,8 +8,8 @@
 // kernel itself.
 //
 // Source: Intel Intrinsics Guide (the Operation of each), and Intel's manual, volume 2,
-// for those of BMI. Lanes are kept in the order of their bytes, so the host must be
-// little-endian, as are all that have a kernel to test.
+// for those of BMI and SSE4.2. Lanes are kept in the order of their bytes, so the host
+// must be little-endian, as are all that have a kernel to test.
 #pragma once
 
 #include <bit>
@@ -89,6 +89,58 @@ inline std::uint64_t _pext_u64(std::uint64_t value, std::uint64_t mask) noexcept
   return result;
 }
 
+// The remainder of `crc` and the word after it, as CRC32 defines it for SSE4.2.
+inline std::uint64_t _mm_crc32_u64(std::uint64_t crc, std::uint64_t word) noexcept {
+  std::uint64_t state = (crc & 0xffffffff) ^ word;
+  for (int i = 0; i < 64; ++i) {
+    state = (state >> 1) ^ ((state & 1) != 0 ? 0x82f63b78 : 0);
+  }
+  return state;
+}
+
+inline __m128i _mm_cvtsi32_si128(int value) noexcept {
+  __m128i result{};
+  result.set(0, value);
+  return result;
+}
+
+inline __m128i _mm_cvtsi64_si128(long long value) noexcept {
+  __m128i result{};
+  result.set(0, value);
+  return result;
+}
+
+inline long long _mm_extract_epi64(__m128i a, std::size_t i) noexcept {
+  return a.get<long long>(i);
+}
+
+inline long long _mm_cvtsi128_si64(__m128i a) noexcept {
+  return _mm_extract_epi64(a, 0);
+}
+
+inline __m128i _mm_xor_si128(__m128i a, __m128i b) noexcept {
+  for (std::size_t i = 0; i < sizeof a; ++i) a.bytes[i] ^= b.bytes[i];
+  return a;
+}
+
+// The product without carries of the word of `a` that bit 0 of `which` names, and of
+// that of `b` that bit 4 names.
+inline __m128i _mm_clmulepi64_si128(__m128i a, __m128i b, unsigned which) noexcept {
+  const auto factor = a.get<std::uint64_t>(which & 1);
+  const auto other = b.get<std::uint64_t>(which >> 4 & 1);
+  std::uint64_t low = 0;
+  std::uint64_t high = 0;
+  for (std::size_t i = 0; i < 64; ++i) {
+    if (!has(other, i)) continue;
+    low ^= factor << i;
+    if (i > 0) high ^= factor >> (64 - i);
+  }
+  __m128i result;
+  result.set(0, low);
+  result.set(1, high);
+  return result;
+}
+
 inline __m128i _mm_loadu_si128(const __m128i* from) noexcept {
   __m128i result;
   std::memcpy(&result, from, sizeof result);
@@ -105,6 +157,10 @@ inline __m512i _mm512_load_si512(const void* from) noexcept {
   __m512i result;
   std::memcpy(&result, from, sizeof result);
   return result;
+}
+
+inline __m512i _mm512_loadu_si512(const void* from) noexcept {
+  return _mm512_load_si512(from);
 }
 
 inline void _mm512_storeu_si512(void* to, __m512i a) noexcept {
@@ -139,6 +195,28 @@ inline __m512i _mm512_set1_epi16(short value) noexcept {
 
 inline __m512i _mm512_set1_epi32(int value) noexcept {
   return lanes<std::int32_t>([&](std::size_t) { return value; });
+}
+
+// The arguments begin with the highest lane.
+inline __m512i _mm512_set_epi64(long long h, long long g, long long f, long long e,
+                                long long d, long long c, long long b,
+                                long long a) noexcept {
+  const long long values[] = {a, b, c, d, e, f, g, h};
+  return lanes<long long>([&](std::size_t i) { return values[i]; });
+}
+
+inline __m512i _mm512_setzero_si512() noexcept { return {}; }
+
+inline __m512i _mm512_zextsi128_si512(__m128i a) noexcept {
+  __m512i result{};
+  std::memcpy(&result, &a, sizeof a);
+  return result;
+}
+
+inline __m128i _mm512_extracti32x4_epi32(__m512i a, int quarter) noexcept {
+  __m128i result;
+  std::memcpy(&result, a.bytes + 16 * quarter, sizeof result);
+  return result;
 }
 
 inline __m256i _mm512_extracti64x4_epi64(__m512i a, int half) noexcept {
@@ -181,6 +259,36 @@ inline __mmask64 _mm512_cmple_epu8_mask(__m512i a, __m512i b) noexcept {
 
 inline __m512i _mm512_and_si512(__m512i a, __m512i b) noexcept {
   return lanes<std::uint8_t>([&](std::size_t i) { return a.bytes[i] & b.bytes[i]; });
+}
+
+inline __m512i _mm512_xor_si512(__m512i a, __m512i b) noexcept {
+  return lanes<std::uint8_t>([&](std::size_t i) { return a.bytes[i] ^ b.bytes[i]; });
+}
+
+// Of every three bits, what the table says: that of `a` is the highest of its index.
+inline __m512i _mm512_ternarylogic_epi64(__m512i a, __m512i b, __m512i c,
+                                         unsigned table) noexcept {
+  return lanes<std::uint8_t>([&](std::size_t i) {
+    unsigned result = 0;
+    for (std::size_t bit = 0; bit < 8; ++bit) {
+      const std::size_t index = std::size_t{has(a.bytes[i], bit)} << 2 |
+                                std::size_t{has(b.bytes[i], bit)} << 1 |
+                                std::size_t{has(c.bytes[i], bit)};
+      result |= unsigned{has(table, index)} << bit;
+    }
+    return result;
+  });
+}
+
+inline __m512i _mm512_clmulepi64_epi128(__m512i a, __m512i b, unsigned which) noexcept {
+  __m512i result;
+  for (int quarter = 0; quarter < 4; ++quarter) {
+    const __m128i product =
+        _mm_clmulepi64_si128(_mm512_extracti32x4_epi32(a, quarter),
+                             _mm512_extracti32x4_epi32(b, quarter), which);
+    std::memcpy(result.bytes + 16 * quarter, &product, sizeof product);
+  }
+  return result;
 }
 
 inline __m512i _mm512_add_epi8(__m512i a, __m512i b) noexcept {

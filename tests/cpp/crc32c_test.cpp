@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "crc32c_avx512_emulated.h"
 #include "guarded_pages.h"
 
 namespace fastrec {
@@ -55,11 +56,13 @@ std::vector<std::uint8_t> random_bytes(std::size_t size) {
   return bytes;
 }
 
-// Lengths around the cuts of long inputs: a part of 4 KiB, three of them, a stretch of
-// 19040 bytes, and inputs of several of those that leave short and long rests.
+// Lengths around the cuts of long inputs: a part of 4 KiB, three of them, stretches of
+// 19040 and of 37064 bytes, and inputs of several of those that leave short and long
+// rests.
 constexpr std::size_t kLongLengths[] = {
-    4097,  5440,  8191,  12287, 12288, 12289, 12383, 12384, 12391, 19039, 19040, 19041,
-    19487, 19488, 20000, 38080, 24576, 24700, 36863, 36864, 36871, 65537, 110000};
+    4097,  5440,  8191,  12287, 12288, 12289, 12383, 12384, 12391, 19039, 19040,
+    19041, 19487, 19488, 20000, 38080, 24576, 24700, 36863, 36864, 36871, 37063,
+    37064, 37065, 38375, 38376, 38377, 65537, 74127, 74128, 75440, 110000};
 constexpr std::size_t kLongest = 110000;
 
 class Crc32c : public ::testing::TestWithParam<Crc32cKernel> {
@@ -70,9 +73,13 @@ class Crc32c : public ::testing::TestWithParam<Crc32cKernel> {
   std::uint32_t crc(Bytes data) const { return extend(0, data); }
 };
 
-INSTANTIATE_TEST_SUITE_P(Kernels, Crc32c,
-                         ::testing::ValuesIn(crc32c_kernels().begin(),
-                                             crc32c_kernels().end()),
+std::vector<Crc32cKernel> every_kernel() {
+  std::vector<Crc32cKernel> kernels(crc32c_kernels().begin(), crc32c_kernels().end());
+  kernels.push_back(testing::emulated_crc32c_avx512());
+  return kernels;
+}
+
+INSTANTIATE_TEST_SUITE_P(Kernels, Crc32c, ::testing::ValuesIn(every_kernel()),
                          [](const auto& param) { return param.param.name; });
 
 struct Vector {
@@ -178,7 +185,7 @@ TEST_P(Crc32c, ReadsNothingOutsideOfTheInput) {
   std::ranges::copy(random_bytes(bytes.size()), bytes.begin());
 
   std::vector<std::size_t> lengths(std::begin(kLongLengths), std::end(kLongLengths));
-  for (std::size_t length = 0; length <= 4096; ++length) lengths.push_back(length);
+  for (std::size_t length = 0; length <= 8192; ++length) lengths.push_back(length);
   const Crc32cKernel& portable = crc32c_kernels().back();
   for (const std::size_t length : lengths) {
     for (const Bytes data : {Bytes(bytes.first(length)), Bytes(bytes.last(length))}) {

@@ -9,6 +9,7 @@ namespace {
 // Best first.
 constexpr Crc32cKernel kKernels[] = {
 #if defined(__x86_64__)
+    {"avx512", Isa::kAvx512, kernels::extend_avx512},
     {"vpclmul", Isa::kVpclmul, kernels::extend_vpclmul},
     {"sse42", Isa::kSse42, kernels::extend_sse42},
 #endif

@@ -73,6 +73,7 @@ std::uint32_t extend_portable(std::uint32_t crc, Bytes data) noexcept;
 #if defined(__x86_64__)
 std::uint32_t extend_sse42(std::uint32_t crc, Bytes data) noexcept;
 std::uint32_t extend_vpclmul(std::uint32_t crc, Bytes data) noexcept;
+std::uint32_t extend_avx512(std::uint32_t crc, Bytes data) noexcept;
 #endif
 
 #if defined(__aarch64__)

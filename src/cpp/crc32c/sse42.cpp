@@ -12,6 +12,8 @@
 
 #include <algorithm>
 
+#include "crc32c/join.h"
+
 namespace fastrec::kernels {
 namespace {
 
@@ -19,23 +21,9 @@ namespace {
 // alike on Zen 3).
 constexpr std::size_t kMinInterleaved = 96;
 
-// The remainder of three parts of `words` words, from the remainder of each.
-FASTREC_TARGET("sse4.2,pclmul")
-inline std::uint64_t join(std::uint64_t a, std::uint64_t b, std::uint64_t c,
-                          std::size_t words) noexcept {
-  const auto wide = [](std::uint64_t word) {
-    return _mm_cvtsi64_si128(static_cast<long long>(word));
-  };
-  const __m128i a_moved =
-      _mm_clmulepi64_si128(wide(a), wide(kJoinFactors[2 * words]), 0);
-  const __m128i b_moved = _mm_clmulepi64_si128(wide(b), wide(kJoinFactors[words]), 0);
-  const __m128i sum = _mm_xor_si128(a_moved, b_moved);
-  return c ^ _mm_crc32_u64(0, static_cast<std::uint64_t>(_mm_cvtsi128_si64(sum)));
-}
-
 }  // namespace
 
-FASTREC_TARGET("sse4.2,pclmul")
+FASTREC_TARGET_JOIN
 std::uint32_t extend_sse42(std::uint32_t crc, Bytes data) noexcept {
   std::uint64_t state = ~crc;
   const std::uint8_t* next = data.data();
@@ -51,7 +39,7 @@ std::uint32_t extend_sse42(std::uint32_t crc, Bytes data) noexcept {
       b = _mm_crc32_u64(b, load_le<std::uint64_t>(next + part));
       c = _mm_crc32_u64(c, load_le<std::uint64_t>(next + 2 * part));
     }
-    state = join(state, b, c, words);
+    state = c ^ reduced(_mm_xor_si128(moved(state, 2 * words), moved(b, words)));
     next += 2 * part;
     left -= 3 * part;
   }
