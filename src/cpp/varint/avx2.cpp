@@ -17,10 +17,10 @@
 #include <immintrin.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 
 #include "varint/pext.h"
+#include "varint/shuffles.h"
 
 #define FASTREC_TARGET_AVX2 FASTREC_TARGET("avx2,bmi,bmi2,popcnt")
 
@@ -30,39 +30,6 @@ namespace {
 // Fewer values are decoded sooner one by one: a copy of the last bytes costs as much as
 // ten of them.
 constexpr std::size_t kFewValues = 10;
-
-constexpr std::size_t kShuffleBits = 12;  // four values of 3 bytes
-
-struct Shuffles {
-  // By the low bits of a mask of ends: the lengths of four values, in base 3.
-  std::array<std::uint8_t, std::size_t{1} << kShuffleBits> indices{};
-  // Puts four values into 4 bytes each; 0x80 makes a zero.
-  alignas(16) std::array<std::array<std::uint8_t, 16>, 81> bytes{};
-};
-
-constexpr Shuffles kShuffles = [] {
-  Shuffles shuffles;
-  for (std::size_t index = 0; index < shuffles.bytes.size(); ++index) {
-    std::size_t ends = 0;
-    std::size_t place = 0;
-    std::size_t lengths = index;
-    for (std::size_t value = 0; value < 4; ++value, lengths /= 3) {
-      const std::size_t length = lengths % 3 + 1;
-      for (std::size_t i = 0; i < 4; ++i) {
-        shuffles.bytes[index][4 * value + i] =
-            static_cast<std::uint8_t>(i < length ? place + i : 0x80);
-      }
-      place += length;
-      ends |= std::size_t{1} << (place - 1);
-    }
-    // What comes after the fourth value does not matter.
-    for (std::size_t rest = 0; rest < std::size_t{1} << (kShuffleBits - place);
-         ++rest) {
-      shuffles.indices[ends | rest << place] = static_cast<std::uint8_t>(index);
-    }
-  }
-  return shuffles;
-}();
 
 // The mask of the bytes without a top bit.
 FASTREC_TARGET_AVX2
@@ -108,7 +75,7 @@ inline void store_four(__m128i four, std::int32_t* values) noexcept {
 template <typename Int>
 FASTREC_TARGET_AVX2 inline void decode_four(const std::uint8_t* p, std::uint64_t ends,
                                             Int* values) noexcept {
-  const std::uint8_t index = kShuffles.indices[ends & ((1u << kShuffleBits) - 1)];
+  const std::uint8_t index = kShuffles.indices[ends & kShuffleMask];
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   const __m128i shuffle =
       _mm_load_si128(reinterpret_cast<const __m128i*>(&kShuffles.bytes[index]));
@@ -134,10 +101,8 @@ template <typename Int>
   const std::size_t n = std::min<std::size_t>(
       static_cast<std::size_t>(_mm_popcnt_u64(ends)), cursor->n_left);
 
-  // Runs of bytes that continue. A value of 4 bytes has three of them.
-  const std::uint64_t runs_of_1 = ~all_ends & valid;
-  const std::uint64_t runs_of_2 = runs_of_1 & runs_of_1 >> 1;
-  if ((runs_of_2 & runs_of_1 >> 2) == 0 && n >= 4) {
+  const std::uint64_t continuing = ~all_ends & valid;
+  if (can_shuffle(continuing) && n >= 4) {
     std::uint64_t place = 0;
     for (std::size_t i = 0; i + 4 <= n; i += 4) {
       decode_four(cursor->p + place, ends >> place, cursor->values + i);
@@ -146,7 +111,7 @@ template <typename Int>
     advance(place, n / 4 * 4, cursor);
     return Step::kDone;
   }
-  return decode_by_pext(ends, runs_of_1, n, cursor);
+  return decode_by_pext(ends, continuing, n, cursor);
 }
 
 template <typename Int>

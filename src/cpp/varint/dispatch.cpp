@@ -14,6 +14,10 @@ constexpr VarintKernel kKernels[] = {
     {"avx2", Isa::kAvx2, kernels::decode_int64_avx2, kernels::decode_int32_avx2,
      kernels::count_avx2},
 #endif
+#if defined(__aarch64__)
+    {"arm64", Isa::kArm64, kernels::decode_int64_arm64, kernels::decode_int32_arm64,
+     kernels::count_arm64},
+#endif
     {"portable", Isa::kPortable, kernels::decode_int64_portable,
      kernels::decode_int32_portable, kernels::count_portable},
 };

@@ -25,6 +25,12 @@ DecodeVarints<std::int32_t> decode_int32_avx512;
 std::size_t count_avx512(Bytes packed) noexcept;
 #endif
 
+#if defined(__aarch64__)
+DecodeVarints<std::int64_t> decode_int64_arm64;
+DecodeVarints<std::int32_t> decode_int32_arm64;
+std::size_t count_arm64(Bytes packed) noexcept;
+#endif
+
 // For the ends of inputs, and for those that are at fault.
 inline const std::uint8_t* decode_portable(Bytes packed, std::size_t count,
                                            std::int64_t* values, Errc* errc) noexcept {

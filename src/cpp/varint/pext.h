@@ -4,7 +4,6 @@
 // Whoever includes this has the intrinsics, and marks what calls it with their target.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 
@@ -13,25 +12,6 @@
 #define FASTREC_TARGET_PEXT FASTREC_TARGET("bmi,bmi2,popcnt")
 
 namespace fastrec::kernels {
-
-// From the beginning of a window, so many bytes may be read: the last value begins at
-// byte 63 at the latest, and 16 bytes are loaded for it.
-inline constexpr std::size_t kReadableBytes = kWindowBytes + 16;
-
-// Which bits of the first 8 bytes, and of the 2 after them, a value of some length has.
-struct VarintBits {
-  std::array<std::uint64_t, kMostVarintBytes + 1> low{};
-  std::array<std::uint64_t, kMostVarintBytes + 1> high{};
-};
-
-inline constexpr VarintBits kVarintBits = [] {
-  VarintBits bits;
-  for (std::size_t length = 1; length < bits.low.size(); ++length) {
-    bits.low[length] = ~kTopBits >> (length < 8 ? 64 - 8 * length : 0);
-    bits.high[length] = length > 8 ? std::uint64_t{0x7f7f} >> 8 * (10 - length) : 0;
-  }
-  return bits;
-}();
 
 // Where the value begins that comes after the first `n`, for `n` of 1 to 64.
 FASTREC_TARGET_PEXT
@@ -83,12 +63,10 @@ template <typename Int>
 [[gnu::always_inline]] FASTREC_TARGET_PEXT inline Step decode_by_pext(
     std::uint64_t ends, std::uint64_t continuing, std::size_t n,
     Cursor<Int>* cursor) noexcept {
-  const std::uint64_t runs_of_2 = continuing & continuing >> 1;
-  const std::uint64_t runs_of_4 = runs_of_2 & runs_of_2 >> 2;
-  const std::uint64_t runs_of_8 = runs_of_4 & runs_of_4 >> 4;
-  if (n < 2 || (runs_of_8 & runs_of_2 >> 8) != 0) return Step::kNone;
-  return runs_of_8 == 0 ? decode_pairs<false>(ends, n / 2 * 2, cursor)
-                        : decode_pairs<true>(ends, n / 2 * 2, cursor);
+  const std::size_t most_bytes = most_bytes_of(continuing);
+  if (n < 2 || most_bytes > kMostVarintBytes) return Step::kNone;
+  return most_bytes <= 8 ? decode_pairs<false>(ends, n / 2 * 2, cursor)
+                         : decode_pairs<true>(ends, n / 2 * 2, cursor);
 }
 
 }  // namespace fastrec::kernels
