@@ -1,8 +1,9 @@
-"""CRC32C in GB/s by size: fastrec's kernels, the `crc32c` package, and memcpy.
+"""CRC32C in GB/s by size and cache: fastrec's kernels, two packages, and memcpy.
 
-Every size is measured twice: hot, the same bytes again and again, and cold, walking
-through a buffer larger than the last-level cache. Each figure includes the call from
-Python, which is what it costs to use them from there and dominates below 4 KiB.
+Every size is measured from each cache that can hold it and from memory: pieces of that
+size, one after another, from a working set of half of that cache or much larger than
+all of them. Each figure includes the call from Python, which is what it costs to use
+them from there and dominates below 4 KiB; the first line is that call, on no bytes.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -19,28 +19,49 @@ from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
+import google_crc32c
 import numpy as np
 from crc32c import crc32c as package_crc32c
 
-from environment import describe, usable_cpus
+from environment import cache_sizes, describe, usable_cpus
 
 __all__: list[str] = []
 
-SIZES = (64, 256, 1 << 10, 4 << 10, 16 << 10, 110_000, 1 << 20, 16 << 20)
-COLD_BYTES = 256 << 20
+SIZES = (100, 800, 4 << 10, 16 << 10, 110_000, 1 << 20)
+MEMORY_BYTES = 256 << 20
+# Each piece is an object of Python, so small ones are not as many as would fit.
+MOST_PIECES = 1 << 19
+# Where the system does not say.
+USUAL_CACHES = {"L1": 32 << 10, "L2": 512 << 10, "L3": 16 << 20}
 
-Checksum: TypeAlias = Callable[[memoryview], int | None]
+Checksum: TypeAlias = Callable[[bytes], int | None]
 
 
 @dataclass(frozen=True)
 class Speed:
-    """One cell: GB/s, the median of the rounds, and (max - min) / median."""
+    """One cell: ns a call in the fastest of the rounds."""
 
     name: str
-    cache: str
+    place: str
     size: int
-    gb_per_s: float
-    spread: float
+    ns: float
+
+    @property
+    def gb_per_s(self) -> float:
+        """Bytes per ns are GB/s."""
+        return self.size / self.ns
+
+
+def working_sets(memory_bytes: int) -> dict[str, int]:
+    """How many bytes to walk through, by the place they then come from."""
+    found = dict(USUAL_CACHES)
+    for cache, size in cache_sizes().items():
+        level, _, kind = cache.partition(" ")
+        if kind != "Instruction" and size.endswith("K"):
+            found[level] = int(size[:-1]) << 10
+    return {level: size // 2 for level, size in found.items()} | {
+        "memory": memory_bytes
+    }
 
 
 def subjects() -> dict[str, Checksum]:
@@ -54,9 +75,10 @@ def subjects() -> dict[str, Checksum]:
         for kernel in _core.crc32c_kernels():
             found[f"fastrec {kernel}"] = partial(_core.crc32c, kernel=kernel)
     found["crc32c package"] = package_crc32c
-    noise = memoryview(np.random.default_rng(0).bytes(1 << 16))
+    found[f"google-crc32c ({google_crc32c.implementation})"] = google_crc32c.value
+    noise = np.random.default_rng(0).bytes(1 << 16)
     for name, checksum in found.items():
-        if checksum(memoryview(b"123456789")) != 0xE3069283:
+        if checksum(b"123456789") != 0xE3069283:
             sys.exit(f"{name} fails the known vector")
         for size in (*range(300), 4095, 4097, 1 << 16):
             if checksum(noise[:size]) != package_crc32c(noise[:size]):
@@ -68,13 +90,13 @@ def copier(size: int) -> Checksum:
     """Copying instead of checksumming, into a recycled buffer of that size."""
     target = memoryview(bytearray(size))
 
-    def copy(piece: memoryview) -> None:
+    def copy(piece: bytes) -> None:
         target[:] = piece
 
     return copy
 
 
-def seconds(work: Checksum, pieces: Sequence[memoryview], min_s: float) -> float:
+def seconds(work: Checksum, pieces: Sequence[bytes], min_s: float) -> float:
     """Time per pass over the pieces."""
     n_passes, start = 0, time.perf_counter()
     while n_passes == 0 or time.perf_counter() - start < min_s:
@@ -85,46 +107,46 @@ def seconds(work: Checksum, pieces: Sequence[memoryview], min_s: float) -> float
 
 
 def measure(
-    sizes: Sequence[int], repeat: int, min_s: float, cold_bytes: int
+    sizes: Sequence[int], repeat: int, min_s: float, memory_bytes: int
 ) -> list[Speed]:
-    """Every subject at every size, taking turns."""
-    source = memoryview(np.random.default_rng(1).bytes(cold_bytes))
+    """Every subject at every size from every place, taking turns."""
+    source = np.random.default_rng(1).bytes(memory_bytes)
     checksums = subjects()
     speeds = []
-    for size in sizes:
+    for size in (0, *sizes):
         works = checksums | {"memcpy": copier(size)}
-        starts = range(0, len(source) - size + 1, size)
-        cold = [source[start : start + size] for start in starts[: max(1, 1 << 20)]]
-        for cache, pieces in (
-            ("hot", cold[:1] * max(1, 20_000 // size)),
-            ("cold", cold),
-        ):
+        for place, set_bytes in working_sets(memory_bytes).items():
+            if size > set_bytes or (size == 0 and place != "L1"):
+                continue
+            n_pieces = min(set_bytes // size, MOST_PIECES) if size else 1000
+            pieces = [source[i * size : (i + 1) * size] for i in range(n_pieces)]
             times: dict[str, list[float]] = {name: [] for name in works}
             for _ in range(repeat):
                 for name, work in works.items():
                     times[name].append(seconds(work, pieces, min_s))
             for name, values in times.items():
-                median = statistics.median(values)
-                spread = (max(values) - min(values)) / median
-                rate = size * len(pieces) / median / 1e9
-                speeds.append(Speed(name, cache, size, rate, spread))
+                ns = min(values) / n_pieces * 1e9
+                speeds.append(Speed(name, place, size, ns))
     return speeds
 
 
-def markdown(speeds: Sequence[Speed], cache: str) -> str:
-    """One table: a line per size, a column per subject."""
-    rows = [s for s in speeds if s.cache == cache]
-    names = list(dict.fromkeys(s.name for s in rows))
-    lines = [["bytes", *names], ["---:"] * (len(names) + 1)]
-    for size in dict.fromkeys(s.size for s in rows):
-        found = {s.name: s for s in rows if s.size == size}
-        values = [f"{found[n].gb_per_s:.2f} ({found[n].spread:.0%})" for n in names]
-        lines.append([f"{size:,}", *values])
+def markdown(speeds: Sequence[Speed]) -> str:
+    """A line per size and place, a column per subject."""
+    cells = {(s.size, s.place, s.name): s for s in speeds}
+    names = list(dict.fromkeys(s.name for s in speeds))
+    lines = [["bytes", "from", *names], ["---:", "---", *["---:"] * len(names)]]
+    for size, place in dict.fromkeys((s.size, s.place) for s in speeds):
+        found = [cells[size, place, name] for name in names]
+        if size == 0:
+            values = [f"{s.ns:.0f} ns" for s in found]
+        else:
+            values = [f"{s.gb_per_s:.2f}" for s in found]
+        lines.append([f"{size:,}", place if size else "", *values])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def main() -> None:
-    """Measure on one CPU and print two tables."""
+    """Measure on one CPU and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
     parser.add_argument("--repeat", type=int, default=5)
@@ -140,10 +162,9 @@ def main() -> None:
     if cpus:
         os.sched_setaffinity(0, cpus[:1])
     environment = describe()
-    cold_bytes = 32 << 20 if args.quick else COLD_BYTES
-    speeds = measure(args.sizes, args.repeat, args.min_s, cold_bytes)
-    for cache in ("hot", "cold"):
-        print(f"GB/s (spread), {cache}:\n\n{markdown(speeds, cache)}\n")
+    memory_bytes = 64 << 20 if args.quick else MEMORY_BYTES
+    speeds = measure(args.sizes, args.repeat, args.min_s, memory_bytes)
+    print(f"GB/s:\n\n{markdown(speeds)}\n")
     for key, value in environment.items():
         print(f"- {key}: {value}")
     if args.json:

@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from importlib.metadata import version
 from pathlib import Path
 
-__all__ = ["describe", "usable_cpus"]
+__all__ = ["cache_sizes", "describe", "usable_cpus"]
 
 
 def usable_cpus() -> list[int]:

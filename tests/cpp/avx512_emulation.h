@@ -5,7 +5,10 @@
 // touches only what its mask names. What it does not prove: that the instructions do
 // what is written here, that a compiler makes the right ones of the intrinsics, and
 // how fast they are. That takes a CPU that has them, where the same tests run on the
-// kernel itself.
+// kernel itself. The next best has been done once, for both kernels as GCC 12 compiles
+// them: on an Ice Lake emulated by Bochs 2.7, whose VPCOMPRESSB had to be kept from
+// masks of all ones, 14,055 checksums and 20,000 lists were those of the portable
+// kernels.
 //
 // Source: Intel Intrinsics Guide (the Operation of each), and Intel's manual, volume 2,
 // for those of BMI and SSE4.2. Lanes are kept in the order of their bytes, so the host
