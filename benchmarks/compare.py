@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 __all__ = ["Change", "changes"]
 
-Key: TypeAlias = tuple[str, int, str]
+Key: TypeAlias = tuple[str, str, int, str]  # Workload, order, threads, peer.
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Change:
 def rates(result: dict[str, Any], *, relative: bool) -> dict[Key, tuple[float, float]]:
     """Rate and spread of every measured row."""
     measured = {
-        (row["workload"], row["threads"], row["peer"]): (
+        (row["workload"], row["order"], row["threads"], row["peer"]): (
             row["records_per_s"],
             row["spread"],
         )
@@ -54,15 +54,15 @@ def rates(result: dict[str, Any], *, relative: bool) -> dict[Key, tuple[float, f
     if not relative:
         return measured
     found = {}
-    for (workload, threads, peer), (rate, spread) in measured.items():
+    for key, (rate, spread) in measured.items():
         rivals = [
             value
-            for key, value in measured.items()
-            if key[:2] == (workload, threads) and key[2].partition(":")[0] == "tf.data"
+            for other, value in measured.items()
+            if other[:3] == key[:3] and other[3].partition(":")[0] == "tf.data"
         ]
         if rivals:
             best, its_spread = max(rivals)
-            found[workload, threads, peer] = (rate / best, spread + its_spread)
+            found[key] = (rate / best, spread + its_spread)
     return found
 
 
@@ -92,16 +92,16 @@ def main() -> int:
     if any(result["quick"] for result in results):
         parser.error("--quick is a smoke test; its figures mean nothing")
     before, after = (rates(result, relative=args.relative) for result in results)
-    rows = [c for c in changes(before, after, args.floor) if c.key[2] == args.peer]
-    lost = [key for key in before if key[2] == args.peer and key not in after]
+    rows = [c for c in changes(before, after, args.floor) if c.key[3] == args.peer]
+    lost = [key for key in before if key[3] == args.peer and key not in after]
     for change in rows:
-        workload, threads, _ = change.key
+        workload, order, threads, _ = change.key
         print(
-            f"{workload:18}{threads:3}  {change.before:12,.6g} -> {change.after:12,.6g}"
+            f"{workload:18}{order:11}{threads:3}  {change.before:12,.6g} -> {change.after:12,.6g}"
             f"  {change.share:+7.1%}  noise {change.noise:5.1%}  {change.verdict}"
         )
-    for workload, threads, _ in lost:
-        print(f"{workload:18}{threads:3}  no longer measured")
+    for workload, order, threads, _ in lost:
+        print(f"{workload:18}{order:11}{threads:3}  no longer measured")
     if not rows:
         parser.error(f"no row of {args.peer} is in both results")
     return int(bool(lost) or any(c.verdict == "REGRESSION" for c in rows))

@@ -1,6 +1,7 @@
 """Records by the thousand: NumPy arrays -> bytes of TFRecord files.
 
-A vectorised encoder of just the parts of tf.train.Example that the workloads use.
+A vectorised encoder of just the parts of tf.train.Example and SequenceExample that the
+workloads use.
 It shares no code with fastrec, so the two cannot share a mistake.
 
 Source: tensorflow/core/example/{example,feature}.proto; the protobuf encoding guide.
@@ -25,7 +26,12 @@ __all__ = [
     "frames",
     "int64_feature",
     "join",
+    "list_of_bytes",
+    "list_of_floats",
+    "list_of_int64",
     "prefixes",
+    "sequence_example",
+    "steps",
     "varints",
 ]
 
@@ -96,28 +102,54 @@ def constant(n: int, value: bytes) -> Cells:
     return fixed(np.tile(np.frombuffer(value, np.uint8), (n, 1)))
 
 
-def entry(key: str, kind: int, values: Cells) -> Cells:
-    """One entry of the map Features.feature; `kind` is its field in Feature."""
-    name = field(1, constant(len(values.data), key.encode()))
-    return field(1, join([name, field(2, field(kind, values))]))
+def entry(key: str, message: Cells) -> Cells:
+    """One entry of the map Features.feature or FeatureLists.feature_list."""
+    name = field(1, constant(len(message.data), key.encode()))
+    return field(1, join([name, field(2, message)]))
+
+
+def list_of_bytes(values: Sequence[Cells], counts: NDArray[np.int64]) -> Cells:
+    """A Feature of byte strings; row i has the first ``counts[i]`` of the values."""
+    fields = [field(1, value, counts > i) for i, value in enumerate(values)]
+    return field(1, join(fields))
+
+
+def list_of_floats(values: NDArray[np.float32]) -> Cells:
+    """A Feature with a packed float list."""
+    return field(2, field(1, fixed(values)))
+
+
+def list_of_int64(values: Cells) -> Cells:
+    """A Feature with a packed int64 list; an empty row is an empty list."""
+    return field(3, field(1, values, values.lengths > 0))
 
 
 def bytes_feature(
     key: str, values: Sequence[Cells], counts: NDArray[np.int64]
 ) -> Cells:
     """A bytes list; row i has the first ``counts[i]`` of the values."""
-    fields = [field(1, value, counts > i) for i, value in enumerate(values)]
-    return entry(key, 1, join(fields))
+    return entry(key, list_of_bytes(values, counts))
 
 
 def float_feature(key: str, values: NDArray[np.float32]) -> Cells:
     """A packed float list."""
-    return entry(key, 2, field(1, fixed(values)))
+    return entry(key, list_of_floats(values))
 
 
 def int64_feature(key: str, values: Cells) -> Cells:
-    """A packed int64 list from its varints; an empty row is an empty list."""
-    return entry(key, 3, field(1, values, values.lengths > 0))
+    """A packed int64 list from its varints."""
+    return entry(key, list_of_int64(values))
+
+
+def steps(key: str, features: Sequence[Cells], counts: NDArray[np.int64]) -> Cells:
+    """A feature list; row i has the first ``counts[i]`` of the features."""
+    fields = [field(1, feature, counts > i) for i, feature in enumerate(features)]
+    return entry(key, join(fields))
+
+
+def sequence_example(context: Sequence[Cells], lists: Sequence[Cells]) -> Cells:
+    """SequenceExamples of context entries and of feature lists."""
+    return join([field(1, join(context)), field(2, join(lists))])
 
 
 def example(entries: Sequence[Cells], order: NDArray[np.int64] | None = None) -> Cells:

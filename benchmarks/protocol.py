@@ -1,6 +1,6 @@
 """How a measurement is taken: every reader verified, warmed up, then in rounds.
 
-The readers of one workload and number of threads stand ready side by side, each in a
+The readers of one workload, order and number of threads stand ready side by side, each in a
 process of its own, and are timed in turn, once per round; so a machine that slows down
 slows them all. One of them runs at a time.
 """
@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from environment import usable_cpus
-from peers import ENVIRONMENT
+from peers import PEERS, Peer
 
-__all__ = ["Plan", "Row", "measure"]
+__all__ = ["Plan", "Row", "Start", "measure", "measure_starts"]
 
 WORKER = Path(__file__).with_name("worker.py")
 
@@ -43,6 +43,7 @@ class Row:
     """One reader on one workload. Times are per epoch, one for each round."""
 
     workload: str
+    order: str
     threads: int
     peer: str
     status: str = "ready"  # Or "missing", "failed": then `reason` says why.
@@ -87,34 +88,60 @@ class Row:
         return asdict(self) | {n: getattr(self, n) for n in derived if self.measured}
 
 
+@dataclass
+class Start:
+    """What it costs to begin, once for each process; see `worker.start`."""
+
+    workload: str
+    peer: str
+    status: str = "ready"
+    reason: str = ""
+    import_s: list[float] = field(default_factory=list)
+    first_batch_s: list[float] = field(default_factory=list)
+    peak_mb: list[float] = field(default_factory=list)
+    private_mb: list[float] = field(default_factory=list)
+
+    def add(self, answer: dict[str, Any]) -> None:
+        """Take what one process said."""
+        self.status, self.reason = answer["status"], answer.get("reason", "")
+        if self.status == "ready":
+            for name in ("import_s", "first_batch_s", "peak_mb", "private_mb"):
+                getattr(self, name).append(answer[name])
+
+
+def command(plan: Plan, row: Row, cpus: Sequence[int], *flags: str) -> list[str]:
+    """The command line of a worker."""
+    name = row.peer.partition(":")[0]
+    options = {
+        "--peer": row.peer,
+        "--workload": row.workload,
+        "--threads": row.threads,
+        "--batch-size": plan.batch_size,
+        "--scale": plan.scale,
+        "--min-s": plan.min_s,
+        "--data": plan.data,
+    }
+    words = [plan.pythons.get(name, sys.executable), str(WORKER), *flags]
+    for option, value in options.items():
+        words += [option, str(value)]
+    if row.order == "shuffled":
+        words.append("--shuffled")
+    return [*words, "--cpus", *map(str, cpus)] if cpus else words
+
+
 class Worker:
     """A reader in its own process."""
 
-    def __init__(self, plan: Plan, row: Row, cpus: Sequence[int]) -> None:
+    def __init__(self, row: Row, command: Sequence[str]) -> None:
         self.row = row
-        name = row.peer.partition(":")[0]
-        options = {
-            "--peer": row.peer,
-            "--workload": row.workload,
-            "--threads": row.threads,
-            "--batch-size": plan.batch_size,
-            "--scale": plan.scale,
-            "--min-s": plan.min_s,
-            "--data": plan.data,
-        }
-        command = [plan.pythons.get(name, sys.executable), str(WORKER)]
-        for option, value in options.items():
-            command += [option, str(value)]
-        if cpus:
-            command += ["--cpus", *map(str, cpus)]
+        peer = PEERS.get(row.peer.partition(":")[0], Peer("", ""))
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | ENVIRONMENT.get(name, {}),
+            env=os.environ | peer.environment,
         )
-        vars(row).update(self.answer())
 
     def answer(self) -> dict[str, Any]:
         """Wait for the next line of the worker."""
@@ -145,9 +172,11 @@ class Worker:
         self.process.communicate()
 
 
-def measure(plan: Plan, workload: str, threads: int, peers: Sequence[str]) -> list[Row]:
+def measure(
+    plan: Plan, workload: str, order: str, threads: int, peers: Sequence[str]
+) -> list[Row]:
     """Verify and time `peers` on one workload, pinned to `threads` CPUs."""
-    rows = [Row(workload, threads, peer) for peer in peers]
+    rows = [Row(workload, order, threads, peer) for peer in peers]
     cpus = usable_cpus()
     if cpus and len(cpus) < threads:
         for row in rows:
@@ -156,10 +185,26 @@ def measure(plan: Plan, workload: str, threads: int, peers: Sequence[str]) -> li
     with ExitStack() as stack:
         workers = []
         for row in rows:
-            worker = Worker(plan, row, cpus[:threads])
+            worker = Worker(row, command(plan, row, cpus[:threads]))
             stack.callback(worker.close)
+            vars(row).update(worker.answer())
             workers.append(worker)
         for _ in range(plan.repeat):
             for worker in workers:
                 worker.round()
     return rows
+
+
+def measure_starts(
+    plan: Plan, workload: str, threads: int, peers: Sequence[str], repeat: int
+) -> list[Start]:
+    """Import time, first batch and memory of `peers`, in `repeat` processes each."""
+    starts = [Start(workload, peer) for peer in peers]
+    cpus = usable_cpus()[:threads]
+    for _ in range(repeat):
+        for found in starts:
+            row = Row(workload, "sequential", threads, found.peer)
+            worker = Worker(row, command(plan, row, cpus, "--start"))
+            found.add(worker.answer())
+            worker.close()
+    return starts

@@ -1,21 +1,28 @@
-"""Measure fastrec beside its peers: verify, time, and print a Markdown table."""
+"""Measure fastrec beside its peers: verify, time, and print Markdown tables.
+
+Peers run in the environments that install.py makes, where there are any.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
-from environment import describe
-from peers import DEFAULT
-from protocol import Plan, Row, measure
-from table import markdown
+from environment import describe, usable_cpus
+from install import default_environments, interpreters
+from peers import default_peers
+from plot import draw
+from protocol import Plan, Row, Start, measure, measure_starts
+from table import markdown, starts_markdown
 from workloads import WORKLOADS, default_data, prepare
 
 __all__: list[str] = []
 
-QUICK_SCALE = 1 / 64
+QUICK_SCALE, SHORT_SCALE = 1 / 64, 1 / 8
+ORDERS = ("sequential", "shuffled")
 
 
 def parse() -> argparse.Namespace:
@@ -24,8 +31,20 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--workloads", nargs="+", choices=WORKLOADS, default=[*WORKLOADS]
     )
-    parser.add_argument("--peers", nargs="+", metavar="PEER[:FORM]", default=[*DEFAULT])
-    parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
+    parser.add_argument("--peers", nargs="+", metavar="PEER[:FORM]", help="not all")
+    n_cpus = len(usable_cpus()) or 1
+    parser.add_argument("--orders", nargs="+", choices=ORDERS, default=[*ORDERS])
+    parser.add_argument(
+        "--threads", nargs="+", type=int, default=sorted({1, n_cpus}), help="1 and all"
+    )
+    parser.add_argument(
+        "--starts",
+        nargs="*",
+        choices=WORKLOADS,
+        default=["tabular", "images"],
+        metavar="WORKLOAD",
+        help="workloads whose import time, first batch and memory are measured",
+    )
     parser.add_argument("--repeat", type=int, default=5, help="rounds, at least 5")
     parser.add_argument(
         "--min-s", type=float, default=0.5, help="seconds per repetition"
@@ -37,13 +56,27 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--data", type=Path, default=default_data(), help="cache of files"
     )
+    parser.add_argument(
+        "--environments",
+        type=Path,
+        default=default_environments(),
+        help="where install.py put the peers",
+    )
     parser.add_argument("--json", type=Path, help="also write the results here")
+    parser.add_argument(
+        "--plot", type=Path, help="also draw the ratios here (PNG, SVG)"
+    )
     parser.add_argument(
         "--python",
         nargs="+",
         metavar="PEER=PATH",
         default=[],
-        help="interpreters of peers that are not installed beside fastrec",
+        help="interpreters of peers that install.py did not install",
+    )
+    parser.add_argument(
+        "--short",
+        action="store_true",
+        help="an eighth of the records, 0.1 s a repetition: everything in 25 minutes",
     )
     parser.add_argument(
         "--quick",
@@ -53,6 +86,8 @@ def parse() -> argparse.Namespace:
     args = parser.parse_args()
     if args.repeat < 5:
         parser.error("fewer than 5 rounds show no spread; --quick is the smoke test")
+    if args.short:
+        args.scale, args.min_s = SHORT_SCALE, 0.1
     if args.quick:
         args.scale, args.repeat, args.min_s = QUICK_SCALE, 1, 0.0
     return args
@@ -61,18 +96,31 @@ def parse() -> argparse.Namespace:
 def main() -> int:
     """Run everything; fail if a reader delivered something wrong."""
     args = parse()
-    pythons = dict(entry.split("=", 1) for entry in args.python)
+    pythons = interpreters(args.environments)
+    pythons |= dict(entry.split("=", 1) for entry in args.python)
     plan = Plan(
         args.data, args.scale, args.batch_size, args.repeat, args.min_s, pythons
     )
     environment = describe()
     rows: list[Row] = []
+    starts: list[Start] = []
     for name in args.workloads:
         prepare(WORKLOADS[name], args.data, args.scale)
-        for threads in args.threads:
-            print(f"{name}, {threads} thread(s) ...", file=sys.stderr, flush=True)
-            rows += measure(plan, name, threads, args.peers)
+        for order in args.orders:
+            for threads in args.threads:
+                what = f"{name}, {order}, {threads} thread(s) ..."
+                print(what, file=sys.stderr, flush=True)
+                peers = args.peers or default_peers(threads)
+                rows += measure(plan, name, order, threads, peers)
+    readers = [p for p in args.peers or default_peers(1) if p != "memcpy"]
+    for name in args.starts:
+        prepare(WORKLOADS[name], args.data, args.scale)
+        print(f"{name}, starts ...", file=sys.stderr, flush=True)
+        rounds = min(3, args.repeat)
+        starts += measure_starts(plan, name, max(args.threads), readers, rounds)
     print(markdown(rows))
+    print()
+    print(starts_markdown(starts))
     print()
     for key, value in environment.items():
         print(f"- {key}: {value}")
@@ -83,9 +131,13 @@ def main() -> int:
             "environment": environment | {"versions": versions},
             "quick": args.quick,
             "rows": [row.as_json() for row in rows],
+            "starts": [asdict(start) for start in starts],
         }
         args.json.write_text(json.dumps(result, indent=1) + "\n")
-    return int(any(row.status == "failed" for row in rows))
+    if args.plot:
+        draw([row.as_json() for row in rows], args.plot)
+    failed = [found for found in (*rows, *starts) if found.status == "failed"]
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

@@ -17,7 +17,15 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["FIRST_ROWS", "Column", "Columns", "MismatchError", "Truth", "byte_strings"]
+__all__ = [
+    "FIRST_ROWS",
+    "Column",
+    "Columns",
+    "MismatchError",
+    "Truth",
+    "byte_strings",
+    "unpadded",
+]
 
 FIRST_ROWS = 256
 
@@ -65,6 +73,13 @@ Columns: TypeAlias = Mapping[str, Column]
 def byte_strings(values: Iterable[bytes | memoryview]) -> NDArray[np.uint64]:
     """Byte strings as numbers: length and CRC-32 of each."""
     return np.array([len(v) << 32 | zlib.crc32(v) for v in values], np.uint64)
+
+
+def unpadded(values: NDArray[Any], lengths: NDArray[np.int64]) -> Column:
+    """Steps without their padding: `values` of shape (rows, steps, ...), flattened."""
+    is_step = np.arange(values.shape[1]) < lengths[:, None]
+    per_step = int(np.prod(values.shape[2:], dtype=np.int64))
+    return Column(values[is_step].ravel(), lengths.astype(np.int64) * per_step)
 
 
 def mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:

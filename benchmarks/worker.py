@@ -1,7 +1,8 @@
 """One reader in a process of its own: pin, verify, warm up, then time on request.
 
 Speaks JSON lines: ``ready``, ``missing`` or ``failed`` once; then, for each line that
-arrives, one repetition. Whatever a framework prints goes to standard error.
+arrives, one repetition. With ``--start`` it answers once, with the costs of beginning.
+Whatever a framework prints goes to standard error.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import time
 from pathlib import Path
 from typing import Any, TextIO
 
-from peers import MissingPeerError, open_reader
-from peers.reader import Reader
+from peers import load
+from peers.reader import MissingPeerError, Reader, Setup
 from truth import MismatchError
 from workloads import WORKLOADS, prepare
 
@@ -41,6 +42,42 @@ def repetition(reader: Reader, n_batches: int, min_s: float) -> dict[str, float]
     return result
 
 
+def megabytes(name: str) -> float:
+    """A size in /proc/self/status; not a number on systems without it."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        for line in status.read_text().splitlines():
+            if line.startswith(f"{name}:"):
+                return int(line.split()[1]) / 1024
+    return float("nan")
+
+
+def start(setup: Setup, peer: str) -> dict[str, float]:
+    """Costs of beginning, in a process that has imported NumPy only.
+
+    Seconds to import the peer, and from making the reader to its first batch; megabytes
+    over those before, in all (with pages of mapped files) and without those of files,
+    at the most while an epoch goes by.
+    """
+    before, private_before = megabytes("VmRSS"), megabytes("RssAnon")
+    began = time.perf_counter()
+    make = load(peer)
+    imported = time.perf_counter()
+    reader = make(setup)
+    batches = iter(reader.epoch())
+    next(batches)
+    first = time.perf_counter()
+    private = megabytes("RssAnon")
+    for _ in batches:
+        private = max(private, megabytes("RssAnon"))
+    return {
+        "import_s": imported - began,
+        "first_batch_s": first - imported,
+        "peak_mb": megabytes("VmHWM") - before,
+        "private_mb": private - private_before,
+    }
+
+
 def serve(args: argparse.Namespace, answers: TextIO) -> None:
     """Set up the reader and answer until the input ends."""
 
@@ -48,11 +85,19 @@ def serve(args: argparse.Namespace, answers: TextIO) -> None:
         answers.write(json.dumps(values) + "\n")
         answers.flush()
 
+    prepared = prepare(WORKLOADS[args.workload], args.data, args.scale)
+    name, _, form = args.peer.partition(":")
+    setup = Setup(prepared, args.threads, args.batch_size, form, args.shuffled)
     try:
-        prepared = prepare(WORKLOADS[args.workload], args.data, args.scale)
-        reader = open_reader(args.peer, prepared, args.threads, args.batch_size)
+        if args.start:
+            answer(status="ready", **start(setup, name))
+            return
+        reader = load(name)(setup)
     except MissingPeerError as missing:
         answer(status="missing", reason=str(missing))
+        return
+    except Exception as error:  # noqa: BLE001 - whatever a peer raises is its result.
+        answer(status="failed", reason=f"{type(error).__name__}: {error}")
         return
     try:
         n_batches = reader.verify()
@@ -82,6 +127,8 @@ def main() -> None:
     parser.add_argument("--scale", type=float, required=True)
     parser.add_argument("--min-s", type=float, required=True)
     parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--shuffled", action="store_true")
+    parser.add_argument("--start", action="store_true")
     parser.add_argument("--cpus", type=int, nargs="*", default=[])
     args = parser.parse_args()
     if args.cpus:

@@ -34,12 +34,20 @@ Drawn: TypeAlias = tuple[encode.Cells, dict[str, Column]]
 
 @dataclass(frozen=True)
 class Feature:
-    """How every reader is asked for one feature, in words none of them uses."""
+    """How every reader is asked for one feature, in words none of them uses.
+
+    The last two kinds are feature lists: `shape` in every step, or any number.
+    """
 
     name: str
-    kind: Literal["fixed", "varlen", "raw"]
+    kind: Literal["fixed", "varlen", "raw", "steps", "varlen_steps"]
     dtype: Literal["int64", "float32", "uint8", "bytes"]
     shape: tuple[int, ...] = ()
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it is a feature list of SequenceExamples."""
+        return self.kind in ("steps", "varlen_steps")
 
 
 @dataclass(frozen=True)
@@ -52,6 +60,11 @@ class Workload:
     record_bytes: int  # Roughly, to draw in chunks that fit into memory.
     draw: Callable[[np.random.Generator, int], Drawn]
     is_gzip: bool = False  # Whether the files are compressed.
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether the records are SequenceExamples."""
+        return any(f.is_list for f in self.features)
 
 
 @dataclass(frozen=True)
@@ -163,6 +176,50 @@ def images(rng: np.random.Generator, n: int) -> Drawn:
     }
 
 
+def sequence(rng: np.random.Generator, n: int) -> Drawn:
+    """An id and a duration; 1 to 40 steps of an event, 16 floats and 0 to 3 words."""
+    n_steps = rng.integers(1, 41, n)
+    is_step = np.arange(40) < n_steps[:, None]
+    ids = rng.integers(0, 2**31, n)
+    duration = rng.standard_normal(n, np.float32)
+    event = rng.integers(0, 32_000, (n, 40))
+    frame = rng.standard_normal((n, 40, 16), np.float32)
+    n_words = rng.integers(0, 4, (n, 40))
+    letters = rng.integers(ord("a"), ord("z") + 1, (n, 40, 3, 12), np.uint8)
+    lengths = rng.integers(1, 13, (n, 40, 3))
+    context = [
+        encode.int64_feature("id", encode.varints(ids[:, None])),
+        encode.float_feature("duration", duration[:, None]),
+    ]
+    events = [encode.list_of_int64(encode.varints(event[:, [i]])) for i in range(40)]
+    frames = [encode.list_of_floats(frame[:, i]) for i in range(40)]
+    words = [
+        encode.list_of_bytes(
+            [encode.prefixes(letters[:, i, j], lengths[:, i, j]) for j in range(3)],
+            n_words[:, i],
+        )
+        for i in range(40)
+    ]
+    lists = [
+        encode.steps("event", events, n_steps),
+        encode.steps("frame", frames, n_steps),
+        encode.steps("words", words, n_steps),
+    ]
+    has_word = is_step[:, :, None] & (np.arange(3) < n_words[:, :, None])
+    texts = zip(letters[has_word], lengths[has_word], strict=True)
+    return encode.sequence_example(context, lists), {
+        "id": Column(ids),
+        "duration": Column(duration),
+        "event": Column(event[is_step], n_steps),
+        "frame": Column(frame[is_step].ravel(), n_steps * 16),
+        "words": Column(
+            byte_strings(t[:k].tobytes() for t, k in texts),
+            has_word.sum(axis=(1, 2)),
+        ),
+        "words/counts": Column(n_words[is_step], n_steps),
+    }
+
+
 TABULAR = (
     Feature("label", "fixed", "int64"),
     *(Feature(f"I{i}", "fixed", "float32") for i in range(1, 14)),
@@ -206,6 +263,19 @@ WORKLOADS = {
         Workload("ragged", RAGGED, 600_000, 2_000, ragged),
         Workload(
             "images", (Feature("jpeg", "fixed", "bytes"), LABEL), 2_400, 250_000, images
+        ),
+        Workload(
+            "sequence",
+            (
+                Feature("id", "fixed", "int64"),
+                Feature("duration", "fixed", "float32"),
+                Feature("event", "steps", "int64"),
+                Feature("frame", "steps", "float32", (16,)),
+                Feature("words", "varlen_steps", "bytes"),
+            ),
+            100_000,
+            20_000,
+            sequence,
         ),
         Workload("tabular-gzip", TABULAR, 280_000, 900, tabular, is_gzip=True),
         Workload("ragged-gzip", RAGGED, 600_000, 2_000, ragged, is_gzip=True),

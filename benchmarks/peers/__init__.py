@@ -3,52 +3,97 @@
 from __future__ import annotations
 
 import importlib
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from peers.reader import MissingPeerError
+
 if TYPE_CHECKING:
-    from peers.reader import Reader
-    from workloads import Prepared
+    from peers.reader import Reader, Setup
 
-__all__ = ["DEFAULT", "ENVIRONMENT", "MissingPeerError", "open_reader"]
+__all__ = ["PEERS", "Peer", "default_peers", "load"]
 
-# Name of a peer -> its module here, and the package it needs.
-MODULES = {
-    "fastrec": ("fastrec_loader", "fastrec"),
-    "tf.data": ("tf_data", "tensorflow"),
-    "tfrecord": ("tfrecord_package", "tfrecord"),
-    "memcpy": ("memcpy", "numpy"),
-}
-DEFAULT = tuple(MODULES)
-
-# Variables that a peer's process starts with. TensorFlow allocates every batch anew:
-# glibc is told to keep that memory instead of giving it back to the system, which
-# spares tf.data the page faults and up to doubles its rate on images.
-ENVIRONMENT = {
-    "tf.data": {
-        "CUDA_VISIBLE_DEVICES": "-1",
-        "TF_CPP_MIN_LOG_LEVEL": "3",
-        "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
-        "MALLOC_TOP_PAD_": str(64 << 20),
-        "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
-    },
+# TensorFlow allocates every batch anew: glibc is told to keep that memory instead of
+# giving it back to the system, which spares tf.data the page faults and up to doubles
+# its rate on images.
+TENSORFLOW = {
+    "CUDA_VISIBLE_DEVICES": "-1",
+    "TF_CPP_MIN_LOG_LEVEL": "3",
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TOP_PAD_": str(64 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(4 << 30),
 }
 
 
-class MissingPeerError(Exception):
-    """The peer is not installed here, or cannot do what is asked."""
+@dataclass(frozen=True)
+class Peer:
+    """A reader: its module here, the package it needs, and what install.py installs.
+
+    `constraints` hold while its packages are built, too; `environment` are the
+    variables that its process starts with. Without `requirements`, it runs where
+    fastrec is.
+    """
+
+    module: str
+    package: str
+    requirements: tuple[str, ...] = ()
+    constraints: tuple[str, ...] = ()
+    environment: dict[str, str] = field(default_factory=dict)
 
 
-def open_reader(peer: str, prepared: Prepared, threads: int, batch_size: int) -> Reader:
-    """Make the reader called `peer`, or ``peer:form`` for one of its other forms."""
-    name, _, form = peer.partition(":")
-    if name not in MODULES:
-        raise MissingPeerError(f"no such peer; there are {', '.join(MODULES)}")
-    module_name, package = MODULES[name]
+PEERS = {
+    "fastrec": Peer("fastrec_loader", "fastrec"),
+    "tf.data": Peer(
+        "tf_data",
+        "tensorflow",
+        ("tensorflow-cpu==2.21.0", "numpy==2.4.6"),
+        environment=TENSORFLOW,
+    ),
+    "tfx_bsl": Peer(
+        "tfx_bsl_decoder",
+        "tfx_bsl",
+        ("tfx-bsl==1.21.0", "numpy==2.4.6"),
+        environment=TENSORFLOW,
+    ),
+    "dali": Peer("dali", "nvidia", ("nvidia-dali-cuda130==2.4.0", "numpy==2.4.6")),
+    "grain": Peer(
+        "grain_arrayrecord",
+        "grain",
+        ("grain==0.2.18", "array-record==0.8.6", "protobuf==7.36.2", "numpy==2.4.6"),
+    ),
+    "tfr-reader": Peer(
+        "tfr_reader_package",
+        "tfr_reader",
+        ("tfr-reader==1.1.0", "protobuf==7.36.2", "numpy==2.4.6"),
+        constraints=("cython<3.1",),  # Later ones reject its sources.
+    ),
+    "tfrecord": Peer(
+        "tfrecord_package",
+        "tfrecord",
+        ("tfrecord==1.14.6", "protobuf==7.36.2", "numpy==2.4.6"),
+    ),
+    "protobuf": Peer("protobuf_alone", "google", ("protobuf==7.36.2", "numpy==2.4.6")),
+    "memcpy": Peer("memcpy", "numpy"),
+}
+
+
+def default_peers(threads: int) -> list[str]:
+    """All peers; on several CPUs, the forms of tf.data that only differ there, too."""
+    forms = ["tf.data:batch", "tf.data:reads"] if threads > 1 else []
+    names = [*PEERS]
+    return [*names[:2], *forms, *names[2:]]
+
+
+def load(name: str) -> type[Reader]:
+    """Import the reader of the peer called `name`: a class, made with a `Setup`."""
+    if name not in PEERS:
+        raise MissingPeerError(f"no such peer; there are {', '.join(PEERS)}")
+    peer = PEERS[name]
     try:
-        module = importlib.import_module(f"peers.{module_name}")
+        module = importlib.import_module(f"peers.{peer.module}")
     except ModuleNotFoundError as error:
-        if (error.name or "").split(".")[0] != package:
+        if (error.name or "").split(".")[0] != peer.package:
             raise
-        raise MissingPeerError(f"{package} is not installed") from error
-    reader: Reader = module.open_reader(prepared, threads, batch_size, form)
+        raise MissingPeerError(f"{peer.package} is not installed") from error
+    reader: type[Reader] = module.PeerReader
     return reader

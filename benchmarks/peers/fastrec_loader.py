@@ -1,4 +1,4 @@
-"""Peer: fastrec itself, ``fastrec.open(...).loader(...)`` in file order."""
+"""Peer: fastrec itself, ``fastrec.open(...).loader(...)``."""
 
 from __future__ import annotations
 
@@ -12,16 +12,20 @@ import numpy as np
 
 import fastrec as fr
 from fastrec import _core, inflate
-from peers import MissingPeerError
-from peers.reader import Reader
-from truth import Column, Columns, byte_strings
-from workloads import Feature, Prepared
+from peers.reader import Reader, Setup
+from truth import Column, Columns, byte_strings, unpadded
+from workloads import Feature
 
-__all__ = ["open_reader"]
+__all__ = ["PeerReader", "spec"]
 
 
 def spec(feature: Feature) -> Any:  # noqa: ANN401
     """The feature as fastrec names it."""
+    if feature.kind == "steps":
+        lengths = f"{feature.name}/n"
+        return fr.FixedLenSequence(feature.shape, feature.dtype, lengths=lengths)
+    if feature.kind == "varlen_steps":
+        return fr.Ragged(feature.dtype)
     if feature.kind == "varlen":
         return fr.VarLen(feature.dtype)
     if feature.kind == "raw":
@@ -41,30 +45,55 @@ def column(values: Any) -> Column:  # noqa: ANN401
     return Column(values)
 
 
-class FastrecReader(Reader):
+def by_step(name: str, values: Any) -> dict[str, Column]:  # noqa: ANN401
+    """Lists of lists: all values of a row, and how many each step has."""
+    steps, splits = values.values, values.row_splits
+    flat = column(steps.values).values
+    counts = np.diff(steps.row_splits)
+    return {
+        name: Column(flat, np.diff(steps.row_splits[splits])),
+        f"{name}/counts": Column(counts, np.diff(splits)),
+    }
+
+
+class PeerReader(Reader):
     """One thread decodes inline; more are background threads beside the consumer."""
 
     checks = "both"
 
-    def __init__(
-        self, prepared: Prepared, threads: int, batch_size: int, form: str
-    ) -> None:
-        super().__init__(prepared, threads, batch_size)
-        features = {f.name: spec(f) for f in self.workload.features}
-        num_threads = threads - 1
-        self.form = f"loader({batch_size}, num_threads={num_threads})"
+    def __init__(self, setup: Setup) -> None:
+        setup.refuse(forms=["zlib"])
+        super().__init__(setup)
+        num_threads = setup.threads - 1
+        # What is compressed is shuffled through a reservoir, as there is no cache_dir.
+        window = fr.Window(setup.shuffle_buffer) if self.workload.is_gzip else True
+        shuffle = setup.is_shuffled and window
+        asked = f", shuffle={shuffle}" if shuffle else ""
+        self.form = f"loader({setup.batch_size}, num_threads={num_threads}{asked})"
         self.versions = {
             "fastrec": version("fastrec-io"),
             "crc32c kernel of fastrec": _core.crc32c_kernel(),
         }
-        if form == "zlib":
+        if setup.form == "zlib":
             # What inflates where the extra `gzip` is not installed.
             inflate._backend = lambda: zlib
         elif self.workload.is_gzip:
             self.versions["fastrec inflates with"] = inflate._backend().__name__
-        dataset = fr.open(self.files, features=features)
+        specs = {f.name: spec(f) for f in self.workload.features}
+        if self.workload.is_sequence:
+            lists = {f.name for f in self.workload.features if f.is_list}
+            dataset = fr.open(
+                self.files,
+                context_features={k: v for k, v in specs.items() if k not in lists},
+                sequence_features={k: v for k, v in specs.items() if k in lists},
+            )
+        else:
+            dataset = fr.open(self.files, features=specs)
         self.loader = dataset.loader(
-            batch_size, drop_last=False, num_threads=num_threads
+            setup.batch_size,
+            shuffle=shuffle,
+            drop_last=False,
+            num_threads=num_threads,
         )
 
     def epoch(self) -> Iterable[Any]:
@@ -74,11 +103,13 @@ class FastrecReader(Reader):
 
     def columns(self, batch: Any) -> Columns:  # noqa: ANN401
         """A batch in the words of `truth`."""
-        return {name: column(values) for name, values in batch.items()}
-
-
-def open_reader(prepared: Prepared, threads: int, batch_size: int, form: str) -> Reader:
-    """Make the reader."""
-    if form not in ("", "zlib"):
-        raise MissingPeerError(f"fastrec has no form {form!r}; there is zlib")
-    return FastrecReader(prepared, threads, batch_size, form)
+        columns: dict[str, Column] = {}
+        for f in self.workload.features:
+            values = batch[f.name]
+            if f.kind == "steps":
+                columns[f.name] = unpadded(values, batch[f"{f.name}/n"])
+            elif f.kind == "varlen_steps":
+                columns |= by_step(f.name, values)
+            else:
+                columns[f.name] = column(values)
+        return columns

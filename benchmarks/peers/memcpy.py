@@ -14,28 +14,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from peers import MissingPeerError
-from peers.reader import Reader
+from peers.reader import Reader, Setup
 from truth import Columns, MismatchError
-from workloads import Prepared
 
-__all__ = ["open_reader"]
+__all__ = ["PeerReader"]
 
 
-class Copier(Reader):
+class PeerReader(Reader):
     """Copies batch-sized pieces, on as many threads as asked."""
 
     checks = "-"
 
-    def __init__(self, prepared: Prepared, threads: int, batch_size: int) -> None:
-        super().__init__(prepared, threads, batch_size)
+    def __init__(self, setup: Setup) -> None:
+        setup.refuse(shuffled="copies in file order only")
+        super().__init__(setup)
+        threads = setup.threads
         self.form = "numpy.copyto, batch-sized pieces"
         self.versions = {"numpy": np.__version__}
-        read = [f.read_bytes() for f in prepared.files]
+        read = [f.read_bytes() for f in setup.prepared.files]
         if self.workload.is_gzip:
             read = [gzip.decompress(data) for data in read]
         self.source = np.concatenate([np.frombuffer(data, np.uint8) for data in read])
-        self.piece = max(1, self.nbytes * batch_size // self.n_records)
+        self.piece = max(1, self.nbytes * setup.batch_size // self.n_records)
         self.targets = [np.zeros(self.piece, np.uint8) for _ in range(threads)]
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
 
@@ -73,10 +73,3 @@ class Copier(Reader):
                     msg = "a copy differs from its source"
                     raise MismatchError(msg)
         return sum(1 for _ in self.epoch())
-
-
-def open_reader(prepared: Prepared, threads: int, batch_size: int, form: str) -> Reader:
-    """Make the yardstick."""
-    if form:
-        raise MissingPeerError(f"memcpy has no form {form!r}")
-    return Copier(prepared, threads, batch_size)

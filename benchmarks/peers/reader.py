@@ -4,16 +4,59 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from truth import Columns
 from workloads import Prepared
 
-__all__ = ["Reader"]
+__all__ = ["MissingPeerError", "Reader", "Setup"]
+
+
+class MissingPeerError(Exception):
+    """The peer is not installed here, or cannot do what is asked."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is asked of a peer; `form` is one of its own, "" the best that was found."""
+
+    prepared: Prepared
+    threads: int
+    batch_size: int
+    form: str = ""
+    is_shuffled: bool = False
+
+    def refuse(
+        self,
+        *,
+        forms: Iterable[str] = (),
+        threads: str = "",
+        shuffled: str = "",
+        gzip: str = "",
+        sequence: str = "",
+    ) -> None:
+        """Raise for a form that is not in `forms`, and where a reason is given why not."""
+        if self.form not in ("", *forms):
+            raise MissingPeerError(f"no form {self.form!r}; there are {[*forms]}")
+        workload = self.prepared.workload
+        for is_asked, reason in (
+            (self.threads > 1, threads),
+            (self.is_shuffled, shuffled),
+            (workload.is_gzip, gzip),
+            (workload.is_sequence, sequence),
+        ):
+            if is_asked and reason:
+                raise MissingPeerError(reason)
+
+    @property
+    def shuffle_buffer(self) -> int:
+        """Records in the buffer of peers that shuffle through one."""
+        return 10_000 if self.prepared.workload.record_bytes < 100_000 else 1_000
 
 
 class Reader(ABC):
-    """One peer, set up for one workload and number of threads.
+    """One peer, set up for one workload, order and number of threads.
 
     A reader too slow to go through all files many times reads the first ones only:
     `n_files` of them, and its rates are those of the records it read.
@@ -22,14 +65,14 @@ class Reader(ABC):
     checks: str  # Which checksums it verifies: "both", "none", or "-" if not a reader.
     form: str  # The configuration, in the words of its own API.
     versions: dict[str, str]
-    in_order = True  # Whether the first batch holds the first records.
 
-    def __init__(self, prepared: Prepared, threads: int, batch_size: int) -> None:
-        self.workload = prepared.workload
-        self.truth = prepared.truth
-        self.files = [str(file) for file in prepared.files]
-        self.threads = threads
-        self.batch_size = batch_size
+    def __init__(self, setup: Setup) -> None:
+        self.workload = setup.prepared.workload
+        self.truth = setup.prepared.truth
+        self.files = [str(file) for file in setup.prepared.files]
+        self.threads = setup.threads
+        self.batch_size = setup.batch_size
+        self.in_order = not setup.is_shuffled  # The first batch has the first records.
 
     @property
     def n_files(self) -> int:

@@ -12,14 +12,14 @@ from itertools import chain, islice
 from typing import Any
 
 import numpy as np
+from tfrecord.iterator_utils import shuffle_iterator
 from tfrecord.reader import tfrecord_loader
 
-from peers import MissingPeerError
-from peers.reader import Reader
+from peers.reader import Reader, Setup
 from truth import Column, Columns, byte_strings
-from workloads import Feature, Prepared
+from workloads import Feature
 
-__all__ = ["open_reader"]
+__all__ = ["PeerReader"]
 
 KINDS = {"int64": "int", "float32": "float", "bytes": "byte", "uint8": "byte"}
 
@@ -50,16 +50,23 @@ def column(feature: Feature, values: Any) -> Column:  # noqa: ANN401
     return Column(values)
 
 
-class TfrecordReader(Reader):
+class PeerReader(Reader):
     """`tfrecord_loader` over the files in turn; it knows no threads."""
 
     checks = "none"
 
-    def __init__(self, prepared: Prepared, threads: int, batch_size: int) -> None:
-        super().__init__(prepared, threads, batch_size)
+    def __init__(self, setup: Setup) -> None:
+        setup.refuse(
+            threads="reads on one thread only",
+            sequence="its SequenceExamples are not set up here",
+        )
+        super().__init__(setup)
         # Thousands of records a second: the first file alone takes it seconds.
         self.files = self.files[:1]
         self.form = "tfrecord_loader(path, None, description), stacked; first file only"
+        self.buffer = setup.shuffle_buffer if setup.is_shuffled else 0
+        if self.buffer:
+            self.form += f", shuffle_iterator({self.buffer})"
         self.versions = {name: version(name) for name in ("tfrecord", "protobuf")}
 
     def epoch(self) -> Iterator[dict[str, Any]]:
@@ -72,19 +79,11 @@ class TfrecordReader(Reader):
             for file in self.files
         )
         records = iter(records)
+        if self.buffer:
+            records = shuffle_iterator(records, self.buffer)
         while rows := list(islice(records, self.batch_size)):
             yield {f.name: stack(f, [row[f.name] for row in rows]) for f in features}
 
     def columns(self, batch: Any) -> Columns:  # noqa: ANN401
         """A batch in the words of `truth`."""
         return {f.name: column(f, batch[f.name]) for f in self.workload.features}
-
-
-def open_reader(prepared: Prepared, threads: int, batch_size: int, form: str) -> Reader:
-    """Make the reader; one thread only."""
-    if form:
-        raise MissingPeerError(f"tfrecord has no form {form!r}")
-    if threads > 1:
-        msg = "reads on one thread only"
-        raise MissingPeerError(msg)
-    return TfrecordReader(prepared, threads, batch_size)

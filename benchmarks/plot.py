@@ -1,0 +1,72 @@
+"""Draw a result of run.py: rates over tf.data's fastest form, by workload and peer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["draw"]
+
+Json = dict[str, Any]
+
+
+def rates(rows: Sequence[Json]) -> dict[tuple[str, int], dict[str, dict[str, float]]]:
+    """MB/s of every reader: by order and threads, then by workload, then by peer."""
+    found: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
+    for row in rows:
+        if "mb_per_s" in row and row["peer"] != "memcpy":
+            panel = found.setdefault((row["order"], row["threads"]), {})
+            panel.setdefault(row["workload"], {})[row["peer"]] = row["mb_per_s"]
+    return found
+
+
+def draw(rows: Sequence[Json], path: Path) -> None:
+    """One panel per order and number of threads, one group of bars per workload."""
+    # Only drawing needs the package.
+    from matplotlib.figure import Figure
+
+    panels = {
+        key: {name: by_peer for name, by_peer in panel.items() if "tf.data" in by_peer}
+        for key, panel in rates(rows).items()
+    }
+    peers = list(dict.fromkeys(r["peer"] for r in rows if r["peer"] != "memcpy"))
+    width = 0.8 / max(1, len(peers))
+    figure = Figure(figsize=(12, 3.4 * max(1, len(panels))), layout="constrained")
+    axes = figure.subplots(max(1, len(panels)), 1, sharex=False, squeeze=False)[:, 0]
+    for axis, ((order, threads), panel) in zip(axes, panels.items(), strict=False):
+        for i, peer in enumerate(peers):
+            bars = {
+                place: by_peer[peer]
+                / max(v for k, v in by_peer.items() if k.startswith("tf.data"))
+                for place, by_peer in enumerate(panel.values())
+                if peer in by_peer
+            }
+            at = [place + (i - (len(peers) - 1) / 2) * width for place in bars]
+            drawn = axis.bar(at, list(bars.values()), width, label=peer, color=f"C{i}")
+            if peer == "fastrec":
+                axis.bar_label(drawn, fmt="%.2g", fontsize=8)
+        axis.axhline(1, color="black", linewidth=0.8)
+        axis.set_yscale("log")
+        axis.set_xticks(range(len(panel)), list(panel))
+        axis.set_ylabel("rate / best tf.data")
+        axis.set_title(f"{order}, {threads} thread(s)", loc="left")
+        axis.margins(x=0.01, y=0.15)
+    axes[0].legend(ncols=len(peers), fontsize=8, loc="lower center", frameon=False,
+                   bbox_to_anchor=(0.5, 1.08))  # fmt: skip
+    figure.savefig(path, dpi=120)
+
+
+def main() -> None:
+    """Draw a result that is there."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("result", type=Path)
+    parser.add_argument("plot", type=Path, help="PNG or SVG")
+    args = parser.parse_args()
+    draw(json.loads(args.result.read_text())["rows"], args.plot)
+
+
+if __name__ == "__main__":
+    main()
