@@ -136,8 +136,7 @@ def main() -> int:
         args.json.write_text(json.dumps(result, indent=1) + "\n")
     if args.plot:
         draw([row.as_json() for row in rows], args.plot)
-    failed = [found for found in (*rows, *starts) if found.status == "failed"]
-    return int(bool(failed))
+    return int("failed" in [row.status for row in rows] + [s.status for s in starts])
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from peers.reader import MissingPeerError
 
 if TYPE_CHECKING:
-    from peers.reader import Reader, Setup
+    from peers.reader import Reader
 
 __all__ = ["PEERS", "Peer", "default_peers", "load"]
 
