@@ -3,6 +3,11 @@
 The data are converted once, by `protobuf_alone`, to what suits the format best: a record
 is the bytes of a structure with all fixed features, then those of the others, so that a
 batch is decoded by `np.frombuffer` on its joined records, without a parser.
+
+Small records in order are read by the batch, by one `__getitems__` of the data source on
+groups of 64 records: 2 to 5 times as fast as the guides' `MapDataset.source(...).batch`,
+which reads record by record. That is faster at random and on large records, from groups of
+one. Which way is taken stands in `form`.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ __all__ = ["PeerReader"]
 
 LENGTH = np.dtype("<i4")  # Of one byte string.
 SEED = 1
+GROUPS = ("group_size:64,uncompressed", "group_size:1,uncompressed")
 
 
 def is_fixed(feature: Feature) -> bool:
@@ -65,19 +71,18 @@ def rows(feature: Feature, values: Any) -> Iterable[Any]:  # noqa: ANN401
     return column
 
 
-def convert(prepared: Prepared, batch_size: int) -> list[str]:
+def convert(prepared: Prepared, batch_size: int, options: str) -> list[str]:
     """The files as ArrayRecord files, made if they are not there."""
     files, features = prepared.files, prepared.workload.features
-    folder = files[0].parent / "arrayrecord"
+    name = "arrayrecord-" + "".join(c if c.isalnum() else "-" for c in options)
+    folder = files[0].parent / name
     if not folder.exists():
         head = structure(features)
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=folder.parent))
         try:
             for file in files:
                 target = draft / file.with_suffix(".arrayrecord").name
-                writer = ArrayRecordWriter(
-                    os.fspath(target), "group_size:1,uncompressed"
-                )
+                writer = ArrayRecordWriter(os.fspath(target), options)
                 for batch in batches([str(file)], features, batch_size, is_gzip=False):
                     write(writer, head, features, batch)
                 writer.close()
@@ -110,7 +115,7 @@ def write(
 
 
 class PeerReader(Reader):
-    """MapDataset.source(ArrayRecordDataSource).batch, decoded by the batch."""
+    """A MapDataset of batches, all of them decoded by the batch."""
 
     checks = "its own"  # A hash of each chunk.
 
@@ -122,21 +127,37 @@ class PeerReader(Reader):
         super().__init__(setup)
         self.head = structure(self.workload.features)
         self.tails = [n for f in self.workload.features for n in self.tail_names(f)]
-        self.form = "MapDataset.batch of ArrayRecord, group_size:1,uncompressed"
+        by_batch = not setup.is_shuffled and self.workload.record_bytes < 100_000
+        groups = GROUPS[not by_batch]
         self.versions = {name: version(name) for name in ("grain", "array-record")}
-        source = grain.sources.ArrayRecordDataSource(
-            convert(setup.prepared, setup.batch_size)
+        self.source = grain.sources.ArrayRecordDataSource(
+            convert(setup.prepared, setup.batch_size, groups)
         )
-        dataset = grain.MapDataset.source(source)
-        if setup.is_shuffled:
-            dataset = dataset.shuffle(seed=SEED)
-            self.form += ", shuffle(seed)"
         options = grain.ReadOptions(
             num_threads=0 if self.threads == 1 else self.threads,
-            prefetch_buffer_size=4 * self.threads,
+            prefetch_buffer_size=2 * self.threads,
         )
-        batched = dataset.batch(self.batch_size, batch_fn=self.decode)
-        self.dataset = batched.to_iter_dataset(options)
+        dataset = self.by_batch() if by_batch else self.by_record(setup.is_shuffled)
+        self.form = "ArrayRecordDataSource.__getitems__" if by_batch else "batch"
+        self.form += f", {groups}"
+        self.dataset = dataset.to_iter_dataset(options)
+
+    def by_batch(self) -> Any:  # noqa: ANN401
+        """Batches in order, each read at once."""
+        n, size = len(self.source), self.batch_size
+        firsts = grain.MapDataset.range(0, n, size)
+        return firsts.map(lambda i: self.read(range(i, min(i + size, n))))
+
+    def by_record(self, is_shuffled: bool) -> Any:  # noqa: ANN401
+        """Records one by one, batched."""
+        records = grain.MapDataset.source(self.source)
+        if is_shuffled:
+            records = records.shuffle(SEED)
+        return records.batch(self.batch_size, batch_fn=self.decode)
+
+    def read(self, keys: Sequence[int]) -> dict[str, Any]:
+        """One batch."""
+        return self.decode(self.source.__getitems__(keys))
 
     def tail_names(self, feature: Feature) -> list[str]:
         """Fields of the structure that give the bytes after it."""
@@ -151,7 +172,7 @@ class PeerReader(Reader):
         return self.head.names or ()
 
     def decode(self, records: Sequence[bytes]) -> dict[str, Any]:
-        """One batch."""
+        """Columns of a batch of records."""
         if not self.tails:
             whole = np.frombuffer(b"".join(records), self.head)
             return {name: whole[name] for name in self.names}
