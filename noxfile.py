@@ -164,13 +164,13 @@ def aarch64(session: nox.Session) -> None:
 def bench_smoke(session: nox.Session) -> None:
     """Run the benchmarks on small data; they verify what they time.
 
-    Every workload, with what needs no environment of its own (``-- --peers tf.data``).
+    Every workload, with the readers that need no environment of their own.
     """
-    session.install(".[bench]")
+    session.install(f"{PACKAGE}[bench]")
     written = Path(session.create_tmp())
     session.run(
         *("python", "benchmarks/run.py", "--quick", "--peers", "fastrec", "memcpy"),
         *("--json", str(written / "result.json"), "--plot", str(written / "plot.png")),
-        *session.posargs,
+        *("--data", str(written / "data"), *session.posargs),
     )
     session.run("python", "benchmarks/varints.py", "--quick")
