@@ -112,12 +112,13 @@ def main() -> int:
                     continue
                 what = f"{name}, {order}, {threads} thread(s) ..."
                 print(what, file=sys.stderr, flush=True)
-                peers = args.peers or default_peers(threads)
+                peers = args.peers or default_peers(name, threads)
                 rows += measure(plan, name, order, threads, peers)
-    readers = [p for p in args.peers or default_peers(1) if p != "memcpy"]
     for name in args.starts:
         prepare(WORKLOADS[name], args.data, args.scale)
         print(f"{name}, starts ...", file=sys.stderr, flush=True)
+        peers = args.peers or default_peers("", 1)
+        readers = [peer for peer in peers if peer != "memcpy"]
         rounds = min(3, args.repeat)
         starts += measure_starts(plan, name, max(args.threads), readers, rounds)
     print(markdown(rows))

@@ -2,7 +2,7 @@
 
 A form is how the pipeline is put together. By a search that README.md tells how
 to repeat, "batch" is fastest on one core and level with "interleave" on two; on images,
-"record" is level with both. Batches are taken as TensorFlow's own tensors: they are turned
+"record" and "reads" are level with both. Batches are taken as TensorFlow's own tensors: they are turned
 into NumPy arrays for verification, never while the clock runs.
 """
 
@@ -70,8 +70,7 @@ class PeerReader(Reader):
         self.compression = "GZIP" if self.workload.is_gzip else ""
         self.spec = {f.name: spec(f) for f in self.workload.features}
         self.raw = [f for f in self.workload.features if f.kind == "raw"]
-        best = "record" if self.workload.name == "images" else BEST[threads > 1]
-        form = setup.form or best
+        form = setup.form or BEST[threads > 1]
         if form == "record" and self.workload.is_sequence:
             msg = "sequences are parsed by the batch"
             raise MissingPeerError(msg)
