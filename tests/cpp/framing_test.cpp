@@ -76,7 +76,7 @@ TEST(FramingCorruption, LengthsNearTheLimitOfUint64DoNotWrap) {
     std::uint64_t length = 42;
     const Fault fault = check_header(as_bytes(file).data(), file.size(), &length);
     EXPECT_EQ(fault.code, Errc::kTruncatedPayload);
-    EXPECT_EQ(length, 42u);
+    EXPECT_EQ(length, 0u);
   }
 }
 

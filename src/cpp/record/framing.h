@@ -51,8 +51,8 @@ struct Frame {
 // Reads the header at `bytes`, the first of `remaining` bytes up to the end of the
 // file. At least min(remaining, kHeaderBytes) of them must be readable.
 //
-// `*length` is untouched when a Fault is returned. Offsets of faults count from the
-// beginning of the frame.
+// `*length` is 0 when a Fault is returned. Offsets of faults count from the beginning
+// of the frame.
 inline Fault check_header(const std::uint8_t* bytes, std::uint64_t remaining,
                           std::uint64_t* length);
 
@@ -87,6 +87,7 @@ inline Fault check_header(const std::uint8_t* bytes, std::uint64_t remaining,
       return {};
     }
   }
+  *length = 0;
   return header_fault(bytes, remaining);
 }
 

@@ -56,7 +56,7 @@ inline void step(Bytes file, Segment* segment) {
     segment->flush();
   };
   if (segment->next >= segment->end) return end();
-  std::uint64_t length = 0;
+  std::uint64_t length;
   if (Fault fault = check_header(file.data() + segment->next,
                                  file.size() - segment->next, &length)) {
     segment->fault = fault;
@@ -80,7 +80,7 @@ void find_beginning(Bytes file, Segment* segment) {
     // Cheap and almost always decisive: no length of a whole frame in this file has a
     // bit above those of `remaining`.
     if (load_le<std::uint64_t>(file.data() + at) > remaining - kFrameBytes) continue;
-    std::uint64_t length = 0;
+    std::uint64_t length;
     if (!check_header(file.data() + at, remaining, &length)) {
       segment->next = at;
       return;
@@ -141,6 +141,7 @@ ScanResult stitch(Bytes file, std::vector<Segment>* segments, ScanProgress* prog
     if (!segment.begins_at(at)) {
       segment.offsets.clear();
       segment.next = at;
+      segment.fault = {};
       segment.is_done = false;
       while (!segment.is_done) {
         for (unsigned i = 0; i < kFramesPerReport && !segment.is_done; ++i) {
@@ -181,7 +182,7 @@ ScanResult scan_in_blocks(const FileView& view, ScanProgress* progress) {
     // A file that was shortened meanwhile has fewer bytes than it said.
     const std::uint64_t n_here = block.size() - (at - block_begin);
     const std::uint64_t remaining = n_here < kHeaderBytes ? n_here : view.size() - at;
-    std::uint64_t length = 0;
+    std::uint64_t length;
     result.fault = check_header(block.data() + (at - block_begin), remaining, &length);
     if (result.fault) {
       result.fault.offset += at;
