@@ -1,7 +1,8 @@
-"""Shuffled beside sequential epochs, from the page cache and, on request, from disk.
+"""Shuffled beside sequential epochs, by each kind of I/O, of files as near as one asks.
 
 Every order takes turns with the others, a whole epoch each; the labels that come out are
-compared with the sequential ones before the clock runs.
+compared with the sequential ones before the clock runs. ``--data`` on another file system
+says what that makes of it: tmpfs has pages of 4 KiB, ext4 and xfs larger ones.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -24,6 +26,8 @@ from peers.fastrec_loader import spec
 from workloads import WORKLOADS, Prepared, default_data, prepare
 
 __all__: list[str] = []
+
+Io: TypeAlias = Literal["auto", "mmap", "pread"]
 
 ORDERS: dict[str, bool | fr.Blocks] = {
     "sequential": False,
@@ -38,6 +42,7 @@ class Speed:
 
     workload: str
     threads: int
+    io: str
     order: str
     records_per_s: float
     ratio: float  # to the sequential epochs
@@ -76,24 +81,27 @@ def verify(ds: fr.Dataset, loaders: dict[str, fr.Loader]) -> None:
 
 
 def measure(
-    prepared: Prepared, threads: int, repeat: int, batch_size: int, *, is_cold: bool
+    prepared: Prepared, threads: int, io: Io, args: argparse.Namespace
 ) -> list[Speed]:
     """All orders of one workload, taking turns. Threads include the consumer's."""
     files = [str(path) for path in prepared.files]
     features = {feature.name: spec(feature) for feature in prepared.workload.features}
-    ds = fr.open(files, features=features)
+    batch_size = args.batch_size
+    ds = fr.open(files, features=features, io=io)
     loaders = {
         name: ds.loader(batch_size, shuffle=shuffle, num_threads=threads - 1)
         for name, shuffle in ORDERS.items()
     }
     verify(ds, loaders)
     times: dict[str, list[float]] = {name: [] for name in loaders}
-    for _ in range(repeat):
+    for _ in range(args.repeat):
         for name, shuffle in ORDERS.items():
-            if is_cold:
+            if args.files != "open":
                 # Pages that are mapped stay in the cache: begin with new mappings.
-                forget(prepared.files)
-                anew = fr.open(files, features=features)
+                del loaders[name]
+                if args.files == "cold":
+                    forget(prepared.files)
+                anew = fr.open(files, features=features, io=io)
                 loaders[name] = anew.loader(
                     batch_size, shuffle=shuffle, num_threads=threads - 1
                 )
@@ -103,6 +111,7 @@ def measure(
         Speed(
             prepared.workload.name,
             threads,
+            io,
             name,
             len(ds) / medians[name],
             medians["sequential"] / medians[name],
@@ -113,15 +122,18 @@ def measure(
 
 
 def markdown(speeds: Sequence[Speed]) -> str:
-    """One line per workload and number of threads."""
-    lines = [["workload", "threads", *ORDERS], ["---", *["---:"] * (len(ORDERS) + 1)]]
-    for workload, threads in dict.fromkeys((s.workload, s.threads) for s in speeds):
+    """One line per workload, number of threads and kind of I/O."""
+    lines = [
+        ["workload", "threads", "io", *ORDERS],
+        ["---", "---:", "---", *["---:"] * len(ORDERS)],
+    ]
+    for what in dict.fromkeys((s.workload, s.threads, s.io) for s in speeds):
         cells = [
             f"{s.records_per_s:,.0f} ({s.ratio:.2f}, spread {s.spread:.0%})"
             for s in speeds
-            if (s.workload, s.threads) == (workload, threads)
+            if (s.workload, s.threads, s.io) == what
         ]
-        lines.append([workload, str(threads), *cells])
+        lines.append([*map(str, what), *cells])
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
@@ -139,7 +151,16 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--data", type=Path, default=default_data())
-    parser.add_argument("--cold", action="store_true", help="from disk, Linux only")
+    parser.add_argument(
+        "--io", nargs="+", choices=("auto", "mmap", "pread"), default=["auto"]
+    )
+    parser.add_argument(
+        "--files",
+        choices=("open", "opened", "cold"),
+        default="open",
+        help="open since the epoch before, opened anew for each epoch, or that and gone "
+        "from the page cache (Linux only)",
+    )
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     cpus = usable_cpus()
@@ -149,9 +170,8 @@ def main() -> None:
         for threads in args.threads:
             if cpus:
                 os.sched_setaffinity(0, cpus[:threads])
-            speeds += measure(
-                prepared, threads, args.repeat, args.batch_size, is_cold=args.cold
-            )
+            for io in args.io:
+                speeds += measure(prepared, threads, io, args)
     print(markdown(speeds))
     environment = describe()
     for key, value in environment.items():

@@ -2,7 +2,8 @@
 
 Goal
     Ctrl-C stops a loop within 200 ms whatever it waits for; keeping the small columns
-    of many batches does not keep the large ones; a process with an open loader ends.
+    of many batches does not keep the large ones; batches take no fresh memory once there
+    were a few; a process with an open loader ends.
 Method
     A child process runs a short program and reports in lines of text; clocks are the
     monotonic one, which all processes share.
@@ -210,3 +211,32 @@ def test_the_interpreter_does_not_wait_for_transforms_that_nobody_will_see(
     """
     (last_line,) = run(code, path)
     assert time.monotonic() - float(last_line) < 2  # 14 transforms are submitted
+
+
+@pytest.mark.parametrize("n_threads", [0, 2])
+def test_batches_come_in_memory_that_has_been_used_before(
+    write: Write, n_threads: int
+) -> None:
+    records = (
+        example({b"image": ("bytes", [bytes(50_000)]), b"ids": ("int64", range(n % 9))})
+        for n in range(200)
+    )
+    path = write(tfrecord_file(records))
+    code = """
+        import itertools, resource, sys
+        import fastrec as fr
+
+        features = {"image": fr.Raw((50_000,), "uint8"), "ids": fr.VarLen("int64")}
+        ds = fr.open(sys.argv[1], features=features)
+        batches = ds.loader(20, num_threads=int(sys.argv[2])).repeat()
+
+        def faults(n):
+            for batch in itertools.islice(batches, n):
+                del batch
+            return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+        print(-faults(50) + faults(200))
+    """
+    (n_faults,) = run(code, path, n_threads)
+    # 200 batches of fresh memory would be 48,000 pages of 4 KiB.
+    assert int(n_faults) < 500
