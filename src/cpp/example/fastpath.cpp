@@ -225,8 +225,10 @@ inline void FastPath::decode_predicted(BatchBuilder* batch,
   while (true) {
     const std::uint32_t column = *progress->guess;
     const Slot& slot = slots_[column];
+    progress->tried = kNone;
     if (slot.form == Form::kOther || slot.n_others_before != progress->n_others) return;
     const std::uint8_t* after = decode_number(column, *progress, batch);
+    if (after == nullptr) progress->tried = column;
     if (after == nullptr || !note(column, progress)) return;
     progress->p = after;
   }
@@ -236,7 +238,8 @@ inline void FastPath::decode_predicted(BatchBuilder* batch,
 inline bool FastPath::decode_entry(FeatureDecoder* decoder, BatchBuilder* batch,
                                    Progress* progress) {
   const std::uint32_t likely = likely_column(progress->p);
-  if (likely != kNone && slots_[likely].form != Form::kOther) {
+  if (likely != kNone && likely != progress->tried &&
+      slots_[likely].form != Form::kOther) {
     if (const std::uint8_t* after = decode_number(likely, *progress, batch)) {
       progress->p = after;
       return note_unpredicted(likely, progress);

@@ -78,9 +78,10 @@ class FastPath {
     const std::uint8_t* p;
     const std::uint8_t* end;
     std::size_t row;
-    std::uint32_t* guess;        // what comes next
-    std::uint32_t n_found = 0;   // features that are asked for
-    std::uint32_t n_others = 0;  // entries that are not, since the last that is
+    std::uint32_t* guess;         // what comes next
+    std::uint32_t tried = kNone;  // a column that the next entry is no number of
+    std::uint32_t n_found = 0;    // features that are asked for
+    std::uint32_t n_others = 0;   // entries that are not, since the last that is
     std::uint32_t n_others_in_all = 0;
     std::uint32_t n_misses = 0;  // of the guess
   };

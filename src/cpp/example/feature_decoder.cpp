@@ -103,8 +103,12 @@ bool FeatureDecoder::decode_plain(const ColumnSpec& spec, std::size_t column,
                                   BatchBuilder* batch) const {
   if (spec.layout == Layout::kTensor) return false;
   if (spec.has_row_splits()) return decode_plain_row(spec, column, feature, batch);
-  Bytes run;
-  if (!find_plain_run(feature, spec.kind, &run)) return false;
+  Bytes list, run;
+  if (!find_plain_list(feature, spec.kind, &list)) return false;
+  if (!find_plain_field(list, kTagOne, &run) &&
+      !(spec.n_values == 1 && find_lone_number(list, spec.kind, &run))) {
+    return false;
+  }
   if (spec.kind != FeatureKind::kBytes) {
     return decode_plain_numbers(run, spec.kind, spec.n_values, spec.dtype,
                                 batch->row(column, row));

@@ -3,6 +3,7 @@
 //   entry     0a n key   12 n feature      both, in this order, and nothing else
 //   numbers   12|1a n    0a n run          a feature of one kind, packed in one run
 //   string    0a n       0a n string       a feature of one byte string
+//   number    12|1a n    0d|08 number      one that is not packed, as some writers do
 //
 // These functions prove the form or say no; they read no other, report no fault, and
 // leave whatever they do not know to walk.h.
@@ -60,10 +61,15 @@ inline bool find_plain_list(Bytes feature, FeatureKind kind, Bytes* list) noexce
   return find_plain_field(feature, tag, list);
 }
 
-// The packed run of a feature that holds numbers of `kind`, or the one byte string.
-inline bool find_plain_run(Bytes feature, FeatureKind kind, Bytes* run) noexcept {
-  Bytes list;
-  return find_plain_list(feature, kind, &list) && find_plain_field(list, kTagOne, run);
+// The bytes of the one number of `kind` that is not packed and all of `list`, if there
+// is no more than one in them.
+inline bool find_lone_number(Bytes list, FeatureKind kind, Bytes* number) noexcept {
+  constexpr std::uint8_t kTagVarint = 0x08;   // field 1, as a varint
+  constexpr std::uint8_t kTagFixed32 = 0x0d;  // field 1, in 4 bytes
+  const std::uint8_t tag = kind == FeatureKind::kInt64 ? kTagVarint : kTagFixed32;
+  if (kind == FeatureKind::kBytes || list.empty() || list[0] != tag) return false;
+  *number = list.subspan(1);
+  return true;
 }
 
 }  // namespace fastrec
