@@ -185,11 +185,8 @@ inline const std::uint8_t* FastPath::decode_number(std::uint32_t column,
     return decode_plain_numbers(run, slot.kind, 1, slot.dtype, target) ? after
                                                                        : nullptr;
   }
-  if (n == 0) return nullptr;
-  const std::uint64_t kept = ~std::uint64_t{0} >> (64 - 8 * n);
-  // One value ends at its last byte, and nowhere before.
-  if ((word & kept & kTopBits) != ((kept >> 8) & kTopBits)) return nullptr;
-  const std::uint64_t value = without_top_bits(word & kept);
+  std::uint64_t value;
+  if (n == 0 || !read_varint_of(word, n, &value)) return nullptr;
   std::memcpy(target, &value, sizeof value);
   return after;
 }

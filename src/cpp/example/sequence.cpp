@@ -1,8 +1,12 @@
 #include "example/sequence.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 
+#include "example/plain.h"
 #include "example/values.h"
+#include "varint/varint.h"
 
 namespace fastrec {
 namespace {
@@ -42,14 +46,96 @@ Fault append_step(const ColumnSpec& spec, std::size_t column, Bytes feature, Way
   return decode_numbers(list, *n, spec.dtype, target);
 }
 
+// The header of a step of a plain number, or of a packed run of them, up to the values:
+//
+//   0a S  12|1a L  0a P       S = P + 4, L = P + 2, all of them in one byte
+struct StepHeader {
+  static constexpr std::size_t kBytes = 6;
+  static constexpr std::size_t kMostPayloadBytes = 0x7f - 4;
+
+  explicit StepHeader(FeatureKind kind) noexcept
+      : empty(std::uint64_t{kTagOne} | std::uint64_t{4} << 8 |
+              std::uint64_t{static_cast<unsigned>(kind) << 3 | 2} << 16 |
+              std::uint64_t{2} << 24 | std::uint64_t{kTagOne} << 32) {}
+
+  // Whether one begins at `p`, where 8 bytes can be read, for `n_payload` bytes.
+  bool is_at(const std::uint8_t* p, std::uint64_t n_payload) const noexcept {
+    constexpr std::uint64_t kLengths = 0x010001000100;
+    constexpr std::uint64_t kHeader = 0xffffffffffff;
+    const std::uint64_t expected = empty + n_payload * kLengths;
+    return ((load_le<std::uint64_t>(p) ^ expected) & kHeader) == 0;
+  }
+
+  std::uint64_t empty;  // of no values
+};
+
+// Adds steps of one int64 each from `*p` on, for as long as they are plain and there is
+// `room` for more; `*p` is then behind them. Returns how many.
+std::size_t append_single_ints(const std::uint8_t** p, const std::uint8_t* end,
+                               std::size_t room, std::uint8_t* target) noexcept {
+  const StepHeader header(FeatureKind::kInt64);
+  std::size_t n = 0;
+  for (; n < room && end - *p >= 2 * std::ptrdiff_t{sizeof(std::uint64_t)}; ++n) {
+    const std::size_t n_payload = (*p)[StepHeader::kBytes - 1];
+    if (n_payload - 1 >= sizeof(std::uint64_t) || !header.is_at(*p, n_payload)) break;
+    const auto word = load_le<std::uint64_t>(*p + StepHeader::kBytes);
+    std::uint64_t value;
+    if (!read_varint_of(word, n_payload, &value)) break;
+    std::memcpy(target + n * sizeof value, &value, sizeof value);
+    *p += StepHeader::kBytes + n_payload;
+  }
+  return n;
+}
+
+// The same for steps of `n_bytes` of float32 each.
+std::size_t append_float_steps(const std::uint8_t** p, const std::uint8_t* end,
+                               std::size_t n_bytes, std::size_t room,
+                               std::uint8_t* target) noexcept {
+  if (n_bytes > StepHeader::kMostPayloadBytes) return 0;
+  const StepHeader header(FeatureKind::kFloat);
+  const std::size_t step_bytes = StepHeader::kBytes + n_bytes;
+  std::size_t n = 0;
+  for (; n < room && static_cast<std::size_t>(end - *p) >= step_bytes + 2; ++n) {
+    if (!header.is_at(*p, n_bytes)) break;
+    std::memcpy(target + n * n_bytes, *p + StepHeader::kBytes, n_bytes);
+    *p += step_bytes;
+  }
+  return n;
+}
+
+// Adds the steps that `list` begins with for as long as they are of the form that is
+// read fastest: numbers that need no conversion, as many as a padded column wants.
+// Returns how many, and sets `*p` to what comes after them.
+std::size_t append_uniform_steps(const ColumnSpec& spec, std::size_t column, Bytes list,
+                                 BatchBuilder* batch, const std::uint8_t** p) {
+  *p = list.data();
+  const bool is_int = spec.dtype == DType::kInt64 && spec.n_values == 1;
+  const bool is_float =
+      spec.dtype == DType::kFloat32 && std::endian::native == std::endian::little;
+  if (spec.layout != Layout::kPadded || (!is_int && !is_float)) return 0;
+  const std::size_t row_bytes = spec.row_bytes();
+  const std::size_t least_step_bytes = StepHeader::kBytes + (is_int ? 1 : row_bytes);
+  std::size_t room = list.size() / least_step_bytes;
+  if (spec.length) room = std::min(room, *spec.length);
+  const std::uint8_t* const end = list.data() + list.size();
+  std::uint8_t* target = batch->extend(column, room * row_bytes);
+  const std::size_t n = is_int ? append_single_ints(p, end, room, target)
+                               : append_float_steps(p, end, row_bytes, room, target);
+  batch->retract(column, (room - n) * spec.n_values);
+  return n;
+}
+
 }  // namespace
 
 Fault decode_steps(const Schema& schema, std::size_t column, Bytes list, Way way,
                    JoinedMessages* joined, BatchBuilder* batch) {
   const ColumnSpec& spec = schema.columns[column];
   const bool has_sizes = spec.layout == Layout::kRagged;
-  std::size_t n_steps = 0, n_kept = 0, n_items = 0;
-  FieldReader fields(list);
+  const std::uint8_t* after = list.data();
+  std::size_t n_steps =
+      way == Way::kFast ? append_uniform_steps(spec, column, list, batch, &after) : 0;
+  std::size_t n_kept = n_steps, n_items = n_steps;
+  FieldReader fields(list.subspan(static_cast<std::size_t>(after - list.data())));
   Bytes step;
   while (fields.next_message(1, &step)) {
     std::size_t n;

@@ -5,6 +5,7 @@
 // protobuf does. Encodings longer than they need be are legal.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 #include "base/bytes.h"
@@ -22,6 +23,17 @@ inline std::uint64_t without_top_bits(std::uint64_t bytes) noexcept {
   x = (x & 0x007f007f007f007f) | ((x & 0x7f007f007f007f00) >> 1);
   x = (x & 0x00003fff00003fff) | ((x & 0x3fff00003fff0000) >> 2);
   return (x & 0x000000000fffffff) | ((x & 0x0fffffff00000000) >> 4);
+}
+
+// Reads the varint that the first `n_bytes` of `bytes`, 1 to 8 of them, are. False if
+// they are not one, but another number of them or a part of one.
+inline bool read_varint_of(std::uint64_t bytes, std::size_t n_bytes,
+                           std::uint64_t* value) noexcept {
+  const std::uint64_t kept = ~std::uint64_t{0} >> (64 - 8 * n_bytes);
+  // One value ends at its last byte, and nowhere before.
+  if ((bytes & kept & kTopBits) != ((kept >> 8) & kTopBits)) return false;
+  *value = without_top_bits(bytes & kept);
+  return true;
 }
 
 // Reads one varint at `p`, below `end`. Returns where it ends, or nullptr with `*errc`
