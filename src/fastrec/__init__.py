@@ -35,6 +35,7 @@ from fastrec.schema import Schema
 from fastrec.sparse import Sparse
 from fastrec.stack import Stack
 from fastrec.stage import BatchOrigin, per_row
+from fastrec.stats import LoaderStats
 from fastrec.tensors import TensorProto
 from fastrec.writer import Writer, encode_example
 
@@ -50,6 +51,7 @@ __all__ = [
     "FixedLenSequence",
     "LimitError",
     "Loader",
+    "LoaderStats",
     "Ragged",
     "RaggedArray",
     "Raw",

@@ -7,14 +7,15 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fastrec import _core
 from fastrec.arrays import Batch
 from fastrec.assembly import Assembly
-from fastrec.stage import BatchOrigin, Delivered, Stage
+from fastrec.stage import BatchOrigin, Decoded, Delivered, Stage
+from fastrec.stats import clock
 from fastrec.steps import Plan, padded
 from fastrec.streaming import streamed_plan, streaming_pipeline
 
@@ -72,6 +73,11 @@ class Decoding:
         """The memory of the last batch, which the next may well take too."""
         return self._last_bytes
 
+    @property
+    def helping_ns(self) -> int:
+        """Nanoseconds of decoding in the threads that asked for a batch."""
+        return self._pipeline.helping_ns
+
     def next(self) -> Delivered | None:
         """Return the next batch, if nobody transforms it; None at the end."""
         found = self._pipeline.next()
@@ -82,16 +88,17 @@ class Decoding:
         info = None
         if self._needs_origin:
             info = self._origin(step, n_rows, n_valid)
-        return Delivered(self._assembly(parts, info), step)
+        return Delivered(self._assembly(parts, info), step, n_valid, n_bytes)
 
-    def next_with_origin(self) -> tuple[Any, BatchOrigin] | None:
+    def next_with_origin(self) -> Decoded | None:
         """Return what the assembly makes the next batch of; None at the end."""
         found = self._pipeline.next()
         if found is None:
             return None
         parts, step, n_rows, n_valid, n_bytes = found
         self._look_at(n_bytes)
-        return parts, self._origin(step, n_rows, n_valid)
+        origin = self._origin(step, n_rows, n_valid)
+        return Decoded(parts, origin, n_valid, n_bytes)
 
     def _origin(self, step: int, n_rows: int, n_valid: int) -> BatchOrigin:
         if self._plan is not None:
@@ -128,6 +135,9 @@ class BatchIterator(Iterator[Batch]):
         self._decoding: Decoding | None = None
         self._stage: Stage | None = None
         self._next: Callable[[], Delivered | None] | None = None
+        self._tally = loader._tally
+        self._left_ns: int | None = None  # when the call before this one returned
+        self._helping_ns = self._transform_ns = 0  # that are counted already
         _iterators.add(self)
 
     def __next__(self) -> Batch:
@@ -139,7 +149,7 @@ class BatchIterator(Iterator[Batch]):
             if delivered is not None:
                 # The loader may have been moved meanwhile, by another thread.
                 self._refuse_if_closed()
-                self._loader._delivered(delivered.step)
+                self._loader._delivered(delivered)
                 return delivered.batch
             self._is_finished = True
             self.close()
@@ -152,6 +162,7 @@ class BatchIterator(Iterator[Batch]):
         if self._error is not None:
             raise self._error
         self._refuse_if_closed()
+        entered_ns = clock()
         try:
             delivered = self._start() if self._next is None else self._next()
         except Exception as error:
@@ -160,9 +171,28 @@ class BatchIterator(Iterator[Batch]):
             self._error = error
             self.close()
             raise
+        finally:
+            tally, left_ns = self._tally, clock()
+            tally.waiting_ns += left_ns - entered_ns
+            if self._left_ns is None:
+                tally.starting_ns += left_ns - entered_ns
+            else:
+                tally.consuming_ns += entered_ns - self._left_ns
+            self._left_ns = left_ns
         if delivered is None:
             self._refuse_if_closed()
         return delivered
+
+    def count_threads(self) -> None:
+        """Add to the tally what threads, or the core, have counted since the last time."""
+        if self._decoding is None or self._is_closed:
+            return
+        # Behind a stage with threads, those help, whether the consumer waits or not.
+        helping_ns = 0 if self._tally.n_transforming else self._decoding.helping_ns
+        transform_ns = 0 if self._stage is None else self._stage.transform_ns
+        self._tally.helping_ns += helping_ns - self._helping_ns
+        self._tally.transform_ns += transform_ns - self._transform_ns
+        self._helping_ns, self._transform_ns = helping_ns, transform_ns
 
     def _refuse_if_closed(self) -> None:
         if self._is_closed:
@@ -174,6 +204,7 @@ class BatchIterator(Iterator[Batch]):
 
     def close(self) -> None:
         """End the threads. A running epoch cannot be continued afterwards."""
+        self.count_threads()
         self._is_closed = True
         if self._decoding is not None:
             self._decoding.stop()
@@ -212,6 +243,7 @@ class BatchIterator(Iterator[Batch]):
                 batch_bytes=decoding.batch_bytes,
             )
             self._next = self._stage.next
+            self._tally.n_transforming = self._stage.n_transforming
         return self._next()
 
 

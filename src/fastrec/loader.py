@@ -26,8 +26,9 @@ from fastrec.options import (
 from fastrec.order import Batches, Shuffle
 from fastrec.plan import Planner
 from fastrec.selection import Numbers
-from fastrec.stage import BatchOrigin, CheckedTransform, Transform
+from fastrec.stage import BatchOrigin, CheckedTransform, Delivered, Transform
 from fastrec.state import State
+from fastrec.stats import LoaderStats, Tally
 from fastrec.steps import Plan
 
 if TYPE_CHECKING:
@@ -119,6 +120,7 @@ class Loader:
             else byte_count("memory_limit", memory_limit)
         )
         self._pool = _core.BlockPool(self._memory_limit)
+        self._tally = Tally()
         self._epoch = 0
         self._step = 0
         self._phase = 0  # rows of step 0, where the epoch was cut by other batch sizes
@@ -156,6 +158,17 @@ class Loader:
     def step(self) -> int:
         """The steps of this epoch that were delivered, or passed over by `seek`."""
         return self._step
+
+    @property
+    def stats(self) -> LoaderStats:
+        """What was delivered so far, and where the time of the loop went.
+
+        It counts from when the loader was made, over all its epochs; see `LoaderStats`.
+        ``print(loader.stats)`` says whether the loop waits for data.
+        """
+        if (iterator := self._running()) is not None:
+            iterator.count_threads()
+        return self._tally.stats()
 
     def __len__(self) -> int:
         """Steps of the current epoch, the same on all ranks.
@@ -433,9 +446,11 @@ class Loader:
 
     def close(self) -> None:
         """End the running epoch's threads. The next ``for`` starts new ones."""
-        iterator = None if self._iterator is None else self._iterator()
-        if iterator is not None:
+        if (iterator := self._running()) is not None:
             iterator.close()
+
+    def _running(self) -> BatchIterator | None:
+        return None if self._iterator is None else self._iterator()
 
     def __reduce__(self) -> NoReturn:
         msg = "a loader cannot be pickled: pickle its dataset, and call .loader(...) there"
@@ -452,9 +467,13 @@ class Loader:
     def _assembly(self) -> Assembly:
         return self._dataset._assembly(self._transform, pad_last=self._planner.pad_last)
 
-    def _delivered(self, step: int) -> None:
+    def _delivered(self, delivered: Delivered) -> None:
         self._is_begun = True
-        self._step = step + 1
+        self._step = delivered.step + 1
+        tally = self._tally
+        tally.n_batches += 1
+        tally.n_records += delivered.n_records
+        tally.n_bytes += delivered.n_bytes
 
     def _finished(self) -> None:
         self._epoch += 1

@@ -22,10 +22,12 @@ import numpy.typing as npt
 from fastrec.arrays import Batch
 from fastrec.features import FixedLen, Raw
 from fastrec.spec import Spec
+from fastrec.stats import clock
 
 __all__ = [
     "BatchOrigin",
     "CheckedTransform",
+    "Decoded",
     "Delivered",
     "PerRow",
     "Stage",
@@ -85,10 +87,21 @@ class BatchOrigin:
 
 
 class Delivered(NamedTuple):
-    """One batch on its way to the consumer, and the step it is."""
+    """One batch on its way to the consumer, the step it is, and what was decoded."""
 
     batch: Batch
     step: int
+    n_records: int
+    n_bytes: int
+
+
+class Decoded(NamedTuple):
+    """What a transform makes a batch of, and where that comes from."""
+
+    parts: Any
+    info: BatchOrigin
+    n_records: int
+    n_bytes: int
 
 
 def _second_argument(function: Callable[..., object], name: str) -> str | None:
@@ -296,8 +309,7 @@ def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec]) -> PerRow:
     return PerRow(function, out)
 
 
-# What decoding delivers, and where it comes from.
-Source: TypeAlias = "Callable[[], tuple[Any, BatchOrigin] | None]"
+Source: TypeAlias = "Callable[[], Decoded | None]"
 
 
 class Stage:
@@ -334,6 +346,17 @@ class Stage:
         self._n_taken = 0  # from the source; guarded by the condition
         self._taken = threading.Condition()
         self._is_closed = False
+        self._transform_ns = 0  # guarded by the condition
+
+    @property
+    def n_transforming(self) -> int:
+        """How many threads transform batches side by side; 0 where `next` does."""
+        return min(1, self._n_threads) if self._shares_rows else self._n_threads
+
+    @property
+    def transform_ns(self) -> int:
+        """Nanoseconds of transforms that have ended, of all threads together."""
+        return self._transform_ns
 
     def next(self) -> Delivered | None:
         """Return the next batch, or None at the end.
@@ -389,12 +412,17 @@ class Stage:
                 self._taken.notify_all()
         return self._transformed(found)
 
-    def _transformed(self, found: tuple[Any, BatchOrigin] | None) -> Delivered | None:
+    def _transformed(self, found: Decoded | None) -> Delivered | None:
         if found is None:
             return None
-        batch, info = found
+        info = found.info
         if self._rows_pool is not None:
             info = dataclasses.replace(
                 info, _rows_pool=self._rows_pool, _n_threads=self._n_threads
             )
-        return Delivered(self._transform(batch, info), info.step)
+        begin = clock()
+        batch = self._transform(found.parts, info)
+        taken = clock() - begin
+        with self._taken:
+            self._transform_ns += taken
+        return Delivered(batch, info.step, found.n_records, found.n_bytes)

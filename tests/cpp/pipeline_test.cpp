@@ -178,6 +178,20 @@ TEST_P(PipelineTest, AMemoryLimitBelowOneBatchStillDelivers) {
   EXPECT_EQ(drain(start(write(), tight).get()), kRecords);
 }
 
+TEST_P(PipelineTest, CountsTheTimeThatNextDecodes) {
+  const auto helped = start(write(), options());
+  EXPECT_EQ(helped->helping().count(), 0);
+  EXPECT_EQ(drain(helped.get()), kRecords);
+  if (GetParam() == 0) EXPECT_GT(helped->helping().count(), 0);
+
+  PipelineOptions alone = options();
+  alone.n_threads = std::max(alone.n_threads, 1u);
+  alone.is_helping = false;
+  const auto waited = start(write(), alone);
+  EXPECT_EQ(drain(waited.get()), kRecords);
+  EXPECT_EQ(waited->helping().count(), 0);
+}
+
 TEST_P(PipelineTest, EndsWhereverItIsDropped) {
   for (unsigned n_taken = 0; n_taken < 20; ++n_taken) {
     const auto pipeline = start(write(), options());

@@ -107,6 +107,8 @@ class BoundPipeline {
     }
   }
 
+  std::int64_t helping_ns() const noexcept { return pipeline_->helping().count(); }
+
   void stop() {
     if (process_id() != process_id_) return;
     const py::gil_scoped_release released;
@@ -372,6 +374,7 @@ void register_loader(py::module_& m) {
                   py::arg("window").none(true), py::arg("pool"), py::arg("n_threads"),
                   py::arg("prefetch"), py::arg("memory_limit"))
       .def("next", &BoundPipeline::next)
+      .def_property_readonly("helping_ns", &BoundPipeline::helping_ns)
       .def("stop", &BoundPipeline::stop);
 }
 

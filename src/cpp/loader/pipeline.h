@@ -19,6 +19,7 @@
 // A pipeline does not know Python. Threads start with the first next().
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -70,6 +71,9 @@ class Pipeline {
   // work on. Throws Error, IoError and std::bad_alloc, again at every later call.
   Outcome next(std::chrono::milliseconds patience, Delivery* delivery);
 
+  // How long next() has decoded batches itself so far. Any thread may ask.
+  std::chrono::nanoseconds helping() const noexcept { return helping_.load(); }
+
   // Ends the threads, after the batches they are at; next() then says kEnd. Any thread
   // may call this.
   void stop();
@@ -94,6 +98,7 @@ class Pipeline {
   void start_threads();
   void run();
   void claim_and_decode(Bench* bench);
+  void help();
   std::optional<std::uint64_t> claim(Claim* claim);
   void put(std::uint64_t number, Delivery delivery, const std::exception_ptr& failure);
   void deliver(Delivery* delivery);
@@ -122,6 +127,7 @@ class Pipeline {
   std::vector<std::thread> threads_;
 
   Bench inline_bench_;  // of whoever set is_consuming_
+  std::atomic<std::chrono::nanoseconds> helping_{std::chrono::nanoseconds{0}};
 };
 
 }  // namespace fastrec

@@ -1,0 +1,141 @@
+"""Statistics of a loop: where its time goes, between next() and what is done outside."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+__all__ = ["LoaderStats", "Tally", "clock"]
+
+# A loop that waits for less than this share of its time is fed well enough.
+_WAITING_SHARE = 0.1
+
+# What the time is taken by: nanoseconds that only count up.
+clock = time.perf_counter_ns
+
+
+@dataclass(frozen=True, repr=False)
+class LoaderStats:
+    """What a loader has delivered, and where the time of the loop went meanwhile.
+
+    It counts every ``for`` over the loader since the loader was made, or since another
+    one if they are subtracted: ``loader.stats - before``. `Loader.batch` and
+    `Loader.peek` do not count, and neither does the time between two loops.
+
+    Attributes
+    ----------
+    n_batches : int
+        Batches that were delivered.
+    n_records : int
+        Records in them, as they came out of the files: before any transform.
+    n_bytes : int
+        Bytes of memory that their columns took, before any transform.
+    waiting_s : float
+        Seconds inside ``next()``: the loop waited for data.
+    starting_s : float
+        Of `waiting_s`, the first batch of each ``for``: threads start, and what is built
+        on first need is built, such as indexes and an inferred schema.
+    helping_s : float
+        Of `waiting_s`, decoding a batch in ``next()`` itself, where that is sooner than
+        waiting for a thread, and always with ``num_threads=0``. Threads that transform
+        help on their own time, which is not counted here.
+    consuming_s : float
+        Seconds of the loop outside ``next()``: data waited for the loop.
+    transform_s : float
+        Seconds inside transforms, of all `transform_threads` together; where `per_row`
+        spreads the rows of a batch over them, once for all.
+    """
+
+    n_batches: int = 0
+    n_records: int = 0
+    n_bytes: int = 0
+    waiting_s: float = 0.0
+    starting_s: float = 0.0
+    helping_s: float = 0.0
+    consuming_s: float = 0.0
+    transform_s: float = 0.0
+    _n_transforming: int = field(default=0, compare=False)  # side by side; 0: in next()
+
+    @property
+    def waiting_share(self) -> float:
+        """The share of the loop's time, 0 to 1, that it waited for data."""
+        total = self.waiting_s + self.consuming_s
+        return self.waiting_s / total if total else 0.0
+
+    @property
+    def bottleneck(self) -> Literal["", "consumer", "data", "transform"]:
+        """What would have to be faster for the loop to be.
+
+        ``"consumer"`` if the loop waits for less than a tenth of its time. Otherwise
+        ``"transform"`` if transforms were at work for half of the time that they had, or
+        ``"data"``, which is reading and decoding. Empty before the first batch.
+        """
+        if not self.n_batches:
+            return ""
+        if self.waiting_share < _WAITING_SHARE:
+            return "consumer"
+        had_s = self.waiting_s
+        if self._n_transforming:
+            had_s = self._n_transforming * (self.waiting_s + self.consuming_s)
+        return "transform" if 2 * self.transform_s > had_s else "data"
+
+    def __sub__(self, before: LoaderStats) -> LoaderStats:
+        """Return what was counted after `before`."""
+        counts = {name: getattr(self, name) - getattr(before, name) for name in _COUNTS}
+        return LoaderStats(**counts, _n_transforming=self._n_transforming)
+
+    def __repr__(self) -> str:
+        if not self.n_batches:
+            return "<fastrec.LoaderStats: no batch yet>"
+        text = {
+            "consumer": "the consumer is the bottleneck",
+            "data": "data is the bottleneck",
+            "transform": "the transform is the bottleneck",
+        }[self.bottleneck]
+        text += f": {100 * self.waiting_share:.0f} % of the time waiting for data"
+        if 2 * self.starting_s > self.waiting_s:
+            text += f", mostly for the first batch ({self.starting_s:.3g} s)"
+        elif 2 * self.helping_s > self.waiting_s:
+            text += ", mostly decoding in next() itself"
+        return (
+            f"<fastrec.LoaderStats: {_counted(self.n_batches, 'batch', 'es')}, "
+            f"{_counted(self.n_records, 'record', 's')} in "
+            f"{self.waiting_s + self.consuming_s:.3g} s; {text}>"
+        )
+
+
+def _counted(count: int, noun: str, plural: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else plural}"
+
+
+_COUNTS = [field.name for field in fields(LoaderStats) if field.compare]
+
+
+@dataclass(slots=True)
+class Tally:
+    """What becomes `LoaderStats`; whoever is in next() adds to it."""
+
+    n_batches: int = 0
+    n_records: int = 0
+    n_bytes: int = 0
+    waiting_ns: int = 0
+    starting_ns: int = 0
+    helping_ns: int = 0
+    consuming_ns: int = 0
+    transform_ns: int = 0
+    n_transforming: int = 0  # threads; 0 where next() transforms, or nobody
+
+    def stats(self) -> LoaderStats:
+        """Return what was counted so far."""
+        return LoaderStats(
+            self.n_batches,
+            self.n_records,
+            self.n_bytes,
+            self.waiting_ns / 1e9,
+            self.starting_ns / 1e9,
+            self.helping_ns / 1e9,
+            self.consuming_ns / 1e9,
+            self.transform_ns / 1e9,
+            self.n_transforming,
+        )
