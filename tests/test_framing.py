@@ -15,12 +15,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import fastrec as fr
 from columns import open_dataset
+from fastrec import _core
 from oracle import example, frame, frame_offsets, header, tfrecord_file
 
 Write = Callable[[bytes], Path]
@@ -154,6 +156,23 @@ def test_a_damaged_payload_spoils_only_its_own_record(write: Write, io: str) -> 
         assert caught.value.record == 1
         with pytest.raises(fr.CorruptionError, match="payload checksum"):
             ds[0:4]
+
+
+@pytest.mark.parametrize("io", IO)
+def test_records_can_be_verified_and_left_where_they_are(write: Write, io: str) -> None:
+    sizes = np.diff(OFFSETS)
+    for byte in range(OFFSETS[1] + PAYLOAD, OFFSETS[2]):
+        damaged = bytearray(FILE)
+        damaged[byte] ^= 0x10
+        ds = open_dataset(write(bytes(damaged)), io=io)
+        table, catalog = ds._view.sources.table, ds._view.catalog()
+        good, every = np.array([3, 0, 2]), np.arange(4)
+        assert _core.copy_bytes(table, 0, 0, len(FILE)) == len(FILE)
+        assert _core.copy_bytes(table, 0, 5, 7) == 2
+        assert _core.verify_records(table, catalog, good) == sizes[good].sum()
+        with pytest.raises(fr.CorruptionError, match="payload checksum") as caught:
+            _core.verify_records(table, catalog, every)
+        assert caught.value.record == 1
 
 
 @pytest.mark.parametrize("io", IO)

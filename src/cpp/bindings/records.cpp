@@ -83,6 +83,43 @@ py::tuple read_records(std::shared_ptr<FileTable> files, const Catalog& catalog,
               owner_of(offsets_array.block)));
 }
 
+// Copies bytes of a file into private memory as a RecordReader does, and does nothing
+// with them. How many there were.
+std::uint64_t copy_bytes(FileTable& files, std::size_t file, std::uint64_t begin,
+                         std::uint64_t end) {
+  if (file >= files.size()) throw py::index_error("there is no such file");
+  const py::gil_scoped_release released;
+  const std::shared_ptr<const FileView> view = files.open(file);
+  const std::uint64_t block_bytes = RecordReader::block_bytes(*view);
+  end = std::min(end, view->size());
+  Buffer buffer;
+  std::uint64_t n_bytes = 0;
+  while (begin < end) {
+    const std::uint64_t length = std::min(block_bytes, end - begin);
+    n_bytes += view->copy(begin, length, &buffer).size();
+    begin += length;
+  }
+  return n_bytes;
+}
+
+// Proves both checksums of `numbers`, and counts the bytes of their frames.
+std::uint64_t verify_records(std::shared_ptr<FileTable> files, const Catalog& catalog,
+                             const RecordNumbers& numbers) {
+  const std::vector<Place> places = places_of(catalog, numbers);
+  const py::gil_scoped_release released;
+  RecordReader reader(files);
+  reader.start(places);
+  std::uint64_t n_bytes = 0;
+  for (const Place& place : places) {
+    Bytes payload;
+    if (Fault fault = reader.next(&payload)) {
+      throw record_error(fault, describe(fault), place, *files);
+    }
+    n_bytes += place.frame.size();
+  }
+  return n_bytes;
+}
+
 py::array_t<std::uint32_t> stored_checksums(FileTable& files, const Catalog& catalog,
                                             const RecordNumbers& numbers) {
   const std::vector<Place> places = places_of(catalog, numbers);
@@ -240,6 +277,10 @@ void register_records(py::module_& m) {
 
   m.def("read_record", &read_record, py::arg("files"), py::arg("catalog"),
         py::arg("number"));
+  m.def("copy_bytes", &copy_bytes, py::arg("files"), py::arg("file"), py::arg("begin"),
+        py::arg("end"));
+  m.def("verify_records", &verify_records, py::arg("files"), py::arg("catalog"),
+        py::arg("numbers"));
   m.def("stored_checksums", &stored_checksums, py::arg("files"), py::arg("catalog"),
         py::arg("numbers"));
   m.def("read_records", &read_records, py::arg("files"), py::arg("catalog"),

@@ -63,6 +63,22 @@ py::object next_record(FrameStream& stream) {
   return py::bytes(reinterpret_cast<const char*>(payload.data()), payload.size());
 }
 
+// Goes on by `n_records_max` records at most, proving both checksums of each. How many
+// there were, and the bytes of their frames.
+py::tuple verify_records(FrameStream& stream, std::uint64_t n_records_max) {
+  check_process(stream.process_id());
+  std::uint64_t n_records = 0, n_bytes = 0;
+  {
+    const py::gil_scoped_release released;
+    StreamRecord record;
+    while (n_records < n_records_max && record.read_from(&stream)) {
+      ++n_records;
+      n_bytes += record.place().frame.size();
+    }
+  }
+  return py::make_tuple(n_records, n_bytes);
+}
+
 template <typename T>
 py::array_t<T> array_of(const std::vector<T>& values) {
   return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
@@ -106,7 +122,8 @@ void register_streams(py::module_& m) {
                                                   std::move(order), &look_for_signals);
            }),
            py::arg("streams"), py::arg("files"), py::arg("order"))
-      .def("next", &next_record);
+      .def("next", &next_record)
+      .def("verify", &verify_records, py::arg("n_records_max"));
 
   py::class_<StreamScan>(m, "StreamScan")
       .def(py::init<std::string>(), py::arg("name"))

@@ -31,6 +31,10 @@ constexpr std::uint64_t kScanBytes = std::uint64_t{1} << 20;
 RecordReader::RecordReader(std::shared_ptr<FileTable> files)
     : files_(std::move(files)), mapped_(std::min(files_->size(), kMostMapped)) {}
 
+std::uint64_t RecordReader::block_bytes(const FileView& view) noexcept {
+  return view.mapping() != nullptr ? kMappedBlockBytes : kPreadBlockBytes;
+}
+
 void RecordReader::start(std::span<const Place> places) {
   places_ = places;
   next_ = 0;
@@ -115,15 +119,13 @@ Fault RecordReader::load_block() {
             .expected = kMaxPayloadBytes};
   }
 
-  const std::uint64_t block_bytes =
-      view_->mapping() != nullptr ? kMappedBlockBytes : kPreadBlockBytes;
+  const std::uint64_t most = block_bytes(*view_);
   std::uint64_t end = frame.end();
   std::size_t place = next_ + 1;
   while (place < places_.size() && places_[place].file == first.file &&
-         places_[place].frame.offset == end &&
-         places_[place].frame.length <= block_bytes &&
+         places_[place].frame.offset == end && places_[place].frame.length <= most &&
          places_[place].frame.end() <= view_->size() &&
-         places_[place].frame.end() - frame.offset <= block_bytes) {
+         places_[place].frame.end() - frame.offset <= most) {
     end = places_[place].frame.end();
     ++place;
   }

@@ -20,6 +20,9 @@ class RecordReader {
  public:
   explicit RecordReader(std::shared_ptr<FileTable> files);
 
+  // How much of a file is read at once where records are neighbours.
+  static std::uint64_t block_bytes(const FileView& view) noexcept;
+
   // Begins to read `places`, which must stay alive until the last call of next(). Where
   // they are scattered over a disk, all of them are asked for at once.
   void start(std::span<const Place> places);
