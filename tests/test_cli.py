@@ -321,7 +321,7 @@ def test_index_refuses_a_rank_that_is_not_there(images: Path) -> None:
 # Errors.
 
 
-@pytest.mark.parametrize("command", ["demo", "index"])
+@pytest.mark.parametrize("command", ["bench", "demo", "index"])
 @pytest.mark.parametrize(
     ("name", "reason"),
     [

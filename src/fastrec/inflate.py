@@ -12,7 +12,7 @@ import io
 import os
 import stat
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from types import ModuleType
 from typing import Literal, TypeAlias
 
@@ -61,8 +61,12 @@ def version_of(path: str) -> Version:
     return status.st_size, status.st_mtime_ns
 
 
-def inflated(path: str, content: Content) -> Generator[bytes]:
+def inflated(
+    path: str, content: Content, *, on_read: Callable[[int], object] | None = None
+) -> Generator[bytes]:
     """Yield the content of the file `path`, in pieces of 1 MiB at most.
+
+    `on_read` is told how many bytes of the file were read so far, whenever it was read.
 
     Content that was yielded before an error is as it was written, as far as the stream
     says.
@@ -78,16 +82,25 @@ def inflated(path: str, content: Content) -> Generator[bytes]:
     with io.FileIO(path, opener=_opener) as file:
         if content == "plain":
             while piece := file.read(_PLAIN_BYTES):
+                if on_read is not None:
+                    on_read(file.tell())
                 yield piece
             return
-        yield from _Inflation(file, content, path).pieces()
+        yield from _Inflation(file, content, path, on_read).pieces()
 
 
 class _Inflation:
     """One file on its way through the decompressor."""
 
-    def __init__(self, file: io.FileIO, content: Content, name: str) -> None:
+    def __init__(
+        self,
+        file: io.FileIO,
+        content: Content,
+        name: str,
+        on_read: Callable[[int], object] | None,
+    ) -> None:
         self._file = file
+        self._on_read = on_read
         self._content = content
         self._name = name
         self._backend = _backend()
@@ -117,6 +130,8 @@ class _Inflation:
     def _read(self) -> bytes:
         data = self._file.read(_READ_BYTES) or b""
         self._n_read += len(data)
+        if self._on_read is not None:
+            self._on_read(self._n_read)
         return data
 
     def _checked_member(self, data: bytes) -> bytes:

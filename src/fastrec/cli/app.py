@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 
 import fastrec as fr
+from fastrec.cli.bench import bench
 from fastrec.cli.demo import demo
 from fastrec.cli.index import index
 from fastrec.cli.shuffle_report import shuffle_report
@@ -70,6 +71,7 @@ def _fastrec(
     """Read TFRecord files into NumPy batches, fast and checked."""
 
 
+app.command()(bench)
 app.command()(demo)
 app.command()(index)
 app.command()(shuffle_report)

@@ -15,7 +15,6 @@ from typing import Annotated
 import numpy as np
 import numpy.typing as npt
 import typer
-from rich.console import Console
 
 import fastrec as fr
 from fastrec.cli.draws import (
@@ -27,7 +26,7 @@ from fastrec.cli.draws import (
 )
 from fastrec.cli.index import indexed
 from fastrec.cli.mixing import LabelMix, Mixing, label_mix, mixing
-from fastrec.cli.terminal import Bar, console, counted, printable
+from fastrec.cli.terminal import Bar, console, counted, print_table, printable
 
 __all__ = ["shuffle_report"]
 
@@ -114,7 +113,7 @@ def shuffle_report(
     if labels is not None:
         mixes = [label_mix(draws, labels, window) for draws in made]
         lines += _label_lines(mixes, min(window, n_records))
-    _print_table(out, ["", *names, "at random"], lines)
+    print_table(out, ["", *names, "at random"], lines)
     if plot is not None:
         _plot(plot, orders, made, figures, labels)
         out.print(f"wrote {printable(str(plot))}")
@@ -219,17 +218,6 @@ def _label_lines(mixes: Sequence[LabelMix], window: int) -> list[list[str]]:
 
 def _text(value: float, digits: int) -> str:
     return "-" if math.isnan(value) else f"{value:.{digits}f}"
-
-
-def _print_table(
-    out: Console, head: Sequence[str], lines: Sequence[Sequence[str]]
-) -> None:
-    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
-    for style, line in [("bold", head), *(("", line) for line in lines)]:
-        name, *values = line
-        cells = [f"{name:<{widths[0]}}"]
-        cells += [f"{value:>{w}}" for value, w in zip(values, widths[1:], strict=True)]
-        out.print("  ".join(cells).rstrip(), style=style)
 
 
 # What is plotted.

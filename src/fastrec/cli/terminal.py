@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,16 @@ from rich.progress import (
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Bar", "Stopwatch", "console", "counted", "printable", "rate", "size"]
+__all__ = [
+    "Bar",
+    "Stopwatch",
+    "console",
+    "counted",
+    "print_table",
+    "printable",
+    "rate",
+    "size",
+]
 
 _UNITS = ("kB", "MB", "GB", "TB")
 
@@ -102,6 +112,18 @@ class Stopwatch:
 def counted(count: int, noun: str) -> str:
     """Return a count with its noun: "1 file", "60,000 records"."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def print_table(
+    out: Console, head: Sequence[str], lines: Sequence[Sequence[str]]
+) -> None:
+    """Print lines under a bold head, the first column at the left, the others right."""
+    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
+    for style, line in [("bold", head), *(("", line) for line in lines)]:
+        name, *values = line
+        cells = [f"{name:<{widths[0]}}"]
+        cells += [f"{value:>{w}}" for value, w in zip(values, widths[1:], strict=True)]
+        out.print("  ".join(cells).rstrip(), style=style)
 
 
 def printable(text: str) -> str:

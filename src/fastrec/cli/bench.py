@@ -1,0 +1,340 @@
+"""``fastrec bench``: what each stage costs on a user's own files, and which one limits."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+import fastrec as fr
+from fastrec import _core
+from fastrec.cli import costs, tf_data
+from fastrec.cli.costs import Cost, FirstRead, Sample, Stage
+from fastrec.cli.index import indexed
+from fastrec.cli.terminal import (
+    console,
+    counted,
+    print_table,
+    printable,
+    rate,
+    size,
+)
+from fastrec.options import default_num_threads
+
+__all__ = ["bench"]
+
+# What stands in front of the names of other stages.
+ALL_THREADS = "all threads"
+MEMCPY = "memcpy"
+TF_DATA = "tf.data"
+
+_CURES = {
+    "disk": "the disk delivers less than is decoded in the same time: keep the files in "
+    "memory or on a faster disk, or compress them; more threads do not help",
+    "waiting": "one thread had a CPU for less than half of the time: other processes take "
+    "it, or the files do not stay in the page cache",
+    "reading": "the bytes come out of the page cache, which is copying memory: more "
+    "num_threads help until memory is busy, smaller records always",
+    "inflating": "cache_dir= pays for it once; otherwise more num_threads and several "
+    "files, and the extra named gzip",
+    "checksums": "this is one pass over the bytes, by the kernel {kernel!r}: more "
+    "num_threads",
+    "decoding": "more num_threads, and only the columns that you need: features= or "
+    "ds.columns([...]) (try --columns)",
+    "copying": "the columns are copied about as fast as memory allows: only the columns "
+    "that you need (try --columns), in narrower dtypes; more num_threads help until "
+    "memory is busy",
+}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One stage: what it and those before it cost, and what it adds itself.
+
+    Attributes
+    ----------
+    name : str
+    cpu_ns : float
+        Nanoseconds of CPU for a record, with all stages before.
+    own_ns : float
+        What comes to the stages before.
+    share : float
+        Of the CPU time of all stages, 0 to 1.
+    records_per_s : float
+        With all stages before, by the wall clock.
+    """
+
+    name: str
+    cpu_ns: float
+    own_ns: float
+    share: float
+    records_per_s: float
+
+
+@dataclass(frozen=True)
+class Report:
+    """All that was measured."""
+
+    n_files: int
+    n_files_measured: int
+    n_records: int
+    n_bytes: int
+    file_bytes: int
+    n_columns: int
+    column_bytes: int
+    batch_size: int
+    first_read_mb_per_s: float
+    first_read_from: str
+    crc32c_kernel: str
+    memcpy_gb_per_s: float
+    stages: list[Line]
+    copying_ns: float
+    num_threads: int
+    one_thread_records_per_s: float
+    all_threads_records_per_s: float
+    tf_data: dict[str, float]
+    tf_data_missing: str
+    bottleneck: str
+    cure: str
+
+
+def bench(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH", help="Files, directories, or globs in quotes."),
+    ],
+    *,
+    batch_size: Annotated[int, typer.Option(min=1, help="Records in a batch.")] = 256,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Decode this column only. Give it several times for several columns.",
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, help="How long to measure, about.")
+    ] = 10.0,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object, with all figures.")
+    ] = False,
+) -> None:
+    """Measure what reading, checksums and decoding cost, and say what limits.
+
+    The first 256 MiB of the files are read, on one thread stage by stage and on all. Where
+    TensorFlow is installed, tf.data reads the same columns of the same records.
+    """
+    out = console()
+    files = _files(paths)
+    is_streamed = fr.open(files)._view.sources.is_streamed
+    first = costs.first_read(files, is_streamed=is_streamed, seconds=seconds / 2)
+    if not is_streamed:
+        indexed(path for path, _ in first.ranges)  # behind a progress bar
+    try:
+        sample = costs.sample_of(first, columns)
+    except KeyError as error:
+        raise typer.BadParameter(error.args[0], param_hint="--columns") from error
+    report = _measured(files, first, sample, batch_size=batch_size, seconds=seconds)
+    if as_json:
+        out.print(json.dumps(dataclasses.asdict(report), indent=1))
+    else:
+        _print_report(out, report)
+
+
+def _files(paths: list[str]) -> list[str]:
+    try:
+        return fr.open(paths).files
+    except fr.Error:
+        raise
+    except ValueError as error:  # a remote path
+        raise fr.Error(str(error)) from error
+
+
+# What is measured.
+
+
+def _measured(
+    files: list[str],
+    first: FirstRead,
+    sample: Sample,
+    *,
+    batch_size: int,
+    seconds: float,
+) -> Report:
+    one = sample.dataset.loader(batch_size, num_threads=0, rank=0, world_size=1)
+    n_threads = default_num_threads()
+    every = sample.dataset.loader(
+        batch_size, num_threads=n_threads, rank=0, world_size=1
+    )
+    stages: dict[str, Stage] = {"reading": functools.partial(costs.read, sample)}
+    if sample.is_streamed:
+        stages["inflating"] = functools.partial(costs.inflate, sample)
+    stages["checksums"] = functools.partial(costs.verify, sample)
+    stages["decoding"] = functools.partial(costs.decode, one, sample)
+    names = list(stages)
+    stages[ALL_THREADS] = functools.partial(costs.decode, every, sample)
+    stages[MEMCPY] = costs.memcpy
+    peers, missing = _tf_stages(sample, batch_size, n_threads)
+    stages |= peers
+    found = costs.measured(stages, seconds)
+
+    lines = _lines({name: found[name] for name in names})
+    stats = one.stats
+    column_bytes = stats.n_bytes / stats.n_records
+    memcpy_ns = found[MEMCPY].wall_ns  # for a byte
+    bottleneck = _bottleneck(
+        first,
+        lines,
+        is_waiting=found["decoding"].wall_ns > 2 * found["decoding"].cpu_ns,
+        file_bytes_per_s=(
+            found[ALL_THREADS].records_per_s * sample.file_bytes / sample.n_records
+        ),
+        copying_ns=column_bytes * memcpy_ns,
+    )
+    kernel = _core.crc32c_kernel()
+    return Report(
+        n_files=len(files),
+        n_files_measured=len(sample.ranges),
+        n_records=sample.n_records,
+        n_bytes=sample.n_bytes,
+        file_bytes=sample.file_bytes,
+        n_columns=len(sample.dataset.schema),
+        column_bytes=round(column_bytes * sample.n_records),
+        batch_size=batch_size,
+        first_read_mb_per_s=first.n_bytes / first.seconds / 1e6,
+        first_read_from="disk" if first.is_from_disk else "page cache",
+        crc32c_kernel=kernel,
+        memcpy_gb_per_s=1 / memcpy_ns,
+        stages=lines,
+        copying_ns=column_bytes * memcpy_ns,
+        num_threads=n_threads,
+        one_thread_records_per_s=found["decoding"].records_per_s,
+        all_threads_records_per_s=found[ALL_THREADS].records_per_s,
+        tf_data={name: found[name].records_per_s for name in peers},
+        tf_data_missing=missing,
+        bottleneck=bottleneck,
+        cure=_CURES[bottleneck].format(kernel=kernel),
+    )
+
+
+def _tf_stages(
+    sample: Sample, batch_size: int, n_threads: int
+) -> tuple[dict[str, Stage], str]:
+    """Return tf.data on one thread and on all, or why it is not there."""
+    stages: dict[str, Stage] = {}
+    for n in sorted({1, n_threads}):
+        try:
+            batches = tf_data.make_batches(
+                sample.dataset, sample.n_records, batch_size=batch_size, n_threads=n
+            )
+        except ModuleNotFoundError:
+            return {}, "TensorFlow is not installed"
+        except ValueError as error:
+            return {}, str(error)
+        name = f"{TF_DATA}, {counted(n, 'thread')}"
+        stages[name] = functools.partial(
+            tf_data.stage, batches, batch_size, sample.n_records
+        )
+    return stages, ""
+
+
+def _lines(found: dict[str, Cost]) -> list[Line]:
+    """Return what each stage adds to those before it, which is never less than nothing."""
+    own: dict[str, float] = {}
+    before = 0.0
+    for name, cost in found.items():
+        own[name] = max(0.0, cost.cpu_ns - before)
+        before = max(before, cost.cpu_ns)
+    total = sum(own.values())
+    return [
+        Line(name, cost.cpu_ns, own[name], own[name] / total, cost.records_per_s)
+        for name, cost in found.items()
+    ]
+
+
+def _bottleneck(
+    first: FirstRead,
+    lines: list[Line],
+    *,
+    is_waiting: bool,
+    file_bytes_per_s: float,
+    copying_ns: float,
+) -> str:
+    """Return what limits: the disk, or what takes most of one thread's time."""
+    if first.is_from_disk and first.n_bytes / first.seconds < file_bytes_per_s:
+        return "disk"
+    if is_waiting:
+        return "waiting"
+    most = max(lines, key=lambda line: line.own_ns)
+    if most.name == "decoding" and 2 * copying_ns > most.own_ns:
+        return "copying"
+    return most.name
+
+
+# What is printed.
+
+
+def _print_report(out: Console, report: Report) -> None:
+    record_bytes = report.n_bytes / report.n_records
+    out.print(
+        f"{counted(report.n_records, 'record')} of {size(record_bytes)}, the first in "
+        f"{counted(report.n_files, 'file')}; {counted(report.n_columns, 'column')}, "
+        f"batches of {report.batch_size:,}",
+        style="bold",
+    )
+    out.print(
+        f"read first from the {report.first_read_from}: "
+        f"{rate(report.first_read_mb_per_s, 1)} MB/s"
+    )
+    lines = []
+    for line in report.stages:
+        lines.append(
+            [
+                line.name,
+                f"{line.own_ns:,.0f}",
+                f"{100 * line.share:.0f} %",
+                *_rates(line.records_per_s, record_bytes),
+            ]
+        )
+        if line.name == "decoding":
+            lines.append(
+                ["  columns at memcpy speed", f"{report.copying_ns:,.0f}", "", "", ""]
+            )
+    print_table(
+        out, ["one thread", "ns/record", "share", "records/s", "GB/s, up to it"], lines
+    )
+    out.print()
+    lines = [
+        _whole("1 thread", report.one_thread_records_per_s, report),
+        _whole(
+            f"{counted(report.num_threads, 'thread')} and the consumer",
+            report.all_threads_records_per_s,
+            report,
+        ),
+        *(_whole(name, value, report) for name, value in report.tf_data.items()),
+        [MEMCPY, "", f"{report.memcpy_gb_per_s:.3g}", ""],
+    ]
+    print_table(out, ["end to end", "records/s", "GB/s", "of 1 thread"], lines)
+    if report.tf_data_missing:
+        out.print(f"tf.data was not measured: {printable(report.tf_data_missing)}")
+    out.print()
+    out.print(f"bottleneck: {report.bottleneck}", style="bold")
+    out.print(report.cure)
+
+
+def _rates(records_per_s: float, record_bytes: float) -> list[str]:
+    return [rate(records_per_s, 1), f"{records_per_s * record_bytes / 1e9:.3g}"]
+
+
+def _whole(name: str, records_per_s: float, report: Report) -> list[str]:
+    ratio = records_per_s / report.one_thread_records_per_s
+    return [
+        name,
+        *_rates(records_per_s, report.n_bytes / report.n_records),
+        f"{ratio:.2g}x",
+    ]

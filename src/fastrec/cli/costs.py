@@ -1,0 +1,377 @@
+"""Costs: what each stage takes on the way from files to batches, on the same records.
+
+Each stage is measured together with all before it, in rounds over a sample that begins
+with the first record: so what a stage adds is a difference, and all of them have the
+same noise. Costs are CPU time, of all threads together; rates are by the wall clock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import statistics
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from time import perf_counter, process_time
+from typing import TypeAlias
+
+import numpy as np
+
+import fastrec as fr
+from fastrec import _core
+from fastrec.cli.terminal import counted
+from fastrec.inflate import inflated
+from fastrec.rows import n_rows
+from fastrec.streams import FileContent, first_frames
+
+__all__ = [
+    "Cost",
+    "FirstRead",
+    "Sample",
+    "Stage",
+    "decode",
+    "first_read",
+    "inflate",
+    "measured",
+    "memcpy",
+    "read",
+    "sample_of",
+    "verify",
+]
+
+# More than the last level of caches holds, and little enough to go through many times.
+SAMPLE_BYTES = 256 << 20
+_COMPRESSED_BYTES = SAMPLE_BYTES // 4
+_FIRST_BYTES_MIN = 4 << 20  # is read however long it takes
+_COPIED_BYTES = 64 << 20
+
+# The rounds that fit into the time if every pass needs all of its share.
+N_ROUNDS = 4
+
+_BLOCK_BYTES = 256 << 10
+# What is done between two looks at the clock.
+_COPIED_AT_ONCE = 8 << 20
+_VERIFIED_AT_ONCE = 1024
+
+_BLOCK_OF_COUNTER = 512  # bytes, of ru_inblock
+
+# A pass over the sample, or a part of it: it yields how many records it has done, which
+# need not be whole, since it yielded before.
+Stage: TypeAlias = "Callable[[], Generator[float]]"
+
+# The first bytes of a file: its path, and how many.
+Range: TypeAlias = tuple[str, int]
+
+
+@dataclass(frozen=True)
+class FirstRead:
+    """How files were read first, before anything else had touched them.
+
+    Attributes
+    ----------
+    ranges : list of (str, int)
+        What was read of them.
+    seconds : float
+    disk_bytes : int
+        What the system says it fetched for it; some systems do not count.
+    """
+
+    ranges: list[Range]
+    seconds: float
+    disk_bytes: int
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that were read."""
+        return sum(n_bytes for _, n_bytes in self.ranges)
+
+    @property
+    def is_from_disk(self) -> bool:
+        """Whether most of it was not in the page cache."""
+        return 2 * self.disk_bytes > self.n_bytes
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The records that are measured.
+
+    Attributes
+    ----------
+    dataset : Dataset
+        These records, or files that begin with them.
+    ranges : list of (str, int)
+        The bytes of files that hold them.
+    n_records : int
+    n_bytes : int
+        Of their frames, which are the content of compressed files.
+    """
+
+    dataset: fr.Dataset
+    ranges: list[Range]
+    n_records: int
+    n_bytes: int
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of the files that hold these records, as they lie on the disk."""
+        return sum(n_bytes for _, n_bytes in self.ranges)
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether the files are compressed, and read as they are."""
+        return self.dataset._view.sources.is_streamed
+
+
+@dataclass
+class Cost:
+    """What one stage and all before it took, pass by pass.
+
+    Attributes
+    ----------
+    wall_s, cpu_s : list of float
+        Seconds for a record.
+    """
+
+    wall_s: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
+
+    @property
+    def wall_ns(self) -> float:
+        """Nanoseconds for a record by the wall clock, the median."""
+        return 1e9 * statistics.median(self.wall_s)
+
+    @property
+    def cpu_ns(self) -> float:
+        """Nanoseconds of CPU for a record, the median."""
+        return 1e9 * statistics.median(self.cpu_s)
+
+    @property
+    def records_per_s(self) -> float:
+        """Records in a second by the wall clock."""
+        return 1e9 / self.wall_ns
+
+
+# What is measured.
+
+
+def first_read(files: Sequence[str], *, is_streamed: bool, seconds: float) -> FirstRead:
+    """Read the first files once, as long as `seconds` last and a sample is not full.
+
+    Raises
+    ------
+    OSError
+        If a file cannot be read.
+    """
+    most = _COMPRESSED_BYTES if is_streamed else SAMPLE_BYTES
+    ranges: list[Range] = []
+    n_bytes = 0
+    disk_bytes, begin = _disk_bytes(), perf_counter()
+    for path in files:
+        n_here = 0
+        for n_read in _blocks(path, most - n_bytes):
+            n_here += n_read
+            is_late = perf_counter() - begin > seconds
+            if is_late and n_bytes + n_here >= _FIRST_BYTES_MIN:
+                most = n_bytes + n_here
+                break
+        ranges.append((path, n_here))
+        n_bytes += n_here
+        if n_bytes >= most:
+            break
+    taken = perf_counter() - begin
+    return FirstRead(ranges, taken, _disk_bytes() - disk_bytes)
+
+
+def _disk_bytes() -> int:
+    if sys.platform == "win32":
+        return 0
+    import resource
+
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_inblock * _BLOCK_OF_COUNTER
+
+
+def _blocks(path: str, n_bytes: int) -> Generator[int]:
+    """Read the first `n_bytes` of a file, and yield how many each block has."""
+    buffer = memoryview(bytearray(_BLOCK_BYTES))
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        while n_bytes and (n_read := file.readinto(buffer[:n_bytes])):
+            n_bytes -= n_read
+            yield n_read
+
+
+def sample_of(first: FirstRead, columns: Sequence[str] | None = None) -> Sample:
+    """Return the records in what was read first, but one at least.
+
+    Raises
+    ------
+    OSError, fastrec.Error
+        If files cannot be read or hold no records, or none that a schema suits.
+    KeyError
+        If there is no column of one of these names.
+    """
+    dataset = fr.open([path for path, _ in first.ranges])
+    if columns:
+        dataset = dataset.columns(columns)
+    found = _streamed if dataset._view.sources.is_streamed else _indexed
+    sample = found(dataset, dict(first.ranges))
+    if not sample.n_records:
+        msg = f"there is no record in {counted(len(dataset.files), 'file')}"
+        raise fr.Error(msg)
+    if not dataset.schema:
+        msg = "the records have no features, so there is nothing to decode"
+        raise fr.SchemaError(msg)
+    return sample
+
+
+def _indexed(dataset: fr.Dataset, most: dict[str, int]) -> Sample:
+    ranges: list[Range] = []
+    n_records = 0
+    for path, index in zip(dataset.files, dataset._view.sources.indexes(), strict=True):
+        offsets = index.offsets
+        n_here = int(np.searchsorted(offsets, most.get(path, 0), side="right")) - 1
+        if not n_records and not n_here:
+            n_here = min(1, len(index))  # the first record, however large it is
+        n_records += n_here
+        ranges.append((path, int(offsets[n_here])))
+        if n_here < len(index):
+            break
+    n_bytes = sum(n_bytes for _, n_bytes in ranges)
+    return Sample(dataset.select(range(n_records)), ranges, n_records, n_bytes)
+
+
+def _streamed(dataset: fr.Dataset, most: dict[str, int]) -> Sample:
+    ranges: list[Range] = []
+    n_content = 0
+    for path, content in dataset._view.sources.contents():
+        n_read = 0
+
+        def count(n_bytes: int) -> None:
+            nonlocal n_read
+            n_read = n_bytes
+
+        with contextlib.closing(inflated(path, content, on_read=count)) as pieces:
+            for piece in pieces:
+                n_content += len(piece)
+                if n_content >= SAMPLE_BYTES or n_read > most.get(path, 0):
+                    break
+        ranges.append((path, n_read))
+        if n_content >= SAMPLE_BYTES or n_read > most.get(path, 0):
+            break
+    n_records = n_bytes = 0
+    with _frames(dataset) as frames:
+        while n_bytes < n_content and (found := frames.verify(1))[0]:
+            n_records += found[0]
+            n_bytes += found[1]
+    return Sample(dataset, ranges, n_records, n_bytes)
+
+
+def _frames(
+    dataset: fr.Dataset,
+) -> contextlib.AbstractContextManager[_core.FrameStream]:
+    sources = dataset._view.sources
+    files: list[FileContent] = sources.contents()
+    return first_frames(files, sources.table, range(len(files)))
+
+
+# The stages.
+
+
+def read(sample: Sample) -> Generator[float]:
+    """Copy the bytes of the files into private memory, and do nothing with them."""
+    n_per_byte = sample.n_records / sample.file_bytes
+    table = sample.dataset._view.sources.table
+    for file, (path, n_bytes) in enumerate(sample.ranges):
+        if sample.is_streamed:
+            for n_read in _blocks(path, n_bytes):
+                yield n_per_byte * n_read
+            continue
+        for begin in range(0, n_bytes, _COPIED_AT_ONCE):
+            end = min(begin + _COPIED_AT_ONCE, n_bytes)
+            yield n_per_byte * _core.copy_bytes(table, file, begin, end)
+
+
+def inflate(sample: Sample) -> Generator[float]:
+    """Read and inflate."""
+    n_left = sample.n_bytes
+    for path, content in sample.dataset._view.sources.contents():
+        for piece in inflated(path, content):
+            yield sample.n_records * min(len(piece), n_left) / sample.n_bytes
+            n_left -= len(piece)
+            if n_left <= 0:
+                return
+
+
+def verify(sample: Sample) -> Generator[float]:
+    """Read, inflate where that is needed, and prove both checksums of each record."""
+    n_left = sample.n_records
+    view = sample.dataset._view
+    if sample.is_streamed:
+        with _frames(sample.dataset) as frames:
+            while n_left:
+                n_done, _ = frames.verify(min(n_left, _VERIFIED_AT_ONCE))
+                n_left -= n_done
+                yield n_done
+        return
+    table, catalog = view.sources.table, view.catalog()
+    for first in range(0, n_left, _VERIFIED_AT_ONCE):
+        numbers = np.arange(first, min(first + _VERIFIED_AT_ONCE, n_left))
+        _core.verify_records(table, catalog, view.records_of(numbers))
+        yield len(numbers)
+
+
+def decode(loader: fr.Loader, sample: Sample) -> Generator[float]:
+    """All of it: the batches of a loader."""
+    n_left = sample.n_records
+    for batch in loader:
+        n_done = n_rows(batch)
+        yield n_done
+        n_left -= n_done
+        if n_left <= 0:
+            return
+
+
+def memcpy() -> Generator[float]:
+    """Copy memory that is not in a cache. It yields bytes."""
+    source, target = np.ones(_COPIED_BYTES, np.uint8), np.empty(_COPIED_BYTES, np.uint8)
+    np.copyto(target, source)
+    while True:
+        yield 0
+        np.copyto(target, source)
+        yield _COPIED_BYTES
+
+
+# How it is measured.
+
+
+def measured(stages: Mapping[str, Stage], seconds: float) -> dict[str, Cost]:
+    """Go through all stages in turn, round by round, for about `seconds`.
+
+    The first round warms up and does not count.
+    """
+    slice_s = seconds / (N_ROUNDS * len(stages))
+    costs = {name: Cost() for name in stages}
+    begin = perf_counter()
+    for number in itertools.count():
+        for name, stage in stages.items():
+            wall_s, cpu_s = _one_pass(stage, slice_s)
+            if number:
+                costs[name].wall_s.append(wall_s)
+                costs[name].cpu_s.append(cpu_s)
+        if number and perf_counter() - begin > seconds:
+            return costs
+    raise AssertionError  # rounds are counted for ever
+
+
+def _one_pass(stage: Stage, seconds: float) -> tuple[float, float]:
+    """Return what a record takes: seconds by the wall clock, and of CPU."""
+    n_done = 0.0
+    with contextlib.closing(stage()) as progress:
+        wall, cpu = perf_counter(), process_time()
+        for n_more in progress:
+            n_done += n_more
+            if n_done and perf_counter() - wall > seconds:
+                break
+        wall_s, cpu_s = perf_counter() - wall, process_time() - cpu
+    return wall_s / n_done, cpu_s / n_done
