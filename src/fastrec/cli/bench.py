@@ -178,7 +178,7 @@ def _measured(
     stages["decoding"] = functools.partial(costs.decode, one, sample)
     names = list(stages)
     stages[ALL_THREADS] = functools.partial(costs.decode, every, sample)
-    stages[MEMCPY] = costs.memcpy
+    stages[MEMCPY] = functools.partial(costs.memcpy, costs.memory(), costs.memory())
     peers, missing = _tf_stages(sample, batch_size, n_threads)
     stages |= peers
     found = costs.measured(stages, seconds)
@@ -186,7 +186,7 @@ def _measured(
     lines = _lines({name: found[name] for name in names})
     stats = one.stats
     column_bytes = stats.n_bytes / stats.n_records
-    memcpy_ns = found[MEMCPY].wall_ns  # for a byte
+    memcpy_ns = found[MEMCPY].cpu_ns  # for a byte
     bottleneck = _bottleneck(
         first,
         lines,

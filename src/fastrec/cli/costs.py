@@ -17,6 +17,7 @@ from time import perf_counter, process_time
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 import fastrec as fr
 from fastrec import _core
@@ -35,6 +36,7 @@ __all__ = [
     "inflate",
     "measured",
     "memcpy",
+    "memory",
     "read",
     "sample_of",
     "verify",
@@ -62,6 +64,8 @@ Stage: TypeAlias = "Callable[[], Generator[float]]"
 
 # The first bytes of a file: its path, and how many.
 Range: TypeAlias = tuple[str, int]
+
+Memory: TypeAlias = "npt.NDArray[np.uint8]"
 
 
 @dataclass(frozen=True)
@@ -332,14 +336,16 @@ def decode(loader: fr.Loader, sample: Sample) -> Generator[float]:
             return
 
 
-def memcpy() -> Generator[float]:
-    """Copy memory that is not in a cache. It yields bytes."""
-    source, target = np.ones(_COPIED_BYTES, np.uint8), np.empty(_COPIED_BYTES, np.uint8)
-    np.copyto(target, source)
+def memcpy(source: Memory, target: Memory) -> Generator[float]:
+    """Copy memory. It yields bytes."""
     while True:
-        yield 0
         np.copyto(target, source)
-        yield _COPIED_BYTES
+        yield source.nbytes
+
+
+def memory() -> Memory:
+    """Return memory that is more than fits into the caches, its pages in place."""
+    return np.ones(_COPIED_BYTES, np.uint8)
 
 
 # How it is measured.
