@@ -44,8 +44,8 @@ _CURES = {
     "files, and the extra named gzip",
     "checksums": "this is one pass over the bytes, by the kernel {kernel!r}: more "
     "num_threads",
-    "decoding": "more num_threads, and only the columns that you need: features= or "
-    "ds.columns([...]) (try --columns)",
+    "decoding": "more num_threads; without columns that you do not need, features= or "
+    "ds.columns([...]), if they are large (try --columns)",
     "copying": "the columns are copied about as fast as memory allows: only the columns "
     "that you need (try --columns), in narrower dtypes; more num_threads help until "
     "memory is busy",
