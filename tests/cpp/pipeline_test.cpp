@@ -182,7 +182,9 @@ TEST_P(PipelineTest, CountsTheTimeThatNextDecodes) {
   const auto helped = start(write(), options());
   EXPECT_EQ(helped->helping().count(), 0);
   EXPECT_EQ(drain(helped.get()), kRecords);
-  if (GetParam() == 0) EXPECT_GT(helped->helping().count(), 0);
+  if (GetParam() == 0) {
+    EXPECT_GT(helped->helping().count(), 0);
+  }
 
   PipelineOptions alone = options();
   alone.n_threads = std::max(alone.n_threads, 1u);
