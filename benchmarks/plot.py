@@ -14,12 +14,14 @@ Json = dict[str, Any]
 
 
 def rates(rows: Sequence[Json]) -> dict[tuple[str, int], dict[str, dict[str, float]]]:
-    """MB/s of every reader: by order and threads, then by workload, then by peer."""
+    """MB/s by order and threads, then by workload, then by peer in its fastest form."""
     found: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
     for row in rows:
         if "mb_per_s" in row and row["peer"] != "memcpy":
             panel = found.setdefault((row["order"], row["threads"]), {})
-            panel.setdefault(row["workload"], {})[row["peer"]] = row["mb_per_s"]
+            by_peer = panel.setdefault(row["workload"], {})
+            peer = row["peer"].partition(":")[0]
+            by_peer[peer] = max(row["mb_per_s"], by_peer.get(peer, 0.0))
     return found
 
 
@@ -32,15 +34,15 @@ def draw(rows: Sequence[Json], path: Path) -> None:
         key: {name: by_peer for name, by_peer in panel.items() if "tf.data" in by_peer}
         for key, panel in rates(rows).items()
     }
-    peers = list(dict.fromkeys(r["peer"] for r in rows if r["peer"] != "memcpy"))
+    names = (row["peer"].partition(":")[0] for row in rows)
+    peers = [name for name in dict.fromkeys(names) if name != "memcpy"]
     width = 0.8 / max(1, len(peers))
     figure = Figure(figsize=(12, 3.4 * max(1, len(panels))), layout="constrained")
     axes = figure.subplots(max(1, len(panels)), 1, sharex=False, squeeze=False)[:, 0]
     for axis, ((order, threads), panel) in zip(axes, panels.items(), strict=False):
         for i, peer in enumerate(peers):
             bars = {
-                place: by_peer[peer]
-                / max(v for k, v in by_peer.items() if k.startswith("tf.data"))
+                place: by_peer[peer] / by_peer["tf.data"]
                 for place, by_peer in enumerate(panel.values())
                 if peer in by_peer
             }

@@ -22,6 +22,7 @@ constexpr std::size_t kUnpredicted = 1024;
 constexpr std::size_t kMostFailures = 8;
 constexpr std::size_t kDeclined = 1024;
 
+constexpr std::size_t kShortKeyBytes = 64;    // whose hash is looked up at once
 constexpr std::size_t kMostPayloadBytes = 8;  // of a number whose header is known
 constexpr std::uint64_t kMostHashed = 2048;   // keys, in the search for a hash
 constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
@@ -60,7 +61,8 @@ bool FastPath::can_read(const Schema& schema) {
 
 FastPath::FastPath(const Schema& schema) {
   const auto n_columns = static_cast<std::uint32_t>(schema.columns.size());
-  buckets_.assign(std::bit_ceil(std::size_t{8} * n_columns), kNone);
+  // Enough for keys that nobody asked for to meet none of them, nearly always.
+  buckets_.assign(std::bit_ceil(std::max<std::size_t>(1024, 8 * n_columns)), kNone);
   bucket_shift_ = 64 - std::countr_zero(buckets_.size());
   for (std::uint32_t column = 0; column < n_columns; ++column) {
     const ColumnSpec& spec = schema.columns[column];
@@ -123,7 +125,25 @@ bool FastPath::fill_buckets(std::uint64_t multiplier) {
 // The column whose key `entry` seems to have, or kNone.
 inline std::uint32_t FastPath::likely_column(const std::uint8_t* entry) const noexcept {
   const std::size_t n = entry[3];
-  return n < 2 * kTemplateBytes ? buckets_[bucket_of({entry + 4, n})] : kNone;
+  return n < kShortKeyBytes ? buckets_[bucket_of({entry + 4, n})] : kNone;
+}
+
+// Steps over the next entry, which has no likely column, if its key and value are all
+// of it, in lengths of one byte. Then the key is of no column.
+inline bool FastPath::skip_other(Progress* progress) noexcept {
+  const std::uint8_t* const p = progress->p;
+  const std::size_t n_entry = p[1], n_key = p[3];
+  if (n_key >= kShortKeyBytes || n_entry < n_key + 4) return false;
+  const std::size_t n_value = n_entry - n_key - 4;
+  const std::uint8_t* const value = p + 4 + n_key;
+  if (p[0] != kTagOne || p[2] != kTagOne || value[0] != kTagTwo || n_entry >= 0x80 ||
+      value[1] != n_value || progress->end - p < std::ptrdiff_t(2 + n_entry)) {
+    return false;
+  }
+  progress->p += 2 + n_entry;
+  ++progress->n_others;
+  ++progress->n_others_in_all;
+  return true;
 }
 
 inline std::uint32_t FastPath::find(Bytes key) const noexcept {
@@ -235,6 +255,7 @@ inline void FastPath::decode_predicted(BatchBuilder* batch,
 inline bool FastPath::decode_entry(FeatureDecoder* decoder, BatchBuilder* batch,
                                    Progress* progress) {
   const std::uint32_t likely = likely_column(progress->p);
+  if (likely == kNone && skip_other(progress)) return true;
   if (likely != kNone && likely != progress->tried &&
       slots_[likely].form != Form::kOther) {
     if (const std::uint8_t* after = decode_number(likely, *progress, batch)) {

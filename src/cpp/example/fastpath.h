@@ -93,6 +93,7 @@ class FastPath {
   const std::uint8_t* decode_number(std::uint32_t column, const Progress& progress,
                                     BatchBuilder* batch) const noexcept;
   void decode_predicted(BatchBuilder* batch, Progress* progress) noexcept;
+  bool skip_other(Progress* progress) noexcept;
   bool decode_entry(FeatureDecoder* decoder, BatchBuilder* batch, Progress* progress);
   bool note(std::uint32_t column, Progress* progress) noexcept;
   bool note_unpredicted(std::uint32_t column, Progress* progress) noexcept;
