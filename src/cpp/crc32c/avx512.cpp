@@ -17,6 +17,7 @@
 #if defined(__GNUC__) && !defined(__clang__)
 // GCC 12 says of its own header what it should not.
 #pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
 #define FASTREC_TARGET_STRETCH FASTREC_TARGET("avx512f,sse4.2,pclmul,vpclmulqdq")

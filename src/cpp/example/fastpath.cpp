@@ -62,7 +62,8 @@ bool FastPath::can_read(const Schema& schema) {
 FastPath::FastPath(const Schema& schema) {
   const auto n_columns = static_cast<std::uint32_t>(schema.columns.size());
   // Enough for keys that nobody asked for to meet none of them, nearly always.
-  buckets_.assign(std::bit_ceil(std::max<std::size_t>(1024, 8 * n_columns)), kNone);
+  buckets_.assign(
+      std::bit_ceil(std::max(std::size_t{1024}, std::size_t{8} * n_columns)), kNone);
   bucket_shift_ = 64 - std::countr_zero(buckets_.size());
   for (std::uint32_t column = 0; column < n_columns; ++column) {
     const ColumnSpec& spec = schema.columns[column];

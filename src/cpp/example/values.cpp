@@ -154,7 +154,7 @@ bool append_plain_numbers(const ColumnSpec& spec, std::size_t column, Bytes list
   if (!list.empty() && !find_plain_field(list, kTagOne, &run)) return false;
   if (spec.dtype == DType::kInt64 && run.size() <= kMostVarintBytes) {
     // A list of one is the most frequent.
-    std::uint64_t value;
+    std::uint64_t value = 0;
     Errc errc;
     const std::uint8_t* const end = run.data() + run.size();
     if (read_varint(run.data(), end, &value, &errc) == end && !run.empty()) {
