@@ -23,6 +23,18 @@ bool is_in_lists(const ColumnSpec& spec) {
   return spec.section == Section::kLists || spec.section == Section::kStepSizes;
 }
 
+// What keeps the values of the keys in `keys` in `*found`, by their numbers, and passes
+// over others. Nothing is found yet.
+auto collector(const KeyTable& keys, std::vector<Bytes>* found) {
+  std::fill(found->begin(), found->end(), Bytes());
+  return [&keys, found, guess = std::size_t{0}](Bytes key, Bytes value) mutable {
+    const std::size_t number = keys.find(key, guess);
+    if (number == KeyTable::kNone) return;
+    guess = number + 1;
+    (*found)[number] = present(value);
+  };
+}
+
 Fault of_column(Fault fault, std::size_t column) {
   fault.column = static_cast<std::int32_t>(column);
   return fault;
@@ -79,24 +91,10 @@ ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema, Way way)
 
 // Finds the features and lists of `record` that are asked for.
 Fault ExampleDecoder::walk(Bytes record) {
-  std::fill(features_.begin(), features_.end(), Bytes());
-  std::size_t guess = 0;
-  const auto on_feature = [&](Bytes key, Bytes feature) {
-    const std::size_t number = keys_.find(key, guess);
-    if (number == KeyTable::kNone) return;
-    guess = number + 1;
-    features_[number] = present(feature);
-  };
+  auto on_feature = collector(keys_, &features_);
   if (lists_.empty()) return walk_features(record, decoder_.joined(), on_feature);
 
-  std::fill(lists_.begin(), lists_.end(), Bytes());
-  std::size_t list_guess = 0;
-  const auto on_list = [&](Bytes key, Bytes list) {
-    const std::size_t number = list_keys_.find(key, list_guess);
-    if (number == KeyTable::kNone) return;
-    list_guess = number + 1;
-    lists_[number] = present(list);
-  };
+  auto on_list = collector(list_keys_, &lists_);
   return walk_maps<2>(record, decoder_.joined(),
                       [&](std::uint32_t field, Bytes key, Bytes value) {
                         field == 1 ? on_feature(key, value) : on_list(key, value);
