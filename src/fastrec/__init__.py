@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from fastrec._core import __version__
 from fastrec.arrays import BytesArray, RaggedArray, SparseArray, concatenate, take
+from fastrec.damage import Region, Report
 from fastrec.dataset import Dataset
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
 from fastrec.features import FixedLen, Raw, VarLen
@@ -55,6 +56,8 @@ __all__ = [
     "Ragged",
     "RaggedArray",
     "Raw",
+    "Region",
+    "Report",
     "Schema",
     "SchemaError",
     "Sparse",

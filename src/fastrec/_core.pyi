@@ -8,6 +8,7 @@ from typing_extensions import Buffer, Never
 
 from fastrec.arrays import Array, Batch
 from fastrec.assembly import Parts
+from fastrec.damage import Damage, Gap
 from fastrec.spec import Column, RowRule
 
 __version__: str
@@ -47,6 +48,7 @@ class Index(metaclass=_Pybind11Type):
         n_threads: int,
         progress: ScanProgress,
         name: bytes = b"",
+        recovery: str = "raise",
     ) -> Index: ...
     @staticmethod
     def load(path: bytes, size: int, mtime_ns: int) -> Index | None: ...
@@ -56,6 +58,9 @@ class Index(metaclass=_Pybind11Type):
     ) -> Index: ...
     def save(self, path: bytes) -> None: ...
     def __len__(self) -> int: ...
+    @property
+    def gaps(self) -> list[Gap]: ...
+    def up_to_gap(self, gap: int) -> Index: ...
     @property
     def offsets(self) -> NDArray[np.uint64]: ...
 
@@ -134,11 +139,19 @@ class Survey(metaclass=_Pybind11Type):
     def __init__(self) -> None: ...
     def add(self, record: Buffer) -> None: ...
     def add_records(
-        self, files: FileTable, catalog: Catalog, numbers: NDArray[np.int64]
+        self,
+        files: FileTable,
+        catalog: Catalog,
+        numbers: NDArray[np.int64],
+        skips_damage: bool,
     ) -> None: ...
     def add_stream(
-        self, stream: FrameStream, n_records_max: int, bytes_max: int
-    ) -> None: ...
+        self,
+        stream: FrameStream,
+        n_records_max: int,
+        bytes_max: int,
+        skips_damage: bool,
+    ) -> int: ...
     @property
     def n_records(self) -> int: ...
     @property
@@ -163,7 +176,11 @@ class ByteStreams(metaclass=_Pybind11Type):
 @final
 class FrameStream(metaclass=_Pybind11Type):
     def __init__(
-        self, streams: ByteStreams, files: FileTable, order: Sequence[int]
+        self,
+        streams: ByteStreams,
+        files: FileTable,
+        order: Sequence[int],
+        recovery: str,
     ) -> None: ...
     def next(self) -> bytes | None: ...
     def verify(self, n_records_max: int) -> tuple[int, int]: ...
@@ -267,6 +284,8 @@ class Pipeline(metaclass=_Pybind11Type):
         n_threads: int,
         prefetch: int,
         memory_limit: int,
+        on_damage: str,
+        recovery: str,
     ) -> None: ...
     @staticmethod
     def of_streams(
@@ -284,10 +303,13 @@ class Pipeline(metaclass=_Pybind11Type):
         n_threads: int,
         prefetch: int,
         memory_limit: int,
+        on_damage: str,
+        recovery: str,
     ) -> Pipeline: ...
-    def next(self) -> tuple[Parts, int, int, int, int] | None: ...
+    def next(self) -> tuple[Parts, int, int, int, int, list[Damage]] | None: ...
     @property
     def helping_ns(self) -> int: ...
+    def take_gaps(self) -> list[Gap]: ...
     def stop(self) -> None: ...
 
 def read_record(files: FileTable, catalog: Catalog, number: int) -> bytes: ...
@@ -304,7 +326,8 @@ def decode_records(
     pool: BlockPool,
     numbers: NDArray[np.int64],
     n_rows: int = 0,
-) -> Parts: ...
+    on_damage: str = "raise",
+) -> tuple[Parts, list[Damage]]: ...
 def stored_checksums(
     files: FileTable, catalog: Catalog, numbers: NDArray[np.int64]
 ) -> NDArray[np.uint32]: ...

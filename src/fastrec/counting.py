@@ -20,6 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
+from fastrec.damage import Gap
+from fastrec.errors import CorruptionError
 from fastrec.index import builder_lock, index_path
 from fastrec.inflate import Version, inflated, version_of
 from fastrec.passes import pass_over
@@ -41,11 +43,16 @@ class Count:
     ----------
     version : Version
         Of the file that was counted.
+    gaps : list of Gap
+        What is left out of the content: its rest, if it is damaged.
     """
 
-    def __init__(self, table: npt.NDArray[Any], version: Version) -> None:
+    def __init__(
+        self, table: npt.NDArray[Any], version: Version, gaps: Sequence[Gap] = ()
+    ) -> None:
         self._table = table
         self.version = version
+        self.gaps = list(gaps)
 
     def __len__(self) -> int:
         return len(self._table) - 1
@@ -64,8 +71,13 @@ class Count:
         return int(self._table["payload_crc"][record])
 
 
-def counted(files: Sequence[FileContent], index_dir: str | None) -> list[Count]:
+def counted(
+    files: Sequence[FileContent], index_dir: str | None, recovery: str = "raise"
+) -> list[Count]:
     """Return the count of each file, making those that are missing in parallel.
+
+    With any other `recovery`, the rest of a damaged content is left out; such a count is
+    not kept.
 
     Raises
     ------
@@ -84,14 +96,17 @@ def counted(files: Sequence[FileContent], index_dir: str | None) -> list[Count]:
 
     return pass_over(
         "fastrec-count",
-        [partial(_count, file, index_dir, is_cancelled) for file in files],
+        [partial(_count, file, index_dir, recovery, is_cancelled) for file in files],
         cancel=is_cancelled.set,
         so_far=so_far,
     )
 
 
 def _count(
-    file: FileContent, index_dir: str | None, is_cancelled: threading.Event
+    file: FileContent,
+    index_dir: str | None,
+    recovery: str,
+    is_cancelled: threading.Event,
 ) -> Count:
     path, _ = file
     version = version_of(path)
@@ -104,25 +119,39 @@ def _count(
         kept = _kept(target, version)  # somebody else may have counted
         if kept is not None:
             return kept
-        table = _passed(file, is_cancelled)
-        _keep(table, target)
-        return Count(table, version)
+        table, gaps = _passed(file, recovery, is_cancelled)
+        if not gaps:
+            _keep(table, target)
+        return Count(table, version, gaps)
 
 
-def _passed(file: FileContent, is_cancelled: threading.Event) -> npt.NDArray[Any]:
+def _passed(
+    file: FileContent, recovery: str, is_cancelled: threading.Event
+) -> tuple[npt.NDArray[Any], list[Gap]]:
     path, content = file
     scan = _core.StreamScan(os.fsencode(path))
-    for piece in inflated(path, content):
-        scan.feed(piece)
-        if is_cancelled.is_set():
-            raise concurrent.futures.CancelledError
-    scan.finish()
+    gaps: list[Gap] = []
+    n_bytes = n_fed = 0
+    try:
+        for piece in inflated(path, content):
+            n_fed += len(piece)
+            scan.feed(piece)
+            n_bytes = n_fed
+            if is_cancelled.is_set():
+                raise concurrent.futures.CancelledError
+        scan.finish()
+    except CorruptionError as error:
+        if recovery == "raise":
+            raise
+        # Where it is the framing that is damaged, the content may go on.
+        end = n_bytes if n_bytes == n_fed else None
+        gaps.append((int(scan.offsets[-1]), end, error))
     offsets = scan.offsets
     table = np.zeros(len(offsets), _ROW)
     table["offset"] = offsets
     table["payload_crc"][:-1] = scan.payload_crcs
     table["payload_crc"][-1] = _core.crc32c(table[:-1].tobytes())
-    return table
+    return table, gaps
 
 
 def _kept(path: Path, version: Version) -> Count | None:

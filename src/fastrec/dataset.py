@@ -16,6 +16,7 @@ import numpy.typing as npt
 from fastrec import _core, filtering
 from fastrec.arrays import Batch
 from fastrec.assembly import VALID, Assembly, valid_column
+from fastrec.damage import OnError, Report, check_on_error
 from fastrec.errors import SchemaError
 from fastrec.loader import Loader, Transform
 from fastrec.options import checked_names, non_negative_int, positive_int
@@ -60,6 +61,9 @@ class Dataset:
     ``bytes``; a slice, an index array or a mask gives a dict of columns, as a batch does.
     Training loops use `loader`. Views (`select`, `filter`, `split`, ...) are datasets of
     their own, which number their records from 0 and share files and indexes.
+
+    Records that are asked for by number are what was asked for, or raise, whatever
+    `on_error` says. Iterating, `head` and loaders pass over rows as it says.
     """
 
     def __init__(
@@ -107,6 +111,26 @@ class Dataset:
         """The bytes of the records, whatever they mean: a sequence of ``bytes``."""
         return Records(self)
 
+    @property
+    def on_error(self) -> OnError:
+        """What becomes of damage: see `fastrec.open`."""
+        return self._view.sources.on_error
+
+    @property
+    def report(self) -> Report:
+        """What is left out of the files because their framing is damaged.
+
+        Of compressed files that are read as they are, also where the compressed stream
+        is. Rows that cannot be read are in the report of the loader. Builds the indexes
+        of the files, or counts their records, if that was not done yet.
+
+        Raises
+        ------
+        CorruptionError
+            If a file is damaged, and ``on_error="raise"``.
+        """
+        return self._view.sources.report()
+
     def __len__(self) -> int:
         return len(self._view)
 
@@ -146,14 +170,34 @@ class Dataset:
                 yield row_of(batch, i)
 
     def head(self, n: int = 5) -> list[Row]:
-        """Return the first `n` rows as ``ds[i]`` gives them, or all if there are fewer.
+        """Return the first `n` rows as iterating gives them, or all if there are fewer.
 
         Raises
         ------
         Error
-            If one of these rows cannot be read; what lies behind them does not matter.
+            If one of these rows cannot be read, and ``on_error="raise"``; what lies behind
+            them does not matter.
         """
         return list(itertools.islice(self, non_negative_int("n", n)))
+
+    # Views: other options.
+
+    def with_options(self, *, on_error: OnError) -> Dataset:
+        """Return a dataset of the same files that treats damage in another way.
+
+        Parameters
+        ----------
+        on_error
+            As `fastrec.open` has it.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If it is no such thing; or if this is a view (`select`, `filter`, `mix`, ...)
+            of damaged files, and its numbers would mean other records.
+        """
+        view = self._view.with_on_error(check_on_error(on_error))
+        return Dataset(view, self._transforms)
 
     # Views: other columns.
 
@@ -369,6 +413,8 @@ class Dataset:
         world_size: int | None = None,
         num_threads: int | None = None,
         prefetch: int | None = None,
+        on_error: OnError | None = None,
+        max_errors: int | None = None,
         transform: Transform | None = None,
         transform_threads: int | None = None,
         memory_limit: int | str | None = None,
@@ -415,6 +461,12 @@ class Dataset:
         prefetch : int, optional
             Batches that may be ready or in work ahead of the one being used; by default
             ``num_threads + 2``.
+        on_error : {"raise", "skip", "resync", "mask"} or callable, optional
+            What becomes of rows that cannot be read, as `fastrec.open` has it: by default
+            what the dataset has. Another one is ``ds.with_options(on_error=...)`` first.
+        max_errors : int, optional
+            How many rows of an epoch and rank may be passed over. The row that goes over
+            raises its error. By default, there is no limit.
         transform : callable, optional
             ``transform(batch)`` or ``transform(batch, info)``, called in Python on every
             batch; returns the dict that is delivered instead, of any number of rows.
@@ -434,8 +486,9 @@ class Dataset:
             would leave a rank without a row, and neither `drop_last` nor `pad_last` says
             what to do about it.
         """
+        dataset = self if on_error is None else self.with_options(on_error=on_error)
         return Loader(
-            self,
+            dataset,
             batch_size=batch_size,
             global_batch_size=global_batch_size,
             batches=batches,
@@ -447,6 +500,7 @@ class Dataset:
             world_size=world_size,
             num_threads=num_threads,
             prefetch=prefetch,
+            max_errors=max_errors,
             transform=transform,
             transform_threads=transform_threads,
             memory_limit=memory_limit,
@@ -465,7 +519,7 @@ class Dataset:
         )
 
     def _assembly(
-        self, transform: CheckedTransform | None = None, *, pad_last: bool = False
+        self, transform: CheckedTransform | None = None, *, adds_valid: bool = False
     ) -> Assembly:
         """Return what makes batches of decoded rows.
 
@@ -476,7 +530,7 @@ class Dataset:
             joined have different columns.
         """
         sources, extra = self._view.sources, self._view.extra_columns()
-        if pad_last:
+        if adds_valid:
             extra[VALID] = valid_column
         readings, _ = sources.readings()
         for name in extra:
@@ -496,7 +550,7 @@ class Dataset:
     def _decode(self, numbers: Numbers) -> Batch:
         assembly = self._assembly()
         records = self._view.records_of(numbers)
-        parts = _core.decode_records(
+        parts, _ = _core.decode_records(
             self._view.sources.of_core(), self._view.catalog(), self._pool, records
         )
         return assembly(parts, BatchOrigin(0, 0, 0, numbers, records))

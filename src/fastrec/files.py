@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from fastrec import _core, index
 from fastrec.counting import Count, counted
+from fastrec.damage import Gap, OnError, decision, log_gaps, recovery_of
+from fastrec.errors import Error
 from fastrec.located import Located
 
 __all__ = ["Files"]
@@ -16,32 +20,54 @@ class Files:
     ----------
     located : Located
         The files, and where their contents are.
-    io, index_dir
+    io, index_dir, on_error
         As `fastrec.open` has them.
     """
 
-    def __init__(self, located: Located, io: str, index_dir: str | None) -> None:
+    def __init__(
+        self,
+        located: Located,
+        io: str,
+        index_dir: str | None,
+        on_error: OnError = "raise",
+    ) -> None:
         self.located = located
         self.io = io
         self._index_dir = index_dir
+        self.on_error = on_error
         self._indexes: list[_core.Index] | None = None
         self._counts: list[Count] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Files, (self.located, self.io, self._index_dir)
+        return Files, (self.located, self.io, self._index_dir, self.on_error)
 
     def __len__(self) -> int:
         return len(self.located.files)
 
+    def with_on_error(self, on_error: OnError) -> Files:
+        """Return the same files, whose damage is treated in another way."""
+        if on_error == self.on_error:
+            return self
+        files = Files(self.located, self.io, self._index_dir, on_error)
+        if not self.gaps_if_known():  # whole files are the same either way
+            files._indexes, files._counts = self._indexes, self._counts
+        return files
+
     def indexes(self) -> list[_core.Index]:
         """Return where every record is, building the indexes that are missing."""
         if self._indexes is None:
-            self._indexes = index.make_indexes(
+            indexes = index.make_indexes(
                 self.located.paths,
                 names=self.located.files,
                 io=self.io,
                 index_dir=self._index_dir,
+                recovery=recovery_of(self.on_error),
             )
+            if callable(self.on_error):
+                indexes = [_judged(found, self.on_error) for found in indexes]
+            for found in indexes:
+                log_gaps(found.gaps)
+            self._indexes = indexes
         return self._indexes
 
     def indexes_if_cheap(self) -> list[_core.Index] | None:
@@ -53,5 +79,30 @@ class Files:
     def counts(self) -> list[Count]:
         """Return how many records each file has, by a pass over those not counted."""
         if self._counts is None:
-            self._counts = counted(self.located.to_stream(), self._index_dir)
+            counts = counted(
+                self.located.to_stream(), self._index_dir, recovery_of(self.on_error)
+            )
+            gaps = [gap for found in counts for gap in found.gaps]
+            if callable(self.on_error):
+                for _, _, error in gaps:
+                    if decision(self.on_error, error) == "raise":
+                        raise error
+            log_gaps(gaps)
+            self._counts = counts
         return self._counts
+
+    def gaps_if_known(self) -> list[Gap]:
+        """Return what is left out of the files, as far as somebody has looked."""
+        found = [*(self._indexes or ()), *(self._counts or ())]
+        return [gap for of_file in found for gap in of_file.gaps]
+
+
+def _judged(index: _core.Index, on_error: Callable[[Error], str]) -> _core.Index:
+    """Return the index that is left when `on_error` has seen its gaps in their order."""
+    for i, (_, _, error) in enumerate(index.gaps):
+        decided = decision(on_error, error)
+        if decided == "raise":
+            raise error
+        if decided != "resync":
+            return index.up_to_gap(i)
+    return index

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,7 @@ from fastrec.index import cache_dir
 from fastrec.replacement import replacement
 from fastrec.rows import n_rows
 from fastrec.selection import Numbers
+from fastrec.stage import BatchOrigin
 
 if TYPE_CHECKING:
     from fastrec.dataset import Dataset
@@ -41,29 +43,46 @@ def kept_records(
         msg = f"filter() takes a function of a batch, not {keep!r}"
         raise TypeError(msg)
     if key is None:
-        return _found(dataset, keep)
+        return _found(dataset, keep)[0]
     if not isinstance(key, str):
         msg = f"key must be a str, not {key!r}"
         raise TypeError(msg)
     path = _path(dataset, key)
     kept = _kept(path, len(dataset))
     if kept is None:
-        kept = _found(dataset, keep)
-        _keep(kept, path)
+        kept, is_whole = _found(dataset, keep)
+        if is_whole:
+            _keep(kept, path)
     return kept
 
 
-def _found(dataset: Dataset, keep: Callable[[Batch], npt.ArrayLike]) -> Numbers:
+def _found(
+    dataset: Dataset, keep: Callable[[Batch], npt.ArrayLike]
+) -> tuple[Numbers, bool]:
+    """Return what `keep` says yes to, and whether all records could be read."""
     found = [np.empty(0, np.int64)]
     n_records = len(dataset)
     first = 0
+    leaves_out = dataset.on_error != "raise"
+    positions: deque[Numbers] = deque()  # of the batches, as they come
+    if leaves_out:
+
+        def note(batch: Batch, info: BatchOrigin) -> Batch:
+            positions.append(info.positions)
+            return batch
+
+        # A record that cannot be read needs no row and no column that says so.
+        if dataset.on_error == "mask":
+            dataset = dataset.with_options(on_error="skip")
+        dataset = dataset.with_transform(note)
     with dataset.loader(_ROWS_AT_ONCE, rank=0, world_size=1) as loader:
         for batch in loader:
-            n, n_wanted = n_rows(batch), min(_ROWS_AT_ONCE, n_records - first)
-            if n != n_wanted:
+            n, end = n_rows(batch), min(first + _ROWS_AT_ONCE, n_records)
+            rows = positions.popleft() if leaves_out else np.arange(first, end)
+            if n != len(rows):
                 msg = (
                     f"filter() needs a row for each record, but the transforms made {n:,} "
-                    f"of {n_wanted:,}"
+                    f"of {len(rows):,}"
                 )
                 raise ValueError(msg)
             mask = np.asarray(keep(batch))
@@ -73,9 +92,9 @@ def _found(dataset: Dataset, keep: Callable[[Batch], npt.ArrayLike]) -> Numbers:
                     f"bool array of shape ({n},), not {mask.dtype} of shape {mask.shape}"
                 )
                 raise TypeError(msg)
-            found.append(first + np.flatnonzero(mask).astype(np.int64))
-            first += n
-    return np.concatenate(found)
+            found.append(rows[mask & (rows >= 0)])
+            first = end
+        return np.concatenate(found), not loader.report
 
 
 def _path(dataset: Dataset, key: str) -> Path:

@@ -99,10 +99,13 @@ def make_indexes(
     index_dir: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     must_keep: bool = False,
+    recovery: str = "raise",
 ) -> list[_core.Index]:
     """Return the index of each file, building and keeping those that are missing.
 
-    Errors call the files by their `names`, if they are given.
+    Errors call the files by their `names`, if they are given. `recovery` says what is
+    done where the framing is damaged: "raise", "skip" or "resync". Indexes of damaged
+    files are not kept, so those that are hold for all of these.
 
     Raises
     ------
@@ -126,8 +129,15 @@ def make_indexes(
             if kept is not None:
                 return kept
             index = _core.Index.build(
-                os.fsencode(path), io, n_threads_per_file, scan, os.fsencode(name)
+                os.fsencode(path),
+                io,
+                n_threads_per_file,
+                scan,
+                os.fsencode(name),
+                recovery,
             )
+            if index.gaps:
+                return index
             try:
                 with replacement(target) as temporary:
                     index.save(os.fsencode(temporary))

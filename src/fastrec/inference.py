@@ -40,13 +40,15 @@ def infer(
     catalog: _core.Catalog,
     names: Sequence[str | bytes] | None = None,
     sample: int | None = SAMPLE_RECORDS,
+    *,
+    skips_damage: bool = False,
 ) -> Schema:
     """Infer the schema of a data set from a sample of its records.
 
     Only columns of `names` are inferred, where that is given. `sample` records are looked
     at, or all if it is None.
 
-    Columns come in the order of their names, because many writers shuffle the features
+    `skips_damage` leaves records out that cannot be read. Columns come in the order of their names, because many writers shuffle the features
     of every record; those of a context before feature lists. The same data gives the same
     schema.
 
@@ -65,9 +67,10 @@ def infer(
         # Exact integers: a float would lose records past 2**53.
         numbers = np.array([i * n_records // n_sampled for i in chosen], dtype=np.int64)
         try:
-            survey.add_records(files, catalog, numbers)
+            survey.add_records(files, catalog, numbers, skips_damage)
         except DecodeError as error:
             raise _explained(error) from None
+    _check_any(survey, n_sampled)
     if n_sampled == n_records:
         of = "the only record" if n_records == 1 else f"all {n_records:,} records"
     else:
@@ -79,6 +82,8 @@ def infer_stream(
     frames: _core.FrameStream,
     names: Sequence[str | bytes] | None = None,
     sample: int | None = SAMPLE_RECORDS,
+    *,
+    skips_damage: bool = False,
 ) -> Schema:
     """Infer the schema of records that come one after another from the first ones.
 
@@ -90,11 +95,24 @@ def infer_stream(
         n_bytes_max = max(_STREAM_BYTES, sample * _STREAM_RECORD_BYTES)
     survey = _core.Survey()
     try:
-        survey.add_stream(frames, n_records_max, min(n_bytes_max, 2**63 - 1))
+        n_sampled = survey.add_stream(
+            frames, n_records_max, min(n_bytes_max, 2**63 - 1), skips_damage
+        )
     except DecodeError as error:
         raise _explained(error) from None
+    _check_any(survey, n_sampled)
     of = "record" if survey.n_records == 1 else f"{survey.n_records:,} records"
     return _schema_of(survey, f"inferred from the first {of}", names)
+
+
+def _check_any(survey: _core.Survey, n_sampled: int) -> None:
+    """Raise a SchemaError if there are records and all of them were left out."""
+    if n_sampled and not survey.n_records:
+        msg = (
+            f"none of {n_sampled:,} sampled records can be read, so no schema can be "
+            'inferred: on_error="raise" says what is wrong with the first'
+        )
+        raise SchemaError(msg)
 
 
 def name_of(key: bytes) -> str | bytes:

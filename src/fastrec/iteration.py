@@ -13,7 +13,8 @@ import numpy as np
 
 from fastrec import _core
 from fastrec.arrays import Batch
-from fastrec.assembly import Assembly
+from fastrec.assembly import Assembly, Parts
+from fastrec.damage import Region, log_gaps, recovery_of
 from fastrec.stage import BatchOrigin, Decoded, Delivered, Stage
 from fastrec.stats import clock
 from fastrec.steps import Plan, padded
@@ -32,6 +33,7 @@ class Decoding:
         self, loader: Loader, assembly: Assembly, *, n_ahead: int, memory_limit: int
     ) -> None:
         view, planner = loader._dataset._view, loader._planner
+        on_error = loader._dataset.on_error
         self._assembly = assembly
         self._needs_origin = assembly.needs_origin
         self._seed = loader._seed
@@ -39,6 +41,9 @@ class Decoding:
         self._memory_limit = loader._memory_limit
         self._last_bytes = 0
         self.warning = ""  # what the consumer should be told
+        self._judge = loader._judge(loader._max_errors)
+        self._regions: dict[int, list[Region]] = {}  # by step, until it is delivered
+        self._may_have_gaps = False  # that nobody has told of
         self._plan: Plan | None = None
         self._walk_batch_size = planner.global_batch_size
         if view.sources.is_streamed:
@@ -46,11 +51,17 @@ class Decoding:
                 view.sources.check_random_access("a mix or a choice of records")
             self._plan = streamed_plan(loader, is_plain=assembly.is_plain)
             self._pipeline = streaming_pipeline(
-                loader, self._plan, n_ahead=n_ahead, memory_limit=memory_limit
+                loader,
+                self._plan,
+                n_ahead=n_ahead,
+                memory_limit=memory_limit,
+                on_damage=self._judge.on_damage,
             )
+            self._may_have_gaps = on_error != "raise" and self._plan is None
             return
         # A walk through the files needs no index, so its first batch comes at once.
         may_walk = planner.is_file_order and view.is_walkable and not loader._step
+        may_walk = may_walk and not callable(on_error)  # which is asked before
         if not may_walk or view.is_indexed():
             self._plan = loader._plan()
         self._pipeline = _core.Pipeline(
@@ -63,7 +74,10 @@ class Decoding:
             n_threads=loader._num_threads,
             prefetch=n_ahead,
             memory_limit=memory_limit,
+            on_damage=self._judge.on_damage,
+            recovery=recovery_of(on_error),
         )
+        self._may_have_gaps = on_error != "raise" and self._plan is None
 
     def stop(self) -> None:
         """End the threads."""
@@ -80,25 +94,39 @@ class Decoding:
 
     def next(self) -> Delivered | None:
         """Return the next batch, if nobody transforms it; None at the end."""
-        found = self._pipeline.next()
+        found = self._next()
         if found is None:
             return None
-        parts, step, n_rows, n_valid, n_bytes = found
-        self._look_at(n_bytes)
-        info = None
-        if self._needs_origin:
-            info = self._origin(step, n_rows, n_valid)
-        return Delivered(self._assembly(parts, info), step, n_valid, n_bytes)
+        parts, info, step, n_records, n_bytes = found
+        return Delivered(self._assembly(parts, info), step, n_records, n_bytes)
 
     def next_with_origin(self) -> Decoded | None:
         """Return what the assembly makes the next batch of; None at the end."""
-        found = self._pipeline.next()
+        found = self._next()
         if found is None:
             return None
-        parts, step, n_rows, n_valid, n_bytes = found
+        parts, info, _, n_records, n_bytes = found
+        assert info is not None
+        return Decoded(parts, info, n_records, n_bytes)
+
+    def take_regions(self, step: int) -> list[Region]:
+        """Return what was passed over in a step that is delivered now."""
+        return self._regions.pop(step, []) if self._regions else []
+
+    def _next(self) -> tuple[Parts, BatchOrigin | None, int, int, int] | None:
+        found = self._pipeline.next()
+        if self._may_have_gaps:
+            log_gaps(self._pipeline.take_gaps())
+        if found is None:
+            return None
+        parts, step, n_rows, n_valid, n_bytes, damages = found
         self._look_at(n_bytes)
-        origin = self._origin(step, n_rows, n_valid)
-        return Decoded(parts, origin, n_valid, n_bytes)
+        info = self._origin(step, n_rows, n_valid) if self._needs_origin else None
+        if damages:
+            parts, verdict = self._judge.judge(parts, damages)
+            self._regions[step] = verdict.regions
+            info = None if info is None else verdict.applied_to(info)
+        return parts, info, step, n_valid - len(damages), n_bytes
 
     def _origin(self, step: int, n_rows: int, n_valid: int) -> BatchOrigin:
         if self._plan is not None:
@@ -149,10 +177,13 @@ class BatchIterator(Iterator[Batch]):
             if delivered is not None:
                 # The loader may have been moved meanwhile, by another thread.
                 self._refuse_if_closed()
-                self._loader._delivered(delivered)
+                assert self._decoding is not None
+                regions = self._decoding.take_regions(delivered.step)
+                self._loader._delivered(delivered, regions)
                 return delivered.batch
             self._is_finished = True
             self.close()
+            self._loader._log_report()
             self._loader._finished()
         raise StopIteration
 

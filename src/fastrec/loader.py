@@ -6,7 +6,7 @@ import itertools
 import logging
 import os
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from fastrec import _core
 from fastrec.arrays import Batch
 from fastrec.assembly import Assembly
+from fastrec.damage import Region, Report, RowJudge
 from fastrec.distributed import find_rank
 from fastrec.iteration import BatchIterator
 from fastrec.options import (
@@ -59,7 +60,8 @@ class Loader:
 
     The same batches come out, bit for bit, for any number of threads. An error takes the
     place of the batch it happened in, after all batches before it; the iterator raises it
-    again if it is asked again. Threads start with the first batch and end with the
+    again if it is asked again. Rows that `on_error` passes over change nothing about steps
+    and positions: their batch is shorter, perhaps without any row, and `report` lists them. Threads start with the first batch and end with the
     epoch, with `close`, or when the iterator is dropped.
 
     What an epoch delivers is arithmetic in the seed and the epoch. So a loader can be put
@@ -81,6 +83,7 @@ class Loader:
         world_size: int | None,
         num_threads: int | None,
         prefetch: int | None,
+        max_errors: int | None,
         transform: Transform | None,
         transform_threads: int | None,
         memory_limit: int | str | None,
@@ -119,6 +122,15 @@ class Loader:
             if memory_limit is None
             else byte_count("memory_limit", memory_limit)
         )
+        if max_errors is not None:
+            max_errors = non_negative_int("max_errors", max_errors)
+            if dataset.on_error == "raise":
+                msg = (
+                    'max_errors= counts rows that on_error="skip" or "mask" passes over'
+                )
+                raise ValueError(msg)
+        self._max_errors = max_errors
+        self._regions: list[Region] = []
         self._pool = _core.BlockPool(self._memory_limit)
         self._tally = Tally()
         self._epoch = 0
@@ -169,6 +181,14 @@ class Loader:
         if (iterator := self._running()) is not None:
             iterator.count_threads()
         return self._tally.stats()
+
+    def report(self) -> Report:
+        """The rows that were left out or masked since the running ``for`` began.
+
+        It grows with every batch that is delivered, stays after the last one, and begins
+        anew with the next ``for``. What the files lack is in `Dataset.report`.
+        """
+        return Report(tuple(self._regions))
 
     def __len__(self) -> int:
         """Steps of the current epoch, the same on all ranks.
@@ -378,6 +398,7 @@ class Loader:
         self.close()
         if self._is_begun:
             self._finished()
+        self._regions = []
         iterator = BatchIterator(self)
         self._iterator = weakref.ref(iterator)
         return iterator
@@ -407,6 +428,8 @@ class Loader:
     def batch(self, step: int, epoch: int | None = None) -> Batch:
         """Return the batch of one step, as an epoch delivers it. Moves no state.
 
+        It counts in neither `report` nor `max_errors`.
+
         Raises
         ------
         IndexError
@@ -416,12 +439,14 @@ class Loader:
         """
         plan = self._plan_with(step, epoch)
         positions, records = plan.rows(step)
-        parts = _core.decode_records(
+        judge = self._judge()
+        parts, damages = _core.decode_records(
             self._dataset._view.sources.of_core(),
             self._dataset._view.catalog(),
             self._pool,
             records[positions >= 0],
             len(records),
+            judge.on_damage,
         )
         info = BatchOrigin(
             self._seed,
@@ -430,6 +455,9 @@ class Loader:
             positions,
             records,
         )
+        if damages:
+            parts, verdict = judge.judge(parts, damages)
+            info = verdict.applied_to(info)
         return self._assembly()(parts, info)
 
     def peek(self) -> Batch:
@@ -465,15 +493,37 @@ class Loader:
     # For the iterator.
 
     def _assembly(self) -> Assembly:
-        return self._dataset._assembly(self._transform, pad_last=self._planner.pad_last)
+        on_error = self._dataset.on_error
+        adds_valid = self._planner.pad_last or on_error == "mask" or callable(on_error)
+        return self._dataset._assembly(self._transform, adds_valid=adds_valid)
 
-    def _delivered(self, delivered: Delivered) -> None:
+    def _judge(self, max_errors: int | None = None) -> RowJudge:
+        return RowJudge(
+            self._dataset.on_error, max_errors, keeps_shape=self._planner.pad_last
+        )
+
+    def _delivered(self, delivered: Delivered, regions: Sequence[Region]) -> None:
         self._is_begun = True
         self._step = delivered.step + 1
         tally = self._tally
         tally.n_batches += 1
         tally.n_records += delivered.n_records
         tally.n_bytes += delivered.n_bytes
+        if regions and not self._regions:
+            _log.warning(
+                "a record cannot be read and is passed over, as others will be "
+                "(see loader.report): %s",
+                regions[0],
+            )
+        self._regions += regions
+
+    def _log_report(self) -> None:
+        if self._regions:
+            _log.warning(
+                "%d records were passed over in epoch %d (see loader.report)",
+                len(self._regions),
+                self._epoch,
+            )
 
     def _finished(self) -> None:
         self._epoch += 1

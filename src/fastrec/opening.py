@@ -10,6 +10,7 @@ from typing import Literal, overload
 import numpy as np
 
 from fastrec.arrays import BytesArray
+from fastrec.damage import OnError, check_on_error
 from fastrec.dataset import Dataset
 from fastrec.errors import Error
 from fastrec.files import Files
@@ -39,6 +40,7 @@ def open(
     features: Features | Sequence[str] | None = None,
     context_features: Features | None = None,
     sequence_features: Features | None = None,
+    on_error: OnError = "raise",
     io: Literal["auto", "mmap", "pread"] = "auto",
     compression: Compression = "auto",
     cache_dir: str | os.PathLike[str] | None = None,
@@ -61,6 +63,17 @@ def open(
         read of their context, and of their feature lists, which take `FixedLenSequence`
         (padded to the longest list, a step being one item), `VarLen` and `Ragged` (a
         `RaggedArray` of steps of values). Batches have the columns of both.
+    on_error : {"raise", "skip", "resync", "mask"} or callable
+        What becomes of damage. ``"raise"`` delivers what comes before it, and raises.
+        ``"skip"`` leaves a record out that cannot be read, or does not fit its spec; where
+        the framing of a file is broken, so that nobody knows where records begin, it
+        leaves out the rest of the file. ``"resync"`` is the same, but searches on for the
+        next record that both checksums prove: not for files whose records may hold
+        TFRecords themselves. ``"mask"`` is as ``"skip"``, but a row that cannot be read is
+        filled with zeros and empty values, and a bool column ``__valid__`` is added that
+        is False there. A function gets the error that would be raised and returns one of
+        these; then batches have the column, too. `Dataset.report` and `Loader.report` list
+        what was left out, and the log says so.
     io : {"auto", "mmap", "pread"}
         How files are read: through a memory mapping, or in blocks. ``"auto"`` maps local
         files and reads those of network file systems in blocks. The results are the same.
@@ -100,7 +113,12 @@ def open(
         compression,
         None if cache_dir is None else os.path.abspath(os.fspath(cache_dir)),  # noqa: PTH100
     )
-    files = Files(located, io, None if index_dir is None else os.fspath(index_dir))
+    files = Files(
+        located,
+        io,
+        None if index_dir is None else os.fspath(index_dir),
+        check_on_error(on_error),
+    )
     schema, names = schema_or_names(features, context_features, sequence_features)
     return Dataset(View(Sources([Source(files, schema, names=names)])))
 
@@ -145,7 +163,8 @@ def infer_schema(dataset: Dataset, *, sample: int | None = SAMPLE_RECORDS) -> Sc
     DecodeError
         If a record is neither a tf.train.Example nor a SequenceExample.
     CorruptionError
-        If a record that is looked at is damaged.
+        If a record that is looked at is damaged, and the dataset's `on_error` is
+        ``"raise"``: otherwise records that cannot be read are left out.
 
     Examples
     --------
@@ -224,7 +243,7 @@ def read_records(
     Raises
     ------
     CorruptionError
-        Where a record is damaged, after all records before it.
+        Where a record is damaged, after all records before it: nothing is left out here.
     """
     dataset = open(paths, features={_RECORD: _Serialized()}, compression=compression)
     if batch_size is not None:

@@ -26,8 +26,6 @@ __all__ = [
 
 # Options that are designed and not there yet.
 _LATER = {
-    "on_error",
-    "max_errors",
     "limits",
 }
 
@@ -64,6 +62,9 @@ _ELSEWHERE = {
     "schema": "features=",
     "compression_type": "compression=",
     "index_path": "index_dir=",
+    "ignore_errors": 'on_error="skip"',
+    "handler": "on_error=",
+    "max_corrupted_records_to_skip": "max_errors=",
 }
 
 

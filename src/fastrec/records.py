@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.arrays import BytesArray
+from fastrec.damage import recovery_of
 from fastrec.errors import Error
 from fastrec.rows import (
     checked_number,
@@ -62,8 +63,13 @@ class Records:
     def __iter__(self) -> Iterator[bytes]:
         sources = self._dataset._view.sources
         if sources.is_streamed and self._dataset._view.is_walkable:
+            if callable(sources.on_error):
+                sources.counts()  # it is asked before anything is left out
             files = sources.contents()
-            with first_frames(files, sources.table, range(len(files))) as frames:
+            recovery = recovery_of(sources.on_error)
+            with first_frames(
+                files, sources.table, range(len(files)), recovery
+            ) as frames:
                 while (record := frames.next()) is not None:
                     yield record
             return

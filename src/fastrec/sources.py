@@ -18,6 +18,7 @@ import numpy as np
 
 from fastrec import _core, inference
 from fastrec.counting import Count
+from fastrec.damage import OnError, Report, recovery_of, region_of
 from fastrec.files import Files
 from fastrec.schema import Schema, check_columns
 from fastrec.selection import Numbers, Selection
@@ -99,7 +100,19 @@ class Sources:
         """Return the sources of all parts, one part after another.
 
         What was inferred of a part alone is inferred again, of all together.
+
+        Raises
+        ------
+        ValueError
+            If the parts treat damage in different ways.
         """
+        parts = list(parts)
+        if any(part.on_error != parts[0].on_error for part in parts):
+            msg = (
+                "the datasets that are joined have different on_error=: give them one "
+                "with ds.with_options(on_error=...)"
+            )
+            raise ValueError(msg)
         return cls(
             [
                 dataclasses.replace(source, features=None)
@@ -131,6 +144,31 @@ class Sources:
     def without_transforms(self) -> Sources:
         """Return the same files, whose rows are left as they are."""
         return self.changed(lambda source: dataclasses.replace(source, transforms=()))
+
+    # Damage.
+
+    @property
+    def on_error(self) -> OnError:
+        """What becomes of damage: the same for all sources."""
+        return self._sources[0].files.on_error
+
+    def with_on_error(self, on_error: OnError) -> Sources:
+        """Return the same files, whose damage is treated in another way."""
+        return self.changed(
+            lambda source: dataclasses.replace(
+                source, files=source.files.with_on_error(on_error)
+            )
+        )
+
+    def has_known_gaps(self) -> bool:
+        """Whether parts of files are known to be left out."""
+        return any(source.files.gaps_if_known() for source in self._sources)
+
+    def report(self) -> Report:
+        """Return what is left out of the files."""
+        found = self.counts() if self.is_streamed else self.indexes()
+        gaps = [gap for of_file in found for gap in of_file.gaps]
+        return Report(tuple(region_of(gap) for gap in gaps))
 
     # Files.
 
@@ -369,7 +407,9 @@ class Sources:
                 pieces.append(range(begins[n_files], begins[end]))
             n_files = end
         catalog = _core.Catalog(indexes, Selection(pieces).of_core())
-        return inference.infer(self.table, catalog, names)
+        return inference.infer(
+            self.table, catalog, names, skips_damage=self.on_error != "raise"
+        )
 
     def inferred_of_first(
         self,
@@ -386,8 +426,11 @@ class Sources:
                 files += source.files.located.to_stream()
                 order += range(n_files, n_files + len(source.files))
             n_files += len(source.files)
-        with first_frames(files, self.table, order) as frames:
-            return inference.infer_stream(frames, names, sample)
+        recovery = recovery_of(self.on_error)
+        with first_frames(files, self.table, order, recovery) as frames:
+            return inference.infer_stream(
+                frames, names, sample, skips_damage=self.on_error != "raise"
+            )
 
 
 def _fingerprinted(n_records: int) -> Numbers:

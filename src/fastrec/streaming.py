@@ -7,6 +7,7 @@ import itertools
 from typing import TYPE_CHECKING
 
 from fastrec import _core
+from fastrec.damage import recovery_of
 from fastrec.dealing import own_files
 from fastrec.order import Window
 from fastrec.steps import Plan
@@ -32,13 +33,20 @@ def streamed_plan(loader: Loader, *, is_plain: bool) -> Plan | None:
     """
     planner = loader._planner
     needs_order = isinstance(planner.shuffle, Window) and not is_plain
-    if planner.is_whole_epoch and not loader._step and not needs_order:
+    # Where a function decides about damage, it is asked before anything is left out.
+    needs_counts = needs_order or callable(loader._dataset.on_error)
+    if planner.is_whole_epoch and not loader._step and not needs_counts:
         return None
     return loader._plan()
 
 
 def streaming_pipeline(
-    loader: Loader, plan: Plan | None, *, n_ahead: int, memory_limit: int
+    loader: Loader,
+    plan: Plan | None,
+    *,
+    n_ahead: int,
+    memory_limit: int,
+    on_damage: str,
 ) -> _core.Pipeline:
     """Return a pipeline over the streams of a loader, from its step on.
 
@@ -89,4 +97,6 @@ def streaming_pipeline(
             n_threads=n_threads,
             prefetch=n_ahead,
             memory_limit=memory_limit - bytes_ahead,
+            on_damage=on_damage,
+            recovery=recovery_of(sources.on_error),
         )

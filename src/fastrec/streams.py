@@ -85,12 +85,13 @@ def _read(
         path, content = files[i]
         try:
             if versions is not None and version_of(path) != versions[i]:
-                msg = "the file has changed since its records were counted"
-                raise CorruptionError(msg, path)
+                reason = "the file has changed since its records were counted"
+                streams.fail(i, "changed", reason, os.fsencode(path), None)
+                continue
             with contextlib.closing(inflated(path, content)) as pieces:
                 for piece in pieces:
                     if not streams.push(i, piece):
-                        return
+                        break  # nobody wants more of it
         except BaseException as error:  # noqa: BLE001 (whoever consumes gets it)
             _fail(streams, i, path, error)
         else:
@@ -110,15 +111,19 @@ def _fail(streams: _core.ByteStreams, i: int, path: str, error: BaseException) -
 
 @contextlib.contextmanager
 def first_frames(
-    files: Sequence[FileContent], table: _core.FileTable, order: Sequence[int]
+    files: Sequence[FileContent],
+    table: _core.FileTable,
+    order: Sequence[int],
+    recovery: str,
 ) -> Iterator[_core.FrameStream]:
     """Frames from the beginning of `files` on, as many as are taken.
 
-    `order` says which files of `table` they are.
+    `order` says which files of `table` they are, and `recovery` what is done where they
+    are damaged.
     """
     with started(files, n_readers=1, bytes_ahead=_FIRST_BYTES_AHEAD) as streams:
         try:
-            yield _core.FrameStream(streams, table, order)
+            yield _core.FrameStream(streams, table, order, recovery)
         finally:
             streams.stop()
 

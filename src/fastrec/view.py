@@ -9,6 +9,7 @@ import numpy as np
 
 from fastrec import _core, inference
 from fastrec.assembly import Extra
+from fastrec.damage import OnError, recovery_of
 from fastrec.order import Blocks, Shuffle, Window, core_shuffle
 from fastrec.schema import Schema
 from fastrec.selection import Numbers, Selection
@@ -79,6 +80,29 @@ class View:
         """Return the same records of `sources`, which are the same files."""
         return View(sources, self._selection)
 
+    def with_on_error(self, on_error: OnError) -> View:
+        """Return the same records; what becomes of damage is another thing.
+
+        Raises
+        ------
+        ValueError
+            If that would change which records the numbers mean that were chosen.
+        """
+        before = self.sources
+        if on_error == before.on_error:
+            return self
+        if (
+            not self.is_walkable
+            and before.has_known_gaps()
+            and recovery_of(on_error) != recovery_of(before.on_error)
+        ):
+            msg = (
+                "records were chosen from damaged files by numbers that another on_error= "
+                "would change: give it to fastrec.open"
+            )
+            raise ValueError(msg)
+        return self.of(before.with_on_error(on_error))
+
     def catalog(self) -> _core.Catalog:
         """Return where every record is, building the indexes that are missing."""
         if self._catalog is None:
@@ -110,7 +134,13 @@ class View:
         """Infer the schema of all features of `sample` records, or of all."""
         if self.sources.is_streamed:
             return self.sources.inferred_of_first(lambda _: True, None, sample)
-        return inference.infer(self.sources.table, self.catalog(), None, sample)
+        return inference.infer(
+            self.sources.table,
+            self.catalog(),
+            None,
+            sample,
+            skips_damage=self.sources.on_error != "raise",
+        )
 
     # In what order.
 

@@ -67,7 +67,9 @@ TEST(FrameStream, GivesTheSameFramesForPiecesOfAnySize) {
       std::uint64_t offset = 0;
       for (std::uint64_t i = 0; i < kPayloads.size(); ++i) {
         StreamRecord record;
-        ASSERT_TRUE(record.read_from(&frames));
+        Fault fault;
+        ASSERT_TRUE(record.read_from(&frames, &fault));
+        EXPECT_FALSE(fault);
         EXPECT_EQ(as_text(record.payload()), kPayloads[i]);
         EXPECT_EQ(record.place().file, file);
         EXPECT_EQ(record.place().record, i);
@@ -76,8 +78,9 @@ TEST(FrameStream, GivesTheSameFramesForPiecesOfAnySize) {
       }
     }
     StreamRecord none;
-    EXPECT_FALSE(none.read_from(&frames));
-    EXPECT_FALSE(none.read_from(&frames));
+    Fault fault;
+    EXPECT_FALSE(none.read_from(&frames, &fault));
+    EXPECT_FALSE(none.read_from(&frames, &fault));
     one.join();
     two.join();
   }
@@ -91,11 +94,12 @@ TEST(FrameStream, AFailureComesAfterTheFramesBeforeIt) {
   streams->fail(0, std::make_exception_ptr(IoError(5, "file0")));
   FrameStream frames(streams, names(1), {0});
   StreamRecord record;
+  Fault fault;
   for (std::size_t i = 0; i < kPayloads.size(); ++i) {
-    ASSERT_TRUE(record.read_from(&frames));
+    ASSERT_TRUE(record.read_from(&frames, &fault));
   }
-  EXPECT_THROW(record.read_from(&frames), IoError);
-  EXPECT_THROW(record.read_from(&frames), IoError);
+  EXPECT_THROW(record.read_from(&frames, &fault), IoError);
+  EXPECT_THROW(record.read_from(&frames, &fault), IoError);
 }
 
 TEST(FrameStream, RefusesWhatWouldTakeTooMuch) {
@@ -218,7 +222,8 @@ TEST(FrameStream, LooksUpWhileItWaits) {
     if (++n_looks == 2) throw std::runtime_error("enough");
   });
   StreamRecord record;
-  EXPECT_THROW(record.read_from(&frames), std::runtime_error);
+  Fault fault;
+  EXPECT_THROW(record.read_from(&frames, &fault), std::runtime_error);
 }
 
 // The records that `claims` gives, whose payloads are the digits of their numbers.

@@ -32,6 +32,7 @@ ErrorClass error_class(Errc code) noexcept {
     case Errc::kFileChanged:
     case Errc::kNotTfrecord:
     case Errc::kStream:
+    case Errc::kZeros:
       return ErrorClass::kCorruption;
     case Errc::kVarintTooLong:
     case Errc::kVarintCut:
@@ -66,6 +67,20 @@ ErrorClass error_class(Errc code) noexcept {
   return ErrorClass::kError;
 }
 
+bool is_of_record(Errc code) noexcept {
+  switch (error_class(code)) {
+    case ErrorClass::kDecode:
+    case ErrorClass::kSchema:
+    case ErrorClass::kLimit:
+      return true;
+    case ErrorClass::kCorruption:
+      return code == Errc::kPayloadCrc || code == Errc::kLengthCrc;
+    case ErrorClass::kError:
+      break;
+  }
+  return false;
+}
+
 std::string describe(const Fault& fault) {
   switch (fault.code) {
     case Errc::kOk:
@@ -96,6 +111,9 @@ std::string describe(const Fault& fault) {
       return "the file is compressed";
     case Errc::kStream:
       return "the compressed stream is damaged";
+    case Errc::kZeros:
+      return "the file ends in " + std::to_string(fault.found) +
+             " bytes of zeros, which are no records";
     case Errc::kVarintTooLong:
       return "a varint is longer than 10 bytes";
     case Errc::kVarintCut:

@@ -30,6 +30,7 @@ enum class Errc : std::uint8_t {
   kNotTfrecord,       // the file begins with something else
   kCompressed,        // the file is a gzip or zlib stream, and is not read as one
   kStream,            // a gzip or zlib stream is damaged
+  kZeros,             // the file ends in zeros, which are no frames
 
   // Wire format.
   kVarintTooLong,      // more than 10 bytes
@@ -75,6 +76,9 @@ struct [[nodiscard]] Fault {
 enum class ErrorClass : std::uint8_t { kError, kCorruption, kDecode, kSchema, kLimit };
 
 ErrorClass error_class(Errc code) noexcept;
+
+// Whether it is one record that cannot be read: those around it are not concerned.
+bool is_of_record(Errc code) noexcept;
 
 // What is wrong, without the place. Faults of the schema are described by the stage
 // that knows the schema: see example/decode.h.

@@ -9,13 +9,16 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/error.h"
 #include "batch/column.h"
 #include "batch/schema.h"
 #include "record/catalog.h"
+#include "record/recovery.h"
 
 namespace fastrec {
 
@@ -31,6 +34,15 @@ void register_writer(py::module_& m);
 // Raises a RuntimeError in any process but `process_id`: one that was forked from it
 // has none of its threads, and perhaps all of its locks.
 void check_process(int process_id);
+
+// The exception that `error` is in Python.
+py::object exception_of(const Error& error);
+
+// "raise", "skip" or "resync".
+Recovery recovery_named(const std::string& name);
+
+// [(where it begins, where it ends or None, the exception)].
+py::list to_list(std::span<const Gap> gaps);
 
 // Contiguous memory of a Python object, which cannot change its size meanwhile. A
 // strided one is refused, with BufferError or ValueError.

@@ -62,6 +62,24 @@ class BoundSources {
   py::list schemas_;
 };
 
+OnDamage on_damage_named(const std::string& name) {
+  if (name == "raise") return OnDamage::kRaise;
+  if (name == "skip") return OnDamage::kSkip;
+  if (name == "mask") return OnDamage::kMask;
+  throw py::value_error("on_damage must be 'raise', 'skip' or 'mask', not '" + name +
+                        "'");
+}
+
+// [(row, where its frame begins, where it ends, the exception)].
+py::list damages_as_tuples(const std::vector<Damage>& damages) {
+  py::list list;
+  for (const Damage& damage : damages) {
+    list.append(py::make_tuple(damage.row, damage.frame.offset, damage.frame.end(),
+                               exception_of(damage.error)));
+  }
+  return list;
+}
+
 // A pipeline as Python holds it: it ends without the GIL, and not at all in a process
 // that was forked, where its threads do not exist and its locks may be held for ever.
 class BoundPipeline {
@@ -82,7 +100,8 @@ class BoundPipeline {
   BoundPipeline(const BoundPipeline&) = delete;
   BoundPipeline& operator=(const BoundPipeline&) = delete;
 
-  // (parts, step, rows, rows that are records, bytes of memory), or None at the end.
+  // (parts, step, rows, rows that are records, bytes of memory, damages), or None at
+  // the end.
   py::object next() {
     check_process(process_id_);
     // Signals are looked at this often while other threads decode.
@@ -98,7 +117,8 @@ class BoundPipeline {
         case Pipeline::Outcome::kBatch:
           return py::make_tuple(
               sources_.cast<const BoundSources&>().arrays(delivery.parts),
-              delivery.step, delivery.n_rows, delivery.n_valid, delivery.n_bytes);
+              delivery.step, delivery.n_rows, delivery.n_valid, delivery.n_bytes,
+              damages_as_tuples(delivery.damages));
         case Pipeline::Outcome::kEnd:
           return py::none();
         case Pipeline::Outcome::kPending:
@@ -108,6 +128,9 @@ class BoundPipeline {
   }
 
   std::int64_t helping_ns() const noexcept { return pipeline_->helping().count(); }
+
+  // [(where it begins, where it ends, the exception)]: what was left out of files.
+  py::list take_gaps() { return to_list(pipeline_->take_gaps()); }
 
   void stop() {
     if (process_id() != process_id_) return;
@@ -125,7 +148,8 @@ std::unique_ptr<BoundPipeline> make_pipeline(
     const py::object& sources, std::shared_ptr<const Catalog> catalog,
     std::shared_ptr<const Order> order, const StepGrid& grid, std::uint64_t first_step,
     std::shared_ptr<BlockPool> pool, unsigned n_threads, std::size_t prefetch,
-    std::size_t memory_limit) {
+    std::size_t memory_limit, const std::string& on_damage,
+    const std::string& recovery) {
   const std::shared_ptr<const Sources>& of_core =
       sources.cast<const BoundSources&>().sources();
   std::unique_ptr<Claims> claims;
@@ -133,12 +157,13 @@ std::unique_ptr<BoundPipeline> make_pipeline(
     claims = std::make_unique<IndexedClaims>(of_core->files, std::move(catalog),
                                              std::move(order), grid, first_step);
   } else {
-    claims = std::make_unique<WalkedClaims>(of_core->files, grid);
+    claims =
+        std::make_unique<WalkedClaims>(of_core->files, grid, recovery_named(recovery));
   }
   return std::make_unique<BoundPipeline>(
-      std::make_unique<Pipeline>(
-          std::move(claims), of_core, std::move(pool),
-          PipelineOptions{n_threads, prefetch, memory_limit, true}),
+      std::make_unique<Pipeline>(std::move(claims), of_core, std::move(pool),
+                                 PipelineOptions{n_threads, prefetch, memory_limit,
+                                                 true, on_damage_named(on_damage)}),
       sources);
 }
 
@@ -150,7 +175,8 @@ std::unique_ptr<BoundPipeline> make_stream_pipeline(
     const std::optional<
         std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>>& window,
     std::shared_ptr<BlockPool> pool, unsigned n_threads, std::size_t prefetch,
-    std::size_t memory_limit) {
+    std::size_t memory_limit, const std::string& on_damage,
+    const std::string& recovery) {
   std::optional<WindowDraws> draws;
   if (window) {
     const auto [n_slots, seed, epoch, of] = *window;
@@ -159,26 +185,31 @@ std::unique_ptr<BoundPipeline> make_stream_pipeline(
   const std::shared_ptr<const Sources>& of_core =
       sources.cast<const BoundSources&>().sources();
   auto claims = std::make_unique<StreamClaims>(
-      FrameStream(std::move(streams), of_core->files, std::move(order)),
+      FrameStream(std::move(streams), of_core->files, std::move(order), {},
+                  recovery_named(recovery)),
       StreamShape{grid, is_counted, first_step, first_position, bytes_max}, draws);
   return std::make_unique<BoundPipeline>(
-      std::make_unique<Pipeline>(
-          std::move(claims), of_core, std::move(pool),
-          PipelineOptions{n_threads, prefetch, memory_limit, false}),
+      std::make_unique<Pipeline>(std::move(claims), of_core, std::move(pool),
+                                 PipelineOptions{n_threads, prefetch, memory_limit,
+                                                 false, on_damage_named(on_damage)}),
       sources);
 }
 
-py::list decode_records(const BoundSources& sources, const Catalog& catalog,
-                        std::shared_ptr<BlockPool> pool, const RecordNumbers& numbers,
-                        std::size_t n_rows) {
+// (parts, damages).
+py::tuple decode_records(const BoundSources& sources, const Catalog& catalog,
+                         std::shared_ptr<BlockPool> pool, const RecordNumbers& numbers,
+                         std::size_t n_rows, const std::string& on_damage) {
   const std::vector<Place> places = places_of(catalog, numbers);
+  const OnDamage how = on_damage_named(on_damage);
   std::vector<Part> parts;
+  std::vector<Damage> damages;
   {
     const py::gil_scoped_release released;
     BatchDecoder decoder(sources.sources(), std::move(pool));
-    parts = decoder.decode(places, std::max(n_rows, places.size()));
+    parts =
+        decoder.decode(places, std::max(n_rows, places.size()), nullptr, how, &damages);
   }
-  return sources.arrays(parts);
+  return py::make_tuple(sources.arrays(parts), damages_as_tuples(damages));
 }
 
 using Numbers = py::array_t<std::int64_t, py::array::c_style>;
@@ -360,21 +391,24 @@ void register_loader(py::module_& m) {
            py::arg("files"), py::arg("schemas"), py::arg("schema_of"));
 
   m.def("decode_records", &decode_records, py::arg("sources"), py::arg("catalog"),
-        py::arg("pool"), py::arg("numbers"), py::arg("n_rows") = 0);
+        py::arg("pool"), py::arg("numbers"), py::arg("n_rows") = 0,
+        py::arg("on_damage") = "raise");
 
   py::class_<BoundPipeline>(m, "Pipeline")
       .def(py::init(&make_pipeline), py::arg("sources"), py::arg("catalog").none(true),
            py::arg("order").none(true), py::arg("grid"), py::arg("first_step"),
            py::arg("pool"), py::kw_only(), py::arg("n_threads"), py::arg("prefetch"),
-           py::arg("memory_limit"))
+           py::arg("memory_limit"), py::arg("on_damage"), py::arg("recovery"))
       .def_static("of_streams", &make_stream_pipeline, py::arg("sources"),
                   py::arg("streams"), py::arg("order"), py::arg("grid"), py::kw_only(),
                   py::arg("is_counted"), py::arg("first_step"),
                   py::arg("first_position"), py::arg("bytes_max"),
                   py::arg("window").none(true), py::arg("pool"), py::arg("n_threads"),
-                  py::arg("prefetch"), py::arg("memory_limit"))
+                  py::arg("prefetch"), py::arg("memory_limit"), py::arg("on_damage"),
+                  py::arg("recovery"))
       .def("next", &BoundPipeline::next)
       .def_property_readonly("helping_ns", &BoundPipeline::helping_ns)
+      .def("take_gaps", &BoundPipeline::take_gaps)
       .def("stop", &BoundPipeline::stop);
 }
 

@@ -48,15 +48,8 @@ py::object number_or_none(const std::optional<std::uint64_t>& number) {
 }
 
 void raise_in_python(const Error& error) {
-  const py::object type =
-      py::module_::import("fastrec.errors").attr(python_class(error_class(error.code)));
-  const py::object feature =
-      error.feature.empty() ? py::object(py::none()) : readable(error.feature);
-  const py::object value =
-      type(readable(error.reason),
-           error.path.empty() ? py::object(py::none()) : path_object(error.path),
-           number_or_none(error.record), number_or_none(error.offset), feature);
-  PyErr_SetObject(type.ptr(), value.ptr());
+  const py::object value = exception_of(error);
+  PyErr_SetObject(py::type::handle_of(value).ptr(), value.ptr());
 }
 
 void raise_in_python(const IoError& error) {
@@ -87,6 +80,17 @@ std::uint32_t checksum(const py::buffer& data, const std::optional<std::string>&
 }
 
 }  // namespace
+
+py::object exception_of(const Error& error) {
+  const py::object type =
+      py::module_::import("fastrec.errors").attr(python_class(error_class(error.code)));
+  const py::object feature =
+      error.feature.empty() ? py::object(py::none()) : readable(error.feature);
+  return type(readable(error.reason),
+              error.path.empty() ? py::object(py::none()) : path_object(error.path),
+              number_or_none(error.record), number_or_none(error.offset), feature);
+}
+
 }  // namespace fastrec
 
 // Subinterpreters are refused: NumPy does not support them.

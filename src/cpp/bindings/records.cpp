@@ -203,6 +203,24 @@ std::vector<Place> places_of(const Catalog& catalog, const RecordNumbers& number
   return places;
 }
 
+Recovery recovery_named(const std::string& name) {
+  if (name == "raise") return Recovery::kNone;
+  if (name == "skip") return Recovery::kSkip;
+  if (name == "resync") return Recovery::kResync;
+  throw py::value_error("recovery must be 'raise', 'skip' or 'resync', not '" + name +
+                        "'");
+}
+
+py::list to_list(std::span<const Gap> gaps) {
+  py::list list;
+  for (const Gap& gap : gaps) {
+    const py::object end =
+        gap.end == Gap::kUnknownEnd ? py::object(py::none()) : py::int_(gap.end);
+    list.append(py::make_tuple(gap.begin, end, exception_of(gap.error)));
+  }
+  return list;
+}
+
 void register_records(py::module_& m) {
   m.def("recognize", &recognize_file, py::arg("path"));
   m.def(
@@ -246,13 +264,15 @@ void register_records(py::module_& m) {
       .def_static(
           "build",
           [](const std::string& path, const std::string& io, unsigned n_threads,
-             ScanProgress& progress, const std::string& name) {
+             ScanProgress& progress, const std::string& name,
+             const std::string& recovery) {
             const Io how = io_named(io);
+            const Recovery what = recovery_named(recovery);
             const py::gil_scoped_release released;
-            return Index::build(FileView(path, how, name), n_threads, &progress);
+            return Index::build(FileView(path, how, name), n_threads, &progress, what);
           },
           py::arg("path"), py::arg("io"), py::arg("n_threads"), py::arg("progress"),
-          py::arg("name") = "")
+          py::arg("name") = "", py::arg("recovery") = "raise")
       .def_static(
           "load",
           [](const std::string& path, std::uint64_t size, std::int64_t mtime_ns) {
@@ -265,6 +285,15 @@ void register_records(py::module_& m) {
       .def("save", &Index::save, py::arg("path"),
            py::call_guard<py::gil_scoped_release>())
       .def("__len__", &Index::size)
+      .def_property_readonly("gaps",
+                             [](const Index& index) { return to_list(index.gaps()); })
+      .def(
+          "up_to_gap",
+          [](const Index& index, std::size_t gap) {
+            if (gap >= index.gaps().size()) throw py::index_error("no such gap");
+            return index.up_to_gap(gap);
+          },
+          py::arg("gap"))
       .def_property_readonly("offsets", &offsets_of);
 
   py::class_<Catalog, std::shared_ptr<Catalog>>(m, "Catalog")

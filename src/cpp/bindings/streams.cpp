@@ -17,6 +17,7 @@ namespace {
 
 Errc code_named(const std::string& name) {
   if (name == "corruption") return Errc::kStream;
+  if (name == "changed") return Errc::kFileChanged;
   if (name == "limit") return Errc::kRecordTooLarge;
   return Errc::kCompressed;
 }
@@ -53,12 +54,14 @@ void look_for_signals() {
 py::object next_record(FrameStream& stream) {
   check_process(stream.process_id());
   StreamRecord record;
+  Fault fault;
   bool is_there;
   {
     const py::gil_scoped_release released;
-    is_there = record.read_from(&stream);
+    is_there = record.read_from(&stream, &fault);
   }
   if (!is_there) return py::none();
+  if (fault) throw stream.error_in(record.place(), fault, describe(fault));
   const Bytes payload = record.payload();
   return py::bytes(reinterpret_cast<const char*>(payload.data()), payload.size());
 }
@@ -117,11 +120,12 @@ void register_streams(py::module_& m) {
   py::class_<FrameStream>(m, "FrameStream")
       .def(py::init([](std::shared_ptr<ByteStreams> streams,
                        std::shared_ptr<FileTable> files,
-                       std::vector<std::size_t> order) {
+                       std::vector<std::size_t> order, const std::string& recovery) {
              return std::make_unique<FrameStream>(std::move(streams), std::move(files),
-                                                  std::move(order), &look_for_signals);
+                                                  std::move(order), &look_for_signals,
+                                                  recovery_named(recovery));
            }),
-           py::arg("streams"), py::arg("files"), py::arg("order"))
+           py::arg("streams"), py::arg("files"), py::arg("order"), py::arg("recovery"))
       .def("next", &next_record)
       .def("verify", &verify_records, py::arg("n_records_max"));
 

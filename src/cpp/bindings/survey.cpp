@@ -43,9 +43,10 @@ void add(Survey& survey, const py::buffer& record) {
   }
 }
 
-// Adds the records `numbers`.
+// Adds the records `numbers`, perhaps without those that cannot be read.
 void add_records(Survey& survey, std::shared_ptr<FileTable> files,
-                 const Catalog& catalog, const RecordNumbers& numbers) {
+                 const Catalog& catalog, const RecordNumbers& numbers,
+                 bool skips_damage) {
   const std::vector<Place> places = places_of(catalog, numbers);
   RecordReader reader(files);
   reader.start(places);
@@ -58,30 +59,38 @@ void add_records(Survey& survey, std::shared_ptr<FileTable> files,
       fault = survey.add(payload);
       fault.offset += place->frame.payload();
     }
-    if (fault) throw record_error(fault, describe(fault), *place, *files);
+    if (fault && !(skips_damage && is_of_record(fault.code))) {
+      throw record_error(fault, describe(fault), *place, *files);
+    }
     ++place;
     return true;
   });
 }
 
 // Adds the next records of a stream: `n_records_max` of them at most, and none more
-// after `bytes_max` bytes.
-void add_stream(Survey& survey, FrameStream& stream, std::uint64_t n_records_max,
-                std::uint64_t bytes_max) {
+// after `bytes_max` bytes. Returns how many those were, with those that cannot be read
+// and perhaps were left out.
+std::uint64_t add_stream(Survey& survey, FrameStream& stream,
+                         std::uint64_t n_records_max, std::uint64_t bytes_max,
+                         bool skips_damage) {
   StreamRecord record;
   std::uint64_t n_records = 0, n_bytes = 0;
   run_interruptibly([&] {
-    if (n_records == n_records_max || n_bytes >= bytes_max ||
-        !record.read_from(&stream)) {
-      return false;
-    }
+    if (n_records == n_records_max || n_bytes >= bytes_max) return false;
+    Fault fault;
+    if (!record.read_from(&stream, &fault)) return false;
     ++n_records;
     n_bytes += record.payload().size();
-    Fault fault = survey.add(record.payload());
-    fault.offset += record.place().frame.payload();
-    if (fault) throw stream.error_in(record.place(), fault, describe(fault));
+    if (!fault) {
+      fault = survey.add(record.payload());
+      fault.offset += record.place().frame.payload();
+    }
+    if (fault && !(skips_damage && is_of_record(fault.code))) {
+      throw stream.error_in(record.place(), fault, describe(fault));
+    }
     return true;
   });
+  return n_records;
 }
 
 py::dict kinds_of(const FeatureSurvey& survey) {
@@ -136,9 +145,9 @@ void register_survey(py::module_& m) {
       .def(py::init<>())
       .def("add", &add, py::arg("record"))
       .def("add_records", &add_records, py::arg("files"), py::arg("catalog"),
-           py::arg("numbers"))
+           py::arg("numbers"), py::arg("skips_damage"))
       .def("add_stream", &add_stream, py::arg("stream"), py::arg("n_records_max"),
-           py::arg("bytes_max"))
+           py::arg("bytes_max"), py::arg("skips_damage"))
       .def_property_readonly("n_records", &Survey::n_records)
       .def_property_readonly("n_sequences", &Survey::n_sequences)
       .def_property_readonly(

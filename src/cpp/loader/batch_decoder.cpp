@@ -51,13 +51,26 @@ Fault next_of(const std::uint8_t** frames, const Place& place, Bytes* record) {
 
 }  // namespace
 
+Error BatchDecoder::error_of(const Reading& reading, const Place& place,
+                             const Fault& fault) const {
+  Error error =
+      record_error(fault, reading.decoder.describe(fault), place, *sources_->files);
+  if (fault.column >= 0) {
+    error.feature = reading.schema->columns[static_cast<std::size_t>(fault.column)].key;
+  }
+  return error;
+}
+
 std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
-                                       std::size_t n_rows, const std::uint8_t* frames) {
+                                       std::size_t n_rows, const std::uint8_t* frames,
+                                       OnDamage on_damage,
+                                       std::vector<Damage>* damages) {
   begin(places, n_rows);
   if (frames == nullptr) reader_.start(places);
   Reading* reading = &readings_.front();
-  for (std::size_t row = 0; row < places.size(); ++row) {
-    const Place& place = places[row];
+  std::size_t n_skipped = 0;
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const Place& place = places[i];
     reading = &readings_[schema_of(place)];
     Bytes record;
     Fault fault =
@@ -67,26 +80,28 @@ std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
                                       &reading->builder);
       fault.offset += place.frame.payload();
     }
-    if (fault) {
-      Error error = record_error(fault, reading->decoder.describe(fault), place,
-                                 *sources_->files);
-      if (fault.column >= 0) {
-        error.feature =
-            reading->schema->columns[static_cast<std::size_t>(fault.column)].key;
+    if (fault) [[unlikely]] {
+      Error error = error_of(*reading, place, fault);
+      if (on_damage == OnDamage::kRaise || !is_of_record(fault.code)) throw error;
+      damages->push_back({i, place.frame, std::move(error)});
+      reading->builder.rewind(reading->n_filled);
+      if (on_damage == OnDamage::kSkip) {
+        ++n_skipped;
+        continue;
       }
-      throw error;
+      reading->builder.fill_empty(reading->n_filled);
     }
-    end_row(reading, row);
+    end_row(reading, i - n_skipped);
   }
-  for (std::size_t row = places.size(); row < n_rows; ++row) {
+  for (std::size_t i = places.size(); i < n_rows; ++i) {
     reading->builder.fill_empty(reading->n_filled);
-    end_row(reading, row);
+    end_row(reading, i - n_skipped);
   }
 
   std::vector<Part> parts;
   for (std::size_t i = 0; i < readings_.size(); ++i) {
-    if (readings_[i].n_rows == 0) continue;
-    parts.push_back({i, readings_[i].builder.finish(readings_[i].n_rows),
+    if (readings_[i].n_filled == 0) continue;
+    parts.push_back({i, readings_[i].builder.finish(readings_[i].n_filled),
                      std::move(readings_[i].rows)});
   }
   if (parts.empty()) parts.push_back({0, readings_[0].builder.finish(0), {}});

@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "base/error.h"
 #include "batch/column.h"
 #include "example/decode.h"
 #include "record/reader.h"
@@ -33,6 +34,20 @@ struct Part {
   std::vector<std::int64_t> rows;  // where they stand; empty: there is one part
 };
 
+// What becomes of a row whose record cannot be read.
+enum class OnDamage : std::uint8_t {
+  kRaise,  // its Error is thrown
+  kSkip,   // it is left out: later rows move up
+  kMask,   // it is filled as an empty row
+};
+
+// A row that was skipped or masked.
+struct Damage {
+  std::size_t row = 0;  // among the places
+  Frame frame;
+  Error error;
+};
+
 class BatchDecoder {
  public:
   BatchDecoder(std::shared_ptr<const Sources> sources,
@@ -42,8 +57,13 @@ class BatchDecoder {
   // least one part; others only if they have rows. Throws the Error of the first row
   // that has one, and IoError. Where the frames are at hand, `frames` is where the
   // first one begins; the others follow it, and there is slack on both sides.
+  //
+  // Rows that are skipped or masked in place of that are appended to `*damages`. What is
+  // wrong with more than one record is thrown all the same.
   std::vector<Part> decode(std::span<const Place> places, std::size_t n_rows,
-                           const std::uint8_t* frames = nullptr);
+                           const std::uint8_t* frames = nullptr,
+                           OnDamage on_damage = OnDamage::kRaise,
+                           std::vector<Damage>* damages = nullptr);
 
  private:
   // What belongs to a schema.
@@ -59,6 +79,7 @@ class BatchDecoder {
 
   std::size_t schema_of(const Place& place) const;
   void begin(std::span<const Place> places, std::size_t n_rows);
+  Error error_of(const Reading& reading, const Place& place, const Fault& fault) const;
   void end_row(Reading* reading, std::size_t row) const;
 
   std::shared_ptr<const Sources> sources_;

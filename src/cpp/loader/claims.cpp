@@ -1,11 +1,23 @@
 #include "loader/claims.h"
 
+#include <algorithm>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 #include "record/framing.h"
 
 namespace fastrec {
+
+void GapList::add(std::vector<Gap> gaps) {
+  const std::lock_guard lock(mutex_);
+  std::move(gaps.begin(), gaps.end(), std::back_inserter(gaps_));
+}
+
+std::vector<Gap> GapList::take() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(gaps_, {});
+}
 
 void Claims::locate(Claim*) const {}
 
@@ -58,8 +70,11 @@ void IndexedClaims::announce(const RecordRange& range) const {
   }
 }
 
-WalkedClaims::WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid)
-    : files_(std::move(files)), grid_(std::move(grid)) {}
+WalkedClaims::WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid,
+                           Recovery recovery)
+    : files_(std::move(files)),
+      grid_(std::move(grid)),
+      frames_(recovery, &is_stopped_) {}
 
 bool WalkedClaims::next(Claim* claim) {
   claim->places.clear();
@@ -75,41 +90,22 @@ bool WalkedClaims::next(Claim* claim) {
 }
 
 bool WalkedClaims::walk(Place* place) {
-  while (file_ < files_->size()) {
-    if (!view_) view_ = files_->open(file_);
-    if (offset_ < view_->size()) break;
+  for (; file_ < files_->size(); ++file_) {
+    if (!view_) {
+      view_ = files_->open(file_);
+      frames_.start(*view_);
+      record_ = 0;
+    }
+    const bool is_there = frames_.next(&place->frame);
+    if (frames_.has_gaps()) gaps_.add(frames_.take_gaps());
+    if (is_there) {
+      place->file = file_;
+      place->record = record_++;
+      return true;
+    }
     view_.reset();
-    block_ = {};
-    offset_ = record_ = 0;
-    ++file_;
   }
-  if (!view_) return false;
-
-  std::uint64_t length = 0;
-  const Bytes header = header_at(offset_);
-  const std::uint64_t remaining =
-      header.size() < kHeaderBytes ? header.size() : view_->size() - offset_;
-  Fault fault = check_header(header.data(), remaining, &length);
-  if (fault) {
-    fault.offset += offset_;
-    throw framing_error(*view_, fault, record_);
-  }
-  *place = {file_, record_++, {offset_, length}};
-  offset_ += length + kFrameBytes;
-  return true;
-}
-
-// The bytes from `offset` on: at least a header, where the file has that much left.
-Bytes WalkedClaims::header_at(std::uint64_t offset) {
-  if (const Mapping* mapping = view_->mapping()) {
-    return mapping->bytes().subspan(static_cast<std::size_t>(offset));
-  }
-  constexpr std::uint64_t kBlockBytes = std::uint64_t{256} << 10;
-  if (offset < block_begin_ || offset - block_begin_ + kHeaderBytes > block_.size()) {
-    block_ = view_->copy(offset, kBlockBytes, &buffer_);
-    block_begin_ = offset;
-  }
-  return block_.subspan(static_cast<std::size_t>(offset - block_begin_));
+  return false;
 }
 
 StreamClaims::StreamClaims(FrameStream stream, StreamShape shape,
@@ -149,11 +145,18 @@ bool StreamClaims::next(Claim* claim) {
   return true;
 }
 
+bool StreamClaims::read(std::uint64_t bytes_max, Place* place,
+                        std::vector<std::uint8_t>* frames) {
+  if (is_ended_) return false;
+  is_ended_ = !stream_.next(bytes_max, place, frames);
+  if (stream_.has_gaps()) gaps_.add(stream_.take_gaps());
+  return !is_ended_;
+}
+
 // The next record in the order of reading.
 bool StreamClaims::pull(std::uint64_t bytes_max, Held* held) {
   held->frame.clear();
-  if (!is_ended_) is_ended_ = !stream_.next(bytes_max, &held->place, &held->frame);
-  return !is_ended_;
+  return read(bytes_max, &held->place, &held->frame);
 }
 
 // The next record in the order of delivery, by way of the window.
@@ -185,8 +188,7 @@ bool StreamClaims::take(Claim* claim) {
     if (!draw(&held)) return false;
     place = held.place;
     claim->frames.insert(claim->frames.end(), held.frame.begin(), held.frame.end());
-  } else if (is_ended_ || !stream_.next(shape_.bytes_max, &place, &claim->frames)) {
-    is_ended_ = true;
+  } else if (!read(shape_.bytes_max, &place, &claim->frames)) {
     return false;
   }
   ++position_;

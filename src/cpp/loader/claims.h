@@ -5,8 +5,10 @@
 // needs no order.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "loader/step_grid.h"
 #include "loader/window.h"
 #include "record/catalog.h"
+#include "record/recovery.h"
 #include "record/stream.h"
 
 namespace fastrec {
@@ -29,6 +32,17 @@ struct Claim {
   std::vector<std::uint8_t> frames;
 };
 
+// Gaps on their way from the thread that finds them to the one that tells of them.
+class GapList {
+ public:
+  void add(std::vector<Gap> gaps);
+  std::vector<Gap> take();
+
+ private:
+  std::mutex mutex_;
+  std::vector<Gap> gaps_;
+};
+
 class Claims {
  public:
   virtual ~Claims() = default;
@@ -40,6 +54,10 @@ class Claims {
 
   // Completes `*claim`. Any number of threads may call this.
   virtual void locate(Claim* claim) const;
+
+  // What was left out of files so far, found out on the way, each of it once. Any thread
+  // may call this.
+  virtual std::vector<Gap> take_gaps() { return {}; }
 
   // Ends a next() that waits; what it returns means nothing. Any thread may call this.
   virtual void stop() {}
@@ -70,23 +88,24 @@ class IndexedClaims final : public Claims {
 // only the batch size and what becomes of the last batch is used: there is one rank.
 class WalkedClaims final : public Claims {
  public:
-  WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid);
+  WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid,
+               Recovery recovery = Recovery::kNone);
   bool next(Claim* claim) override;
+  std::vector<Gap> take_gaps() override { return gaps_.take(); }
+  void stop() override { is_stopped_ = true; }
 
  private:
   bool walk(Place* place);
-  Bytes header_at(std::uint64_t offset);
 
   std::shared_ptr<FileTable> files_;
   StepGrid grid_;
   std::uint64_t step_ = 0;
+  std::atomic<bool> is_stopped_{false};
+  FrameWalk frames_;  // of view_
+  GapList gaps_;
   std::size_t file_ = 0;
   std::shared_ptr<const FileView> view_;  // of file_, once it is open
-  std::uint64_t offset_ = 0;              // of the next frame
-  std::uint64_t record_ = 0;              // its number in the file
-  Buffer buffer_;
-  Bytes block_;  // where the file is read by pread: its bytes from block_begin_ on
-  std::uint64_t block_begin_ = 0;
+  std::uint64_t record_ = 0;              // the number of the next one in the file
 };
 
 // How records of streams make up steps.
@@ -107,6 +126,7 @@ class StreamClaims final : public Claims {
   StreamClaims(FrameStream stream, StreamShape shape,
                std::optional<WindowDraws> window);
   bool next(Claim* claim) override;
+  std::vector<Gap> take_gaps() override { return gaps_.take(); }
   void stop() override { stream_.stop(); }
 
  private:
@@ -115,12 +135,14 @@ class StreamClaims final : public Claims {
     std::vector<std::uint8_t> frame;
   };
 
+  bool read(std::uint64_t bytes_max, Place* place, std::vector<std::uint8_t>* frames);
   bool pull(std::uint64_t bytes_max, Held* held);
   bool draw(Held* held);
   bool take(Claim* claim);
   bool pass_over();
 
   FrameStream stream_;
+  GapList gaps_;
   StreamShape shape_;
   std::uint64_t step_;
   std::uint64_t position_;  // of the next record that comes out

@@ -81,7 +81,8 @@ void Pipeline::claim_and_decode(Bench* bench) {
     delivery.n_valid = claimed.places.size();
     const std::uint8_t* frames =
         claimed.frames.empty() ? nullptr : claimed.frames.data() + Buffer::kSlackBytes;
-    delivery.parts = bench->decoder->decode(claimed.places, claimed.n_rows, frames);
+    delivery.parts = bench->decoder->decode(claimed.places, claimed.n_rows, frames,
+                                            options_.on_damage, &delivery.damages);
     for (const Part& part : delivery.parts) delivery.n_bytes += part.batch.n_bytes;
   } catch (...) {
     failure = std::current_exception();

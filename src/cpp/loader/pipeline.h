@@ -43,6 +43,7 @@ struct PipelineOptions {
   // Claims may wait for others, such as a disk. Then next() leaves them to the threads
   // in the background, of which there must be one, and always returns in time.
   bool is_helping = true;
+  OnDamage on_damage = OnDamage::kRaise;
 };
 
 struct Delivery {
@@ -51,6 +52,9 @@ struct Delivery {
   std::size_t n_rows = 0;
   std::size_t n_valid = 0;  // rows that are records; the others come after them
   std::size_t n_bytes = 0;
+  // Rows that were skipped, and so are not in `parts`, or masked. The numbers of rows
+  // count them.
+  std::vector<Damage> damages = {};
 };
 
 class Pipeline {
@@ -73,6 +77,9 @@ class Pipeline {
 
   // How long next() has decoded batches itself so far. Any thread may ask.
   std::chrono::nanoseconds helping() const noexcept { return helping_.load(); }
+
+  // What the claims left out of files so far, each of it once. Any thread may call this.
+  std::vector<Gap> take_gaps() { return claims_->take_gaps(); }
 
   // Ends the threads, after the batches they are at; next() then says kEnd. Any thread
   // may call this.

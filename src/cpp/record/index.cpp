@@ -1,5 +1,6 @@
 #include "record/index.h"
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <limits>
@@ -28,11 +29,44 @@ Index::Index(std::shared_ptr<const void> owner, std::span<const std::uint64_t> o
              FileIdentity identity)
     : owner_(std::move(owner)), offsets_(offsets), identity_(identity) {}
 
-Index Index::build(const FileView& view, unsigned n_threads, ScanProgress* progress) {
+Index Index::build(const FileView& view, unsigned n_threads, ScanProgress* progress,
+                   Recovery recovery) {
   ScanResult result = scan(view, n_threads, progress);
   if (progress->cancelled.load()) throw ScanCancelled();
-  if (result.fault) throw framing_error(view, result.fault, result.offsets.size() - 1);
-  return from_offsets(std::move(result.offsets), view.identity(), view.name());
+  std::vector<std::uint64_t>& offsets = result.offsets;
+  if (!result.fault) {
+    return from_offsets(std::move(offsets), view.identity(), view.name());
+  }
+  if (recovery == Recovery::kNone) {
+    throw framing_error(view, result.fault, offsets.size() - 1);
+  }
+  // The end of the frame before the break is not proven yet.
+  if (offsets.size() > 1) offsets.pop_back();
+  FrameWalk walk(recovery, &progress->cancelled);
+  walk.start(view, offsets.back(), offsets.size() - 1);
+  offsets.pop_back();
+  for (Frame frame; walk.next(&frame);) offsets.push_back(frame.offset);
+  offsets.push_back(view.size());
+  return with_gaps(std::move(offsets), walk.take_gaps(), view.identity());
+}
+
+Index Index::with_gaps(std::vector<std::uint64_t> offsets, std::vector<Gap> gaps,
+                       FileIdentity identity) {
+  auto owner = std::make_shared<const std::vector<std::uint64_t>>(std::move(offsets));
+  const std::span<const std::uint64_t> view(*owner);
+  Index index(std::move(owner), view, identity);
+  index.gaps_ = std::make_shared<const std::vector<Gap>>(std::move(gaps));
+  return index;
+}
+
+Index Index::up_to_gap(std::size_t gap) const {
+  std::vector<Gap> gaps(gaps_->begin(),
+                        gaps_->begin() + static_cast<std::ptrdiff_t>(gap) + 1);
+  gaps.back().end = identity_.size;
+  const auto kept = offsets_.first(static_cast<std::size_t>(gaps.back().record));
+  std::vector<std::uint64_t> offsets(kept.begin(), kept.end());
+  offsets.push_back(identity_.size);
+  return with_gaps(std::move(offsets), std::move(gaps), identity_);
 }
 
 Index Index::from_offsets(std::vector<std::uint64_t> offsets, FileIdentity identity,
@@ -112,25 +146,20 @@ void Index::save(const std::string& path) const {
   if (!is_written) throw IoError(write_errno, path);
 }
 
+// Where record `i` ends in a file with gaps.
+std::uint64_t Index::end_before_gap(std::uint64_t i) const noexcept {
+  const auto gap = std::lower_bound(
+      gaps_->begin(), gaps_->end(), i + 1,
+      [](const Gap& a, std::uint64_t record) { return a.record < record; });
+  return gap != gaps_->end() && gap->record == i + 1 ? gap->begin : offsets_[i + 1];
+}
+
 Frame Index::frame(std::uint64_t i) const noexcept {
-  const std::uint64_t begin = offsets_[i], end = offsets_[i + 1];
+  const std::uint64_t begin = offsets_[i];
+  const std::uint64_t end = gaps_ ? end_before_gap(i) : offsets_[i + 1];
   const bool is_possible = end >= begin && end - begin >= kFrameBytes;
   return {begin, is_possible ? end - begin - kFrameBytes
                              : std::numeric_limits<std::uint64_t>::max()};
-}
-
-Error framing_error(const FileView& view, Fault fault, std::uint64_t n_records) {
-  std::string reason = describe(fault);
-  if (fault.offset == 0 &&
-      (fault.code == Errc::kLengthCrc || fault.code == Errc::kTruncatedHeader)) {
-    Buffer buffer;
-    const Bytes beginning = view.copy(0, kRecognizeBytes, &buffer);
-    reason = describe_foreign(recognize(beginning), &fault);
-  }
-  Error error(fault.code, std::move(reason), view.name());
-  error.record = n_records;
-  error.offset = fault.offset;
-  return error;
 }
 
 }  // namespace fastrec

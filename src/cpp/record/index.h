@@ -12,6 +12,8 @@
 // Invariants
 //   * An index file that is cut, altered or of another version of the file is not
 //     loaded.
+//   * Frames touch each other, but for gaps: what recovery leaves out of a damaged file.
+//     An index with gaps is never kept in a file.
 //   * An entry is a claim, not a fact: record/reader.h proves the frame again and that
 //     it reaches the next entry. So every record that is read is a whole frame of the
 //     file. An index that is wrong by accident gives errors. One that was forged can
@@ -28,15 +30,17 @@
 #include "base/bytes.h"
 #include "file/file.h"
 #include "record/framing.h"
+#include "record/recovery.h"
 #include "record/scan.h"
 
 namespace fastrec {
 
 class Index {
  public:
-  // Scans the file. Throws Error where the framing is damaged, IoError, and
-  // ScanCancelled.
-  static Index build(const FileView& view, unsigned n_threads, ScanProgress* progress);
+  // Scans the file. Throws Error where the framing is damaged and nothing is to be done
+  // about it, IoError, and ScanCancelled.
+  static Index build(const FileView& view, unsigned n_threads, ScanProgress* progress,
+                     Recovery recovery = Recovery::kNone);
 
   // `offsets` as in the file: one more than there are records. Throws Error if they
   // cannot be those of a file of `identity`.
@@ -48,13 +52,21 @@ class Index {
   static std::optional<Index> load(const std::string& path,
                                    const FileIdentity& identity);
 
-  // Writes a file that load() reads. The caller sees to it that nobody reads a file
-  // half written. Throws IoError.
+  // Writes a file that load() reads. The index must have no gaps, and the caller sees to
+  // it that nobody reads a file half written. Throws IoError.
   void save(const std::string& path) const;
 
   std::uint64_t size() const noexcept { return offsets_.size() - 1; }
   const FileIdentity& identity() const noexcept { return identity_; }
   std::span<const std::uint64_t> offsets() const noexcept { return offsets_; }
+
+  // What is left out of the file, in order: nothing, nearly always.
+  std::span<const Gap> gaps() const noexcept {
+    return gaps_ ? std::span<const Gap>(*gaps_) : std::span<const Gap>();
+  }
+
+  // The same without anything behind the beginning of a gap.
+  Index up_to_gap(std::size_t gap) const;
 
   // Where record `i` claims to be. A length that the offsets cannot mean becomes one
   // that no frame has, so that the proof fails.
@@ -63,20 +75,14 @@ class Index {
  private:
   Index(std::shared_ptr<const void> owner, std::span<const std::uint64_t> offsets,
         FileIdentity identity);
+  static Index with_gaps(std::vector<std::uint64_t> offsets, std::vector<Gap> gaps,
+                         FileIdentity identity);
+  std::uint64_t end_before_gap(std::uint64_t i) const noexcept;
 
   std::shared_ptr<const void> owner_;
   std::span<const std::uint64_t> offsets_;
   FileIdentity identity_;
+  std::shared_ptr<const std::vector<Gap>> gaps_;  // null: there are none
 };
-
-// A scan was stopped through its ScanProgress.
-class ScanCancelled : public std::exception {
- public:
-  const char* what() const noexcept override { return "the scan was cancelled"; }
-};
-
-// The Error for a fault that stopped the walk through `view` after `n_records` whole
-// ones. A first header that is wrong is described by what the file looks like.
-Error framing_error(const FileView& view, Fault fault, std::uint64_t n_records);
 
 }  // namespace fastrec

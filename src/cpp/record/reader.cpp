@@ -138,7 +138,10 @@ Fault RecordReader::load_block() {
 
 Fault RecordReader::next(Bytes* payload) {
   if (next_ >= block_end_place_) {
-    if (Fault fault = load_block()) return fault;
+    if (Fault fault = load_block()) {
+      ++next_;
+      return fault;
+    }
   }
   const Frame& frame = places_[next_++].frame;
   const std::uint64_t begin = frame.offset - block_begin_;

@@ -28,7 +28,8 @@ class RecordReader {
   void start(std::span<const Place> places);
 
   // The payload at the next place. `*payload` is valid until the following call, with
-  // Buffer::kSlackBytes readable on both sides.
+  // Buffer::kSlackBytes readable on both sides. After a fault, the following call goes
+  // on to the place after it.
   //
   // Offsets of faults count from the beginning of the file. Throws IoError.
   Fault next(Bytes* payload);

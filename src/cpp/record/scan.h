@@ -11,6 +11,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <exception>
 #include <vector>
 
 #include "base/error.h"
@@ -22,6 +23,12 @@ namespace fastrec {
 struct ScanProgress {
   std::atomic<std::uint64_t> n_bytes{0};  // walked so far, in all scans that share it
   std::atomic<bool> cancelled{false};
+};
+
+// A scan was stopped through its ScanProgress.
+class ScanCancelled : public std::exception {
+ public:
+  const char* what() const noexcept override { return "the scan was cancelled"; }
 };
 
 struct ScanResult {

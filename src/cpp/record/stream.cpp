@@ -38,15 +38,24 @@ Error stream_error(Fault fault, Bytes beginning, const std::string& name,
   return error;
 }
 
+// Whether the stream is damaged, and others may not be.
+bool is_damage(Errc code) {
+  return code == Errc::kTruncatedHeader || code == Errc::kTruncatedPayload ||
+         code == Errc::kLengthCrc || code == Errc::kNotTfrecord ||
+         code == Errc::kStream;
+}
+
 }  // namespace
 
 FrameStream::FrameStream(std::shared_ptr<ByteStreams> streams,
                          std::shared_ptr<FileTable> files,
-                         std::vector<std::size_t> order, std::function<void()> on_wait)
+                         std::vector<std::size_t> order, std::function<void()> on_wait,
+                         Recovery recovery)
     : streams_(std::move(streams)),
       files_(std::move(files)),
       order_(std::move(order)),
       on_wait_(std::move(on_wait)),
+      recovery_(recovery),
       next_look_(std::chrono::steady_clock::now() + kPatience) {}
 
 void FrameStream::look_up() {
@@ -110,11 +119,39 @@ Error FrameStream::error(Errc code, std::string reason) const {
 
 bool FrameStream::next(std::size_t bytes_max, Place* place,
                        std::vector<std::uint8_t>* frames) {
-  while (stream_ < order_.size() && !has_bytes()) {
-    streams_->advance();
-    ++stream_;
-    offset_ = record_ = 0;
+  const std::size_t begin = frames->size();
+  while (true) {
+    try {
+      return next_frame(bytes_max, place, frames);
+    } catch (const Error& error) {
+      if (recovery_ == Recovery::kNone || !is_damage(error.code)) throw;
+      leave(error, frames->size() - begin);
+      frames->resize(begin);
+    }
   }
+}
+
+// Leaves the rest of the stream at hand out, of which `n_read` bytes were read.
+void FrameStream::leave(const Error& error, std::uint64_t n_read) {
+  // Where the header is wrong, the content may go on.
+  const bool is_at_end =
+      error.code != Errc::kLengthCrc && error.code != Errc::kNotTfrecord;
+  gaps_.push_back(
+      {record_, offset_, is_at_end ? offset_ + n_read : Gap::kUnknownEnd, error});
+  advance();
+}
+
+void FrameStream::advance() {
+  streams_->advance();
+  ++stream_;
+  offset_ = record_ = 0;
+  chunk_.clear();
+  taken_ = 0;
+}
+
+bool FrameStream::next_frame(std::size_t bytes_max, Place* place,
+                             std::vector<std::uint8_t>* frames) {
+  while (stream_ < order_.size() && !has_bytes()) advance();
   if (stream_ == order_.size()) return false;
 
   const std::size_t begin = frames->size();
@@ -155,12 +192,11 @@ Error FrameStream::error_in(const Place& place, const Fault& fault,
   return record_error(fault, std::move(reason), place, *files_);
 }
 
-bool StreamRecord::read_from(FrameStream* stream) {
+bool StreamRecord::read_from(FrameStream* stream, Fault* fault) {
   frame_.assign(Buffer::kSlackBytes, 0);
   if (!stream->next(kUnknownSize, &place_, &frame_)) return false;
-  Fault fault = check_payload(Bytes(frame_).subspan(Buffer::kSlackBytes));
-  fault.offset += place_.frame.offset;
-  if (fault) throw stream->error_in(place_, fault, describe(fault));
+  *fault = check_payload(Bytes(frame_).subspan(Buffer::kSlackBytes));
+  fault->offset += place_.frame.offset;
   frame_.insert(frame_.end(), Buffer::kSlackBytes, 0);
   return true;
 }

@@ -22,6 +22,7 @@
 #include "file/file_view.h"
 #include "record/catalog.h"
 #include "record/framing.h"
+#include "record/recovery.h"
 
 namespace fastrec {
 
@@ -31,12 +32,20 @@ class FrameStream {
   // Stream i is that of file `order[i]` of `files`, which gives the names. `on_wait`
   // is called several times a second while next() waits or reads on; what it throws
   // comes out of next(), and the stream is of no use afterwards.
+  //
+  // With any recovery but kNone, the rest of a stream that is damaged is left out:
+  // nothing can be searched for that is not kept.
   FrameStream(std::shared_ptr<ByteStreams> streams, std::shared_ptr<FileTable> files,
-              std::vector<std::size_t> order, std::function<void()> on_wait = {});
+              std::vector<std::size_t> order, std::function<void()> on_wait = {},
+              Recovery recovery = Recovery::kNone);
 
   // Appends the next frame to `*frames`, which may come to hold `bytes_max` bytes.
   // False behind the last one. Throws Error, and what the producers failed with.
   bool next(std::size_t bytes_max, Place* place, std::vector<std::uint8_t>* frames);
+
+  // What was left out so far, each of it once.
+  bool has_gaps() const noexcept { return !gaps_.empty(); }
+  std::vector<Gap> take_gaps() { return std::exchange(gaps_, {}); }
 
   // An Error about the stream at hand, or the last one; and one about a record.
   Error error(Errc code, std::string reason) const;
@@ -46,6 +55,10 @@ class FrameStream {
   int process_id() const noexcept { return streams_->process_id(); }
 
  private:
+  bool next_frame(std::size_t bytes_max, Place* place,
+                  std::vector<std::uint8_t>* frames);
+  void leave(const Error& error, std::uint64_t n_read);
+  void advance();
   void look_up();
   bool has_bytes();
   std::uint64_t read(std::uint64_t n, std::vector<std::uint8_t>* into);
@@ -55,6 +68,8 @@ class FrameStream {
   std::shared_ptr<FileTable> files_;
   std::vector<std::size_t> order_;
   std::function<void()> on_wait_;
+  Recovery recovery_;
+  std::vector<Gap> gaps_;
   std::chrono::steady_clock::time_point next_look_;  // when on_wait_ is called next
   std::size_t stream_ = 0;                           // the one at hand
   std::uint64_t offset_ = 0;                         // in it
@@ -63,11 +78,12 @@ class FrameStream {
   std::size_t taken_ = 0;  // of the chunk
 };
 
-// One record of a stream at a time, its payload verified.
+// One record of a stream at a time.
 class StreamRecord {
  public:
-  // Goes on to the next record; false behind the last one. Throws as FrameStream does.
-  bool read_from(FrameStream* stream);
+  // Goes on to the next record; false behind the last one. `*fault` says whether its
+  // payload is damaged. Throws as FrameStream does.
+  bool read_from(FrameStream* stream, Fault* fault);
 
   const Place& place() const noexcept { return place_; }
   // Valid until the next call, with slack on both sides.

@@ -1,0 +1,295 @@
+"""Damage: what cannot be read, who decides what becomes of it, and what was lost.
+
+Damage to the framing of a file decides which records there are, so it belongs to the
+dataset. Damage to a record, or a record that does not fit its spec, belongs to a row.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from fastrec.arrays import take
+from fastrec.errors import Error
+
+if TYPE_CHECKING:
+    from fastrec.assembly import Parts
+    from fastrec.stage import BatchOrigin
+
+__all__ = [
+    "Damage",
+    "Gap",
+    "OnError",
+    "Region",
+    "Report",
+    "RowJudge",
+    "check_on_error",
+    "decision",
+    "log_gaps",
+    "recovery_of",
+    "region_of",
+]
+
+_log = logging.getLogger("fastrec")
+
+OnError: TypeAlias = Literal["raise", "skip", "resync", "mask"] | Callable[[Error], str]
+
+# As the core tells of them: where a gap in the framing begins and ends, and why; which
+# row of a batch cannot be read, where its frame begins and ends, and why.
+Gap: TypeAlias = "tuple[int, int | None, Error]"
+Damage: TypeAlias = "tuple[int, int, int, Error]"
+
+_CHOICES = ("raise", "skip", "resync", "mask")
+
+
+@dataclass(frozen=True)
+class Region:
+    """Bytes of a file that were left out.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    begin, end : int
+        The bytes ``[begin, end)`` of the file; of the content where a compressed file is
+        read as it is. There, `end` is None for an end that nobody has seen.
+    reason : str
+        What is wrong, as the error says it that ``on_error="raise"`` would raise.
+    records : int or None
+        How many records were lost; None if that is unknown.
+    """
+
+    path: str
+    begin: int
+    end: int | None
+    reason: str
+    records: int | None
+
+    def __str__(self) -> str:
+        lost = {None: "records unknown", 1: "1 record"}.get(
+            self.records, f"{self.records} records"
+        )
+        end = "the end" if self.end is None else self.end
+        return f"{self.path}, bytes {self.begin} to {end}, {lost}: {self.reason}"
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """What was left out: a sequence of regions, which ``print`` lists.
+
+    A report does not change; ask again for a newer one. One without regions is false.
+
+    Attributes
+    ----------
+    regions : tuple of Region
+        In the order of the files, or of delivery.
+    """
+
+    regions: tuple[Region, ...] = ()
+
+    @property
+    def records_lost(self) -> int:
+        """How many records are known to be lost."""
+        return sum(region.records or 0 for region in self.regions)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether `records_lost` are all: no region lost an unknown number of them."""
+        return all(region.records is not None for region in self.regions)
+
+    @property
+    def bytes_lost(self) -> int:
+        """How many bytes the regions have whose ends are known."""
+        return sum(
+            region.end - region.begin
+            for region in self.regions
+            if region.end is not None
+        )
+
+    def __len__(self) -> int:
+        return len(self.regions)
+
+    def __iter__(self) -> Iterator[Region]:
+        return iter(self.regions)
+
+    def __getitem__(self, index: int) -> Region:
+        return self.regions[index]
+
+    def __repr__(self) -> str:
+        more = "" if self.is_complete else " and an unknown number"
+        return (
+            f"<fastrec.Report of {len(self)} regions: {self.records_lost:,} records{more} "
+            f"lost, {self.bytes_lost:,} bytes>"
+        )
+
+    def __str__(self) -> str:
+        return "\n".join([repr(self), *map(str, self.regions)])
+
+
+def check_on_error(value: object) -> OnError:
+    """Return `value` if it is what ``on_error=`` takes, or raise."""
+    if isinstance(value, str) and value in _CHOICES:
+        return value  # type: ignore[return-value]
+    if callable(value):
+        return value
+    names = ", ".join(map(repr, _CHOICES))
+    kind = ValueError if isinstance(value, str) else TypeError
+    msg = f"on_error must be one of {names}, or a function of an error, not {value!r}"
+    raise kind(msg)
+
+
+def recovery_of(on_error: OnError) -> Literal["raise", "skip", "resync"]:
+    """Return what is done where the framing of a file is broken.
+
+    Where a function decides, all that can be found is found first.
+    """
+    if callable(on_error) or on_error == "resync":
+        return "resync"
+    return "raise" if on_error == "raise" else "skip"
+
+
+def decision(on_error: Callable[[Error], str], error: Error) -> str:
+    """Return what `on_error` says about `error`.
+
+    Raises
+    ------
+    ValueError
+        If it says something else than it may.
+    """
+    said = on_error(error)
+    if said in _CHOICES:
+        return said
+    names = ", ".join(map(repr, _CHOICES))
+    msg = f"the function on_error= must return one of {names}, not {said!r}"
+    raise ValueError(msg)
+
+
+def region_of(gap: Gap) -> Region:
+    """Return a gap in the framing of a file as a region."""
+    begin, end, error = gap
+    return Region(error.path or "", begin, end, error.reason, None)
+
+
+def log_gaps(gaps: Iterable[Gap]) -> None:
+    """Say what is left out of files: nothing is, silently."""
+    for gap in gaps:
+        _log.warning("left out: %s", region_of(gap))
+
+
+class RowJudge:
+    """Decides about the rows of one epoch whose records cannot be read.
+
+    Parameters
+    ----------
+    on_error
+        As `fastrec.open` has it.
+    max_errors : int or None
+        How many such rows there may be.
+    keeps_shape : bool
+        Whether batches must stay full: then rows are not left out but masked.
+    """
+
+    def __init__(
+        self, on_error: OnError, max_errors: int | None = None, *, keeps_shape: bool
+    ) -> None:
+        self._on_error = on_error
+        self._max_errors = max_errors
+        self._keeps_shape = keeps_shape
+        self._n_errors = 0
+
+    @property
+    def on_damage(self) -> str:
+        """What the core does with such rows: "raise", "skip" or "mask"."""
+        if self._on_error == "raise":
+            return "raise"
+        is_skipped = self._on_error in ("skip", "resync") and not self._keeps_shape
+        return "skip" if is_skipped else "mask"
+
+    def judge(self, parts: Parts, damages: Sequence[Damage]) -> tuple[Parts, Verdict]:
+        """Return the parts of the batch that is delivered, and what was decided.
+
+        Raises
+        ------
+        Error
+            That of a row which is not to be passed over, or goes over `max_errors`.
+        """
+        left_out, masked = [], []
+        for row, _, _, error in damages:
+            if self._decided(error) == "mask":
+                masked.append(row)
+            else:
+                left_out.append(row)
+        regions = [
+            Region(error.path or "", begin, end, error.reason, 1)
+            for _, begin, end, error in damages
+        ]
+        if left_out and self.on_damage == "mask":
+            parts = _without(parts, np.array(left_out))
+        return parts, Verdict(left_out, masked, regions)
+
+    def _decided(self, error: Error) -> str:
+        decided = self.on_damage
+        if callable(self._on_error):
+            decided = decision(self._on_error, error)
+            if decided == "raise":
+                raise error
+        self._n_errors += 1
+        if self._max_errors is not None and self._n_errors > self._max_errors:
+            reason = (
+                f"{error.reason}; max_errors={self._max_errors} such records were passed "
+                "over before"
+            )
+            raise type(error)(
+                reason, error.path, error.record, error.offset, error.feature
+            )
+        return "mask" if self._keeps_shape else decided
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What was decided about the rows of a batch.
+
+    Attributes
+    ----------
+    left_out, masked : list of int
+        Rows, as they would stand if all could be read.
+    regions : list of Region
+    """
+
+    left_out: list[int]
+    masked: list[int]
+    regions: list[Region]
+
+    def applied_to(self, info: BatchOrigin) -> BatchOrigin:
+        """Return where the rows come from that are delivered; masked ones are padding."""
+        positions, records = info.positions.copy(), info.records.copy()
+        positions[self.masked] = records[self.masked] = -1
+        return dataclasses.replace(
+            info,
+            positions=np.delete(positions, self.left_out),
+            records=np.delete(records, self.left_out),
+        )
+
+
+def _without(parts: Parts, left_out: np.ndarray[Any, Any]) -> Parts:
+    """Return the parts of a batch without some of its rows."""
+    kept: Parts = []
+    for reading, columns, rows in parts:
+        if rows is None:
+            n = next(len(column) for column in columns.values())
+            rows = np.arange(n)
+        stays = ~np.isin(rows, left_out)
+        moved = rows[stays] - np.searchsorted(left_out, rows[stays])
+        kept.append((reading, take(columns, np.flatnonzero(stays)), moved))
+    kept = [part for part in kept if len(part[2] if part[2] is not None else ())] or [
+        kept[0]
+    ]
+    if len(kept) == 1:
+        ((reading, columns, _),) = kept
+        return [(reading, columns, None)]
+    return kept

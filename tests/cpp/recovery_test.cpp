@@ -1,0 +1,161 @@
+// Walks around damage.
+//
+// Goal: frames and gaps together are the file, in both kinds of I/O and by a walk as by
+// an index; what a search finds is proven by both checksums. Method: random files,
+// damaged at random. Which records survive which damage, tests/test_recovery.py asks an
+// oracle.
+
+#include "record/recovery.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "record/index.h"
+#include "record/scan.h"
+#include "records.h"
+
+namespace fastrec {
+namespace {
+
+using testing::frame_of;
+
+std::string damaged_file(std::mt19937* random) {
+  std::string file;
+  const std::size_t n_records = 1 + (*random)() % 30;
+  for (std::size_t i = 0; i < n_records; ++i) {
+    std::string payload((*random)() % 100, '\0');
+    for (char& byte : payload) byte = static_cast<char>((*random)());
+    file += frame_of(payload);
+  }
+  for (unsigned n = (*random)() % 4; n > 0 && !file.empty(); --n) {
+    const std::size_t at = (*random)() % file.size();
+    const std::size_t length = std::min<std::size_t>((*random)() % 60, file.size() - at);
+    switch ((*random)() % 4) {
+      case 0:
+        file[at] ^= 0x20;
+        break;
+      case 1:
+        file.erase(at, length);
+        break;
+      case 2:
+        file.insert(at, file.substr((*random)() % file.size(), length));
+        break;
+      default:
+        std::fill_n(file.begin() + static_cast<std::ptrdiff_t>(at), length, '\0');
+    }
+  }
+  return file;
+}
+
+using Span = std::pair<std::uint64_t, std::uint64_t>;
+
+struct Walked {
+  std::vector<Span> frames, gaps;
+  bool operator==(const Walked&) const = default;
+};
+
+Walked walk(const FileView& view, Recovery recovery) {
+  const std::atomic<bool> cancelled{false};
+  FrameWalk frames(recovery, &cancelled);
+  frames.start(view);
+  Walked walked;
+  for (Frame frame; frames.next(&frame);) {
+    walked.frames.emplace_back(frame.offset, frame.end());
+  }
+  for (const Gap& gap : frames.take_gaps()) walked.gaps.emplace_back(gap.begin, gap.end);
+  EXPECT_FALSE(frames.has_gaps());
+  return walked;
+}
+
+Walked indexed(const Index& index) {
+  Walked walked;
+  for (std::uint64_t i = 0; i < index.size(); ++i) {
+    walked.frames.emplace_back(index.frame(i).offset, index.frame(i).end());
+  }
+  for (const Gap& gap : index.gaps()) walked.gaps.emplace_back(gap.begin, gap.end);
+  return walked;
+}
+
+TEST(Recovery, FramesAndGapsAreTheFile) {
+  const testing::TemporaryDirectory directory;
+  std::mt19937 random(20261121);
+  for (int round = 0; round < 500; ++round) {
+    const std::string file = damaged_file(&random);
+    const std::string path = directory.write("data", file);
+    for (const Recovery recovery : {Recovery::kSkip, Recovery::kResync}) {
+      const FileView mapped(path, Io::kMmap), read(path, Io::kPread);
+      const Walked walked = walk(mapped, recovery);
+      EXPECT_EQ(walk(read, recovery), walked);
+      ScanProgress progress;
+      const Index index = Index::build(mapped, 2, &progress, recovery);
+      EXPECT_EQ(indexed(index), walked);
+      EXPECT_EQ(indexed(Index::build(read, 1, &progress, recovery)), walked);
+
+      std::vector<Span> all = walked.frames;
+      all.insert(all.end(), walked.gaps.begin(), walked.gaps.end());
+      std::sort(all.begin(), all.end());
+      std::uint64_t at = 0;
+      for (const auto& [begin, end] : all) {
+        EXPECT_EQ(begin, at);
+        at = end;
+      }
+      EXPECT_EQ(at, file.size());
+      for (const auto& [begin, end] : walked.gaps) {
+        if (end == file.size()) continue;
+        EXPECT_EQ(recovery, Recovery::kResync);
+        const auto found =
+            std::find_if(walked.frames.begin(), walked.frames.end(),
+                         [end = end](const Span& frame) { return frame.first == end; });
+        ASSERT_NE(found, walked.frames.end());
+        EXPECT_FALSE(check_payload(as_bytes(file).subspan(
+            found->first, static_cast<std::size_t>(found->second - found->first))));
+      }
+      for (std::size_t gap = 0; gap < index.gaps().size(); ++gap) {
+        const Index cut = index.up_to_gap(gap);
+        EXPECT_EQ(cut.gaps().size(), gap + 1);
+        EXPECT_EQ(cut.gaps().back().end, file.size());
+        EXPECT_EQ(cut.size(), index.gaps()[gap].record);
+        for (std::uint64_t i = 0; i < cut.size(); ++i) {
+          EXPECT_EQ(cut.frame(i).end(), index.frame(i).end());
+        }
+      }
+    }
+  }
+}
+
+TEST(Recovery, ASearchCanBeEnded) {
+  const testing::TemporaryDirectory directory;
+  std::string file = frame_of("first") + frame_of("second");
+  file[3] ^= 1;
+  const std::string path = directory.write("data", file);
+  ScanProgress progress;
+  progress.cancelled = true;
+  const FileView view(path, Io::kPread);
+  EXPECT_THROW(Index::build(view, 1, &progress, Recovery::kResync), ScanCancelled);
+  FrameWalk frames(Recovery::kResync, &progress.cancelled);
+  frames.start(view);
+  Frame frame;
+  EXPECT_THROW(frames.next(&frame), ScanCancelled);
+}
+
+TEST(Recovery, WithoutItTheErrorComesAfterTheFramesBefore) {
+  const testing::TemporaryDirectory directory;
+  std::string file = frame_of("first") + frame_of("second");
+  file[frame_of("first").size()] ^= 1;
+  const FileView view(directory.write("data", file), Io::kMmap);
+  const std::atomic<bool> cancelled{false};
+  FrameWalk frames(Recovery::kNone, &cancelled);
+  frames.start(view);
+  Frame frame;
+  ASSERT_TRUE(frames.next(&frame));
+  EXPECT_EQ(frame.length, 5u);
+  EXPECT_THROW(frames.next(&frame), Error);
+}
+
+}  // namespace
+}  // namespace fastrec
