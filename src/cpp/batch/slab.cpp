@@ -84,10 +84,16 @@ class BlockPool::Shelf : public std::enable_shared_from_this<Shelf> {
 
   void put(std::unique_ptr<Block> block) {
     if (process_id() != process_id_) return;
-    std::list<std::unique_ptr<Block>> dropped;  // freed after the lock is
+    std::list<std::unique_ptr<Block>> kept, dropped;  // freed after the lock is
+    const std::size_t size = block->size();
+    try {
+      kept.push_back(std::move(block));
+    } catch (const std::bad_alloc&) {
+      return;  // memory is short: a good time to give some back
+    }
     const std::lock_guard lock(mutex_);
-    idle_bytes_ += block->size();
-    idle_.push_back(std::move(block));
+    idle_bytes_ += size;
+    idle_.splice(idle_.end(), kept);
     while (idle_bytes_ > idle_bytes_max_) {
       idle_bytes_ -= idle_.front()->size();
       dropped.splice(dropped.end(), idle_, idle_.begin());
