@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "bindings/bindings.h"
 #include "crc32c/crc32c.h"
+#include "file/guard.h"
 
 namespace fastrec {
 namespace {
@@ -99,6 +100,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
   using namespace fastrec;
 
   (void)crc32c_kernel();  // reject a bad FASTREC_ISA at import, not mid-epoch
+  (void)is_guarding();    // and a bad FASTREC_SIGBUS_GUARD
   py::register_local_exception_translator(&translate);
 
   m.attr("__version__") = FASTREC_VERSION;

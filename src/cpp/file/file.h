@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/bytes.h"
@@ -21,6 +22,15 @@ struct FileIdentity {
   bool operator==(const FileIdentity&) const = default;
 };
 
+// Which file it is, and which version of it.
+struct FileState {
+  std::uint64_t device = 0, inode = 0;
+  FileIdentity identity;
+};
+
+// The file that is at `path` now; nothing where none can be seen.
+std::optional<FileState> look_at(const std::string& path) noexcept;
+
 class File {
  public:
   // Throws IoError if `path` cannot be opened or is not a regular file.
@@ -30,7 +40,9 @@ class File {
   File& operator=(const File&) = delete;
 
   const std::string& path() const noexcept { return path_; }
-  const FileIdentity& identity() const noexcept { return identity_; }
+  // As it was when it was opened.
+  const FileState& state() const noexcept { return state_; }
+  const FileIdentity& identity() const noexcept { return state_.identity; }
   int descriptor() const noexcept { return descriptor_; }
 
   // Whether the bytes come over a network, where a mapping can fail under the reader.
@@ -46,7 +58,7 @@ class File {
  private:
   std::string path_;
   int descriptor_;
-  FileIdentity identity_;
+  FileState state_;
 };
 
 // A count that grows whenever this thread has bytes read from a disk, be it by reading,

@@ -21,15 +21,17 @@
 namespace fastrec {
 namespace {
 
-FileIdentity identity_of(const struct stat& status) {
+FileState state_of(const struct stat& status) {
 #if defined(__APPLE__)
   const timespec& modified = status.st_mtimespec;
 #else
   const timespec& modified = status.st_mtim;
 #endif
-  return {static_cast<std::uint64_t>(status.st_size),
-          static_cast<std::int64_t>(modified.tv_sec) * 1'000'000'000 +
-              static_cast<std::int64_t>(modified.tv_nsec)};
+  return {static_cast<std::uint64_t>(status.st_dev),
+          static_cast<std::uint64_t>(status.st_ino),
+          {static_cast<std::uint64_t>(status.st_size),
+           static_cast<std::int64_t>(modified.tv_sec) * 1'000'000'000 +
+               static_cast<std::int64_t>(modified.tv_nsec)}};
 }
 
 int refusal_of(const struct stat& status) {
@@ -38,6 +40,12 @@ int refusal_of(const struct stat& status) {
 }
 
 }  // namespace
+
+std::optional<FileState> look_at(const std::string& path) noexcept {
+  struct stat status;
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return state_of(status);
+}
 
 File::File(std::string path) : path_(std::move(path)), descriptor_(-1) {
   do {
@@ -51,7 +59,7 @@ File::File(std::string path) : path_(std::move(path)), descriptor_(-1) {
     ::close(descriptor_);
     throw IoError(refusal, path_);
   }
-  identity_ = identity_of(status);
+  state_ = state_of(status);
 }
 
 File::~File() { ::close(descriptor_); }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/error.h"
 #include "base/prefetch.h"
 #include "file/buffer.h"
 #include "file/file.h"
@@ -35,16 +36,30 @@ class FileView {
   FileView(std::string path, Io io, std::string name = {});
 
   const std::string& name() const noexcept { return name_; }
-  const FileIdentity& identity() const noexcept { return identity_; }
-  std::uint64_t size() const noexcept { return identity_.size; }
+  const FileIdentity& identity() const noexcept { return state_.identity; }
+  std::uint64_t size() const noexcept { return identity().size; }
 
   // All bytes of the file where it is mapped; nullptr where it is read by pread.
   const Mapping* mapping() const noexcept { return mapping_ ? &*mapping_ : nullptr; }
 
   // A private copy of [offset, offset + length) in `buffer`, shorter at the end of the
   // file. Nothing is allocated for bytes that the file did not have when it was opened.
-  // Throws IoError.
+  // Throws IoError, and Error where mapped bytes were lost.
   Bytes copy(std::uint64_t offset, std::uint64_t length, Buffer* buffer) const;
+
+  // Whoever read the bytes [offset, offset + length) in the mapping, rather than a
+  // copy, calls this before believing them. Throws IoError, and Error where they were
+  // lost.
+  void check_kept(std::uint64_t offset, std::uint64_t length) const {
+    if (mapping_ && mapping_->n_kept() < offset + length) throw_lost(offset);
+  }
+
+  // What has been done to the file since it was opened. A file that another one has
+  // taken the place of is read as it was.
+  enum class Change : std::uint8_t { kNone, kResized, kRewritten, kReplaced };
+  Change change() const noexcept;
+  // The same in words, after an error in what was read; nothing where it is kNone.
+  std::string describe_change() const;
 
   // Advice that costs little and is never an error; bytes that the file does not have
   // are left out.
@@ -69,8 +84,10 @@ class FileView {
   bool is_remote() const noexcept { return is_remote_; }
 
  private:
-  std::string name_;
-  FileIdentity identity_;
+  [[noreturn]] void throw_lost(std::uint64_t offset) const;
+
+  std::string path_, name_;
+  FileState state_;
   bool is_remote_ = false;
   std::optional<File> file_;        // pread
   std::optional<Mapping> mapping_;  // mmap: the descriptor is closed
@@ -96,19 +113,33 @@ class FileTable {
   // Error where the file is not the expected one.
   std::shared_ptr<const FileView> open(std::size_t index);
 
+  // What was done to file `index` since it was opened, in words; nothing where it was
+  // left alone, or is not open.
+  std::string describe_change(std::size_t index) const;
+
+  // Throws Error if a file that was opened is not what it was then: its records may be
+  // partly of one version and partly of another. Costs a system call for each open
+  // file.
+  void check_unchanged() const;
+
  private:
   // A view read by pread holds a descriptor, a mapped one holds none. Data sets of
   // 100,000 files must fit into a process that may open 1,024.
   static constexpr std::size_t kMostDescriptors = 48;
   static constexpr std::size_t kMostMappings = 4096;
 
+  std::shared_ptr<const FileView> keep(std::size_t index,
+                                       std::shared_ptr<const FileView> view,
+                                       std::shared_ptr<const FileView>* evicted);
+
   std::vector<std::string> paths_;
   std::vector<Io> ios_;
   std::vector<std::string> names_;  // empty: they are the paths
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::vector<std::shared_ptr<const FileView>> views_;
   std::vector<std::optional<FileIdentity>> expected_;
   std::deque<std::size_t> mapped_, read_;  // what is open, oldest first
+  std::optional<Error> changed_;           // of a file that is not open any more
 };
 
 }  // namespace fastrec

@@ -8,36 +8,36 @@
 
 namespace fastrec {
 
-Mapping::Mapping(const File& file) {
+Mapping::Pages::Pages(const File& file) {
   const auto size = static_cast<std::size_t>(file.identity().size);
   if (size == 0) return;  // mmap refuses a length of 0
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.descriptor(), 0);
   if (address == MAP_FAILED) throw IoError(errno, file.path());
-  bytes_ = {static_cast<const std::uint8_t*>(address), size};
+  bytes = {static_cast<const std::uint8_t*>(address), size};
 }
 
-Mapping::~Mapping() {
-  if (!bytes_.empty()) {
-    ::munmap(const_cast<std::uint8_t*>(bytes_.data()), bytes_.size());
+Mapping::Pages::~Pages() {
+  if (!bytes.empty()) {
+    ::munmap(const_cast<std::uint8_t*>(bytes.data()), bytes.size());
   }
 }
 
 void Mapping::will_need(std::uint64_t offset, std::uint64_t length) const noexcept {
   static const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
   const std::uint64_t before = offset % page_bytes;  // advice begins at a page
-  auto* address = const_cast<std::uint8_t*>(bytes_.data()) + (offset - before);
+  auto* address = const_cast<std::uint8_t*>(bytes().data()) + (offset - before);
   (void)::madvise(address, static_cast<std::size_t>(length + before), MADV_WILLNEED);
 }
 
 bool Mapping::is_resident() const noexcept {
   constexpr std::size_t kSamples = 64;
   const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
-  const std::size_t n_pages = (bytes_.size() + page_bytes - 1) / page_bytes;
+  const std::size_t n_pages = (bytes().size() + page_bytes - 1) / page_bytes;
   const std::size_t n_samples = n_pages < kSamples ? n_pages : kSamples;
   std::size_t n_resident = 0;
   for (std::size_t i = 0; i < n_samples; ++i) {
     const std::size_t page = i * (n_pages / n_samples);
-    auto* address = const_cast<std::uint8_t*>(bytes_.data()) + page * page_bytes;
+    auto* address = const_cast<std::uint8_t*>(bytes().data()) + page * page_bytes;
 #if defined(__linux__)
     unsigned char state = 0;
 #else

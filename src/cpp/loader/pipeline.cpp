@@ -194,7 +194,10 @@ Pipeline::Outcome Pipeline::next(std::chrono::milliseconds patience,
       deliver(delivery);
       return Outcome::kBatch;
     }
-    if (is_at_end()) return Outcome::kEnd;
+    if (is_at_end()) {
+      sources_->files->check_unchanged();
+      return Outcome::kEnd;
+    }
     if (std::chrono::steady_clock::now() >= deadline) return Outcome::kPending;
     if (options_.is_helping && may_claim()) {
       lock.unlock();

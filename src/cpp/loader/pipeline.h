@@ -61,7 +61,8 @@ class Pipeline {
  public:
   enum class Outcome : std::uint8_t {
     kBatch,    // `*delivery` holds the next batch
-    kEnd,      // all steps were delivered, or stop() was called
+    kEnd,      // all steps were delivered of files that stayed as they were, or
+               // stop() was called
     kPending,  // the time was up; ask again
   };
 

@@ -116,9 +116,11 @@ std::optional<Index> Index::load(const std::string& path,
 
     // Small indexes are copied: 100,000 files must not need 100,000 mappings.
     constexpr std::size_t kMappedBytes = std::size_t{1} << 20;
-    if (stored.size() < kMappedBytes) {
-      return from_offsets({offsets.begin(), offsets.end()}, identity, path);
-    }
+    std::vector<std::uint64_t> copy;
+    if (stored.size() < kMappedBytes) copy.assign(offsets.begin(), offsets.end());
+    // Pages that are lost later become zeros, which no frame begins and ends at.
+    if (mapping->n_kept() < size) return std::nullopt;
+    if (!copy.empty()) return from_offsets(std::move(copy), identity, path);
     return Index(std::move(mapping), offsets, identity);
   } catch (const IoError&) {
     return std::nullopt;  // no index, or none that this user may read: build one

@@ -4,6 +4,8 @@
 #include <exception>
 #include <utility>
 
+#include "file/guard.h"
+
 namespace fastrec {
 namespace {
 
@@ -39,6 +41,7 @@ void RecordReader::start(std::span<const Place> places) {
   places_ = places;
   next_ = 0;
   block_end_place_ = 0;
+  stand_guard();
   announce();
   for (std::size_t place = 0; place < kPrefetchPlaces; ++place) prefetch(place);
 }
@@ -189,6 +192,10 @@ std::uint32_t stored_payload_crc(const Place& place, FileTable* files) {
 
 Error record_error(const Fault& fault, std::string reason, const Place& place,
                    const FileTable& files) {
+  if (error_class(fault.code) == ErrorClass::kCorruption) {
+    const std::string change = files.describe_change(place.file);
+    if (!change.empty()) reason += "; " + change;
+  }
   Error error(fault.code, std::move(reason), files.name(place.file));
   error.record = place.record;
   error.offset = fault.offset;

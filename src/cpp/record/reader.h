@@ -31,7 +31,8 @@ class RecordReader {
   // Buffer::kSlackBytes readable on both sides. After a fault, the following call goes
   // on to the place after it.
   //
-  // Offsets of faults count from the beginning of the file. Throws IoError.
+  // Offsets of faults count from the beginning of the file. Throws IoError, and Error
+  // where mapped bytes were lost.
   Fault next(Bytes* payload);
 
  private:

@@ -60,6 +60,7 @@ bool FrameWalk::next(Frame* frame) {
       const std::uint64_t remaining =
           header.size() < kHeaderBytes ? header.size() : view_->size() - offset_;
       Fault fault = check_header(header.data(), remaining, &length);
+      view_->check_kept(offset_, std::min(remaining, kHeaderBytes));
       if (fault) {
         fault.offset += offset_;
         bridge(fault);
@@ -130,6 +131,7 @@ std::uint64_t FrameWalk::find(std::uint64_t offset) {
       if (check_header(header, remaining, &length)) continue;
       if (!check({offset + i, length})) return offset + i;
     }
+    view_->check_kept(offset, n + kHeaderBytes - 1);
     offset += n;
   }
   return view_->size();
@@ -156,6 +158,7 @@ Fault FrameWalk::check(const Frame& frame) {
             .expected = frame.length + kFooterBytes};
   }
   const auto stored = load_le<std::uint32_t>(footer.data());
+  view_->check_kept(frame.offset, frame.size());
   if (stored == crc32c_mask(crc)) return {};
   return {.code = Errc::kPayloadCrc,
           .offset = frame.payload(),
@@ -172,6 +175,7 @@ bool FrameWalk::is_zero_from(std::uint64_t offset) {
     if (std::any_of(bytes.begin(), bytes.end(), [](auto byte) { return byte != 0; })) {
       return false;
     }
+    view_->check_kept(offset, bytes.size());
     offset += bytes.size();
   }
   return true;
@@ -185,6 +189,8 @@ Error framing_error(const FileView& view, Fault fault, std::uint64_t n_records) 
     const Bytes beginning = view.copy(0, kRecognizeBytes, &buffer);
     reason = describe_foreign(recognize(beginning), &fault);
   }
+  const std::string change = view.describe_change();
+  if (!change.empty()) reason += "; " + change;
   Error error(fault.code, std::move(reason), view.name());
   error.record = n_records;
   error.offset = fault.offset;

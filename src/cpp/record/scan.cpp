@@ -234,7 +234,9 @@ ScanResult scan_mapped(Bytes file, unsigned n_threads, const ScanShape& shape,
 ScanResult scan(const FileView& view, unsigned n_threads, ScanProgress* progress) {
   const Mapping* mapping = view.mapping();
   if (mapping != nullptr && mapping->is_resident()) {
-    return scan_mapped(mapping->bytes(), n_threads, {}, progress);
+    ScanResult result = scan_mapped(mapping->bytes(), n_threads, {}, progress);
+    view.check_kept(0, view.size());
+    return result;
   }
   return scan_in_blocks(view, progress);
 }

@@ -39,7 +39,8 @@ struct ScanResult {
 };
 
 // Walks all frames of `view`. `n_threads` is at least 1. A cancelled scan returns
-// early, with a result that means nothing. Throws IoError.
+// early, with a result that means nothing. Throws IoError, and Error where mapped bytes
+// were lost.
 ScanResult scan(const FileView& view, unsigned n_threads, ScanProgress* progress);
 
 // How a scan cuts a mapped file: the defaults suit files of any size; tests make

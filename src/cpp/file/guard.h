@@ -1,0 +1,55 @@
+// Guard: pages that a mapping has lost -> pages of zeros, and a note of where they
+// begin.
+//
+// Touching pages that a file no longer has raises SIGBUS, which ends the process. The
+// guard is this process's handler of that signal. Where the address lies in a guarded
+// range, it puts zeros in place of the lost page and all that follow, after it has made
+// a note; whoever reads mapped bytes asks for the note before believing what was read.
+// Every other SIGBUS goes to the handler that was there before.
+//
+// Invariants
+//   * Zeros that were read from a guarded range are outside of its n_kept() bytes.
+//   * The handler takes no lock and allocates nothing: ranges are in a table of
+//   atomics,
+//     which only grows.
+//   * A forked process has the handler and the ranges of its parent.
+//
+// FASTREC_SIGBUS_GUARD=0 leaves SIGBUS alone.
+#pragma once
+
+#include <cstddef>
+
+#include "base/bytes.h"
+
+namespace fastrec {
+
+// Whether lost pages are replaced. Throws std::invalid_argument if
+// FASTREC_SIGBUS_GUARD is neither 0 nor 1.
+bool is_guarding();
+
+// Puts the handler in front of those that others have installed since: they would take
+// a lost page for the end of the process. Costs a system call. Any thread may call
+// this.
+void stand_guard() noexcept;
+
+// Mapped memory that is guarded for as long as the object lives.
+class GuardedRange {
+ public:
+  // `mapped` begins at a page, and nobody reads it after the end of this object.
+  // Throws std::bad_alloc.
+  explicit GuardedRange(Bytes mapped);
+  ~GuardedRange();
+  GuardedRange(const GuardedRange&) = delete;
+  GuardedRange& operator=(const GuardedRange&) = delete;
+
+  // So many bytes from the beginning on, all of them or the more, were what the file
+  // had whenever this thread read them until now. Costs next to nothing.
+  std::size_t n_kept() const noexcept;
+
+  struct Entry;
+
+ private:
+  Entry* entry_ = nullptr;  // in the table; none where nothing is guarded
+};
+
+}  // namespace fastrec

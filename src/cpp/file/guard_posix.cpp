@@ -1,0 +1,266 @@
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <cstdlib>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include "base/process.h"
+#include "file/guard.h"
+
+namespace fastrec {
+
+// The range changes only while `version` is odd, and `version` with every change: so
+// the handler never takes the beginning of one range and the end of another for a
+// range.
+struct GuardedRange::Entry {
+  std::atomic<bool> is_taken{false};
+  std::atomic<std::uint64_t> version{0};
+  std::atomic<std::uintptr_t> begin{0}, end{0};
+  std::atomic<std::uintptr_t> lost_from{0};
+
+  void set(std::uintptr_t new_begin, std::uintptr_t new_end) noexcept {
+    const std::uint64_t now = version.load(std::memory_order_relaxed);
+    version.store(now + 1, std::memory_order_relaxed);
+    begin.store(new_begin, std::memory_order_release);
+    end.store(new_end, std::memory_order_release);
+    lost_from.store(std::numeric_limits<std::uintptr_t>::max(),
+                    std::memory_order_release);
+    version.store(now + 2, std::memory_order_release);
+  }
+};
+
+namespace {
+
+using Entry = GuardedRange::Entry;
+
+static_assert(std::atomic<std::uintptr_t>::is_always_lock_free &&
+                  std::atomic<std::uint64_t>::is_always_lock_free,
+              "the handler may not wait for a lock");
+
+// The table: pieces that are never given back.
+struct Piece {
+  std::array<Entry, 512> entries;
+  std::atomic<Piece*> next{nullptr};
+};
+
+Piece first_piece;
+std::size_t page_bytes = 0;  // set before the handler is installed
+
+Entry* take_entry() {
+  for (Piece* piece = &first_piece;;) {
+    for (Entry& entry : piece->entries) {
+      if (!entry.is_taken.load(std::memory_order_relaxed) &&
+          !entry.is_taken.exchange(true, std::memory_order_acquire)) {
+        return &entry;
+      }
+    }
+    Piece* next = piece->next.load(std::memory_order_acquire);
+    if (next == nullptr) {
+      auto* fresh = new Piece;
+      if (piece->next.compare_exchange_strong(next, fresh, std::memory_order_acq_rel)) {
+        next = fresh;
+      } else {
+        delete fresh;  // another thread was faster
+      }
+    }
+    piece = next;
+  }
+}
+
+// Replaces the page at `address` and all that follow in its range. False if it is in no
+// range, or the system refuses. Runs in the handler.
+bool replace_lost(std::uintptr_t address) noexcept {
+  for (Piece* piece = &first_piece; piece != nullptr;
+       piece = piece->next.load(std::memory_order_acquire)) {
+    for (Entry& entry : piece->entries) {
+      const std::uint64_t version = entry.version.load(std::memory_order_acquire);
+      const std::uintptr_t begin = entry.begin.load(std::memory_order_acquire);
+      const std::uintptr_t end = entry.end.load(std::memory_order_acquire);
+      // The range at fault is being read, so it does not change meanwhile.
+      if (version % 2 != 0 ||
+          entry.version.load(std::memory_order_relaxed) != version || address < begin ||
+          address >= end) {
+        continue;
+      }
+      const std::uintptr_t page = address - address % page_bytes;
+      // The note comes first: whoever reads the zeros finds it.
+      std::uintptr_t lost_from = entry.lost_from.load();
+      while (page < lost_from &&
+             !entry.lost_from.compare_exchange_weak(lost_from, page)) {
+      }
+      // Not on the list of functions that a handler may call, but a plain system call
+      // wherever this is compiled.
+      return ::mmap(reinterpret_cast<void*>(page), end - page, PROT_READ,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+    }
+  }
+  return false;
+}
+
+// As if `previous` were installed. What it would have blocked is blocked already.
+void hand_on(struct sigaction* previous, int signal, siginfo_t* info, void* context) {
+  if ((previous->sa_flags & SA_SIGINFO) == 0) {
+    const bool is_sent = info->si_code <= 0 || info->si_code == SI_USER;
+    if (previous->sa_handler == SIG_IGN && is_sent) return;
+    if (previous->sa_handler == SIG_DFL || previous->sa_handler == SIG_IGN) {
+      // Nobody ignores a fault: it happens again when this returns, and so does the
+      // signal that was sent.
+      struct sigaction standard = {};
+      standard.sa_handler = SIG_DFL;
+      ::sigaction(signal, &standard, nullptr);
+      ::raise(signal);
+      return;
+    }
+  }
+  const struct sigaction called = *previous;
+  if ((called.sa_flags & SA_RESETHAND) != 0) *previous = {};
+  if ((called.sa_flags & SA_SIGINFO) != 0) {
+    called.sa_sigaction(signal, info, context);
+  } else {
+    called.sa_handler(signal);
+  }
+}
+
+// The handler may be installed several times: others save what they replace, call it
+// from their own, and are replaced in turn. Each time is a level, with a function and a
+// predecessor of its own, so that calls go down and never in a circle.
+constexpr std::size_t kMostLevels = 8;
+std::array<struct sigaction, kMostLevels> predecessors;
+std::atomic<std::size_t> n_levels{0};
+
+template <std::size_t kLevel>
+void on_bus_error(int signal, siginfo_t* info, void* context) {
+  const int saved_errno = errno;
+  const bool is_replaced =
+      info->si_code == BUS_ADRERR &&
+      replace_lost(reinterpret_cast<std::uintptr_t>(info->si_addr));
+  if (!is_replaced) hand_on(&predecessors[kLevel], signal, info, context);
+  errno = saved_errno;
+}
+
+using Handler = void (*)(int, siginfo_t*, void*);
+
+template <std::size_t... kLevels>
+constexpr std::array<Handler, kMostLevels> handlers(std::index_sequence<kLevels...>) {
+  return {&on_bus_error<kLevels>...};
+}
+constexpr auto kHandlers = handlers(std::make_index_sequence<kMostLevels>());
+
+bool is_ours(const struct sigaction& action) noexcept {
+  if ((action.sa_flags & SA_SIGINFO) == 0) return false;
+  for (const Handler handler : kHandlers) {
+    if (action.sa_sigaction == handler) return true;
+  }
+  return false;
+}
+
+bool same_action(const struct sigaction& a, const struct sigaction& b) noexcept {
+  if (a.sa_flags != b.sa_flags) return false;
+  return (a.sa_flags & SA_SIGINFO) != 0 ? a.sa_sigaction == b.sa_sigaction
+                                        : a.sa_handler == b.sa_handler;
+}
+
+void install(std::size_t level, const struct sigaction& predecessor) noexcept {
+  predecessors[level] = predecessor;
+  struct sigaction action = {};
+  action.sa_sigaction = kHandlers[level];
+  action.sa_mask = predecessor.sa_mask;
+  action.sa_flags =
+      SA_SIGINFO | SA_ONSTACK | (predecessor.sa_flags & (SA_NODEFER | SA_RESTART));
+  ::sigaction(SIGBUS, &action, nullptr);
+}
+
+// One thread installs at a time. Not a mutex: one that was locked when the process
+// forked would stay so in the child.
+std::atomic<int> installing_process{0};
+
+class Turn {
+ public:
+  Turn() noexcept {
+    const int mine = process_id();
+    int holder = 0;
+    while (!installing_process.compare_exchange_weak(holder, mine)) {
+      // A thread of another process is one that was not copied by fork.
+      if (holder != mine) continue;
+      holder = 0;
+      std::this_thread::yield();
+    }
+  }
+  ~Turn() { installing_process.store(0); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+};
+
+bool is_wanted() {
+  const char* wish = std::getenv("FASTREC_SIGBUS_GUARD");
+  if (wish == nullptr || std::string_view(wish) == "1") return true;
+  if (std::string_view(wish) == "0") return false;
+  throw std::invalid_argument("FASTREC_SIGBUS_GUARD must be 0 or 1, not '" +
+                              std::string(wish) + "'");
+}
+
+}  // namespace
+
+bool is_guarding() {
+  static const bool guarding = is_wanted();
+  return guarding;
+}
+
+void stand_guard() noexcept {
+  if (!is_guarding()) return;
+  struct sigaction now;
+  if (::sigaction(SIGBUS, nullptr, &now) != 0 || is_ours(now)) return;
+  const Turn turn;
+  if (::sigaction(SIGBUS, nullptr, &now) != 0 || is_ours(now)) return;
+  page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
+  const std::size_t n = n_levels.load(std::memory_order_relaxed);
+  for (std::size_t level = 0; level < n; ++level) {
+    if (same_action(predecessors[level], now)) return install(level, now);
+  }
+  if (n == kMostLevels) return;
+  install(n, now);
+  n_levels.store(n + 1, std::memory_order_relaxed);
+}
+
+GuardedRange::GuardedRange(Bytes mapped) {
+  if (mapped.empty() || !is_guarding()) return;
+  stand_guard();
+  entry_ = take_entry();
+  const auto begin = reinterpret_cast<std::uintptr_t>(mapped.data());
+  entry_->set(begin, begin + mapped.size());
+}
+
+GuardedRange::~GuardedRange() {
+  if (entry_ == nullptr) return;
+  entry_->set(0, 0);
+  entry_->is_taken.store(false, std::memory_order_release);
+}
+
+std::size_t GuardedRange::n_kept() const noexcept {
+  constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
+  if (entry_ == nullptr) return kAll;
+  // What was read before is not read after the note.
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wtsan"  // which knows no fences, and of no race here
+#endif
+  std::atomic_thread_fence(std::memory_order_acquire);
+#if defined(__GNUC__) && !defined(__clang__)
+#pragma GCC diagnostic pop
+#endif
+  const std::uintptr_t lost_from = entry_->lost_from.load(std::memory_order_relaxed);
+  if (lost_from == std::numeric_limits<std::uintptr_t>::max()) return kAll;
+  return lost_from - entry_->begin.load(std::memory_order_relaxed);
+}
+
+}  // namespace fastrec
