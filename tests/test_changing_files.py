@@ -19,20 +19,23 @@ import textwrap
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import pytest
 
 import fastrec as fr
+from fastrec.arrays import Batch
 from oracle import example, tfrecord_file
 
 Write = Callable[[bytes], Path]
+Io: TypeAlias = Literal["auto", "mmap", "pread"]
 
 RUNS = int(os.environ.get("FASTREC_TEST_RUNS", "100"))
 N_RECORDS = 400
 FIRST = 1 << 14  # numbers that all take three bytes
 PAYLOAD_BYTES = 1000
 SPEC = {"n": fr.FixedLen((), "int64"), "data": fr.Raw((PAYLOAD_BYTES,), "uint8")}
-IOS = ["mmap", "pread", "auto"]
+IOS: list[Io] = ["mmap", "pread", "auto"]
 
 
 def content(version: int = 0) -> bytes:
@@ -52,7 +55,7 @@ CONTENTS = [content(version) for version in range(2)]
 assert len(CONTENTS[0]) == len(CONTENTS[1])
 
 
-def check(batch: fr.Batch, may_be_mixed: bool = True) -> list[int]:
+def check(batch: Batch, may_be_mixed: bool = True) -> list[int]:
     """Return the numbers of the records, each of which must be as it was written."""
     numbers: list[int] = (batch["n"] - FIRST).tolist()
     for number, data in zip(numbers, batch["data"], strict=True):
@@ -71,7 +74,7 @@ def big(write: Write) -> Path:
 @pytest.mark.parametrize("num_threads", [0, 2])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_what_is_lost_is_an_error_with_the_place(
-    big: Path, io: str, num_threads: int, shuffle: bool
+    big: Path, io: Io, num_threads: int, shuffle: bool
 ) -> None:
     ds = fr.open(big, features=SPEC, io=io)
     left = len(CONTENTS[0]) // 3
@@ -110,7 +113,7 @@ def test_the_text_says_how_many_bytes_are_left(big: Path) -> None:
 
 
 @pytest.mark.parametrize("io", IOS)
-def test_records_and_rows_of_a_file_that_is_gone_are_errors(big: Path, io: str) -> None:
+def test_records_and_rows_of_a_file_that_is_gone_are_errors(big: Path, io: Io) -> None:
     ds = fr.open(big, features=SPEC, io=io)
     assert len(ds) == N_RECORDS
     assert len(ds.records[0]) > PAYLOAD_BYTES
@@ -243,7 +246,7 @@ DISTURBANCES = [shorten, write_again, write_anew, replace, scribble]
 @pytest.mark.parametrize("io", IOS)
 @pytest.mark.parametrize("disturb", DISTURBANCES)
 def test_no_disturbance_ends_the_process_or_makes_a_record_wrong(
-    write: Write, io: str, disturb: Callable[[Path, random.Random], None]
+    write: Write, io: Io, disturb: Callable[[Path, random.Random], None]
 ) -> None:
     draw = random.Random(f"{io} {disturb.__name__}")
     for run in range(RUNS // len(DISTURBANCES)):

@@ -768,7 +768,7 @@ def test_an_inference_can_be_interrupted() -> None:
     try:
         with pytest.raises(KeyboardInterrupt):
             _core.Survey().add_stream(
-                _core.FrameStream(streams, files, [0]), 2**63, 2**63
+                _core.FrameStream(streams, files, [0], "raise"), 2**63, 2**63, False
             )
     finally:
         streams.stop()

@@ -182,6 +182,7 @@ class Loader:
             iterator.count_threads()
         return self._tally.stats()
 
+    @property
     def report(self) -> Report:
         """The rows that were left out or masked since the running ``for`` began.
 

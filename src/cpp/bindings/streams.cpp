@@ -74,7 +74,9 @@ py::tuple verify_records(FrameStream& stream, std::uint64_t n_records_max) {
   {
     const py::gil_scoped_release released;
     StreamRecord record;
-    while (n_records < n_records_max && record.read_from(&stream)) {
+    Fault fault;
+    while (n_records < n_records_max && record.read_from(&stream, &fault)) {
+      if (fault) throw stream.error_in(record.place(), fault, describe(fault));
       ++n_records;
       n_bytes += record.place().frame.size();
     }

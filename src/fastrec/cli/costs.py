@@ -276,7 +276,7 @@ def _frames(
 ) -> contextlib.AbstractContextManager[_core.FrameStream]:
     sources = dataset._view.sources
     files: list[FileContent] = sources.contents()
-    return first_frames(files, sources.table, range(len(files)))
+    return first_frames(files, sources.table, range(len(files)), "raise")
 
 
 # The stages.
