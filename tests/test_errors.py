@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -121,3 +122,52 @@ def test_a_checksum_error_tells_both_checksums(write: Write) -> None:
         fr.CorruptionError, match=r"stored 0x[0-9a-f]{8}, computed 0x[0-9a-f]{8}"
     ):
         open_dataset(write(bytes(damaged)), features=SPEC)[0]
+
+
+# The list in docs/errors.md.
+
+ROOT = Path(__file__).parents[1]
+# (source file, function, what is in front of the text of a reason)
+REASONS = [
+    ("src/cpp/base/error.cpp", "describe", r"return "),
+    ("src/cpp/record/framing.cpp", "describe_foreign", r"return "),
+    ("src/cpp/example/feature_decoder.cpp", "FeatureDecoder::describe", r"feature \+ "),
+    ("src/cpp/example/sequence.cpp", "describe_steps", r"list \+ "),
+]
+# Described by the stage that knows the schema; and no reason at all.
+IN_GENERAL = {
+    "a required feature",
+    "a feature holds",
+    "a byte string has",
+    "an integer",
+}
+IN_GENERAL |= {"a list of features", "a partition does", "a serialized tensor"}
+IN_GENERAL |= {"an index of a", "a column takes", "no error", "unknown error"}
+IN_GENERAL |= {"cannot be read: ", "has a step of "}
+
+
+def reasons_of(path: str, function: str, before: str) -> list[str]:
+    """Return what the reasons that a function of the core gives begin with."""
+    source = (ROOT / path).read_text(encoding="utf-8")
+    begin = re.search(rf"^std::string {function}\(", source, re.MULTILINE)
+    assert begin
+    body = source[begin.start() : source.index("\n}\n", begin.start())]
+    found = re.findall(before + r'"((?:[^"\\]|\\.)+)"', body)
+    assert len(found) >= 3
+    return [reason for reason in found if not reason.startswith(tuple(IN_GENERAL))]
+
+
+@pytest.mark.parametrize(("path", "function", "before"), REASONS)
+def test_every_reason_of_the_core_is_explained(
+    path: str, function: str, before: str
+) -> None:
+    text = (ROOT / "docs" / "errors.md").read_text(encoding="utf-8")
+    explained = re.findall(r"`([^`]+)`", text[text.index("## Every reason") :])
+    beginnings = [reason.split("N")[0].strip() for reason in explained]
+    for reason in reasons_of(path, function, before):
+        stripped = reason.strip()
+        assert any(
+            stripped.startswith(known) or known.startswith(stripped)
+            for known in beginnings
+            if len(known) >= 3
+        ), reason

@@ -767,7 +767,7 @@ def test_an_inference_can_be_interrupted() -> None:
     thread.start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            _core.Survey().add_stream(
+            _core.Survey(100).add_stream(
                 _core.FrameStream(streams, files, [0], "raise"), 2**63, 2**63, False
             )
     finally:

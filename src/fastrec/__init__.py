@@ -17,6 +17,7 @@ from fastrec.dataset import Dataset
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
 from fastrec.features import FixedLen, Raw, VarLen
 from fastrec.index import build_index
+from fastrec.limits import Limits
 from fastrec.loader import Loader
 from fastrec.mixture import concat, mix
 from fastrec.opening import infer_schema, open, read_records
@@ -51,6 +52,7 @@ __all__ = [
     "FixedLen",
     "FixedLenSequence",
     "LimitError",
+    "Limits",
     "Loader",
     "LoaderStats",
     "Ragged",

@@ -26,7 +26,11 @@ def is_remote(path: bytes) -> bool: ...
 @final
 class FileTable(metaclass=_Pybind11Type):
     def __init__(
-        self, paths: Sequence[bytes], ios: Sequence[str], names: Sequence[bytes] = ()
+        self,
+        paths: Sequence[bytes],
+        ios: Sequence[str],
+        names: Sequence[bytes] = (),
+        record_bytes_max: int = ...,
     ) -> None: ...
     def __len__(self) -> int: ...
     def expect(self, file: int, index: Index) -> None: ...
@@ -136,7 +140,7 @@ class ListSurvey(metaclass=_Pybind11Type):
 
 @final
 class Survey(metaclass=_Pybind11Type):
-    def __init__(self) -> None: ...
+    def __init__(self, features_max: int) -> None: ...
     def add(self, record: Buffer) -> None: ...
     def add_records(
         self,
@@ -203,7 +207,11 @@ class BlockPool(metaclass=_Pybind11Type):
 @final
 class Sources(metaclass=_Pybind11Type):
     def __init__(
-        self, files: FileTable, schemas: list[Schema], schema_of: Sequence[int]
+        self,
+        files: FileTable,
+        schemas: list[Schema],
+        schema_of: Sequence[int],
+        padded_bytes_max: int,
     ) -> None: ...
 
 @final

@@ -30,9 +30,7 @@ __all__ = ["expanded"]
 
 _log = logging.getLogger("fastrec")
 
-# A disk is not filled for a file that says next to nothing: real data reaches such a
-# ratio (deflate ends at 1,032) in small files only.
-_MOST_RATIO = 500
+# Real data reaches high ratios (deflate ends at 1,032) in small files only.
 _RATIO_FROM_BYTES = 1 << 30
 
 
@@ -44,9 +42,15 @@ class _Progress:
 
 
 def expanded(
-    files: Sequence[str], contents: Sequence[Content], cache_dir: str
+    files: Sequence[str],
+    contents: Sequence[Content],
+    cache_dir: str,
+    expansion_max: int,
 ) -> list[str]:
     """Return where each file lies as a plain one, expanding those that do not yet.
+
+    A file may become `expansion_max` times its size, so that no disk is filled for one
+    that says next to nothing.
 
     Raises
     ------
@@ -61,7 +65,9 @@ def expanded(
     targets = {i: _target(files[i], cache_dir) for i in compressed}
     missing = [i for i in compressed if not targets[i].exists()]
     if missing:
-        _expand_all([(files[i], contents[i], targets[i]) for i in missing])
+        _expand_all(
+            [(files[i], contents[i], targets[i]) for i in missing], expansion_max
+        )
     return [str(targets[i]) if i in targets else path for i, path in enumerate(files)]
 
 
@@ -85,7 +91,9 @@ def _delete_earlier(target: Path) -> None:
                 _log.info("%s is deleted: %s is a later version", other, target.name)
 
 
-def _expand_all(missing: Sequence[tuple[str, Content, Path]]) -> None:
+def _expand_all(
+    missing: Sequence[tuple[str, Content, Path]], expansion_max: int
+) -> None:
     is_cancelled = threading.Event()
     progress = _Progress()
 
@@ -98,7 +106,9 @@ def _expand_all(missing: Sequence[tuple[str, Content, Path]]) -> None:
     pass_over(
         "fastrec-expand",
         [
-            partial(_expand, path, content, target, progress, is_cancelled)
+            partial(
+                _expand, path, content, target, expansion_max, progress, is_cancelled
+            )
             for path, content, target in missing
         ],
         cancel=is_cancelled.set,
@@ -110,6 +120,7 @@ def _expand(
     path: str,
     content: Content,
     target: Path,
+    expansion_max: int,
     progress: _Progress,
     is_cancelled: threading.Event,
 ) -> None:
@@ -118,7 +129,7 @@ def _expand(
             return
         with replacement(target) as temporary:
             try:
-                _write(path, content, temporary, progress, is_cancelled)
+                _write(path, content, temporary, expansion_max, progress, is_cancelled)
             except OSError as error:
                 # What a full disk refuses names no file by itself.
                 if error.filename is None:
@@ -131,12 +142,13 @@ def _write(
     path: str,
     content: Content,
     temporary: Path,
+    expansion_max: int,
     progress: _Progress,
     is_cancelled: threading.Event,
 ) -> None:
     n_bytes_max = max(
         _RATIO_FROM_BYTES,
-        _MOST_RATIO * os.stat(path).st_size,  # noqa: PTH116
+        expansion_max * os.stat(path).st_size,  # noqa: PTH116
     )
     n_bytes = 0
     with temporary.open("wb", buffering=0) as file:
@@ -144,8 +156,8 @@ def _write(
             n_bytes += len(piece)
             if n_bytes > n_bytes_max:
                 msg = (
-                    f"the file expands to more than {_MOST_RATIO} times its size: if it "
-                    "is meant to, expand it with gunzip"
+                    f"the file expands to more than {expansion_max} times its size: if "
+                    "it is meant to, give limits=fastrec.Limits(expansion=...)"
                 )
                 raise LimitError(msg, path)
             rest = memoryview(piece)

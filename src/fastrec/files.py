@@ -8,6 +8,7 @@ from fastrec import _core, index
 from fastrec.counting import Count, counted
 from fastrec.damage import Gap, OnError, decision, log_gaps, recovery_of
 from fastrec.errors import Error
+from fastrec.limits import Limits
 from fastrec.located import Located
 
 __all__ = ["Files"]
@@ -20,7 +21,7 @@ class Files:
     ----------
     located : Located
         The files, and where their contents are.
-    io, index_dir, on_error
+    io, index_dir, on_error, limits
         As `fastrec.open` has them.
     """
 
@@ -29,17 +30,20 @@ class Files:
         located: Located,
         io: str,
         index_dir: str | None,
-        on_error: OnError = "raise",
+        on_error: OnError,
+        limits: Limits,
     ) -> None:
         self.located = located
         self.io = io
         self._index_dir = index_dir
         self.on_error = on_error
+        self.limits = limits
         self._indexes: list[_core.Index] | None = None
         self._counts: list[Count] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Files, (self.located, self.io, self._index_dir, self.on_error)
+        options = (self.io, self._index_dir, self.on_error, self.limits)
+        return Files, (self.located, *options)
 
     def __len__(self) -> int:
         return len(self.located.files)
@@ -48,7 +52,7 @@ class Files:
         """Return the same files, whose damage is treated in another way."""
         if on_error == self.on_error:
             return self
-        files = Files(self.located, self.io, self._index_dir, on_error)
+        files = Files(self.located, self.io, self._index_dir, on_error, self.limits)
         if not self.gaps_if_known():  # whole files are the same either way
             files._indexes, files._counts = self._indexes, self._counts
         return files

@@ -41,16 +41,17 @@ def infer(
     names: Sequence[str | bytes] | None = None,
     sample: int | None = SAMPLE_RECORDS,
     *,
-    skips_damage: bool = False,
+    skips_damage: bool,
+    features_max: int,
 ) -> Schema:
     """Infer the schema of a data set from a sample of its records.
 
     Only columns of `names` are inferred, where that is given. `sample` records are looked
     at, or all if it is None.
 
-    `skips_damage` leaves records out that cannot be read. Columns come in the order of their names, because many writers shuffle the features
-    of every record; those of a context before feature lists. The same data gives the same
-    schema.
+    `skips_damage` leaves records out that cannot be read. Columns come in the order of
+    their names, because many writers shuffle the features of every record; those of a
+    context before feature lists. The same data gives the same schema.
 
     Raises
     ------
@@ -58,10 +59,12 @@ def infer(
         If a feature holds values of several kinds, or the records have no features.
     DecodeError
         If a record is neither a tf.train.Example nor a SequenceExample.
+    LimitError
+        If there are more than `features_max` features.
     """
     n_records = len(catalog)
     n_sampled = n_records if sample is None else min(sample, n_records)
-    survey = _core.Survey()
+    survey = _core.Survey(features_max)
     for first in range(0, n_sampled, _NUMBERS_AT_ONCE):
         chosen = range(first, min(first + _NUMBERS_AT_ONCE, n_sampled))
         # Exact integers: a float would lose records past 2**53.
@@ -83,7 +86,8 @@ def infer_stream(
     names: Sequence[str | bytes] | None = None,
     sample: int | None = SAMPLE_RECORDS,
     *,
-    skips_damage: bool = False,
+    skips_damage: bool,
+    features_max: int,
 ) -> Schema:
     """Infer the schema of records that come one after another from the first ones.
 
@@ -93,7 +97,7 @@ def infer_stream(
     if sample is not None:
         n_records_max = sample
         n_bytes_max = max(_STREAM_BYTES, sample * _STREAM_RECORD_BYTES)
-    survey = _core.Survey()
+    survey = _core.Survey(features_max)
     try:
         n_sampled = survey.add_stream(
             frames, n_records_max, min(n_bytes_max, 2**63 - 1), skips_damage

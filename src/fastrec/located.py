@@ -40,6 +40,8 @@ class Located:
     files : sequence of str
     compression, cache_dir
         As `fastrec.open` has them.
+    expansion_max : int
+        How many times its size a file may become in `cache_dir`.
     """
 
     def __init__(
@@ -47,15 +49,18 @@ class Located:
         files: Sequence[str],
         compression: Compression = "auto",
         cache_dir: str | None = None,
+        expansion_max: int = 1,
     ) -> None:
         self.files = tuple(files)
         self._compression = compression
         self._cache_dir = cache_dir
+        self._expansion_max = expansion_max
         self._contents: list[Content] | None = None
         self._paths: list[str] | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Located, (self.files, self._compression, self._cache_dir)
+        options = (self._compression, self._cache_dir, self._expansion_max)
+        return Located, (self.files, *options)
 
     # No locks: two threads that find out the same thing at once find the same.
 
@@ -86,7 +91,9 @@ class Located:
             if self._cache_dir is None:
                 self._paths = list(self.files)
             else:
-                self._paths = expanded(self.files, self.contents, self._cache_dir)
+                self._paths = expanded(
+                    self.files, self.contents, self._cache_dir, self._expansion_max
+                )
         return self._paths
 
     def to_stream(self) -> list[FileContent]:

@@ -15,6 +15,7 @@ from fastrec.dataset import Dataset
 from fastrec.errors import Error
 from fastrec.files import Files
 from fastrec.inference import SAMPLE_RECORDS
+from fastrec.limits import Limits, checked_limits
 from fastrec.located import Compression, Located, check_compression
 from fastrec.options import checked_names, positive_int
 from fastrec.paths import Paths, expand
@@ -45,6 +46,7 @@ def open(
     compression: Compression = "auto",
     cache_dir: str | os.PathLike[str] | None = None,
     index_dir: str | os.PathLike[str] | None = None,
+    limits: Limits | None = None,
 ) -> Dataset:
     """Open TFRecord files as a dataset.
 
@@ -87,6 +89,8 @@ def open(
         there ever is.
     index_dir : path-like, optional
         Where indexes are kept, if not in the user's cache.
+    limits : Limits, optional
+        What records may cost, where they come from people whom you do not trust.
 
     Raises
     ------
@@ -108,16 +112,19 @@ def open(
         msg = f"io must be 'auto', 'mmap' or 'pread', not {io!r}"
         raise ValueError(msg)
     check_compression(compression)
+    checked = checked_limits(limits)
     located = Located(
         expand(paths),
         compression,
         None if cache_dir is None else os.path.abspath(os.fspath(cache_dir)),  # noqa: PTH100
+        checked.expansion,
     )
     files = Files(
         located,
         io,
         None if index_dir is None else os.fspath(index_dir),
         check_on_error(on_error),
+        checked,
     )
     schema, names = schema_or_names(features, context_features, sequence_features)
     return Dataset(View(Sources([Source(files, schema, names=names)])))

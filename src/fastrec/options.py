@@ -24,11 +24,6 @@ __all__ = [
     "true_or_false",
 ]
 
-# Options that are designed and not there yet.
-_LATER = {
-    "limits",
-}
-
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -84,9 +79,7 @@ def checked_names(function: Callable[P, R]) -> Callable[P, R]:
             text = f"{function.__name__}() has no option {name!r}"
             right = _ELSEWHERE.get(name, "")
             close = difflib.get_close_matches(name, names, n=1)
-            if name in _LATER:
-                text += " yet: it comes with a later release"
-            elif right.split("=")[0] in names or "(" in right.split("=")[0]:
+            if right.split("=")[0] in names or "(" in right.split("=")[0]:
                 text += f"; here it is {right}"
             elif close:
                 text += f"; did you mean {close[0]}=?"

@@ -13,6 +13,7 @@ from fastrec.arrays import Batch, BytesArray
 from fastrec.errors import SchemaError
 from fastrec.features import VarLen
 from fastrec.inference import DTYPE_OF, name_of
+from fastrec.limits import Limits
 from fastrec.offsets import run_positions
 from fastrec.rows import Row, row_of
 from fastrec.schema import Features, Schema, as_schema
@@ -172,6 +173,9 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
     ------
     DecodeError
         If it cannot be read.
+    LimitError
+        If it has more than 100,000 features: `parse_single_example` reads those that are
+        wanted.
 
     Examples
     --------
@@ -180,7 +184,7 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
     {'label': array([3]), 'name': BytesArray([b'cat'], shape=(1,))}
     """
     _check_one(serialized)
-    survey = _core.Survey()
+    survey = _core.Survey(Limits().features)
     survey.add(serialized)
     surveyed = survey.features
     features: dict[str | bytes, Spec] = {

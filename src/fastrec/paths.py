@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import glob
+import logging
 import os
 import re
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from fastrec import _core
@@ -15,6 +17,10 @@ __all__ = ["Paths", "expand"]
 
 Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 
+_log = logging.getLogger("fastrec")
+
+_SEPARATOR = f"[{re.escape(os.sep + (os.altsep or ''))}]"
+_ANY_DIRECTORIES = re.compile(rf"(?:^|(?<={_SEPARATOR}))\*\*(?:{_SEPARATOR}|$)")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 
 
@@ -25,8 +31,10 @@ def expand(paths: Paths) -> list[str]:
     ----------
     paths : path-like or iterable of path-like
         A file, a glob such as ``"train-*.tfrecord"`` (sorted by name, ``**`` goes into
-        directories), a directory (those files in it that are TFRecords, judged by their
-        first bytes, sorted by name), or several of these, in the order given.
+        directories, but not through links to them), a directory (those files in it that
+        are TFRecords, judged by their first bytes, sorted by name), or several of these,
+        in the order given. A file that has several names in a glob or a directory comes
+        once.
 
     Raises
     ------
@@ -66,7 +74,7 @@ def _expand_one(given: object) -> list[str]:
     if os.path.lexists(path) or not glob.has_magic(path):
         os.stat(path)  # noqa: PTH116 (raises what the system says of a missing file)
         return [path]
-    found = sorted(p for p in glob.iglob(path, recursive=True) if os.path.isfile(p))  # noqa: PTH113, PTH207
+    found = _once(_matches(path))
     if not found:
         raise FileNotFoundError(errno.ENOENT, "No file matches the pattern", path)
     return found
@@ -75,17 +83,55 @@ def _expand_one(given: object) -> list[str]:
 def _files_in(directory: str) -> list[str]:
     found = []
     with os.scandir(directory) as entries:
-        for entry in sorted(entries, key=lambda e: e.name):
-            if entry.name.startswith(".") or not entry.is_file():
-                continue
-            content = _core.recognize(os.fsencode(entry.path))
-            # A shard may be empty, but so is a file like _SUCCESS. A compressed file may
-            # be one of the shards: leaving it out in silence would lose its records.
-            is_shard = content == "empty" and "tfrecord" in entry.name.lower()
-            if is_shard or content in ("tfrecord", "gzip", "zlib"):
-                found.append(entry.path)
+        names = [entry.name for entry in entries if not entry.name.startswith(".")]
+    for path in _once(os.path.join(directory, name) for name in names):  # noqa: PTH118
+        content = _core.recognize(os.fsencode(path))
+        # A shard may be empty, but so is a file like _SUCCESS. A compressed file may
+        # be one of the shards: leaving it out in silence would lose its records.
+        is_shard = content == "empty" and "tfrecord" in os.path.basename(path).lower()  # noqa: PTH119
+        if is_shard or content in ("tfrecord", "gzip", "zlib"):
+            found.append(path)
     if not found:
         raise FileNotFoundError(
             errno.ENOENT, "No TFRecord file in the directory", directory
         )
     return found
+
+
+def _matches(pattern: str) -> Iterator[str]:
+    """Yield what a glob matches.
+
+    glob follows links to directories, and so goes round in circles that these may make.
+    """
+    parts = _ANY_DIRECTORIES.split(pattern, maxsplit=1)
+    if len(parts) == 1:
+        yield from glob.iglob(pattern)  # noqa: PTH207
+        return
+    above, below = parts
+    tops = glob.iglob(above) if glob.has_magic(above) else [above]  # noqa: PTH207
+    for top in tops:
+        for directory, inner, names in os.walk(top or os.curdir):
+            inner[:] = [name for name in inner if not name.startswith(".")]
+            here = directory if top else os.path.relpath(directory)
+            here = "" if here == os.curdir else here
+            if below:
+                yield from _matches(os.path.join(glob.escape(here), below))  # noqa: PTH118
+            else:
+                shown = (name for name in names if not name.startswith("."))
+                yield from (os.path.join(here, name) for name in shown)  # noqa: PTH118
+
+
+def _once(paths: Iterable[str]) -> list[str]:
+    """Return those that are regular files, sorted by name, each file once."""
+    found: dict[tuple[int, int], str] = {}
+    for path in sorted(set(paths)):
+        try:
+            status = os.stat(path)  # noqa: PTH116
+        except OSError:
+            continue  # a link to nothing, or a file that has gone meanwhile
+        if not stat.S_ISREG(status.st_mode):
+            continue
+        first = found.setdefault((status.st_dev, status.st_ino), path)
+        if first != path:
+            _log.warning("%s is the same file as %s, and read once", path, first)
+    return list(found.values())

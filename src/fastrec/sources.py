@@ -20,6 +20,7 @@ from fastrec import _core, inference
 from fastrec.counting import Count
 from fastrec.damage import OnError, Report, recovery_of, region_of
 from fastrec.files import Files
+from fastrec.limits import Limits
 from fastrec.schema import Schema, check_columns
 from fastrec.selection import Numbers, Selection
 from fastrec.stage import CheckedTransform
@@ -104,7 +105,7 @@ class Sources:
         Raises
         ------
         ValueError
-            If the parts treat damage in different ways.
+            If the parts treat damage in different ways, or have different limits.
         """
         parts = list(parts)
         if any(part.on_error != parts[0].on_error for part in parts):
@@ -112,6 +113,9 @@ class Sources:
                 "the datasets that are joined have different on_error=: give them one "
                 "with ds.with_options(on_error=...)"
             )
+            raise ValueError(msg)
+        if any(part.limits != parts[0].limits for part in parts):
+            msg = "the datasets that are joined have different limits="
             raise ValueError(msg)
         return cls(
             [
@@ -151,6 +155,11 @@ class Sources:
     def on_error(self) -> OnError:
         """What becomes of damage: the same for all sources."""
         return self._sources[0].files.on_error
+
+    @property
+    def limits(self) -> Limits:
+        """What records may cost: the same for all sources."""
+        return self._sources[0].files.limits
 
     def with_on_error(self, on_error: OnError) -> Sources:
         """Return the same files, whose damage is treated in another way."""
@@ -198,7 +207,9 @@ class Sources:
             for source in self._sources
             for _ in source.files.located.files
         ]
-        return _core.FileTable(paths, ios, names if paths != names else [])
+        return _core.FileTable(
+            paths, ios, names if paths != names else [], self.limits.record_bytes
+        )
 
     # Records.
 
@@ -366,6 +377,7 @@ class Sources:
                     self.table,
                     [reading.features._bind() for reading in readings],
                     of_files if len(readings) > 1 else [],
+                    self.limits.padded_bytes,
                 )
             return self._bound
 
@@ -408,7 +420,11 @@ class Sources:
             n_files = end
         catalog = _core.Catalog(indexes, Selection(pieces).of_core())
         return inference.infer(
-            self.table, catalog, names, skips_damage=self.on_error != "raise"
+            self.table,
+            catalog,
+            names,
+            skips_damage=self.on_error != "raise",
+            features_max=self.limits.features,
         )
 
     def inferred_of_first(
@@ -429,7 +445,11 @@ class Sources:
         recovery = recovery_of(self.on_error)
         with first_frames(files, self.table, order, recovery) as frames:
             return inference.infer_stream(
-                frames, names, sample, skips_damage=self.on_error != "raise"
+                frames,
+                names,
+                sample,
+                skips_damage=self.on_error != "raise",
+                features_max=self.limits.features,
             )
 
 

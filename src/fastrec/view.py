@@ -140,6 +140,7 @@ class View:
             None,
             sample,
             skips_damage=self.sources.on_error != "raise",
+            features_max=self.sources.limits.features,
         )
 
     # In what order.

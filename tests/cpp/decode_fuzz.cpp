@@ -174,7 +174,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Bytes record(data, size);
   check_columns(features, record);
   check_columns(lists, record);
-  Survey survey;
+  Survey survey(100);
   (void)survey.add(record);
   static const auto distinct = distinct_features();
   for (const std::vector<Bytes>& records :

@@ -38,7 +38,7 @@ Fault add(const std::string& entries, Survey* survey) {
 
 TEST(Survey, RangesBeginAtTheFirstValueThatHasAPlaceInThem) {
   constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-  Survey survey;
+  Survey survey(100);
   ASSERT_FALSE(add(entry_of("f", float_feature({kNan})), &survey));
   EXPECT_EQ(survey.features().at("f").n_values, 1u);
   EXPECT_EQ(survey.features().at("f").n_ranged, 0u);
@@ -54,7 +54,7 @@ TEST(Survey, RangesBeginAtTheFirstValueThatHasAPlaceInThem) {
 }
 
 TEST(Survey, EveryKindHasItsRange) {
-  Survey survey;
+  Survey survey(100);
   for (const std::int64_t value : {-3, -9}) {
     ASSERT_FALSE(add(entry_of("i", int64_feature({value})), &survey));
   }
@@ -72,7 +72,7 @@ TEST(SurveyCorruption, ARecordWithAFaultLeavesNoTrace) {
   // Counting finds nothing wrong with eleven bytes of which only the last ends.
   const std::string too_long =
       field_of(3, field_of(1, std::string(10, '\x80') + '\x01'));
-  Survey survey;
+  Survey survey(100);
   ASSERT_FALSE(add(entry_of("a", int64_feature({1})), &survey));
   const std::string entries =
       entry_of("a", int64_feature({100})) + entry_of("z", too_long);
@@ -86,7 +86,7 @@ TEST(SurveyCorruption, ARecordWithAFaultLeavesNoTrace) {
 TEST(SurveyCorruption, FaultsAreLocatedInTheRecord) {
   const std::string cut = field_of(3, field_of(1, "\x80"));
   const std::string record = example_of(entry_of("a", cut));
-  Survey survey;
+  Survey survey(100);
   const Fault fault = survey.add(as_bytes(record));
   EXPECT_EQ(fault.code, Errc::kVarintCut);
   EXPECT_EQ(fault.offset, record.size() - cut.size());
@@ -100,7 +100,7 @@ std::string sequence_of(const std::string& key, const std::vector<std::string>& 
 }
 
 TEST(Survey, ListsAreSurveyedByStepsAndByRecords) {
-  Survey survey;
+  Survey survey(100);
   const std::string three = sequence_of(
       "x", {int64_feature({4, 2}), int64_feature({7}), testing::bytes_feature({})});
   ASSERT_FALSE(survey.add(as_bytes(example_of(entry_of("c", int64_feature({1}))))));
@@ -124,7 +124,7 @@ TEST(Survey, ListsAreSurveyedByStepsAndByRecords) {
 }
 
 TEST(Survey, TheLastListOfAKeyCounts) {
-  Survey survey;
+  Survey survey(100);
   const std::string record =
       sequence_of("x", {int64_feature({1})}) + sequence_of("x", {int64_feature({2})});
   ASSERT_FALSE(survey.add(as_bytes(record)));
@@ -139,14 +139,14 @@ TEST(Survey, AFieldOfAnotherMeaningIsNoList) {
   for (const std::string& field :
        {field_of(2, "a name"), cut_step, std::string("\x10\1"),
         field_of(2, field_of(3, "x"))}) {
-    Survey survey;
+    Survey survey(100);
     ASSERT_FALSE(survey.add(as_bytes(context + field)));
     EXPECT_EQ(survey.n_sequences(), 0u);
     EXPECT_TRUE(survey.lists().empty());
     EXPECT_EQ(survey.features().at("c").int_min, 1);
   }
   // An empty map is a map.
-  Survey survey;
+  Survey survey(100);
   ASSERT_FALSE(survey.add(as_bytes(context + field_of(2, ""))));
   EXPECT_EQ(survey.n_sequences(), 1u);
 }

@@ -59,6 +59,8 @@ ErrorClass error_class(Errc code) noexcept {
     case Errc::kIndexOutOfRange:
       return ErrorClass::kSchema;
     case Errc::kRecordTooLarge:
+    case Errc::kTooManyFeatures:
+    case Errc::kPaddingTooLarge:
       return ErrorClass::kLimit;
     case Errc::kCompressed:
     case Errc::kOk:
@@ -71,8 +73,9 @@ bool is_of_record(Errc code) noexcept {
   switch (error_class(code)) {
     case ErrorClass::kDecode:
     case ErrorClass::kSchema:
-    case ErrorClass::kLimit:
       return true;
+    case ErrorClass::kLimit:
+      return code == Errc::kRecordTooLarge;
     case ErrorClass::kCorruption:
       return code == Errc::kPayloadCrc || code == Errc::kLengthCrc;
     case ErrorClass::kError:
@@ -159,6 +162,11 @@ std::string describe(const Fault& fault) {
     case Errc::kRecordTooLarge:
       return "a record of " + std::to_string(fault.found) +
              " bytes is larger than the limit of " + std::to_string(fault.expected);
+    case Errc::kTooManyFeatures:
+      return "there are more than " + std::to_string(fault.expected) +
+             " features: say with features= which are wanted";
+    case Errc::kPaddingTooLarge:
+      return "a column takes more memory than the limit once it is padded";
   }
   return "unknown error";
 }

@@ -60,6 +60,8 @@ enum class Errc : std::uint8_t {
 
   // Limits.
   kRecordTooLarge,
+  kTooManyFeatures,  // where nobody said which are wanted
+  kPaddingTooLarge,  // rows that are filled up to the longest take too much memory
 };
 
 struct [[nodiscard]] Fault {

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cstring>
 #include <optional>
+#include <string>
 #include <utility>
+
+#include "base/error.h"
 
 namespace fastrec {
 namespace {
@@ -152,8 +155,11 @@ void GrowingArray::drop() {
 }
 
 BatchBuilder::BatchBuilder(std::shared_ptr<const Schema> schema,
-                           std::shared_ptr<BlockPool> pool)
-    : schema_(std::move(schema)), pool_(std::move(pool)) {
+                           std::shared_ptr<BlockPool> pool,
+                           std::size_t padded_bytes_max)
+    : schema_(std::move(schema)),
+      pool_(std::move(pool)),
+      padded_bytes_max_(padded_bytes_max) {
   dense_.resize(schema_->columns.size());
   for (const ColumnSpec& spec : schema_->columns) {
     rows_.push_back({nullptr, spec.row_bytes() * spec.n_slots});
@@ -257,6 +263,35 @@ std::size_t BatchBuilder::padded_width(std::size_t column, std::size_t n_rows) c
   return (longest + spec.multiple_of - 1) / spec.multiple_of * spec.multiple_of;
 }
 
+// Throws Error unless rows of `width` items fit into the limit.
+void BatchBuilder::check_padding(std::size_t column, std::size_t n_rows,
+                                 std::size_t width) const {
+  const ColumnSpec& spec = schema_->columns[column];
+  // What an item takes that is only fill: the others were delivered.
+  const std::size_t value_bytes = holds_strings(spec)
+                                      ? sizeof(std::int64_t) + fill_of(spec).size()
+                                      : spec.item_bytes;
+  // By division, as the product may not fit into a number.
+  const std::size_t n_max =
+      padded_bytes_max_ / std::max<std::size_t>(1, value_bytes * spec.n_values);
+  if (n_rows == 0 || width <= n_max / n_rows) return;
+  const GrowingArray& row_splits = growing_[column].row_splits;
+  std::size_t longest = 0;
+  for (std::size_t row = 1; row < n_rows; ++row) {
+    if (run_of(row_splits, row).size > run_of(row_splits, longest).size) longest = row;
+  }
+  Error error(Errc::kPaddingTooLarge,
+              "padding " + std::to_string(n_rows) + " rows to " +
+                  std::to_string(width) + " items takes more than " +
+                  std::to_string(padded_bytes_max_) +
+                  " bytes: a spec with length= and truncate=True cuts long rows, and "
+                  "limits=fastrec.Limits(padded_bytes=...) allows them",
+              {});
+  error.record = longest;
+  error.feature = spec.key;
+  throw error;
+}
+
 // The memory of the values of a padded column, of which there are `n_values`.
 std::size_t BatchBuilder::padded_bytes(std::size_t column, std::size_t n_values) const {
   const ColumnSpec& spec = schema_->columns[column];
@@ -338,6 +373,7 @@ Batch BatchBuilder::finish(std::size_t n_rows) {
     if (spec.layout == Layout::kPadded) {
       Column& column = batch.columns[c];
       column.width = padded_width(c, n_rows);
+      check_padding(c, n_rows, column.width);
       column.n_values = n_rows * column.width * spec.n_values;
       shared.announce(padded_bytes(c, column.n_values));
       if (holds_strings(spec)) shared.announce(offsets_bytes(column.n_values));

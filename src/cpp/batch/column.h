@@ -115,8 +115,12 @@ class GrowingArray {
 class BatchBuilder {
  public:
   static constexpr std::size_t kOwnBlockBytes = std::size_t{256} << 10;
+  static constexpr std::size_t kPaddedBytesMax = std::size_t{4} << 30;
 
-  BatchBuilder(std::shared_ptr<const Schema> schema, std::shared_ptr<BlockPool> pool);
+  // One long row makes all others of a padded column as long: such a column may take
+  // `padded_bytes_max`, which nothing else is bounded by.
+  BatchBuilder(std::shared_ptr<const Schema> schema, std::shared_ptr<BlockPool> pool,
+               std::size_t padded_bytes_max = kPaddedBytesMax);
 
   // Forgets what there was and makes room for `n_rows`.
   void begin(std::size_t n_rows);
@@ -164,7 +168,9 @@ class BatchBuilder {
   // Fills row `row` of every column with zeros, or as a list or string of nothing.
   void fill_empty(std::size_t row);
 
-  // All columns with their first `n_rows` rows, which must have been filled.
+  // All columns with their first `n_rows` rows, which must have been filled. Throws an
+  // Error, with the feature and the longest row as its record, where a padded column
+  // takes too much.
   Batch finish(std::size_t n_rows);
 
  private:
@@ -179,9 +185,11 @@ class BatchBuilder {
                      Column* result);
   std::size_t padded_width(std::size_t column, std::size_t n_rows) const;
   std::size_t padded_bytes(std::size_t column, std::size_t n_values) const;
+  void check_padding(std::size_t column, std::size_t n_rows, std::size_t width) const;
 
   std::shared_ptr<const Schema> schema_;
   std::shared_ptr<BlockPool> pool_;
+  const std::size_t padded_bytes_max_;
   // Where the rows of a dense column are.
   struct Rows {
     std::uint8_t* first = nullptr;

@@ -23,9 +23,9 @@ namespace {
 class BoundSources {
  public:
   BoundSources(std::shared_ptr<FileTable> files, const py::list& schemas,
-               std::vector<std::size_t> schema_of)
+               std::vector<std::size_t> schema_of, std::size_t padded_bytes_max)
       : schemas_(schemas) {
-    Sources sources{std::move(files), {}, std::move(schema_of)};
+    Sources sources{std::move(files), {}, std::move(schema_of), padded_bytes_max};
     for (const py::handle schema : schemas) {
       sources.schemas.push_back(schema.cast<const BoundSchema&>().schema());
     }
@@ -387,8 +387,9 @@ void register_loader(py::module_& m) {
 
   py::class_<BoundSources>(m, "Sources")
       .def(py::init<std::shared_ptr<FileTable>, const py::list&,
-                    std::vector<std::size_t>>(),
-           py::arg("files"), py::arg("schemas"), py::arg("schema_of"));
+                    std::vector<std::size_t>, std::size_t>(),
+           py::arg("files"), py::arg("schemas"), py::arg("schema_of"),
+           py::arg("padded_bytes_max"));
 
   m.def("decode_records", &decode_records, py::arg("sources"), py::arg("catalog"),
         py::arg("pool"), py::arg("numbers"), py::arg("n_rows") = 0,

@@ -234,17 +234,18 @@ void register_records(py::module_& m) {
   py::class_<FileTable, std::shared_ptr<FileTable>>(m, "FileTable")
       .def(py::init([](std::vector<std::string> paths,
                        const std::vector<std::string>& ios,
-                       std::vector<std::string> names) {
+                       std::vector<std::string> names, std::uint64_t record_bytes_max) {
              if (!names.empty() && names.size() != paths.size()) {
                throw py::value_error("each path must have a name");
              }
              std::vector<Io> named;
              for (const std::string& io : ios) named.push_back(io_named(io));
              return std::make_shared<FileTable>(std::move(paths), std::move(named),
-                                                std::move(names));
+                                                std::move(names), record_bytes_max);
            }),
            py::arg("paths"), py::arg("ios"),
-           py::arg("names") = std::vector<std::string>())
+           py::arg("names") = std::vector<std::string>(),
+           py::arg("record_bytes_max") = kMaxPayloadBytes)
       .def("__len__", &FileTable::size)
       .def(
           "expect",

@@ -121,8 +121,8 @@ void register_streams(py::module_& m) {
 
   py::class_<FrameStream>(m, "FrameStream")
       .def(py::init([](std::shared_ptr<ByteStreams> streams,
-                       std::shared_ptr<FileTable> files,
-                       std::vector<std::size_t> order, const std::string& recovery) {
+                       std::shared_ptr<FileTable> files, std::vector<std::size_t> order,
+                       const std::string& recovery) {
              return std::make_unique<FrameStream>(std::move(streams), std::move(files),
                                                   std::move(order), &look_for_signals,
                                                   recovery_named(recovery));

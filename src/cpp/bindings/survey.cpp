@@ -142,7 +142,7 @@ void register_survey(py::module_& m) {
       .def_readonly("steps", &ListSurvey::steps);
 
   py::class_<Survey>(m, "Survey")
-      .def(py::init<>())
+      .def(py::init<std::size_t>(), py::arg("features_max"))
       .def("add", &add, py::arg("record"))
       .def("add_records", &add_records, py::arg("files"), py::arg("catalog"),
            py::arg("numbers"), py::arg("skips_damage"))

@@ -79,10 +79,22 @@ Fault look_at(Bytes list, JoinedMessages* joined, ListSurvey* seen) {
   return fields.fault();
 }
 
+// Whether `seen` has no more than `n_max` keys when all of `entries` are in it.
+template <typename Added, typename Seen>
+bool have_room(const Added& entries, const Seen& seen, std::size_t n_max) {
+  if (seen.size() + entries.size() <= n_max) return true;
+  const auto is_new = [&](const auto& entry) {
+    return seen.find(std::string(entry.first)) == seen.end();
+  };
+  const auto n_new = std::count_if(entries.begin(), entries.end(), is_new);
+  return seen.size() + static_cast<std::size_t>(n_new) <= n_max;
+}
+
 using Lists = std::vector<std::pair<std::string_view, ListSurvey>>;
 
 // Whether `record`, whose fields can be read, has feature lists; `*lists` are they.
-bool find_lists(Bytes record, JoinedMessages* joined, Lists* lists) {
+// If there are more than `n_max`, some are missing.
+bool find_lists(Bytes record, std::size_t n_max, JoinedMessages* joined, Lists* lists) {
   bool has_field = false, is_empty = true;
   FieldReader fields(record);
   Bytes lists_of_record;
@@ -93,7 +105,7 @@ bool find_lists(Bytes record, JoinedMessages* joined, Lists* lists) {
   if (!has_field) return false;
   Entries last;
   Fault fault = walk_maps<2>(record, joined, [&](std::uint32_t n, Bytes key, Bytes v) {
-    if (n == 2) last[as_text(key)] = v;
+    if (n == 2 && last.size() <= n_max) last[as_text(key)] = v;
   });
   if (fault) return false;
   lists->reserve(last.size());
@@ -134,9 +146,11 @@ Fault Survey::add(Bytes record) {
   joined_.clear();
   Entries last;
   Fault fault = walk_features(record, &joined_, [&](Bytes key, Bytes feature) {
-    last[as_text(key)] = feature;
+    if (last.size() <= features_max_) last[as_text(key)] = feature;
   });
   if (fault) return fault;
+  const Fault too_many{.code = Errc::kTooManyFeatures, .expected = features_max_};
+  if (!have_room(last, features_, features_max_)) return too_many;
   // Nothing is added before everything was read.
   std::vector<FeatureSurvey> seen(last.size());
   auto of_feature = seen.begin();
@@ -145,7 +159,8 @@ Fault Survey::add(Bytes record) {
     if (fault) return located(fault, feature, record);
   }
   Lists lists;
-  const bool is_sequence = find_lists(record, &joined_, &lists);
+  const bool is_sequence = find_lists(record, features_max_, &joined_, &lists);
+  if (is_sequence && !have_room(lists, lists_, features_max_)) return too_many;
 
   of_feature = seen.begin();
   for (const auto& [key, feature] : last) {

@@ -55,6 +55,10 @@ struct ListSurvey {
 
 class Survey {
  public:
+  // More features than that, or feature lists, are a fault: whoever writes a record can
+  // make one of every few bytes.
+  explicit Survey(std::size_t features_max) : features_max_(features_max) {}
+
   // Adds what `record` holds. A fault leaves the survey without that record; its offset
   // counts from the beginning of the record.
   //
@@ -73,6 +77,7 @@ class Survey {
   const std::map<std::string, ListSurvey>& lists() const noexcept { return lists_; }
 
  private:
+  std::size_t features_max_;
   std::uint64_t n_records_ = 0;
   std::uint64_t n_sequences_ = 0;
   std::map<std::string, FeatureSurvey> features_;

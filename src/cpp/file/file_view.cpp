@@ -116,10 +116,11 @@ void FileView::will_need(std::uint64_t offset, std::uint64_t length) const noexc
 }
 
 FileTable::FileTable(std::vector<std::string> paths, std::vector<Io> ios,
-                     std::vector<std::string> names)
+                     std::vector<std::string> names, std::uint64_t record_bytes_max)
     : paths_(std::move(paths)),
       ios_(std::move(ios)),
       names_(std::move(names)),
+      record_bytes_max_(record_bytes_max),
       views_(paths_.size()),
       expected_(paths_.size()) {}
 

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -96,14 +97,18 @@ class FileView {
 class FileTable {
  public:
   // `ios` says how each file is read; a single one holds for all. `names` is what
-  // errors call the files, where that is not where they lie.
+  // errors call the files, where that is not where they lie. Records of more than
+  // `record_bytes_max` bytes are refused by whoever reads them.
   FileTable(std::vector<std::string> paths, std::vector<Io> ios,
-            std::vector<std::string> names = {});
+            std::vector<std::string> names = {},
+            std::uint64_t record_bytes_max = std::numeric_limits<std::uint64_t>::max());
 
   std::size_t size() const noexcept { return paths_.size(); }
   const std::string& name(std::size_t index) const {
     return names_.empty() ? paths_[index] : names_[index];
   }
+
+  std::uint64_t record_bytes_max() const noexcept { return record_bytes_max_; }
 
   // From now on, open() refuses file `index` unless it is of this identity, also where
   // it has opened another version of it before.
@@ -135,6 +140,7 @@ class FileTable {
   std::vector<std::string> paths_;
   std::vector<Io> ios_;
   std::vector<std::string> names_;  // empty: they are the paths
+  std::uint64_t record_bytes_max_;
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<const FileView>> views_;
   std::vector<std::optional<FileIdentity>> expected_;

@@ -9,7 +9,8 @@ BatchDecoder::BatchDecoder(std::shared_ptr<const Sources> sources,
                            const std::shared_ptr<BlockPool>& pool)
     : sources_(std::move(sources)), reader_(sources_->files) {
   for (const std::shared_ptr<const Schema>& schema : sources_->schemas) {
-    readings_.push_back({schema, ExampleDecoder(schema), BatchBuilder(schema, pool)});
+    readings_.push_back({schema, ExampleDecoder(schema),
+                         BatchBuilder(schema, pool, sources_->padded_bytes_max)});
   }
 }
 
@@ -61,6 +62,27 @@ Error BatchDecoder::error_of(const Reading& reading, const Place& place,
   return error;
 }
 
+// `error` is about the row of a schema: says which record that is.
+Error BatchDecoder::located(const Error& error, std::size_t schema,
+                            std::span<const Place> places,
+                            const std::vector<Damage>& skipped) const {
+  std::uint64_t row = 0;
+  auto next_skipped = skipped.begin();
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    if (next_skipped != skipped.end() && next_skipped->row == i) {
+      ++next_skipped;
+      continue;
+    }
+    if (schema_of(places[i]) != schema || row++ != error.record) continue;
+    Error result(error.code, error.reason, sources_->files->name(places[i].file));
+    result.record = places[i].record;
+    result.offset = places[i].frame.offset;
+    result.feature = error.feature;
+    return result;
+  }
+  return error;  // of a row that is only fill
+}
+
 std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
                                        std::size_t n_rows, const std::uint8_t* frames,
                                        OnDamage on_damage,
@@ -101,8 +123,13 @@ std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
   std::vector<Part> parts;
   for (std::size_t i = 0; i < readings_.size(); ++i) {
     if (readings_[i].n_filled == 0) continue;
-    parts.push_back({i, readings_[i].builder.finish(readings_[i].n_filled),
-                     std::move(readings_[i].rows)});
+    try {
+      parts.push_back({i, readings_[i].builder.finish(readings_[i].n_filled),
+                       std::move(readings_[i].rows)});
+    } catch (const Error& error) {
+      const bool skips = on_damage == OnDamage::kSkip;
+      throw located(error, i, places, skips ? *damages : std::vector<Damage>());
+    }
   }
   if (parts.empty()) parts.push_back({0, readings_[0].builder.finish(0), {}});
   if (parts.size() == 1) parts[0].rows.clear();

@@ -25,6 +25,7 @@ struct Sources {
   std::shared_ptr<FileTable> files;
   std::vector<std::shared_ptr<const Schema>> schemas;
   std::vector<std::size_t> schema_of;  // by file; empty: there is one schema
+  std::size_t padded_bytes_max = BatchBuilder::kPaddedBytesMax;
 };
 
 // The rows of a batch that are of one schema.
@@ -58,8 +59,8 @@ class BatchDecoder {
   // that has one, and IoError. Where the frames are at hand, `frames` is where the
   // first one begins; the others follow it, and there is slack on both sides.
   //
-  // Rows that are skipped or masked in place of that are appended to `*damages`. What is
-  // wrong with more than one record is thrown all the same.
+  // Rows that are skipped or masked in place of that are appended to `*damages`. What
+  // is wrong with more than one record is thrown all the same.
   std::vector<Part> decode(std::span<const Place> places, std::size_t n_rows,
                            const std::uint8_t* frames = nullptr,
                            OnDamage on_damage = OnDamage::kRaise,
@@ -80,6 +81,8 @@ class BatchDecoder {
   std::size_t schema_of(const Place& place) const;
   void begin(std::span<const Place> places, std::size_t n_rows);
   Error error_of(const Reading& reading, const Place& place, const Fault& fault) const;
+  Error located(const Error& error, std::size_t schema, std::span<const Place> places,
+                const std::vector<Damage>& skipped) const;
   void end_row(Reading* reading, std::size_t row) const;
 
   std::shared_ptr<const Sources> sources_;

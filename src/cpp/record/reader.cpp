@@ -115,18 +115,21 @@ Fault RecordReader::load_block() {
     return {
         .code = Errc::kIndexPastEnd, .offset = frame.offset, .found = view_->size()};
   }
-  if (frame.length > kMaxPayloadBytes) {
+  const std::uint64_t payload_bytes_max =
+      std::min(kMaxPayloadBytes, files_->record_bytes_max());
+  if (frame.length > payload_bytes_max) {
     return {.code = Errc::kRecordTooLarge,
             .offset = frame.offset,
             .found = frame.length,
-            .expected = kMaxPayloadBytes};
+            .expected = payload_bytes_max};
   }
 
   const std::uint64_t most = block_bytes(*view_);
   std::uint64_t end = frame.end();
   std::size_t place = next_ + 1;
   while (place < places_.size() && places_[place].file == first.file &&
-         places_[place].frame.offset == end && places_[place].frame.length <= most &&
+         places_[place].frame.offset == end &&
+         places_[place].frame.length <= std::min(most, payload_bytes_max) &&
          places_[place].frame.end() <= view_->size() &&
          places_[place].frame.end() - frame.offset <= most) {
     end = places_[place].frame.end();

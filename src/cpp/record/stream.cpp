@@ -14,14 +14,14 @@ constexpr std::chrono::milliseconds kPatience(50);
 constexpr std::uint64_t kUnknownSize = std::numeric_limits<std::uint64_t>::max();
 
 // Reads a whole header. How many bytes follow it is unknown.
-Fault stream_header(const std::uint8_t* header, std::uint64_t* length) {
+Fault stream_header(const std::uint8_t* header, std::uint64_t* length,
+                    std::uint64_t length_max = kMaxPayloadBytes) {
   Fault fault = check_header(header, kUnknownSize, length);
   // Nothing is that long: no stream can end so late.
   if (fault.code == Errc::kTruncatedPayload) *length = kUnknownSize;
   if (fault && fault.code != Errc::kTruncatedPayload) return fault;
-  if (*length <= kMaxPayloadBytes) return {};
-  return {
-      .code = Errc::kRecordTooLarge, .found = *length, .expected = kMaxPayloadBytes};
+  if (*length <= length_max) return {};
+  return {.code = Errc::kRecordTooLarge, .found = *length, .expected = length_max};
 }
 
 // `beginning` is what the file begins with, if the fault is there.
@@ -162,7 +162,9 @@ bool FrameStream::next_frame(std::size_t bytes_max, Place* place,
         {.code = Errc::kTruncatedHeader, .found = n_header, .expected = kHeaderBytes},
         frames, begin);
   }
-  if (const Fault fault = stream_header(frames->data() + begin, &length)) {
+  const std::uint64_t length_max =
+      std::min(kMaxPayloadBytes, files_->record_bytes_max());
+  if (const Fault fault = stream_header(frames->data() + begin, &length, length_max)) {
     throw error_at(fault, frames, begin);
   }
   if (frames->size() > bytes_max ||
