@@ -6,7 +6,7 @@ import atexit
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -42,7 +42,6 @@ class Decoding:
         self._last_bytes = 0
         self.warning = ""  # what the consumer should be told
         self._judge = loader._judge(loader._max_errors)
-        self._regions: dict[int, list[Region]] = {}  # by step, until it is delivered
         self._may_have_gaps = False  # that nobody has told of
         self._plan: Plan | None = None
         self._walk_batch_size = planner.global_batch_size
@@ -97,36 +96,36 @@ class Decoding:
         found = self._next()
         if found is None:
             return None
-        parts, info, step, n_records, n_bytes = found
-        return Delivered(self._assembly(parts, info), step, n_records, n_bytes)
+        parts, info, step, n_records, n_bytes, regions = found
+        batch = self._assembly(parts, info)
+        return Delivered(batch, step, n_records, n_bytes, regions)
 
     def next_with_origin(self) -> Decoded | None:
         """Return what the assembly makes the next batch of; None at the end."""
         found = self._next()
         if found is None:
             return None
-        parts, info, _, n_records, n_bytes = found
+        parts, info, _, n_records, n_bytes, regions = found
         assert info is not None
-        return Decoded(parts, info, n_records, n_bytes)
+        return Decoded(parts, info, n_records, n_bytes, regions)
 
-    def take_regions(self, step: int) -> list[Region]:
-        """Return what was passed over in a step that is delivered now."""
-        return self._regions.pop(step, []) if self._regions else []
-
-    def _next(self) -> tuple[Parts, BatchOrigin | None, int, int, int] | None:
+    def _next(
+        self,
+    ) -> tuple[Parts, BatchOrigin | None, int, int, int, Sequence[Region]] | None:
         found = self._pipeline.next()
         if self._may_have_gaps:
             log_gaps(self._pipeline.take_gaps())
         if found is None:
             return None
         parts, step, n_rows, n_valid, n_bytes, damages = found
-        self._look_at(n_bytes)
+        if n_bytes != self._last_bytes:
+            self._look_at(n_bytes)
         info = self._origin(step, n_rows, n_valid) if self._needs_origin else None
-        if damages:
-            parts, verdict = self._judge.judge(parts, damages)
-            self._regions[step] = verdict.regions
-            info = None if info is None else verdict.applied_to(info)
-        return parts, info, step, n_valid - len(damages), n_bytes
+        if not damages:
+            return parts, info, step, n_valid, n_bytes, ()
+        parts, verdict = self._judge.judge(parts, damages)
+        info = None if info is None else verdict.applied_to(info)
+        return parts, info, step, n_valid - len(damages), n_bytes, verdict.regions
 
     def _origin(self, step: int, n_rows: int, n_valid: int) -> BatchOrigin:
         if self._plan is not None:
@@ -177,9 +176,7 @@ class BatchIterator(Iterator[Batch]):
             if delivered is not None:
                 # The loader may have been moved meanwhile, by another thread.
                 self._refuse_if_closed()
-                assert self._decoding is not None
-                regions = self._decoding.take_regions(delivered.step)
-                self._loader._delivered(delivered, regions)
+                self._loader._delivered(delivered)
                 return delivered.batch
             self._is_finished = True
             self.close()

@@ -503,14 +503,18 @@ class Loader:
             self._dataset.on_error, max_errors, keeps_shape=self._planner.pad_last
         )
 
-    def _delivered(self, delivered: Delivered, regions: Sequence[Region]) -> None:
+    def _delivered(self, delivered: Delivered) -> None:
         self._is_begun = True
         self._step = delivered.step + 1
         tally = self._tally
         tally.n_batches += 1
         tally.n_records += delivered.n_records
         tally.n_bytes += delivered.n_bytes
-        if regions and not self._regions:
+        if delivered.regions:
+            self._passed_over(delivered.regions)
+
+    def _passed_over(self, regions: Sequence[Region]) -> None:
+        if not self._regions:
             _log.warning(
                 "a record cannot be read and is passed over, as others will be "
                 "(see loader.report): %s",

@@ -11,7 +11,7 @@ import functools
 import inspect
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays import Batch
+from fastrec.damage import Region
 from fastrec.features import FixedLen, Raw
 from fastrec.spec import Spec
 from fastrec.stats import clock
@@ -93,6 +94,7 @@ class Delivered(NamedTuple):
     step: int
     n_records: int
     n_bytes: int
+    regions: Sequence[Region] = ()  # that were passed over
 
 
 class Decoded(NamedTuple):
@@ -102,6 +104,7 @@ class Decoded(NamedTuple):
     info: BatchOrigin
     n_records: int
     n_bytes: int
+    regions: Sequence[Region] = ()
 
 
 def _second_argument(function: Callable[..., object], name: str) -> str | None:
@@ -425,4 +428,6 @@ class Stage:
         taken = clock() - begin
         with self._taken:
             self._transform_ns += taken
-        return Delivered(batch, info.step, found.n_records, found.n_bytes)
+        return Delivered(
+            batch, info.step, found.n_records, found.n_bytes, found.regions
+        )
