@@ -421,3 +421,20 @@ def test_a_damaged_stream_raises_unless_said_otherwise(streams: list[Path]) -> N
     second = ds.loader(3, on_error="skip")
     second.seek(2)
     assert snapshot(list(second)) == snapshot(batches[2:])
+
+
+def test_a_report_of_very_many_rows_stays_small(write: Write) -> None:
+    n = 10_200
+    ds = open_dataset(
+        write(tfrecord_file([b""]) * n + frame(record(1))),
+        features=SPEC,
+        on_error="skip",
+    )
+    loader = ds.loader(256)
+    assert labels(loader) == [1]
+    assert (len(loader.report), loader.report.unlisted) == (10_000, 200)
+    assert loader.report.records_lost == n
+    assert loader.report.is_complete
+    assert "10,200 records lost" in repr(loader.report)
+    next(iter(loader))
+    assert (len(loader.report), loader.report.unlisted) == (256, 0)

@@ -88,14 +88,18 @@ class Report:
     ----------
     regions : tuple of Region
         In the order of the files, or of delivery.
+    unlisted : int
+        Records that were lost and are in no region: a loader lists the first 10,000, so
+        that memory does not grow where nothing can be read.
     """
 
     regions: tuple[Region, ...] = ()
+    unlisted: int = 0
 
     @property
     def records_lost(self) -> int:
         """How many records are known to be lost."""
-        return sum(region.records or 0 for region in self.regions)
+        return sum(region.records or 0 for region in self.regions) + self.unlisted
 
     @property
     def is_complete(self) -> bool:
@@ -122,9 +126,10 @@ class Report:
 
     def __repr__(self) -> str:
         more = "" if self.is_complete else " and an unknown number"
+        unlisted = f" and those of {self.unlisted:,} records" if self.unlisted else ""
         return (
             f"<fastrec.Report of {len(self)} regions: {self.records_lost:,} records{more} "
-            f"lost, {self.bytes_lost:,} bytes>"
+            f"lost, {self.bytes_lost:,} bytes{unlisted}>"
         )
 
     def __str__(self) -> str:

@@ -42,6 +42,7 @@ __all__ = ["Loader", "Transform"]
 _log = logging.getLogger("fastrec")
 
 _MOST_THREADS = 4096
+_MOST_REGIONS = 10_000  # in a report
 _MOST_AHEAD = 65536  # each place in the ring takes memory, used or not
 
 # Records below this many bytes are slow to get one by one from a network file system.
@@ -131,6 +132,7 @@ class Loader:
                 raise ValueError(msg)
         self._max_errors = max_errors
         self._regions: list[Region] = []
+        self._n_unlisted = 0  # records that were passed over, beyond the regions
         self._pool = _core.BlockPool(self._memory_limit)
         self._tally = Tally()
         self._epoch = 0
@@ -189,7 +191,7 @@ class Loader:
         It grows with every batch that is delivered, stays after the last one, and begins
         anew with the next ``for``. What the files lack is in `Dataset.report`.
         """
-        return Report(tuple(self._regions))
+        return Report(tuple(self._regions), self._n_unlisted)
 
     def __len__(self) -> int:
         """Steps of the current epoch, the same on all ranks.
@@ -399,7 +401,7 @@ class Loader:
         self.close()
         if self._is_begun:
             self._finished()
-        self._regions = []
+        self._regions, self._n_unlisted = [], 0
         iterator = BatchIterator(self)
         self._iterator = weakref.ref(iterator)
         return iterator
@@ -520,13 +522,15 @@ class Loader:
                 "(see loader.report): %s",
                 regions[0],
             )
-        self._regions += regions
+        room = _MOST_REGIONS - len(self._regions)
+        self._regions += regions[:room]
+        self._n_unlisted += len(regions[room:])
 
     def _log_report(self) -> None:
         if self._regions:
             _log.warning(
                 "%d records were passed over in epoch %d (see loader.report)",
-                len(self._regions),
+                len(self._regions) + self._n_unlisted,
                 self._epoch,
             )
 
