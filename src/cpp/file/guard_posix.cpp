@@ -1,6 +1,9 @@
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#if defined(__linux__)
+#include <sys/syscall.h>
+#endif
 
 #include <array>
 #include <atomic>
@@ -77,6 +80,20 @@ Entry* take_entry() {
   }
 }
 
+// Maps zeros in place of what is there. False if the system refuses.
+bool put_zeros(std::uintptr_t begin, std::size_t n_bytes) noexcept {
+  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+#if defined(__linux__) && defined(__LP64__)
+  // A handler may make a system call, whatever the library does around it, and
+  // ThreadSanitizer knows of no call that other threads may be reading during it.
+  return ::syscall(SYS_mmap, begin, n_bytes, long{PROT_READ}, long{kFlags}, -1L, 0L) !=
+         -1;
+#else
+  return ::mmap(reinterpret_cast<void*>(begin), n_bytes, PROT_READ, kFlags, -1, 0) !=
+         MAP_FAILED;
+#endif
+}
+
 // Replaces the page at `address` and all that follow in its range. False if it is in no
 // range, or the system refuses. Runs in the handler.
 bool replace_lost(std::uintptr_t address) noexcept {
@@ -98,10 +115,7 @@ bool replace_lost(std::uintptr_t address) noexcept {
       while (page < lost_from &&
              !entry.lost_from.compare_exchange_weak(lost_from, page)) {
       }
-      // Not on the list of functions that a handler may call, but a plain system call
-      // wherever this is compiled.
-      return ::mmap(reinterpret_cast<void*>(page), end - page, PROT_READ,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != MAP_FAILED;
+      return put_zeros(page, end - page);
     }
   }
   return false;
