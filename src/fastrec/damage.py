@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Damage",
+    "Finding",
     "Gap",
     "OnError",
     "Region",
@@ -43,6 +44,10 @@ OnError: TypeAlias = Literal["raise", "skip", "resync", "mask"] | Callable[[Erro
 # row of a batch cannot be read, where its frame begins and ends, and why.
 Gap: TypeAlias = "tuple[int, int | None, Error]"
 Damage: TypeAlias = "tuple[int, int, int, Error]"
+
+# What an examination finds: where it begins and ends, how many records it is, the bit of
+# a header that was flipped and is repaired, and what is wrong.
+Finding: TypeAlias = "tuple[int, int, int | None, int | None, Error]"
 
 _CHOICES = ("raise", "skip", "resync", "mask")
 

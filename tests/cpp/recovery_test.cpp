@@ -34,7 +34,8 @@ std::string damaged_file(std::mt19937* random) {
   }
   for (unsigned n = (*random)() % 4; n > 0 && !file.empty(); --n) {
     const std::size_t at = (*random)() % file.size();
-    const std::size_t length = std::min<std::size_t>((*random)() % 60, file.size() - at);
+    const std::size_t length =
+        std::min<std::size_t>((*random)() % 60, file.size() - at);
     switch ((*random)() % 4) {
       case 0:
         file[at] ^= 0x20;
@@ -67,7 +68,8 @@ Walked walk(const FileView& view, Recovery recovery) {
   for (Frame frame; frames.next(&frame);) {
     walked.frames.emplace_back(frame.offset, frame.end());
   }
-  for (const Gap& gap : frames.take_gaps()) walked.gaps.emplace_back(gap.begin, gap.end);
+  for (const Gap& gap : frames.take_gaps())
+    walked.gaps.emplace_back(gap.begin, gap.end);
   EXPECT_FALSE(frames.has_gaps());
   return walked;
 }
@@ -155,6 +157,93 @@ TEST(Recovery, WithoutItTheErrorComesAfterTheFramesBefore) {
   ASSERT_TRUE(frames.next(&frame));
   EXPECT_EQ(frame.length, 5u);
   EXPECT_THROW(frames.next(&frame), Error);
+}
+
+TEST(Recovery, EveryFlippedBitOfAHeaderIsRepaired) {
+  for (const std::string& payload : {std::string(), std::string(70000, 'x')}) {
+    const std::string frame = frame_of(payload);
+    for (unsigned bit = 0; bit < 8 * kHeaderBytes; ++bit) {
+      std::string flipped = frame;
+      flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ 1 << bit % 8);
+      const auto repaired = [&](std::uint64_t remaining, bool holds) {
+        return repair_header(as_bytes(flipped).data(), remaining,
+                             [&](std::uint64_t length) {
+                               EXPECT_EQ(length, payload.size());
+                               return holds;
+                             });
+      };
+      const auto repair = repaired(frame.size(), true);
+      ASSERT_TRUE(repair) << bit;
+      EXPECT_EQ(repair->bit, bit);
+      EXPECT_EQ(repair->length, payload.size());
+      EXPECT_FALSE(repaired(frame.size(), false));
+      EXPECT_FALSE(repaired(frame.size() - 1, true));
+      EXPECT_FALSE(repaired(kHeaderBytes, true));
+    }
+  }
+}
+
+TEST(Recovery, TwoFlippedBitsAreNotRepaired) {
+  const std::string frame = frame_of("payload");
+  for (unsigned first = 0; first < 8 * kHeaderBytes; ++first) {
+    for (unsigned second = 0; second <= first; ++second) {
+      std::string flipped = frame;  // twice the same bit: a header that is in order
+      flipped[first / 8] = static_cast<char>(flipped[first / 8] ^ 1 << first % 8);
+      flipped[second / 8] = static_cast<char>(flipped[second / 8] ^ 1 << second % 8);
+      EXPECT_FALSE(repair_header(as_bytes(flipped).data(), 1 << 20,
+                                 [](std::uint64_t) { return true; }));
+    }
+  }
+}
+
+TEST(Recovery, OnlyAHeaderIsRepaired) {
+  const testing::TemporaryDirectory directory;
+  const std::string first = frame_of("first"), nested = frame_of(frame_of("inner"));
+  const std::string file = first + nested + frame_of("last");
+  const auto spans = [&](std::size_t byte) {
+    std::string flipped = file;
+    flipped[byte] ^= 0x10;
+    const std::string path = directory.write("data", flipped);
+    return walk(FileView(path, Io::kMmap), Recovery::kRepair);
+  };
+  const Walked whole =
+      walk(FileView(directory.write("data", file), Io::kPread), Recovery::kRepair);
+  EXPECT_EQ(whole.frames.size(), 3u);
+  for (std::size_t byte = 0; byte < kHeaderBytes; ++byte) {
+    EXPECT_EQ(spans(byte), whole);
+    EXPECT_EQ(spans(first.size() + byte), whole) << "the frame inside is not found";
+  }
+  // A header between a damaged payload and a good one proves where that begins.
+  std::string flipped = file;
+  flipped[kHeaderBytes] ^= 1;
+  flipped[first.size()] ^= 1;
+  const FileView view(directory.write("data", flipped), Io::kMmap);
+  EXPECT_EQ(walk(view, Recovery::kRepair), whole);
+}
+
+// What is read in vain is bounded: 4000 headers of payloads of about 1 MiB, which would
+// be read for 4 GiB, are followed by a frame that is not found any more.
+TEST(Recovery, ASearchThatProvesNothingIsGivenUp) {
+  const testing::TemporaryDirectory directory;
+  const std::string good = frame_of("good");
+  for (const std::size_t n_headers : {std::size_t{10}, std::size_t{4000}}) {
+    const std::uint64_t length = 1 << 20;
+    std::string file(1, '!');
+    for (std::size_t i = 0; i < n_headers; ++i) file += testing::header_of(length);
+    file += std::string(length, '?') + good;
+    const FileView view(directory.write("data", file), Io::kMmap);
+    const std::atomic<bool> cancelled{false};
+    FrameWalk frames(Recovery::kResync, &cancelled);
+    frames.start(view);
+    Frame frame;
+    EXPECT_EQ(frames.next(&frame), n_headers == 10);
+    const std::vector<Gap> gaps = frames.take_gaps();
+    ASSERT_EQ(gaps.size(), 1u);
+    EXPECT_EQ(gaps[0].error.reason.find("was given up") != std::string::npos,
+              n_headers == 4000)
+        << gaps[0].error.reason;
+    EXPECT_EQ(gaps[0].end, file.size() - (n_headers == 10 ? good.size() : 0));
+  }
 }
 
 }  // namespace

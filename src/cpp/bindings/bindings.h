@@ -18,6 +18,7 @@
 #include "batch/column.h"
 #include "batch/schema.h"
 #include "record/catalog.h"
+#include "record/examination.h"
 #include "record/recovery.h"
 
 namespace fastrec {
@@ -43,6 +44,9 @@ Recovery recovery_named(const std::string& name);
 
 // [(where it begins, where it ends or None, the exception)].
 py::list to_list(std::span<const Gap> gaps);
+
+// (records, [(begin, end, records or None, repaired bit or None, the exception)]).
+py::tuple to_tuple(const Findings& findings);
 
 // Contiguous memory of a Python object, which cannot change its size meanwhile. A
 // strided one is refused, with BufferError or ValueError.

@@ -8,6 +8,7 @@
 
 #include "bindings/bindings.h"
 #include "file/file_view.h"
+#include "record/examination.h"
 #include "record/index.h"
 #include "record/reader.h"
 
@@ -221,6 +222,19 @@ py::list to_list(std::span<const Gap> gaps) {
   return list;
 }
 
+py::tuple to_tuple(const Findings& findings) {
+  py::list list;
+  for (const Finding& finding : findings.findings) {
+    const bool is_repaired = finding.kind == Finding::Kind::kRepaired;
+    const bool is_gap = finding.kind == Finding::Kind::kGap;
+    list.append(py::make_tuple(
+        finding.begin, finding.end, is_gap ? py::object(py::none()) : py::int_(1),
+        is_repaired ? py::object(py::int_(finding.bit)) : py::object(py::none()),
+        exception_of(finding.error)));
+  }
+  return py::make_tuple(findings.n_records, list);
+}
+
 void register_records(py::module_& m) {
   m.def("recognize", &recognize_file, py::arg("path"));
   m.def(
@@ -308,6 +322,35 @@ void register_records(py::module_& m) {
            py::arg("indexes"), py::arg("pieces") = py::tuple())
       .def("__len__", &Catalog::size)
       .def("places", &places_as_tuples, py::arg("numbers"));
+
+  py::class_<Examination>(m, "Examination")
+      .def(py::init([](const std::string& path, std::uint64_t piece_bytes) {
+             if (piece_bytes == 0) throw py::value_error("a piece must have bytes");
+             const py::gil_scoped_release released;
+             return std::make_unique<Examination>(path, piece_bytes);
+           }),
+           py::arg("path"), py::arg("piece_bytes") = Examination::kPieceBytes)
+      .def_property_readonly("n_bytes", &Examination::n_bytes)
+      .def_property_readonly("n_pieces", &Examination::n_pieces)
+      .def(
+          "examine",
+          [](Examination& examination, std::size_t piece, ScanProgress& progress) {
+            if (piece >= examination.n_pieces()) throw py::index_error("no such piece");
+            const py::gil_scoped_release released;
+            examination.examine(piece, &progress);
+          },
+          py::arg("piece"), py::arg("progress"))
+      .def(
+          "finish",
+          [](Examination& examination, ScanProgress& progress) {
+            Findings findings;
+            {
+              const py::gil_scoped_release released;
+              findings = examination.finish(&progress);
+            }
+            return to_tuple(findings);
+          },
+          py::arg("progress"));
 
   m.def("read_record", &read_record, py::arg("files"), py::arg("catalog"),
         py::arg("number"));

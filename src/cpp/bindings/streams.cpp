@@ -10,6 +10,7 @@
 #include "base/process.h"
 #include "bindings/bindings.h"
 #include "file/byte_streams.h"
+#include "record/examination.h"
 #include "record/stream.h"
 
 namespace fastrec {
@@ -89,6 +90,13 @@ py::array_t<T> array_of(const std::vector<T>& values) {
   return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
 }
 
+template <typename Feed>
+void feed(Feed& stream, const py::buffer& data) {
+  const BufferView view(data);
+  const py::gil_scoped_release released;
+  stream.feed(view.bytes());
+}
+
 }  // namespace
 
 void register_streams(py::module_& m) {
@@ -133,19 +141,21 @@ void register_streams(py::module_& m) {
 
   py::class_<StreamScan>(m, "StreamScan")
       .def(py::init<std::string>(), py::arg("name"))
-      .def(
-          "feed",
-          [](StreamScan& scan, const py::buffer& data) {
-            const BufferView view(data);
-            const py::gil_scoped_release released;
-            scan.feed(view.bytes());
-          },
-          py::arg("data"))
+      .def("feed", &feed<StreamScan>, py::arg("data"))
       .def("finish", &StreamScan::finish)
       .def_property_readonly(
           "offsets", [](const StreamScan& scan) { return array_of(scan.offsets()); })
       .def_property_readonly("payload_crcs", [](const StreamScan& scan) {
         return array_of(scan.payload_crcs());
+      });
+
+  py::class_<StreamExamination>(m, "StreamExamination")
+      .def(py::init<std::string>(), py::arg("name"))
+      .def("feed", &feed<StreamExamination>, py::arg("data"))
+      .def("finish", &StreamExamination::finish)
+      .def_property_readonly("n_bytes", &StreamExamination::n_bytes)
+      .def("take_findings", [](StreamExamination& examination) {
+        return to_tuple(examination.take_findings());
       });
 }
 

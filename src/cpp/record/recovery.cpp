@@ -1,6 +1,7 @@
 #include "record/recovery.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "crc32c/crc32c.h"
@@ -14,16 +15,73 @@ namespace {
 constexpr std::uint64_t kBlockBytes = std::uint64_t{256} << 10;
 constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
 
+// A file may be full of headers that are in order, each of a long payload that is not.
+// What is read in vain is bounded by this multiple of the file, or by these bytes.
+constexpr std::uint64_t kMostWasteTimes = 8;
+constexpr std::uint64_t kMostWasteBytes = std::uint64_t{64} << 20;
+
+std::uint32_t length_crc(std::uint64_t length) {
+  std::uint8_t bytes[kLengthBytes];
+  store_le(bytes, length);
+  return crc32c_mask(crc32c(bytes));
+}
+
 }  // namespace
+
+std::optional<HeaderRepair> repair_header(
+    const std::uint8_t* bytes, std::uint64_t remaining,
+    const std::function<bool(std::uint64_t length)>& payload_holds) {
+  if (remaining < kFrameBytes) return std::nullopt;
+  const auto stored_length = load_le<std::uint64_t>(bytes);
+  const auto stored_crc = load_le<std::uint32_t>(bytes + kLengthBytes);
+  std::optional<HeaderRepair> found;
+  const std::uint32_t difference = stored_crc ^ length_crc(stored_length);
+  if (std::has_single_bit(difference)) {
+    const auto bit = static_cast<unsigned>(std::countr_zero(difference));
+    found = {static_cast<unsigned>(8 * kLengthBytes) + bit, stored_length};
+  }
+  for (unsigned bit = 0; !found && bit < 8 * kLengthBytes; ++bit) {
+    const std::uint64_t length = stored_length ^ std::uint64_t{1} << bit;
+    if (length_crc(length) == stored_crc) found = {bit, length};
+  }
+  if (!found || found->length > remaining - kFrameBytes ||
+      found->length > kMaxPayloadBytes || !payload_holds(found->length)) {
+    return std::nullopt;
+  }
+  return found;
+}
+
+std::size_t find_header(Bytes block, std::size_t at, std::size_t end,
+                        std::uint64_t remaining) {
+  static const std::uint32_t kCrcOfZeros = length_crc(0);
+  for (; at < end; ++at) {
+    const std::uint8_t* header = block.data() + at;
+    // Cheap and almost always decisive: no length of a whole frame in this file has a
+    // bit above those of what remains, and zeros are no header.
+    auto length = load_le<std::uint64_t>(header);
+    if (length > remaining - at - kFrameBytes || length > kMaxPayloadBytes) continue;
+    if (length == 0 && load_le<std::uint32_t>(header + kLengthBytes) != kCrcOfZeros) {
+      continue;
+    }
+    if (!check_header(header, remaining - at, &length)) break;
+  }
+  return at;
+}
 
 void FrameWalk::start(const FileView& view, std::uint64_t offset,
                       std::uint64_t record) {
   view_ = &view;
+  n_wasted_ = 0;
+  gaps_.clear();
+  repaired_.clear();
+  block_ = {};
+  go_to(offset, record);
+}
+
+void FrameWalk::go_to(std::uint64_t offset, std::uint64_t record) {
   offset_ = offset;
   record_ = record;
   pending_.reset();
-  gaps_.clear();
-  block_ = {};
 }
 
 std::vector<Gap> FrameWalk::take_gaps() { return std::exchange(gaps_, {}); }
@@ -63,11 +121,11 @@ bool FrameWalk::next(Frame* frame) {
       view_->check_kept(offset_, std::min(remaining, kHeaderBytes));
       if (fault) {
         fault.offset += offset_;
-        bridge(fault);
+        found = bridge(fault);
       } else {
         found = Frame{offset_, length};
-        offset_ = found->end();
       }
+      if (found) offset_ = found->end();
     } else if (!pending_) {
       return false;
     }
@@ -81,9 +139,13 @@ bool FrameWalk::next(Frame* frame) {
   }
 }
 
-// Finds where the chain goes on that is broken at offset_.
-void FrameWalk::bridge(Fault fault) {
+// Finds where the chain goes on that is broken at offset_: at a frame there, if it can
+// be repaired.
+std::optional<Frame> FrameWalk::bridge(Fault fault) {
   if (recovery_ == Recovery::kNone) throw framing_error(*view_, fault, record_);
+  if (recovery_ == Recovery::kRepair) {
+    if (const std::optional<Frame> repaired = repair(fault)) return repaired;
+  }
   std::uint64_t begin = offset_;
   // A length that its checksum proves does so for the end of the frame before, too.
   if (pending_ && fault.code != Errc::kTruncatedPayload) {
@@ -100,36 +162,63 @@ void FrameWalk::bridge(Fault fault) {
   Error error = framing_error(*view_, fault, record);
   // Nothing is damaged here: it is not read as what it is.
   if (error.code == Errc::kCompressed) throw error;
-  const std::uint64_t end =
-      recovery_ == Recovery::kResync ? find(begin + 1) : view_->size();
+  const bool is_searched = recovery_ != Recovery::kSkip;
+  const std::uint64_t end = is_searched ? find(begin + 1) : view_->size();
+  if (is_searched && end == view_->size() && is_worn_out()) {
+    error.reason +=
+        "; the search behind it was given up, after " + std::to_string(n_wasted_) +
+        " bytes of records whose headers are in order and whose payloads are not";
+  }
   gaps_.push_back({record, begin, end, std::move(error)});
   offset_ = end;
+  return std::nullopt;
+}
+
+// The frame at offset_, if one flipped bit is all that is wrong with its header.
+std::optional<Frame> FrameWalk::repair(const Fault& fault) {
+  if (fault.code != Errc::kLengthCrc) return std::nullopt;
+  const Bytes header = header_at(offset_);
+  if (header.size() < kHeaderBytes) return std::nullopt;
+  const std::optional<HeaderRepair> repair =
+      repair_header(header.data(), view_->size() - offset_,
+                    [this](std::uint64_t length) { return holds({offset_, length}); });
+  if (!repair) return std::nullopt;
+  Error error(fault.code, describe(fault), view_->name());
+  error.record = record_ + (pending_ ? 1 : 0);
+  error.offset = fault.offset;
+  const Frame frame{offset_, repair->length};
+  repaired_.push_back({*error.record, frame, repair->bit, std::move(error)});
+  return frame;
+}
+
+// Whether a search has read so much in vain that it ends.
+bool FrameWalk::is_worn_out() const noexcept {
+  return n_wasted_ / kMostWasteTimes >= view_->size() && n_wasted_ >= kMostWasteBytes;
+}
+
+// Whether the payload of a frame, which may be none, is what its checksum says.
+bool FrameWalk::holds(const Frame& frame) {
+  if (is_worn_out()) return false;
+  if (!check(frame)) return true;
+  n_wasted_ += frame.size();
+  return false;
 }
 
 // The first frame from `offset` on that both checksums prove, or the end of the file.
 std::uint64_t FrameWalk::find(std::uint64_t offset) {
-  static const std::uint32_t kCrcOfZeros = [] {
-    constexpr std::uint8_t kZeros[kLengthBytes] = {};
-    return crc32c_mask(crc32c(kZeros));
-  }();
   while (view_->size() - offset >= kFrameBytes) {
     look_up();
     const Bytes block = header_at(offset);
     if (block.size() < kHeaderBytes) break;  // the file was shortened meanwhile
-    const std::uint64_t n = std::min(block.size() - kHeaderBytes + 1,
-                                     view_->size() - offset - kFrameBytes + 1);
-    for (std::uint64_t i = 0; i < n; ++i) {
-      const std::uint8_t* header = block.data() + i;
-      const std::uint64_t remaining = view_->size() - offset - i;
-      // Cheap and almost always decisive: no length of a whole frame in this file has a
-      // bit above those of `remaining`, and zeros are no header.
-      auto length = load_le<std::uint64_t>(header);
-      if (length > remaining - kFrameBytes || length > kMaxPayloadBytes) continue;
-      if (length == 0 && load_le<std::uint32_t>(header + kLengthBytes) != kCrcOfZeros) {
-        continue;
-      }
-      if (check_header(header, remaining, &length)) continue;
-      if (!check({offset + i, length})) return offset + i;
+    const std::uint64_t remaining = view_->size() - offset;
+    const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(
+        block.size() - kHeaderBytes + 1, remaining - kFrameBytes + 1));
+    std::size_t at = 0;
+    while ((at = find_header(block, at, n, remaining)) < n) {
+      const auto length = load_le<std::uint64_t>(block.data() + at);
+      if (holds({offset + at, length})) return offset + at;
+      if (is_worn_out()) return view_->size();
+      ++at;
     }
     view_->check_kept(offset, n + kHeaderBytes - 1);
     offset += n;

@@ -4,21 +4,27 @@
 //             |-- gap --|       |-gap->    resync:  A  B  E
 //
 // A frame is taken for one only if both of its ends are proven. What proves its end is
-// the next header, the end of the file, or its own payload: a payload that is damaged is
-// one lost record where a frame follows it, but where none does, the length may be wrong
-// or bytes may be missing, and the gap begins with the frame before the break. Behind a
-// gap, the chain begins anew with the first frame that both of its checksums prove.
+// the next header, the end of the file, or its own payload: a payload that is damaged
+// is one lost record where a frame follows it, but where none does, the length may be
+// wrong or bytes may be missing, and the gap begins with the frame before the break.
+// Behind a gap, the chain begins anew with the first frame that both of its checksums
+// prove. Where it breaks because one bit of a header was flipped, both checksums prove
+// which.
 //
-// A payload may hold a TFRecord file itself. If the header around it is lost, its frames
-// are as well proven as any: so searching is for those who ask for it.
+// A payload may hold a TFRecord file itself. If the header around it is lost, its
+// frames are as well proven as any: so searching is for those who ask for it.
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "file/file_view.h"
 #include "record/framing.h"
@@ -30,17 +36,40 @@ enum class Recovery : std::uint8_t {
   kNone,    // the Error is thrown
   kSkip,    // the rest of the file is left out
   kResync,  // the chain goes on with the next frame that is proven
+  kRepair,  // the same, but a header of which one bit was flipped is read as it was
 };
 
 // Bytes of a file, or of the content of a compressed one, that are left out, and why.
 struct Gap {
   // The end of a content that nobody has seen.
-  static constexpr std::uint64_t kUnknownEnd = std::numeric_limits<std::uint64_t>::max();
+  static constexpr std::uint64_t kUnknownEnd =
+      std::numeric_limits<std::uint64_t>::max();
 
   std::uint64_t record = 0;  // of the file: the first one behind it
   std::uint64_t begin = 0, end = 0;
   Error error;
 };
+
+// A header of which one bit was flipped.
+struct HeaderRepair {
+  unsigned bit = 0;          // 0 to 95: bit % 8 of byte bit / 8 of the header
+  std::uint64_t length = 0;  // that it said before
+};
+
+// Finds the one bit of the header at `bytes` that has to be flipped for its checksum to
+// match, of a frame that fits into the `remaining` bytes of the file and whose payload
+// is what its own checksum says: which `payload_holds` tells of a length, and is asked
+// once at most. No two bits would do, so far apart are the checksums of lengths.
+std::optional<HeaderRepair> repair_header(
+    const std::uint8_t* bytes, std::uint64_t remaining,
+    const std::function<bool(std::uint64_t length)>& payload_holds);
+
+// Where in `block`, from byte `at` and before byte `end` of it, the first header is
+// that its checksum proves, of a frame that fits into the file; `end` if there is none.
+// After `end`, a header less one byte must be readable. `remaining` counts from the
+// beginning of the block to the end of the file, and `end` leaves room for a frame.
+std::size_t find_header(Bytes block, std::size_t at, std::size_t end,
+                        std::uint64_t remaining);
 
 // The frames of one file after another.
 class FrameWalk {
@@ -52,6 +81,9 @@ class FrameWalk {
   // Begins to walk `view`, which must stay alive, at frame number `record` of it.
   void start(const FileView& view, std::uint64_t offset = 0, std::uint64_t record = 0);
 
+  // Goes on at another frame of the same file.
+  void go_to(std::uint64_t offset, std::uint64_t record);
+
   // The next frame; false behind the last one. Throws Error where the chain is broken
   // and nothing is to be done about it, or where the file is a compressed one.
   bool next(Frame* frame);
@@ -60,13 +92,26 @@ class FrameWalk {
   bool has_gaps() const noexcept { return !gaps_.empty(); }
   std::vector<Gap> take_gaps();
 
+  // A frame whose header was read as it was before a bit of it was flipped.
+  struct Repaired {
+    std::uint64_t record = 0;
+    Frame frame;
+    unsigned bit = 0;  // as HeaderRepair has it
+    Error error;
+  };
+  // Those that were found so far, each of them once.
+  std::vector<Repaired> take_repaired() { return std::exchange(repaired_, {}); }
+
  private:
   Bytes piece(std::uint64_t offset, std::uint64_t length, Buffer* buffer) const;
   Bytes header_at(std::uint64_t offset);
   Fault check(const Frame& frame);
   bool is_zero_from(std::uint64_t offset);
-  void bridge(Fault fault);
+  std::optional<Frame> bridge(Fault fault);
+  std::optional<Frame> repair(const Fault& fault);
   std::uint64_t find(std::uint64_t offset);
+  bool holds(const Frame& frame);
+  bool is_worn_out() const noexcept;
   void look_up() const;
 
   const Recovery recovery_;
@@ -76,6 +121,8 @@ class FrameWalk {
   std::uint64_t record_ = 0;      // of the frame that comes out next
   std::optional<Frame> pending_;  // the frame before offset_, whose end is not proven
   std::vector<Gap> gaps_;
+  std::vector<Repaired> repaired_;
+  std::uint64_t n_wasted_ = 0;  // bytes of frames that a search did not prove
   Buffer buffer_, payload_buffer_;
   Bytes block_;  // where the file is read by pread: its bytes from block_begin_ on
   std::uint64_t block_begin_ = 0;

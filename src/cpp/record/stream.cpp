@@ -208,16 +208,17 @@ Bytes StreamRecord::payload() const noexcept {
                                static_cast<std::size_t>(place_.frame.length));
 }
 
-Error StreamScan::error_of(Fault fault) const {
-  fault.offset += offsets_.back();
-  return stream_error(fault, partial_, name_, offsets_.size() - 1);
+Error FrameFeed::error_of(Fault fault) const {
+  fault.offset += frame_.offset;
+  return stream_error(fault, partial_, name_, n_frames_);
 }
 
-void StreamScan::feed(Bytes bytes) {
+void FrameFeed::feed(Bytes bytes) {
   while (!bytes.empty()) {
     if (n_to_skip_ != 0) {
       const auto n =
           static_cast<std::size_t>(std::min<std::uint64_t>(n_to_skip_, bytes.size()));
+      on_payload(bytes.first(n));
       n_to_skip_ -= n;
       bytes = bytes.subspan(n);
       continue;
@@ -228,19 +229,20 @@ void StreamScan::feed(Bytes bytes) {
     partial_.insert(partial_.end(), bytes.begin(),
                     bytes.begin() + static_cast<std::ptrdiff_t>(n));
     if (partial_.size() == n_wanted && !is_in_frame_) {
-      if (const Fault fault = stream_header(partial_.data(), &length_)) {
+      if (const Fault fault = stream_header(partial_.data(), &frame_.length)) {
         // What follows helps to say what kind of file it is.
         const Bytes more = bytes.subspan(n).first(
             std::min<std::size_t>(bytes.size() - n, kRecognizeBytes));
         partial_.insert(partial_.end(), more.begin(), more.end());
         throw error_of(fault);
       }
-      n_to_skip_ = length_;
+      n_to_skip_ = frame_.length;
       is_in_frame_ = true;
       partial_.clear();
     } else if (partial_.size() == n_wanted) {
-      crcs_.push_back(load_le<std::uint32_t>(partial_.data()));
-      offsets_.push_back(offsets_.back() + length_ + kFrameBytes);
+      on_frame(frame_, load_le<std::uint32_t>(partial_.data()));
+      frame_.offset = frame_.end();
+      ++n_frames_;
       is_in_frame_ = false;
       partial_.clear();
     }
@@ -248,17 +250,22 @@ void StreamScan::feed(Bytes bytes) {
   }
 }
 
-void StreamScan::finish() {
+void FrameFeed::finish() {
   if (is_in_frame_) {
     throw error_of({.code = Errc::kTruncatedPayload,
-                    .found = length_ - n_to_skip_ + partial_.size(),
-                    .expected = length_ + kFooterBytes});
+                    .found = frame_.length - n_to_skip_ + partial_.size(),
+                    .expected = frame_.length + kFooterBytes});
   }
   if (!partial_.empty()) {
     throw error_of({.code = Errc::kTruncatedHeader,
                     .found = partial_.size(),
                     .expected = kHeaderBytes});
   }
+}
+
+void StreamScan::on_frame(const Frame& frame, std::uint32_t stored) {
+  crcs_.push_back(stored);
+  offsets_.push_back(frame.end());
 }
 
 }  // namespace fastrec

@@ -94,15 +94,40 @@ class StreamRecord {
   std::vector<std::uint8_t> frame_;
 };
 
-// Where each frame of one stream begins, found out while its bytes pass by.
-class StreamScan {
+// The frames of one stream, told of while its bytes pass by.
+class FrameFeed {
  public:
-  explicit StreamScan(std::string name) : name_(std::move(name)) {}
-
   // The next bytes. Throws Error.
   void feed(Bytes bytes);
   // There are no more. Throws Error where they end inside a frame.
   void finish();
+
+ protected:
+  explicit FrameFeed(std::string name) : name_(std::move(name)) {}
+  ~FrameFeed() = default;
+
+  const std::string& name() const noexcept { return name_; }
+
+ private:
+  // The next bytes of the payload of the frame that on_frame() is called for next.
+  virtual void on_payload(Bytes bytes) = 0;
+  // A frame, and the checksum that is stored with its payload.
+  virtual void on_frame(const Frame& frame, std::uint32_t stored) = 0;
+
+  Error error_of(Fault fault) const;
+
+  std::string name_;
+  std::vector<std::uint8_t> partial_;  // of the header or the footer
+  Frame frame_;                        // at hand, or where the next one begins
+  std::uint64_t n_frames_ = 0;
+  std::uint64_t n_to_skip_ = 0;  // of the payload
+  bool is_in_frame_ = false;
+};
+
+// Where each frame of one stream begins.
+class StreamScan final : public FrameFeed {
+ public:
+  explicit StreamScan(std::string name) : FrameFeed(std::move(name)) {}
 
   // Where each frame begins, and at last where they end.
   const std::vector<std::uint64_t>& offsets() const noexcept { return offsets_; }
@@ -110,15 +135,11 @@ class StreamScan {
   const std::vector<std::uint32_t>& payload_crcs() const noexcept { return crcs_; }
 
  private:
-  Error error_of(Fault fault) const;
+  void on_payload(Bytes /*bytes*/) override {}
+  void on_frame(const Frame& frame, std::uint32_t stored) override;
 
-  std::string name_;
   std::vector<std::uint64_t> offsets_{0};
   std::vector<std::uint32_t> crcs_;
-  std::vector<std::uint8_t> partial_;  // of the header or the footer
-  std::uint64_t length_ = 0;
-  std::uint64_t n_to_skip_ = 0;  // of the payload
-  bool is_in_frame_ = false;
 };
 
 }  // namespace fastrec

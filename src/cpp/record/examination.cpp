@@ -1,0 +1,278 @@
+#include "record/examination.h"
+
+#include <algorithm>
+
+#include "crc32c/crc32c.h"
+
+namespace fastrec {
+namespace {
+
+// What is read at once: little enough to stay in the second-level cache until its
+// checksums are computed.
+constexpr std::uint64_t kBlockBytes = std::uint64_t{512} << 10;
+
+// Progress is told, and a cancellation seen, after so many bytes.
+constexpr std::uint64_t kReportBytes = std::uint64_t{1} << 20;
+
+Finding finding_of(const Frame& frame, const Fault& fault, std::uint64_t record,
+                   const std::string& name, const std::string& change) {
+  std::string reason = describe(fault);
+  if (!change.empty()) reason += "; " + change;
+  Error error(fault.code, std::move(reason), name);
+  error.record = record;
+  error.offset = fault.offset;
+  return {Finding::Kind::kRecord, frame.offset, frame.end(), 0, std::move(error)};
+}
+
+Fault payload_crc_fault(const Frame& frame, std::uint32_t crc, std::uint32_t stored) {
+  if (stored == crc32c_mask(crc)) return {};
+  return {.code = Errc::kPayloadCrc,
+          .offset = frame.payload(),
+          .found = stored,
+          .expected = crc32c_mask(crc)};
+}
+
+}  // namespace
+
+// The bytes of a file, block by block.
+class Examination::Reader {
+ public:
+  Reader(const FileView& view, ScanProgress* progress)
+      : view_(view), progress_(progress) {}
+
+  // The bytes from `offset` on: at least `n`, where the file has that many.
+  Bytes from(std::uint64_t offset, std::uint64_t n) {
+    if (offset < begin_ || offset - begin_ + n > block_.size()) {
+      block_ = view_.copy(offset, kBlockBytes, &buffer_);
+      begin_ = offset;
+    }
+    return block_.subspan(static_cast<std::size_t>(offset - begin_));
+  }
+
+  // Reads the payload of a frame that lies in the file.
+  Checked check(const Frame& frame) {
+    // As whoever reads such a record says it.
+    if (frame.length > kMaxPayloadBytes) {
+      return {frame,
+              {.code = Errc::kRecordTooLarge,
+               .offset = frame.offset,
+               .found = frame.length,
+               .expected = kMaxPayloadBytes}};
+    }
+    std::uint32_t crc = 0;
+    std::uint64_t at = frame.payload();
+    const std::uint64_t end = at + frame.length;
+    while (at < end) {
+      const Bytes bytes = from(at, 1);
+      if (bytes.empty()) break;
+      const auto n =
+          static_cast<std::size_t>(std::min<std::uint64_t>(bytes.size(), end - at));
+      crc = crc32c_kernel().extend(crc, bytes.first(n));
+      at += n;
+      report(n);
+    }
+    const Bytes footer = from(end, kFooterBytes);
+    if (at < end || footer.size() < kFooterBytes) {
+      // The file was shortened since it was opened.
+      return {frame,
+              {.code = Errc::kTruncatedPayload,
+               .offset = frame.offset,
+               .found = at - frame.payload(),
+               .expected = frame.length + kFooterBytes}};
+    }
+    report(kFrameBytes);
+    return {frame,
+            payload_crc_fault(frame, crc, load_le<std::uint32_t>(footer.data()))};
+  }
+
+  void report(std::uint64_t n) {
+    n_read_ += n;
+    if (n_read_ >= kReportBytes) flush();
+  }
+  void flush() {
+    progress_->n_bytes.fetch_add(n_read_, std::memory_order_relaxed);
+    n_read_ = 0;
+    if (progress_->cancelled.load(std::memory_order_relaxed)) throw ScanCancelled();
+  }
+
+ private:
+  const FileView& view_;
+  ScanProgress* progress_;
+  std::uint64_t n_read_ = 0;  // and not told yet
+  Buffer buffer_;
+  Bytes block_;
+  std::uint64_t begin_ = 0;
+};
+
+// What is known of the one chain that begins at byte 0.
+class Examination::Chain {
+ public:
+  explicit Chain(const FileView& view) : view_(view) {}
+
+  // Where it stands, and its last frame, which is not counted yet.
+  std::uint64_t at = 0;
+  std::optional<Checked> last;
+  std::uint64_t n_frames = 0;
+
+  void add(const Checked& checked) {
+    count_last();
+    last = checked;
+    at = checked.frame.end();
+  }
+  void add(Piece* piece) {
+    if (piece->last) count_last();
+    for (auto& [number, checked] : piece->damaged)
+      add_damage(checked, n_frames + number);
+    n_damaged_ += piece->damaged.size();
+    n_frames += piece->n_frames;
+    if (piece->last) last = piece->last;
+    at = piece->next;
+  }
+  void add(Finding finding) { findings_.push_back(std::move(finding)); }
+
+  Findings finish() {
+    count_last();
+    std::sort(findings_.begin(), findings_.end(),
+              [](const Finding& a, const Finding& b) { return a.begin < b.begin; });
+    return {n_frames - n_damaged_, std::move(findings_)};
+  }
+
+ private:
+  void count_last() {
+    if (!last) return;
+    if (last->fault) {
+      add_damage(*last, n_frames);
+      ++n_damaged_;
+    }
+    ++n_frames;
+    last.reset();
+  }
+  void add_damage(const Checked& checked, std::uint64_t record) {
+    add(finding_of(checked.frame, checked.fault, record, view_.name(),
+                   view_.describe_change()));
+  }
+
+  const FileView& view_;
+  std::uint64_t n_damaged_ = 0;
+  std::vector<Finding> findings_;
+};
+
+void Examination::Piece::add(const Checked& checked) {
+  if (last) {
+    if (last->fault) damaged.emplace_back(n_frames, *last);
+    ++n_frames;
+  }
+  last = checked;
+  next = checked.frame.end();
+}
+
+Examination::Examination(std::string path, std::uint64_t piece_bytes)
+    : view_(std::move(path), Io::kPread) {
+  for (std::uint64_t begin = 0; begin < view_.size(); begin += piece_bytes) {
+    Piece piece;
+    piece.begin = piece.first = piece.next = begin;
+    piece.end = std::min(begin + piece_bytes, view_.size());
+    pieces_.push_back(std::move(piece));
+  }
+}
+
+// Goes on through `piece` to its end, or to where the chain is broken.
+void Examination::walk(Reader* reader, Piece* piece, ScanProgress* progress) const {
+  if (progress->cancelled.load(std::memory_order_relaxed)) throw ScanCancelled();
+  while (piece->next < piece->end) {
+    const Bytes header = reader->from(piece->next, kHeaderBytes);
+    const std::uint64_t remaining =
+        header.size() < kHeaderBytes ? header.size() : view_.size() - piece->next;
+    std::uint64_t length = 0;
+    if (check_header(header.data(), remaining, &length)) {
+      piece->is_broken = true;
+      break;
+    }
+    piece->add(reader->check({piece->next, length}));
+  }
+  reader->flush();
+}
+
+void Examination::examine(std::size_t number, ScanProgress* progress) {
+  Piece& piece = pieces_[number];
+  Reader reader(view_, progress);
+  while (piece.begin != 0 && piece.next < piece.end &&
+         view_.size() - piece.next >= kFrameBytes) {
+    const Bytes block = reader.from(piece.next, kHeaderBytes);
+    if (block.size() < kHeaderBytes) break;  // the file was shortened meanwhile
+    const std::uint64_t remaining = view_.size() - piece.next;
+    const auto n = static_cast<std::size_t>(
+        std::min({std::uint64_t{block.size() - kHeaderBytes + 1},
+                  remaining - kFrameBytes + 1, piece.end - piece.next}));
+    const std::size_t found = find_header(block, 0, n, remaining);
+    piece.next += found;
+    if (found < n) break;
+    reader.flush();
+  }
+  piece.first = piece.next;
+  walk(&reader, &piece, progress);
+}
+
+Findings Examination::finish(ScanProgress* progress) {
+  Chain chain(view_);
+  Reader reader(view_, progress);
+  FrameWalk frames(Recovery::kRepair, &progress->cancelled);
+  frames.start(view_);
+  for (std::size_t i = 0; i < pieces_.size(); ++i) {
+    Piece& piece = pieces_[i];
+    if (chain.at >= piece.end) continue;  // a frame reaches over the whole piece
+    if (piece.first != chain.at) {
+      Piece again;
+      again.begin = piece.begin;
+      again.end = piece.end;
+      again.first = again.next = chain.at;
+      piece = std::move(again);
+      walk(&reader, &piece, progress);
+    }
+    chain.add(&piece);
+    if (!piece.is_broken) continue;
+
+    // The end of the frame before the break is not proven yet.
+    frames.go_to(chain.last ? chain.last->frame.offset : chain.at, chain.n_frames);
+    chain.last.reset();
+    std::size_t next = i + 1;  // the piece that the chain may arrive at
+    std::uint64_t end = view_.size();
+    for (Frame frame; frames.next(&frame);) {
+      while (next < pieces_.size() && pieces_[next].first < frame.offset) ++next;
+      if (next < pieces_.size() && pieces_[next].first == frame.offset) {
+        end = frame.offset;
+        break;
+      }
+      chain.add(reader.check(frame));
+    }
+    chain.at = end;
+    // The walk looks ahead of the frame that it is at.
+    for (Gap& gap : frames.take_gaps()) {
+      if (gap.begin >= end) continue;
+      chain.add({Finding::Kind::kGap, gap.begin, gap.end, 0, std::move(gap.error)});
+    }
+    for (FrameWalk::Repaired& repaired : frames.take_repaired()) {
+      if (repaired.frame.offset >= end) continue;
+      chain.add({Finding::Kind::kRepaired, repaired.frame.offset, repaired.frame.end(),
+                 repaired.bit, std::move(repaired.error)});
+    }
+  }
+  return chain.finish();
+}
+
+void StreamExamination::on_payload(Bytes bytes) {
+  crc_ = crc32c_kernel().extend(crc_, bytes);
+}
+
+void StreamExamination::on_frame(const Frame& frame, std::uint32_t stored) {
+  if (const Fault fault = payload_crc_fault(frame, crc_, stored)) {
+    found_.findings.push_back(finding_of(frame, fault, n_frames_, name(), {}));
+  } else {
+    ++found_.n_records;
+  }
+  ++n_frames_;
+  n_bytes_ = frame.end();
+  crc_ = 0;
+}
+
+}  // namespace fastrec
