@@ -17,7 +17,16 @@ argument is :class:`ValueError` or :class:`TypeError`. Nothing else is raised on
 
 from __future__ import annotations
 
-__all__ = ["CorruptionError", "DecodeError", "Error", "LimitError", "SchemaError"]
+import shlex
+
+__all__ = [
+    "CorruptionError",
+    "DecodeError",
+    "Error",
+    "LimitError",
+    "SchemaError",
+    "cure_of_damage",
+]
 
 
 class Error(Exception):
@@ -36,7 +45,11 @@ class Error(Exception):
         no file.
     feature : str or None
         Key of the feature concerned.
+    cure : str
+        What can be done about it; "" where that is not known.
     """
+
+    cure = ""
 
     def __init__(
         self,
@@ -61,7 +74,8 @@ class Error(Exception):
             place.append(f"record {self.record}")
         if self.offset is not None:
             place.append(f"byte {self.offset}")
-        return f"{self.reason} - at {', '.join(place)}" if place else self.reason
+        text = f"{self.reason} - at {', '.join(place)}" if place else self.reason
+        return f"{text}. {self.cure}" if self.cure else text
 
 
 class CorruptionError(Error, ValueError):
@@ -78,6 +92,11 @@ class SchemaError(Error, ValueError):
 
 class LimitError(Error, ValueError):
     """A record is larger than fastrec is willing to read."""
+
+
+def cure_of_damage(path: str) -> str:
+    """Return what to do about a file that is damaged."""
+    return f'Use on_error="skip" or run: fastrec doctor {shlex.quote(path)}'
 
 
 for _class in (Error, CorruptionError, DecodeError, SchemaError, LimitError):

@@ -16,7 +16,7 @@ from collections.abc import Callable, Generator, Iterator
 from types import ModuleType
 from typing import Literal, TypeAlias
 
-from fastrec.errors import CorruptionError
+from fastrec.errors import CorruptionError, cure_of_damage
 
 __all__ = ["Content", "Version", "inflated", "version_of"]
 
@@ -144,9 +144,11 @@ class _Inflation:
 
     def _error(self, data: bytes, what: str) -> CorruptionError:
         """Return the error of the stream in `data`, the bytes that were read last."""
-        return CorruptionError(
+        error = CorruptionError(
             f"the {_NAMES[self._content]} stream {what}, after {self._n_inflated:,} "
             "bytes of its content",
             self._name,
             offset=self._n_read - len(data),
         )
+        error.cure = cure_of_damage(self._name)
+        return error

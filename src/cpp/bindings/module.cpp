@@ -48,6 +48,13 @@ py::object number_or_none(const std::optional<std::uint64_t>& number) {
   return number ? py::object(py::int_(*number)) : py::object(py::none());
 }
 
+// Whether it is damage to a file, which can be passed over and looked into.
+bool has_cure(Errc code) {
+  return code == Errc::kTruncatedHeader || code == Errc::kTruncatedPayload ||
+         code == Errc::kLengthCrc || code == Errc::kPayloadCrc ||
+         code == Errc::kStream || code == Errc::kZeros;
+}
+
 void raise_in_python(const Error& error) {
   const py::object value = exception_of(error);
   PyErr_SetObject(py::type::handle_of(value).ptr(), value.ptr());
@@ -83,13 +90,18 @@ std::uint32_t checksum(const py::buffer& data, const std::optional<std::string>&
 }  // namespace
 
 py::object exception_of(const Error& error) {
-  const py::object type =
-      py::module_::import("fastrec.errors").attr(python_class(error_class(error.code)));
+  const py::module_ errors = py::module_::import("fastrec.errors");
+  const py::object type = errors.attr(python_class(error_class(error.code)));
   const py::object feature =
       error.feature.empty() ? py::object(py::none()) : readable(error.feature);
-  return type(readable(error.reason),
-              error.path.empty() ? py::object(py::none()) : path_object(error.path),
-              number_or_none(error.record), number_or_none(error.offset), feature);
+  const py::object path =
+      error.path.empty() ? py::object(py::none()) : path_object(error.path);
+  py::object value = type(readable(error.reason), path, number_or_none(error.record),
+                          number_or_none(error.offset), feature);
+  if (!error.path.empty() && has_cure(error.code)) {
+    value.attr("cure") = errors.attr("cure_of_damage")(path);
+  }
+  return value;
 }
 
 }  // namespace fastrec

@@ -11,6 +11,7 @@ from typer.core import TyperGroup
 import fastrec as fr
 from fastrec.cli.bench import bench
 from fastrec.cli.demo import demo
+from fastrec.cli.doctor import doctor
 from fastrec.cli.index import index
 from fastrec.cli.shuffle_report import shuffle_report
 from fastrec.cli.terminal import console, printable
@@ -73,5 +74,6 @@ def _fastrec(
 
 app.command()(bench)
 app.command()(demo)
+app.command()(doctor)
 app.command()(index)
 app.command()(shuffle_report)

@@ -1,0 +1,292 @@
+"""``fastrec doctor``: verify every checksum, say what is damaged, write what is not."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from collections.abc import Iterable
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+import fastrec as fr
+from fastrec import _core
+from fastrec.cli.examine import Damaged, Examined, examined
+from fastrec.cli.repair import COMPRESSED_SUFFIXES, repair, targets_of
+from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
+from fastrec.options import default_num_threads
+from fastrec.paths import expand
+
+__all__ = ["doctor"]
+
+
+@dataclass
+class _Report:
+    """All that was found, as ``--json`` prints it."""
+
+    n_files: int = 0
+    n_damaged_files: int = 0
+    n_bytes: int = 0
+    n_records: int = 0
+    n_records_lost: int = 0
+    is_loss_known: bool = True
+    regions: list[dict[str, Any]] = field(default_factory=list)
+    unreadable: list[dict[str, str]] = field(default_factory=list)
+    not_tfrecords: list[str] = field(default_factory=list)
+    written: list[dict[str, Any]] = field(default_factory=list)
+    seconds: float = 0.0
+    num_threads: int = 0
+
+    def add(self, found: Examined) -> None:
+        self.n_files += 1
+        self.n_bytes += found.n_bytes
+        self.n_records += found.n_records
+        self.n_damaged_files += bool(found.damaged)
+        for damaged in found.damaged:
+            if damaged.bit is None:
+                self.n_records_lost += damaged.region.records or 0
+                self.is_loss_known &= damaged.region.records is not None
+            fields = dataclasses.asdict(damaged.region)
+            fields["path"] = _text(damaged.region.path)
+            kind = "damaged" if damaged.bit is None else "repaired"
+            self.regions.append({**fields, "kind": kind, "bit": damaged.bit})
+
+    @property
+    def status(self) -> int:
+        """The exit status."""
+        return 2 if self.unreadable else int(bool(self.regions))
+
+
+def doctor(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH", help="Files, directories, or globs in quotes."),
+    ],
+    *,
+    repair_to: Annotated[
+        Path | None,
+        typer.Option(
+            "--repair",
+            metavar="OUT",
+            help="Write the proven records of damaged files to new ones: to the file OUT "
+            "for one PATH that is a file, otherwise to files of the same names in the "
+            "directory OUT. Nothing is ever written over. What is written is not "
+            "compressed, and names lose .gz and the like.",
+        ),
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            min=1, help="Threads. By default one for each CPU.", show_default=""
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print one JSON object, with all that was found."),
+    ] = False,
+) -> None:
+    """Verify all checksums of TFRecord files, and say what is damaged.
+
+    Behind broken framing, records are searched for that both checksums prove. A header
+    of which one bit was flipped is repaired, which counts as damage. GZIP and ZLIB files
+    are inflated and verified, too.
+
+    The exit status is 0 if all is sound, 1 if anything is damaged (also if it could be
+    repaired), and 2 if a file could not be read or OUT not be written, whatever else was
+    found, and for a wrong command line.
+    """
+    out, errors = console(), console(stderr=True)
+    n_threads = threads or default_num_threads()
+    report = _Report(num_threads=n_threads)
+    watch = Stopwatch()
+    files, guessed = _files(paths, report)
+    targets = {} if repair_to is None else _targets(paths, files, repair_to)
+    damaged_files = []
+    for found in _examined(files, n_threads):
+        if found.unreadable:
+            report.unreadable.append(_failure(found.path, found.unreadable))
+            continue
+        if found.path in guessed and found.damaged and not found.n_records:
+            report.not_tfrecords.append(_text(found.path))
+            continue
+        report.add(found)
+        if found.damaged:
+            damaged_files.append(found)
+        if not as_json:
+            _print_damaged(out, found.damaged)
+    report.seconds = watch.seconds
+    if repair_to is not None:
+        _repair(damaged_files, targets, report)
+
+    for failure in report.unreadable:
+        errors.print(f"error: {failure['path']}: {failure['reason']}")
+    if as_json:
+        out.print(json.dumps(dataclasses.asdict(report), indent=1))
+    else:
+        _print_report(out, report, is_repairing=repair_to is not None)
+    raise typer.Exit(report.status)
+
+
+# What is examined.
+
+
+def _files(paths: Iterable[str], report: _Report) -> tuple[list[str], set[str]]:
+    """Return all files, each once, and which of them may be no TFRecords.
+
+    Those are files of directories that do not begin as TFRecords do: perhaps because it
+    is the beginning that is damaged.
+    """
+    files: dict[str, None] = {}
+    guessed = set()
+    for path in paths:
+        try:
+            if Path(path).is_dir():
+                for name, is_guess in _files_in(path):
+                    files[name] = None
+                    if is_guess:
+                        guessed.add(name)
+            else:
+                files |= dict.fromkeys(expand(path))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            report.unreadable.append(_failure(path, reason))
+        except ValueError as error:  # a remote path
+            raise typer.BadParameter(str(error), param_hint="PATH") from error
+    return list(files), guessed
+
+
+def _files_in(directory: str) -> Iterable[tuple[str, bool]]:
+    """Yield the files in a directory, and whether one may be no TFRecord."""
+    with os.scandir(directory) as entries:
+        names = sorted(
+            entry.path
+            for entry in entries
+            if not entry.name.startswith(".") and entry.is_file()
+        )
+    n_files = 0
+    for path in names:
+        is_named = "tfrecord" in Path(path).name.lower()
+        try:
+            content = _core.recognize(os.fsencode(path))
+        except OSError:
+            content = "tfrecord"  # it is refused when its turn comes to be read
+        if is_named or content not in ("empty", "text"):
+            n_files += 1
+            yield path, not is_named and content == "unknown"
+    if not n_files:
+        expand(directory)  # which raises
+
+
+def _examined(files: list[str], n_threads: int) -> Iterable[Examined]:
+    """Yield what is found of each file, behind a progress bar."""
+    n_bytes = 0
+    for path in files:
+        with suppress(OSError):  # it is refused when its turn comes to be read
+            n_bytes += os.stat(path).st_size  # noqa: PTH116 (there may be 100,000)
+    with Bar("examining", "bytes") as bar:
+
+        def show(done: int) -> None:
+            bar(min(done, n_bytes), n_bytes)
+
+        with closing(examined(files, n_threads, show)) as results:
+            yield from results
+
+
+# Repairing.
+
+
+def _targets(paths: list[str], files: list[str], out: Path) -> dict[str, Path]:
+    is_file = len(files) == 1 and not Path(paths[0]).is_dir()
+    try:
+        if is_file and out.suffix.lower() in COMPRESSED_SUFFIXES:
+            msg = f"{out} would be a plain file: give a name without {out.suffix}"
+            raise typer.BadParameter(msg, param_hint="--repair")
+        return targets_of(files, out, is_file=is_file)
+    except FileExistsError as error:
+        msg = f"{error.filename}: {error.strerror}"
+        raise typer.BadParameter(msg, param_hint="--repair") from error
+
+
+def _repair(damaged: list[Examined], targets: dict[str, Path], report: _Report) -> None:
+    n_total = sum(found.content_bytes for found in damaged)
+    with Bar("writing", "bytes") as bar:
+        n_done = 0
+
+        def show(n: int) -> None:
+            nonlocal n_done
+            n_done += n
+            bar(min(n_done, n_total), n_total)
+
+        for found in damaged:
+            if not found.n_records:
+                continue
+            target = targets[found.path]
+            try:
+                n_bytes = repair(found, target, report.num_threads, show)
+            except OSError as error:
+                reason = error.strerror or str(error)
+                report.unreadable.append(_failure(str(error.filename), reason))
+            except fr.Error as error:
+                report.unreadable.append(_failure(found.path, error.reason))
+            else:
+                report.written.append(
+                    {
+                        "path": _text(found.path),
+                        "target": _text(str(target)),
+                        "n_records": found.n_records,
+                        "n_bytes": n_bytes,
+                    }
+                )
+
+
+# What is printed.
+
+
+def _text(path: str) -> str:
+    """Return a path as JSON can hold it: bytes that are no UTF-8 as escapes."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def _failure(path: str, reason: str) -> dict[str, str]:
+    return {"path": _text(path), "reason": reason}
+
+
+def _print_damaged(out: Console, damaged: Iterable[Damaged]) -> None:
+    for each in damaged:
+        text = str(each.region)
+        if each.bit is not None:
+            text = text.replace(", 1 record: ", ", 1 record repaired: ", 1)
+        out.print(printable(text))
+
+
+def _print_report(out: Console, report: _Report, *, is_repairing: bool) -> None:
+    for path in report.not_tfrecords:
+        out.print(f"{printable(path)}: no TFRecord file, and nothing of one in it")
+    for written in report.written:
+        records = counted(written["n_records"], "record")
+        out.print(f"wrote {records} to {printable(written['target'])}")
+    if is_repairing and not report.regions:
+        out.print("nothing is damaged, so nothing is written")
+    total = (
+        f"{counted(report.n_records, 'sound record')} in "
+        f"{counted(report.n_files, 'file')}, {size(report.n_bytes)}"
+    )
+    out.print(total, style="bold")
+    if report.regions:
+        more = "" if report.is_loss_known else " and an unknown number"
+        n_repaired = sum(region["kind"] == "repaired" for region in report.regions)
+        out.print(
+            f"damaged: {counted(len(report.regions), 'region')} in "
+            f"{counted(report.n_damaged_files, 'file')}; "
+            f"{counted(report.n_records_lost, 'record')}{more} lost, "
+            f"{n_repaired:,} repaired",
+            style="bold",
+        )
+    out.print(
+        f"verified in {report.seconds:.2f} s ({size(report.n_bytes / report.seconds)}/s)"
+    )

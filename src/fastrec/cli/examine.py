@@ -1,0 +1,323 @@
+"""Examining files on several threads: what both checksums prove, and what is damaged.
+
+A thread takes the next piece of a file that is open, or else opens the next file. Plain
+files are cut into pieces; a compressed one is inflated by one thread from its beginning
+to its end. What is found of a file does not depend on the threads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import fastrec as fr
+from fastrec import _core
+from fastrec.cli.brief import hint
+from fastrec.errors import CorruptionError, Error, LimitError
+from fastrec.inflate import Content, inflated
+
+__all__ = ["Damaged", "Examined", "examined"]
+
+_SECONDS_BETWEEN_LOOKS = 0.1
+# Files whose findings wait for those of an earlier one.
+_FILES_AHEAD = 4096
+_BYTES_OF_HINT = 64
+
+_SEARCHED = (
+    "; what follows was found by searching: if a TFRecord file lay in a record here, it "
+    "may be of that file"
+)
+_NOT_SEARCHED = (
+    "; compressed files are not searched: expand it, and examine the expanded file"
+)
+
+
+@dataclass(frozen=True)
+class Damaged:
+    """Bytes of a file, or of the content of a compressed one, that are damaged.
+
+    Attributes
+    ----------
+    region : Region
+        Its `records` are lost, or, where a header was repaired, restored.
+    bit : int or None
+        The bit of the header, 0 to 95, that was flipped: bit ``bit % 8`` of byte
+        ``bit // 8``. None where nothing can be repaired.
+    """
+
+    region: fr.Region
+    bit: int | None
+
+
+@dataclass
+class Examined:
+    """What is known of one file.
+
+    Attributes
+    ----------
+    path : str
+    content : {"plain", "gzip", "zlib"}
+    n_bytes : int
+        Of the file.
+    content_bytes : int
+        Of its content, as far as that was seen.
+    n_records : int
+        Proven by both checksums, repaired ones too.
+    damaged : list of Damaged
+        In the order of the bytes.
+    unreadable : str
+        Why the file could not be examined; "" if it was.
+    """
+
+    path: str
+    content: Content = "plain"
+    n_bytes: int = 0
+    content_bytes: int = 0
+    n_records: int = 0
+    damaged: list[Damaged] = field(default_factory=list)
+    unreadable: str = ""
+
+
+def examined(
+    paths: Sequence[str],
+    n_threads: int,
+    on_look: Callable[[int], object] = lambda _: None,
+    *,
+    piece_bytes: int | None = None,
+) -> Iterator[Examined]:
+    """Examine files, and yield what is found, in their order.
+
+    Parameters
+    ----------
+    paths : sequence of str
+    n_threads : int
+    on_look : callable
+        Told about ten times a second how many bytes of the files were read.
+    piece_bytes : int, optional
+        How plain files are cut: nothing depends on it but time.
+    """
+    work = _Work(paths, piece_bytes)
+    threads = [
+        threading.Thread(target=work.run, name="fastrec-doctor", daemon=True)
+        for _ in range(n_threads)
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        for i in range(len(paths)):
+            while (found := work.result(i, _SECONDS_BETWEEN_LOOKS)) is None:
+                on_look(work.n_bytes)
+            yield found
+        on_look(work.n_bytes)
+    finally:
+        work.stop()
+        for thread in threads:
+            thread.join()
+
+
+class _File:
+    """A plain file that is being examined."""
+
+    def __init__(
+        self, number: int, found: Examined, of_core: _core.Examination
+    ) -> None:
+        self.number = number
+        self.found = found
+        self.of_core = of_core
+        self.n_left = of_core.n_pieces
+
+
+class _Work:
+    """What is to be done, and what was found: for all threads."""
+
+    def __init__(self, paths: Sequence[str], piece_bytes: int | None) -> None:
+        self._paths = paths
+        self._options = () if piece_bytes is None else (piece_bytes,)
+        self._scan = _core.ScanProgress()
+        self._changed = threading.Condition()
+        # All of these only while it is held.
+        self._next = 0
+        self._n_opening = 0
+        self._pieces: deque[tuple[_File, int]] = deque()
+        self._results: dict[int, Examined] = {}
+        self._n_taken = 0
+        self._failure: BaseException | None = None
+        self._is_stopped = False
+        self._n_inflated = 0  # bytes read of compressed files
+
+    @property
+    def n_bytes(self) -> int:
+        return self._scan.n_bytes + self._n_inflated
+
+    def result(self, number: int, seconds: float) -> Examined | None:
+        """Wait for what is found of a file, for so long at most."""
+        with self._changed:
+            if number not in self._results and self._failure is None:
+                self._changed.wait(seconds)
+            if self._failure is not None:
+                raise self._failure
+            found = self._results.pop(number, None)
+            if found is not None:
+                self._n_taken += 1
+                self._changed.notify_all()
+            return found
+
+    def stop(self) -> None:
+        with self._changed:
+            self._is_stopped = True
+            self._changed.notify_all()
+        self._scan.cancel()
+
+    def run(self) -> None:
+        """Do what is to be done, until there is nothing more."""
+        try:
+            while (task := self._take()) is not None:
+                if isinstance(task, int):
+                    self._open(task)
+                else:
+                    self._examine(*task)
+        except BaseException as error:  # noqa: BLE001 (whoever waits for results gets it)
+            with self._changed:
+                if not self._is_stopped:
+                    self._failure = error
+                self._changed.notify_all()
+
+    def _take(self) -> int | tuple[_File, int] | None:
+        with self._changed:
+            while not self._is_stopped and self._failure is None:
+                if self._pieces:
+                    return self._pieces.popleft()
+                is_ahead = self._next >= self._n_taken + _FILES_AHEAD
+                if self._next < len(self._paths) and not is_ahead:
+                    self._next += 1
+                    self._n_opening += 1
+                    return self._next - 1
+                if self._next == len(self._paths) and not self._n_opening:
+                    return None
+                self._changed.wait()
+            return None
+
+    def _open(self, number: int) -> None:
+        """Open a file; examine it if it has one piece, or else leave that to all."""
+        found = Examined(self._paths[number])
+        file: _File | None = None
+        with self._unless_unreadable(found):
+            found.content = _content_of(found.path)
+            if found.content == "plain":
+                of_core = _core.Examination(os.fsencode(found.path), *self._options)
+                found.n_bytes = found.content_bytes = of_core.n_bytes
+                file = _File(number, found, of_core)
+        with self._changed:
+            self._n_opening -= 1
+            if file is not None:
+                self._pieces.extend((file, i) for i in range(1, file.n_left))
+            self._changed.notify_all()
+        if file is not None:
+            self._examine(file, 0)
+            return
+        if not found.unreadable:
+            with self._unless_unreadable(found):
+                self._inflate(found)
+        self._give(number, found)
+
+    def _examine(self, file: _File, piece: int) -> None:
+        with self._unless_unreadable(file.found):
+            if file.of_core.n_pieces and not file.found.unreadable:
+                file.of_core.examine(piece, self._scan)
+        with self._changed:
+            file.n_left -= 1
+            is_last = file.n_left <= 0
+        if not is_last:
+            return
+        if not file.found.unreadable:
+            with self._unless_unreadable(file.found):
+                n_records, found = file.of_core.finish(self._scan)
+                file.found.n_records = n_records
+                file.found.damaged = [
+                    _damaged(finding, file.found) for finding in found
+                ]
+        self._give(file.number, file.found)
+
+    def _inflate(self, found: Examined) -> None:
+        found.n_bytes = Path(found.path).stat().st_size
+        stream = _core.StreamExamination(os.fsencode(found.path))
+        n_told = n_seen = n_fed = 0
+
+        def on_read(n_read: int) -> None:
+            nonlocal n_told
+            with self._changed:
+                if self._is_stopped:
+                    raise InterruptedError
+                self._n_inflated += n_read - n_told
+            n_told = n_read
+
+        rest: Damaged | None = None
+        try:
+            for piece in inflated(found.path, found.content, on_read=on_read):
+                n_seen += len(piece)
+                stream.feed(piece)
+                n_fed = n_seen
+            stream.finish()
+        except (CorruptionError, LimitError) as error:
+            # Where it is the framing that is damaged, the content may go on.
+            end = n_fed if n_fed == n_seen else None
+            reason = error.reason + ("" if end is not None else _NOT_SEARCHED)
+            region = fr.Region(found.path, stream.n_bytes, end, reason, None)
+            rest = Damaged(region, None)
+        found.content_bytes = n_seen
+        found.n_records, findings = stream.take_findings()
+        found.damaged = [_damaged(finding, found) for finding in findings]
+        if rest is not None:
+            found.damaged.append(rest)
+
+    def _give(self, number: int, found: Examined) -> None:
+        with self._changed:
+            self._results[number] = found
+            self._changed.notify_all()
+
+    @contextlib.contextmanager
+    def _unless_unreadable(self, found: Examined) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            if self._is_stopped:
+                raise
+            found.unreadable = error.strerror or str(error)
+        except Error as error:
+            found.unreadable = error.reason
+
+
+def _content_of(path: str) -> Content:
+    found = _core.recognize(os.fsencode(path))
+    if found == "gzip":
+        return "gzip"
+    return "zlib" if found == "zlib" else "plain"
+
+
+def _damaged(
+    finding: tuple[int, int, int | None, int | None, Error], of: Examined
+) -> Damaged:
+    begin, end, records, bit, error = finding
+    reason = error.reason
+    if records is None and end < of.content_bytes:
+        reason += _SEARCHED
+    if records is None and begin == 0 and of.n_records == 0:
+        reason += _kind_of(of.path)
+    if bit is not None:
+        reason += (
+            f"; one bit was flipped, bit {bit % 8} of byte {bit // 8} of the header"
+        )
+    return Damaged(fr.Region(of.path, begin, end, reason, records), bit)
+
+
+def _kind_of(path: str) -> str:
+    """Return what a file looks like that holds no record, as the end of a reason."""
+    with contextlib.suppress(OSError), Path(path).open("rb") as file:
+        if kind := hint(file.read(_BYTES_OF_HINT)):
+            return f" It looks like {kind}"
+    return ""

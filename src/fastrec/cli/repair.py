@@ -1,0 +1,142 @@
+"""Repairing: the proven records of a damaged file -> a new file, byte for byte."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import fastrec as fr
+from fastrec.cli.examine import Damaged, Examined, examined
+from fastrec.inflate import inflated
+from fastrec.replacement import replacement
+
+__all__ = ["COMPRESSED_SUFFIXES", "repair", "targets_of"]
+
+_READ_BYTES = 1 << 20
+# Names that would say of a plain file that it is compressed.
+COMPRESSED_SUFFIXES = frozenset({".gz", ".gzip", ".zlib", ".zz", ".z"})
+
+
+def targets_of(paths: Sequence[str], out: Path, *, is_file: bool) -> dict[str, Path]:
+    """Return what becomes of each file: `out`, or a file of its name in that directory.
+
+    What is written is never compressed, so names of compressed files lose their suffix.
+
+    Raises
+    ------
+    FileExistsError
+        If a target is there already, under whatever name, or two would be the same.
+    """
+    targets = {path: out if is_file else out / _plain_name(path) for path in paths}
+    sources: dict[Path, str] = {}
+    for path, target in targets.items():
+        if target in sources:
+            reason = f"this would be both {sources[target]} and {path}"
+            raise FileExistsError(errno.EEXIST, reason, str(target))
+        sources[target] = path
+        if os.path.lexists(target):
+            reason = "it exists, and nothing is ever written over"
+            raise FileExistsError(errno.EEXIST, reason, str(target))
+    return targets
+
+
+def _plain_name(path: str) -> str:
+    name = Path(path)
+    is_compressed = name.suffix.lower() in COMPRESSED_SUFFIXES and name.stem
+    return name.stem if is_compressed else name.name
+
+
+def repair(
+    found: Examined, target: Path, n_threads: int, on_write: Callable[[int], object]
+) -> int:
+    """Write the records of a file that are proven, examine that, and give it its name.
+
+    Parameters
+    ----------
+    found : Examined
+    target : Path
+        Which is not there yet.
+    n_threads : int
+    on_write : callable
+        Told of each piece how many bytes it had.
+
+    Returns
+    -------
+    int
+        The bytes that were written.
+
+    Raises
+    ------
+    OSError
+        If that is not possible; then nothing is left behind.
+    Error
+        If what was written is not what was found before.
+    """
+    n_bytes = 0
+    try:
+        with replacement(target) as temporary:
+            with temporary.open("xb") as file:
+                for piece in _proven(found):
+                    file.write(piece)
+                    n_bytes += len(piece)
+                    on_write(len(piece))
+                file.flush()
+                os.fsync(file.fileno())
+            (written,) = examined([str(temporary)], n_threads)
+            is_as_found = not (written.damaged or written.unreadable)
+            if not is_as_found or written.n_records != found.n_records:
+                reason = "the file changed while its records were copied"
+                raise fr.Error(reason, found.path)
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(target)
+        raise
+    return n_bytes
+
+
+def _proven(found: Examined) -> Iterator[bytes]:
+    """Yield the bytes of the content that are proven, and of repaired headers."""
+    with contextlib.closing(inflated(found.path, found.content)) as pieces:
+        at = 0  # of the content
+        piece = b""
+        for begin, end, damaged in _spans(found):
+            while at < end:
+                piece = piece or next(pieces, b"")
+                if not piece:
+                    return  # the file is shorter than it was: the result is compared
+                n_before = min(len(piece), max(0, begin - at))
+                here = piece[n_before : max(0, end - at)]
+                at += n_before + len(here)
+                piece = piece[n_before + len(here) :]
+                if damaged is not None and here:
+                    here = _mended(here, at - len(here) - begin, damaged)
+                if here:
+                    yield here
+
+
+def _spans(found: Examined) -> Iterator[tuple[int, int, Damaged | None]]:
+    """Yield where proven frames lie, and which of them was repaired."""
+    at = 0
+    for damaged in found.damaged:
+        region = damaged.region
+        yield at, region.begin, None
+        if region.end is None:
+            return
+        if damaged.bit is not None:
+            yield region.begin, region.end, damaged
+        at = region.end
+    yield at, found.content_bytes, None
+
+
+def _mended(data: bytes, offset: int, damaged: Damaged) -> bytes:
+    """Turn the flipped bit back, if it is in `data`, which begins at byte `offset`."""
+    assert damaged.bit is not None
+    byte = damaged.bit // 8 - offset
+    if not 0 <= byte < len(data):
+        return data
+    mended = bytearray(data)
+    mended[byte] ^= 1 << damaged.bit % 8
+    return bytes(mended)
