@@ -355,7 +355,8 @@ def test_damage_to_a_payload_is_one_line(images: Path) -> None:
     images.write_bytes(data)
     _, errors = run("demo", images, status=1)
     assert errors.startswith("error: payload checksum mismatch")
-    assert errors.endswith(f" - at {images}, record 0, byte 12\n")
+    assert f" - at {images}, record 0, byte 12. " in errors
+    assert errors.endswith(f"or run: fastrec doctor {images}\n")
 
 
 def test_a_directory_for_made_up_data_goes_without_paths(images: Path) -> None:

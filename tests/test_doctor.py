@@ -139,7 +139,8 @@ def check(path: Path, data: bytes) -> Examined:
     bad = [span for span in want.frames if not payload_holds(data, span)]
     assert found.n_records == len(want.frames) - len(bad)
     regions = [each.region for each in found.damaged]
-    assert [(r.begin, r.end) for r in regions] == sorted([*want.gaps, *bad])
+    want_spans: list[tuple[int, int | None]] = [*sorted([*want.gaps, *bad])]
+    assert [(region.begin, region.end) for region in regions] == want_spans
     for region in regions:
         is_record = (region.begin, region.end) in bad
         assert region.records == (1 if is_record else None)
@@ -174,7 +175,7 @@ def test_nine_kinds_of_corruption_are_found_and_repaired(
         found = check(path, data)
         regions = [(each.region.begin, each.region.end) for each in found.damaged]
         # What is neither sound nor damaged is nothing.
-        edges = [edge for region in regions for edge in region]
+        edges = [edge for region in regions for edge in region if edge is not None]
         assert edges == sorted(edges)
         if found.n_records and regions:
             got = repaired(found, target)
@@ -345,7 +346,7 @@ def test_a_full_disk_leaves_nothing_behind(
     file.write_bytes(GOOD[:-1])
     before = sorted(file.parent.iterdir())
     target = file.with_name("repaired")
-    monkeypatch.setattr(repairing.os, "fsync", refuse)
+    monkeypatch.setattr(os, "fsync", refuse)
     _, errors = run(file, "--repair", target, status=2)
     assert errors == f"error: {target}: {os.strerror(errno.ENOSPC)}\n"
     assert sorted(file.parent.iterdir()) == before

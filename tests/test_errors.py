@@ -10,6 +10,7 @@ Method
 from __future__ import annotations
 
 import copy
+import gzip
 import pickle
 import re
 from collections.abc import Callable
@@ -122,6 +123,33 @@ def test_a_checksum_error_tells_both_checksums(write: Write) -> None:
         fr.CorruptionError, match=r"stored 0x[0-9a-f]{8}, computed 0x[0-9a-f]{8}"
     ):
         open_dataset(write(bytes(damaged)), features=SPEC)[0]
+
+
+def test_damage_names_its_cure_after_the_place(write: Write) -> None:
+    path = write(tfrecord_file([RECORD])[:-1])
+    with pytest.raises(fr.CorruptionError) as caught:
+        next(iter(open_dataset(path, features=SPEC).loader(1)))
+    error = caught.value
+    assert error.cure == f'Use on_error="skip" or run: fastrec doctor {path}'
+    assert error.cure not in error.reason
+    assert str(error).endswith(f"{path}, record 0, byte 0. {error.cure}")
+    for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert str(twin) == str(error)
+
+
+def test_what_is_no_damage_has_no_such_cure(write: Write) -> None:
+    for data in (b"some words " * 9, tfrecord_file([b"\xff"])):
+        with pytest.raises(fr.Error) as caught:
+            next(iter(open_dataset(write(data), features=SPEC).loader(1)))
+        assert caught.value.cure == ""
+
+
+def test_paths_in_a_cure_can_be_pasted(tmp_path: Path) -> None:
+    path = tmp_path / "a b.gz"
+    path.write_bytes(gzip.compress(tfrecord_file([RECORD]))[:-1])
+    with pytest.raises(fr.CorruptionError) as caught:
+        list(open_dataset(path, features=SPEC).loader(1))
+    assert str(caught.value).endswith(f"fastrec doctor '{path}'")
 
 
 # The list in docs/errors.md.

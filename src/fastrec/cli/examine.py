@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -89,7 +89,7 @@ def examined(
     on_look: Callable[[int], object] = lambda _: None,
     *,
     piece_bytes: int | None = None,
-) -> Iterator[Examined]:
+) -> Generator[Examined]:
     """Examine files, and yield what is found, in their order.
 
     Parameters

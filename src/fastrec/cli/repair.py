@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 
 import fastrec as fr
@@ -99,7 +99,7 @@ def repair(
 
 def _proven(found: Examined) -> Iterator[bytes]:
     """Yield the bytes of the content that are proven, and of repaired headers."""
-    with contextlib.closing(inflated(found.path, found.content)) as pieces:
+    with closing(inflated(found.path, found.content)) as pieces:
         at = 0  # of the content
         piece = b""
         for begin, end, damaged in _spans(found):
