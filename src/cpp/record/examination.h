@@ -60,9 +60,9 @@ class Examination {
   std::uint64_t n_bytes() const noexcept { return view_.size(); }
   std::size_t n_pieces() const noexcept { return pieces_.size(); }
 
-  // Examines one piece, each of which must be once; no two calls are for the same one.
+  // Examines piece `number`, each of which must be once; no two calls are for the same.
   // Throws IoError, and ScanCancelled.
-  void examine(std::size_t piece, ScanProgress* progress);
+  void examine(std::size_t number, ScanProgress* progress);
 
   // After all pieces. Throws IoError, ScanCancelled, and Error where the file is a
   // compressed one.
