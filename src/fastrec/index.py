@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -284,7 +284,7 @@ def builder_lock(target: Path, is_cancelled: threading.Event) -> Iterator[None]:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             lock = stack.enter_context(
-                (target.parent / f".lock-{number % _N_LOCKS:02d}").open("w")
+                _lock_file(target.parent / f".lock-{number % _N_LOCKS:02d}")
             )
             while not _try_lock(lock) and not is_cancelled.wait(_SECONDS_BETWEEN_LOOKS):
                 pass
@@ -293,7 +293,19 @@ def builder_lock(target: Path, is_cancelled: threading.Event) -> Iterator[None]:
         yield
 
 
-def _try_lock(file: IO[str]) -> bool:
+@contextlib.contextmanager
+def _lock_file(path: Path) -> Iterator[int]:
+    """Open a file to lock, without which a process forked meanwhile goes on."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+    _lock_files.add(file)
+    try:
+        yield file
+    finally:
+        _lock_files.discard(file)
+        os.close(file)
+
+
+def _try_lock(file: int) -> bool:
     import fcntl  # not on every platform
 
     try:
@@ -301,3 +313,16 @@ def _try_lock(file: IO[str]) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+# Files that a fork would leave open, and so locked, with nobody to unlock them.
+_lock_files: set[int] = set()
+
+
+def _close_after_fork() -> None:
+    while _lock_files:
+        os.close(_lock_files.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_after_fork)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import os
 import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from fastrec import _core
 from fastrec.arrays import Batch
 from fastrec.assembly import Assembly, Parts
 from fastrec.damage import Region, log_gaps, recovery_of
-from fastrec.stage import BatchOrigin, Decoded, Delivered, Stage
+from fastrec.stage import BatchOrigin, Decoded, Delivered, Stage, wait_for_threads
 from fastrec.stats import clock
 from fastrec.steps import Plan, padded
 from fastrec.streaming import streamed_plan, streaming_pipeline
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from fastrec.loader import Loader
 
 __all__ = ["BatchIterator", "Decoding"]
+
+# What is made of a batch, where it comes from, its step, its records, its memory, and
+# what was passed over.
+_Found: TypeAlias = "tuple[Parts, BatchOrigin | None, int, int, int, Sequence[Region]]"
 
 
 class Decoding:
@@ -42,6 +47,7 @@ class Decoding:
         self._last_bytes = 0
         self.warning = ""  # what the consumer should be told
         self._judge = loader._judge(loader._max_errors)
+        self._found: _Found | None = None  # which was judged, and nobody took yet
         self._may_have_gaps = False  # that nobody has told of
         self._plan: Plan | None = None
         self._walk_batch_size = planner.global_batch_size
@@ -92,7 +98,10 @@ class Decoding:
         return self._pipeline.helping_ns
 
     def next(self) -> Delivered | None:
-        """Return the next batch, if nobody transforms it; None at the end."""
+        """Return the next batch, if nobody transforms it; None at the end.
+
+        This and `next_with_origin` return the same batch until `forget` is called.
+        """
         found = self._next()
         if found is None:
             return None
@@ -109,9 +118,9 @@ class Decoding:
         assert info is not None
         return Decoded(parts, info, n_records, n_bytes, regions)
 
-    def _next(
-        self,
-    ) -> tuple[Parts, BatchOrigin | None, int, int, int, Sequence[Region]] | None:
+    def _next(self) -> _Found | None:
+        if self._found is not None:
+            return self._found
         found = self._pipeline.next()
         if self._may_have_gaps:
             log_gaps(self._pipeline.take_gaps())
@@ -125,7 +134,20 @@ class Decoding:
             return parts, info, step, n_valid, n_bytes, ()
         parts, verdict = self._judge.judge(parts, damages)
         info = None if info is None else verdict.applied_to(info)
-        return parts, info, step, n_valid - len(damages), n_bytes, verdict.regions
+        n_records = n_valid - len(damages)
+        self._found = parts, info, step, n_records, n_bytes, verdict.regions
+        return self._found
+
+    def take_with_origin(self) -> Decoded | None:
+        """Return the next batch and forget it: for threads, which get no signals."""
+        found = self.next_with_origin()
+        self.forget()
+        return found
+
+    def forget(self) -> None:
+        """Let go of the batch that was returned last. Does nothing the next time."""
+        self._pipeline.forget()
+        self._found = None
 
     def _origin(self, step: int, n_rows: int, n_valid: int) -> BatchOrigin:
         if self._plan is not None:
@@ -151,6 +173,9 @@ class BatchIterator(Iterator[Batch]):
     """One pass over an epoch. Ends its threads when it is dropped.
 
     Nothing that runs in a thread refers to it, so dropping it is enough.
+
+    A signal may raise an exception anywhere in here, such as a KeyboardInterrupt. No
+    batch is lost by it: one that did not reach the consumer is the next again.
     """
 
     def __init__(self, loader: Loader) -> None:
@@ -159,6 +184,8 @@ class BatchIterator(Iterator[Batch]):
         self._is_closed = False
         self._is_finished = False
         self._error: Exception | None = None
+        self._kept: Delivered | None = None  # the next batch, which a signal kept here
+        self._is_forked = False
         self._decoding: Decoding | None = None
         self._stage: Stage | None = None
         self._next: Callable[[], Delivered | None] | None = None
@@ -168,20 +195,28 @@ class BatchIterator(Iterator[Batch]):
         _iterators.add(self)
 
     def __next__(self) -> Batch:
-        with self._lock:
-            delivered = self._advance()
-            if self._decoding is not None and self._decoding.warning:
-                warnings.warn(self._decoding.warning, stacklevel=2)
-                self._decoding.warning = ""
+        delivered = None
+        is_begun = self._loader._is_begun
+        try:
+            with self._lock:
+                delivered = self._advance()
+                if self._decoding is not None and self._decoding.warning:
+                    warning, self._decoding.warning = self._decoding.warning, ""
+                    warnings.warn(warning, stacklevel=2)
+                if delivered is not None:
+                    # The loader may have been moved meanwhile, by another thread.
+                    self._refuse_if_closed()
+                    self._loader._delivered(delivered)
+                    self._forget(delivered)
+                    return delivered.batch
+                self._loader._log_report()
+                self._loader._finished()
+                self._is_finished = True
+                self.close()
+        except BaseException:
             if delivered is not None:
-                # The loader may have been moved meanwhile, by another thread.
-                self._refuse_if_closed()
-                self._loader._delivered(delivered)
-                return delivered.batch
-            self._is_finished = True
-            self.close()
-            self._loader._log_report()
-            self._loader._finished()
+                self._take_back(delivered, is_begun=is_begun)
+            raise
         raise StopIteration
 
     def _advance(self) -> Delivered | None:
@@ -190,14 +225,20 @@ class BatchIterator(Iterator[Batch]):
         if self._error is not None:
             raise self._error
         self._refuse_if_closed()
+        if self._kept is not None:
+            return self._kept
         entered_ns = clock()
         try:
-            delivered = self._start() if self._next is None else self._next()
+            self._kept = self._start() if self._next is None else self._next()
         except Exception as error:
             self._refuse_if_closed()
             # Nothing comes after an error, so nothing is kept ready for it.
             self._error = error
             self.close()
+            raise
+        except BaseException:
+            if self._stage is not None and self._stage.is_dirty:
+                self._next = None  # begin anew, with this batch
             raise
         finally:
             tally, left_ns = self._tally, clock()
@@ -207,9 +248,26 @@ class BatchIterator(Iterator[Batch]):
             else:
                 tally.consuming_ns += entered_ns - self._left_ns
             self._left_ns = left_ns
-        if delivered is None:
+        if self._kept is None:
             self._refuse_if_closed()
-        return delivered
+        return self._kept
+
+    def _forget(self, delivered: Delivered) -> None:
+        """Let go of a batch that is the consumer's now."""
+        if self._stage is not None:
+            self._stage.forget(delivered)
+        if self._decoding is not None and (
+            self._stage is None or not self._stage.n_transforming
+        ):
+            self._decoding.forget()
+        self._kept = None
+
+    def _take_back(self, delivered: Delivered, *, is_begun: bool) -> None:
+        """Make a batch the next one that did not reach the consumer."""
+        with self._lock:
+            self._kept = delivered
+            if not self._is_closed:
+                self._loader._not_delivered(delivered, is_begun=is_begun)
 
     def count_threads(self) -> None:
         """Add to the tally what threads, or the core, have counted since the last time."""
@@ -223,6 +281,12 @@ class BatchIterator(Iterator[Batch]):
         self._helping_ns, self._transform_ns = helping_ns, transform_ns
 
     def _refuse_if_closed(self) -> None:
+        if self._is_forked:
+            msg = (
+                "this iterator belongs to another process, which was forked: begin a new "
+                "one here"
+            )
+            raise RuntimeError(msg)
         if self._is_closed:
             msg = (
                 "this iterator was ended, by a later iter(loader) or by close(): a loader "
@@ -230,15 +294,21 @@ class BatchIterator(Iterator[Batch]):
             )
             raise RuntimeError(msg)
 
+    def leave_to_parent(self) -> None:
+        """End in a process that was forked: threads and locks are not of this one."""
+        self._is_forked = True
+        self._lock = threading.Lock()
+
     def close(self) -> None:
         """End the threads. A running epoch cannot be continued afterwards."""
+        if self._is_forked:
+            return
         self.count_threads()
         self._is_closed = True
         if self._decoding is not None:
             self._decoding.stop()
         if self._stage is not None:
             self._stage.close()
-        _iterators.discard(self)
 
     def __del__(self) -> None:
         self.close()
@@ -246,6 +316,7 @@ class BatchIterator(Iterator[Batch]):
     def _start(self) -> Delivered | None:
         loader = self._loader
         assembly = loader._assembly()
+        self._helping_ns = self._transform_ns = 0
         # What is ahead is shared between the pipeline and the stage behind it.
         n_ahead, memory_limit = loader._prefetch, loader._memory_limit
         has_stage = not assembly.is_plain and loader._transform_threads > 0
@@ -262,7 +333,7 @@ class BatchIterator(Iterator[Batch]):
             self._next = decoding.next
         else:
             self._stage = Stage(
-                decoding.next_with_origin,
+                decoding.take_with_origin if has_stage else decoding.next_with_origin,
                 assembly,
                 shares_rows=assembly.is_per_row,
                 n_threads=loader._transform_threads,
@@ -282,6 +353,14 @@ _iterators: weakref.WeakSet[BatchIterator] = weakref.WeakSet()
 def _close_all() -> None:
     for iterator in list(_iterators):
         iterator.close()
+    wait_for_threads()
+
+
+def _leave_after_fork() -> None:
+    for iterator in list(_iterators):
+        iterator.leave_to_parent()
 
 
 atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_leave_after_fork)

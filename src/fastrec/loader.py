@@ -7,7 +7,7 @@ import logging
 import os
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -67,6 +67,9 @@ class Loader:
 
     What an epoch delivers is arithmetic in the seed and the epoch. So a loader can be put
     anywhere in its training run, at once: `seek`, `set_epoch`, `load_state_dict`.
+
+    A loader can be pickled if its transforms and ``batches=`` can: the copy has the same
+    options and rank, and its first ``for`` continues where the original was.
     """
 
     def __init__(
@@ -131,20 +134,24 @@ class Loader:
                 )
                 raise ValueError(msg)
         self._max_errors = max_errors
-        self._regions: list[Region] = []
-        self._n_unlisted = 0  # records that were passed over, beyond the regions
-        self._pool = _core.BlockPool(self._memory_limit)
-        self._tally = Tally()
         self._epoch = 0
         self._step = 0
         self._phase = 0  # rows of step 0, where the epoch was cut by other batch sizes
         self._is_begun = False  # a batch of this epoch was delivered
         self._is_advised = False
-        self._iterator: weakref.ref[BatchIterator] | None = None
-        _loaders.add(self)
+        self._begin()
         if self._rank.world_size > 1:
             self._plan()  # refuses what would leave a rank without rows
             _log.info("this loader is %s", self._rank)
+
+    def _begin(self) -> None:
+        """Make what no other loader has, nor the same one in another process."""
+        self._pool = _core.BlockPool(self._memory_limit)
+        self._tally = Tally()
+        self._regions: list[Region] = []
+        self._n_unlisted = 0  # records that were passed over, beyond the regions
+        self._iterator: weakref.ref[BatchIterator] | None = None
+        _loaders.add(self)
 
     # Where it is.
 
@@ -483,9 +490,17 @@ class Loader:
     def _running(self) -> BatchIterator | None:
         return None if self._iterator is None else self._iterator()
 
-    def __reduce__(self) -> NoReturn:
-        msg = "a loader cannot be pickled: pickle its dataset, and call .loader(...) there"
-        raise TypeError(msg)
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        for name in ("_pool", "_tally", "_regions", "_n_unlisted", "_iterator"):
+            del state[name]
+        if self._step and self._step == self._plan().n_steps:
+            state |= {"_epoch": self._epoch + 1, "_step": 0, "_phase": 0}
+        return state | {"_is_begun": False}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
 
     def __enter__(self) -> Self:
         return self
@@ -533,6 +548,21 @@ class Loader:
                 len(self._regions) + self._n_unlisted,
                 self._epoch,
             )
+
+    def _not_delivered(self, delivered: Delivered, *, is_begun: bool) -> None:
+        """Stand before a batch again, if it was the last to be delivered."""
+        if not self._is_begun or self._step != delivered.step + 1:
+            return
+        self._is_begun = is_begun
+        self._step = delivered.step
+        tally = self._tally
+        tally.n_batches -= 1
+        tally.n_records -= delivered.n_records
+        tally.n_bytes -= delivered.n_bytes
+        n_regions = len(delivered.regions)
+        n_unlisted = min(n_regions, self._n_unlisted)
+        self._n_unlisted -= n_unlisted
+        del self._regions[len(self._regions) - (n_regions - n_unlisted) :]
 
     def _finished(self) -> None:
         self._epoch += 1

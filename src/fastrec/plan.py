@@ -154,6 +154,9 @@ class Planner:
         """Whether all records of the epoch come to this rank, in batches of one size."""
         return self._batches is None and self._rank.world_size == 1
 
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_plans": {}}
+
     def forget(self) -> None:
         """Drop the plans that were made: after a fork, their locks may be held for ever."""
         self._plans.clear()

@@ -10,10 +10,12 @@ import dataclasses
 import functools
 import inspect
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -34,9 +36,12 @@ __all__ = [
     "Stage",
     "Transform",
     "per_row",
+    "wait_for_threads",
 ]
 
 Transform: TypeAlias = Callable[..., Mapping[str, Any]]
+
+_SECONDS_BETWEEN_LOOKS = 0.05
 
 
 @dataclass(frozen=True)
@@ -315,13 +320,38 @@ def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec]) -> PerRow:
 Source: TypeAlias = "Callable[[], Decoded | None]"
 
 
+class _Slot:
+    """A batch on its way through the stage: what became of it, once it is done."""
+
+    def __init__(self) -> None:
+        self.is_claimed = False
+        self.is_done = False
+        self.delivered: Delivered | None = None
+        self.error: BaseException | None = None
+        self._done = threading.Lock()
+        self._done.acquire()
+
+    def finish(self) -> None:
+        self.is_done = True
+        self._done.release()
+
+    def wait(self) -> bool:
+        """Wait for a moment, and return whether the slot is done."""
+        return self.is_done or self._done.acquire(timeout=_SECONDS_BETWEEN_LOOKS)
+
+
 class Stage:
     """Transforms the batches of a source in background threads, and keeps their order.
 
     `source` returns what `transform` makes the next batch of, or None at the end.
     `n_threads` of 0 transforms in `next`. If `shares_rows`, one thread drives the batches
-    and the others share the rows of each. At most `n_ahead` batches are under way, and fewer where they take more memory than
-    `memory_limit`, which `batch_bytes` tells: the size of the last one.
+    and the others share the rows of each. At most `n_ahead` batches are under way, and
+    fewer where they take more memory than `memory_limit`, which `batch_bytes` tells: the
+    size of the last one.
+
+    A signal may interrupt `next` anywhere. So the consumer shares with the threads only
+    what is whole after every single step, and no lock that Python code acquires: a slot
+    for each batch, and a token for each slot. A token too many does no harm.
     """
 
     def __init__(
@@ -337,83 +367,111 @@ class Stage:
     ) -> None:
         self._source = source
         self._transform = transform
-        self._shares_rows = shares_rows
         self._n_threads = n_threads
         self._n_ahead = n_ahead
         self._memory_limit = memory_limit
         self._batch_bytes = batch_bytes
-        self._batches_pool: ThreadPoolExecutor | None = None
+        self._n_transforming = min(1, n_threads) if shares_rows else n_threads
         self._rows_pool: ThreadPoolExecutor | None = None
-        self._futures: deque[Future[Delivered | None]] = deque()
-        self._n_submitted = 0
-        self._n_taken = 0  # from the source; guarded by the condition
-        self._taken = threading.Condition()
+        if shares_rows and n_threads > 1:
+            self._rows_pool = ThreadPoolExecutor(n_threads - 1, "fastrec-rows")
+        self._n_started = 0
+        self._slots: deque[_Slot] = deque()  # in the order of the batches
+        self._tokens: SimpleQueue[bool] = SimpleQueue()  # False: there is no more to do
+        self._turn = threading.Lock()  # one thread at a time takes from the source
+        self._counting = threading.Lock()
         self._is_closed = False
-        self._transform_ns = 0  # guarded by the condition
+        self._is_dirty = False
+        self._transform_ns = 0  # guarded by _counting
 
     @property
     def n_transforming(self) -> int:
         """How many threads transform batches side by side; 0 where `next` does."""
-        return min(1, self._n_threads) if self._shares_rows else self._n_threads
+        return self._n_transforming
 
     @property
     def transform_ns(self) -> int:
         """Nanoseconds of transforms that have ended, of all threads together."""
         return self._transform_ns
 
+    @property
+    def is_dirty(self) -> bool:
+        """Whether `next` has called the transform for a batch not forgotten yet.
+
+        It may have changed what it was called with. So if a signal came meanwhile, and
+        there is no result, the batch must be decoded anew.
+        """
+        return self._is_dirty
+
     def next(self) -> Delivered | None:
-        """Return the next batch, or None at the end.
+        """Return the next batch, or None at the end; the same until `forget`.
 
         Raises what the source or the transform raised for it, again at every later call.
         """
         if self._n_threads == 0:
-            return self._transformed(self._source())
-        if self._batches_pool is None:
-            self._batches_pool = self._start()
+            found = self._source()
+            self._is_dirty = True
+            return self._transformed(found)
+        while self._n_started < self._n_transforming:
+            self._start_thread()
+            self._n_started += 1
         n_affordable = self._memory_limit // max(1, self._batch_bytes())
-        while len(self._futures) < max(1, min(self._n_ahead, n_affordable)):
-            self._futures.append(
-                self._batches_pool.submit(self._work, self._n_submitted)
-            )
-            self._n_submitted += 1
-        # Waiting for a future looks at signals, so Ctrl-C comes through.
-        delivered = self._futures[0].result()
-        if delivered is not None:
-            self._futures.popleft()
-        return delivered
+        while len(self._slots) < max(1, min(self._n_ahead, n_affordable)):
+            self._slots.append(_Slot())
+            self._tokens.put(True)
+        slot = self._slots[0]
+        while not slot.wait():
+            if self._is_closed:
+                return None
+            # In case that a signal came between the slot and its token.
+            self._tokens.put(True)
+        if slot.error is not None:
+            raise slot.error
+        return slot.delivered
+
+    def forget(self, delivered: Delivered) -> None:
+        """Let go of a batch that `next` has returned. Does nothing the next time."""
+        self._is_dirty = False
+        if self._slots and self._slots[0].delivered is delivered:
+            self._slots.popleft()
 
     def close(self) -> None:
         """End the threads as soon as the transforms that they are at return."""
-        with self._taken:
-            self._is_closed = True
-            self._taken.notify_all()
-        for pool in (self._batches_pool, self._rows_pool):
-            if pool is not None:
-                pool.shutdown(wait=False, cancel_futures=True)
-        self._futures.clear()
+        self._is_closed = True
+        self._tokens.put(False)
+        self._slots.clear()
+        if self._rows_pool is not None:
+            self._rows_pool.shutdown(wait=False, cancel_futures=True)
 
-    def _start(self) -> ThreadPoolExecutor:
-        if not self._shares_rows:
-            return ThreadPoolExecutor(self._n_threads, "fastrec-transform")
-        if self._n_threads > 1:
-            self._rows_pool = ThreadPoolExecutor(self._n_threads - 1, "fastrec-rows")
-        return ThreadPoolExecutor(1, "fastrec-transform")
+    def _start_thread(self) -> None:
+        # Daemons: the interpreter waits for others before anybody can stop them.
+        threading.Thread(
+            target=self._work, name="fastrec-transform", daemon=True
+        ).start()
 
-    def _work(self, ticket: int) -> Delivered | None:
-        # Tickets are worked on by any thread, but batches are taken in their order.
-        with self._taken:
-            self._taken.wait_for(lambda: self._n_taken == ticket or self._is_closed)
-        # The interpreter waits for these threads when it ends: they should not begin
-        # what nobody will see.
-        if self._is_closed or not threading.main_thread().is_alive():
-            return None
+    def _work(self) -> None:
+        _threads.add(threading.current_thread())
+        while self._tokens.get() and not self._is_closed:
+            with self._turn:
+                slot = next((s for s in self._slots.copy() if not s.is_claimed), None)
+                if slot is None:
+                    continue
+                slot.is_claimed = True
+                found = self._taken(slot)
+            try:
+                if found is not None and not self._is_closed:
+                    slot.delivered = self._transformed(found)
+            except BaseException as error:  # noqa: BLE001 (whoever consumes gets it)
+                slot.error = error
+            slot.finish()
+        self._tokens.put(False)  # for the other threads
+
+    def _taken(self, slot: _Slot) -> Decoded | None:
         try:
-            found = self._source()
-        finally:
-            with self._taken:
-                self._n_taken += 1
-                self._taken.notify_all()
-        return self._transformed(found)
+            return self._source()
+        except BaseException as error:  # noqa: BLE001 (whoever consumes gets it)
+            slot.error = error
+            return None
 
     def _transformed(self, found: Decoded | None) -> Delivered | None:
         if found is None:
@@ -426,8 +484,18 @@ class Stage:
         begin = clock()
         batch = self._transform(found.parts, info)
         taken = clock() - begin
-        with self._taken:
+        with self._counting:
             self._transform_ns += taken
         return Delivered(
             batch, info.step, found.n_records, found.n_bytes, found.regions
         )
+
+
+# Threads that may be at a transform: the interpreter should not end under them.
+_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
+def wait_for_threads() -> None:
+    """Wait for the threads of stages that were closed, at the end of the interpreter."""
+    for thread in list(_threads):
+        thread.join()

@@ -102,8 +102,12 @@ class BoundPipeline {
 
   // (parts, step, rows, rows that are records, bytes of memory, damages), or None at
   // the end.
+  //
+  // The same until forget(): a signal may come between this and whoever called, and
+  // what was returned is gone.
   py::object next() {
     check_process(process_id_);
+    if (found_) return found_;
     // Signals are looked at this often while other threads decode.
     constexpr std::chrono::milliseconds kPatience(50);
     Delivery delivery;
@@ -115,10 +119,11 @@ class BoundPipeline {
       }
       switch (outcome) {
         case Pipeline::Outcome::kBatch:
-          return py::make_tuple(
+          found_ = py::make_tuple(
               sources_.cast<const BoundSources&>().arrays(delivery.parts),
               delivery.step, delivery.n_rows, delivery.n_valid, delivery.n_bytes,
               damages_as_tuples(delivery.damages));
+          return found_;
         case Pipeline::Outcome::kEnd:
           return py::none();
         case Pipeline::Outcome::kPending:
@@ -126,6 +131,8 @@ class BoundPipeline {
       }
     }
   }
+
+  void forget() { found_ = py::object(); }
 
   std::int64_t helping_ns() const noexcept { return pipeline_->helping().count(); }
 
@@ -141,6 +148,7 @@ class BoundPipeline {
  private:
   std::unique_ptr<Pipeline> pipeline_;
   py::object sources_;
+  py::object found_;  // what next() returned, until forget()
   int process_id_;
 };
 
@@ -408,6 +416,7 @@ void register_loader(py::module_& m) {
                   py::arg("prefetch"), py::arg("memory_limit"), py::arg("on_damage"),
                   py::arg("recovery"))
       .def("next", &BoundPipeline::next)
+      .def("forget", &BoundPipeline::forget)
       .def_property_readonly("helping_ns", &BoundPipeline::helping_ns)
       .def("take_gaps", &BoundPipeline::take_gaps)
       .def("stop", &BoundPipeline::stop);

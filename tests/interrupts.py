@@ -1,0 +1,188 @@
+"""A program that is interrupted, as by Ctrl-C, at random moments of one of several loops.
+
+usage: python tests/interrupts.py LOOP TIMES FILES
+
+It goes on after each interrupt, and every epoch must come whole. At the end it prints,
+as JSON, how long each took to become a KeyboardInterrupt, in milliseconds. The files
+hold the records 0, 1, ... in their feature "n".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import json
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import fastrec as fr
+from children import SECONDS_TO_HANG
+from columns import Untyped
+
+# A signal that comes just before a long sleep does not end it.
+_SECONDS_BETWEEN_LOOKS = 0.001
+
+SPEC = {"n": fr.FixedLen((), "int64")}
+
+
+def in_place(batch: Untyped) -> Untyped:
+    """A transform that shows if it is called twice for one batch."""
+    batch["n"] += 1
+    for _ in range(200):
+        batch["n"] -= 1
+        batch["n"] += 1
+    return batch
+
+
+def waiting(batch: Untyped) -> Untyped:
+    time.sleep(0.002)
+    return batch
+
+
+def plus_one(row: Untyped) -> Untyped:
+    return {"n": row["n"] + 1}
+
+
+# Options of loaders, and what each adds to the records.
+LOOPS: dict[str, tuple[dict[str, Untyped], int]] = {
+    "inline": ({"batch_size": 20_000, "num_threads": 0}, 0),
+    "threads": ({"batch_size": 20_000, "num_threads": 2}, 0),
+    "small_batches": ({"batch_size": 16, "num_threads": 0}, 0),
+    "small_batches_of_threads": ({"batch_size": 16, "num_threads": 2}, 0),
+    "transform": (
+        {"batch_size": 500, "transform": in_place, "transform_threads": 0},
+        1,
+    ),
+    "transform_threads": (
+        {"batch_size": 100, "transform": dict, "transform_threads": 2},
+        0,
+    ),
+    "waiting": ({"batch_size": 1000, "transform": waiting}, 0),
+    "per_row": (
+        {
+            "batch_size": 1000,
+            "transform": fr.per_row(plus_one, out=SPEC),
+            "transform_threads": 2,
+        },
+        1,
+    ),
+}
+
+
+class Interrupter:
+    """Another process, which sends a SIGINT at a random moment after each `go`."""
+
+    def __init__(self) -> None:
+        to_it, self._go = os.pipe()
+        self._sent, from_it = os.pipe()
+        self.seconds = 0.02  # the longest time before it
+        parent = os.getpid()
+        if os.fork():
+            os.close(to_it)
+            os.close(from_it)
+            return
+        os.close(self._go)  # so that it ends with its parent
+        draw = random.Random(0)
+        while asked := os.read(to_it, 8):
+            time.sleep(draw.uniform(0, float(np.frombuffer(asked)[0])))
+            os.write(from_it, np.float64(time.monotonic()).tobytes())
+            os.kill(parent, signal.SIGINT)
+        os._exit(0)
+
+    def go(self) -> None:
+        """Have one sent; the next only after `ms_since`."""
+        os.write(self._go, np.float64(self.seconds).tobytes())
+
+    def ms_since(self) -> float:
+        """Return how long ago the signal was sent."""
+        now = time.monotonic()
+        return 1000 * (now - float(np.frombuffer(os.read(self._sent, 8))[0]))
+
+
+def loop(loader: Untyped, expected: Untyped, n_times: int) -> list[float]:
+    """Interrupt epochs of a loader, and compare what comes of each with `expected`."""
+    interrupter = Interrupter()
+    begin = time.monotonic()
+    for _ in loader:
+        pass
+    interrupter.seconds = min(0.1, time.monotonic() - begin)
+    latencies: list[float] = []
+    iterator, got = iter(loader), []
+    while len(latencies) < n_times:
+        is_over = False
+        signal.alarm(SECONDS_TO_HANG)
+        try:
+            interrupter.go()
+            for batch in iterator:
+                got.append(batch)  # noqa: PERF402 (nothing between the two)
+            is_over = True
+            while True:
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+        except KeyboardInterrupt:
+            latency = interrupter.ms_since()
+        if not is_over:
+            latencies.append(latency)
+            is_ended = not loader.step and len(got)
+            assert is_ended or loader.step == len(got), (loader.step, len(got))
+            continue
+        assert loader.step == 0
+        records = np.concatenate([batch["n"] for batch in got])
+        np.testing.assert_array_equal(records, expected)
+        iterator, got = iter(loader), []
+    signal.alarm(0)
+    return latencies
+
+
+def indexing(count: Callable[[], int], expected: int, n_times: int) -> list[float]:
+    """Interrupt what builds an index, and do it again."""
+    interrupter = Interrupter()
+    begin = time.monotonic()
+    assert count() == expected
+    interrupter.seconds = min(0.1, time.monotonic() - begin)
+    latencies: list[float] = []
+    while len(latencies) < n_times:
+        signal.alarm(SECONDS_TO_HANG)
+        try:
+            interrupter.go()
+            assert count() == expected
+            while True:
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+        except KeyboardInterrupt:
+            latencies.append(interrupter.ms_since())
+        assert count() == expected
+    return latencies
+
+
+def main() -> None:
+    _, what, n_times, *paths = sys.argv
+    faulthandler.register(signal.SIGALRM, chain=True)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    if what == "indexing":
+
+        def count() -> int:
+            with contextlib.suppress(FileNotFoundError):
+                for kept in Path(folder).rglob("*.frec*"):
+                    kept.unlink()
+            return len(fr.open(paths))
+
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ["FASTREC_CACHE"] = folder
+            latencies = indexing(count, count(), int(n_times))
+    else:
+        options, added = LOOPS[what]
+        ds = fr.open(paths, features=SPEC)
+        expected = np.arange(len(ds)) + added
+        latencies = loop(ds.loader(**options), expected, int(n_times))
+    print(json.dumps(latencies))
+
+
+if __name__ == "__main__":
+    main()
