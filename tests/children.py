@@ -9,7 +9,7 @@ from pathlib import Path
 
 __all__ = ["SECONDS_TO_HANG", "n_runs", "run_program", "start_program"]
 
-SECONDS_TO_HANG = int(os.environ.get("HANG", 60))
+SECONDS_TO_HANG = 60
 
 
 def n_runs(few: int) -> int:

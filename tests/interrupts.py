@@ -128,8 +128,8 @@ def loop(loader: Untyped, expected: Untyped, n_times: int) -> list[float]:
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
         except KeyboardInterrupt:
             latency = interrupter.ms_since()
+        latencies.append(latency)
         if not is_over:
-            latencies.append(latency)
             is_ended = not loader.step and len(got)
             assert is_ended or loader.step == len(got), (loader.step, len(got))
             continue

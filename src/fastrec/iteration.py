@@ -288,6 +288,8 @@ class BatchIterator(Iterator[Batch]):
             )
             raise RuntimeError(msg)
         if self._is_closed:
+            if _is_at_exit and threading.current_thread() is not threading.main_thread():
+                raise SystemExit  # which ends a thread without a word
             msg = (
                 "this iterator was ended, by a later iter(loader) or by close(): a loader "
                 "has one running epoch"
@@ -350,7 +352,12 @@ class BatchIterator(Iterator[Batch]):
 _iterators: weakref.WeakSet[BatchIterator] = weakref.WeakSet()
 
 
+_is_at_exit = False
+
+
 def _close_all() -> None:
+    global _is_at_exit
+    _is_at_exit = True
     for iterator in list(_iterators):
         iterator.close()
     wait_for_threads()

@@ -1,0 +1,202 @@
+"""Datasets and loaders across processes, signals and the end of the interpreter.
+
+Goal
+    A fork at any moment leaves both processes at work; what travels to another process
+    arrives whole; a signal at any moment costs no batch; an interpreter ends at any
+    moment in silence. Nothing ever hangs.
+Method
+    Programs that do it again and again, `$FASTREC_TEST_RUNS` times, and check all that
+    comes after. Each is watched: where it hangs, it prints a traceback and fails.
+"""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import json
+import os
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fastrec as fr
+from children import n_runs, run_program
+from columns import Untyped, assert_same, open_dataset
+from oracle import example, tfrecord_file
+
+Write = Callable[[bytes], Path]
+
+SPEC = {"n": fr.FixedLen((), "int64")}
+
+FORKS = [
+    "before",
+    "during",
+    "during_transforms",
+    "after",
+    "grandchildren",
+    "while_threads_take",
+    "while_a_thread_reads_rows",
+    "while_a_thread_indexes",
+]
+LOOPS = [
+    "inline",
+    "threads",
+    "small_batches",
+    "small_batches_of_threads",
+    "transform",
+    "transform_threads",
+    "waiting",
+    "per_row",
+    "indexing",
+]
+EXITS = [
+    "live_iterator",
+    "live_transform",
+    "live_rows",
+    "daemon_thread",
+    "other_thread",
+    "exception_in_flight",
+    "cycle",
+    "atexit",
+]
+
+
+def files(write: Write, n_records: int, *, compressed: bool = False) -> list[Path]:
+    """Four files of the records 0, 1, ... in the feature "n"."""
+    n = n_records // 4
+    contents = [
+        tfrecord_file(example({b"n": ("int64", [i])}) for i in range(k * n, k * n + n))
+        for k in range(4)
+    ]
+    return [write(gzip.compress(data) if compressed else data) for data in contents]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a matter of POSIX")
+@pytest.mark.parametrize("situation", FORKS)
+def test_a_fork_leaves_both_processes_at_work(write: Write, situation: str) -> None:
+    run_program("forks.py", situation, n_runs(5), *files(write, 400))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a matter of POSIX")
+def test_a_fork_beside_reader_threads_leaves_both_at_work(write: Write) -> None:
+    paths = files(write, 400, compressed=True)
+    run_program("forks.py", "during", n_runs(5), *paths)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="another process interrupts")
+@pytest.mark.parametrize(
+    ("loop", "compressed"),
+    [
+        *((loop, False) for loop in LOOPS),
+        *((loop, True) for loop in ("inline", "transform_threads", "indexing")),
+    ],
+)
+def test_an_interrupt_costs_no_batch(write: Write, loop: str, compressed: bool) -> None:
+    paths = files(write, 20_000, compressed=compressed)
+    latencies_ms = json.loads(run_program("interrupts.py", loop, n_runs(3), *paths))
+    assert len(latencies_ms) == n_runs(3)
+    assert max(latencies_ms) < 2000  # 200 on a machine that has nothing else to do
+
+
+@pytest.mark.parametrize("situation", EXITS)
+def test_an_interpreter_ends_in_silence(write: Write, situation: str) -> None:
+    paths = files(write, 4000)
+    for _ in range(n_runs(1)):
+        assert run_program("exits.py", situation, *paths) == ""
+
+
+def doubled(batch: Untyped) -> Untyped:
+    return {**batch, "twice": 2 * batch["n"]}
+
+
+def is_even(batch: Untyped) -> Untyped:
+    return batch["n"] % 2 == 0
+
+
+def in_pairs(seed: int, epoch: int) -> list[Untyped]:
+    order = np.random.default_rng([seed, epoch]).permutation(40)
+    return list(order.reshape(20, 2))
+
+
+VIEWS: dict[str, Callable[[Untyped], Untyped]] = {
+    "all": lambda ds: ds,
+    "columns": lambda ds: ds.columns(["n"]),
+    "transform": lambda ds: ds.with_transform(doubled),
+    "select": lambda ds: ds.select([5, 3, 3]),
+    "filter": lambda ds: ds.filter(is_even),
+    "shard": lambda ds: ds.shard(num_shards=3, index=1),
+    "split": lambda ds: ds.split([0.5, 0.5])[1],
+    "concat": lambda ds: fr.concat([ds, ds.select(range(5))]),
+    "mix": lambda ds: fr.mix({"a": (ds.select(range(20)), 1), "b": (ds, 2)}),
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_every_view_of_a_dataset_can_be_pickled(write: Write, view: str) -> None:
+    ds = VIEWS[view](open_dataset(files(write, 40), features=SPEC))
+    twin = pickle.loads(pickle.dumps(ds))
+    assert len(twin) == len(ds)
+    assert twin.files == ds.files
+    for mine, its in zip(ds.loader(7), twin.loader(7), strict=True):
+        assert_same(its, mine)
+
+
+LOADERS: dict[str, dict[str, Untyped]] = {
+    "in order": {"batch_size": 3},
+    "shuffled": {"batch_size": 3, "shuffle": True, "seed": 7},
+    "blocks": {"batch_size": 3, "shuffle": fr.Blocks(block_bytes=200, lanes=2)},
+    "window": {"batch_size": 3, "shuffle": fr.Window(9)},
+    "a rank": {"global_batch_size": 6, "rank": 1, "world_size": 2, "pad_last": True},
+    "listed": {"batches": in_pairs},
+    "transform": {"batch_size": 3, "transform": doubled},
+}
+
+
+@pytest.mark.parametrize("options", LOADERS.values(), ids=LOADERS)
+@pytest.mark.parametrize("n_taken", [0, 1, 5, None], ids=["0", "1", "5", "all"])
+def test_a_pickled_loader_continues_where_the_original_was(
+    write: Write, options: dict[str, Untyped], n_taken: int | None
+) -> None:
+    loader = open_dataset(files(write, 40), features=SPEC).loader(**options)
+    iterator = iter(loader)
+    for _ in range(n_taken or 0):
+        next(iterator)
+    if n_taken is None:
+        list(iterator)
+    for twin in (pickle.loads(pickle.dumps(loader)), copy.copy(loader)):
+        assert (twin.rank, twin.world_size) == (loader.rank, loader.world_size)
+        assert twin.state_dict() == loader.state_dict()
+        assert twin.stats.n_batches == 0
+    rest = loader if n_taken is None else iterator
+    for mine, its in zip(rest, twin, strict=True):
+        assert_same(its, mine)
+
+
+def test_stats_can_be_pickled(write: Write) -> None:
+    loader = open_dataset(files(write, 40), features=SPEC).loader(8)
+    list(loader)
+    assert pickle.loads(pickle.dumps(loader.stats)) == loader.stats
+
+
+def test_a_subinterpreter_is_refused_in_words() -> None:
+    if sys.version_info < (3, 12):
+        pytest.skip("a module can say so since Python 3.12")
+    interpreters = pytest.importorskip(
+        "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
+    )
+    code = (
+        "import warnings; warnings.simplefilter('ignore')\n"
+        "try:\n    import fastrec\n"
+        "except ImportError as error:\n    assert 'subinterpreters' in str(error)\n"
+        "else:\n    raise AssertionError\n"
+    )
+    other = interpreters.create()
+    try:
+        run = getattr(interpreters, "exec", None) or interpreters.run_string
+        assert run(other, code) is None
+    finally:
+        interpreters.destroy(other)

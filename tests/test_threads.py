@@ -1,0 +1,195 @@
+"""Loaders and threads: who gets which batch, and whose memory it is.
+
+Goal
+    Threads that share an iterator get each batch once, and all of an error or of the
+    end; what was delivered never changes, however much is read meanwhile.
+Method
+    Threads that begin together; checksums of all batches of an epoch at delivery and at
+    the end, also of what other libraries made of them without a copy.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fastrec as fr
+from children import n_runs
+from columns import Untyped, open_dataset
+from numbered import N, DataSets, labels
+from oracle import example, tfrecord_file
+
+Write = Callable[[bytes], Path]
+
+N_THREADS = 8
+
+
+@pytest.fixture(scope="module")
+def ds(write: Write) -> Untyped:
+    return DataSets(write).of((20, N - 20))
+
+
+def taken_by_threads(iterator: Iterator[Untyped]) -> list[Untyped]:
+    """What several threads together get, or raise, until each is at its end."""
+    begin = threading.Barrier(N_THREADS)
+
+    def take() -> list[Untyped]:
+        begin.wait()
+        got: list[Untyped] = []
+        try:
+            got.extend(iterator)
+        except (RuntimeError, ValueError) as error:
+            got.append(error)
+        return got
+
+    with ThreadPoolExecutor(N_THREADS) as pool:
+        futures = [pool.submit(take) for _ in range(N_THREADS)]
+        return [item for future in futures for item in future.result(timeout=60)]
+
+
+def identity(batch: Untyped) -> Untyped:
+    return batch
+
+
+@pytest.mark.parametrize("num_threads", [0, 3])
+@pytest.mark.parametrize("transform", [None, identity])
+def test_threads_together_get_every_batch_once(
+    ds: Untyped, num_threads: int, transform: Untyped
+) -> None:
+    loader = ds.loader(1, shuffle=True, num_threads=num_threads, transform=transform)
+    for _ in range(n_runs(10)):
+        batches = taken_by_threads(iter(loader))
+        assert sorted(labels(batches)) == list(range(N))
+
+
+def test_every_thread_gets_the_error_and_no_batch_is_lost_before_it(
+    write: Write,
+) -> None:
+    records = [example({b"n": ("int64", [n])}) for n in range(40)]
+    damaged = bytearray(tfrecord_file(records))
+    damaged[-1] ^= 1
+    spec = {"n": fr.FixedLen((), "int64")}
+    loader = open_dataset(write(bytes(damaged)), features=spec).loader(1, num_threads=2)
+    got = taken_by_threads(iter(loader))
+    errors = [item for item in got if isinstance(item, fr.CorruptionError)]
+    assert len(errors) == N_THREADS
+    assert sorted(labels(item for item in got if isinstance(item, dict))) == list(
+        range(39)
+    )
+
+
+def test_closing_ends_threads_that_wait_in_next(ds: Untyped) -> None:
+    may_go_on = threading.Event()
+    is_at_it = threading.Event()
+
+    def stuck(batch: Untyped) -> Untyped:
+        is_at_it.set()
+        may_go_on.wait()
+        return batch
+
+    loader = ds.loader(1, transform=stuck)
+    with ThreadPoolExecutor(1) as pool:
+        future = pool.submit(taken_by_threads, iter(loader))
+        assert is_at_it.wait(60)
+        loader.close()
+        got = future.result(timeout=60)
+        may_go_on.set()
+    assert len(got) == N_THREADS
+    assert all("was ended" in str(error) for error in got)
+
+
+def test_a_loader_dropped_by_another_thread_ends_nothing_else(ds: Untyped) -> None:
+    for _ in range(n_runs(5)):
+        doomed = [iter(ds.loader(1, num_threads=2))]
+        next(doomed[0])
+        kept = iter(ds.loader(1, num_threads=2))
+        with ThreadPoolExecutor(1) as pool:
+            dropped = pool.submit(doomed.clear)
+            assert labels(kept) == list(range(N))
+            dropped.result(timeout=60)
+
+
+def buffers(batch: Untyped) -> list[Untyped]:
+    """All memory of a batch, as arrays that are views of it."""
+    found = []
+    for column in batch.values():
+        if isinstance(column, fr.BytesArray):
+            found += [column.data, column.offsets]
+        elif isinstance(column, fr.RaggedArray):
+            found.append(column.row_splits)
+            values: Untyped = column.values
+            while isinstance(values, fr.RaggedArray):
+                found.append(values.row_splits)
+                values = values.values
+            found += (
+                [values.data, values.offsets]
+                if isinstance(values, fr.BytesArray)
+                else [values]
+            )
+        else:
+            found.append(column)
+    return [np.asarray(array) for array in found]
+
+
+def through_dlpack(batch: Untyped) -> list[Untyped]:
+    return [np.from_dlpack(array) for array in buffers(batch)]
+
+
+def as_tensors(batch: Untyped) -> list[Untyped]:
+    torch = pytest.importorskip("torch")
+    return [torch.from_numpy(array).numpy() for array in buffers(batch)]
+
+
+def checksums(arrays: list[Untyped]) -> list[int]:
+    return [zlib.crc32(np.ascontiguousarray(array).tobytes()) for array in arrays]
+
+
+@pytest.fixture(scope="module")
+def large(write: Write) -> Untyped:
+    """Batches of 8 have an image column above 256 KiB, which is in a block of its own."""
+    rng = np.random.default_rng(0)
+    records = (
+        example(
+            {
+                b"image": ("bytes", [rng.bytes(40_000)]),
+                b"ids": ("int64", rng.integers(0, 99, n % 5).tolist()),
+                b"words": ("bytes", [b"w" * (n % 7)] * (n % 3)),
+                b"name": ("bytes", [b"%d" % n]),
+                b"n": ("int64", [n]),
+            }
+        )
+        for n in range(96)
+    )
+    spec = {
+        "image": fr.Raw((40_000,), "uint8"),
+        "ids": fr.VarLen("int64"),
+        "words": fr.VarLen("bytes"),
+        "name": fr.FixedLen((), "bytes"),
+        "n": fr.FixedLen((), "int64"),
+    }
+    return open_dataset(write(tfrecord_file(records)), features=spec)
+
+
+@pytest.mark.parametrize("num_threads", [0, 1, 3])
+@pytest.mark.parametrize("hold", [buffers, through_dlpack, as_tensors])
+def test_held_batches_never_change(
+    large: Untyped, num_threads: int, hold: Callable[[Untyped], list[Untyped]]
+) -> None:
+    loader = large.loader(8, shuffle=True, num_threads=num_threads)
+    others = large.loader(8, shuffle=True, seed=1, num_threads=1).repeat()
+    held, sums = [], []
+    for epoch in range(2):
+        for batch in loader:
+            arrays = hold(batch)
+            if not epoch or len(held) % 2:  # of the others, the memory comes back
+                held.append(arrays)
+                sums.append(checksums(arrays))
+            del batch, arrays
+            next(others)
+    assert [checksums(arrays) for arrays in held] == sums
