@@ -288,7 +288,10 @@ class BatchIterator(Iterator[Batch]):
             )
             raise RuntimeError(msg)
         if self._is_closed:
-            if _is_at_exit and threading.current_thread() is not threading.main_thread():
+            if (
+                _is_at_exit
+                and threading.current_thread() is not threading.main_thread()
+            ):
                 raise SystemExit  # which ends a thread without a word
             msg = (
                 "this iterator was ended, by a later iter(loader) or by close(): a loader "

@@ -1,0 +1,126 @@
+"""Epochs for a long time: does memory grow, or the number of open files?
+
+Loaders are made anew for every epoch, over plain and compressed files, in order and
+shuffled, with and without threads and transforms; some epochs are left in the middle.
+After a warm-up of a tenth of the time, each line says the resident memory, smallest of
+several looks, and the open files. Exits with 1 if the last differs from the first by
+more than 1 %, or in files.
+
+    python benchmarks/soak.py --minutes 20
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import gzip
+import itertools
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import fastrec as fr
+
+N_FILES = 4
+N_RECORDS = 20_000
+SPEC = {
+    "image": fr.Raw((784,), "uint8"),
+    "ids": fr.VarLen("int64"),
+    "name": fr.FixedLen((), "bytes"),
+    "label": fr.FixedLen((), "int64"),
+}
+
+
+def write_files(folder: Path) -> None:
+    """Write each file twice: as it is, and compressed."""
+    rng = np.random.default_rng(0)
+    for i in range(N_FILES):
+        path = folder / f"{i}.tfrecord"
+        with fr.Writer(path) as writer:
+            for n in range(N_RECORDS // N_FILES):
+                writer.write(
+                    {
+                        "image": rng.bytes(784),
+                        "ids": rng.integers(0, 1000, n % 9),
+                        "name": b"%d" % n,
+                        "label": n,
+                    }
+                )
+        path.with_suffix(".gz").write_bytes(gzip.compress(path.read_bytes(), 1))
+
+
+def epochs(folder: Path) -> Iterator[Any]:
+    """Loaders of all kinds, over datasets that are opened anew, for ever."""
+    shapes: list[dict[str, Any]] = [
+        {"num_threads": 0},
+        {"num_threads": 2},
+        {"num_threads": 2, "transform": dict, "transform_threads": 2},
+    ]
+    shuffles = {
+        "tfrecord": [False, True, fr.Blocks(), fr.Window(1000)],
+        "gz": [False, fr.Window(1000)],
+    }
+    kinds = [(k, s, o) for k in shuffles for s in shuffles[k] for o in shapes]
+    for kind, shuffle, options in itertools.cycle(kinds):
+        for io in ("mmap", "pread") if kind == "tfrecord" else ("auto",):
+            ds = fr.open(folder / f"*.{kind}", features=SPEC, io=io)
+            yield ds.loader(256, shuffle=shuffle, **options)
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is not of files."""
+    status = Path("/proc/self/status").read_text()
+    line = next(line for line in status.splitlines() if line.startswith("RssAnon"))
+    return 1024 * int(line.split()[1])
+
+
+def soak(folder: Path, minutes: float) -> bool:
+    """Run, and return whether memory and open files stayed what they were."""
+    begin = time.monotonic()
+    interval = 6 * minutes  # ten lines, after the first tenth
+    looks: list[int] = []
+    lines: list[tuple[int, int]] = []
+    n_batches = 0
+    for n_epochs, loader in enumerate(epochs(folder)):
+        # Every third epoch is left in the middle.
+        n = 7 if n_epochs % 3 == 2 else None
+        for _ in itertools.islice(loader, n):
+            n_batches += 1
+        del loader
+        gc.collect()
+        looks.append(resident_bytes())
+        if time.monotonic() - begin < (len(lines) + 1) * interval:
+            continue
+        n_files = sum(1 for _ in Path("/proc/self/fd").iterdir())
+        lines.append((min(looks), n_files))
+        looks.clear()
+        print(
+            f"{(time.monotonic() - begin) / 60:6.1f} min  {n_epochs + 1:8,} epochs  "
+            f"{n_batches:10,} batches  {lines[-1][0] / 1e6:8.2f} MB  {n_files} files",
+            flush=True,
+        )
+        if len(lines) == 10:
+            break
+    (first, n_first), (last, n_last) = lines[0], lines[-1]
+    print(f"memory {100 * (last / first - 1):+.2f} %, files {n_last - n_first:+d}")
+    return last <= 1.01 * first and n_last == n_first
+
+
+def main() -> None:
+    """Soak for as long as the command line says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=20.0)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        write_files(Path(folder))
+        is_flat = soak(Path(folder), arguments.minutes)
+    sys.exit(0 if is_flat else 1)
+
+
+if __name__ == "__main__":
+    main()
