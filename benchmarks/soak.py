@@ -2,9 +2,9 @@
 
 Loaders are made anew for every epoch, over plain and compressed files, in order and
 shuffled, with and without threads and transforms; some epochs are left in the middle.
-After a warm-up of a tenth of the time, each line says the resident memory, smallest of
-several looks, and the open files. Exits with 1 if the last differs from the first by
-more than 1 %, or in files.
+Ten lines say the memory, the least that was seen between two loaders, and the open
+files. Exits with 1 if the last line says over 1 % more memory than the second, before
+which the program warms up, or other files.
 
     python benchmarks/soak.py --minutes 20
 """
@@ -61,7 +61,7 @@ def epochs(folder: Path) -> Iterator[Any]:
         {"num_threads": 2},
         {"num_threads": 2, "transform": dict, "transform_threads": 2},
     ]
-    shuffles = {
+    shuffles: dict[str, list[Any]] = {
         "tfrecord": [False, True, fr.Blocks(), fr.Window(1000)],
         "gz": [False, fr.Window(1000)],
     }
@@ -106,7 +106,7 @@ def soak(folder: Path, minutes: float) -> bool:
         )
         if len(lines) == 10:
             break
-    (first, n_first), (last, n_last) = lines[0], lines[-1]
+    (first, n_first), (last, n_last) = lines[1], lines[-1]
     print(f"memory {100 * (last / first - 1):+.2f} %, files {n_last - n_first:+d}")
     return last <= 1.01 * first and n_last == n_first
 

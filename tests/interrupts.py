@@ -181,7 +181,7 @@ def main() -> None:
         ds = fr.open(paths, features=SPEC)
         expected = np.arange(len(ds)) + added
         latencies = loop(ds.loader(**options), expected, int(n_times))
-    print(json.dumps(latencies))
+    sys.stdout.write(json.dumps(latencies))
 
 
 if __name__ == "__main__":

@@ -182,9 +182,10 @@ def test_stats_can_be_pickled(write: Write) -> None:
     assert pickle.loads(pickle.dumps(loader.stats)) == loader.stats
 
 
+@pytest.mark.skipif(
+    sys.version_info < (3, 12), reason="a module can say so since Python 3.12"
+)
 def test_a_subinterpreter_is_refused_in_words() -> None:
-    if sys.version_info < (3, 12):
-        pytest.skip("a module can say so since Python 3.12")
     interpreters = pytest.importorskip(
         "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
     )

@@ -22,7 +22,7 @@ import pytest
 import fastrec as fr
 from children import n_runs
 from columns import Untyped, open_dataset
-from numbered import N, DataSets, labels
+from numbered import DataSets, N, labels
 from oracle import example, tfrecord_file
 
 Write = Callable[[bytes], Path]
@@ -183,7 +183,8 @@ def test_held_batches_never_change(
 ) -> None:
     loader = large.loader(8, shuffle=True, num_threads=num_threads)
     others = large.loader(8, shuffle=True, seed=1, num_threads=1).repeat()
-    held, sums = [], []
+    held: list[list[Untyped]] = []
+    sums = []
     for epoch in range(2):
         for batch in loader:
             arrays = hold(batch)
