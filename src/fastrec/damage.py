@@ -229,8 +229,8 @@ class RowJudge:
             That of a row which is not to be passed over, or goes over `max_errors`.
         """
         left_out, masked = [], []
-        for row, _, _, error in damages:
-            if self._decided(error) == "mask":
+        for n_before, (row, _, _, error) in enumerate(damages, self._n_errors):
+            if self._decided(error, n_before) == "mask":
                 masked.append(row)
             else:
                 left_out.append(row)
@@ -240,16 +240,17 @@ class RowJudge:
         ]
         if left_out and self.on_damage == "mask":
             parts = _without(parts, np.array(left_out))
+        # Last: a signal may interrupt this, and then the batch is judged again.
+        self._n_errors += len(damages)
         return parts, Verdict(left_out, masked, regions)
 
-    def _decided(self, error: Error) -> str:
+    def _decided(self, error: Error, n_before: int) -> str:
         decided = self.on_damage
         if callable(self._on_error):
             decided = decision(self._on_error, error)
             if decided == "raise":
                 raise error
-        self._n_errors += 1
-        if self._max_errors is not None and self._n_errors > self._max_errors:
+        if self._max_errors is not None and n_before >= self._max_errors:
             reason = (
                 f"{error.reason}; max_errors={self._max_errors} such records were passed "
                 "over before"
