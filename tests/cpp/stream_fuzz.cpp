@@ -2,12 +2,14 @@
 //
 // The first byte says in which pieces the others arrive. Whatever they are, a
 // FrameStream and a StreamScan must find the frames that a scan of the whole finds, and
-// a fault where it finds one.
+// a fault where it finds one. Mutations keep the checksums of frames right (mutate.h).
 
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <string>
 
+#include "mutate.h"
 #include "record/framing.h"
 #include "record/scan.h"
 #include "record/stream.h"
@@ -78,4 +80,14 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   check_frames(file, data[0], whole);
   check_scan(file, data[0], whole);
   return 0;
+}
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t max_size, unsigned seed) {
+  testing::Mutator mutator(seed);
+  const std::string input(as_text({data, size}));
+  const std::string mutated = input.empty() || mutator.one_in(16)
+                                  ? mutator.bytes(input)
+                                  : input[0] + mutator.file(input.substr(1));
+  return testing::replace_input(mutated, data, max_size);
 }

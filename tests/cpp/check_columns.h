@@ -1,0 +1,100 @@
+// CheckColumns: a schema and a record -> proof that the columns made of it are in
+// order.
+//
+// For the fuzz targets: what is wrong ends the process.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "batch/column.h"
+#include "example/decode.h"
+
+namespace fastrec::testing {
+
+inline ColumnSpec column_of(std::string key, FeatureKind kind, Layout layout,
+                            DType dtype, std::size_t item_bytes) {
+  ColumnSpec spec;
+  spec.key = std::move(key);
+  spec.kind = kind;
+  spec.layout = layout;
+  spec.dtype = dtype;
+  spec.item_bytes = item_bytes;
+  return spec;
+}
+
+// The same column, which has zeros or empty strings where its feature is missing.
+inline ColumnSpec with_default(ColumnSpec spec) {
+  const std::size_t n = spec.has_row_splits() ? 1 : spec.n_values;
+  if (spec.dtype == DType::kBytes) {
+    spec.default_strings = std::vector<std::string>(n);
+  } else {
+    spec.default_values = std::vector<std::uint8_t>(n * spec.item_bytes);
+  }
+  return spec;
+}
+
+class CheckColumns {
+ public:
+  explicit CheckColumns(std::shared_ptr<const Schema> schema)
+      : schema_(std::move(schema)),
+        decoder_(schema_, Way::kReference),
+        builder_(schema_, std::make_shared<BlockPool>(1 << 20)) {}
+
+  // Decodes `record` twice. Without slack, so that sanitizers see every step too far.
+  // Returns the fault, which is the same every time.
+  Fault check(Bytes record) {
+    builder_.begin(2);
+    const Fault first = decoder_.decode(BytesWithSlack(record), 0, &builder_);
+    if (first) {
+      if (first.offset > record.size()) std::abort();
+      if (decoder_.describe(first).empty()) std::abort();
+      return first;
+    }
+    if (decoder_.decode(BytesWithSlack(record), 1, &builder_)) std::abort();
+    const Batch batch = builder_.finish(2);
+    for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
+      const Column& column = batch.columns[c];
+      const ColumnSpec& spec = schema_->columns[c];
+      if (spec.slot != 0) continue;  // in the array of the first one
+      std::size_t n_items = column.n_values / std::max<std::size_t>(spec.n_values, 1);
+      if (spec.layout == Layout::kPadded) {
+        if (n_items != 2 * column.width) std::abort();
+        n_items = check_in_order(column.row_splits, 3);
+        if (n_items > 2 * column.width) std::abort();
+      } else if (spec.layout == Layout::kRagged) {
+        if (check_in_order(column.row_splits, 3) != n_items) std::abort();
+      }
+      if (spec.dtype == DType::kBytes)
+        check_in_order(column.offsets, column.n_values + 1);
+      if (column.n_values % 2 != 0 || n_items % 2 != 0)
+        std::abort();  // both rows alike
+    }
+    return {};
+  }
+
+ private:
+  // Returns the last of `n` numbers, none of which is below the one before.
+  static std::uint64_t check_in_order(const Array& array, std::size_t n) {
+    std::int64_t before = 0;
+    for (std::size_t i = 0; i < n; ++i) {
+      std::int64_t value;
+      std::memcpy(&value, array.data + i * sizeof value, sizeof value);
+      if (value < before || (i == 0 && value != 0)) std::abort();
+      before = value;
+    }
+    return static_cast<std::uint64_t>(before);
+  }
+
+  std::shared_ptr<const Schema> schema_;
+  ExampleDecoder decoder_;
+  BatchBuilder builder_;
+};
+
+}  // namespace fastrec::testing

@@ -1,0 +1,130 @@
+// libFuzzer entry: a run (runs.h) of a TFRecord file and an index file for it, both of
+// any bytes.
+//
+// Goal: an index is loaded only if it is whole and of this file, and saved again it is
+// the same; every record that is read by one, mapped or by pread, is a whole frame of
+// the file that begins where the index says and reaches its next entry; an index that
+// was built gives the records that a scan finds. Method: a third piece with an odd
+// number says that the index is sealed: its magic number, size, time, count and
+// checksums become right, so that all its entries are believed.
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "memory_file.h"
+#include "mutate.h"
+#include "record/reader.h"
+#include "runs.h"
+
+namespace {
+
+using namespace fastrec;
+
+constexpr std::size_t kIndexHeaderBytes = 48;
+constexpr std::int64_t kTime = 1'700'000'000'000'000'000;
+
+// Makes of `index` one of `identity` that its checksums prove.
+void seal(const FileIdentity& identity, std::string* index) {
+  const std::size_t n_offsets =
+      index->size() < kIndexHeaderBytes ? 0 : (index->size() - kIndexHeaderBytes) / 8;
+  index->resize(kIndexHeaderBytes + 8 * std::max<std::size_t>(n_offsets, 1));
+  auto* bytes = reinterpret_cast<std::uint8_t*>(index->data());
+  std::copy_n("frecidx1", 8, index->data());
+  store_le(bytes + 8, identity.size);
+  store_le(bytes + 16, static_cast<std::uint64_t>(identity.mtime_ns));
+  store_le(bytes + 24, std::uint64_t{std::max<std::size_t>(n_offsets, 1) - 1});
+  store_le(bytes + 32, std::uint64_t{0});
+  const Bytes offsets = as_bytes(*index).subspan(kIndexHeaderBytes);
+  store_le(bytes + 40, crc32c(offsets));
+  store_le(bytes + 44, crc32c({bytes, 44}));
+}
+
+bool is_frame(Bytes file, std::uint64_t begin, std::uint64_t end) {
+  if (begin > end || end > file.size() || end - begin < kFrameBytes) return false;
+  const Bytes frame = file.subspan(begin, end - begin);
+  std::uint64_t length;
+  return !check_header(frame.data(), frame.size(), &length) &&
+         length == frame.size() - kFrameBytes && !check_payload(frame);
+}
+
+// Reads all records that `index` names, which are `file` at `path`.
+void check_records(const Index& index, Bytes file, const std::string& path, Io io) {
+  std::vector<Place> places;
+  const Catalog catalog({index});
+  catalog.locate_range(0, catalog.size(), &places);
+  RecordReader reader(
+      std::make_shared<FileTable>(std::vector<std::string>{path}, std::vector<Io>{io}));
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    reader.start(std::span(places).subspan(i));  // begins anew behind each fault
+    for (; i < places.size(); ++i) {
+      const std::uint64_t begin = index.offsets()[i], end = index.offsets()[i + 1];
+      Bytes payload;
+      if (reader.next(&payload)) {
+        if (is_frame(file, begin, end)) std::abort();
+        break;
+      }
+      if (!is_frame(file, begin, end)) std::abort();
+      const Bytes expected = file.subspan(begin + kHeaderBytes, payload.size());
+      if (!std::ranges::equal(payload, expected)) std::abort();
+    }
+  }
+}
+
+void check_built(Bytes file, const std::string& path, Io io) {
+  ScanProgress progress;
+  const ScanResult scanned = scan_mapped(file, 1, {~std::uint64_t{0}, 1}, &progress);
+  std::optional<Index> built;
+  try {
+    built = Index::build(FileView(path, io), 1, &progress);
+  } catch (const Error& error) {
+    if (error.record != scanned.offsets.size() - 1) std::abort();
+  }
+  if (built.has_value() == bool(scanned.fault)) std::abort();
+  if (!built) return;
+  if (!std::ranges::equal(built->offsets(), scanned.offsets)) std::abort();
+  check_records(*built, file, path, io);
+}
+
+void check_index(std::string index, bool is_sealed, Bytes file,
+                 const std::string& path) {
+  static testing::MemoryFile index_file, saved_file;
+  const FileIdentity identity{file.size(), kTime};
+  if (is_sealed) seal(identity, &index);
+  index_file.write(as_bytes(index));
+  const std::optional<Index> loaded = Index::load(index_file.path(), identity);
+  if (!loaded) return;
+  loaded->save(saved_file.path());
+  const std::optional<Index> again = Index::load(saved_file.path(), identity);
+  if (!again || !std::ranges::equal(again->offsets(), loaded->offsets())) std::abort();
+  const FileIdentity another{identity.size, identity.mtime_ns + 1};
+  if (Index::load(index_file.path(), another)) std::abort();
+  check_records(*loaded, file, path, Io::kMmap);
+  check_records(*loaded, file, path, Io::kPread);
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  static testing::MemoryFile data_file;
+  const std::vector<Bytes> pieces = testing::pieces_of({data, size});
+  if (pieces.size() < 2) return 0;
+  data_file.write(pieces[0]);
+  const bool is_sealed =
+      pieces.size() > 2 && !pieces[2].empty() && pieces[2].front() % 2 == 1;
+  check_built(pieces[0], data_file.path(), is_sealed ? Io::kMmap : Io::kPread);
+  check_index(std::string(as_text(pieces[1])), is_sealed, pieces[0], data_file.path());
+  return 0;
+}
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t max_size, unsigned seed) {
+  testing::Mutator mutator(seed);
+  const auto mutate = [&](const std::string& piece, std::size_t i) {
+    return i == 0 ? mutator.file(piece) : mutator.bytes(piece);
+  };
+  return testing::replace_input(mutator.run({data, size}, mutate), data, max_size);
+}

@@ -1,0 +1,294 @@
+// Mutate: the bytes of a structured input -> those of another one like it.
+//
+// A fuzzer that changes any byte breaks a length or a checksum nearly every time, and
+// all that is tested then is that this is noticed. These take an input apart, change a
+// part or which parts there are, and put it together again with the lengths and the
+// checksums that are right, or now and then with one that is wrong. Bytes that have no
+// form are left to libFuzzer, which also learns from what comparisons want.
+//
+// Source: https://llvm.org/docs/LibFuzzer.html ("structure-aware fuzzing").
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "example/wire.h"
+#include "record/framing.h"
+#include "records.h"
+#include "runs.h"
+
+extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size,
+                                        std::size_t max_size);
+
+namespace fastrec::testing {
+
+class Mutator {
+ public:
+  explicit Mutator(unsigned seed) : random_(seed) {}
+
+  std::size_t below(std::size_t n) { return random_() % n; }
+  bool one_in(std::size_t n) { return below(n) == 0; }
+
+  // Bytes of no form: a few more of them at most.
+  std::string bytes(std::string bytes) {
+    const std::size_t size = bytes.size();
+    bytes.resize(size + 1 + below(24));
+    auto* data = reinterpret_cast<std::uint8_t*>(bytes.data());
+    bytes.resize(LLVMFuzzerMutate(data, size, bytes.size()));
+    return bytes;
+  }
+
+  // A protobuf message, with other lengths around what was changed.
+  std::string message(std::string_view bytes, int depth = 0) {
+    constexpr int kMostDepth = 8;
+    std::vector<Part> parts;
+    if (depth == kMostDepth || one_in(16) || !take_apart(bytes, &parts)) {
+      return this->bytes(std::string(bytes));
+    }
+    mutate(&parts, depth);
+    std::string mutated;
+    for (const Part& part : parts) {
+      mutated += varint(part.number << 3 | static_cast<unsigned>(part.type));
+      if (part.type == WireType::kLengthDelimited)
+        mutated += varint(part.content.size());
+      mutated += part.content;
+    }
+    return mutated;
+  }
+
+  // A TFRecord file, with other checksums around what was changed.
+  std::string file(std::string_view bytes) {
+    std::vector<std::string> pieces = take_apart(bytes);
+    mutate(&pieces);
+    std::string mutated;
+    for (const std::string& piece : pieces) mutated += piece;
+    if (one_in(16)) mutated.resize(below(mutated.size() + 1));
+    return mutated;
+  }
+
+  // A run (runs.h): one piece of it by `mutate_piece(piece, index)`, or which there
+  // are.
+  template <typename F>
+  std::string run(Bytes bytes, F mutate_piece) {
+    std::vector<std::string> pieces;
+    for (const Bytes piece : pieces_of(bytes)) pieces.emplace_back(as_text(piece));
+    if (pieces.empty()) pieces.emplace_back();
+    const std::size_t i = below(pieces.size());
+    switch (below(12)) {
+      case 0:
+        pieces.insert(pieces.begin() + at(pieces.size() + 1), pieces[i]);
+        break;
+      case 1:
+        pieces.erase(pieces.begin() + static_cast<std::ptrdiff_t>(i));
+        break;
+      case 2:
+        std::swap(pieces[i], pieces[below(pieces.size())]);
+        break;
+      default:
+        pieces[i] = mutate_piece(pieces[i], i);
+    }
+    return run_of(pieces);
+  }
+
+ private:
+  struct Part {
+    std::uint32_t number = 0;
+    WireType type = WireType::kVarint;
+    std::string content;
+  };
+
+  std::ptrdiff_t at(std::size_t n) { return static_cast<std::ptrdiff_t>(below(n)); }
+
+  std::uint64_t number() {
+    const std::uint64_t bits = (std::uint64_t{random_()} << 32) ^ random_();
+    const std::uint64_t around = (std::uint64_t{1} << below(64)) + below(3) - 1;
+    return one_in(3) ? bits >> below(64) : one_in(2) ? around : below(20);
+  }
+
+  // Now and then in more bytes than it needs.
+  std::string varint(std::uint64_t value) {
+    std::string bytes = varint_of(value);
+    if (one_in(100)) {
+      bytes.back() = static_cast<char>(bytes.back() | 0x80);
+      bytes.append(below(4), '\x80');
+      bytes += '\0';
+    }
+    return bytes;
+  }
+
+  // False where it is no message, or one with groups, which have no content of theirs.
+  static bool take_apart(std::string_view bytes, std::vector<Part>* parts) {
+    FieldReader reader(as_bytes(bytes));
+    Field field;
+    while (reader.next(&field)) {
+      if (field.type == WireType::kGroupBegin) return false;
+      parts->push_back({field.number, field.type, std::string(as_text(field.content))});
+    }
+    return !reader.fault() && !parts->empty();
+  }
+
+  Part new_part() {
+    constexpr WireType kTypes[] = {WireType::kVarint, WireType::kFixed32,
+                                   WireType::kFixed64, WireType::kLengthDelimited};
+    Part part{static_cast<std::uint32_t>(1 + below(one_in(2) ? 3 : 20)),
+              kTypes[below(4)], ""};
+    part.content = part.type == WireType::kVarint    ? varint_of(number())
+                   : part.type == WireType::kFixed32 ? std::string(4, '\x3f')
+                   : part.type == WireType::kFixed64 ? std::string(8, '\x3f')
+                                                     : std::string(below(9), 'x');
+    return part;
+  }
+
+  // Makes two pieces of the message in a part, or single values of packed ones.
+  std::vector<Part> pieces_of_part(const Part& part) {
+    const std::string_view content = part.content;
+    if (part.type != WireType::kLengthDelimited || content.empty()) return {part, part};
+    std::vector<Part> pieces;
+    if (one_in(2)) {
+      // At a boundary of its fields, if it has any.
+      FieldReader reader(as_bytes(content));
+      Field field;
+      for (std::size_t n = 1 + below(4); n > 0 && reader.next(&field);) --n;
+      std::size_t cut =
+          static_cast<std::size_t>(reader.position() - as_bytes(content).data());
+      if (reader.fault() || one_in(8)) cut = below(content.size() + 1);
+      pieces = {part, part};
+      pieces[0].content = content.substr(0, cut);
+      pieces[1].content = content.substr(cut);
+      return pieces;
+    }
+    if (content.size() % 4 == 0 && one_in(2)) {
+      for (std::size_t i = 0; i < content.size(); i += 4) {
+        pieces.push_back(
+            {part.number, WireType::kFixed32, std::string(content.substr(i, 4))});
+      }
+      return pieces;
+    }
+    std::size_t begin = 0;
+    for (std::size_t i = 0; i < content.size(); ++i) {
+      if ((static_cast<unsigned char>(content[i]) & 0x80) != 0) continue;
+      pieces.push_back({part.number, WireType::kVarint,
+                        std::string(content.substr(begin, i + 1 - begin))});
+      begin = i + 1;
+    }
+    return pieces;
+  }
+
+  void mutate(std::vector<Part>* parts, int depth) {
+    const std::size_t i = below(parts->size());
+    const auto here = parts->begin() + static_cast<std::ptrdiff_t>(i);
+    switch (below(24)) {
+      case 0: {
+        Part copy = *here;
+        parts->insert(parts->begin() + at(parts->size() + 1), std::move(copy));
+        return;
+      }
+      case 1:
+        parts->erase(here);
+        return;
+      case 2:
+        std::swap(*here, (*parts)[below(parts->size())]);
+        return;
+      case 3:
+        here->number = static_cast<std::uint32_t>(1 + below(20));
+        return;
+      case 4: {
+        const std::vector<Part> pieces = pieces_of_part(*here);
+        parts->insert(parts->erase(here), pieces.begin(), pieces.end());
+        return;
+      }
+      case 5:
+        parts->insert(parts->begin() + at(parts->size() + 1), new_part());
+        return;
+      default:
+        break;
+    }
+    if (here->type == WireType::kLengthDelimited) {
+      here->content = message(here->content, depth + 1);
+    } else if (here->type == WireType::kVarint) {
+      here->content = varint(number());
+    } else {
+      const std::size_t size = here->content.size();
+      here->content = bytes(std::move(here->content));
+      here->content.resize(size);
+    }
+  }
+
+  // Frames, whether their checksums are right or not, and what comes after them.
+  static std::vector<std::string> take_apart(std::string_view file) {
+    std::vector<std::string> pieces;
+    while (file.size() >= kFrameBytes) {
+      const auto length = load_le<std::uint64_t>(as_bytes(file).data());
+      if (length > file.size() - kFrameBytes) break;
+      const auto size = static_cast<std::size_t>(length + kFrameBytes);
+      pieces.emplace_back(file.substr(0, size));
+      file.remove_prefix(size);
+    }
+    if (!file.empty() || pieces.empty()) pieces.emplace_back(file);
+    return pieces;
+  }
+
+  void mutate(std::vector<std::string>* pieces) {
+    const std::size_t i = below(pieces->size());
+    std::string& piece = (*pieces)[i];
+    const auto add = [&](std::string added) {
+      pieces->insert(pieces->begin() + at(pieces->size() + 1), std::move(added));
+    };
+    switch (below(13)) {
+      case 0:
+        return add(std::string(piece));
+      case 1:
+        pieces->erase(pieces->begin() + static_cast<std::ptrdiff_t>(i));
+        return;
+      case 2:
+        std::swap(piece, (*pieces)[below(pieces->size())]);
+        return;
+      case 3:
+        return add(header_of(number()));
+      case 4:  // a file in a payload
+        piece = frame_of(piece);
+        return;
+      case 5:  // and out of it
+        if (piece.size() < kFrameBytes) break;
+        piece = piece.substr(kHeaderBytes, piece.size() - kFrameBytes);
+        return;
+      case 6:
+        return add(std::string(below(80), one_in(2) ? '\0' : 'x'));
+      case 7:
+        return add(frame_of(std::string(below(40), 'y')));
+      case 8:
+      case 9: {  // a byte of a header, or of a footer
+        if (piece.size() < kFrameBytes) break;
+        const std::size_t place =
+            one_in(2) ? below(kHeaderBytes) : piece.size() - 1 - below(kFooterBytes);
+        piece[place] = static_cast<char>(below(256));
+        return;
+      }
+      case 10:
+        break;
+      default:
+        if (piece.size() < kFrameBytes) break;
+        piece = frame_of(bytes(piece.substr(kHeaderBytes, piece.size() - kFrameBytes)));
+        return;
+    }
+    piece = bytes(std::move(piece));
+  }
+
+  std::minstd_rand random_;
+};
+
+// Replaces the input of a custom mutator, of which there is room for `max_size` bytes.
+inline std::size_t replace_input(std::string_view mutated, std::uint8_t* data,
+                                 std::size_t max_size) {
+  const std::size_t size = std::min(mutated.size(), max_size);
+  if (size != 0) std::memcpy(data, mutated.data(), size);
+  return size;
+}
+
+}  // namespace fastrec::testing

@@ -1,0 +1,40 @@
+// Runs: several pieces of bytes in one input, each behind its size in two bytes.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace fastrec::testing {
+
+inline constexpr std::size_t kMostPieces = 16;
+
+// Any bytes are a run: a size that reaches past the end stands for what is left.
+inline std::vector<Bytes> pieces_of(Bytes run) {
+  std::vector<Bytes> pieces;
+  while (run.size() >= 2 && pieces.size() < kMostPieces) {
+    const std::size_t claimed = load_le<std::uint16_t>(run.data());
+    const std::size_t size = std::min(claimed, run.size() - 2);
+    pieces.push_back(run.subspan(2, size));
+    run = run.subspan(2 + size);
+  }
+  return pieces;
+}
+
+// Pieces above 65535 bytes are cut.
+inline std::string run_of(const std::vector<std::string>& pieces) {
+  std::string run;
+  for (const std::string& piece : pieces) {
+    const std::size_t size = std::min<std::size_t>(piece.size(), 0xffff);
+    run += static_cast<char>(size & 0xff);
+    run += static_cast<char>(size >> 8);
+    run += std::string_view(piece).substr(0, size);
+  }
+  return run;
+}
+
+}  // namespace fastrec::testing
