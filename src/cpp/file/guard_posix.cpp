@@ -137,7 +137,7 @@ void hand_on(struct sigaction* previous, int signal, siginfo_t* info, void* cont
     }
   }
   const struct sigaction called = *previous;
-  if ((called.sa_flags & SA_RESETHAND) != 0) *previous = {};
+  if ((static_cast<unsigned>(called.sa_flags) & SA_RESETHAND) != 0) *previous = {};
   if ((called.sa_flags & SA_SIGINFO) != 0) {
     called.sa_sigaction(signal, info, context);
   } else {
