@@ -2,7 +2,8 @@
 //
 // The first byte says in which pieces the others arrive. Whatever they are, a
 // FrameStream and a StreamScan must find the frames that a scan of the whole finds, and
-// a fault where it finds one. Mutations keep the checksums of frames right (mutate.h).
+// a fault where it finds one, or a gap. Mutations keep the checksums of frames right
+// (mutate.h).
 
 #include <algorithm>
 #include <cstdlib>
@@ -31,14 +32,15 @@ void in_pieces(Bytes file, unsigned seed, F piece) {
   }
 }
 
-void check_frames(Bytes file, unsigned seed, const ScanResult& whole) {
+void check_frames(Bytes file, unsigned seed, const ScanResult& whole,
+                  Recovery recovery) {
   auto streams = std::make_shared<ByteStreams>(1, 1, SIZE_MAX);
   (void)streams->begin();
   in_pieces(file, seed, [&](Bytes piece) { (void)streams->push(0, piece); });
   streams->end(0);
   auto names = std::make_shared<FileTable>(std::vector<std::string>{"file"},
                                            std::vector<Io>{Io::kAuto});
-  FrameStream stream(streams, names, {0});
+  FrameStream stream(streams, names, {0}, {}, recovery);
   std::size_t i = 0;
   std::vector<std::uint8_t> frame;
   Place place;
@@ -52,8 +54,15 @@ void check_frames(Bytes file, unsigned seed, const ScanResult& whole) {
       ++i;
       frame.clear();
     }
-  } catch (const Error&) {
+  } catch (const Error& error) {
     is_whole = false;
+    const bool is_damage =
+        error.code != Errc::kCompressed && error.code != Errc::kRecordTooLarge;
+    if (recovery != Recovery::kNone && is_damage) std::abort();
+  }
+  for (const Gap& gap : stream.take_gaps()) {
+    is_whole = false;
+    if (gap.begin != whole.offsets.back() || gap.record != i) std::abort();
   }
   if (i + 1 != whole.offsets.size() || is_whole == bool(whole.fault)) std::abort();
 }
@@ -77,7 +86,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Bytes file(data + 1, size - 1);
   ScanProgress progress;
   const ScanResult whole = scan_mapped(file, 1, {~std::uint64_t{0}, 1}, &progress);
-  check_frames(file, data[0], whole);
+  check_frames(file, data[0], whole, Recovery::kNone);
+  check_frames(file, data[0], whole, Recovery::kSkip);
   check_scan(file, data[0], whole);
   return 0;
 }

@@ -251,8 +251,8 @@ Fault FeatureDecoder::fill_missing(std::size_t column, std::size_t row,
       batch->append_string(column, as_bytes(value));
     }
   } else if (spec.default_values) {
-    std::memcpy(batch->row(column, row), spec.default_values->data(),
-                spec.default_values->size());
+    std::copy(spec.default_values->begin(), spec.default_values->end(),
+              batch->row(column, row));
   } else {
     return {.code = Errc::kFeatureMissing};
   }

@@ -1,0 +1,143 @@
+// libFuzzer entry: any bytes at all, walked around as a TFRecord file that is damaged.
+//
+// Goal: frames and gaps are those that the definition of each recovery gives, mapped
+// and by pread, by a walk and in an index. Method: the definition, word by word, on top
+// of plain scans, each byte behind a break tried for a frame. Mutations keep the
+// checksums of frames right (mutate.h). The first byte chooses how the file is read.
+
+#include <atomic>
+#include <cstdlib>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "memory_file.h"
+#include "mutate.h"
+#include "record/index.h"
+#include "record/recovery.h"
+#include "record/scan.h"
+
+namespace {
+
+using namespace fastrec;
+
+using Span = std::pair<std::uint64_t, std::uint64_t>;
+
+struct Walked {
+  std::vector<Span> frames, gaps;
+  bool operator==(const Walked&) const = default;
+};
+
+bool is_whole(Bytes file, const Span& frame) {
+  return !check_payload(file.subspan(frame.first, frame.second - frame.first));
+}
+
+// The first frame from `at` on that both checksums prove, or the end.
+std::uint64_t find(Bytes file, std::uint64_t at) {
+  for (; file.size() - at >= kFrameBytes; ++at) {
+    std::uint64_t length;
+    if (check_header(file.data() + at, file.size() - at, &length)) continue;
+    if (is_whole(file, {at, at + length + kFrameBytes})) return at;
+  }
+  return file.size();
+}
+
+Walked expected(Bytes file, Recovery recovery) {
+  Walked walked;
+  std::uint64_t at = 0;
+  while (at < file.size()) {
+    ScanProgress progress;
+    const Bytes rest = file.subspan(at);
+    const ScanResult chain = scan_mapped(rest, 1, {~std::uint64_t{0}, 1}, &progress);
+    const std::size_t n = chain.offsets.size() - 1;
+    for (std::size_t i = 0; i < n; ++i) {
+      walked.frames.emplace_back(at + chain.offsets[i], at + chain.offsets[i + 1]);
+    }
+    std::uint64_t begin = at + chain.offsets.back();
+    if (!chain.fault) break;
+    const bool proves_end = chain.fault.code == Errc::kTruncatedPayload;
+    if (n > 0 && !proves_end && !is_whole(file, walked.frames.back())) {
+      begin = walked.frames.back().first;
+      walked.frames.pop_back();
+    }
+    at = recovery == Recovery::kResync ? find(file, begin + 1) : file.size();
+    walked.gaps.emplace_back(begin, at);
+  }
+  return walked;
+}
+
+Walked walk(const FileView& view, Recovery recovery) {
+  const std::atomic<bool> cancelled{false};
+  FrameWalk frames(recovery, &cancelled);
+  frames.start(view);
+  Walked walked;
+  for (Frame frame; frames.next(&frame);) {
+    walked.frames.emplace_back(frame.offset, frame.end());
+  }
+  for (const Gap& gap : frames.take_gaps()) {
+    walked.gaps.emplace_back(gap.begin, gap.end);
+    std::uint64_t n_before = 0;
+    while (n_before < walked.frames.size() &&
+           walked.frames[n_before].first < gap.begin) {
+      ++n_before;
+    }
+    if (gap.record != n_before || gap.error.reason.empty()) std::abort();
+  }
+  return walked;
+}
+
+Walked indexed(const FileView& view, Recovery recovery) {
+  ScanProgress progress;
+  const Index index = Index::build(view, 1, &progress, recovery);
+  Walked walked;
+  for (std::uint64_t i = 0; i < index.size(); ++i) {
+    walked.frames.emplace_back(index.frame(i).offset, index.frame(i).end());
+  }
+  for (const Gap& gap : index.gaps()) walked.gaps.emplace_back(gap.begin, gap.end);
+  return walked;
+}
+
+// What `read` gives, or the code of what it throws.
+template <typename F>
+std::pair<Walked, Errc> outcome_of(F read) {
+  try {
+    return {read(), Errc::kOk};
+  } catch (const Error& error) {
+    return {{}, error.code};
+  }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  if (size == 0) return 0;
+  static testing::MemoryFile memory;
+  const Bytes file(data + 1, size - 1);
+  memory.write(file);
+  const FileView view(memory.path(), data[0] % 2 == 0 ? Io::kMmap : Io::kPread);
+  for (const Recovery recovery :
+       {Recovery::kNone, Recovery::kSkip, Recovery::kResync}) {
+    const auto walked = outcome_of([&] { return walk(view, recovery); });
+    if (outcome_of([&] { return indexed(view, recovery); }) != walked) std::abort();
+    const Walked wanted = expected(file, recovery);
+    if (walked.second == Errc::kOk) {
+      if (walked.first != wanted) std::abort();
+      if (recovery == Recovery::kNone && !wanted.gaps.empty()) std::abort();
+    } else if (wanted.gaps.empty() ||
+               (recovery != Recovery::kNone && walked.second != Errc::kCompressed)) {
+      std::abort();
+    }
+  }
+  return 0;
+}
+
+extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t size,
+                                               std::size_t max_size, unsigned seed) {
+  testing::Mutator mutator(seed);
+  const std::string input(as_text({data, size}));
+  const std::string mutated = input.empty() || mutator.one_in(16)
+                                  ? mutator.bytes(input)
+                                  : input[0] + mutator.file(input.substr(1));
+  return testing::replace_input(mutated, data, max_size);
+}
