@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import nox
@@ -26,7 +27,7 @@ CPP_SOURCES = sorted(
 )
 PACKAGE = os.environ.get("FASTREC_WHEEL", ".")  # what .ci/run built, else the sources
 GOOGLETEST_SOURCE = "/usr/src/googletest"  # where Debian and Ubuntu put it
-FUZZ_SECONDS = 12
+FUZZ_SECONDS = 5
 
 
 def preset(session: nox.Session, name: str, *prefix: str) -> None:
@@ -117,26 +118,12 @@ def tsan(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def fuzz(session: nox.Session) -> None:
-    """Run every fuzz target for some seconds (``-- 600``: ten minutes each)."""
-    seconds = session.posargs[0] if session.posargs else FUZZ_SECONDS
-    preset(session, "fuzz")
-    build = Path("build/fuzz")
-    targets = sorted(build.glob("*_fuzz"))
-    if not targets:
-        session.error("build/fuzz has no fuzz targets")
-    for target in targets:
-        corpus = build / "corpus" / target.name
-        corpus.mkdir(parents=True, exist_ok=True)
-        session.run(
-            str(target),
-            f"-max_total_time={seconds}",
-            "-timeout=10",
-            "-malloc_limit_mb=256",  # a length read from the input must not size memory
-            "-print_final_stats=1",
-            f"-artifact_prefix={build}/{target.name}-",
-            str(corpus),
-            external=True,
-        )
+    """Run every fuzz target for some seconds; ``-- --help`` says how to run longer."""
+    arguments = session.posargs or [
+        *("--seconds", str(FUZZ_SECONDS), "--jobs", str(os.cpu_count() or 1)),
+        "--no-record",
+    ]
+    session.run(sys.executable, "tests/fuzz_campaign.py", *arguments, external=True)
 
 
 @nox.session(venv_backend="none")

@@ -36,7 +36,8 @@ bool is_whole(Bytes file, const Span& frame) {
 // The first frame from `at` on that both checksums prove, or the end.
 std::uint64_t find(Bytes file, std::uint64_t at) {
   for (; file.size() - at >= kFrameBytes; ++at) {
-    std::uint64_t length;
+    auto length = load_le<std::uint64_t>(file.data() + at);
+    if (length > file.size() - at - kFrameBytes) continue;  // most bytes are no length
     if (check_header(file.data() + at, file.size() - at, &length)) continue;
     if (is_whole(file, {at, at + length + kFrameBytes})) return at;
   }
