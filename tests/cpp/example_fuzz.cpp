@@ -79,11 +79,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static testing::CheckColumns columns(testing::every_column());
   static testing::BothWays both_ways(testing::distinct_features());
   const std::vector<Bytes> records = testing::pieces_of({data, size});
+  if (records.empty()) return 0;
+  (void)columns.check(records.back());
   Survey survey(100);
-  for (const Bytes record : records) {
-    (void)columns.check(record);
-    (void)survey.add(record);
-  }
+  for (const Bytes record : records) (void)survey.add(record);
   if (!both_ways.is_same(records)) std::abort();
   return 0;
 }

@@ -157,10 +157,8 @@ void write_all(Seeds* seeds) {
   for (const std::string& tensor : tensors()) seeds->add("tensor_fuzz", tensor);
   for (const std::string& file : files()) {
     seeds->add("framing_fuzz", file);
-    for (const char mode : {'\0', '\1', '\2'}) {
-      seeds->add("stream_fuzz", mode + file);
-      seeds->add("recovery_fuzz", mode + file);
-    }
+    for (char mode = 0; mode < 6; ++mode) seeds->add("recovery_fuzz", mode + file);
+    for (char mode = 0; mode < 2; ++mode) seeds->add("stream_fuzz", mode + file);
     seeds->add("index_fuzz", run_of({file, "frecidx1", ""}));
   }
 

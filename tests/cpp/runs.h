@@ -11,7 +11,7 @@
 
 namespace fastrec::testing {
 
-inline constexpr std::size_t kMostPieces = 16;
+inline constexpr std::size_t kMostPieces = 6;
 
 // Any bytes are a run: a size that reaches past the end stands for what is left.
 inline std::vector<Bytes> pieces_of(Bytes run) {

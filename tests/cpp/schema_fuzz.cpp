@@ -269,12 +269,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
                                 : testing::record_of(
                                       *schema, testing::Choices(pieces[i].subspan(1))));
   }
-  testing::CheckColumns columns(schema);
+  if (records.empty()) return 0;
+  (void)testing::CheckColumns(schema).check(as_bytes(records.back()));
   std::vector<Bytes> views;
-  for (const std::string& record : records) {
-    (void)columns.check(as_bytes(record));
-    views.push_back(as_bytes(record));
-  }
+  for (const std::string& record : records) views.push_back(as_bytes(record));
   if (!testing::is_same_both_ways(schema, views)) std::abort();
   return 0;
 }
