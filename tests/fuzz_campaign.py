@@ -36,7 +36,9 @@ Command: TypeAlias = Sequence["str | Path"]
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "robustness.md"
 REGRESSIONS = ROOT / "tests" / "cpp" / "regressions"
-TABLE_HEAD = "| date | commit | target | executions | seconds | edges | findings |"
+TABLE_HEAD = (
+    "| date | commit | compiler | target | executions | seconds | edges | findings |"
+)
 
 INTERRUPTED = 72  # how libFuzzer ends at Ctrl-C
 
@@ -77,7 +79,7 @@ def main() -> int:
         say("stopped: the same command with --executions goes on from here")
         return 130
     if options.record:
-        record(targets, campaign.results)
+        record(build, targets, campaign.results)
     n_executions = sum(account.executions for account in campaign.results.values())
     say(f"{n_executions:,} executions, {campaign.n_failures} targets failed")
     return 1 if campaign.n_failures else 0
@@ -244,16 +246,18 @@ class Campaign:
         written.replace(self._file)
 
 
-def record(targets: list[Path], results: dict[str, Account]) -> None:
+def record(build: Path, targets: list[Path], results: dict[str, Account]) -> None:
     """Append what the campaign came to to the table of the page."""
     describe = ("git", "describe", "--always", "--exclude=*", "--dirty=+")
     commit = attempt(describe).stdout.strip() or "unknown"
+    compiler = compiler_of(build)
     rows = []
     for target in targets:
         account = results[target.name]
         cells = (
             date.today().isoformat(),
             commit,
+            compiler,
             target.name.removesuffix("_fuzz"),
             f"{account.executions:,}",
             f"{account.seconds:,.0f}",
@@ -266,6 +270,15 @@ def record(targets: list[Path], results: dict[str, Account]) -> None:
     while end < len(lines) and lines[end].startswith("|"):
         end += 1
     PAGE.write_text("\n".join([*lines[:end], *rows, *lines[end:]]) + "\n", "utf-8")
+
+
+def compiler_of(build: Path) -> str:
+    """Return which compiler made the targets."""
+    cache = (build / "CMakeCache.txt").read_text(encoding="utf-8")
+    found = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.*)$", cache, re.MULTILINE)
+    said = attempt([found[1], "--version"]).stdout if found else ""
+    version = re.search(r"(\w+) version ([\d.]+)", said)
+    return f"{version[1]} {version[2]}" if version else "unknown"
 
 
 def last_number(pattern: str, text: str) -> int:

@@ -127,6 +127,22 @@ TEST(Decode, GroupsNestToAHundredAndMustBalance) {
   EXPECT_TRUE(decode(groups(2, 1)).fault);
 }
 
+TEST(Decode, ADefaultOfNoValuesFillsARowOfNone) {
+  auto schema = std::make_shared<Schema>();
+  ColumnSpec spec;
+  spec.key = "x";
+  spec.kind = FeatureKind::kInt64;
+  spec.item_bytes = sizeof(std::int64_t);
+  spec.n_values = 0;
+  spec.default_values.emplace();
+  schema->columns.push_back(spec);
+  ExampleDecoder decoder(schema);
+  BatchBuilder builder(schema, std::make_shared<BlockPool>(0));
+  builder.begin(1);
+  EXPECT_FALSE(decoder.decode(BytesWithSlack({}), 0, &builder));
+  EXPECT_EQ(builder.finish(1).columns[0].n_values, 0u);
+}
+
 TEST(DecodeHostile, LengthsPastTheirParentAreFaultsInsideTheRecord) {
   for (const std::uint64_t length : {std::uint64_t{100}, std::uint64_t{1} << 31,
                                      std::uint64_t{1} << 62, ~std::uint64_t{0}}) {
