@@ -49,6 +49,7 @@ OPTIONS = (
     "-timeout=10",
     "-malloc_limit_mb=256",  # a length read from the input must not size memory
     "-print_final_stats=1",
+    "-reload=0",  # nobody else writes to the corpus
 )
 CANARY_EXECUTIONS = 5_000_000
 # What the canary says, and which sanitizer must hear it.

@@ -35,12 +35,18 @@ inline std::vector<std::uint8_t> content_of(const Batch& batch, const Schema& sc
   return content;
 }
 
+// Blocks for all that decode in turn: fresh ones cost more than what is decoded.
+inline std::shared_ptr<BlockPool> shared_pool() {
+  static const auto pool = std::make_shared<BlockPool>(1 << 20);
+  return pool;
+}
+
 // Decodes the same records both ways, again and again for as long as it lives.
 class BothWays {
  public:
   explicit BothWays(std::shared_ptr<const Schema> schema)
       : schema_(std::move(schema)),
-        builder_(schema_, std::make_shared<BlockPool>(1 << 20)),
+        builder_(schema_, shared_pool()),
         reference_(schema_, Way::kReference) {}
 
   bool is_same(const std::vector<Bytes>& records) {

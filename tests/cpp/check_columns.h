@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "batch/column.h"
+#include "both_ways.h"
 #include "example/decode.h"
 
 namespace fastrec::testing {
@@ -45,7 +46,7 @@ class CheckColumns {
   explicit CheckColumns(std::shared_ptr<const Schema> schema)
       : schema_(std::move(schema)),
         decoder_(schema_, Way::kReference),
-        builder_(schema_, std::make_shared<BlockPool>(1 << 20)) {}
+        builder_(schema_, shared_pool()) {}
 
   // Decodes `record` twice. Without slack, so that sanitizers see every step too far.
   // Returns the fault, which is the same every time.
