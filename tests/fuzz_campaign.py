@@ -203,21 +203,13 @@ class Campaign:
         if self._stopped.is_set():
             return False
         corpus = self.build / "corpus" / target.name
+        seeds = self.build / "seeds" / target.name
         findings = self.build / "findings"
-        for folder in (corpus, findings):
+        for folder in (corpus, seeds, findings):
             folder.mkdir(parents=True, exist_ok=True)
         prefix = f"-artifact_prefix={findings}/{target.name}-"
         begin = time.monotonic()
-        done = attempt(
-            [
-                target,
-                *OPTIONS,
-                *length,
-                prefix,
-                corpus,
-                self.build / "seeds" / target.name,
-            ]
-        )
+        done = attempt([target, *OPTIONS, *length, prefix, corpus, seeds])
         with self._lock:
             account.seconds += time.monotonic() - begin
             account.executions += last_number(
@@ -249,8 +241,9 @@ class Campaign:
 
 def record(build: Path, targets: list[Path], results: dict[str, Account]) -> None:
     """Append what the campaign came to to the table of the page."""
-    describe = ("git", "describe", "--always", "--exclude=*", "--dirty=+")
-    commit = attempt(describe).stdout.strip() or "unknown"
+    commit = attempt(["git", "log", "-1", "--format=%h"]).stdout.strip() or "unknown"
+    if attempt(["git", "status", "--porcelain", "--", "src/cpp", "tests/cpp"]).stdout:
+        commit += "+"  # and what is not committed
     compiler = compiler_of(build)
     rows = []
     for target in targets:
