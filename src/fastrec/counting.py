@@ -87,6 +87,7 @@ def counted(
         If a file cannot be read.
     """
     is_cancelled = threading.Event()
+    not_kept: list[OSError] = []
 
     def so_far(n_done: int, _seconds: float) -> str:
         return (
@@ -94,12 +95,20 @@ def counted(
             "so far"
         )
 
-    return pass_over(
+    counts = pass_over(
         "fastrec-count",
-        [partial(_count, file, index_dir, recovery, is_cancelled) for file in files],
+        [
+            partial(_count, file, index_dir, recovery, is_cancelled, not_kept)
+            for file in files
+        ],
         cancel=is_cancelled.set,
         so_far=so_far,
     )
+    if not_kept:  # one line, however many files there are
+        _log.info(
+            "%d of %d counts are not kept: %s", len(not_kept), len(files), not_kept[0]
+        )
+    return counts
 
 
 def _count(
@@ -107,6 +116,7 @@ def _count(
     index_dir: str | None,
     recovery: str,
     is_cancelled: threading.Event,
+    not_kept: list[OSError],
 ) -> Count:
     path, _ = file
     version = version_of(path)
@@ -121,7 +131,10 @@ def _count(
             return kept
         table, gaps = _passed(file, recovery, is_cancelled)
         if not gaps:
-            _keep(table, target)
+            try:
+                _keep(table, target)
+            except OSError as error:
+                not_kept.append(error)
         return Count(table, version, gaps)
 
 
@@ -169,8 +182,5 @@ def _kept(path: Path, version: Version) -> Count | None:
 
 
 def _keep(table: npt.NDArray[Any], path: Path) -> None:
-    try:
-        with replacement(path) as temporary, temporary.open("wb") as file:
-            np.save(file, table)
-    except OSError as error:
-        _log.info("the count is not kept: %s", error)
+    with replacement(path) as temporary, temporary.open("wb") as file:
+        np.save(file, table)

@@ -54,7 +54,10 @@ def cache_dir() -> Path:
     for variable, tail in (("FASTREC_CACHE", "."), ("XDG_CACHE_HOME", "fastrec")):
         if value := os.environ.get(variable):
             return Path(value) / tail
-    return Path.home() / ".cache" / "fastrec"
+    try:
+        return Path.home() / ".cache" / "fastrec"
+    except RuntimeError:  # a user without a home, as there are in containers
+        return Path(os.devnull)  # where nothing can be kept
 
 
 def index_path(path: str, index_dir: str | os.PathLike[str] | None = None) -> Path:
@@ -117,6 +120,7 @@ def make_indexes(
     n_bytes = sum(os.stat(path).st_size for path in paths)  # noqa: PTH116
     scan = _core.ScanProgress()
     is_cancelled = threading.Event()
+    not_kept: list[OSError] = []
     n_threads_per_file = max(1, default_num_threads() // max(1, len(paths)))
 
     def make(path: str, name: str) -> _core.Index:
@@ -144,7 +148,7 @@ def make_indexes(
             except OSError as error:
                 if must_keep:
                     raise
-                _log.info("the index is not kept: %s", error)
+                not_kept.append(error)
             return index
 
     def report() -> None:
@@ -172,6 +176,10 @@ def make_indexes(
         on_look=report,
     )
     report()
+    if not_kept:  # one line, however many files there are
+        _log.info(
+            "%d of %d indexes are not kept: %s", len(not_kept), len(paths), not_kept[0]
+        )
     return indexes
 
 

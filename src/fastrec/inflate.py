@@ -79,14 +79,19 @@ def inflated(
     OSError
         If the file cannot be read.
     """
-    with io.FileIO(path, opener=_opener) as file:
-        if content == "plain":
-            while piece := file.read(_PLAIN_BYTES):
-                if on_read is not None:
-                    on_read(file.tell())
-                yield piece
-            return
-        yield from _Inflation(file, content, path, on_read).pieces()
+    try:
+        with io.FileIO(path, opener=_opener) as file:
+            if content == "plain":
+                while piece := file.read(_PLAIN_BYTES):
+                    if on_read is not None:
+                        on_read(file.tell())
+                    yield piece
+                return
+            yield from _Inflation(file, content, path, on_read).pieces()
+    except OSError as error:
+        if error.filename is None:  # reading names no file by itself
+            error.filename = path
+        raise
 
 
 class _Inflation:

@@ -66,7 +66,13 @@ class Located:
 
     @property
     def contents(self) -> list[Content]:
-        """What each file is."""
+        """What each file is, by its first bytes, or as the caller says.
+
+        Raises
+        ------
+        OSError
+            If one cannot be read: it must not be taken for what it is not.
+        """
         if self._contents is None:
             self._contents = self._recognized()
         return self._contents
@@ -112,10 +118,7 @@ class Located:
 
 
 def _recognized(path: str) -> Content:
-    try:
-        found = _core.recognize(os.fsencode(path))
-    except OSError:
-        return "plain"  # it is refused when its turn comes to be read
+    found = _core.recognize(os.fsencode(path))
     if found == "gzip":
         return "gzip"
     return "zlib" if found == "zlib" else "plain"

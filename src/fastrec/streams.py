@@ -102,6 +102,8 @@ def _fail(streams: _core.ByteStreams, i: int, path: str, error: BaseException) -
     name = os.fsencode(path)
     if isinstance(error, OSError):
         streams.fail_of_system(i, error.errno or 0, name)
+    elif isinstance(error, MemoryError):
+        streams.fail(i, "memory", "", name, None)
     elif isinstance(error, Error):
         code = {CorruptionError: "corruption", LimitError: "limit"}.get(type(error), "")
         streams.fail(i, code, error.reason, name, error.offset)

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,6 +27,10 @@ Errc code_named(const std::string& name) {
 void fail(ByteStreams& streams, std::size_t stream, const std::string& code,
           const std::string& reason, const std::string& path,
           std::optional<std::uint64_t> offset) {
+  if (code == "memory") {
+    streams.fail(stream, std::make_exception_ptr(std::bad_alloc()));
+    return;
+  }
   Error error(code_named(code), reason, path);
   error.offset = offset;
   streams.fail(stream, std::make_exception_ptr(error));

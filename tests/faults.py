@@ -1,0 +1,99 @@
+"""Faults of the operating system, in a process that has faults.c preloaded."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Fault", "Faults", "Left", "check_nothing_more", "left_open", "patience"]
+
+Left = tuple[list[str], int]
+
+SECONDS_MOST = 5
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What fails, as faults.c has it: written ``call,error,most,count`` by programs."""
+
+    call: str
+    error: int = 0
+    most: int = 0
+    count: int = 1
+
+    @classmethod
+    def of(cls, text: str) -> Fault:
+        """Return the fault that `text` tells of."""
+        call, *numbers = text.split(",")
+        return cls(call, *map(int, numbers))
+
+    def __str__(self) -> str:
+        return f"{self.call},{self.error},{self.most},{self.count}"
+
+    @property
+    def is_of_all_calls(self) -> bool:
+        """Whether there is no need to let it begin later."""
+        return self.count > 3
+
+
+class Faults:
+    """Calls that fail; one kind at a time, while no other thread uses files."""
+
+    def __init__(self) -> None:
+        self._library = ctypes.CDLL(os.environ["LD_PRELOAD"])
+        self.n_made = 0
+        self.n_calls = 0
+
+    @contextlib.contextmanager
+    def injected(self, fault: Fault, part: str, first: int = 1) -> Iterator[None]:
+        """Let calls fail for paths that have `part` in them, from the `first` on."""
+        self._library.faults_set(
+            fault.call.encode(),
+            part.encode(),
+            ctypes.c_long(first),
+            ctypes.c_long(fault.count),
+            fault.error,
+            ctypes.c_long(fault.most),
+        )
+        try:
+            yield
+        finally:
+            self._library.faults_end()
+            self.n_made = self._library.faults_made()
+            self.n_calls = self._library.faults_calls()
+
+
+@contextlib.contextmanager
+def patience() -> Iterator[None]:
+    """End the process, with its stacks, if the body takes so long that it hangs."""
+    faulthandler.dump_traceback_later(SECONDS_MOST, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+def left_open() -> Left:
+    """Return what is open and the number of threads, without garbage."""
+    gc.collect()
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # that of the folder itself
+            found.append(str(link.readlink()))
+    return sorted(found), sum(1 for _ in Path("/proc/self/task").iterdir())
+
+
+def check_nothing_more(before: Left) -> None:
+    """Fail unless no more is open than before."""
+    # A joined thread stays in /proc for a moment longer.
+    deadline = time.monotonic() + 2
+    while left_open() != before and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert left_open() == before, (before, left_open())

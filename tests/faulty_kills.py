@@ -1,0 +1,145 @@
+"""A program that kills writers and builders of indexes with signal 9, at random moments.
+
+Arguments: what is killed, "writer", "index" or "expansion", a new folder, a plain and a
+compressed file with records of numbers, and how often. It prints how many were killed
+before they were done, and how many records were read afterwards.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import fastrec as fr
+from faults import check_nothing_more, left_open, patience
+
+SPEC = {"n": fr.FixedLen((), "int64")}
+RECORDS = [
+    fr.encode_example({"n": n, "data": bytes([n]) * (n * 997 % 5000)})
+    for n in range(200)
+]
+
+
+def is_killed(work: Callable[[], object], seconds: float) -> bool:
+    """Do some work in a process that is killed so much after it began."""
+    begun, begins = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(begins, b".")
+        work()
+        os._exit(0)
+    os.read(begun, 1)
+    os.close(begun)
+    os.close(begins)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, -signal.SIGKILL), status
+    return status != 0
+
+
+def write_on(path: Path) -> None:
+    """Write records until somebody ends it."""
+    with fr.Writer(path) as writer:
+        for record in itertools.cycle(RECORDS):
+            writer.write_record(record)
+
+
+def read_part(part: Path) -> int:
+    """Read what a killed writer left, and return how many records that were."""
+    # What is whole follows from the sizes alone.
+    size = part.stat().st_size
+    expected, end = [], 0
+    for n, record in enumerate(itertools.cycle(RECORDS)):
+        if end + len(record) + 16 > size:
+            break
+        expected.append(n % len(RECORDS))
+        end += len(record) + 16
+    for num_threads in (0, 2):
+        ds = fr.open(part, features=SPEC, on_error="skip")
+        loader = ds.loader(16, num_threads=num_threads)
+        assert [n for batch in loader for n in batch["n"].tolist()] == expected
+        assert len(ds) == len(expected)
+        tails = [(region.begin, region.end) for region in ds.report]
+        assert tails == ([] if end == size else [(end, size)]), (tails, end, size)
+    found = []
+    refusal = None
+    try:
+        for record in fr.read_records(part, num_threads=0):
+            found.append(record)  # noqa: PERF402 (those before an error count)
+    except fr.CorruptionError as error:
+        refusal = error
+    assert found == [RECORDS[n] for n in expected]
+    assert (refusal is None) == (end == size), refusal
+    if refusal is not None:
+        assert refusal.offset is not None
+        assert end <= refusal.offset <= size, refusal
+    return len(expected)
+
+
+def kill_writer(folder: Path, draw: random.Random) -> tuple[bool, int]:
+    """Kill a writer, and return that, and how many records it left."""
+    path = folder / "data"
+    assert is_killed(lambda: write_on(path), draw.random() * 0.02)
+    left = list(folder.iterdir())
+    assert path not in left
+    n_records = 0
+    for part in left:  # none if the writer came to nothing
+        assert part.name.startswith(".data."), part
+        n_records += read_part(part)
+        part.unlink()
+    return True, n_records
+
+
+def kill_builder(
+    folder: Path, draw: random.Random, read: Callable[[Path], list[bytes]]
+) -> tuple[bool, int]:
+    """Kill who makes what a cache keeps, and read by what is left."""
+    cache = folder / f"{draw.random()}"
+    killed = is_killed(lambda: read(cache), draw.random() * 0.01)
+    assert read(cache) == WHOLE
+    assert read(cache) == WHOLE
+    return killed, 2 * len(WHOLE)
+
+
+WHOLE: list[bytes] = []
+
+
+def main() -> None:
+    """Kill, and look at what is left."""
+    what, folder, plain, packed = sys.argv[1], Path(sys.argv[2]), *sys.argv[3:5]
+    logging.disable()  # of the tails
+    draw = random.Random(0)
+    folder.mkdir()
+
+    def indexed(cache: Path) -> list[bytes]:
+        return list(fr.open(plain, features=SPEC, index_dir=cache).records)
+
+    def expanded(cache: Path) -> list[bytes]:
+        return list(fr.open(packed, features=SPEC, cache_dir=cache).records)
+
+    WHOLE.extend(fr.read_records(plain))
+    before = left_open()
+    n_killed = n_records = 0
+    for _ in range(int(sys.argv[5])):
+        with patience():
+            if what == "writer":
+                killed, n = kill_writer(folder, draw)
+            else:
+                read = {"index": indexed, "expansion": expanded}[what]
+                killed, n = kill_builder(folder, draw, read)
+        n_killed += killed
+        n_records += n
+    check_nothing_more(before)
+    print(n_killed, n_records)
+
+
+if __name__ == "__main__":
+    main()
