@@ -1,22 +1,32 @@
-// Memory that runs out while files are read.
+// Memory that runs out while files are read, indexed or written.
 //
 // Goal: wherever an allocation fails, std::bad_alloc comes out, nothing ends or hangs,
-// and the same reading works the next time. Method: operator new, of this whole
-// program, fails at the k-th call, for every k until the reading comes through.
+// and the same work succeeds the next time. Method: operator new, of this whole
+// program, fails at the k-th call, for every k until the work comes through.
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <limits>
+#include <memory>
 #include <new>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
+#include "file/byte_streams.h"
 #include "loader/order.h"
 #include "loader/pipeline.h"
+#include "record/index.h"
 #include "records.h"
+#include "writer/file_writer.h"
 
 namespace {
 
@@ -39,20 +49,52 @@ namespace fastrec {
 namespace {
 
 constexpr std::uint64_t kRecords = 60;
+constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
+
+std::string content() {
+  std::string file;
+  for (std::uint64_t i = 0; i < kRecords; ++i) {
+    file += testing::frame_of(testing::example_of(testing::entry_of(
+        "number", testing::int64_feature({static_cast<std::int64_t>(i)}))));
+  }
+  return file;
+}
+
+// Does `work` with a failure at every allocation. Returns how many there were.
+template <typename Work>
+int fail_every_allocation(const Work& work) {
+  bool is_through = false;
+  int n_failed = 0;
+  for (std::int64_t k = 1; !is_through && k < 100'000; ++k) {
+    try {
+      n_left = k;
+      work();
+      // With threads, the number of allocations depends on who does what.
+      is_through = n_left.exchange(kNever) > 0;
+    } catch (const std::bad_alloc&) {
+      n_left = kNever;
+      ++n_failed;
+    }
+  }
+  EXPECT_TRUE(is_through);
+  work();
+  return n_failed;
+}
+
+enum class Way : std::uint8_t { kWalked, kIndexed, kStreamed };
 
 class AllocationTest : public ::testing::TestWithParam<unsigned> {
  protected:
-  AllocationTest() {
-    std::string file;
-    for (std::uint64_t i = 0; i < kRecords; ++i) {
-      file += testing::frame_of(testing::example_of(testing::entry_of(
-          "number", testing::int64_feature({static_cast<std::int64_t>(i)}))));
-    }
-    path_ = directory_.write("data", file);
+  AllocationTest() : content_(content()) {
+    path_ = directory_.write("data", content_);
+    std::string damaged = content_;
+    damaged[20 * (content_.size() / kRecords)] ^= 1;  // frames have the same size
+    damaged_path_ = directory_.write("damaged", damaged);
   }
 
   // Everything from opening the file to its last batch. Returns how many rows came.
-  std::uint64_t read(bool is_indexed) const {
+  std::uint64_t read(Way way, Recovery recovery) const {
+    const std::string& path = recovery == Recovery::kNone ? path_ : damaged_path_;
     auto schema = std::make_shared<Schema>();
     ColumnSpec spec;
     spec.key = "number";
@@ -60,21 +102,33 @@ class AllocationTest : public ::testing::TestWithParam<unsigned> {
     spec.dtype = DType::kInt64;
     spec.item_bytes = 8;
     schema->columns.push_back(spec);
-    auto files = std::make_shared<FileTable>(std::vector<std::string>{path_},
+    auto files = std::make_shared<FileTable>(std::vector<std::string>{path},
                                              std::vector<Io>{Io::kAuto});
     auto sources = std::make_shared<const Sources>(Sources{files, {schema}, {}});
     StepGrid grid{.batch_size = 7};
     std::unique_ptr<Claims> claims;
-    if (is_indexed) {
+    if (way == Way::kIndexed) {
       ScanProgress progress;
       std::vector<Index> indexes;
-      indexes.push_back(Index::build(*files->open(0), 2, &progress));
+      indexes.push_back(Index::build(*files->open(0), 2, &progress, recovery));
       grid.n_positions = indexes[0].size();
+      auto order = std::make_shared<const ShuffledOrder>(grid.n_positions, 1);
       claims = std::make_unique<IndexedClaims>(
-          files, std::make_shared<const Catalog>(std::move(indexes)),
-          std::make_shared<const ShuffledOrder>(kRecords, 1), grid, 0);
+          files, std::make_shared<const Catalog>(std::move(indexes)), std::move(order),
+          grid, 0);
+    } else if (way == Way::kWalked) {
+      claims = std::make_unique<WalkedClaims>(files, grid, recovery);
     } else {
-      claims = std::make_unique<WalkedClaims>(files, grid);
+      auto streams = std::make_shared<ByteStreams>(1, 1, SIZE_MAX);
+      streams->begin();
+      for (std::size_t at = 0; at < content_.size(); at += 100) {
+        streams->push(0, as_bytes(content_).subspan(
+                             at, std::min<std::size_t>(100, content_.size() - at)));
+      }
+      streams->end(0);
+      claims = std::make_unique<StreamClaims>(
+          FrameStream(streams, files, {0}, {}, recovery),
+          StreamShape{.grid = grid, .bytes_max = 1 << 20}, std::nullopt);
     }
     Pipeline pipeline(std::move(claims), sources, std::make_shared<BlockPool>(1 << 20),
                       {.n_threads = GetParam()});
@@ -89,32 +143,69 @@ class AllocationTest : public ::testing::TestWithParam<unsigned> {
 
  private:
   testing::TemporaryDirectory directory_;
+  std::string content_;
   std::string path_;
+  std::string damaged_path_;
 };
 
-TEST_P(AllocationTest, EveryAllocationMayFail) {
-  for (const bool is_indexed : {false, true}) {
-    bool is_through = false;
-    int n_failed = 0;
-    for (std::int64_t k = 1; !is_through; ++k) {
-      ASSERT_LT(k, 100'000);
-      try {
-        n_left = k;
-        const std::uint64_t n_rows = read(is_indexed);
-        // With threads, the number of allocations depends on who does what.
-        is_through = n_left.exchange(std::numeric_limits<std::int64_t>::max()) > 0;
-        EXPECT_EQ(n_rows, kRecords);
-      } catch (const std::bad_alloc&) {
-        n_left = std::numeric_limits<std::int64_t>::max();
-        ++n_failed;
-      }
-    }
+TEST_P(AllocationTest, EveryAllocationOfAReaderMayFail) {
+  for (const Way way : {Way::kWalked, Way::kIndexed, Way::kStreamed}) {
+    const int n_failed =
+        fail_every_allocation([&] { EXPECT_EQ(read(way, Recovery::kNone), kRecords); });
     EXPECT_GT(n_failed, 20);
-    EXPECT_EQ(read(is_indexed), kRecords);
+  }
+}
+
+TEST_P(AllocationTest, AndWhereDamageIsPassedOver) {
+  for (const Way way : {Way::kWalked, Way::kIndexed}) {
+    const int n_failed = fail_every_allocation(
+        [&] { EXPECT_EQ(read(way, Recovery::kResync), kRecords - 1); });
+    EXPECT_GT(n_failed, 20);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, AllocationTest, ::testing::Values(0u, 1u, 3u));
+
+TEST(Allocation, AnIndexIsWrittenAndLoadedOrNot) {
+  const testing::TemporaryDirectory directory;
+  const std::string path = directory.write("data", content());
+  const std::string kept = directory.file("index");
+  const FileView view(path, Io::kMmap);
+  ScanProgress progress;
+  const Index index = Index::build(view, 1, &progress);
+  const int n_failed = fail_every_allocation([&] {
+    index.save(kept);
+    const std::optional<Index> loaded = Index::load(kept, view.identity());
+    ASSERT_TRUE(loaded);
+    EXPECT_EQ(loaded->size(), kRecords);
+  });
+  EXPECT_GT(n_failed, 0);
+}
+
+TEST(Allocation, AWriterLeavesAWholeFileOrNone) {
+  const testing::TemporaryDirectory directory;
+  const std::string path = directory.file("data");
+  const std::string large(std::size_t{3} << 20, 'x');
+  const int n_failed = fail_every_allocation([&] {
+    std::filesystem::remove(path);
+    FileWriter writer(path, Existing::kRefuse);
+    const auto write = [&](std::string_view payload) {
+      const std::uint64_t n_bytes = writer.n_bytes();
+      try {
+        writer.write_record(as_bytes(payload));
+      } catch (const std::bad_alloc&) {
+        EXPECT_EQ(writer.n_bytes(), n_bytes);  // as it was
+        throw;
+      }
+    };
+    write("small");
+    write(large);
+    writer.close();
+    EXPECT_EQ(std::filesystem::file_size(path),
+              testing::file_of({"small", large}).size());
+  });
+  EXPECT_GT(n_failed, 3);
+}
 
 }  // namespace
 }  // namespace fastrec
