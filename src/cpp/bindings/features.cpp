@@ -249,7 +249,7 @@ py::object BoundSchema::arrays(const Batch& batch) const {
       if (schema_->columns[c].slot != 0) continue;
       result[targets_[c].name] = array(c, batch, &views);
     }
-    return std::move(result);
+    return result;
   }
   py::list result;
   for (std::size_t c = 0; c < targets_.size(); ++c) {

@@ -30,7 +30,7 @@ bool is_guarding();
 // Puts the handler in front of those that others have installed since: they would take
 // a lost page for the end of the process. Costs a system call. Any thread may call
 // this.
-void stand_guard() noexcept;
+void stand_guard();
 
 // Mapped memory that is guarded for as long as the object lives.
 class GuardedRange {

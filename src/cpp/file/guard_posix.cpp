@@ -230,7 +230,7 @@ bool is_guarding() {
   return guarding;
 }
 
-void stand_guard() noexcept {
+void stand_guard() {
   if (!is_guarding()) return;
   struct sigaction now;
   if (::sigaction(SIGBUS, nullptr, &now) != 0 || is_ours(now)) return;

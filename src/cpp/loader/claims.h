@@ -55,8 +55,8 @@ class Claims {
   // Completes `*claim`. Any number of threads may call this.
   virtual void locate(Claim* claim) const;
 
-  // What was left out of files so far, found out on the way, each of it once. Any thread
-  // may call this.
+  // What was left out of files so far, found out on the way, each of it once. Any
+  // thread may call this.
   virtual std::vector<Gap> take_gaps() { return {}; }
 
   // Ends a next() that waits; what it returns means nothing. Any thread may call this.

@@ -79,7 +79,8 @@ class Pipeline {
   // How long next() has decoded batches itself so far. Any thread may ask.
   std::chrono::nanoseconds helping() const noexcept { return helping_.load(); }
 
-  // What the claims left out of files so far, each of it once. Any thread may call this.
+  // What the claims left out of files so far, each of it once. Any thread may call
+  // this.
   std::vector<Gap> take_gaps() { return claims_->take_gaps(); }
 
   // Ends the threads, after the batches they are at; next() then says kEnd. Any thread

@@ -12,8 +12,8 @@
 // Invariants
 //   * An index file that is cut, altered or of another version of the file is not
 //     loaded.
-//   * Frames touch each other, but for gaps: what recovery leaves out of a damaged file.
-//     An index with gaps is never kept in a file.
+//   * Frames touch each other, but for gaps, which recovery leaves out of a damaged
+//     file. An index with gaps is never kept in a file.
 //   * An entry is a claim, not a fact: record/reader.h proves the frame again and that
 //     it reaches the next entry. So every record that is read is a whole frame of the
 //     file. An index that is wrong by accident gives errors. One that was forged can
@@ -52,8 +52,8 @@ class Index {
   static std::optional<Index> load(const std::string& path,
                                    const FileIdentity& identity);
 
-  // Writes a file that load() reads. The index must have no gaps, and the caller sees to
-  // it that nobody reads a file half written. Throws IoError.
+  // Writes a file that load() reads. The index must have no gaps, and the caller sees
+  // to it that nobody reads a file half written. Throws IoError.
   void save(const std::string& path) const;
 
   std::uint64_t size() const noexcept { return offsets_.size() - 1; }
