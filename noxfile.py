@@ -65,6 +65,13 @@ def oracle(session: nox.Session) -> None:
 
 
 @nox.session
+def torch(session: nox.Session) -> None:
+    """Run the tests that need PyTorch: its DataLoader's processes, and its tensors."""
+    session.install(f"{PACKAGE}[test]", "torch>=2.9")
+    session.run("pytest", "tests/test_workers.py", "tests/test_threads.py")
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Check the style of Python and C++; changes nothing."""
     session.install(*LINT)
