@@ -82,7 +82,7 @@ def doctor(
     threads: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Threads. By default one for each CPU.", show_default=""
+            min=1, help="Threads. By default one for each CPU.", show_default=False
         ),
     ] = None,
     as_json: Annotated[
