@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import copy
 import gzip
+import itertools
 import json
 import os
 import pickle
@@ -100,6 +101,32 @@ def test_an_interrupt_costs_no_batch(write: Write, loop: str, compressed: bool) 
     latencies_ms = json.loads(run_program("interrupts.py", loop, n_runs(3), *paths))
     assert len(latencies_ms) == n_runs(3)
     assert max(latencies_ms) < 2000  # 200 on a machine that has nothing else to do
+
+
+@pytest.mark.parametrize("num_threads", [0, 2])
+@pytest.mark.parametrize("n_taken", [0, 1, 5])
+def test_no_python_code_runs_when_an_iterator_is_dropped(
+    write: Write, num_threads: int, n_taken: int
+) -> None:
+    """A signal would raise its exception there, and Python would ignore it."""
+    loader = open_dataset(files(write, 40), features=SPEC).loader(
+        8, num_threads=num_threads
+    )
+    iterator = iter(loader)
+    for _ in itertools.islice(iterator, n_taken):
+        pass
+    calls = []
+
+    def on_event(frame: Untyped, event: str, _: Untyped) -> None:
+        if event == "call":
+            calls.append(
+                frame.f_code.co_qualname if sys.version_info >= (3, 11) else ""
+            )
+
+    sys.setprofile(on_event)
+    del iterator
+    sys.setprofile(None)
+    assert calls == []
 
 
 @pytest.mark.parametrize("situation", EXITS)

@@ -172,7 +172,9 @@ class Decoding:
 class BatchIterator(Iterator[Batch]):
     """One pass over an epoch. Ends its threads when it is dropped.
 
-    Nothing that runs in a thread refers to it, so dropping it is enough.
+    Nothing that runs in a thread refers to it, so dropping it is enough. No Python code
+    runs then, unless there are threads that transform: Python ignores what a signal
+    raises there, and Ctrl-C would be lost.
 
     A signal may raise an exception anywhere in here, such as a KeyboardInterrupt. No
     batch is lost by it: one that did not reach the consumer is the next again.
@@ -191,8 +193,9 @@ class BatchIterator(Iterator[Batch]):
         self._next: Callable[[], Delivered | None] | None = None
         self._tally = loader._tally
         self._left_ns: int | None = None  # when the call before this one returned
-        self._helping_ns = self._transform_ns = 0  # that are counted already
-        _iterators.add(self)
+        self._helping_ns = 0  # that are counted already
+        self._end: _EndOfThreads | None = None
+        _remember(self)
 
     def __next__(self) -> Batch:
         delivered = None
@@ -250,6 +253,7 @@ class BatchIterator(Iterator[Batch]):
             self._left_ns = left_ns
         if self._kept is None:
             self._refuse_if_closed()
+        self.count_helping()
         return self._kept
 
     def _forget(self, delivered: Delivered) -> None:
@@ -269,16 +273,14 @@ class BatchIterator(Iterator[Batch]):
             if not self._is_closed:
                 self._loader._not_delivered(delivered, is_begun=is_begun)
 
-    def count_threads(self) -> None:
-        """Add to the tally what threads, or the core, have counted since the last time."""
-        if self._decoding is None or self._is_closed:
-            return
+    def count_helping(self) -> None:
+        """Add to the tally what the core has counted since the last time."""
         # Behind a stage with threads, those help, whether the consumer waits or not.
-        helping_ns = 0 if self._tally.n_transforming else self._decoding.helping_ns
-        transform_ns = 0 if self._stage is None else self._stage.transform_ns
+        if self._decoding is None or self._is_closed or self._tally.n_transforming:
+            return
+        helping_ns = self._decoding.helping_ns
         self._tally.helping_ns += helping_ns - self._helping_ns
-        self._tally.transform_ns += transform_ns - self._transform_ns
-        self._helping_ns, self._transform_ns = helping_ns, transform_ns
+        self._helping_ns = helping_ns
 
     def _refuse_if_closed(self) -> None:
         if self._is_forked:
@@ -308,20 +310,17 @@ class BatchIterator(Iterator[Batch]):
         """End the threads. A running epoch cannot be continued afterwards."""
         if self._is_forked:
             return
-        self.count_threads()
+        self.count_helping()
         self._is_closed = True
         if self._decoding is not None:
             self._decoding.stop()
         if self._stage is not None:
             self._stage.close()
 
-    def __del__(self) -> None:
-        self.close()
-
     def _start(self) -> Delivered | None:
         loader = self._loader
         assembly = loader._assembly()
-        self._helping_ns = self._transform_ns = 0
+        self._helping_ns = 0
         # What is ahead is shared between the pipeline and the stage behind it.
         n_ahead, memory_limit = loader._prefetch, loader._memory_limit
         has_stage = not assembly.is_plain and loader._transform_threads > 0
@@ -345,14 +344,41 @@ class BatchIterator(Iterator[Batch]):
                 n_ahead=max(1, n_staged),
                 memory_limit=staged_limit,
                 batch_bytes=decoding.batch_bytes,
+                tally=self._tally,
             )
+            if has_stage:
+                self._end = _EndOfThreads(decoding, self._stage)
             self._next = self._stage.next
             self._tally.n_transforming = self._stage.n_transforming
         return self._next()
 
 
-# Iterators that may have threads: they end before the interpreter does.
-_iterators: weakref.WeakSet[BatchIterator] = weakref.WeakSet()
+class _EndOfThreads:
+    """Ends the threads of a stage with the iterator that it belongs to."""
+
+    def __init__(self, decoding: Decoding, stage: Stage) -> None:
+        self._decoding = decoding
+        self._stage = stage
+        self._process_id = os.getpid()
+
+    def __del__(self) -> None:
+        if os.getpid() == self._process_id:  # a fork has none of the threads
+            self._decoding.stop()
+            self._stage.close()
+
+
+# Iterators that may have threads: they end before the interpreter does. References
+# without a callback, which would be Python code that runs when one is dropped.
+_iterators: list[weakref.ref[BatchIterator]] = []
+
+
+def _remember(iterator: BatchIterator) -> None:
+    _iterators[:] = [known for known in _iterators if known() is not None]
+    _iterators.append(weakref.ref(iterator))
+
+
+def _remembered() -> list[BatchIterator]:
+    return [found for known in _iterators if (found := known()) is not None]
 
 
 _is_at_exit = False
@@ -361,13 +387,13 @@ _is_at_exit = False
 def _close_all() -> None:
     global _is_at_exit
     _is_at_exit = True
-    for iterator in list(_iterators):
+    for iterator in _remembered():
         iterator.close()
     wait_for_threads()
 
 
 def _leave_after_fork() -> None:
-    for iterator in list(_iterators):
+    for iterator in _remembered():
         iterator.leave_to_parent()
 
 

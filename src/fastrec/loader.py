@@ -188,7 +188,7 @@ class Loader:
         ``print(loader.stats)`` says whether the loop waits for data.
         """
         if (iterator := self._running()) is not None:
-            iterator.count_threads()
+            iterator.count_helping()
         return self._tally.stats()
 
     @property

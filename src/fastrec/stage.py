@@ -25,7 +25,7 @@ from fastrec.arrays import Batch
 from fastrec.damage import Region
 from fastrec.features import FixedLen, Raw
 from fastrec.spec import Spec
-from fastrec.stats import clock
+from fastrec.stats import Tally, clock
 
 __all__ = [
     "BatchOrigin",
@@ -347,7 +347,7 @@ class Stage:
     `n_threads` of 0 transforms in `next`. If `shares_rows`, one thread drives the batches
     and the others share the rows of each. At most `n_ahead` batches are under way, and
     fewer where they take more memory than `memory_limit`, which `batch_bytes` tells: the
-    size of the last one.
+    size of the last one. The time of transforms is added to `tally`.
 
     A signal may interrupt `next` anywhere. So the consumer shares with the threads only
     what is whole after every single step, and no lock that Python code acquires: a slot
@@ -364,6 +364,7 @@ class Stage:
         n_ahead: int,
         memory_limit: int,
         batch_bytes: Callable[[], int],
+        tally: Tally,
     ) -> None:
         self._source = source
         self._transform = transform
@@ -382,17 +383,12 @@ class Stage:
         self._counting = threading.Lock()
         self._is_closed = False
         self._is_dirty = False
-        self._transform_ns = 0  # guarded by _counting
+        self._tally = tally  # its transform_ns is guarded by _counting
 
     @property
     def n_transforming(self) -> int:
         """How many threads transform batches side by side; 0 where `next` does."""
         return self._n_transforming
-
-    @property
-    def transform_ns(self) -> int:
-        """Nanoseconds of transforms that have ended, of all threads together."""
-        return self._transform_ns
 
     @property
     def is_dirty(self) -> bool:
@@ -485,7 +481,7 @@ class Stage:
         batch = self._transform(found.parts, info)
         taken = clock() - begin
         with self._counting:
-            self._transform_ns += taken
+            self._tally.transform_ns += taken
         return Delivered(
             batch, info.step, found.n_records, found.n_bytes, found.regions
         )
