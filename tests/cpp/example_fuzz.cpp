@@ -7,15 +7,11 @@
 // another, since it learns from them.
 
 #include <algorithm>
-#include <cstdlib>
 #include <string>
 #include <vector>
 
-#include "both_ways.h"
-#include "check_columns.h"
-#include "example/infer.h"
+#include "check_records.h"
 #include "mutate.h"
-#include "runs.h"
 
 namespace fastrec::testing {
 namespace {
@@ -76,14 +72,9 @@ std::shared_ptr<const Schema> distinct_features() {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fastrec;
-  static testing::CheckColumns columns(testing::every_column());
-  static testing::BothWays both_ways(testing::distinct_features());
-  const std::vector<Bytes> records = testing::pieces_of({data, size});
-  if (records.empty()) return 0;
-  (void)columns.check(records.back());
-  Survey survey(100);
-  for (const Bytes record : records) (void)survey.add(record);
-  if (!both_ways.is_same(records)) std::abort();
+  static testing::CheckRecords records(testing::every_column(),
+                                       testing::distinct_features());
+  records.check({data, size});
   return 0;
 }
 
@@ -91,8 +82,5 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
                                                std::size_t max_size, unsigned seed) {
   using namespace fastrec;
   testing::Mutator mutator(seed);
-  const auto mutate = [&](const std::string& record, std::size_t) {
-    return mutator.message(record);
-  };
-  return testing::replace_input(mutator.run({data, size}, mutate), data, max_size);
+  return testing::replace_input(mutator.messages({data, size}), data, max_size);
 }

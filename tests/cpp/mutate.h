@@ -72,6 +72,18 @@ class Mutator {
     return mutated;
   }
 
+  // A byte that chooses something, and a TFRecord file behind it.
+  std::string choice_and_file(std::string_view input) {
+    if (input.empty() || one_in(16)) return bytes(std::string(input));
+    return input[0] + file(input.substr(1));
+  }
+
+  // A run (runs.h) of protobuf messages.
+  std::string messages(Bytes bytes) {
+    return run(bytes,
+               [&](const std::string& piece, std::size_t) { return message(piece); });
+  }
+
   // A run (runs.h): one piece of it by `mutate_piece(piece, index)`, or which there
   // are.
   template <typename F>

@@ -3,16 +3,12 @@
 // Goal and method are those of example_fuzz.cpp, with columns of a context and of
 // feature lists.
 
-#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "both_ways.h"
-#include "check_columns.h"
-#include "example/infer.h"
+#include "check_records.h"
 #include "mutate.h"
-#include "runs.h"
 
 namespace fastrec::testing {
 namespace {
@@ -51,14 +47,8 @@ std::shared_ptr<const Schema> every_list() {
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace fastrec;
-  static testing::CheckColumns columns(testing::every_list());
-  static testing::BothWays both_ways(testing::every_list());
-  const std::vector<Bytes> records = testing::pieces_of({data, size});
-  if (records.empty()) return 0;
-  (void)columns.check(records.back());
-  Survey survey(100);
-  for (const Bytes record : records) (void)survey.add(record);
-  if (!both_ways.is_same(records)) std::abort();
+  static testing::CheckRecords records(testing::every_list(), testing::every_list());
+  records.check({data, size});
   return 0;
 }
 
@@ -66,8 +56,5 @@ extern "C" std::size_t LLVMFuzzerCustomMutator(std::uint8_t* data, std::size_t s
                                                std::size_t max_size, unsigned seed) {
   using namespace fastrec;
   testing::Mutator mutator(seed);
-  const auto mutate = [&](const std::string& record, std::size_t) {
-    return mutator.message(record);
-  };
-  return testing::replace_input(mutator.run({data, size}, mutate), data, max_size);
+  return testing::replace_input(mutator.messages({data, size}), data, max_size);
 }
