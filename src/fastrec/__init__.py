@@ -39,7 +39,7 @@ from fastrec.stack import Stack
 from fastrec.stage import BatchOrigin, per_row
 from fastrec.stats import LoaderStats
 from fastrec.tensors import TensorProto
-from fastrec.writer import Writer, encode_example
+from fastrec.writer import Writer, encode_example, encode_sequence_example, write
 
 __all__ = [
     "BatchOrigin",
@@ -77,6 +77,7 @@ __all__ = [
     "decode_example",
     "decode_raw",
     "encode_example",
+    "encode_sequence_example",
     "infer_schema",
     "mix",
     "open",
@@ -88,4 +89,5 @@ __all__ = [
     "read_records",
     "take",
     "weighted",
+    "write",
 ]

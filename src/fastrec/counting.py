@@ -28,7 +28,7 @@ from fastrec.passes import pass_over
 from fastrec.replacement import replacement
 from fastrec.streams import FileContent
 
-__all__ = ["Count", "counted"]
+__all__ = ["Count", "counted", "keep_count"]
 
 _log = logging.getLogger("fastrec")
 
@@ -120,8 +120,7 @@ def _count(
 ) -> Count:
     path, _ = file
     version = version_of(path)
-    size, time_ns = version
-    target = index_path(path, index_dir).with_suffix(f".{size:x}-{time_ns:x}.freccnt")
+    target = _count_path(path, version, index_dir)
     kept = _kept(target, version)
     if kept is not None:
         return kept
@@ -159,12 +158,36 @@ def _passed(
         # Where it is the framing that is damaged, the content may go on.
         end = n_bytes if n_bytes == n_fed else None
         gaps.append((int(scan.offsets[-1]), end, error))
-    offsets = scan.offsets
+    return _table(scan.offsets, scan.payload_crcs), gaps
+
+
+def _table(
+    offsets: npt.NDArray[np.uint64], payload_crcs: npt.NDArray[np.uint32]
+) -> npt.NDArray[Any]:
     table = np.zeros(len(offsets), _ROW)
     table["offset"] = offsets
-    table["payload_crc"][:-1] = scan.payload_crcs
+    table["payload_crc"][:-1] = payload_crcs
     table["payload_crc"][-1] = _core.crc32c(table[:-1].tobytes())
-    return table, gaps
+    return table
+
+
+def keep_count(
+    path: str, offsets: npt.NDArray[np.uint64], payload_crcs: npt.NDArray[np.uint32]
+) -> None:
+    """Keep the count of a file that was just written, by whoever knows its content.
+
+    Where the frames begin in it, and where the last one ends; and the checksums that are
+    stored with the payloads. A cache that cannot be written is no error.
+    """
+    try:
+        _keep(_table(offsets, payload_crcs), _count_path(path, version_of(path), None))
+    except OSError as error:
+        _log.info("the count of %s is not kept: %s", path, error)
+
+
+def _count_path(path: str, version: Version, index_dir: str | None) -> Path:
+    size, time_ns = version
+    return index_path(path, index_dir).with_suffix(f".{size:x}-{time_ns:x}.freccnt")
 
 
 def _kept(path: Path, version: Version) -> Count | None:

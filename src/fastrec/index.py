@@ -20,8 +20,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fastrec import _core
+from fastrec.locks import opened_to_lock, try_lock
 from fastrec.options import (
     checked_names,
     default_num_threads,
@@ -37,6 +39,7 @@ __all__ = [
     "builder_lock",
     "cache_dir",
     "index_path",
+    "keep_index",
     "write_tfrecord2idx",
 ]
 
@@ -183,6 +186,23 @@ def make_indexes(
     return indexes
 
 
+def keep_index(path: str, offsets: NDArray[np.uint64]) -> None:
+    """Keep the index of a file that was just written, by whoever knows its offsets.
+
+    Where each frame begins, and where the last one ends. A cache that cannot be written
+    is no error.
+    """
+    status = os.stat(path)  # noqa: PTH116
+    index = _core.Index.from_offsets(
+        offsets, status.st_size, status.st_mtime_ns, os.fsencode(path)
+    )
+    try:
+        with replacement(index_path(path)) as temporary:
+            index.save(os.fsencode(temporary))
+    except OSError as error:
+        _log.info("the index of %s is not kept: %s", path, error)
+
+
 @checked_names
 def build_index(
     paths: Paths,
@@ -292,45 +312,10 @@ def builder_lock(target: Path, is_cancelled: threading.Event) -> Iterator[None]:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             lock = stack.enter_context(
-                _lock_file(target.parent / f".lock-{number % _N_LOCKS:02d}")
+                opened_to_lock(target.parent / f".lock-{number % _N_LOCKS:02d}")
             )
-            while not _try_lock(lock) and not is_cancelled.wait(_SECONDS_BETWEEN_LOOKS):
+            while not try_lock(lock) and not is_cancelled.wait(_SECONDS_BETWEEN_LOOKS):
                 pass
         except (ImportError, OSError) as error:
             _log.debug("indexes are built without a lock: %s", error)
         yield
-
-
-@contextlib.contextmanager
-def _lock_file(path: Path) -> Iterator[int]:
-    """Open a file to lock, without which a process forked meanwhile goes on."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
-    _lock_files.add(file)
-    try:
-        yield file
-    finally:
-        _lock_files.discard(file)
-        os.close(file)
-
-
-def _try_lock(file: int) -> bool:
-    import fcntl  # not on every platform
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-# Files that a fork would leave open, and so locked, with nobody to unlock them.
-_lock_files: set[int] = set()
-
-
-def _close_after_fork() -> None:
-    while _lock_files:
-        os.close(_lock_files.pop())
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_close_after_fork)

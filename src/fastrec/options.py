@@ -56,6 +56,7 @@ _ELSEWHERE = {
     "description": "features=",
     "schema": "features=",
     "compression_type": "compression=",
+    "options": "compression=",
     "index_path": "index_dir=",
     "ignore_errors": 'on_error="skip"',
     "handler": "on_error=",
@@ -76,7 +77,8 @@ def checked_names(function: Callable[P, R]) -> Callable[P, R]:
         for name in kwargs:
             if name in names:
                 continue
-            text = f"{function.__name__}() has no option {name!r}"
+            called = function.__qualname__.removesuffix(".__init__").split(".")[-1]
+            text = f"{called}() has no option {name!r}"
             right = _ELSEWHERE.get(name, "")
             close = difflib.get_close_matches(name, names, n=1)
             if right.split("=")[0] in names or "(" in right.split("=")[0]:

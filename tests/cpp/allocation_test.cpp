@@ -26,7 +26,7 @@
 #include "loader/pipeline.h"
 #include "record/index.h"
 #include "records.h"
-#include "writer/file_writer.h"
+#include "writer/frame_buffer.h"
 
 namespace {
 
@@ -182,27 +182,25 @@ TEST(Allocation, AnIndexIsWrittenAndLoadedOrNot) {
   EXPECT_GT(n_failed, 0);
 }
 
-TEST(Allocation, AWriterLeavesAWholeFileOrNone) {
-  const testing::TemporaryDirectory directory;
-  const std::string path = directory.file("data");
+TEST(Allocation, ABufferHasWholeFramesWhateverFails) {
   const std::string large(std::size_t{3} << 20, 'x');
   const int n_failed = fail_every_allocation([&] {
-    std::filesystem::remove(path);
-    FileWriter writer(path, Existing::kRefuse);
-    const auto write = [&](std::string_view payload) {
-      const std::uint64_t n_bytes = writer.n_bytes();
+    FrameBuffer buffer(std::make_shared<BlockPool>(1 << 20));
+    const auto add = [&](std::string_view payload) {
+      const std::size_t n_records = buffer.n_records();
+      const std::uint64_t n_bytes = buffer.n_bytes();
       try {
-        writer.write_record(as_bytes(payload));
+        buffer.add(as_bytes(payload));
       } catch (const std::bad_alloc&) {
-        EXPECT_EQ(writer.n_bytes(), n_bytes);  // as it was
+        EXPECT_EQ(buffer.n_records(), n_records);  // as it was
+        EXPECT_EQ(buffer.n_bytes(), n_bytes);
         throw;
       }
     };
-    write("small");
-    write(large);
-    writer.close();
-    EXPECT_EQ(std::filesystem::file_size(path),
-              testing::file_of({"small", large}).size());
+    add("small");
+    add(large);
+    const Frames frames = buffer.take();
+    EXPECT_EQ(as_text(frames.bytes()), testing::file_of({"small", large}));
   });
   EXPECT_GT(n_failed, 3);
 }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "record/framing.h"
+#include "records.h"
 #include "varint/varint.h"
 
 namespace fastrec {
@@ -35,12 +36,12 @@ FeatureValues int_feature(std::string_view key, std::span<const std::int64_t> va
 }
 
 std::string encoded(const std::vector<FeatureValues>& features) {
-  std::vector<std::uint8_t> out;
   ExampleEncoder encoder;
-  const std::uint64_t size = encoder.measure(features);
-  encoder.append(features, &out);
-  EXPECT_EQ(out.size(), size);
-  return std::string(as_text(out));
+  std::string out(encoder.measure(features) + 1, '?');
+  encoder.store(features, reinterpret_cast<std::uint8_t*>(out.data()));
+  EXPECT_EQ(out.back(), '?');  // no more was stored than was measured
+  out.pop_back();
+  return out;
 }
 
 TEST(Encode, ARowWithoutFeaturesHasAnEmptyMap) { EXPECT_EQ(encoded({}), "\x0a\x00"sv); }
@@ -120,21 +121,33 @@ TEST(Encode, LengthsGrowWithWhatTheyMeasure) {
   }
 }
 
-TEST(Encode, AppendsBehindWhatIsThere) {
-  const std::vector<std::int64_t> one = {1};
-  const std::vector<FeatureValues> features = {int_feature("k", one)};
-  std::vector<std::uint8_t> out = {7, 8};
-  ExampleEncoder().append(features, &out);
-  EXPECT_EQ(as_text(out), "\x07\x08" + encoded(features));
-}
-
 TEST(Encode, WhatProtobufCannotReadIsRefusedBeforeMemoryIsTaken) {
   const std::string mebibyte(1 << 20, 'x');
   const std::vector<Bytes> values(2048, as_bytes(mebibyte));
-  std::vector<std::uint8_t> out = {7};
   const std::vector<FeatureValues> features = {bytes_feature("k", values)};
-  EXPECT_THROW(ExampleEncoder().append(features, &out), std::length_error);
-  EXPECT_EQ(out, std::vector<std::uint8_t>{7});
+  ExampleEncoder encoder;
+  EXPECT_THROW(encoder.measure(features), std::length_error);
+}
+
+TEST(Encode, ASequenceHasAContextAndListsOfFeatures) {
+  const std::vector<std::int64_t> ints = {300};
+  const std::vector<float> floats = {0.5f};
+  const std::vector<FeatureValues> context = {int_feature("n", ints)};
+  // The last step has no kind, as steps without values may have none.
+  const std::vector<FeatureValues> steps = {float_feature("", floats), {}};
+  const std::vector<FeatureListValues> lists = {{as_bytes("l"sv), steps},
+                                                {as_bytes("e"sv), {}}};
+  ExampleEncoder encoder;
+  std::string out(encoder.measure(context, lists), '?');
+  encoder.store(context, lists, reinterpret_cast<std::uint8_t*>(out.data()));
+
+  const std::string packed = testing::field_of(1, "\x00\x00\x00\x3f"sv);
+  const std::string list =
+      testing::field_of(1, testing::field_of(2, packed)) + testing::field_of(1, "");
+  EXPECT_EQ(
+      out, testing::field_of(1, testing::entry_of("n", testing::int64_feature({300}))) +
+               testing::field_of(
+                   2, testing::entry_of("l", list) + testing::entry_of("e", "")));
 }
 
 }  // namespace

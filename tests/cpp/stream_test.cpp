@@ -2,7 +2,7 @@
 //
 // Goal: frames come out the same however the bytes were cut, a producer never runs
 // ahead further than it may, stop() wakes everybody, and a window gives what its order
-// says. Method: frames made by append_frame, pushed in pieces of every size; producers
+// says. Method: frames made by hand, pushed in pieces of every size; producers
 // and consumer on threads of their own.
 
 #include "record/stream.h"
@@ -19,7 +19,7 @@
 
 #include "loader/claims.h"
 #include "loader/window.h"
-#include "record/append.h"
+#include "records.h"
 
 namespace fastrec {
 namespace {
@@ -27,9 +27,8 @@ namespace {
 using namespace std::chrono_literals;
 
 std::vector<std::uint8_t> frames_of(const std::vector<std::string>& payloads) {
-  std::vector<std::uint8_t> frames;
-  for (const std::string& payload : payloads) append_frame(as_bytes(payload), &frames);
-  return frames;
+  const std::string file = testing::file_of(payloads);
+  return {file.begin(), file.end()};
 }
 
 const std::vector<std::string> kPayloads = {"", "a", std::string(300, 'b'), "cc", ""};

@@ -2,6 +2,7 @@
 
 #include <pybind11/critical_section.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstring>
@@ -28,42 +29,106 @@ bool is_numpy_scalar(py::handle value) {
 void Row::clear() noexcept {
   features_.clear();
   counts_.clear();
+  keys_.clear();
+  lists_.clear();
+  list_values_.clear();
   strings_.clear();
   floats_.clear();
   ints_.clear();
+  converted_.clear();
   owners_.clear();
   buffers_.clear();
 }
 
 std::string Row::where() const {
-  return "feature " + std::string(py::str(py::repr(key_)));
+  return (is_step_ ? "feature list " : "feature ") +
+         std::string(py::str(py::repr(key_)));
 }
 
-void Row::fill(py::handle mapping) {
+// Calls `on_item(key, value)` for each, and refuses keys that are equal in a message.
+template <typename OnItem>
+void Row::for_each(py::handle mapping, const char* what, const OnItem& on_item) {
   py::dict row;
   if (PyDict_Check(mapping.ptr())) {
     row = py::reinterpret_borrow<py::dict>(mapping);
   } else if (py::hasattr(mapping, "keys")) {
     if (PyDict_Update(row.ptr(), mapping.ptr()) != 0) throw py::error_already_set();
   } else {
-    throw py::type_error("a row is a mapping of feature names to values, not " +
+    throw py::type_error(std::string(what) +
+                         " is a mapping of feature names to values, not " +
                          type_name(mapping));
   }
 
-  bool has_str = false, has_bytes = false;
+  std::vector<Bytes> bytes;
   {
     const py::scoped_critical_section guard(row);
     Py_ssize_t position = 0;
     PyObject *key, *value;
     while (PyDict_Next(row.ptr(), &position, &key, &value)) {
-      has_str |= PyUnicode_Check(key) != 0;
-      has_bytes |= PyBytes_Check(key) != 0;
-      add_feature(key, value);
+      // Converting a value can run Python code, which can change the mapping.
+      owners_.push_back(py::reinterpret_borrow<py::object>(key));
+      owners_.push_back(py::reinterpret_borrow<py::object>(value));
+      key_ = key;
+      if (!PyUnicode_Check(key) && !PyBytes_Check(key)) {
+        throw py::type_error("a feature's name is str or bytes, not " + type_name(key));
+      }
+      // A dict tells "a" from b"a"; an Example does not.
+      if (PyBytes_Check(key)) bytes.push_back(bytes_of(key));
+      on_item(key, value);
     }
   }
-  if (has_str && has_bytes) refuse_equal_keys();
+  if (bytes.empty()) return;
+  for (const Bytes name : bytes) {
+    const auto text = py::reinterpret_steal<py::object>(
+        PyUnicode_DecodeUTF8(reinterpret_cast<const char*>(name.data()),
+                             static_cast<Py_ssize_t>(name.size()), nullptr));
+    if (!text) {
+      PyErr_Clear();  // no str can be the same
+    } else if (row.contains(text)) {
+      throw py::value_error(std::string(what) + " has the feature '" +
+                            std::string(as_text(name)) +
+                            "' twice, as str and as bytes");
+    }
+  }
+}
 
-  // Only now do the lists stay where they are.
+void Row::fill(py::handle mapping, FeatureOrder* order) {
+  is_sequence_ = false;
+  for_each(mapping, "a row",
+           [this](py::handle key, py::handle value) { add_feature(key, value); });
+  n_context_ = features_.size();
+  view_values();
+  settle_features(order);
+}
+
+void Row::fill(py::handle context, py::handle lists, SequenceOrder* order) {
+  is_sequence_ = true;
+  for_each(context, "context",
+           [this](py::handle key, py::handle value) { add_feature(key, value); });
+  n_context_ = features_.size();
+  is_step_ = true;
+  for_each(lists, "feature_lists",
+           [this](py::handle key, py::handle steps) { add_steps(key, steps); });
+  view_values();
+  settle_lists(order == nullptr ? nullptr : &order->lists);
+  is_step_ = false;
+  settle_features(order == nullptr ? nullptr : &order->context);
+}
+
+std::uint64_t Row::measure() {
+  const std::span context(features_.data(), n_context_);
+  return is_sequence_ ? encoder_.measure(context, list_values_)
+                      : encoder_.measure(context);
+}
+
+void Row::store(std::uint8_t* out) const noexcept {
+  const std::span context(features_.data(), n_context_);
+  is_sequence_ ? encoder_.store(context, list_values_, out)
+               : encoder_.store(context, out);
+}
+
+// Points every feature at its values: only now do these stay where they are.
+void Row::view_values() {
   std::size_t n_strings = 0, n_floats = 0, n_ints = 0;
   for (std::size_t i = 0; i < features_.size(); ++i) {
     const std::size_t count = counts_[i];
@@ -86,32 +151,107 @@ void Row::fill(py::handle mapping) {
   }
 }
 
-// A dict tells "a" from b"a"; an Example does not.
-void Row::refuse_equal_keys() const {
-  for (std::size_t i = 0; i < features_.size(); ++i) {
-    for (std::size_t j = 0; j < i; ++j) {
-      if (as_text(features_[i].key) == as_text(features_[j].key)) {
-        throw py::value_error("a row has the feature '" +
-                              std::string(as_text(features_[i].key)) +
-                              "' twice, as str and as bytes");
+// Makes a feature be of the kind that it is in other records.
+void Row::give_kind(std::size_t feature, FeatureKind kind) {
+  FeatureValues& values = features_[feature];
+  if (values.kind == kind) return;
+  if (counts_[feature] != 0) {
+    if (values.kind != FeatureKind::kInt64 || kind != FeatureKind::kFloat) {
+      throw py::value_error(where() + " has " + kind_name(values.kind) +
+                            " values, but had " + kind_name(kind) +
+                            " before: a feature has one kind in all records of a file");
+    }
+    values.floats = converted_.emplace_back(values.ints.begin(), values.ints.end());
+  }
+  values.kind = kind;
+}
+
+void Row::settle_features(FeatureOrder* order) {
+  constexpr const char* kCure =
+      " is an empty list, whose kind is unknown: write np.array([], \"int64\"), "
+      "np.array([], \"float32\") or fastrec.BytesArray.from_list([]), or say what it "
+      "is with Writer(features=...)";
+  positions_.clear();
+  for (std::size_t i = 0; i < n_context_; ++i) {
+    key_ = keys_[i];
+    if (order != nullptr) {
+      const bool says_nothing = counts_[i] == 0;
+      const auto [position, kind] = order->place(
+          features_[i].key, says_nothing ? FeatureKind::kNone : features_[i].kind);
+      positions_.push_back(position);
+      if (kind != FeatureKind::kNone) give_kind(i, kind);
+    }
+    if (features_[i].kind == FeatureKind::kNone) throw py::value_error(where() + kCure);
+  }
+  if (std::is_sorted(positions_.begin(), positions_.end())) return;
+  // Only the views of the features move: nobody needs counts and keys any more.
+  std::vector<std::pair<std::size_t, FeatureValues>> sorted;
+  for (std::size_t i = 0; i < n_context_; ++i) {
+    sorted.emplace_back(positions_[i], features_[i]);
+  }
+  std::sort(sorted.begin(), sorted.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (std::size_t i = 0; i < n_context_; ++i) features_[i] = sorted[i].second;
+}
+
+void Row::settle_lists(FeatureOrder* order) {
+  for (std::size_t n = 0; n < lists_.size(); ++n) {
+    List& list = lists_[n];
+    // Lists without steps have no feature to say whose they are.
+    key_ = list.name;
+    FeatureKind found = FeatureKind::kNone;
+    for (std::size_t i = list.begin; i < list.end; ++i) {
+      const FeatureKind kind = features_[i].kind;
+      if (counts_[i] == 0) continue;
+      if (found == FeatureKind::kNone) found = kind;
+      if (kind != found) {
+        throw py::value_error(where() + " has steps of " + kind_name(found) +
+                              " and of " + kind_name(kind) +
+                              ": make all steps the same");
       }
     }
+    list.position = n;
+    if (order != nullptr) {
+      const auto [position, kind] = order->place(list.key, found);
+      list.position = position;
+      found = kind;
+    }
+    for (std::size_t i = list.begin; i < list.end; ++i) {
+      if (found != FeatureKind::kNone) give_kind(i, found);
+    }
+  }
+  std::sort(lists_.begin(), lists_.end(),
+            [](const List& a, const List& b) { return a.position < b.position; });
+  for (const List& list : lists_) {
+    list_values_.push_back(
+        {list.key, std::span(features_).subspan(list.begin, list.end - list.begin)});
   }
 }
 
 void Row::add_feature(py::handle key, py::handle value) {
-  // Converting a value can run Python code, which can change the mapping.
-  owners_.push_back(py::reinterpret_borrow<py::object>(key));
-  owners_.push_back(py::reinterpret_borrow<py::object>(value));
-  key_ = key;
-  if (!PyUnicode_Check(key.ptr()) && !PyBytes_Check(key.ptr())) {
-    throw py::type_error("a feature's name is str or bytes, not " + type_name(key));
-  }
   features_.emplace_back().key = view_of_string(key);
   counts_.push_back(0);
+  keys_.push_back(key);
   overflowed_ = false;
   add_value(value);
   if (overflowed_) warn_of_overflow();
+}
+
+void Row::add_steps(py::handle key, py::handle steps) {
+  const bool is_iterable = !PyUnicode_Check(steps.ptr()) &&
+                           !PyBytes_Check(steps.ptr()) && !PyDict_Check(steps.ptr()) &&
+                           py::isinstance<py::iterable>(steps);
+  if (!is_iterable) {
+    throw py::type_error(where() + ": a feature list is an iterable of steps, not " +
+                         type_name(steps));
+  }
+  List list = {features_.size(), 0, view_of_string(key), key, 0};
+  for (const py::handle step : steps) {
+    owners_.push_back(py::reinterpret_borrow<py::object>(step));
+    add_feature(key, step);
+  }
+  list.end = features_.size();
+  lists_.push_back(list);
 }
 
 void Row::set(FeatureKind kind, std::size_t count) {
@@ -126,8 +266,10 @@ void Row::add_value(py::handle value) {
     if (array.ndim() > 1) {
       throw py::value_error(where() + " is an array of " +
                             std::to_string(array.ndim()) +
-                            " dimensions: write its bytes with .tobytes(), or its "
-                            "values as a list with .ravel()");
+                            " dimensions: write its bytes with .tobytes(), or say how "
+                            "it is written with Writer(features=...), for example " +
+                            "fr.Raw(" + std::string(py::repr(array.attr("shape"))) +
+                            ", '" + std::string(py::str(array.dtype())) + "')");
     }
     set(add_number_array(array), count);
   } else if (const FeatureKind kind = add_item(value); kind != FeatureKind::kNone) {
@@ -230,12 +372,6 @@ void Row::add_list(py::handle list) {
                             kNames[static_cast<std::size_t>(item_kind)] +
                             " in one list: make all values the same");
     }
-  }
-  if (count == 0) {
-    throw py::value_error(where() +
-                          " is an empty list, whose kind is unknown: write "
-                          "np.array([], \"int64\"), np.array([], \"float32\") or "
-                          "fastrec.BytesArray.from_list([])");
   }
   set(kind, count);
 }

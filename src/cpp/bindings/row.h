@@ -9,6 +9,7 @@
 #include <pybind11/pybind11.h>
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <span>
 #include <string>
@@ -16,6 +17,7 @@
 
 #include "bindings/bindings.h"
 #include "example/encode.h"
+#include "writer/feature_order.h"
 
 namespace fastrec {
 
@@ -31,15 +33,32 @@ inline Bytes bytes_of(py::handle bytes) {
 // be encoded without the GIL, whatever other threads do to the mapping meanwhile.
 class Row {
  public:
-  void fill(py::handle mapping);
-  std::span<const FeatureValues> features() const noexcept { return features_; }
-  ExampleEncoder& encoder() noexcept { return encoder_; }
+  // Takes the features of a tf.train.Example. An empty list has the kind that `order`
+  // knows; without one, it is refused. Features come in its order, and ints become
+  // floats where it says so.
+  void fill(py::handle mapping, FeatureOrder* order);
+
+  // Takes a tf.train.SequenceExample: each value of `lists` is an iterable of what a
+  // feature can be.
+  struct SequenceOrder {
+    FeatureOrder context, lists;
+  };
+  void fill(py::handle context, py::handle lists, SequenceOrder* order);
+
+  // The size in bytes of what was taken, and then the storing of it: see
+  // ExampleEncoder.
+  std::uint64_t measure();
+  void store(std::uint8_t* out) const noexcept;
 
   // Forgets the row but keeps the memory. Needs the GIL.
   void clear() noexcept;
 
  private:
+  template <typename OnItem>
+  void for_each(py::handle mapping, const char* what, const OnItem& on_item);
+  void begin_feature(py::handle key);
   void add_feature(py::handle key, py::handle value);
+  void add_steps(py::handle key, py::handle steps);
   void add_value(py::handle value);
   FeatureKind add_item(py::handle item);
   FeatureKind add_number_array(const py::array& array);
@@ -57,17 +76,34 @@ class Row {
   void warn_of_overflow();
 
   void set(FeatureKind kind, std::size_t count);
-  void refuse_equal_keys() const;
+  void view_values();
+  void settle_features(FeatureOrder* order);
+  void settle_lists(FeatureOrder* order);
+  void give_kind(std::size_t feature, FeatureKind kind);
   std::string where() const;  // "feature 'label'"
 
-  std::vector<FeatureValues> features_;
-  std::vector<std::size_t> counts_;  // values of each feature
+  std::vector<FeatureValues> features_;  // those of the context, then all steps
+  std::vector<std::size_t> counts_;      // values of each feature
+  std::vector<py::handle> keys_;         // of each feature; of the list, for steps
+  struct List {
+    std::size_t begin, end;  // of its steps, among the features
+    Bytes key;
+    py::handle name;       // the same
+    std::size_t position;  // in its order
+  };
+  std::vector<List> lists_;
+  std::vector<FeatureListValues> list_values_;
+  std::vector<std::size_t> positions_;  // of features, in their order
+  std::size_t n_context_ = 0;           // features that are not steps
+  bool is_sequence_ = false;
   std::vector<Bytes> strings_;
   std::vector<float> floats_;
   std::vector<std::int64_t> ints_;
+  std::deque<std::vector<float>> converted_;
   std::vector<py::object> owners_;
   std::vector<std::unique_ptr<BufferView>> buffers_;
-  py::handle key_;  // of the feature at hand
+  py::handle key_;        // of the feature at hand
+  bool is_step_ = false;  // whether it is a list, and one of its steps is at hand
   bool overflowed_ = false;
   ExampleEncoder encoder_;
 };

@@ -1,15 +1,20 @@
-// Writer: rows of Python values -> records of a file.
+// Writer: rows and columns of Python values -> frames.
+
+#include <pybind11/stl.h>
 
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "bindings/bindings.h"
 #include "bindings/row.h"
-#include "writer/file_writer.h"
+#include "example/encode_batch.h"
+#include "writer/feature_order.h"
+#include "writer/frame_buffer.h"
 
 namespace fastrec {
 namespace {
@@ -37,41 +42,122 @@ class RowLease {
   std::unique_ptr<Row> row_;
 };
 
-// A FileWriter for several threads.
+// A BatchEncoder, and the arrays whose memory it reads.
+struct BoundEncoder {
+  BatchEncoder encoder;
+  std::vector<py::array> owners;
+};
+
+// A FrameBuffer for several threads.
 //
 // Nobody waits for the mutex with the GIL in hand: who has the mutex may be waiting for
 // the GIL. The GIL is kept for what takes microseconds, because another thread that got
 // it may keep it for milliseconds.
-class SharedFileWriter {
+class SharedFrameBuffer {
  public:
-  SharedFileWriter(std::string path, Existing existing)
-      : writer_(std::move(path), existing) {}
+  explicit SharedFrameBuffer(std::shared_ptr<BlockPool> pool)
+      : buffer_(std::move(pool)) {}
 
+  // Returns the bytes that are in the buffer then.
   template <typename Store>
-  void write_record(std::uint64_t length, const Store& store) {
+  std::uint64_t add(std::uint64_t length, const Store& store) {
     constexpr std::uint64_t kMostBytesWithGil = 64 << 10;
-    const auto write = [&] { writer_.write_record(length, store); };
+    const auto add = [&] {
+      buffer_.add(length, store);
+      return buffer_.n_bytes();
+    };
     if (std::unique_lock lock(mutex_, std::try_to_lock);
-        lock && length <= kMostBytesWithGil && writer_.fits(length)) {
-      return write();
+        lock && length <= kMostBytesWithGil) {
+      return add();
     }
-    without_gil(write);
+    return without_gil(add);
   }
 
-  template <typename Query>
-  auto ask(const Query& query) {
-    if (std::unique_lock lock(mutex_, std::try_to_lock); lock) return query(writer_);
-    return without_gil([&] { return query(writer_); });
+  std::uint64_t add_example(py::handle row, FeatureOrder* order) {
+    const RowLease lease;
+    lease->fill(row, order);
+    return add_row(lease);
   }
 
-  void close() {
-    without_gil([&] { writer_.close(); });
+  std::uint64_t add_sequence(py::handle context, py::handle lists,
+                             Row::SequenceOrder* order) {
+    const RowLease lease;
+    lease->fill(context, lists, order);
+    return add_row(lease);
   }
-  void abandon() {
-    without_gil([&] { writer_.abandon(); });
+
+  std::uint64_t add_record(py::handle record) {
+    const BufferView view(record);
+    const Bytes bytes = view.bytes();
+    return add(bytes.size(), [bytes](std::uint8_t* payload) {
+      if (!bytes.empty()) std::memcpy(payload, bytes.data(), bytes.size());
+    });
+  }
+
+  std::size_t add_rows(const BoundEncoder& bound, std::size_t begin, std::size_t end,
+                       std::size_t step, std::uint64_t n_bytes_wanted) {
+    if (end > bound.encoder.n_rows() || step == 0) {
+      throw py::index_error("there are no such rows");
+    }
+    return without_gil([&] {
+      return buffer_.add_rows(bound.encoder, begin, end, step, n_bytes_wanted);
+    });
+  }
+
+  std::uint64_t add_frames(const py::array_t<std::uint8_t>& data,
+                           const RecordNumbers& offsets, const RecordNumbers& chosen) {
+    const Bytes bytes(data.data(), static_cast<std::size_t>(data.size()));
+    const std::span bounds(offsets.data(), static_cast<std::size_t>(offsets.size()));
+    const std::span frames(chosen.data(), static_cast<std::size_t>(chosen.size()));
+    for (std::size_t i = 0; i < bounds.size(); ++i) {
+      if (bounds[i] < (i == 0 ? 0 : bounds[i - 1]) || bounds[i] > data.size()) {
+        throw py::value_error("offsets must ascend, within the frames");
+      }
+    }
+    for (const std::int64_t frame : frames) {
+      if (frame < 0 || frame + 1 >= offsets.size()) {
+        throw py::index_error("there is no such frame");
+      }
+    }
+    return without_gil([&] {
+      buffer_.add_frames(bytes, bounds, frames);
+      return buffer_.n_bytes();
+    });
+  }
+
+  // Of all that was ever added.
+  std::uint64_t n_records() {
+    return ask([&] { return n_records_taken_ + buffer_.n_records(); });
+  }
+  std::uint64_t n_bytes() {
+    return ask([&] { return n_bytes_taken_ + buffer_.n_bytes(); });
+  }
+
+  py::tuple take() {
+    const Frames frames = without_gil([&] {
+      n_records_taken_ += buffer_.n_records();
+      n_bytes_taken_ += buffer_.n_bytes();
+      return buffer_.take();
+    });
+    const auto n_bytes = static_cast<py::ssize_t>(frames.offsets.back());
+    return py::make_tuple(
+        view_of(frames.array, py::dtype::of<std::uint8_t>(), {n_bytes},
+                owner_of(frames.array.block)),
+        py::array_t<std::uint64_t>(static_cast<py::ssize_t>(frames.offsets.size()),
+                                   frames.offsets.data()));
   }
 
  private:
+  std::uint64_t add_row(const RowLease& row) {
+    return add(row->measure(), [&row](std::uint8_t* payload) { row->store(payload); });
+  }
+
+  template <typename Query>
+  std::uint64_t ask(const Query& query) {
+    if (std::unique_lock lock(mutex_, std::try_to_lock); lock) return query();
+    return without_gil(query);
+  }
+
   template <typename Action>
   std::invoke_result_t<Action> without_gil(const Action& action) {
     const py::gil_scoped_release released;
@@ -80,79 +166,125 @@ class SharedFileWriter {
   }
 
   std::mutex mutex_;
-  FileWriter writer_;
+  FrameBuffer buffer_;
+  std::uint64_t n_records_taken_ = 0;
+  std::uint64_t n_bytes_taken_ = 0;
 };
 
-std::unique_ptr<SharedFileWriter> open_file(py::handle path, bool overwrite) {
-  PyObject* encoded = nullptr;
-  if (PyUnicode_FSConverter(path.ptr(), static_cast<void*>(&encoded)) == 0) {
-    throw py::error_already_set();
-  }
-  std::string text(as_text(bytes_of(py::reinterpret_steal<py::bytes>(encoded))));
-  const py::gil_scoped_release released;
-  return std::make_unique<SharedFileWriter>(
-      std::move(text), overwrite ? Existing::kReplace : Existing::kRefuse);
-}
-
-void write_example(SharedFileWriter& writer, py::handle features) {
-  const RowLease row;
-  row->fill(features);
-  const std::uint64_t size = row->encoder().measure(row->features());
-  writer.write_record(size, [&row](std::uint8_t* payload) {
-    row->encoder().store(row->features(), payload);
-  });
-}
-
-void write_record(SharedFileWriter& writer, py::handle record) {
-  const BufferView view(record);
-  const Bytes bytes = view.bytes();
-  writer.write_record(bytes.size(), [bytes](std::uint8_t* payload) {
-    if (!bytes.empty()) std::memcpy(payload, bytes.data(), bytes.size());
-  });
+py::bytes encoded(const RowLease& row) {
+  const std::uint64_t size = row->measure();
+  auto result = py::reinterpret_steal<py::bytes>(
+      PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
+  if (!result) throw py::error_already_set();
+  row->store(reinterpret_cast<std::uint8_t*>(PyBytes_AS_STRING(result.ptr())));
+  return result;
 }
 
 py::bytes encode_example(py::handle features) {
   const RowLease row;
-  row->fill(features);
-  const std::uint64_t size = row->encoder().measure(row->features());
-  auto result = py::reinterpret_steal<py::bytes>(
-      PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
-  if (!result) throw py::error_already_set();
-  row->encoder().store(row->features(), reinterpret_cast<std::uint8_t*>(
-                                            PyBytes_AS_STRING(result.ptr())));
-  return result;
+  row->fill(features, nullptr);
+  return encoded(row);
 }
 
-py::str path_of(SharedFileWriter& writer) {
-  const std::string path = writer.ask([](const FileWriter& w) { return w.path(); });
-  return py::reinterpret_steal<py::str>(PyUnicode_DecodeFSDefaultAndSize(
-      path.data(), static_cast<Py_ssize_t>(path.size())));
+py::bytes encode_sequence_example(py::handle context, py::handle lists) {
+  const RowLease row;
+  row->fill(context, lists, nullptr);
+  return encoded(row);
+}
+
+FeatureKind kind_named(const std::string& name) {
+  for (const FeatureKind kind :
+       {FeatureKind::kBytes, FeatureKind::kFloat, FeatureKind::kInt64}) {
+    if (name == kind_name(kind)) return kind;
+  }
+  if (name.empty()) return FeatureKind::kNone;
+  throw py::value_error("there is no kind '" + name + "'");
+}
+
+using Int64s = py::array_t<std::int64_t, py::array::c_style>;
+
+std::vector<std::int64_t> copied(const py::object& array) {
+  if (array.is_none()) return {};
+  const auto values = array.cast<Int64s>();
+  return {values.data(), values.data() + values.size()};
+}
+
+// Columns as fastrec.coercion.CoercedColumn has them.
+std::unique_ptr<BoundEncoder> make_encoder(const py::list& columns,
+                                           std::size_t n_rows) {
+  std::vector<ColumnValues> bound;
+  std::vector<py::array> owners;
+  for (const py::handle item : columns) {
+    const auto values = item.attr("values").cast<py::array>();
+    if ((values.flags() & py::array::c_style) == 0) {
+      throw py::value_error("values must be contiguous");
+    }
+    ColumnValues column;
+    column.key = item.attr("key").cast<std::string>();
+    column.kind = kind_named(item.attr("kind").cast<std::string>());
+    column.values = {static_cast<const std::uint8_t*>(values.data()),
+                     static_cast<std::size_t>(values.nbytes())};
+    column.n_values = item.attr("n_values").cast<std::size_t>();
+    column.row_splits = copied(item.attr("row_splits"));
+    column.string_bytes = item.attr("string_bytes").cast<std::size_t>();
+    column.offsets = copied(item.attr("offsets"));
+    if (const py::object present = item.attr("present"); !present.is_none()) {
+      const auto flags = present.cast<py::array_t<bool, py::array::c_style>>();
+      column.present.assign(flags.data(), flags.data() + flags.size());
+    }
+    bound.push_back(std::move(column));
+    owners.push_back(values);
+  }
+  return std::make_unique<BoundEncoder>(
+      BoundEncoder{BatchEncoder(std::move(bound), n_rows), std::move(owners)});
 }
 
 }  // namespace
 
 void register_writer(py::module_& m) {
-  py::class_<SharedFileWriter>(m, "FileWriter")
-      .def(py::init(&open_file), py::arg("path"), py::kw_only(), py::arg("overwrite"))
-      .def("write_example", &write_example, py::arg("features"), py::pos_only())
-      .def("write_record", &write_record, py::arg("record"), py::pos_only())
-      .def("close", &SharedFileWriter::close)
-      .def("abandon", &SharedFileWriter::abandon)
-      .def_property_readonly("path", &path_of)
-      .def_property_readonly(
-          "closed",
-          [](SharedFileWriter& writer) {
-            return writer.ask([](const FileWriter& w) { return w.closed(); });
-          })
-      .def_property_readonly(
-          "n_records",
-          [](SharedFileWriter& writer) {
-            return writer.ask([](const FileWriter& w) { return w.n_records(); });
-          })
-      .def_property_readonly("n_bytes", [](SharedFileWriter& writer) {
-        return writer.ask([](const FileWriter& w) { return w.n_bytes(); });
-      });
-  m.def("encode_example", &encode_example, py::arg("features"), py::pos_only());
+  py::class_<FeatureOrder>(m, "FeatureOrder")
+      .def(py::init<>())
+      .def(
+          "place",
+          [](FeatureOrder& order, const std::string& key, const std::string& kind) {
+            const FeatureOrder::Place place =
+                order.place(as_bytes(key), kind_named(kind));
+            const char* name =
+                place.kind == FeatureKind::kNone ? "" : kind_name(place.kind);
+            return std::tuple(place.position, name);
+          },
+          py::arg("key"), py::arg("kind"));
+  py::class_<Row::SequenceOrder>(m, "SequenceOrder").def(py::init<>());
+
+  py::class_<BoundEncoder>(m, "BatchEncoder")
+      .def(py::init(&make_encoder), py::arg("columns"), py::arg("n_rows"))
+      .def(
+          "measure",
+          [](const BoundEncoder& bound, std::size_t row) {
+            if (row >= bound.encoder.n_rows()) throw py::index_error("no such row");
+            BatchEncoder::Tile tile;
+            bound.encoder.load(row, row + 1, 1, &tile);
+            return bound.encoder.measure(0, &tile);
+          },
+          py::arg("row"));
+
+  py::class_<SharedFrameBuffer>(m, "FrameBuffer")
+      .def(py::init<std::shared_ptr<BlockPool>>(), py::arg("pool"))
+      .def("add_example", &SharedFrameBuffer::add_example, py::arg("row"),
+           py::arg("order"))
+      .def("add_sequence", &SharedFrameBuffer::add_sequence, py::arg("context"),
+           py::arg("feature_lists"), py::arg("order"))
+      .def("add_record", &SharedFrameBuffer::add_record, py::arg("record"))
+      .def("add_rows", &SharedFrameBuffer::add_rows, py::arg("encoder"),
+           py::arg("begin"), py::arg("end"), py::arg("step"), py::arg("n_bytes_wanted"))
+      .def("add_frames", &SharedFrameBuffer::add_frames, py::arg("frames"),
+           py::arg("offsets"), py::arg("chosen"))
+      .def("take", &SharedFrameBuffer::take)
+      .def_property_readonly("n_records", &SharedFrameBuffer::n_records)
+      .def_property_readonly("n_bytes", &SharedFrameBuffer::n_bytes);
+  m.def("encode_example", &encode_example, py::arg("row"), py::pos_only());
+  m.def("encode_sequence_example", &encode_sequence_example, py::arg("context"),
+        py::arg("feature_lists"));
 }
 
 }  // namespace fastrec

@@ -1,55 +1,13 @@
 #include "example/encode.h"
 
-#include <bit>
-#include <cstring>
 #include <stdexcept>
 #include <string>
 
+#include "example/store.h"
 #include "record/framing.h"
 
 namespace fastrec {
 namespace {
-
-// A tag is the number of a field and its wire type; all fields of an Example are
-// length-delimited, and their tags fit one byte.
-constexpr std::uint8_t tag_of(unsigned field) {
-  return static_cast<std::uint8_t>(field << 3 | 2);
-}
-
-constexpr std::uint64_t varint_size(std::uint64_t value) noexcept {
-  // bits / 7, rounded up, for 1 to 64 bits and without a division.
-  return (static_cast<unsigned>(std::bit_width(value | 1)) * 9 + 64) / 64;
-}
-
-constexpr std::uint64_t field_size(std::uint64_t content) noexcept {
-  return 1 + varint_size(content) + content;
-}
-
-std::uint8_t* store_varint(std::uint64_t value, std::uint8_t* out) noexcept {
-  while (value >= 0x80) {
-    *out++ = static_cast<std::uint8_t>(value | 0x80);
-    value >>= 7;
-  }
-  *out++ = static_cast<std::uint8_t>(value);
-  return out;
-}
-
-std::uint8_t* open_field(unsigned field, std::uint64_t content,
-                         std::uint8_t* out) noexcept {
-  *out++ = tag_of(field);
-  return store_varint(content, out);
-}
-
-std::uint8_t* store_raw(const void* data, std::size_t size,
-                        std::uint8_t* out) noexcept {
-  if (size != 0) std::memcpy(out, data, size);  // `data` may be null if it is empty
-  return out + size;
-}
-
-std::uint8_t* store_string(unsigned field, Bytes bytes, std::uint8_t* out) noexcept {
-  out = open_field(field, bytes.size(), out);
-  return store_raw(bytes.data(), bytes.size(), out);
-}
 
 // Of the values alone: without the tag and length that a packed run has.
 std::uint64_t value_bytes(const FeatureValues& feature) noexcept {
@@ -77,9 +35,16 @@ std::uint64_t list_size(FeatureKind kind, std::uint64_t values) noexcept {
   return field_size(values);
 }
 
-std::uint64_t entry_size(const FeatureValues& feature, std::uint64_t values) noexcept {
-  const std::uint64_t list = field_size(list_size(feature.kind, values));
-  return field_size(feature.key.size()) + field_size(list);
+// Of the message Feature; one without a kind is empty.
+std::uint64_t feature_size(const FeatureValues& feature,
+                           std::uint64_t values) noexcept {
+  if (feature.kind == FeatureKind::kNone) return 0;
+  return field_size(list_size(feature.kind, values));
+}
+
+// Of an entry of a map from key to message.
+std::uint64_t entry_size(Bytes key, std::uint64_t message) noexcept {
+  return field_size(key.size()) + field_size(message);
 }
 
 std::uint8_t* store_list(const FeatureValues& feature, std::uint64_t values,
@@ -91,14 +56,8 @@ std::uint8_t* store_list(const FeatureValues& feature, std::uint64_t values,
       break;
     case FeatureKind::kFloat:
       out = open_field(1, values, out);
-      if constexpr (std::endian::native == std::endian::little) {
-        out = store_raw(feature.floats.data(), feature.floats.size_bytes(), out);
-      } else {
-        for (const float value : feature.floats) {
-          store_le(out, std::bit_cast<std::uint32_t>(value));
-          out += sizeof value;
-        }
-      }
+      out = store_floats(reinterpret_cast<const std::uint8_t*>(feature.floats.data()),
+                         feature.floats.size_bytes(), out);
       break;
     case FeatureKind::kInt64:
       out = open_field(1, values, out);
@@ -112,16 +71,22 @@ std::uint8_t* store_list(const FeatureValues& feature, std::uint64_t values,
   return out;
 }
 
-}  // namespace
+std::uint8_t* store_feature(const FeatureValues& feature, std::uint64_t values,
+                            std::uint8_t* out) noexcept {
+  if (feature.kind == FeatureKind::kNone) return out;
+  out = open_field(static_cast<unsigned>(feature.kind), list_size(feature.kind, values),
+                   out);
+  return store_list(feature, values, out);
+}
 
-std::uint64_t ExampleEncoder::measure(std::span<const FeatureValues> features) {
-  value_bytes_.clear();
-  features_bytes_ = 0;
-  for (const FeatureValues& feature : features) {
-    value_bytes_.push_back(value_bytes(feature));
-    features_bytes_ += field_size(entry_size(feature, value_bytes_.back()));
-  }
-  const std::uint64_t size = field_size(features_bytes_);
+// Key and tag and size of the message of an entry, which comes next.
+std::uint8_t* open_entry(Bytes key, std::uint64_t message, std::uint8_t* out) noexcept {
+  out = open_field(1, entry_size(key, message), out);
+  out = store_string(1, key, out);
+  return open_field(2, message, out);
+}
+
+std::uint64_t checked_size(std::uint64_t size) {
   if (size > kMaxPayloadBytes) {
     throw std::length_error("an example of " + std::to_string(size) +
                             " bytes is too large: protobuf reads at most " +
@@ -130,26 +95,75 @@ std::uint64_t ExampleEncoder::measure(std::span<const FeatureValues> features) {
   return size;
 }
 
+}  // namespace
+
+std::uint64_t ExampleEncoder::measure_features(
+    std::span<const FeatureValues> features) {
+  std::uint64_t size = 0;
+  for (const FeatureValues& feature : features) {
+    value_bytes_.push_back(value_bytes(feature));
+    const std::uint64_t message = feature_size(feature, value_bytes_.back());
+    size += field_size(entry_size(feature.key, message));
+  }
+  return size;
+}
+
+std::uint8_t* ExampleEncoder::store_features(std::span<const FeatureValues> features,
+                                             const std::uint64_t* value_bytes,
+                                             std::uint8_t* out) noexcept {
+  for (const FeatureValues& feature : features) {
+    const std::uint64_t values = *value_bytes++;
+    out = open_entry(feature.key, feature_size(feature, values), out);
+    out = store_feature(feature, values, out);
+  }
+  return out;
+}
+
+std::uint64_t ExampleEncoder::measure(std::span<const FeatureValues> features) {
+  value_bytes_.clear();
+  features_bytes_ = measure_features(features);
+  return checked_size(field_size(features_bytes_));
+}
+
 void ExampleEncoder::store(std::span<const FeatureValues> features,
                            std::uint8_t* out) const noexcept {
   out = open_field(1, features_bytes_, out);
-  for (std::size_t i = 0; i < features.size(); ++i) {
-    const FeatureValues& feature = features[i];
-    const std::uint64_t list = list_size(feature.kind, value_bytes_[i]);
-    out = open_field(1, entry_size(feature, value_bytes_[i]), out);
-    out = store_string(1, feature.key, out);
-    out = open_field(2, field_size(list), out);
-    out = open_field(static_cast<unsigned>(feature.kind), list, out);
-    out = store_list(feature, value_bytes_[i], out);
-  }
+  store_features(features, value_bytes_.data(), out);
 }
 
-void ExampleEncoder::append(std::span<const FeatureValues> features,
-                            std::vector<std::uint8_t>* out) {
-  const std::uint64_t size = measure(features);
-  const std::size_t begin = out->size();
-  out->resize(begin + size);
-  store(features, out->data() + begin);
+std::uint64_t ExampleEncoder::measure(std::span<const FeatureValues> context,
+                                      std::span<const FeatureListValues> lists) {
+  value_bytes_.clear();
+  list_bytes_.clear();
+  features_bytes_ = measure_features(context);
+  lists_bytes_ = 0;
+  for (const FeatureListValues& list : lists) {
+    std::uint64_t size = 0;
+    for (const FeatureValues& step : list.steps) {
+      value_bytes_.push_back(value_bytes(step));
+      size += field_size(feature_size(step, value_bytes_.back()));
+    }
+    list_bytes_.push_back(size);
+    lists_bytes_ += field_size(entry_size(list.key, size));
+  }
+  return checked_size(field_size(features_bytes_) + field_size(lists_bytes_));
+}
+
+void ExampleEncoder::store(std::span<const FeatureValues> context,
+                           std::span<const FeatureListValues> lists,
+                           std::uint8_t* out) const noexcept {
+  out = open_field(1, features_bytes_, out);
+  const std::uint64_t* values = value_bytes_.data();
+  out = store_features(context, values, out);
+  values += context.size();
+  out = open_field(2, lists_bytes_, out);
+  for (std::size_t i = 0; i < lists.size(); ++i) {
+    out = open_entry(lists[i].key, list_bytes_[i], out);
+    for (const FeatureValues& step : lists[i].steps) {
+      out = open_field(1, feature_size(step, *values), out);
+      out = store_feature(step, *values++, out);
+    }
+  }
 }
 
 }  // namespace fastrec

@@ -1,10 +1,15 @@
-// Encode: the features of one row -> a serialized tf.train.Example.
+// Encode: the features of one row -> a serialized tf.train.Example or SequenceExample.
 //
-//   Example   { 1: Features }
-//   Features  { 1: entry, 1: entry, ... }        in the order given
-//   entry     { 1: key, 2: Feature }             key first
-//   Feature   { 1: BytesList | 2: FloatList | 3: Int64List }
-//   list      { 1: one packed run of numbers, or one byte string after another }
+//   Example           { 1: Features }
+//   SequenceExample   { 1: Features, 2: FeatureLists }
+//   FeatureLists      { 1: entry, 1: entry, ... }   of key and FeatureList
+//   FeatureList       { 1: Feature, 1: Feature, ... }
+//
+//   Features          { 1: entry, 1: entry, ... }   in the order given
+//   entry             { 1: key, 2: Feature }        key first
+//   Feature           { 1: BytesList | 2: FloatList | 3: Int64List }
+//   list              { 1: one packed run of numbers, or one byte string after another
+//   }
 //
 // Every length stands before what it measures, so all sizes are computed first and the
 // bytes are then stored in one pass, front to back. Varints and lengths take no more
@@ -26,13 +31,19 @@
 namespace fastrec {
 
 // One feature of a row: views of what the caller holds. Of the three lists, the one of
-// `kind` (never kNone) counts.
+// `kind` counts.
 struct FeatureValues {
   Bytes key;
   FeatureKind kind = FeatureKind::kNone;
   std::span<const Bytes> strings;
   std::span<const float> floats;
   std::span<const std::int64_t> ints;
+};
+
+// One feature list of a row; its steps have no keys.
+struct FeatureListValues {
+  Bytes key;
+  std::span<const FeatureValues> steps;
 };
 
 // Keeps its scratch memory from row to row.
@@ -46,13 +57,24 @@ class ExampleEncoder {
   // must be what they were when they were measured: their size depends on their value.
   void store(std::span<const FeatureValues> features, std::uint8_t* out) const noexcept;
 
-  // Both, at the end of `*out`, which is untouched if anything is thrown.
-  void append(std::span<const FeatureValues> features, std::vector<std::uint8_t>* out);
+  // The same for a SequenceExample.
+  std::uint64_t measure(std::span<const FeatureValues> context,
+                        std::span<const FeatureListValues> lists);
+  void store(std::span<const FeatureValues> context,
+             std::span<const FeatureListValues> lists,
+             std::uint8_t* out) const noexcept;
 
  private:
-  std::vector<std::uint64_t>
-      value_bytes_;  // of each feature, before the list's framing
+  std::uint64_t measure_features(std::span<const FeatureValues> features);
+  static std::uint8_t* store_features(std::span<const FeatureValues> features,
+                                      const std::uint64_t* value_bytes,
+                                      std::uint8_t* out) noexcept;
+
+  // Of each feature and step, before the list's framing.
+  std::vector<std::uint64_t> value_bytes_;
+  std::vector<std::uint64_t> list_bytes_;
   std::uint64_t features_bytes_ = 0;
+  std::uint64_t lists_bytes_ = 0;
 };
 
 }  // namespace fastrec

@@ -1,7 +1,6 @@
 #include "record/append.h"
 
-#include <algorithm>
-
+#include "base/bytes.h"
 #include "crc32c/crc32c.h"
 
 namespace fastrec {
@@ -14,13 +13,6 @@ void store_header(std::uint64_t length, std::uint8_t* frame) {
 void store_footer(std::uint64_t length, std::uint8_t* frame) {
   const Bytes payload(frame + kHeaderBytes, length);
   store_le(frame + kHeaderBytes + length, crc32c_mask(crc32c(payload)));
-}
-
-void append_frame(Bytes payload, std::vector<std::uint8_t>* out) {
-  append_frame(
-      payload.size(),
-      [payload](std::uint8_t* to) { std::copy(payload.begin(), payload.end(), to); },
-      out);
 }
 
 }  // namespace fastrec

@@ -1,0 +1,54 @@
+"""Appending: where the records of a file end, and whether it can go on there."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastrec import _core
+from fastrec.errors import CorruptionError
+from fastrec.index import make_indexes
+
+__all__ = ["end_of_records"]
+
+_log = logging.getLogger("fastrec")
+
+# What the end of a file looks like whose writer or machine stopped in the middle. Any
+# other damage may have sound records behind it.
+_TORN = "the file ends in"  # a record, or zeros
+
+
+def end_of_records(path: str) -> NDArray[np.uint64]:
+    """Return where each frame of a file begins, and where the next one is to begin.
+
+    A record at the end that is only there in part is not counted.
+
+    Raises
+    ------
+    CorruptionError
+        If the file is damaged in any other way, or is no plain TFRecord file.
+    OSError
+        If it cannot be read.
+    """
+    try:
+        (index,) = make_indexes([path])
+    except CorruptionError as error:
+        if not error.reason.startswith(_TORN):
+            raise
+        (index,) = make_indexes([path], recovery="skip")
+        ((begin, _, _),) = index.gaps
+        index = index.up_to_gap(0)
+        _log.warning(
+            "%s: %d bytes at the end are no whole record (%s), and are cut off",
+            *(path, os.path.getsize(path) - begin, error.reason),  # noqa: PTH202
+        )
+    if len(index):
+        # What was written last is what may not have reached the disk.
+        files = _core.FileTable([os.fsencode(path)], ["pread"])
+        _core.verify_records(
+            files, _core.Catalog([index]), np.array([len(index) - 1], np.int64)
+        )
+    return index.offsets

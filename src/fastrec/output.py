@@ -1,0 +1,201 @@
+"""Files that are written: they get their name whole, or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from fastrec.shard_names import COMPLETE, UNFINISHED, temporary
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["AppendedFile", "Output", "OutputFile", "resolved"]
+
+_MOST_AT_ONCE = 1 << 30  # macOS refuses 2 GiB
+# What a file system says that has no links (FAT, many in user space).
+_NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
+
+
+def resolved(path: str, *, overwrite: bool) -> str:
+    """Return where a file named `path` comes to lie: absolute, and without links.
+
+    Raises
+    ------
+    OSError
+        If a file there may not be replaced, or cannot be, or there is no directory.
+    """
+    with _named(path):
+        with contextlib.suppress(FileNotFoundError):
+            os.lstat(path)
+            if not overwrite:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+            # A rename would put a file in the place of a device.
+            mode = os.stat(path).st_mode  # noqa: PTH116
+            if stat.S_ISDIR(mode):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+            if not stat.S_ISREG(mode):
+                raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+        directory, name = os.path.split(os.path.realpath(path))
+        if not os.path.basename(path):  # noqa: PTH119
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        os.stat(os.path.join(directory, "."))  # noqa: PTH116, PTH118
+        return os.path.join(directory, name)  # noqa: PTH118
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Let errors name `path`, and not a temporary file or none."""
+    try:
+        yield
+    except OSError as error:
+        error.filename, error.filename2 = path, None
+        raise
+
+
+class Output:
+    """A file that is open for writing; errors name it as the caller did."""
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def write(self, data: Buffer) -> None:
+        """Write all of `data` at the end."""
+        rest = memoryview(data).cast("B")
+        with _named(self.path):
+            while rest:
+                rest = rest[os.write(self._descriptor, rest[:_MOST_AT_ONCE]) :]
+
+    def sync(self) -> None:
+        """Bring what was written to the disk."""
+        with _named(self.path):
+            os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file; does nothing the next time."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class OutputFile(Output):
+    """A new file, which has a temporary name until it is published.
+
+    Parameters
+    ----------
+    path : str
+        What errors call it.
+    target : str
+        The absolute path it gets; may still have ``{num_shards}`` in it.
+    token : str
+        What its temporary names have in common with those of other shards.
+    overwrite : bool
+        Whether it may replace a file.
+
+    Raises
+    ------
+    OSError
+        If it cannot be made.
+    """
+
+    def __init__(self, path: str, target: str, token: str, *, overwrite: bool) -> None:
+        self._target = target
+        self._token = token
+        self._overwrite = overwrite
+        self._temporary = temporary(target, token, UNFINISHED)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+        with _named(path):
+            super().__init__(path, os.open(self._temporary, flags, 0o666))
+
+    def complete(self) -> None:
+        """Keep the file, which is whole, until its name is known."""
+        waiting = temporary(self._target, self._token, COMPLETE)
+        with _named(self.path):
+            os.rename(self._temporary, waiting)  # noqa: PTH104
+        self._temporary = waiting
+
+    def publish(self, path: str, target: str) -> None:
+        """Give the file its name, and make that last.
+
+        Raises
+        ------
+        OSError
+            If that is not possible, or there is a file that may not be replaced.
+        """
+        self.path, self._target = path, target
+        with _named(path):
+            if self._overwrite:
+                os.replace(self._temporary, target)  # noqa: PTH105
+            else:
+                self._link(target)
+        _sync_directory(os.path.dirname(target))  # noqa: PTH120
+
+    def _link(self, target: str) -> None:
+        """Name the file as nothing else is named: unlike a rename, a link never replaces."""
+        try:
+            os.link(self._temporary, target)
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            # What remains is to look first, which leaves a gap of microseconds.
+            if os.path.lexists(target):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+            os.rename(self._temporary, target)  # noqa: PTH104
+            return
+        os.unlink(self._temporary)  # noqa: PTH108
+
+    def abandon(self) -> None:
+        """Remove the file, which is not published."""
+        self.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._temporary)  # noqa: PTH108
+
+
+class AppendedFile(Output):
+    """A file that is there already, and grows at its end.
+
+    Parameters
+    ----------
+    path : str
+        What errors call it.
+    target : str
+    n_bytes : int
+        What is kept of it.
+
+    Raises
+    ------
+    OSError
+        If it cannot be opened, or not be cut.
+    """
+
+    def __init__(self, path: str, target: str, n_bytes: int) -> None:
+        flags = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+        self._n_bytes = n_bytes
+        with _named(path):
+            super().__init__(path, os.open(target, flags))
+            os.ftruncate(self._descriptor, n_bytes)
+
+    def abandon(self) -> None:
+        """Cut what was appended."""
+        if self._descriptor >= 0:
+            with _named(self.path):
+                os.ftruncate(self._descriptor, self._n_bytes)
+        self.close()
+
+
+def _sync_directory(directory: str) -> None:
+    """Make a rename last.
+
+    Not every file system can, and by then the file itself is safe: a refusal is no failure.
+    """
+    with contextlib.suppress(OSError):
+        descriptor = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,504 @@
+"""Frames -> shards: which frame goes to which file, who writes it, when it appears.
+
+::
+
+    frames -> lane -> shard -> pieces, prepared by any thread -> file, in order
+
+A *lane* is a place where a shard is open: one, in which shards follow each other, or as
+many as there are shards. Threads compress and write; the caller only hands over, and
+waits where too much is under way. What is done does not depend on the threads.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import errno
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastrec.counting import keep_count
+from fastrec.deflate import codec_of
+from fastrec.index import keep_index
+from fastrec.locks import opened_to_lock, try_lock
+from fastrec.output import AppendedFile, OutputFile, resolved
+from fastrec.shard_names import ShardNames, refuse_existing
+
+__all__ = ["Frames", "ShardWriter", "Sharding"]
+
+_T = TypeVar("_T")
+
+# Frames as they lie in a file, and where each begins and the last one ends.
+Frames: TypeAlias = "tuple[NDArray[np.uint8], NDArray[np.uint64]]"
+
+_BYTES_UNDER_WAY = 64 << 20
+_writers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How records become files.
+
+    Attributes
+    ----------
+    overwrite : bool
+        Replace what is there.
+    max_bytes, max_records : int or None
+        Of a shard, before compression; one record is never divided.
+    compression : {None, "GZIP", "ZLIB"}
+    level : int
+        zlib's.
+    sync : bool
+        Bring each file to the disk before it gets its name.
+    n_threads : int
+        That compress and write; 0 leaves it to the caller.
+    """
+
+    overwrite: bool = False
+    max_bytes: int | None = None
+    max_records: int | None = None
+    compression: str | None = None
+    level: int = -1
+    sync: bool = True
+    n_threads: int = 0
+
+
+class ShardWriter:
+    """Writes frames to the shards that `names` stands for.
+
+    Parameters
+    ----------
+    names : ShardNames
+    sharding : Sharding
+    n_lanes : int, optional
+        As many shards, all open at once; without it they follow each other.
+    appended : AppendedFile, optional
+        The one file to write to, instead of a new one.
+
+    Raises
+    ------
+    OSError
+        If a file is there that may not be replaced, if another writer is at work on these
+        names, or if the disk refuses.
+    """
+
+    def __init__(
+        self,
+        names: ShardNames,
+        sharding: Sharding,
+        n_lanes: int | None = None,
+        appended: tuple[AppendedFile, NDArray[np.uint64]] | None = None,
+    ) -> None:
+        self._names = names
+        self._sharding = sharding
+        self._n_lanes = n_lanes
+        self._process = os.getpid()
+        self._token = f"{self._process}-{next(_writers)}"
+        self._resources = contextlib.ExitStack()
+        self._work = _Work(sharding.n_threads)
+        self._shards: list[_Shard] = []
+        self.closed = False
+        self.files: list[str] = []
+        try:
+            self._lock()
+            if appended is None and not sharding.overwrite:
+                refuse_existing(names)
+            self._before = [] if appended else names.existing()
+            self._lanes = [self._open_shard(appended) for _ in range(n_lanes or 1)]
+        except BaseException:
+            self.abandon()
+            raise
+
+    # What is written.
+
+    def write(self, frames: Frames, lane: int = 0) -> None:
+        """Take over frames, to be written in order after those before.
+
+        Raises
+        ------
+        OSError
+            If the disk refused, now or before; then nothing more is published.
+        """
+        self.check()
+        data, offsets = frames
+        while len(offsets) > 1:
+            shard = self._lanes[lane]
+            n = shard.n_that_fit(offsets, self._sharding)
+            if n == 0:
+                self._cut(lane)
+                continue
+            end = int(offsets[n])
+            first = int(offsets[0])
+            with self._failing():
+                shard.submit(data[first:end], offsets[: n + 1] - offsets[0], self._work)
+            offsets = offsets[n:]
+
+    def cut(self) -> None:
+        """End the shard that is open, also if it has no records; begin the next one."""
+        self.check()
+        self._cut(0)
+
+    def _cut(self, lane: int) -> None:
+        with self._failing():
+            self._end(self._lanes[lane])
+            self._lanes[lane] = self._open_shard()
+
+    def spread(self, tasks: Iterator[Callable[[], _T]]) -> Iterator[_T]:
+        """Yield what tasks return, in their order, done by the threads."""
+        self.check()
+        return self._work.spread(tasks)
+
+    # How it ends.
+
+    def close(self) -> None:
+        """Publish all shards; does nothing the next time.
+
+        Raises
+        ------
+        OSError
+            If the disk refuses, now or before, or a file has come into being that may not
+            be replaced. What was published before stays.
+        """
+        if self.closed and self._work.failure is None:
+            return
+        self.check()
+        with self._failing():
+            for shard in self._lanes:
+                self._end(shard)
+            self._work.wait()
+            num_shards = len(self._shards)
+            for shard in self._shards:
+                if not shard.is_published:
+                    shard.publish(*self._paths(shard.number, num_shards))
+            self.files = [shard.path for shard in self._shards]
+            self._remove_replaced()
+        self.closed = True
+        self._work.stop()
+        self._resources.close()
+
+    def abandon(self) -> None:
+        """Remove all that is not published; does nothing once this is closed."""
+        if self.closed:
+            return
+        self.closed = True
+        if os.getpid() != self._process:
+            return
+        self._work.stop()
+        try:
+            for shard in self._shards:
+                if not shard.is_published:
+                    shard.abandon()
+        finally:
+            self._resources.close()
+
+    def _remove_replaced(self) -> None:
+        """Remove the files of the data set that this one takes the place of."""
+        written = {os.path.realpath(path) for path in self.files}
+        for path in self._before:
+            if os.path.realpath(path) not in written:
+                os.unlink(path)  # noqa: PTH108
+
+    # Shards.
+
+    def _paths(self, number: int, num_shards: int | None) -> tuple[str, str]:
+        """Return the name of a shard as the caller has it, and where that is."""
+        path = self._names.name(number, num_shards)
+        return path, resolved(path, overwrite=self._sharding.overwrite)
+
+    def _open_shard(
+        self, appended: tuple[AppendedFile, NDArray[np.uint64]] | None = None
+    ) -> _Shard:
+        number = len(self._shards)
+        path, target = (
+            (self._names.path, os.path.realpath(self._names.path))
+            if appended is not None
+            else self._paths(number, self._n_lanes)
+        )
+        shard = _Shard(number, path, target, self._token, self._sharding, appended)
+        self._shards.append(shard)
+        return shard
+
+    def _end(self, shard: _Shard) -> None:
+        # Where the names have the number of shards, it is known at the end only.
+        shard.submit_end(self._work, waits=self._names.has_num_shards)
+
+    def _lock(self) -> None:
+        try:
+            self._resources.enter_context(_locked(self._names.lock()))
+        except ImportError:
+            return  # a platform without locks
+        except OSError as error:
+            if error.errno == errno.EWOULDBLOCK:
+                raise BlockingIOError(
+                    errno.EWOULDBLOCK, "another writer is writing it", self._names.path
+                ) from None
+            if error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL):
+                return  # a file system without locks
+            error.filename = self._names.path
+            raise
+
+    # Failures.
+
+    def check(self) -> None:
+        """Raise what ended this writer, if anything did."""
+        if os.getpid() != self._process:
+            msg = (
+                f"the writer of {self._names.path} belongs to the process that made it, "
+                "not to a fork"
+            )
+            raise ValueError(msg)
+        failure = self._work.failure
+        if failure is not None:
+            self.abandon()
+            raise _again(failure, self._names.path)
+        if self.closed:
+            msg = f"the writer of {self._names.path} is closed"
+            raise ValueError(msg)
+
+    @contextlib.contextmanager
+    def _failing(self) -> Iterator[None]:
+        """Give up for good if what is done fails, by a signal too."""
+        try:
+            yield
+        except BaseException as error:
+            self._work.fail(error)
+            self.abandon()
+            raise
+
+
+def _again(failure: BaseException, path: str) -> BaseException:
+    """Return an exception that says what `failure` said."""
+    if isinstance(failure, OSError) and failure.errno is not None:
+        return OSError(failure.errno, failure.strerror, failure.filename)
+    if isinstance(failure, Exception):
+        return failure
+    return ValueError(f"the writer of {path} was interrupted; its records are lost")
+
+
+@contextlib.contextmanager
+def _locked(path: str) -> Iterator[None]:
+    """Hold a lock file, and remove it in the end."""
+    with contextlib.ExitStack() as stack:
+        while True:
+            opened = stack.enter_context(contextlib.ExitStack())
+            file = opened.enter_context(opened_to_lock(path))
+            if not try_lock(file):
+                raise BlockingIOError(errno.EWOULDBLOCK, "it is locked", path)
+            # Whoever had it before may have removed it since it was opened.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file), os.stat(path)):  # noqa: PTH116
+                    break
+            opened.close()
+        yield
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # noqa: PTH108
+
+
+class _Shard:
+    """One shard: its file, and the pieces on their way into it."""
+
+    def __init__(
+        self,
+        number: int,
+        path: str,
+        target: str,
+        token: str,
+        sharding: Sharding,
+        appended: tuple[AppendedFile, NDArray[np.uint64]] | None,
+    ) -> None:
+        self.number = number
+        self.path = path
+        self.n_records = 0
+        self.n_bytes = 0
+        self.is_published = False
+        self._target = target
+        self._sharding = sharding
+        self._codec = codec_of(sharding.compression, sharding.level)
+        self._offsets: list[NDArray[np.uint64]] = [np.zeros(1, np.uint64)]
+        self._payload_crcs: list[NDArray[np.uint32]] = []
+        self._n_submitted = 0
+        # What is prepared and not yet written, by its place in the order.
+        self._ready: dict[int, Callable[[], object]] = {}
+        self._n_done = 0
+        self._is_writing = False
+        self._lock = threading.Lock()
+        self._file: OutputFile | AppendedFile
+        if appended is None:
+            self._file = OutputFile(path, target, token, overwrite=sharding.overwrite)
+        else:
+            self._file, offsets = appended
+            self._offsets = [offsets]
+            self.n_bytes = int(offsets[-1])
+
+    def n_that_fit(self, offsets: NDArray[np.uint64], sharding: Sharding) -> int:
+        """How many of the frames go into this shard: at least one if it has none."""
+        n = len(offsets) - 1
+        if sharding.max_records is not None:
+            n = min(n, sharding.max_records - self.n_records)
+        if sharding.max_bytes is not None:
+            end = int(offsets[0]) + max(0, sharding.max_bytes - self.n_bytes)
+            n = min(n, int(np.searchsorted(offsets, np.uint64(end), "right")) - 1)
+        return max(n, 1 if self.n_records == 0 else 0)
+
+    def submit(
+        self, data: NDArray[np.uint8], offsets: NDArray[np.uint64], work: _Work
+    ) -> None:
+        """Have frames written after those before. Frame 0 begins at byte 0 of `data`."""
+        self._offsets.append(offsets[1:] + np.uint64(self.n_bytes))
+        if self._sharding.compression is not None:
+            footers = (offsets[1:] - np.uint64(4))[:, None] + np.arange(4, dtype="u8")
+            self._payload_crcs.append(data[footers].view("<u4").ravel())
+        self.n_records += len(offsets) - 1
+        self.n_bytes += data.size
+        place = self._next_place()
+
+        def prepare() -> None:
+            prepared = self._codec.prepared(data)  # type: ignore[arg-type]
+            self._commit(place, lambda: self._file.write(self._codec.ordered(prepared)))
+
+        work.submit(prepare, data.size)
+
+    def submit_end(self, work: _Work, *, waits: bool) -> None:
+        """Have the file ended after all that was submitted, and maybe published."""
+        place = self._next_place()
+        work.submit(lambda: self._commit(place, lambda: self._finish(waits=waits)), 0)
+
+    def _next_place(self) -> int:
+        self._n_submitted += 1
+        return self._n_submitted - 1
+
+    def _commit(self, place: int, write: Callable[[], object]) -> None:
+        """Do `write` when its turn has come, now or by another thread that is at it."""
+        with self._lock:
+            self._ready[place] = write
+            if self._is_writing:
+                return
+            self._is_writing = True
+        while True:
+            with self._lock:
+                turn = self._ready.pop(self._n_done, None)
+                if turn is None:
+                    self._is_writing = False
+                    return
+            turn()
+            self._n_done += 1
+
+    def _finish(self, *, waits: bool) -> None:
+        self._file.write(self._codec.end())
+        if self._sharding.sync:
+            self._file.sync()
+        if not waits:
+            self.publish(self.path, self._target)
+        elif isinstance(self._file, OutputFile):
+            self._file.close()
+            self._file.complete()
+
+    def publish(self, path: str, target: str) -> None:
+        """Give the file its name, and keep the index of it."""
+        self.path, self._target = path, target
+        self._file.close()
+        if isinstance(self._file, OutputFile):
+            self._file.publish(path, target)
+        self.is_published = True
+        offsets = np.concatenate(self._offsets)
+        if self._sharding.compression is None:
+            keep_index(target, offsets)
+        else:
+            crcs = np.concatenate([np.zeros(0, np.uint32), *self._payload_crcs])
+            keep_count(target, offsets, crcs)
+
+    def abandon(self) -> None:
+        """Remove the file."""
+        self._file.abandon()
+
+
+class _Work:
+    """Tasks that threads do, and what is under way among them."""
+
+    def __init__(self, n_threads: int) -> None:
+        self._n_threads = n_threads
+        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
+        self._changed = threading.Condition()
+        self._n_tasks = 0
+        self._n_bytes = 0
+        self._is_stopped = False
+        self.failure: BaseException | None = None
+
+    def fail(self, failure: BaseException) -> None:
+        """Let nothing more be done. The first failure counts."""
+        if self.failure is None:
+            self.failure = failure
+
+    def submit(self, task: Callable[[], object], n_bytes: int) -> None:
+        """Have `task` done, which holds `n_bytes`, once there is room for it."""
+        if self._n_threads == 0:
+            task()
+            return
+        with self._changed:
+            while self._n_bytes and self._n_bytes + n_bytes > _BYTES_UNDER_WAY:
+                self._changed.wait()
+            self._raise_failure()
+            self._n_tasks += 1
+            self._n_bytes += n_bytes
+        self._threads().submit(self._do, task, n_bytes)
+
+    def spread(self, tasks: Iterator[Callable[[], _T]]) -> Iterator[_T]:
+        """Yield what tasks return, in their order."""
+        if self._n_threads < 2:
+            for task in tasks:
+                yield task()
+            return
+        under_way: list[concurrent.futures.Future[_T]] = []
+        try:
+            for task in tasks:
+                under_way.append(self._threads().submit(task))
+                if len(under_way) > self._n_threads:
+                    yield under_way.pop(0).result()
+            while under_way:
+                yield under_way.pop(0).result()
+        finally:
+            # The arrays are the caller's again when this returns.
+            concurrent.futures.wait(under_way)
+
+    def wait(self) -> None:
+        """Return when all tasks are done, or raise what one of them raised."""
+        with self._changed:
+            while self._n_tasks:
+                self._changed.wait()
+            self._raise_failure()
+
+    def stop(self) -> None:
+        """Let tasks that have not begun not be done, and wait for the others."""
+        self._is_stopped = True
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=True)
+
+    def _threads(self) -> concurrent.futures.ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = concurrent.futures.ThreadPoolExecutor(
+                self._n_threads, "fastrec-write"
+            )
+        return self._pool
+
+    def _do(self, task: Callable[[], object], n_bytes: int) -> None:
+        try:
+            if self.failure is None and not self._is_stopped:
+                task()
+        except BaseException as failure:  # noqa: BLE001 (raised where it is waited for)
+            self.fail(failure)
+        with self._changed:
+            self._n_tasks -= 1
+            self._n_bytes -= n_bytes
+            self._changed.notify_all()
+
+    def _raise_failure(self) -> None:
+        if self.failure is not None:
+            raise self.failure
