@@ -56,8 +56,12 @@ def test_a_program_for_tensorflow(tmp_path: Path) -> None:
         assert list(tf_io.tf_record_iterator(zipped, options)) == records
     with pytest.raises(fr.CorruptionError, match="the GZIP stream is damaged"):
         list(tf_io.tf_record_iterator(path, "GZIP"))
-    with pytest.raises(ValueError, match="compressed files are not written"):
-        tf_io.TFRecordWriter(path, "GZIP")
+    level = SimpleNamespace(compression_type="GZIP", compression_level=9)
+    for options in ("GZIP", level):
+        with tf_io.TFRecordWriter(str(zipped), options) as writer:
+            for record in records:
+                writer.write(record)
+        assert gzip.decompress(zipped.read_bytes()) == path.read_bytes()
     with pytest.raises(fr.SchemaError, match="allow_missing"):
         fr.Schema({"a": tf_io.FixedLenSequenceFeature([], "int64")})
 

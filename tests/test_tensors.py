@@ -9,6 +9,7 @@ Method
 
 from __future__ import annotations
 
+import math
 import pickle
 import struct
 from collections.abc import Callable, Sequence
@@ -176,6 +177,45 @@ def test_a_number_in_a_record_asks_for_no_memory() -> None:
         tensor = header(dtype, (2**38,))
         with pytest.raises(fr.SchemaError, match="more values"):
             parse([tensor], fr.TensorProto())
+
+
+@pytest.mark.parametrize("dtype", NUMBERS)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 300), (2, 0), (2, 3, 1)])
+def test_arrays_are_serialized_as_tensorflow_does(
+    dtype: str, shape: tuple[int, ...]
+) -> None:
+    array = np.arange(math.prod(shape)).reshape(shape).astype(dtype)
+    tensor = fr.serialize_tensor(array)
+    if array.size:  # an empty one has one more field here, which says nothing
+        assert tensor == serialized(array)
+    read = parse([tensor], fr.TensorProto(shape, dtype))[0]
+    assert np.array_equal(read, array)
+
+
+@pytest.mark.parametrize(
+    "strings",
+    [
+        "h\u00e9",
+        b"\0",
+        fr.BytesArray.from_list([[b"a", b""], [b"\xff" * 300, b"b"]]),
+        np.array(["a", "bc"]),
+        np.array([[b"a"], [b"b\0"]], object),
+        fr.BytesArray.from_list([]),
+    ],
+)
+def test_strings_are_serialized_and_read_back(strings: Any) -> None:  # noqa: ANN401
+    read = parse([fr.serialize_tensor(strings)], fr.TensorProto())[0]
+    if isinstance(strings, (str, bytes)):
+        assert read == (strings.encode() if isinstance(strings, str) else strings)
+    else:
+        assert read.shape == strings.shape
+        assert np.all(read == strings)
+
+
+@pytest.mark.parametrize("tensor", [np.zeros(1, "M8[s]"), np.zeros(1, "S2"), {}])
+def test_what_is_no_tensor_is_not_serialized(tensor: Any) -> None:  # noqa: ANN401
+    with pytest.raises(TypeError):
+        fr.serialize_tensor(tensor)
 
 
 def test_specs_are_values() -> None:

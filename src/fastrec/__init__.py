@@ -38,7 +38,7 @@ from fastrec.sparse import Sparse
 from fastrec.stack import Stack
 from fastrec.stage import BatchOrigin, per_row
 from fastrec.stats import LoaderStats
-from fastrec.tensors import TensorProto
+from fastrec.tensors import TensorProto, serialize_tensor
 from fastrec.writer import Writer, encode_example, encode_sequence_example, write
 
 __all__ = [
@@ -87,6 +87,7 @@ __all__ = [
     "parse_single_sequence_example",
     "per_row",
     "read_records",
+    "serialize_tensor",
     "take",
     "weighted",
     "write",

@@ -14,7 +14,7 @@ from fastrec.arrays import Array, BytesArray
 from fastrec.errors import SchemaError
 from fastrec.spec import Column, ComposedColumns, Spec, checked_shape, numpy_dtype
 
-__all__ = ["TensorProto"]
+__all__ = ["TensorProto", "serialize_tensor", "serialized_rows"]
 
 # The dtypes of tensorflow/core/framework/types.proto, by their numbers there.
 _STRING = 7
@@ -138,6 +138,105 @@ class TensorProto(Spec):
 
     def _described(self) -> str:
         return "tensors" if self.shape is None else f"{self.dtype}{list(self.shape)}"
+
+
+def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
+    r"""Serialize an array as tf.io.serialize_tensor does.
+
+    Parameters
+    ----------
+    tensor : array-like, BytesArray, str or bytes
+        Of any shape, and of the dtypes that `TensorProto` reads. Text is written as UTF-8.
+
+    Returns
+    -------
+    bytes
+        A serialized ``tensorflow.TensorProto``, which `TensorProto` and
+        ``tf.io.parse_tensor`` read.
+
+    Raises
+    ------
+    TypeError
+        If tensors have no such dtype.
+
+    Notes
+    -----
+    Source: ``tensorflow/core/framework/{tensor,tensor_shape,types}.proto``.
+
+    Examples
+    --------
+    >>> serialize_tensor(np.array([1, 2], "int8"))
+    b'\x08\x06\x12\x04\x12\x02\x08\x02"\x02\x01\x02'
+    """
+    if isinstance(tensor, (str, bytes)):
+        strings = BytesArray.from_list([tensor])
+        return b"".join([_head("bytes", ()), *_string_fields(strings)])
+    if isinstance(tensor, BytesArray):
+        return b"".join([_head("bytes", tensor.shape), *_string_fields(tensor)])
+    array = np.asarray(tensor)
+    if array.dtype.kind in "UO":
+        strings = BytesArray.from_list(array.ravel().tolist())
+        return b"".join([_head("bytes", array.shape), *_string_fields(strings)])
+    head = _head(array.dtype.name, array.shape) + _field(4, array.nbytes)
+    return head + _little_endian(array).tobytes()
+
+
+def serialized_rows(rows: npt.NDArray[Any] | BytesArray) -> npt.NDArray[np.uint8]:
+    """Return each row of an array as a serialized tensor: uint8, shape (n, bytes).
+
+    Byte strings have no one size: of them, there can be one row.
+    """
+    shape = rows.shape[1:]
+    if isinstance(rows, BytesArray):
+        parts = [_head("bytes", shape), *_string_fields(rows)]
+        return np.frombuffer(b"".join(parts), np.uint8)[None]
+    memory = _little_endian(rows).reshape(len(rows), math.prod(shape)).view(np.uint8)
+    text = _head(rows.dtype.name, shape) + _field(4, memory.shape[1])
+    head = np.frombuffer(text, np.uint8)
+    return np.concatenate(
+        [np.broadcast_to(head, (len(rows), len(head))), memory], axis=1
+    )
+
+
+def _little_endian(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    little = array if np.little_endian else array.byteswap()
+    return np.ascontiguousarray(little)
+
+
+def _varint(value: int) -> bytes:
+    head = bytearray()
+    while value >= 0x80:
+        head.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*head, value])
+
+
+def _field(number: int, size: int) -> bytes:
+    """Return tag and length of a field that is `size` bytes long."""
+    return _varint(number << 3 | 2) + _varint(size)
+
+
+def _head(dtype: str, shape: Sequence[int]) -> bytes:
+    """Return what a tensor says before its values: dtype and shape."""
+    if dtype not in _NUMBERS:
+        msg = f"tensors of dtype {dtype} cannot be serialized"
+        raise TypeError(msg)
+    sizes = [b"\x08" + _varint(size) if size else b"" for size in shape]
+    dims = b"".join(_field(2, len(size)) + size for size in sizes)
+    return b"\x08" + _varint(_NUMBERS[dtype]) + _field(2, len(dims)) + dims
+
+
+def _string_fields(strings: BytesArray) -> list[bytes]:
+    flat = strings.tolist() if strings.ndim == 1 else _flat(strings.tolist())
+    return [part for text in flat for part in (_field(8, len(text)), text)]
+
+
+def _flat(nested: list[Any]) -> list[bytes]:
+    return [
+        leaf
+        for item in nested
+        for leaf in (_flat(item) if isinstance(item, list) else [item])
+    ]
 
 
 def _tensor(form: memoryview) -> Any:  # noqa: ANN401 (an array, a scalar or bytes)

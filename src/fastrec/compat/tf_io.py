@@ -169,10 +169,12 @@ class TFRecordWriter(fastrec.Writer):
     """As `fastrec.Writer`, for serialized records; an existing file is replaced."""
 
     def __init__(self, path: str | os.PathLike[str], options: object = None) -> None:
-        if _compression_of(options) is not None:
-            msg = "options must be None: compressed files are not written"
-            raise ValueError(msg)
-        super().__init__(path, overwrite=True)
+        super().__init__(
+            path,
+            overwrite=True,
+            compression=_compression_of(options),
+            compression_level=getattr(options, "compression_level", None),
+        )
 
     def write(self, record: Any) -> None:  # noqa: ANN401
         """Write a serialized record, or a mapping as `fastrec.Writer.write` does."""
