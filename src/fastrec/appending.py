@@ -40,15 +40,18 @@ def end_of_records(path: str) -> NDArray[np.uint64]:
             raise
         (index,) = make_indexes([path], recovery="skip")
         ((begin, _, _),) = index.gaps
-        index = index.up_to_gap(0)
+        offsets = index.offsets[:-1]
+        offsets = np.append(offsets[offsets < begin], np.uint64(begin))
         _log.warning(
             "%s: %d bytes at the end are no whole record (%s), and are cut off",
             *(path, os.path.getsize(path) - begin, error.reason),  # noqa: PTH202
         )
-    if len(index):
+    else:
+        offsets = index.offsets
+    n_records = len(offsets) - 1
+    if n_records:
         # What was written last is what may not have reached the disk.
         files = _core.FileTable([os.fsencode(path)], ["pread"])
-        _core.verify_records(
-            files, _core.Catalog([index]), np.array([len(index) - 1], np.int64)
-        )
-    return index.offsets
+        last = np.array([n_records - 1], np.int64)
+        _core.verify_records(files, _core.Catalog([index]), last)
+    return offsets

@@ -8,6 +8,7 @@ the checksum of the rows before. It belongs to one version of the file.
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import logging
 import os
 import threading
@@ -28,7 +29,7 @@ from fastrec.passes import pass_over
 from fastrec.replacement import replacement
 from fastrec.streams import FileContent
 
-__all__ = ["Count", "counted", "keep_count"]
+__all__ = ["Count", "counted", "keep_count", "rename_count"]
 
 _log = logging.getLogger("fastrec")
 
@@ -183,6 +184,13 @@ def keep_count(
         _keep(_table(offsets, payload_crcs), _count_path(path, version_of(path), None))
     except OSError as error:
         _log.info("the count of %s is not kept: %s", path, error)
+
+
+def rename_count(path: str, target: str) -> None:
+    """Keep the count of a file that was renamed to `target`, if there is one."""
+    with contextlib.suppress(OSError):
+        version = version_of(target)
+        _count_path(path, version, None).replace(_count_path(target, version, None))
 
 
 def _count_path(path: str, version: Version, index_dir: str | None) -> Path:

@@ -40,6 +40,7 @@ __all__ = [
     "cache_dir",
     "index_path",
     "keep_index",
+    "rename_index",
     "write_tfrecord2idx",
 ]
 
@@ -201,6 +202,12 @@ def keep_index(path: str, offsets: NDArray[np.uint64]) -> None:
             index.save(os.fsencode(temporary))
     except OSError as error:
         _log.info("the index of %s is not kept: %s", path, error)
+
+
+def rename_index(path: str, target: str) -> None:
+    """Keep the index of a file that was renamed, if there is one."""
+    with contextlib.suppress(OSError):
+        index_path(path).replace(index_path(target))
 
 
 @checked_names

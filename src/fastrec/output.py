@@ -107,20 +107,21 @@ class OutputFile(Output):
         self._target = target
         self._token = token
         self._overwrite = overwrite
-        self._temporary = temporary(target, token, UNFINISHED)
+        self.temporary = temporary(target, token, UNFINISHED)
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
         with _named(path):
-            super().__init__(path, os.open(self._temporary, flags, 0o666))
+            super().__init__(path, os.open(self.temporary, flags, 0o666))
 
-    def complete(self) -> None:
-        """Keep the file, which is whole, until its name is known."""
+    def complete(self) -> str:
+        """Keep the file, which is whole, until its name is known; return where."""
         waiting = temporary(self._target, self._token, COMPLETE)
         with _named(self.path):
-            os.rename(self._temporary, waiting)  # noqa: PTH104
-        self._temporary = waiting
+            os.rename(self.temporary, waiting)  # noqa: PTH104
+        self.temporary = waiting
+        return waiting
 
-    def publish(self, path: str, target: str) -> None:
-        """Give the file its name, and make that last.
+    def publish(self, path: str, target: str, *, sync: bool) -> None:
+        """Give the file its name, and with `sync`, make that last.
 
         Raises
         ------
@@ -130,30 +131,31 @@ class OutputFile(Output):
         self.path, self._target = path, target
         with _named(path):
             if self._overwrite:
-                os.replace(self._temporary, target)  # noqa: PTH105
+                os.replace(self.temporary, target)  # noqa: PTH105
             else:
                 self._link(target)
-        _sync_directory(os.path.dirname(target))  # noqa: PTH120
+        if sync:
+            _sync_directory(os.path.dirname(target))  # noqa: PTH120
 
     def _link(self, target: str) -> None:
         """Name the file as nothing else is named: unlike a rename, a link never replaces."""
         try:
-            os.link(self._temporary, target)
+            os.link(self.temporary, target)
         except OSError as error:
             if error.errno not in _NO_LINKS:
                 raise
             # What remains is to look first, which leaves a gap of microseconds.
             if os.path.lexists(target):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
-            os.rename(self._temporary, target)  # noqa: PTH104
+            os.rename(self.temporary, target)  # noqa: PTH104
             return
-        os.unlink(self._temporary)  # noqa: PTH108
+        os.unlink(self.temporary)  # noqa: PTH108
 
     def abandon(self) -> None:
         """Remove the file, which is not published."""
         self.close()
         with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._temporary)  # noqa: PTH108
+            os.unlink(self.temporary)  # noqa: PTH108
 
 
 class AppendedFile(Output):

@@ -24,9 +24,10 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from fastrec.counting import keep_count
+from fastrec.appending import end_of_records
+from fastrec.counting import keep_count, rename_count
 from fastrec.deflate import codec_of
-from fastrec.index import keep_index
+from fastrec.index import keep_index, rename_index
 from fastrec.locks import opened_to_lock, try_lock
 from fastrec.output import AppendedFile, OutputFile, resolved
 from fastrec.shard_names import ShardNames, refuse_existing
@@ -39,6 +40,8 @@ _T = TypeVar("_T")
 Frames: TypeAlias = "tuple[NDArray[np.uint8], NDArray[np.uint64]]"
 
 _BYTES_UNDER_WAY = 64 << 20
+# Shards that are to be ended are tasks without bytes, but with an open file each.
+_TASKS_UNDER_WAY = 128
 _writers = itertools.count()
 
 
@@ -79,14 +82,16 @@ class ShardWriter:
     sharding : Sharding
     n_lanes : int, optional
         As many shards, all open at once; without it they follow each other.
-    appended : AppendedFile, optional
-        The one file to write to, instead of a new one.
+    append : bool
+        Go on with the one file, if it is there.
 
     Raises
     ------
     OSError
         If a file is there that may not be replaced, if another writer is at work on these
         names, or if the disk refuses.
+    CorruptionError
+        If the file to go on with is damaged.
     """
 
     def __init__(
@@ -94,7 +99,8 @@ class ShardWriter:
         names: ShardNames,
         sharding: Sharding,
         n_lanes: int | None = None,
-        appended: tuple[AppendedFile, NDArray[np.uint64]] | None = None,
+        *,
+        append: bool = False,
     ) -> None:
         self._names = names
         self._sharding = sharding
@@ -108,10 +114,13 @@ class ShardWriter:
         self.files: list[str] = []
         try:
             self._lock()
-            if appended is None and not sharding.overwrite:
-                refuse_existing(names)
-            self._before = [] if appended else names.existing()
-            self._lanes = [self._open_shard(appended) for _ in range(n_lanes or 1)]
+            self._before = names.existing()
+            if append and self._before:
+                self._lanes = [self._reopen_shard()]
+            else:
+                if not sharding.overwrite:
+                    refuse_existing(names)
+                self._lanes = [self._open_shard() for _ in range(n_lanes or 1)]
         except BaseException:
             self.abandon()
             raise
@@ -212,16 +221,21 @@ class ShardWriter:
         path = self._names.name(number, num_shards)
         return path, resolved(path, overwrite=self._sharding.overwrite)
 
-    def _open_shard(
-        self, appended: tuple[AppendedFile, NDArray[np.uint64]] | None = None
-    ) -> _Shard:
+    def _open_shard(self) -> _Shard:
         number = len(self._shards)
-        path, target = (
-            (self._names.path, os.path.realpath(self._names.path))
-            if appended is not None
-            else self._paths(number, self._n_lanes)
-        )
-        shard = _Shard(number, path, target, self._token, self._sharding, appended)
+        path, target = self._paths(number, self._n_lanes)
+        file = OutputFile(path, target, self._token, overwrite=self._sharding.overwrite)
+        shard = _Shard(number, path, target, self._sharding, file)
+        self._shards.append(shard)
+        return shard
+
+    def _reopen_shard(self) -> _Shard:
+        """Open the file to append to, which is locked: nobody else cuts its end."""
+        path = self._names.path
+        target = resolved(path, overwrite=True)
+        offsets = end_of_records(path)
+        file = AppendedFile(path, target, int(offsets[-1]))
+        shard = _Shard(0, path, target, self._sharding, file, offsets)
         self._shards.append(shard)
         return shard
 
@@ -309,33 +323,27 @@ class _Shard:
         number: int,
         path: str,
         target: str,
-        token: str,
         sharding: Sharding,
-        appended: tuple[AppendedFile, NDArray[np.uint64]] | None,
+        file: OutputFile | AppendedFile,
+        offsets: NDArray[np.uint64] | None = None,
     ) -> None:
         self.number = number
         self.path = path
         self.n_records = 0
-        self.n_bytes = 0
         self.is_published = False
         self._target = target
         self._sharding = sharding
+        self._file = file
         self._codec = codec_of(sharding.compression, sharding.level)
-        self._offsets: list[NDArray[np.uint64]] = [np.zeros(1, np.uint64)]
-        self._payload_crcs: list[NDArray[np.uint32]] = []
+        self._offsets = [np.zeros(1, np.uint64) if offsets is None else offsets]
+        self._payload_crcs = [np.zeros(0, np.uint32)]
+        self.n_bytes = int(self._offsets[0][-1])
         self._n_submitted = 0
         # What is prepared and not yet written, by its place in the order.
         self._ready: dict[int, Callable[[], object]] = {}
         self._n_done = 0
         self._is_writing = False
         self._lock = threading.Lock()
-        self._file: OutputFile | AppendedFile
-        if appended is None:
-            self._file = OutputFile(path, target, token, overwrite=sharding.overwrite)
-        else:
-            self._file, offsets = appended
-            self._offsets = [offsets]
-            self.n_bytes = int(offsets[-1])
 
     def n_that_fit(self, offsets: NDArray[np.uint64], sharding: Sharding) -> int:
         """How many of the frames go into this shard: at least one if it has none."""
@@ -394,25 +402,33 @@ class _Shard:
         self._file.write(self._codec.end())
         if self._sharding.sync:
             self._file.sync()
-        if not waits:
-            self.publish(self.path, self._target)
-        elif isinstance(self._file, OutputFile):
-            self._file.close()
-            self._file.complete()
-
-    def publish(self, path: str, target: str) -> None:
-        """Give the file its name, and keep the index of it."""
-        self.path, self._target = path, target
         self._file.close()
-        if isinstance(self._file, OutputFile):
-            self._file.publish(path, target)
-        self.is_published = True
+        if waits and isinstance(self._file, OutputFile):
+            self._keep_index(self._file.complete())
+        else:
+            if isinstance(self._file, OutputFile):
+                self._file.publish(self.path, self._target, sync=self._sharding.sync)
+            self.is_published = True
+            self._keep_index(self._target)
+
+    def _keep_index(self, path: str) -> None:
+        """Keep where the records of `path` are, which nobody here needs any more."""
         offsets = np.concatenate(self._offsets)
         if self._sharding.compression is None:
-            keep_index(target, offsets)
+            keep_index(path, offsets)
         else:
-            crcs = np.concatenate([np.zeros(0, np.uint32), *self._payload_crcs])
-            keep_count(target, offsets, crcs)
+            keep_count(path, offsets, np.concatenate(self._payload_crcs))
+        self._offsets, self._payload_crcs = [], []
+
+    def publish(self, path: str, target: str) -> None:
+        """Give a file its name that waits for it."""
+        assert isinstance(self._file, OutputFile)
+        waiting = self._file.temporary
+        self._file.publish(path, target, sync=self._sharding.sync)
+        self.path = path
+        self.is_published = True
+        rename_index(waiting, target)
+        rename_count(waiting, target)
 
     def abandon(self) -> None:
         """Remove the file."""
@@ -442,7 +458,9 @@ class _Work:
             task()
             return
         with self._changed:
-            while self._n_bytes and self._n_bytes + n_bytes > _BYTES_UNDER_WAY:
+            while self._n_tasks >= _TASKS_UNDER_WAY or (
+                self._n_bytes and self._n_bytes + n_bytes > _BYTES_UNDER_WAY
+            ):
                 self._changed.wait()
             self._raise_failure()
             self._n_tasks += 1

@@ -12,7 +12,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fastrec import _core
-from fastrec.appending import end_of_records
 from fastrec.coercion import CoercedColumn, coerced, coerced_row, of_kind
 from fastrec.deflate import COMPRESSIONS
 from fastrec.options import (
@@ -23,7 +22,6 @@ from fastrec.options import (
     positive_int,
     true_or_false,
 )
-from fastrec.output import AppendedFile, resolved
 from fastrec.schema import Features, Schema, as_schema
 from fastrec.shard_names import ShardNames
 from fastrec.shard_writer import Frames, Sharding, ShardWriter
@@ -164,14 +162,13 @@ class Writer:
             num_threads=num_threads,
         )
         self._n_threads = sharding.n_threads
-        appended = None
         if true_or_false("append", append):
-            appended = _appended(names, sharding)
+            _check_appendable(names, sharding)
         self._chunk_bytes = max(
             _LEAST_CHUNK_BYTES,
             min(_CHUNK_BYTES, _ALL_CHUNKS_BYTES // (self._n_lanes or 1)),
         )
-        self._shards = ShardWriter(names, sharding, self._n_lanes, appended)
+        self._shards = ShardWriter(names, sharding, self._n_lanes, append=append)
         self._pool = _core.BlockPool(_IDLE_BYTES)
         self._added = _Added(
             [_core.FrameBuffer(self._pool) for _ in range(self._n_lanes or 1)]
@@ -547,19 +544,13 @@ def _checked_compression(compression: str | None) -> str | None:
     raise ValueError(msg)
 
 
-def _appended(names: ShardNames, sharding: Sharding) -> tuple[AppendedFile, Any] | None:
-    """Open the file to append to; None if it has to be made."""
+def _check_appendable(names: ShardNames, sharding: Sharding) -> None:
     if names.is_pattern or sharding.overwrite or sharding.compression is not None:
         msg = (
             "append adds to one plain file: it goes with neither a pattern of shards nor "
             "overwrite nor compression"
         )
         raise ValueError(msg)
-    if not os.path.lexists(names.path):
-        return None
-    target = resolved(names.path, overwrite=True)
-    offsets = end_of_records(names.path)
-    return AppendedFile(names.path, target, int(offsets[-1])), offsets
 
 
 def write(

@@ -32,6 +32,7 @@ __all__ = ["demo"]
 BATCH_SIZE = 256
 N_EPOCHS = 2
 N_SHARDS = 6
+PICTURE = fr.Raw((garments.SIDE, garments.SIDE), "uint8")
 TEST_SEED = 1_000  # away from the seeds of the shards
 SHADES = " .:-=+*#%@"
 
@@ -151,10 +152,9 @@ def _write_data(out: Console, folder: Path, n_records: int) -> tuple[str, Path]:
     watch = Stopwatch()
     with Bar("writing") as bar:
         for path, count, seed in shards:
-            with fr.Writer(path) as writer:
+            with fr.Writer(path, features={"image": PICTURE}) as writer:
                 for pictures, labels in garments.pictures(count, seed):
-                    for picture, label in zip(pictures, labels.tolist(), strict=True):
-                        writer.write({"image": picture.tobytes(), "label": label})
+                    writer.write_batch({"image": pictures, "label": labels})
                     n_written += len(labels)
                     bar(n_written, total)
             n_bytes += path.stat().st_size
