@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from fastrec.arrays import Array, BytesArray, RaggedArray
 from fastrec.features import FixedLen, Raw, VarLen
+from fastrec.offsets import offsets_from
 from fastrec.padding import FixedLenSequence
 from fastrec.spec import Spec, kind_of, numpy_dtype
 from fastrec.stack import Stack
@@ -212,14 +213,15 @@ def _array_of_list(
     if all(is_string):
         blank: Any = b""
     elif all(is_list):
-        blank = []
+        # Of the type of the others, and of their shape where that is always the same.
+        blank = there[0] if isinstance(spec, (FixedLen, Raw, Stack)) else there[0][:0]
     elif any(is_string) or any(is_list):
         msg = f"feature {name!r} mixes strings, lists and numbers in one column"
         raise ValueError(msg)
     else:
         blank = there[0]
     filled = [blank if value is None else value for value in values]
-    if blank == b"" and all(is_string):
+    if all(is_string):
         return BytesArray.from_list(filled), present
     if all(is_list):
         return _array_of_rows(name, filled, spec), present
@@ -241,23 +243,43 @@ def _array_of_rows(name: str | bytes, rows: Sequence[Any], spec: Spec | None) ->
             msg = f"feature {name!r} has arrays of shapes {sorted(shapes)}"
             raise ValueError(msg)
         return np.stack(list(rows))
-    try:
-        leaves = [leaf for row in rows for leaf in _leaves(row)]
-        if any(isinstance(leaf, str) for leaf in leaves) or all(
-            isinstance(leaf, (bytes, bytearray, memoryview)) for leaf in leaves
-        ):
-            nested: Array = RaggedArray.from_list(
-                [[_as_bytes(leaf) for leaf in _leaves(row)] for row in rows], "bytes"
-            )
-        else:
-            _numbers(name, leaves)  # which refuses what would be converted silently
-            nested = RaggedArray.from_list(rows)
-    except (TypeError, ValueError) as error:
-        msg = f"feature {name!r}: {error}"
-        raise type(error)(msg) from None
-    if is_dense and isinstance(nested, RaggedArray):
-        return _dense(name, nested)
-    return nested
+    nested = _joined_rows(rows)
+    if nested is None:
+        try:
+            nested = _nested_rows(name, rows)
+        except (TypeError, ValueError) as error:
+            msg = f"feature {name!r}: {error}"
+            raise type(error)(msg) from None
+    return _dense(name, nested) if is_dense else nested
+
+
+def _nested_rows(name: str | bytes, rows: Sequence[Any]) -> RaggedArray:
+    """Return lists of values, which may be nested."""
+    leaves = [leaf for row in rows for leaf in _leaves(row)]
+    if not leaves:  # and so no kind: the spec tells it, or the records before
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        return RaggedArray._wrap(np.zeros(0, object), offsets)
+    if any(isinstance(leaf, str) for leaf in leaves) or all(
+        isinstance(leaf, (bytes, bytearray, memoryview)) for leaf in leaves
+    ):
+        return RaggedArray.from_list(
+            [[_as_bytes(leaf) for leaf in _leaves(row)] for row in rows], "bytes"
+        )
+    _numbers(name, leaves)  # which refuses what would be converted silently
+    return RaggedArray.from_list(rows)
+
+
+def _joined_rows(rows: Sequence[Any]) -> RaggedArray | None:
+    """Return rows that are arrays of one type side by side; None if they are not."""
+    if all(isinstance(row, BytesArray) and row.ndim == 1 for row in rows):
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        return RaggedArray(BytesArray._concatenate(rows), offsets_from(lengths))
+    if not all(isinstance(row, np.ndarray) and row.ndim == 1 for row in rows):
+        return None
+    dtypes = {row.dtype for row in rows}
+    if len(dtypes) > 1 or dtypes.pop().kind not in "biuf":
+        return None
+    return RaggedArray.from_list(rows)
 
 
 def _leaves(row: Any) -> list[Any]:  # noqa: ANN401
