@@ -49,7 +49,7 @@ BANNED_IN_TYPES = {
 BANNED_FUNCTIONS = re.compile(r"^_*(process|handle|do_\w+)$")
 
 # Imported only when they are asked for, so they may import what they adapt.
-ADAPTERS = {"torch", "jax", "keras", "tf", "arrow", "compat", "cli"}
+ADAPTERS = {"torch", "jax", "keras", "tf", "arrow", "compat", "convert", "cli"}
 
 CPP_FILES = sorted([*CPP.rglob("*.h"), *CPP.rglob("*.cpp")])
 PYTHON_FILES = sorted(PYTHON.rglob("*.py"))
@@ -202,6 +202,7 @@ def test_importing_fastrec_imports_no_framework() -> None:
         "keras",
         "google",
         "pyarrow",
+        "PIL",
     }
     assert "fastrec" in modules
     assert not modules & heavy

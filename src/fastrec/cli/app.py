@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 import fastrec as fr
 from fastrec.cli.bench import bench
+from fastrec.cli.convert import convert
 from fastrec.cli.demo import demo
 from fastrec.cli.doctor import doctor
 from fastrec.cli.index import index
@@ -73,6 +74,7 @@ def _fastrec(
 
 
 app.command()(bench)
+app.command()(convert)
 app.command()(demo)
 app.command()(doctor)
 app.command()(index)

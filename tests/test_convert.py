@@ -1,0 +1,1535 @@
+"""Converters: what a foreign file holds is what its TFRecords hold, and the other way.
+
+Goal
+    Every kind of source gives records that read back as its values: all dtypes, byte
+    orders, shapes and storages, nulls as features that are left out. Tables made of
+    TFRecords hold what the loader delivers. What cannot be converted, or is damaged,
+    is an error that names the file or the column, and the cure; nothing is left behind.
+    Packages of extras are needed only where they are used.
+Method
+    Files of every kind are generated; the expected values are those they were made of.
+    Parquet goes to TFRecord and back for tables that hypothesis makes. Good files are
+    cut anywhere.
+"""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import logging
+import pickle
+import random
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pa = pytest.importorskip("pyarrow")
+pytest.importorskip("PIL")
+pytest.importorskip("typer")
+pytest.importorskip("rich")
+
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet as pq
+from PIL import Image
+from typer.testing import CliRunner
+
+import fastrec as fr
+from fastrec import convert
+from fastrec.cli.app import app
+from fastrec.convert import source as sources
+from fastrec.convert.idx import DTYPES
+
+Array = npt.NDArray[Any]
+
+
+def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
+    """Run ``fastrec convert`` in this process; return its stdout and stderr."""
+    words = ["convert", *(str(argument) for argument in arguments)]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == status, result.output
+    if status != 0:
+        assert isinstance(result.exception, SystemExit), "a traceback was shown"
+    return result.stdout, result.stderr
+
+
+@pytest.fixture
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches of some hundred bytes, so that small files have many."""
+    monkeypatch.setattr(sources, "BATCH_BYTES", 256)
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
+    """Make an empty directory that no test has used before."""
+    return lambda: tmp_path_factory.mktemp("convert")
+
+
+def converted(
+    paths: Any,  # noqa: ANN401
+    features: dict[str, Any] | None = None,
+    **options: Any,  # noqa: ANN401
+) -> tuple[convert.Source, fr.Dataset]:
+    """Convert files to one TFRecord file beside the first, and open that."""
+    first = Path(paths if isinstance(paths, str | Path) else paths[0])
+    target = first.with_name(f"{first.name}.tfrecord")
+    source = convert.open_source(paths, **options)
+    assert convert.write_tfrecords(source, target) == [str(target)]
+    if features is not None:
+        return source, fr.open(target, features={**features, **source.features})
+    return source, fr.open(target)
+
+
+def whole(ds: fr.Dataset) -> dict[str, Any]:
+    """All records as one batch."""
+    return ds[0 : len(ds)]
+
+
+def lists(column: Any) -> list[Any]:  # noqa: ANN401
+    """A column as one list of values per row, whatever its kind."""
+    if isinstance(column, fr.RaggedArray):
+        return column.to_list()
+    rows: list[Any] = column.tolist()
+    return rows if column.ndim > 1 else [[value] for value in rows]
+
+
+# IDX.
+
+
+def idx_bytes(array: Array) -> bytes:
+    """An IDX file of an array, as the format is described."""
+    codes = {np.dtype(name).newbyteorder("="): code for code, name in DTYPES.items()}
+    header = bytes([0, 0, codes[array.dtype], array.ndim])
+    sizes = np.array(array.shape, ">u4").tobytes()
+    return header + sizes + array.astype(array.dtype.newbyteorder(">")).tobytes()
+
+
+def idx_file(path: Path, array: Array) -> Path:
+    data = idx_bytes(array)
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+def some(dtype: npt.DTypeLike, shape: tuple[int, ...]) -> Array:
+    """Values of a dtype, bytes of all kinds in them, no NaN and all within float32."""
+    rng = np.random.default_rng(len(shape))
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        return rng.standard_normal(shape).astype(np.float32).astype(kind)
+    if kind.kind == "b":
+        return rng.integers(0, 2, shape).astype(kind)
+    limits = np.iinfo(kind)
+    top = min(limits.max, 2**63 - 1)
+    return rng.integers(limits.min, top, shape, kind, endpoint=True)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("shape", [(50,), (50, 3), (50, 2, 3), (50, 2, 3, 2)], ids=str)
+@pytest.mark.parametrize("code", DTYPES, ids=lambda code: DTYPES[code])
+@pytest.mark.usefixtures("small_batches")
+def test_idx_files_of_all_types_read_back(
+    tmp_path: Path, code: int, shape: tuple[int, ...], suffix: str
+) -> None:
+    values = some(np.dtype(DTYPES[code]).newbyteorder("="), shape)
+    path = idx_file(tmp_path / f"x-images-idx{len(shape)}-ubyte{suffix}", values)
+    source, ds = converted(path)
+    assert source.n_done == source.n_total == source.n_rows == 50
+    if len(shape) > 2:
+        assert source.features == {"image": fr.Raw(shape[1:], values.dtype)}
+        ds = ds.with_features(source.features)
+    else:
+        assert source.features == {}
+    read = whole(ds)["image"]
+    np.testing.assert_array_equal(read, values)
+    if len(shape) > 2:
+        assert read.dtype == values.dtype
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.usefixtures("small_batches")
+def test_images_and_labels_lie_side_by_side(tmp_path: Path, suffix: str) -> None:
+    images, labels = some("u1", (30, 4, 5)), some("u1", (30,))
+    paths = [
+        idx_file(tmp_path / f"train-images-idx3-ubyte{suffix}", images),
+        idx_file(tmp_path / f"train-labels-idx1-ubyte{suffix}", labels),
+    ]
+    for named in (paths, f"{tmp_path}/train-*idx*ubyte{suffix}"):
+        target = tmp_path / "out.tfrecord"
+        convert.write_tfrecords(named, target, overwrite=True)
+        features = {"image": fr.Raw((4, 5), "uint8"), "label": "int64"}
+        batch = whole(fr.open(target, features=features))
+        np.testing.assert_array_equal(batch["image"], images)
+        np.testing.assert_array_equal(batch["label"], labels)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "column"),
+    [
+        ("train-images-idx3-ubyte", (2, 1, 1), "image"),
+        ("t10k-labels.idx1-ubyte", (2,), "label"),
+        ("qmnist-train-labels-idx2-int", (2, 8), "label"),
+        ("x-idx1-ubyte", (2,), "label"),
+        ("x-idx2-ubyte", (2, 3), "image"),
+    ],
+)
+def test_an_idx_file_is_an_image_or_a_label(
+    tmp_path: Path, name: str, shape: tuple[int, ...], column: str
+) -> None:
+    path = idx_file(tmp_path / name, some("u1", shape))
+    assert list(next(convert.open_source(path).batches())) == [column]
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_every_truncation_of_an_idx_file_is_an_error(
+    tmp_path: Path, suffix: str
+) -> None:
+    path = idx_file(tmp_path / f"a-idx2-ubyte{suffix}", some("i2", (3, 2)))
+    good = path.read_bytes()
+    for size in range(len(good)):
+        path.write_bytes(good[:size])
+        with pytest.raises(fr.CorruptionError) as caught:
+            list(convert.open_source(path).batches())
+        assert caught.value.path == str(path)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_bytes_behind_an_idx_array_are_an_error(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a-idx1-ubyte{suffix}"
+    data = idx_bytes(some("u1", (3,))) + b"\0"
+    path.write_bytes(gzip.compress(data) if suffix else data)
+    with pytest.raises(fr.CorruptionError, match=r"of shape \(3,\)"):
+        list(convert.open_source(path).batches())
+
+
+@pytest.mark.parametrize(
+    "beginning", [b"\0\1\x08\1", b"\1\0\x08\1", b"\0\0\x0a\1", b"\x89PNG"]
+)
+def test_a_wrong_magic_is_an_error(tmp_path: Path, beginning: bytes) -> None:
+    path = tmp_path / "a-idx1-ubyte"
+    path.write_bytes(beginning + bytes(8))
+    with pytest.raises(fr.CorruptionError, match="cannot begin with") as caught:
+        convert.open_source(path)
+    assert caught.value.path == str(path)
+
+
+def test_an_idx_file_without_dimensions_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "a-idx0-ubyte"
+    path.write_bytes(b"\0\0\x08\0\7")
+    with pytest.raises(fr.CorruptionError, match="0 dimensions"):
+        convert.open_source(path)
+
+
+def test_a_header_that_promises_too_much_costs_no_memory(tmp_path: Path) -> None:
+    path = tmp_path / "a-idx3-ubyte.gz"
+    sizes = np.array([2**32 - 1, 2**20 - 1, 2**20 - 1], ">u4").tobytes()
+    path.write_bytes(gzip.compress(b"\0\0\x08\3" + sizes + bytes(100)))
+    with pytest.raises(fr.CorruptionError, match="the file ends within"):
+        next(convert.open_source(path).batches())
+
+
+def test_counts_of_images_and_labels_must_agree(tmp_path: Path) -> None:
+    images = idx_file(tmp_path / "a-images-idx3-ubyte", some("u1", (3, 2, 2)))
+    labels = idx_file(tmp_path / "a-labels-idx1-ubyte", some("u1", (4,)))
+    with pytest.raises(ValueError, match="must have one length") as caught:
+        convert.open_source([images, labels])
+    assert str(images) in str(caught.value)
+    assert str(labels) in str(caught.value)
+
+
+def test_two_pairs_of_idx_files_are_refused(tmp_path: Path) -> None:
+    paths = [
+        idx_file(tmp_path / f"{name}-images-idx3-ubyte", some("u1", (3, 2, 2)))
+        for name in "ab"
+    ]
+    with pytest.raises(ValueError, match="two columns are named 'image'"):
+        convert.open_source(paths)
+
+
+# NumPy.
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+@pytest.mark.parametrize("shape", [(40,), (40, 3), (40, 2, 2)], ids=str)
+@pytest.mark.parametrize("dtype", ["?", "i1", "i2", "i8", "u1", "u8", "f2", "f4", "f8"])
+@pytest.mark.usefixtures("small_batches")
+def test_npy_files_read_back(
+    tmp_path: Path, dtype: str, shape: tuple[int, ...], order: str
+) -> None:
+    values = some(dtype, shape)
+    path = tmp_path / "pixels.npy"
+    np.save(path, values.astype(np.dtype(order + dtype)))
+    source, ds = converted(path)
+    if len(shape) > 2:
+        assert source.features == {"pixels": fr.Raw(shape[1:], values.dtype)}
+        ds = ds.with_features(source.features)
+    else:
+        assert source.features == {}
+    read = whole(ds)["pixels"]
+    np.testing.assert_array_equal(read, values)
+    assert len(shape) < 3 or read.dtype == values.dtype
+
+
+@pytest.mark.parametrize("shape", [(4,), (2, 2)])
+@pytest.mark.parametrize(
+    ("dtype", "values"),
+    [
+        ("S3", [b"a", b"", b"abc", b"\0b"]),
+        ("U3", ["a", "", "\u00e4\u20ac", "xyz"]),
+        ("V2", [b"\0\0", b"ab", b"a\0", b"\0b"]),
+    ],
+)
+def test_strings_of_numpy_become_bytes(
+    tmp_path: Path, dtype: str, values: list[Any], shape: tuple[int, ...]
+) -> None:
+    path = tmp_path / "names.npy"
+    np.save(path, np.array(values, dtype).reshape(shape))
+    encoded = [x.encode() if isinstance(x, str) else x for x in values]
+    _, ds = converted(path)
+    read = whole(ds)["names"]
+    assert read.shape == shape
+    assert [value for row in lists(read) for value in row] == encoded
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_fields_of_a_structure_are_columns(tmp_path: Path) -> None:
+    point = np.dtype([("x", ">f4"), ("y", "<f4")])
+    dtype = [("id", ">i4"), ("name", "S4"), ("at", point), ("box", "<u2", (2, 2))]
+    values = np.zeros(30, dtype)
+    values["id"] = np.arange(30)
+    values["name"] = [b"n%d" % i for i in range(30)]
+    values["at"]["y"] = np.arange(30) / 4
+    values["box"] = some("u2", (30, 2, 2))
+    path = tmp_path / "rows.npy"
+    np.save(path, values)
+    features = {"id": "int64", "name": "bytes", "at/x": "float32", "at/y": "float32"}
+    source, ds = converted(path, features)
+    assert source.features == {"box": fr.Raw((2, 2), "uint16")}
+    batch = whole(ds)
+    assert batch["id"].tolist() == list(range(30))
+    assert batch["name"].tolist() == values["name"].tolist()
+    assert batch["at/x"].tolist() == [0.0] * 30
+    assert batch["at/y"].tolist() == values["at"]["y"].tolist()
+    np.testing.assert_array_equal(batch["box"], values["box"])
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+@pytest.mark.usefixtures("small_batches")
+def test_arrays_of_an_npz_are_columns(tmp_path: Path, save: Any) -> None:  # noqa: ANN401
+    arrays = {
+        "image": some("u1", (40, 5, 4)),
+        "score": some("f4", (40, 3)),
+        "label": np.arange(40),
+        "columns": np.asfortranarray(some("i4", (40, 2))),
+        "planes": np.asfortranarray(some("i2", (40, 2, 3))),
+    }
+    path = tmp_path / "all.npz"
+    save(path, **arrays)
+    source, ds = converted(path)
+    assert set(source.features) == {"image", "planes"}
+    features: dict[Any, Any] = {**ds.schema, **source.features}
+    batch = whole(ds.with_features(features))
+    assert set(batch) == set(arrays)
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(batch[name], values)
+
+
+def test_npy_files_lie_side_by_side_and_npz_files_follow_one_another(
+    tmp_path: Path,
+) -> None:
+    for name, first in [("a", 0), ("b", 10)]:
+        np.save(tmp_path / f"{name}.npy", np.arange(first, first + 3))
+        np.savez(tmp_path / f"{name}.npz", n=np.arange(first, first + 3))
+    source = convert.open_source(tmp_path / "?.npy")
+    assert {k: v.tolist() for k, v in next(source.batches()).items()} == {
+        "a": [0, 1, 2],
+        "b": [10, 11, 12],
+    }
+    source = convert.open_source(tmp_path / "?.npz")
+    found = [batch["n"].tolist() for batch in source.batches()]
+    assert found == [[0, 1, 2], [10, 11, 12]]
+    assert source.n_rows == source.n_total == 6
+
+
+def test_columns_are_chosen_by_name_and_in_order(tmp_path: Path) -> None:
+    path = tmp_path / "mnist.npz"
+    np.savez(path, x_train=np.arange(4), y_train=np.arange(4), x_test=np.arange(2))
+    with pytest.raises(ValueError, match="columns=") as caught:
+        convert.open_source(path)
+    assert "'x_test'" in str(caught.value)
+    source = convert.open_source(path, columns=["y_train", "x_train"])
+    assert list(next(source.batches())) == ["y_train", "x_train"]
+    with pytest.raises(ValueError, match="there is no column 'z', only 'x_train', "):
+        convert.open_source(path, columns=["z"])
+    with pytest.raises(ValueError, match="twice"):
+        convert.open_source(path, columns=["x_test", "x_test"])
+
+
+def test_npz_files_must_have_equal_columns(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", n=np.zeros(3))
+    np.savez(tmp_path / "b.npz", n=np.zeros((3, 2)))
+    with pytest.raises(
+        ValueError, match=r"'n' is float64 of shape \(2,\).* in .*b.npz"
+    ):
+        convert.open_source(tmp_path / "?.npz")
+
+
+SPRUNG: list[int] = []
+
+
+class Trap:
+    """Unpickling this calls a function."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return spring, (1,)
+
+
+def spring(value: int) -> None:
+    SPRUNG.append(value)
+
+
+def test_python_objects_are_refused_and_run_no_code(tmp_path: Path) -> None:
+    array = np.array([Trap()], object)
+    np.save(tmp_path / "a.npy", array, allow_pickle=True)
+    np.savez(tmp_path / "a.npz", a=array)
+    for name in ("a.npy", "a.npz"):
+        with pytest.raises(fr.SchemaError, match="Python objects"):
+            convert.open_source(tmp_path / name)
+    assert SPRUNG == []
+    pickle.loads(pickle.dumps(Trap()))
+    assert SPRUNG == [1], "the trap works"
+
+
+@pytest.mark.parametrize(
+    ("values", "cure"),
+    [
+        (np.zeros(2, np.complex64), '.view("float64")'),
+        (np.zeros(2, "M8[s]"), '.astype("int64")'),
+        (np.zeros((2, 3), "m8[s]"), '.astype("int64")'),
+        pytest.param(
+            *(np.zeros(2, np.longdouble), '.astype("float64")'),
+            marks=pytest.mark.skipif(
+                np.dtype(np.longdouble) == np.float64, reason="it is float64 here"
+            ),
+        ),
+    ],
+    ids=str,
+)
+def test_dtypes_that_no_feature_holds_are_refused_with_a_cure(
+    tmp_path: Path, values: Array, cure: str
+) -> None:
+    np.save(tmp_path / "a.npy", values)
+    with pytest.raises(fr.SchemaError) as caught:
+        convert.open_source(tmp_path / "a.npy")
+    assert cure in str(caught.value)
+    assert caught.value.feature == "a"
+
+
+def test_a_single_value_has_no_rows(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.float32(1))
+    with pytest.raises(fr.SchemaError, match="no rows"):
+        convert.open_source(tmp_path / "a.npy")
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.npz"])
+def test_every_truncation_of_numpy_files_is_an_error(tmp_path: Path, name: str) -> None:
+    path = tmp_path / name
+    (np.save if name == "a.npy" else np.savez)(path, some("i4", (5, 2)))
+    good = path.read_bytes()
+    for size in range(len(good)):
+        path.write_bytes(good[:size])
+        with pytest.raises(fr.CorruptionError) as caught:
+            list(convert.open_source(path).batches())
+        assert caught.value.path == str(path)
+
+
+def test_flipped_bytes_in_an_npz_are_found(tmp_path: Path) -> None:
+    values = some("u1", (4000,))
+    path = tmp_path / "a.npz"
+    np.savez(path, a=values)
+    good = path.read_bytes()
+    at = good.index(values.tobytes()) + 2000
+    path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+    with pytest.raises(fr.CorruptionError, match="CRC"):
+        list(convert.open_source(path).batches())
+
+
+# Images.
+
+
+def image_file(path: Path, mode: str, size: tuple[int, int], **options: Any) -> Path:  # noqa: ANN401
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new(mode, size, 1).save(path, **options)
+    return path
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    """Folders of images of three classes."""
+    folder = tmp_path / "pictures"
+    image_file(folder / "dog/b.png", "RGBA", (3, 2))
+    image_file(folder / "cat/b.jpg", "RGB", (5, 4))
+    image_file(folder / "cat/a.JPEG", "L", (7, 6))
+    image_file(folder / "cat/more/c.gif", "P", (2, 9))
+    image_file(folder / "Ant/d.png", "P", (4, 4), transparency=0)
+    image_file(folder / "Ant/e.bmp", "1", (4, 5))
+    image_file(folder / "Ant/f.png", "I;16", (6, 5))
+    return folder
+
+
+IMAGES = [  # label, class, filename, height, width, depth, format
+    (0, b"Ant", b"Ant/d.png", 4, 4, 4, b"PNG"),
+    (0, b"Ant", b"Ant/e.bmp", 5, 4, 1, b"BMP"),
+    (0, b"Ant", b"Ant/f.png", 5, 6, 1, b"PNG"),
+    (1, b"cat", b"cat/a.JPEG", 6, 7, 1, b"JPEG"),
+    (1, b"cat", b"cat/b.jpg", 4, 5, 3, b"JPEG"),
+    (1, b"cat", b"cat/more/c.gif", 9, 2, 3, b"GIF"),
+    (2, b"dog", b"dog/b.png", 2, 3, 4, b"PNG"),
+]
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_images_keep_their_bytes_and_tell_what_they_are(pictures: Path) -> None:
+    source, ds = converted(pictures)
+    assert source.features == {}
+    assert source.n_rows == source.n_total == len(ds) == len(IMAGES)
+    names = ("label", "class", "filename", "height", "width", "depth", "format")
+    batch = whole(ds)
+    assert set(batch) == {"image", *names}
+    columns = [batch[name].tolist() for name in names]
+    assert list(zip(*columns, strict=True)) == IMAGES
+    for data, filename in zip(batch["image"], batch["filename"], strict=True):
+        assert data == (pictures / filename.decode()).read_bytes()
+
+
+def test_columns_of_images_are_chosen(pictures: Path) -> None:
+    _, ds = converted(pictures, columns=["label", "image"])
+    assert set(whole(ds)) == {"image", "label"}
+
+
+def test_what_is_no_image_is_left_out_and_told(
+    pictures: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (pictures / "cat/notes.txt").write_text("about cats")
+    (pictures / ".hidden").mkdir()
+    (pictures / ".hidden/a.png").write_bytes(b"")
+    (pictures / "cat/.b.png").write_bytes(b"")
+    image_file(pictures / "no-class.png", "L", (1, 1))
+    with caplog.at_level(logging.WARNING, "fastrec"):
+        source = convert.open_source(pictures)
+    assert source.n_total == len(IMAGES)
+    assert "left out 2 files" in caplog.text
+
+
+@pytest.mark.parametrize("data", [b"", b"no image", b"\x89PNG\r\n\x1a\n"])
+def test_an_unreadable_image_is_named(pictures: Path, data: bytes) -> None:
+    bad = pictures / "cat/bad.png"
+    bad.write_bytes(data)
+    with pytest.raises(fr.CorruptionError, match="cannot be read") as caught:
+        converted(pictures)
+    assert caught.value.path == str(bad)
+    assert [path.name for path in pictures.parent.iterdir()] == ["pictures"]
+
+
+def test_a_damaged_png_is_named(pictures: Path) -> None:
+    path = pictures / "dog/b.png"
+    data = bytearray(path.read_bytes())
+    data[data.index(b"IDAT") + 5] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(fr.CorruptionError) as caught:
+        list(convert.open_source(pictures).batches())
+    assert caught.value.path == str(path)
+
+
+def test_a_directory_without_classes_is_refused(tmp_path: Path) -> None:
+    image_file(tmp_path / "a.png", "L", (1, 1))
+    with pytest.raises(ValueError, match=r"DIR/class/name\.jpg"):
+        convert.open_source(tmp_path)
+
+
+# Tables to TFRecords.
+
+
+def table_file(path: Path, table: Any) -> Path:  # noqa: ANN401
+    """Write a table in the format that the suffix names."""
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+    elif path.suffix == ".feather":
+        pyarrow.feather.write_feather(table, path)
+    else:
+        opened = pa.ipc.new_stream if path.suffix == ".arrows" else pa.ipc.new_file
+        with opened(path, table.schema) as writer:
+            writer.write_table(table)
+    return path
+
+
+N = None
+STRINGS = ["a", "", "\u00e4\u20ac", "a\0b"]
+# Type, values, and the values that are read back: ints, floats or bytes.
+CASES: list[tuple[Any, list[Any], list[Any]]] = [
+    (pa.bool_(), [True, N, False], [1, N, 0]),
+    (pa.int8(), [-128, N, 127], [-128, N, 127]),
+    (pa.uint16(), [0, N, 65535], [0, N, 65535]),
+    (pa.int64(), [-(2**63), N, 2**63 - 1], [-(2**63), N, 2**63 - 1]),
+    (pa.uint64(), [0, N, 2**63 - 1], [0, N, 2**63 - 1]),
+    (pa.float16(), [np.float16(0.5), N, np.float16(-2)], [0.5, N, -2.0]),
+    (pa.float32(), [0.5, N, -2], [0.5, N, -2.0]),
+    (pa.float64(), [0.5, N, 1e-3], [0.5, N, float(np.float32(1e-3))]),
+    (pa.string(), ["a", N, ""], [b"a", N, b""]),
+    (pa.large_string(), STRINGS, [x.encode() for x in STRINGS]),
+    (pa.string_view(), ["x" * 20, N, ""], [b"x" * 20, N, b""]),
+    (pa.binary(), [b"\xff\0", N, b""], [b"\xff\0", N, b""]),
+    (pa.large_binary(), [b"\xff\0", N, b""], [b"\xff\0", N, b""]),
+    (pa.binary_view(), [b"\xff" * 20, N, b""], [b"\xff" * 20, N, b""]),
+    (pa.binary(2), [b"ab", N, b"\0\0"], [b"ab", N, b"\0\0"]),
+    (pa.dictionary(pa.int8(), pa.string()), ["a", N, "b", "a"], [b"a", N, b"b", b"a"]),
+    (pa.dictionary(pa.int32(), pa.int64()), [5, N, 6], [5, N, 6]),
+    (pa.run_end_encoded(pa.int32(), pa.int64()), [5, 5, N, 6], [5, 5, N, 6]),
+    (pa.list_(pa.int32()), [[1, 2], N, [], [3]], [[1, 2], [], [], [3]]),
+    (pa.large_list(pa.float32()), [[0.5], N, []], [[0.5], [], []]),
+    (pa.list_(pa.bool_()), [[True, False], [], [True]], [[1, 0], [], [1]]),
+    (pa.list_(pa.string()), [["a", ""], N, ["b"]], [[b"a", b""], [], [b"b"]]),
+    (
+        pa.list_(pa.dictionary(pa.int8(), pa.string())),
+        [["a", "b"], [], ["a"]],
+        [[b"a", b"b"], [], [b"a"]],
+    ),
+    (pa.list_view(pa.int16()), [[1, 2], N, [3]], [[1, 2], [], [3]]),
+    (pa.large_list_view(pa.string()), [["a"], N, ["b", ""]], [[b"a"], [], [b"b", b""]]),
+    (pa.list_(pa.int16(), 2), [[1, 2], N, [3, 4]], [[1, 2], [], [3, 4]]),
+    (pa.list_(pa.string(), 2), [["a", "b"], ["", "c"]], [[b"a", b"b"], [b"", b"c"]]),
+]
+cases = pytest.mark.parametrize(
+    ("kind", "values", "expected"), CASES, ids=[str(case[0]) for case in CASES]
+)
+
+
+def as_lists(values: Sequence[Any]) -> list[list[Any]]:
+    """Each row as a list of its values: null has none."""
+    return [
+        [] if row is None else list(row) if isinstance(row, list) else [row]
+        for row in values
+    ]
+
+
+def spec_of(expected: Sequence[Any]) -> fr.VarLen:
+    """What reads rows of any number of values of their kind."""
+    first = next(value for row in as_lists(expected) for value in row)
+    kinds = {int: "int64", float: "float32", bytes: "bytes"}
+    return fr.VarLen(kinds[type(first)])
+
+
+@cases
+@pytest.mark.parametrize("begin", [0, 1])
+@pytest.mark.parametrize("suffix", [".arrow", ".arrows"])
+def test_arrow_columns_of_all_types_read_back(
+    tmp_path: Path,
+    kind: Any,  # noqa: ANN401
+    values: list[Any],
+    expected: list[Any],
+    begin: int,
+    suffix: str,
+) -> None:
+    # A slice has offsets into its buffers, and so has its bit mask.
+    array = pa.array([*values, *values], kind)[begin:]
+    path = table_file(tmp_path / f"t{suffix}", pa.table({"x": array}))
+    wanted = [*expected, *expected][begin:]
+    _, ds = converted(path, {"x": spec_of(expected)})
+    assert whole(ds)["x"].to_list() == as_lists(wanted)
+
+
+@cases
+def test_sliced_batches_have_the_rows_of_the_slice(
+    kind: Any,  # noqa: ANN401
+    values: list[Any],
+    expected: list[Any],
+) -> None:
+    from fastrec.convert.arrow_columns import columns_of
+
+    array = pa.array(list(itertools.islice(itertools.cycle(values), 20)), kind)
+    wanted = list(itertools.islice(itertools.cycle(as_lists(expected)), 20))
+    for begin, end in [(0, 20), (3, 17), (9, 10), (8, 8), (0, 0)]:
+        batch = pa.RecordBatch.from_arrays([array[begin:end]], ["x"])
+        column = columns_of(batch)["x"]
+        assert len(column) == end - begin
+        if isinstance(column, np.ma.MaskedArray):
+            found = as_lists(column.tolist())
+            found = [[] if row == [None, None] else row for row in found]
+        elif isinstance(column, list):
+            found = [
+                [] if row is None else [row] if isinstance(row, bytes) else list(row)
+                for row in column
+            ]
+        else:
+            found = lists(column)
+        if str(kind) == "double":
+            found = [[float(np.float32(value)) for value in row] for row in found]
+        assert found == wanted[begin:end]
+
+
+def test_columns_without_nulls_share_the_memory_of_arrow() -> None:
+    from fastrec.convert.arrow_columns import columns_of
+
+    table = pa.table(
+        {
+            "i": pa.array([1, 2, 3], pa.int16()),
+            "f": pa.array([1, 2, 3], pa.float64()),
+            "s": pa.array(["a", "bb", "c"]),
+            "l": pa.array([[1], [2, 3], []], pa.large_list(pa.int64())),
+            "k": pa.array([[1, 2]] * 3, pa.list_(pa.float32(), 2)),
+        }
+    )
+    (batch,) = table.to_batches()
+    columns = columns_of(batch)
+    addresses = {
+        "i": (columns["i"], batch["i"].buffers()[1]),
+        "f": (columns["f"], batch["f"].buffers()[1]),
+        "s": (columns["s"].data, batch["s"].buffers()[2]),
+        "l": (columns["l"].values, batch["l"].buffers()[3]),
+        "splits": (columns["l"].row_splits, batch["l"].buffers()[1]),
+        "k": (columns["k"], batch["k"].buffers()[2]),
+    }
+    for name, (array, buffer) in addresses.items():
+        assert array.ctypes.data == buffer.address, name
+
+
+def test_tensors_are_written_as_bytes(tmp_path: Path) -> None:
+    images = some("u1", (6, 3, 4))
+    nested = pa.array(images.tolist(), pa.list_(pa.list_(pa.uint8(), 4), 3))
+    tensors = pa.FixedShapeTensorArray.from_numpy_ndarray(some("f4", (6, 2, 2)))
+    table = pa.table({"nested": nested, "tensors": tensors})
+    path = table_file(tmp_path / "t.arrow", table.slice(1))
+    source, ds = converted(path, {})
+    assert source.features == {
+        "nested": fr.Raw((3, 4), "uint8"),
+        "tensors": fr.Raw((2, 2), "float32"),
+    }
+    batch = whole(ds)
+    np.testing.assert_array_equal(batch["nested"], images[1:])
+    np.testing.assert_array_equal(batch["tensors"], some("f4", (6, 2, 2))[1:])
+
+
+def test_a_missing_tensor_is_left_out(tmp_path: Path) -> None:
+    kind = pa.list_(pa.list_(pa.int16(), 2), 2)
+    values = [[[1, 2], [3, 4]], None, [[5, 6], [7, 8]]]
+    path = table_file(tmp_path / "t.arrow", pa.table({"x": pa.array(values, kind)}))
+    _, ds = converted(path)
+    assert ["x" in fr.decode_example(record) for record in ds.records] == [1, 0, 1]
+    spec = {"x": fr.Raw((2, 2), "int16", default=np.zeros((2, 2), np.int16))}
+    assert whole(ds.with_features(spec))["x"].tolist() == [
+        [[1, 2], [3, 4]],
+        [[0, 0], [0, 0]],
+        [[5, 6], [7, 8]],
+    ]
+
+
+def test_a_dictionary_may_have_nulls_of_its_own(tmp_path: Path) -> None:
+    array = pa.DictionaryArray.from_arrays(
+        pa.array([0, 1, None, 0]), pa.array(["a", None])
+    )
+    path = table_file(tmp_path / "t.arrow", pa.table({"x": array}))
+    _, ds = converted(path)
+    assert whole(ds)["x"].to_list() == [[b"a"], [], [], [b"a"]]
+
+
+def test_columns_of_nulls_are_left_out(tmp_path: Path) -> None:
+    columns = {
+        "n": pa.nulls(2),
+        "i": pa.nulls(2, pa.int64()),
+        "s": pa.nulls(2, pa.string()),
+        "l": pa.nulls(2, pa.list_(pa.int64())),
+        "x": [1, 2],
+    }
+    path = table_file(tmp_path / "t.parquet", pa.table(columns))
+    _, ds = converted(path)
+    assert [list(fr.decode_example(record)) for record in ds.records] == [["x"]] * 2
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.list_(pa.int64()), pa.list_(pa.string()), pa.list_(pa.int64(), 2)],
+    ids=str,
+)
+def test_a_null_within_a_list_is_an_error(tmp_path: Path, kind: Any) -> None:  # noqa: ANN401
+    rows: list[Any] = [[None, None], None]
+    path = table_file(tmp_path / "t.arrow", pa.table({"x": pa.array(rows, kind)}))
+    with pytest.raises(fr.SchemaError, match="'x' has a null within a list") as caught:
+        converted(path)
+    assert caught.value.path == str(path)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(
+    ("kind", "cast", "value", "read"),
+    [
+        (pa.timestamp("us"), "int64", 7, 7),
+        (pa.date32(), "int32", 7, 7),
+        (pa.date64(), "int64", 86_400_000, 86_400_000),
+        (pa.time32("s"), "int32", 7, 7),
+        (pa.time64("us"), "int64", 7, 7),
+        (pa.duration("s"), "int64", 7, 7),
+        (pa.decimal128(5, 2), "float64", 1.5, 1.5),
+    ],
+    ids=str,
+)
+def test_types_that_no_feature_holds_are_refused_with_a_cure(
+    tmp_path: Path,
+    kind: Any,  # noqa: ANN401
+    cast: str,
+    value: Any,  # noqa: ANN401
+    read: Any,  # noqa: ANN401
+) -> None:
+    array = pa.array([value, None], pa.type_for_alias(cast)).cast(kind)
+    path = table_file(tmp_path / "t.arrow", pa.table({"x": array}))
+    with pytest.raises(fr.SchemaError) as caught:
+        convert.open_source(path)
+    assert f"'x' is of type {kind}" in str(caught.value)
+    assert f"--type NAME={cast}" in str(caught.value)
+    assert (caught.value.path, caught.value.feature) == (str(path), "x")
+    _, ds = converted(path, types={"x": cast})
+    assert whole(ds)["x"].to_list() == [[read], []]
+
+
+@pytest.mark.parametrize(
+    ("array", "cure"),
+    [
+        (pa.array([{"a": 1}]), "columns of their own"),
+        (pa.array([[{"a": 1}]]), "columns of their own"),
+        (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), "of their own"),
+        (pa.array([[[1]]]), "one level"),
+        (pa.array([[[1]]], pa.list_(pa.list_(pa.int64()), 1)), "one level"),
+        (pa.array([[["a"]]], pa.list_(pa.list_(pa.string(), 1), 1)), "one level"),
+        (pa.array([[1.5]]).cast(pa.list_(pa.decimal128(5, 2))), "float64"),
+        (pa.array([(1, 2, 3)], pa.month_day_nano_interval()), "leave it out"),
+    ],
+    ids=lambda value: str(value.type) if isinstance(value, pa.Array) else "",
+)
+def test_nested_types_are_refused_with_a_cure(
+    tmp_path: Path,
+    array: Any,  # noqa: ANN401
+    cure: str,
+) -> None:
+    path = table_file(tmp_path / "t.arrow", pa.table({"n": [1], "x": array}))
+    with pytest.raises(fr.SchemaError, match="which no feature holds") as caught:
+        convert.open_source(path)
+    assert cure in str(caught.value)
+    assert caught.value.feature == "x"
+    _, ds = converted(path, columns=["n"])
+    assert whole(ds)["n"].tolist() == [1]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".arrows", ".feather"])
+@pytest.mark.usefixtures("small_batches")
+def test_tables_come_in_batches_and_one_after_another(
+    tmp_path: Path, suffix: str
+) -> None:
+    for i in range(3):
+        table = pa.table({"n": range(100 * i, 100 * (i + 1)), "s": ["text"] * 100})
+        table_file(tmp_path / f"{i}{suffix}", table)
+    source = convert.open_source(tmp_path / f"?{suffix}")
+    sizes = []
+    for batch in source.batches():
+        sizes.append(len(batch["n"]))
+        assert 0 <= source.n_done <= source.n_total
+    assert source.n_done == source.n_total
+    assert len(sizes) > 6
+    assert sum(sizes) == source.n_rows == 300
+    convert.write_tfrecords(source, tmp_path / "out.tfrecord")
+    batch = whole(fr.open(tmp_path / "out.tfrecord"))
+    assert batch["n"].tolist() == list(range(300))
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".arrows", ".csv"])
+def test_a_table_without_rows_is_a_file_without_records(
+    tmp_path: Path, suffix: str
+) -> None:
+    path = tmp_path / f"t{suffix}"
+    if suffix == ".csv":
+        path.write_text("a,b\n")
+    else:
+        table_file(path, pa.table({"a": pa.array([], pa.int64())}))
+    source, ds = converted(path)
+    assert source.n_rows == len(ds) == 0
+    assert list(convert.open_source(path).batches()) == []
+
+
+def test_tables_must_have_equal_columns(tmp_path: Path) -> None:
+    one = table_file(tmp_path / "1.parquet", pa.table({"x": pa.array([1], pa.int8())}))
+    same = table_file(tmp_path / "2.parquet", pa.table({"x": pa.array([2])}))
+    other = table_file(tmp_path / "3.parquet", pa.table({"x": ["a"]}))
+    more = table_file(tmp_path / "4.parquet", pa.table({"x": [1], "y": [2]}))
+    _, ds = converted([one, same])
+    assert whole(ds)["x"].tolist() == [1, 2]
+    with pytest.raises(ValueError, match=r"'x' is bytes in .* and int64 in"):
+        convert.open_source([one, other])
+    with pytest.raises(ValueError, match=r"'y' is int64 in .* and missing in"):
+        convert.open_source([one, more])
+
+
+def test_files_of_different_kinds_do_not_go_together(tmp_path: Path) -> None:
+    table = table_file(tmp_path / "1.parquet", pa.table({"x": [1]}))
+    np.save(tmp_path / "a.npy", np.arange(1))
+    with pytest.raises(ValueError, match="different kinds"):
+        convert.open_source([table, tmp_path / "a.npy"])
+
+
+def test_kinds_are_recognized_without_a_suffix(tmp_path: Path) -> None:
+    table = pa.table({"x": [1, 2]})
+    for suffix in (".parquet", ".arrow"):
+        path = table_file(tmp_path / f"t{suffix}", table)
+        source = convert.open_source(path.rename(tmp_path / f"like{suffix[1:]}"))
+        assert next(source.batches())["x"].tolist() == [1, 2]
+    path = idx_file(tmp_path / "labels.bin", some("u1", (5,)))
+    assert len(next(convert.open_source(path).batches())["label"]) == 5
+    path = csv_file(tmp_path / "table-idx1.csv", "n\n1\n")
+    assert next(convert.open_source(path).batches())["n"].tolist() == [1]
+    np.save(tmp_path / "x.npy", np.arange(2))
+    (tmp_path / "x.npy").rename(tmp_path / "x")
+    source = convert.open_source(tmp_path / "x")
+    assert next(source.batches())["x"].tolist() == [0, 1]
+
+
+def test_unknown_files_and_tfrecords_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    with pytest.raises(ValueError, match="known are IDX files"):
+        convert.open_source(tmp_path / "a.txt")
+    with fr.Writer(tmp_path / "a.tfrecord") as writer:
+        writer.write({"x": 1})
+    with pytest.raises(ValueError, match="a TFRecord file already"):
+        convert.open_source(tmp_path / "a.tfrecord")
+    with pytest.raises(FileNotFoundError):
+        convert.open_source(tmp_path / "none.parquet")
+    with pytest.raises(ValueError, match="no paths"):
+        convert.open_source([])
+    np.save(tmp_path / "a.npy", np.arange(1))
+    with pytest.raises(ValueError, match="types are those of tables"):
+        convert.open_source(tmp_path / "a.npy", types={"a": "int64"})
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".arrows", ".feather"])
+def test_truncated_tables_are_errors_that_name_the_file(
+    tmp_path: Path, suffix: str
+) -> None:
+    table = pa.table({"x": range(50), "s": [str(i) for i in range(50)]})
+    good = table_file(tmp_path / f"good{suffix}", table).read_bytes()
+    path = tmp_path / f"bad{suffix}"
+    whole_rows = {"x": list(range(50)), "s": [str(i).encode() for i in range(50)]}
+    n_errors = 0
+    for size in range(0, len(good), 7):
+        path.write_bytes(good[:size])
+        try:
+            batches = list(convert.open_source(path).batches())
+        except fr.CorruptionError as error:
+            assert error.path == str(path)  # noqa: PT017 (a stream may be whole)
+            n_errors += 1
+        else:
+            # A stream may end behind its batches; its end mark adds nothing.
+            assert suffix == ".arrows"
+            rows = {k: v.tolist() for k, v in batches[0].items()} if batches else {}
+            assert rows in ({}, whole_rows)
+    assert n_errors > len(good) // 20
+
+
+def test_hostile_offsets_are_found(tmp_path: Path) -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array(["x" * 12345])], ["x"])
+    path = tmp_path / "t.arrow"
+    with pa.ipc.new_file(path, batch.schema) as writer:
+        writer.write_batch(batch)
+    good = path.read_bytes()
+    written = np.array([0, 12345], np.int32).tobytes()
+    at = good.rindex(written)  # the size of the text stands in front, too
+    assert good.index(b"x" * 12345) > at
+    for hostile in ([0, 99999], [0, -5], [5, 0]):
+        offsets = np.array(hostile, np.int32).tobytes()
+        path.write_bytes(good[:at] + offsets + good[at + len(offsets) :])
+        with pytest.raises(fr.CorruptionError) as caught:
+            list(convert.open_source(path).batches())
+        assert caught.value.path == str(path)
+
+
+def test_views_that_are_null_are_not_followed(tmp_path: Path) -> None:
+    # pyarrow checks the views of strings that are there, and casts all of them.
+    array = pa.array(["x" * 20, "b", None] * 3, pa.string_view())
+    path = table_file(tmp_path / "t.arrow", pa.table({"x": array}))
+    good = path.read_bytes()
+    view = np.array([1, ord("b"), 0, 0], "<i4").tobytes()
+    assert good.count(view + bytes(16)) == 3
+    wild = np.array([-(2**31), 0, 0, 0], "<i4").tobytes()
+    path.write_bytes(good.replace(view + bytes(16), view + wild))
+    _, ds = converted(path)
+    assert whole(ds)["x"].to_list() == [[b"x" * 20], [b"b"], []] * 3
+
+
+# CSV.
+
+
+def csv_file(path: Path, text: str) -> Path:
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
+    return path
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.tsv", "t.csv.gz", "T.TSV.gz"])
+def test_csv_columns_have_the_kinds_of_their_values(tmp_path: Path, name: str) -> None:
+    text = 'i,f,s,b,d,e\n1,0.5,"x, ""y""",true,2020-01-31,\n,,,,,\n-3,2,z,false,2021-12-01,\n'
+    if "tsv" in name.lower():
+        quoted = '"x, ""y"""'
+        text = text.replace(quoted, "@").replace(",", "\t").replace("@", quoted)
+    source, ds = converted(csv_file(tmp_path / name, text))
+    assert source.n_rows == 3
+    assert source.n_done == source.n_total
+    batch = whole(ds)
+    assert {name: lists(column) for name, column in batch.items()} == {
+        "i": [[1], [], [-3]],
+        "f": [[0.5], [], [2.0]],
+        "s": [[b'x, "y"'], [b""], [b"z"]],
+        "b": [[1], [], [0]],
+        "d": [[b"2020-01-31"], [b""], [b"2021-12-01"]],
+        "e": [[b""]] * 3,
+    }
+
+
+def test_types_of_csv_columns_are_given_where_the_beginning_misleads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fastrec.convert import tables
+
+    monkeypatch.setattr(tables, "_CSV_BLOCK_BYTES", 64)
+    path = csv_file(tmp_path / "t.csv", "x\n" + "1\n" * 100 + "0.5\n")
+    with pytest.raises(fr.SchemaError, match="--type NAME=") as caught:
+        converted(path)
+    assert caught.value.path == str(path)
+    _, ds = converted(path, types={"x": "float64"})
+    assert whole(ds)["x"].tolist() == [1.0] * 100 + [0.5]
+    with pytest.raises(ValueError, match="there is no column 'y', only 'x'"):
+        convert.open_source(path, types={"y": "float64"})
+    with pytest.raises(ValueError, match="'number' is no type"):
+        convert.open_source(path, types={"x": "number"})
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a,b\n1\n", "a,b\n1,2\n3\n", "a,a\n1,2\n"], ids=ascii
+)
+def test_ragged_and_empty_csv_files_are_errors(tmp_path: Path, text: str) -> None:
+    path = csv_file(tmp_path / "t.csv", text)
+    with pytest.raises(ValueError, match=r"t\.csv|named 'a'"):
+        converted(path)
+
+
+def test_a_truncated_gzip_is_an_error(tmp_path: Path) -> None:
+    rng = random.Random(0)
+    text = "x\n" + "".join(f"{rng.random()}\n" for _ in range(1000))
+    path = csv_file(tmp_path / "t.csv.gz", text)
+    path.write_bytes(path.read_bytes()[:-2000])
+    with pytest.raises(fr.CorruptionError) as caught:
+        converted(path)
+    assert caught.value.path == str(path)
+
+
+# TFRecords to tables.
+
+
+@pytest.mark.parametrize(
+    ("column", "kind", "rows"),
+    [
+        (np.array([True, False]), pa.bool_(), [True, False]),
+        (np.array([1, -2], "i2"), pa.int16(), [1, -2]),
+        (np.array([1, -2], ">i4"), pa.int32(), [1, -2]),
+        (np.array([1, 2], "u8"), pa.uint64(), [1, 2]),
+        (np.array([0.5, 2], "f2"), pa.float16(), [0.5, 2]),
+        (np.array([0.5, 2], "f4"), pa.float32(), [0.5, 2]),
+        (np.eye(2), pa.list_(pa.float64(), 2), [[1, 0], [0, 1]]),
+        (np.eye(4)[::2, ::3], pa.list_(pa.float64(), 2), [[1, 0], [0, 0]]),
+        (
+            np.arange(8).reshape(2, 2, 2),
+            pa.list_(pa.list_(pa.int64(), 2), 2),
+            [[[0, 1], [2, 3]], [[4, 5], [6, 7]]],
+        ),
+        (np.zeros((2, 0), "i8"), pa.list_(pa.int64(), 0), [[], []]),
+        (fr.BytesArray.from_list(["a", "\0"]), pa.large_binary(), [b"a", b"\0"]),
+        (
+            fr.BytesArray.from_list(["x", "a", "", "y"])[1:3],
+            pa.large_binary(),
+            [b"a", b""],
+        ),
+        (
+            fr.BytesArray.from_list([["a", "b"], ["c", "d"]]),
+            pa.list_(pa.large_binary(), 2),
+            [[b"a", b"b"], [b"c", b"d"]],
+        ),
+        (
+            fr.RaggedArray.from_list([[1, 2], []]),
+            pa.large_list(pa.int64()),
+            [[1, 2], []],
+        ),
+        (
+            fr.RaggedArray.from_list([["a"], ["b", "c"]]),
+            pa.large_list(pa.large_binary()),
+            [[b"a"], [b"b", b"c"]],
+        ),
+        (
+            fr.RaggedArray.from_list([[[1], [2, 3]], []]),
+            pa.large_list(pa.large_list(pa.int64())),
+            [[[1], [2, 3]], []],
+        ),
+        (
+            fr.RaggedArray(np.arange(6).reshape(3, 2), [0, 1, 3]),
+            pa.large_list(pa.list_(pa.int64(), 2)),
+            [[[0, 1]], [[2, 3], [4, 5]]],
+        ),
+    ],
+)
+def test_columns_become_arrow_arrays(column: Any, kind: Any, rows: list[Any]) -> None:  # noqa: ANN401
+    batch = convert.to_arrow({"x": column, b"n": np.arange(2)})
+    batch.validate(full=True)
+    assert batch.schema.names == ["x", "n"]
+    assert batch["x"].type == kind
+    assert batch["x"].to_pylist() == rows
+
+
+def test_arrow_arrays_share_the_memory_of_columns() -> None:
+    numbers = np.arange(5.0)
+    strings = fr.BytesArray.from_list(["a", "bc"] * 2 + ["d"])
+    ragged: Any = fr.RaggedArray.from_list([[1], [2, 3], [], [4], [5]])
+    batch = convert.to_arrow({"n": numbers, "s": strings, "r": ragged}, text=["s"])
+    assert batch["n"].buffers()[1].address == numbers.ctypes.data
+    assert batch["s"].buffers()[2].address == strings.data.ctypes.data
+    assert batch["r"].buffers()[3].address == ragged.values.ctypes.data
+
+
+def test_text_is_checked() -> None:
+    names = fr.BytesArray.from_list(["\u00e4", "b"])
+    batch = convert.to_arrow({"x": names}, text={"x"})
+    assert batch["x"].type == pa.large_string()
+    assert batch["x"].to_pylist() == ["\u00e4", "b"]
+    rows = fr.RaggedArray.from_list([["a"], ["b"]])
+    assert convert.to_arrow({"x": rows}, text={"x"})["x"].to_pylist() == [["a"], ["b"]]
+    bad = fr.BytesArray.from_list([b"a", b"\xff"])
+    with pytest.raises(fr.SchemaError, match="'x': it is no text") as caught:
+        convert.to_arrow({"x": bad}, text=["x"])
+    assert caught.value.feature == "x"
+    with pytest.raises(fr.SchemaError, match="only byte strings"):
+        convert.to_arrow({"x": np.arange(2)}, text=["x"])
+    with pytest.raises(ValueError, match="no column 'y', only 'x'"):
+        convert.to_arrow({"x": names}, text=["y"])
+
+
+def test_optional_columns_are_values_or_null() -> None:
+    batch = {
+        "i": fr.RaggedArray.from_list([[], [1], [2], []]),
+        "s": fr.RaggedArray.from_list([["a"], [], [], ["b"]]),
+        "dense": np.arange(4),
+        "empty": fr.RaggedArray(np.zeros(0, np.float32), [0] * 5),
+    }
+    table = convert.to_arrow(batch, text=["s"], optional=list(batch))
+    assert table.to_pydict() == {
+        "i": [None, 1, 2, None],
+        "s": ["a", None, None, "b"],
+        "dense": [0, 1, 2, 3],
+        "empty": [None] * 4,
+    }
+    assert table["empty"].type == pa.float32()
+    rows = fr.RaggedArray.from_list([[1], [1, 2]])
+    with pytest.raises(fr.SchemaError, match="row 1 of a batch has 2 values"):
+        convert.to_arrow({"x": rows}, optional=["x"])
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.zeros(2, complex),
+        np.array([[1], [2]], object),
+        fr.RaggedArray.from_list([[1], [2]]).to_sparse(),
+    ],
+    ids=lambda column: type(column).__name__,
+)
+def test_columns_that_arrow_does_not_have_are_named(column: Any) -> None:  # noqa: ANN401
+    with pytest.raises(fr.SchemaError, match="column 'x': ") as caught:
+        convert.to_arrow({"x": column})
+    assert caught.value.feature == "x"
+    with pytest.raises(fr.SchemaError, match="no name"):
+        convert.to_arrow({b"\xff": np.arange(2)})
+
+
+def records_file(path: Path, n_records: int = 10) -> Path:
+    with fr.Writer(path) as writer:
+        for i in range(n_records):
+            row = {"n": i, "v": [0.5] * (i % 3), "s": f"s{i}", "k": [i, -i]}
+            row["v"] = np.array(row["v"], np.float32)
+            writer.write(row)
+    return path
+
+
+def rows_of(n_records: int = 10) -> dict[str, list[Any]]:
+    n = range(n_records)
+    return {
+        "k": [[i, -i] for i in n],
+        "n": list(n),
+        "s": [f"s{i}".encode() for i in n],
+        "v": [[0.5] * (i % 3) for i in n],
+    }
+
+
+def read_table(path: Path) -> Any:  # noqa: ANN401
+    if path.suffix == ".parquet":
+        return pq.read_table(path)
+    return pyarrow.feather.read_table(path)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".feather"])
+@pytest.mark.parametrize("batch_size", [None, 1, 4])
+def test_tables_hold_what_the_records_hold(
+    tmp_path: Path, suffix: str, batch_size: int | None
+) -> None:
+    records = records_file(tmp_path / "a.tfrecord")
+    calls = []
+    target = tmp_path / f"new/t{suffix}"
+    n_records = convert.write_table(
+        records,
+        target,
+        batch_size=batch_size,
+        progress=lambda *call: calls.append(call),
+    )
+    assert n_records == 10
+    assert calls[-1] == (10, 10)
+    assert len(calls) == -(-10 // (batch_size or 10))
+    table = read_table(target)
+    assert {name: table[name].to_pylist() for name in sorted(table.column_names)} == (
+        rows_of()
+    )
+    assert table.schema.field("k").type.list_size == 2
+    assert [path.name for path in target.parent.iterdir()] == [target.name]
+
+
+def test_an_arrow_file_can_be_mapped_and_a_feather_file_is_compressed(
+    tmp_path: Path,
+) -> None:
+    with fr.Writer(tmp_path / "a.tfrecord") as writer:
+        for _ in range(100):
+            writer.write({"x": bytes(1000)})
+    for suffix in ("arrow", "feather"):
+        convert.write_table(tmp_path / "a.tfrecord", tmp_path / f"t.{suffix}")
+    assert (tmp_path / "t.arrow").stat().st_size > 100_000
+    assert (tmp_path / "t.feather").stat().st_size < 20_000
+    before = pa.total_allocated_bytes()
+    with pa.memory_map(str(tmp_path / "t.arrow")) as file:
+        table = pa.ipc.open_file(file).read_all()
+        assert table.num_rows == 100
+        assert pa.total_allocated_bytes() - before < 10_000
+
+
+def test_a_dataset_is_written_as_its_schema_reads_it(tmp_path: Path) -> None:
+    records = records_file(tmp_path / "a.tfrecord")
+    ds = fr.open(
+        records,
+        features={
+            "n": fr.FixedLen((), "int8"),
+            "pixels": fr.Raw((2,), "uint8", key="s"),
+        },
+    )
+    convert.write_table(ds, tmp_path / "t.parquet")
+    table = pq.read_table(tmp_path / "t.parquet")
+    assert table.schema.field("n").type == pa.int8()
+    assert table["pixels"].to_pylist() == [[ord("s"), ord(f"{i}")] for i in range(10)]
+
+
+def test_compressed_records_are_streamed(tmp_path: Path) -> None:
+    records = records_file(tmp_path / "a.tfrecord")
+    path = tmp_path / "a.tfrecord.gz"
+    path.write_bytes(gzip.compress(records.read_bytes()))
+    assert convert.write_table(path, tmp_path / "t.parquet", batch_size=3) == 10
+    assert pq.read_table(tmp_path / "t.parquet")["n"].to_pylist() == list(range(10))
+    assert pq.ParquetFile(tmp_path / "t.parquet").num_row_groups == 4
+
+
+def test_a_table_is_whole_whatever_the_rank_of_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    records = records_file(tmp_path / "a.tfrecord")
+    assert convert.write_table(records, tmp_path / "t.parquet") == 10
+
+
+def test_an_existing_table_is_replaced_only_when_asked(tmp_path: Path) -> None:
+    records = records_file(tmp_path / "a.tfrecord")
+    target = tmp_path / "t.parquet"
+    target.write_bytes(b"mine")
+    with pytest.raises(FileExistsError) as caught:
+        convert.write_table(records, target)
+    assert caught.value.filename == str(target)
+    assert target.read_bytes() == b"mine"
+    convert.write_table(records, target, overwrite=True)
+    assert pq.read_table(target).num_rows == 10
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".arrow", ".feather"])
+def test_a_failure_leaves_what_was_there(tmp_path: Path, suffix: str) -> None:
+    records = tmp_path / "a.tfrecord"
+    with fr.Writer(records) as writer:
+        for i in range(6):
+            writer.write({"x": b"\xff" if i == 5 else b"a"})
+    target = tmp_path / f"t{suffix}"
+    target.write_bytes(b"mine")
+    with pytest.raises(fr.SchemaError):
+        convert.write_table(records, target, text=["x"], batch_size=2, overwrite=True)
+    assert target.read_bytes() == b"mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "a.tfrecord",
+        target.name,
+    ]
+
+
+def test_no_records_make_no_table(tmp_path: Path) -> None:
+    (tmp_path / "a.tfrecord").write_bytes(b"")
+    with pytest.raises(fr.Error, match="no record"):
+        convert.write_table(tmp_path / "a.tfrecord", tmp_path / "t.parquet")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tfrecord"]
+    with pytest.raises(ValueError, match=r"\.parquet, \.arrow, \.feather"):
+        convert.write_table(records_file(tmp_path / "b.tfrecord"), tmp_path / "t.xls")
+
+
+# There and back again.
+
+FLOATS = st.floats(width=32, allow_nan=False)
+INTS = st.integers(-(2**63), 2**63 - 1)
+SMALL = st.integers(-128, 127)
+KINDS: list[tuple[Any, Any]] = [
+    (pa.int64(), INTS),
+    (pa.int8(), SMALL),
+    (pa.float32(), FLOATS),
+    (pa.float64(), FLOATS),
+    (pa.bool_(), st.booleans()),
+    (pa.string(), st.text(max_size=5)),
+    (pa.binary(), st.binary(max_size=5)),
+    (pa.binary(3), st.binary(min_size=3, max_size=3)),
+    (pa.dictionary(pa.int32(), pa.string()), st.sampled_from(["a", "b", ""])),
+    (pa.list_(pa.int64()), st.lists(INTS, max_size=3)),
+    (pa.list_(pa.float32()), st.lists(FLOATS, max_size=3)),
+    (pa.large_list(pa.string()), st.lists(st.text(max_size=3), max_size=3)),
+    (pa.list_(pa.int16(), 2), st.lists(SMALL, min_size=2, max_size=2)),
+]
+
+
+@st.composite
+def tables(draw: st.DrawFn) -> Any:  # noqa: ANN401
+    n_rows = draw(st.integers(0, 6))
+    columns = {}
+    names = st.text(min_size=1, max_size=4)
+    for name in draw(st.lists(names, min_size=1, max_size=4, unique=True)):
+        kind, values = draw(st.sampled_from(KINDS))
+        # Before pyarrow 26, it cannot read lists of a fixed size that are null.
+        if not pa.types.is_fixed_size_list(kind) and draw(st.booleans()):
+            values = st.none() | values
+        rows = draw(st.lists(values, min_size=n_rows, max_size=n_rows))
+        columns[name] = pa.array(rows, kind)
+    return pa.table(columns)
+
+
+def as_written(kind: Any, rows: list[Any]) -> list[list[Any]]:  # noqa: ANN401
+    """What rows of a type are after they were features."""
+    found = as_lists(rows)
+    if "string" in str(kind):
+        found = [[value.encode() for value in row] for row in found]
+    return [[int(v) if isinstance(v, bool) else v for v in row] for row in found]
+
+
+@given(table=tables(), n_rows=st.integers(1, 6))
+@settings(max_examples=60)
+def test_parquet_to_tfrecord_and_back_is_equal(
+    table: Any,  # noqa: ANN401
+    n_rows: int,
+    fresh: Callable[[], Path],
+) -> None:
+    folder = fresh()
+    pq.write_table(table, folder / "in.parquet")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sources, "MOST_ROWS", n_rows)
+        source = convert.open_source(folder / "in.parquet")
+        convert.write_tfrecords(source, folder / "a.tfrecord")
+    ds = fr.open(folder / "a.tfrecord")
+    assert len(ds) == table.num_rows
+    expected = {
+        field.name: as_written(field.type, table[field.name].to_pylist())
+        for field in table.schema
+    }
+    # What no record has is no column.
+    there = {name: rows for name, rows in expected.items() if any(rows)}
+    if not there:
+        return
+    convert.write_table(ds.columns(list(there)), folder / "out.parquet", batch_size=4)
+    back = pq.read_table(folder / "out.parquet")
+    assert {name: as_lists(back[name].to_pylist()) for name in there} == there
+
+
+def test_nulls_come_back_where_a_column_is_optional(tmp_path: Path) -> None:
+    table = pa.table({"i": [1, None, 3], "s": ["a", "b", None], "x": [0.5, 1.5, 2.5]})
+    pq.write_table(table, tmp_path / "in.parquet")
+    _, ds = converted(tmp_path / "in.parquet")
+    convert.write_table(ds, tmp_path / "t.parquet", text=["s"], optional=["i", "s"])
+    assert pq.read_table(tmp_path / "t.parquet").to_pydict() == table.to_pydict()
+
+
+# The command.
+
+
+def test_the_command_converts_images_to_shards(tmp_path: Path) -> None:
+    images, labels = some("u1", (50, 28, 28)), some("u1", (50,))
+    idx_file(tmp_path / "train-images-idx3-ubyte.gz", images)
+    idx_file(tmp_path / "train-labels-idx1-ubyte.gz", labels)
+    out = tmp_path / "train-{shard:05d}-of-{num_shards:05d}.tfrecord"
+    shown, errors = run(f"{tmp_path}/train-*-ubyte.gz", "-o", out, "--num-shards", "4")
+    assert errors == ""
+    assert "wrote 50 records" in shown
+    assert "4 files" in shown
+    assert "features={'image': fr.Raw((28, 28), 'uint8'), ...}" in shown
+    features = {"image": fr.Raw((28, 28), "uint8"), "label": "int64"}
+    ds = fr.open(f"{tmp_path}/train-*-of-00004.tfrecord", features=features)
+    assert len(ds.files) == 4
+    batch = whole(ds)
+    order = np.lexsort(batch["image"].reshape(50, -1).T)
+    wanted = np.lexsort(images.reshape(50, -1).T)
+    np.testing.assert_array_equal(batch["image"][order], images[wanted])
+    np.testing.assert_array_equal(batch["label"][order], labels[wanted])
+
+
+def test_the_command_converts_tables_both_ways(tmp_path: Path) -> None:
+    path = csv_file(tmp_path / "t.csv", "when,name,n\n2020-01-01,a,1\n2020-01-02,b,\n")
+    records = tmp_path / "t.tfrecord"
+    run(path, "-o", records, "--column", "n", "--column", "name", "--type", "n=double")
+    table = tmp_path / "t.parquet"
+    options = ["--text", "name", "--optional", "n"]
+    shown, _ = run(records, "-o", table, *options)
+    assert "wrote 2 records" in shown
+    assert pq.read_table(table).to_pydict() == {"n": [1.0, None], "name": ["a", "b"]}
+    (_, error) = run(records, "-o", table, *options, status=1)
+    assert error.count("\n") == 1
+    assert "--overwrite" in error
+    run(records, "-o", table, "--overwrite", "--column", "name")
+    assert pq.read_table(table).to_pydict() == {"name": [b"a", b"b"]}
+
+
+def test_the_command_compresses(tmp_path: Path) -> None:
+    np.save(tmp_path / "n.npy", np.arange(100))
+    out = tmp_path / "n.tfrecord.gz"
+    run(tmp_path / "n.npy", "-o", out, "--compression", "gzip")
+    assert out.read_bytes()[:2] == b"\x1f\x8b"
+    rows = [row["n"] for row in fr.open(out)]
+    assert rows == list(range(100))
+
+
+def test_an_existing_file_is_kept(tmp_path: Path) -> None:
+    np.save(tmp_path / "n.npy", np.arange(100))
+    out = tmp_path / "n.tfrecord"
+    out.write_bytes(b"mine")
+    _, error = run(tmp_path / "n.npy", "-o", out, status=1)
+    assert error == f"error: {out}: File exists; --overwrite replaces it\n"
+    assert out.read_bytes() == b"mine"
+    run(tmp_path / "n.npy", "-o", out, "--overwrite")
+    assert len(fr.open(out)) == 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "option"),
+    [
+        (["-o", "x.parquet", "--num-shards", "2"], "--num-shards"),
+        (["-o", "x.feather", "--compression", "gzip"], "--compression"),
+        (["-o", "x.arrow", "--type", "a=int64"], "--type"),
+        (["-o", "x.tfrecord", "--text", "a"], "--text"),
+        (["-o", "x.tfrecord", "--optional", "a"], "--optional"),
+        (["-o", "x.tfrecord", "--num-shards", "2"], "--num-shards"),
+        (["-o", "x.tfrecord", "--max-shard-bytes", "1MB"], "--max-shard-bytes"),
+        (["-o", "x.tfrecord", "--type", "a"], "--type"),
+        ([], "--out"),
+    ],
+)
+def test_options_without_effect_are_refused(
+    tmp_path: Path, arguments: list[str], option: str
+) -> None:
+    np.save(tmp_path / "a.npy", np.arange(2))
+    _, error = run(tmp_path / "a.npy", *arguments, status=2)
+    assert option in error
+
+
+def test_errors_of_the_command_are_one_line(tmp_path: Path) -> None:
+    out = tmp_path / "x.tfrecord"
+    (tmp_path / "a.txt").write_text("text")
+    bad = idx_file(tmp_path / "a-idx1-ubyte", some("u1", (3,)))
+    bad.write_bytes(bad.read_bytes()[:-1])
+    np.save(tmp_path / "big.npy", np.array([2**63], np.uint64))
+    for name in ("a.txt", "a-idx1-ubyte", "none.csv", "big.npy"):
+        _, error = run(tmp_path / name, "-o", out, status=1)
+        assert error.count("\n") == 1, error
+        assert error.startswith("error: ")
+    assert not out.exists()
+    table = tmp_path / "x.parquet"
+    _, error = run(tmp_path / "big.npy", "-o", table, status=1)
+    assert error.count("\n") == 1
+    records = records_file(tmp_path / "r.tfrecord")
+    for option in ("--column", "--text", "--optional"):
+        _, error = run(records, "-o", table, option, "nope", status=1)
+        assert error.count("\n") == 1
+        assert "no column 'nope'" in error
+    assert not table.exists()
+
+
+# Extras.
+
+
+@pytest.mark.parametrize(
+    ("package", "name", "extra"),
+    [("pyarrow", "t.parquet", "arrow"), ("PIL", "pictures", "image")],
+)
+def test_a_missing_extra_is_named_with_its_cure(
+    tmp_path: Path, pictures: Path, package: str, name: str, extra: str
+) -> None:
+    pq.write_table(pa.table({"x": [1]}), tmp_path / "t.parquet")
+    assert pictures.is_dir()
+    code = (
+        f"import sys; sys.modules[{package!r}] = None\n"
+        "from fastrec.cli import main\n"
+        f"sys.argv = ['fastrec', 'convert', {str(tmp_path / name)!r}, '-o', 'x']\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        check=False,
+        cwd=tmp_path,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stdout == ""
+    assert done.stderr.count("\n") == 1
+    assert f'pip install "fastrec-io[{extra}]"' in done.stderr
+
+
+def test_numpy_files_need_no_extra(tmp_path: Path) -> None:
+    np.save(tmp_path / "n.npy", np.arange(3))
+    code = (
+        "import sys; sys.modules['pyarrow'] = sys.modules['PIL'] = None\n"
+        "import fastrec as fr; from fastrec import convert\n"
+        "convert.write_tfrecords('n.npy', 'n.tfrecord')\n"
+        "assert len(fr.open('n.tfrecord')) == 3\n"
+        "try: convert.to_arrow({})\n"
+        "except ModuleNotFoundError as error: print(error)\n"
+        "try: convert.write_table('n.tfrecord', 'n.parquet')\n"
+        "except ModuleNotFoundError as error: print(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        check=True,
+        cwd=tmp_path,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.count('pip install "fastrec-io[arrow]"') == 2
