@@ -1,0 +1,108 @@
+"""Fashion-MNIST from its IDX files to TFRecord shards, and to a trained classifier.
+
+usage: python examples/fashion_mnist.py [DIR] [--out DIR] [--records N]
+
+DIR has the four files of Fashion-MNIST, or of MNIST, as they are offered for download.
+Without it, pictures of garments are made up and written as such files first. Needs
+nothing but fastrec and NumPy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import fastrec as fr
+from fastrec import convert
+from fastrec.cli import garments  # what `fastrec demo` makes up,
+from fastrec.cli.softmax import Softmax  # and what it trains: any model will do
+
+N_EPOCHS = 2
+BATCH_SIZE = 256
+
+
+def main() -> None:
+    """Make files, convert them, read them back, and train on them."""
+    arguments = argparse.ArgumentParser(description="Fashion-MNIST, all the way")
+    arguments.add_argument("dir", nargs="?", type=Path, help="where the IDX files are")
+    arguments.add_argument("--out", type=Path, default=Path("fashion-mnist"))
+    arguments.add_argument("--records", type=int, default=60_000, help="to make up")
+    given = arguments.parse_args()
+    given.out.mkdir(parents=True, exist_ok=True)
+    folder = given.dir or made_up(given.out, given.records)
+
+    # IDX files -> shards, images and labels side by side.
+    shards = {}
+    for name, prefix in [("train", "train"), ("test", "t10k")]:
+        shards[name] = convert.write_tfrecords(
+            [idx_file(folder, prefix, "images"), idx_file(folder, prefix, "labels")],
+            given.out / (name + "-{shard:05d}-of-{num_shards:05d}.tfrecord"),
+            num_shards=4,
+            overwrite=True,
+        )
+        print(f"{name}: {len(shards[name])} files, such as {shards[name][0]}")
+
+    # Shards -> batches. The spec makes an array of each byte string on the way.
+    features = {"image": fr.Raw((28, 28), "uint8"), "label": fr.FixedLen((), "int64")}
+    train = fr.open(shards["train"], features=features)
+    test = fr.open(shards["test"], features=features)
+    print(f"{len(train):,} training records, {len(test):,} test records")
+
+    # Batches -> a model. Each epoch is another shuffle of all records.
+    model = Softmax(28 * 28, 10)
+    loader = train.loader(BATCH_SIZE, shuffle=True, seed=0)
+    for epoch in range(1, N_EPOCHS + 1):
+        start = time.perf_counter()
+        losses = [model.train(pixels(batch), batch["label"]) for batch in loader]
+        seconds = time.perf_counter() - start
+        print(f"epoch {epoch}: loss {np.mean(losses):.3f}, {seconds:.2f} s")
+
+    n_right = sum(
+        np.count_nonzero(model.predict(pixels(batch)) == batch["label"])
+        for batch in test.loader(BATCH_SIZE)
+    )
+    print(f"accuracy on the test records: {n_right / len(test):.1%}")
+
+
+def pixels(batch: dict[str, Any]) -> NDArray[np.uint8]:
+    """Return the images of a batch as rows: shape ``(batch, 28 * 28)``."""
+    images: NDArray[np.uint8] = batch["image"]
+    return images.reshape(-1, 28 * 28)
+
+
+def idx_file(folder: Path, prefix: str, what: str) -> Path:
+    """Return the file of images or labels in a folder, gzipped or not."""
+    found = sorted(folder.glob(f"{prefix}-{what}[-.]idx?-ubyte*"))
+    if not found:
+        raise SystemExit(f"{folder} has no file {prefix}-{what}-idx*-ubyte.gz")
+    return found[0]
+
+
+def made_up(folder: Path, n_records: int) -> Path:
+    """Write pictures of garments as the files of Fashion-MNIST; return where."""
+    folder = folder / "idx"
+    folder.mkdir(exist_ok=True)
+    for prefix, count, seed in [("train", n_records, 0), ("t10k", n_records // 6, 1)]:
+        blocks = list(garments.pictures(count, seed))
+        images = np.concatenate([pictures for pictures, _ in blocks])
+        labels = np.concatenate([labels for _, labels in blocks]).astype(np.uint8)
+        write_idx(folder / f"{prefix}-images-idx3-ubyte.gz", images)
+        write_idx(folder / f"{prefix}-labels-idx1-ubyte.gz", labels)
+    return folder
+
+
+def write_idx(path: Path, array: NDArray[np.uint8]) -> None:
+    """Write an array of bytes as a gzipped IDX file: magic, sizes, values."""
+    header = bytes([0, 0, 0x08, array.ndim]) + np.array(array.shape, ">u4").tobytes()
+    with gzip.open(path, "wb", compresslevel=1) as file:
+        file.write(header + array.tobytes())
+
+
+if __name__ == "__main__":
+    main()

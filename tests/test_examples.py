@@ -1,0 +1,103 @@
+"""The programs in examples/ run as they are, and do what they say.
+
+Goal
+    Fashion-MNIST goes from IDX files to shards that hold its images, and to a
+    classifier that has learned; from made-up files and from files that are there.
+Method
+    The program runs in a process of its own, on few records. The shards are read again
+    and compared with the IDX files.
+"""
+
+from __future__ import annotations
+
+import gzip
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import fastrec as fr
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+N_TRAIN, N_TEST = 3000, 500
+
+
+def run_example(name: str, *arguments: str | Path, folder: Path) -> str:
+    """Run a program in `folder`; return what it prints."""
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name, *arguments],
+        capture_output=True,
+        check=False,
+        cwd=folder,
+        text=True,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def accuracy(shown: str) -> float:
+    found = re.search(r"accuracy on the test records: ([\d.]+)%", shown)
+    assert found is not None, shown
+    return float(found[1]) / 100
+
+
+def idx_values(path: Path, header_bytes: int) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(gzip.decompress(path.read_bytes())[header_bytes:], np.uint8)
+
+
+def sorted_rows(images: npt.NDArray[Any], labels: npt.NDArray[Any]) -> list[bytes]:
+    rows = zip(images, labels.tolist(), strict=True)
+    return sorted(bytes([label]) + image.tobytes() for image, label in rows)
+
+
+@pytest.fixture(scope="module")
+def fashion(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The folder in which the program ran on made-up files, and what it printed."""
+    folder = tmp_path_factory.mktemp("fashion")
+    count = str(N_TRAIN)
+    return folder, run_example("fashion_mnist.py", "--records", count, folder=folder)
+
+
+def test_fashion_mnist_learns(fashion: tuple[Path, str]) -> None:
+    _, shown = fashion
+    assert f"{N_TRAIN:,} training records, {N_TEST:,} test records" in shown
+    losses = [float(loss) for loss in re.findall(r"epoch \d: loss ([\d.]+)", shown)]
+    assert len(losses) == 2
+    assert losses[1] < losses[0]
+    assert accuracy(shown) > 0.5, "guessing is right in one of ten"
+
+
+@pytest.mark.parametrize(
+    ("name", "prefix", "count"), [("train", "train", N_TRAIN), ("test", "t10k", N_TEST)]
+)
+def test_the_shards_of_fashion_mnist_hold_its_images(
+    fashion: tuple[Path, str], name: str, prefix: str, count: int
+) -> None:
+    folder = fashion[0] / "fashion-mnist"
+    images = idx_values(folder / f"idx/{prefix}-images-idx3-ubyte.gz", 16)
+    labels = idx_values(folder / f"idx/{prefix}-labels-idx1-ubyte.gz", 8)
+    ds = fr.open(
+        f"{folder}/{name}-*-of-00004.tfrecord",
+        features={"image": fr.Raw((28, 28), "uint8"), "label": "int64"},
+    )
+    assert len(ds.files) == 4
+    assert len(ds) == count
+    batch = ds[0:count]
+    wanted = sorted_rows(images.reshape(-1, 28, 28), labels)
+    assert sorted_rows(batch["image"], batch["label"]) == wanted
+
+
+def test_fashion_mnist_takes_files_that_are_there(fashion: tuple[Path, str]) -> None:
+    folder, shown = fashion
+    given = folder / "fashion-mnist" / "idx"
+    again = run_example("fashion_mnist.py", given, "--out", "other", folder=folder)
+    # The same records in the same order, so the same classifier.
+    assert accuracy(again) == accuracy(shown)
+    assert len(list((folder / "other").glob("*.tfrecord"))) == 8
