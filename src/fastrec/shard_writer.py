@@ -115,6 +115,11 @@ class ShardWriter:
         try:
             self._lock()
             self._before = names.existing()
+            # The number of shards in the names is known at the end only. And shards of
+            # two data sets must not lie side by side for as long as one is written.
+            self._waits = names.has_num_shards or (
+                names.is_pattern and bool(self._before)
+            )
             if append and self._before:
                 self._lanes = [self._reopen_shard()]
             else:
@@ -192,8 +197,15 @@ class ShardWriter:
         self._work.stop()
         self._resources.close()
 
-    def abandon(self) -> None:
-        """Remove all that is not published; does nothing once this is closed."""
+    def abandon(self, *, keeps_complete: bool = False) -> None:
+        """Remove all that is not published; does nothing once this is closed.
+
+        Parameters
+        ----------
+        keeps_complete : bool
+            Whether complete shards that wait for their names go on waiting, for
+            ``fastrec doctor``.
+        """
         if self.closed:
             return
         self.closed = True
@@ -202,7 +214,9 @@ class ShardWriter:
         self._work.stop()
         try:
             for shard in self._shards:
-                if not shard.is_published:
+                if not shard.is_published and not (
+                    keeps_complete and shard.is_complete
+                ):
                     shard.abandon()
         finally:
             self._resources.close()
@@ -240,8 +254,7 @@ class ShardWriter:
         return shard
 
     def _end(self, shard: _Shard) -> None:
-        # Where the names have the number of shards, it is known at the end only.
-        shard.submit_end(self._work, waits=self._names.has_num_shards)
+        shard.submit_end(self._work, waits=self._waits)
 
     def _lock(self) -> None:
         try:
@@ -270,7 +283,7 @@ class ShardWriter:
             raise ValueError(msg)
         failure = self._work.failure
         if failure is not None:
-            self.abandon()
+            self.abandon(keeps_complete=isinstance(failure, OSError))
             raise _again(failure, self._names.path)
         if self.closed:
             msg = f"the writer of {self._names.path} is closed"
@@ -283,7 +296,8 @@ class ShardWriter:
             yield
         except BaseException as error:
             self._work.fail(error)
-            self.abandon()
+            # What the disk refused is no reason to lose what it took before.
+            self.abandon(keeps_complete=isinstance(error, OSError))
             raise
 
 
@@ -330,6 +344,7 @@ class _Shard:
         self.number = number
         self.path = path
         self.n_records = 0
+        self.is_complete = False
         self.is_published = False
         self._target = target
         self._sharding = sharding
@@ -404,7 +419,9 @@ class _Shard:
             self._file.sync()
         self._file.close()
         if waits and isinstance(self._file, OutputFile):
-            self._keep_index(self._file.complete())
+            waiting = self._file.complete()
+            self.is_complete = True
+            self._keep_index(waiting)
         else:
             if isinstance(self._file, OutputFile):
                 self._file.publish(self.path, self._target, sync=self._sharding.sync)

@@ -98,8 +98,8 @@ class Writer:
         If another writer is writing the same file, or the same pattern.
     OSError
         If a file cannot be made, or, from any method, if the disk refuses (it is full,
-        for example). Shards that have their names keep them, all else is removed, and
-        every later call reports the same error.
+        for example). Complete shards stay, also those that wait for their names, all else
+        is removed, and every later call reports the same error.
     CorruptionError
         If the file to append to is damaged in another way than at its end.
     SchemaError, TypeError, ValueError
