@@ -17,10 +17,11 @@ from fastrec import _core, filtering
 from fastrec.arrays import Batch
 from fastrec.assembly import VALID, Assembly, valid_column
 from fastrec.damage import OnError, Report, check_on_error
+from fastrec.division import check_fractions, divided
 from fastrec.errors import SchemaError
 from fastrec.loader import Loader, Transform
 from fastrec.options import checked_names, non_negative_int, positive_int
-from fastrec.order import Batches, Shuffle, shuffled
+from fastrec.order import Batches, Shuffle
 from fastrec.records import Records
 from fastrec.rows import (
     Row,
@@ -46,9 +47,6 @@ _ROWS_AT_ONCE = 64
 
 # Memory that a dataset keeps for the next batch it reads; loaders have their own.
 _IDLE_BYTES = 64 << 20
-
-# Keeps apart what is derived from the same seed: the order of an epoch is stream 0.
-_SPLIT_STREAM = 1 << 32
 
 
 class Dataset:
@@ -358,21 +356,13 @@ class Dataset:
         ValueError
             If a fraction is negative, or they come to more than 1.
         """
-        shares = np.asarray(fractions, dtype=np.float64)
-        total = float(shares.sum()) if shares.ndim == 1 else np.nan
-        if not (shares >= 0).all() or not total <= 1 + 1e-9:
-            msg = (
-                f"fractions must be at least 0 and together 1 at most, not {fractions}"
-            )
-            raise ValueError(msg)
+        check_fractions(fractions)
         seed = non_negative_int("seed", seed, 2**64 - 1)
         self._view.check_selectable()
-        n_records = len(self)
-        bounds = np.rint(np.minimum(np.cumsum([0, *shares]), 1) * n_records)
-        order = shuffled(n_records, seed=seed, stream=_SPLIT_STREAM)
+        part_of = divided(len(self), fractions, seed)
         return tuple(
-            self.select(np.sort(order[int(begin) : int(end)]))
-            for begin, end in itertools.pairwise(bounds)
+            self.select(np.flatnonzero(part_of == part))
+            for part in range(len(fractions))
         )
 
     def shard(self, *, num_shards: int, index: int) -> Dataset:

@@ -11,14 +11,18 @@ Source: RFC 1952 (members), RFC 1950; `zlib` does the work.
 from __future__ import annotations
 
 import zlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["COMPRESSIONS", "Codec", "codec_of"]
+__all__ = ["COMPRESSED_SUFFIXES", "COMPRESSIONS", "Codec", "codec_of", "plain_name"]
 
 COMPRESSIONS = ("GZIP", "ZLIB")
+
+# Names that would say of a plain file that it is compressed.
+COMPRESSED_SUFFIXES = frozenset({".gz", ".gzip", ".zlib", ".zz", ".z"})
 
 _GZIP_WBITS = 31
 
@@ -78,6 +82,13 @@ class _Zlib:
 
     def end(self) -> Buffer:
         return self._stream.flush()
+
+
+def plain_name(path: str) -> str:
+    """Return the name of a file, without the suffix that says that it is compressed."""
+    name = Path(path)
+    is_compressed = name.suffix.lower() in COMPRESSED_SUFFIXES and name.stem
+    return name.stem if is_compressed else name.name
 
 
 def codec_of(compression: str | None, level: int) -> Codec:

@@ -27,6 +27,7 @@ def pass_over(
     cancel: Callable[[], object],
     so_far: Callable[[int, float], str],
     on_look: Callable[[], object] | None = None,
+    n_threads: int | None = None,
 ) -> list[_T]:
     """Do all `tasks` in threads, and return what they return.
 
@@ -44,10 +45,13 @@ def pass_over(
         once: at least the first `n_done` tasks are done, after so many seconds.
     on_look : callable, optional
         Called about ten times a second.
+    n_threads : int, optional
+        By default one for each usable CPU.
     """
+    n_threads = n_threads or default_num_threads()
     start = time.monotonic()
     is_logged = False
-    with concurrent.futures.ThreadPoolExecutor(default_num_threads(), name) as pool:
+    with concurrent.futures.ThreadPoolExecutor(n_threads, name) as pool:
         futures = [pool.submit(task) for task in tasks]
         try:
             for n_done, future in enumerate(futures):

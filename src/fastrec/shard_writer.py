@@ -60,6 +60,8 @@ class Sharding:
         zlib's.
     sync : bool
         Bring each file to the disk before it gets its name.
+    together : bool
+        Give no file its name before all of them are complete; after an error, keep none.
     n_threads : int
         That compress and write; 0 leaves it to the caller.
     """
@@ -70,6 +72,7 @@ class Sharding:
     compression: str | None = None
     level: int = -1
     sync: bool = True
+    together: bool = False
     n_threads: int = 0
 
 
@@ -117,8 +120,10 @@ class ShardWriter:
             self._before = names.existing()
             # The number of shards in the names is known at the end only. And shards of
             # two data sets must not lie side by side for as long as one is written.
-            self._waits = names.has_num_shards or (
-                names.is_pattern and bool(self._before)
+            self._waits = (
+                sharding.together
+                or names.has_num_shards
+                or (names.is_pattern and bool(self._before))
             )
             if append and self._before:
                 self._lanes = [self._reopen_shard()]
@@ -164,12 +169,49 @@ class ShardWriter:
             self._end(self._lanes[lane])
             self._lanes[lane] = self._open_shard()
 
+    def wait(self) -> None:
+        """Return when all that was handed over is in its files; then nothing holds it.
+
+        Raises
+        ------
+        OSError
+            As for `write`.
+        """
+        self.check()
+        with self._failing():
+            self._work.wait()
+
+    @property
+    def n_records(self) -> int:
+        """Records that were handed over."""
+        return sum(shard.n_records for shard in self._shards)
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes of their frames, before compression."""
+        return sum(shard.n_bytes for shard in self._shards)
+
     def spread(self, tasks: Iterator[Callable[[], _T]]) -> Iterator[_T]:
         """Yield what tasks return, in their order, done by the threads."""
         self.check()
         return self._work.spread(tasks)
 
     # How it ends.
+
+    def end(self) -> None:
+        """Complete all shards, so that `close` has only their names to give.
+
+        Raises
+        ------
+        OSError
+            If the disk refuses, now or before.
+        """
+        self.check()
+        with self._failing():
+            lanes, self._lanes = self._lanes, []
+            for shard in lanes:
+                self._end(shard)
+            self._work.wait()
 
     def close(self) -> None:
         """Publish all shards; does nothing the next time.
@@ -182,11 +224,8 @@ class ShardWriter:
         """
         if self.closed and self._work.failure is None:
             return
-        self.check()
+        self.end()
         with self._failing():
-            for shard in self._lanes:
-                self._end(shard)
-            self._work.wait()
             num_shards = len(self._shards)
             for shard in self._shards:
                 if not shard.is_published:
@@ -283,7 +322,7 @@ class ShardWriter:
             raise ValueError(msg)
         failure = self._work.failure
         if failure is not None:
-            self.abandon(keeps_complete=isinstance(failure, OSError))
+            self._give_up(failure)
             raise _again(failure, self._names.path)
         if self.closed:
             msg = f"the writer of {self._names.path} is closed"
@@ -296,9 +335,14 @@ class ShardWriter:
             yield
         except BaseException as error:
             self._work.fail(error)
-            # What the disk refused is no reason to lose what it took before.
-            self.abandon(keeps_complete=isinstance(error, OSError))
+            self._give_up(error)
             raise
+
+    def _give_up(self, failure: BaseException) -> None:
+        # What the disk refused is no reason to lose what it took before, unless that is
+        # to be seen as a whole only.
+        is_refused = isinstance(failure, OSError)
+        self.abandon(keeps_complete=is_refused and not self._sharding.together)
 
 
 def _again(failure: BaseException, path: str) -> BaseException:
@@ -431,11 +475,12 @@ class _Shard:
     def _keep_index(self, path: str) -> None:
         """Keep where the records of `path` are, which nobody here needs any more."""
         offsets = np.concatenate(self._offsets)
+        payload_crcs = np.concatenate(self._payload_crcs)
+        self._offsets, self._payload_crcs = [], []
         if self._sharding.compression is None:
             keep_index(path, offsets)
         else:
-            keep_count(path, offsets, np.concatenate(self._payload_crcs))
-        self._offsets, self._payload_crcs = [], []
+            keep_count(path, offsets, payload_crcs)
 
     def publish(self, path: str, target: str) -> None:
         """Give a file its name that waits for it."""

@@ -13,7 +13,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from fastrec import _core
 from fastrec.errors import CorruptionError, Error, LimitError
@@ -36,6 +37,7 @@ def started(
     n_readers: int,
     bytes_ahead: int,
     versions: Sequence[Version] | None = None,
+    on_read: Callable[[int, int], object] | None = None,
 ) -> Iterator[_core.ByteStreams]:
     """Give the contents of `files`, one after another, as threads inflate them.
 
@@ -50,6 +52,8 @@ def started(
         What may be inflated and not yet consumed, of all files together.
     versions : sequence of Version, optional
         What the files must still be, because something is known of them.
+    on_read : callable, optional
+        ``on_read(i, n_bytes)`` is told by the threads how much of file `i` was read.
     """
     n_readers = max(1, min(n_readers, len(files)))
     streams = _core.ByteStreams(len(files), n_readers, bytes_ahead // n_readers)
@@ -59,7 +63,7 @@ def started(
             # Daemons: the interpreter waits for others before anybody can stop them.
             thread = threading.Thread(
                 target=_read,
-                args=(files, versions, streams),
+                args=(files, versions, on_read, streams),
                 name="fastrec-inflate",
                 daemon=True,
             )
@@ -79,6 +83,7 @@ def started(
 def _read(
     files: Sequence[FileContent],
     versions: Sequence[Version] | None,
+    on_read: Callable[[int, int], object] | None,
     streams: _core.ByteStreams,
 ) -> None:
     while (i := streams.begin()) is not None:
@@ -88,7 +93,8 @@ def _read(
                 reason = "the file has changed since its records were counted"
                 streams.fail(i, "changed", reason, os.fsencode(path), None)
                 continue
-            with contextlib.closing(inflated(path, content)) as pieces:
+            told = None if on_read is None else partial(on_read, i)
+            with contextlib.closing(inflated(path, content, on_read=told)) as pieces:
                 for piece in pieces:
                     if not streams.push(i, piece):
                         break  # nobody wants more of it

@@ -95,6 +95,44 @@ py::tuple read_records(std::shared_ptr<FileTable> files, const Catalog& catalog,
               owner_of(offsets_array.block)));
 }
 
+// Copies the whole frames of `numbers`, both checksums proven: frame i of them to where
+// `begins[i]` says in `into`, which nobody else may touch meanwhile.
+void read_frames(const std::shared_ptr<FileTable>& files, const Catalog& catalog,
+                 const RecordNumbers& numbers, const RecordNumbers& begins,
+                 py::array_t<std::uint8_t, py::array::c_style>& into) {
+  if (begins.size() != numbers.size()) {
+    throw py::value_error("each frame must have a place to go to");
+  }
+  const std::vector<Place> places = places_of(catalog, numbers);
+  const auto size = static_cast<std::uint64_t>(into.size());
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    // A negative number has become a large one.
+    const auto begin = static_cast<std::uint64_t>(begins.data()[i]);
+    if (begin > size || places[i].frame.size() > size - begin) {
+      throw py::index_error("a frame would not fit");
+    }
+  }
+  const std::int64_t* begin = begins.data();
+  std::uint8_t* target = into.mutable_data();
+  const py::gil_scoped_release released;
+  read_each(files, places, [&](Bytes payload) {
+    std::copy_n(payload.data() - kHeaderBytes, payload.size() + kFrameBytes,
+                target + *begin++);
+  });
+}
+
+// How many bytes the frame of each of `numbers` has.
+py::array_t<std::int64_t> frame_bytes(const Catalog& catalog,
+                                      const RecordNumbers& numbers) {
+  const std::vector<Place> places = places_of(catalog, numbers);
+  py::array_t<std::int64_t> n_bytes(static_cast<py::ssize_t>(places.size()));
+  std::transform(places.begin(), places.end(), n_bytes.mutable_data(),
+                 [](const Place& place) {
+                   return static_cast<std::int64_t>(place.frame.size());
+                 });
+  return n_bytes;
+}
+
 // Copies bytes of a file into private memory as a RecordReader does, and does nothing
 // with them. How many there were.
 std::uint64_t copy_bytes(FileTable& files, std::size_t file, std::uint64_t begin,
@@ -321,7 +359,8 @@ void register_records(py::module_& m) {
            }),
            py::arg("indexes"), py::arg("pieces") = py::tuple())
       .def("__len__", &Catalog::size)
-      .def("places", &places_as_tuples, py::arg("numbers"));
+      .def("places", &places_as_tuples, py::arg("numbers"))
+      .def("frame_bytes", &frame_bytes, py::arg("numbers"));
 
   py::class_<Examination>(m, "Examination")
       .def(py::init([](const std::string& path, std::uint64_t piece_bytes) {
@@ -362,6 +401,8 @@ void register_records(py::module_& m) {
         py::arg("numbers"));
   m.def("read_records", &read_records, py::arg("files"), py::arg("catalog"),
         py::arg("pool"), py::arg("numbers"));
+  m.def("read_frames", &read_frames, py::arg("files"), py::arg("catalog"),
+        py::arg("numbers"), py::arg("begins"), py::arg("into").noconvert());
 }
 
 }  // namespace fastrec

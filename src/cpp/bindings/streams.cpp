@@ -95,6 +95,34 @@ py::array_t<T> array_of(const std::vector<T>& values) {
   return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
 }
 
+// The next frames, both checksums of each proven, and where each begins and the last one
+// ends: until they have `n_bytes_wanted`, or are `n_records_max`. No frames where the
+// streams have ended.
+py::tuple read_frames(FrameStream& stream, std::shared_ptr<BlockPool> pool,
+                      std::uint64_t n_records_max, std::uint64_t n_bytes_wanted) {
+  check_process(stream.process_id());
+  GrowingArray data(std::move(pool));
+  std::vector<std::uint64_t> offsets = {0};
+  {
+    const py::gil_scoped_release released;
+    data.extend(0);  // so that there is memory, also for no frames
+    StreamRecord record;
+    Fault fault;
+    while (offsets.size() <= n_records_max && data.size() < n_bytes_wanted &&
+           record.read_from(&stream, &fault)) {
+      if (fault) throw stream.error_in(record.place(), fault, describe(fault));
+      const Bytes frame = record.frame();
+      std::copy(frame.begin(), frame.end(), data.extend(frame.size()));
+      offsets.push_back(data.size());
+    }
+  }
+  const Array array = data.release();
+  return py::make_tuple(view_of(array, py::dtype::of<std::uint8_t>(),
+                                {static_cast<py::ssize_t>(offsets.back())},
+                                owner_of(array.block)),
+                        array_of(offsets));
+}
+
 template <typename Feed>
 void feed(Feed& stream, const py::buffer& data) {
   const BufferView view(data);
@@ -142,7 +170,9 @@ void register_streams(py::module_& m) {
            }),
            py::arg("streams"), py::arg("files"), py::arg("order"), py::arg("recovery"))
       .def("next", &next_record)
-      .def("verify", &verify_records, py::arg("n_records_max"));
+      .def("verify", &verify_records, py::arg("n_records_max"))
+      .def("read_frames", &read_frames, py::arg("pool"), py::arg("n_records_max"),
+           py::arg("n_bytes_wanted"));
 
   py::class_<StreamScan>(m, "StreamScan")
       .def(py::init<std::string>(), py::arg("name"))

@@ -208,6 +208,11 @@ Bytes StreamRecord::payload() const noexcept {
                                static_cast<std::size_t>(place_.frame.length));
 }
 
+Bytes StreamRecord::frame() const noexcept {
+  return Bytes(frame_).subspan(Buffer::kSlackBytes,
+                               static_cast<std::size_t>(place_.frame.size()));
+}
+
 Error FrameFeed::error_of(Fault fault) const {
   fault.offset += frame_.offset;
   return stream_error(fault, partial_, name_, n_frames_);

@@ -88,6 +88,8 @@ class StreamRecord {
   const Place& place() const noexcept { return place_; }
   // Valid until the next call, with slack on both sides.
   Bytes payload() const noexcept;
+  // The whole frame that it is in.
+  Bytes frame() const noexcept;
 
  private:
   Place place_;

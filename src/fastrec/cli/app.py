@@ -14,6 +14,7 @@ from fastrec.cli.convert import convert
 from fastrec.cli.demo import demo
 from fastrec.cli.doctor import doctor
 from fastrec.cli.index import index
+from fastrec.cli.rewrite import compress, expand, merge, reshard, shuffle, split
 from fastrec.cli.shuffle_report import shuffle_report
 from fastrec.cli.terminal import console, printable
 
@@ -79,3 +80,5 @@ app.command()(demo)
 app.command()(doctor)
 app.command()(index)
 app.command()(shuffle_report)
+for _command in (shuffle, merge, reshard, split, compress, expand):
+    app.command()(_command)

@@ -17,8 +17,9 @@ from rich.console import Console
 import fastrec as fr
 from fastrec import _core
 from fastrec.cli.examine import Damaged, Examined, examined
-from fastrec.cli.repair import COMPRESSED_SUFFIXES, repair, targets_of
+from fastrec.cli.repair import repair, targets_of
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
+from fastrec.deflate import COMPRESSED_SUFFIXES
 from fastrec.options import default_num_threads
 from fastrec.paths import expand
 

@@ -10,14 +10,13 @@ from pathlib import Path
 
 import fastrec as fr
 from fastrec.cli.examine import Damaged, Examined, examined
+from fastrec.deflate import plain_name
 from fastrec.inflate import inflated
 from fastrec.replacement import replacement
 
-__all__ = ["COMPRESSED_SUFFIXES", "repair", "targets_of"]
+__all__ = ["repair", "targets_of"]
 
 _READ_BYTES = 1 << 20
-# Names that would say of a plain file that it is compressed.
-COMPRESSED_SUFFIXES = frozenset({".gz", ".gzip", ".zlib", ".zz", ".z"})
 
 
 def targets_of(paths: Sequence[str], out: Path, *, is_file: bool) -> dict[str, Path]:
@@ -30,7 +29,7 @@ def targets_of(paths: Sequence[str], out: Path, *, is_file: bool) -> dict[str, P
     FileExistsError
         If a target is there already, under whatever name, or two would be the same.
     """
-    targets = {path: out if is_file else out / _plain_name(path) for path in paths}
+    targets = {path: out if is_file else out / plain_name(path) for path in paths}
     sources: dict[Path, str] = {}
     for path, target in targets.items():
         if target in sources:
@@ -41,12 +40,6 @@ def targets_of(paths: Sequence[str], out: Path, *, is_file: bool) -> dict[str, P
             reason = "it exists, and nothing is ever written over"
             raise FileExistsError(errno.EEXIST, reason, str(target))
     return targets
-
-
-def _plain_name(path: str) -> str:
-    name = Path(path)
-    is_compressed = name.suffix.lower() in COMPRESSED_SUFFIXES and name.stem
-    return name.stem if is_compressed else name.name
 
 
 def repair(
