@@ -35,6 +35,8 @@ __all__ = ["shuffle"]
 # while they are put in order.
 _INDEX_BYTES, _COUNT_BYTES = 24, 32
 _ORDER_BYTES = 64
+# What threads read into, and what the allocator keeps.
+_READING_BYTES = 12 << 20
 _LEAST_BYTES = 4 << 20
 
 # Positions whose records are looked up together.
@@ -91,32 +93,45 @@ def shuffle(
     view = open_dataset(files, io="pread", cache_dir=cache_dir)._view
     _check_random_access(view)
     n_records = len(view)
-    n_bytes = view.sources.n_bytes
-    capacity = memory - n_records * _INDEX_BYTES
+    taken = n_records * _INDEX_BYTES + _READING_BYTES
+    capacity = memory - taken
     if capacity < _LEAST_BYTES:
         msg = (
-            f"{n_records:,} records need memory of at least "
-            f"{n_records * _INDEX_BYTES + _LEAST_BYTES:,} bytes, not {memory:,}"
+            f"{n_records:,} records need memory of at least {taken + _LEAST_BYTES:,} "
+            f"bytes, not {memory:,}"
         )
         raise ValueError(msg)
     bounds = even_bounds(n_records, num_shards)
-    order = _core.Order.of(_core.Shuffle.shuffled(), n_records, seed, 0)
     with output(files, out, sharding, num_shards) as writer:
-        memory_of_frames = _Memory(view, min(capacity, n_bytes), writer)
-        shard = 0
-        for pieces in _chunks(_pieces(order, view.catalog(), bounds), capacity):
-            memory_of_frames.read(pieces)
-            for piece, frames in zip(pieces, memory_of_frames.frames(), strict=True):
-                for _ in range(shard, piece.shard):
-                    writer.cut()
-                shard = piece.shard
-                writer.write((frames, piece.offsets))
-                progress(writer.n_bytes, n_bytes)
-            # Only then may the memory be filled again.
-            writer.wait()
-        for _ in range(shard, num_shards - 1):
-            writer.cut()
+        _write(view, seed, bounds, capacity, writer, progress)
     return Written(writer.files, writer.n_records, writer.n_bytes)
+
+
+def _write(
+    view: View,
+    seed: int,
+    bounds: Sequence[int],
+    capacity: int,
+    writer: ShardWriter,
+    progress: Progress,
+) -> None:
+    """Write all shards; the last one is left open. Its memory is free when it returns."""
+    n_bytes = view.sources.n_bytes
+    order = _core.Order.of(_core.Shuffle.shuffled(), len(view), seed, 0)
+    memory = _Memory(view, min(capacity, n_bytes), writer)
+    shard = 0
+    for pieces in _chunks(_pieces(order, view.catalog(), bounds), capacity):
+        memory.read(pieces)
+        for piece, frames in zip(pieces, memory.frames(), strict=True):
+            for _ in range(shard, piece.shard):
+                writer.cut()
+            shard = piece.shard
+            writer.write((frames, piece.offsets))
+            progress(writer.n_bytes, n_bytes)
+        # Only then may the memory be filled again.
+        writer.wait()
+    for _ in range(shard, len(bounds) - 2):
+        writer.cut()
 
 
 def _check_random_access(view: View) -> None:
