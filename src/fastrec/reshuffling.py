@@ -93,7 +93,8 @@ def shuffle(
     view = open_dataset(files, io="pread", cache_dir=cache_dir)._view
     _check_random_access(view)
     n_records = len(view)
-    taken = n_records * _INDEX_BYTES + _READING_BYTES
+    is_counted = sharding.compression is not None
+    taken = n_records * (_INDEX_BYTES + is_counted * _COUNT_BYTES) + _READING_BYTES
     capacity = memory - taken
     if capacity < _LEAST_BYTES:
         msg = (
