@@ -17,6 +17,7 @@ import gzip
 import itertools
 import signal
 import subprocess
+import sys
 import sysconfig
 import time
 import zlib
@@ -197,9 +198,9 @@ def test_a_shuffle_depends_on_neither_memory_nor_threads(
     n_reads: list[int] = []
     read = reshuffling._Memory.read
 
-    def counted(memory: Any, pieces: Any) -> None:  # noqa: ANN401
+    def counted(memory: Any, pieces: Any) -> Any:  # noqa: ANN401
         n_reads[-1] += 1
-        read(memory, pieces)
+        return read(memory, pieces)
 
     monkeypatch.setattr(reshuffling._Memory, "read", counted)
     found = []
@@ -223,6 +224,50 @@ def test_a_shuffle_depends_on_neither_memory_nor_threads(
     assert n_reads[2] == 2
     assert n_reads[3] == 1
     assert all(each == found[0] for each in found)
+
+
+SHUFFLED_IN_CHILD = """
+import sys
+from pathlib import Path
+from fastrec import reshuffling
+from fastrec.shard_writer import Sharding
+
+def peak():
+    status = Path("/proc/self/status").read_text()
+    return int(status.split("VmHWM:")[1].split()[0]) << 10
+
+def shuffle(path, out, memory):
+    sharding = Sharding(sync=False, n_threads=2, compression=COMPRESSION, level=1)
+    reshuffling.shuffle([path], out, sharding, memory=memory)
+
+_, few, path, out, memory = sys.argv
+shuffle(few, out + ".few", int(memory))
+before = peak()
+shuffle(path, out, int(memory))
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="measuring memory needs /proc"
+)
+@pytest.mark.parametrize("compression", [None, "GZIP"])
+def test_a_shuffle_takes_no_more_memory_than_it_may(
+    tmp_path: Path, out: Path, compression: str | None
+) -> None:
+    few, path = tmp_path / "few.tfrecord", tmp_path / "in.tfrecord"
+    records_of_a_kilobyte(few, 10)
+    records_of_a_kilobyte(path, 100_000)
+    memory = path.stat().st_size // 4
+    code = SHUFFLED_IN_CHILD.replace("COMPRESSION", repr(compression))
+    done = subprocess.run(
+        [sys.executable, "-c", code, few, path, out / "out", str(memory)],
+        capture_output=True,
+        timeout=120,
+        check=True,
+    )
+    assert 0 < int(done.stdout) <= memory
+    assert len(fr.open(out / "out")) == 100_000
 
 
 def test_a_record_larger_than_the_memory_is_shuffled_nevertheless(

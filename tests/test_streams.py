@@ -679,7 +679,7 @@ import itertools, os, sys, threading, time
 import fastrec as fr
 from fastrec import counting, expansion, streams
 
-def endless(path, content):
+def endless(path, content, on_read=None):
     with open(path, "rb") as file:
         frames = file.read()
     for i in itertools.count():

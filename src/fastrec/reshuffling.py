@@ -75,7 +75,8 @@ def shuffle(
     cache_dir : str, optional
         Where compressed files are expanded to, as `fastrec.open` has it.
     progress : callable, optional
-        Told of the bytes of frames that are written, and of all.
+        Told of the bytes of frames that are done, and of all: half of what was read, and
+        half of what was written.
 
     Raises
     ------
@@ -120,15 +121,17 @@ def _write(
     n_bytes = view.sources.n_bytes
     order = _core.Order.of(_core.Shuffle.shuffled(), len(view), seed, 0)
     memory = _Memory(view, min(capacity, n_bytes), writer)
-    shard = 0
+    shard = n_done = 0
     for pieces in _chunks(_pieces(order, view.catalog(), bounds), capacity):
-        memory.read(pieces)
+        for n_read in memory.read(pieces):
+            progress((n_done + n_read + writer.n_bytes) // 2, n_bytes)
+        n_done += n_read
         for piece, frames in zip(pieces, memory.frames(), strict=True):
             for _ in range(shard, piece.shard):
                 writer.cut()
             shard = piece.shard
             writer.write((frames, piece.offsets))
-            progress(writer.n_bytes, n_bytes)
+            progress((n_done + writer.n_bytes) // 2, n_bytes)
         # Only then may the memory be filled again.
         writer.wait()
     for _ in range(shard, len(bounds) - 2):
@@ -227,8 +230,10 @@ class _Memory:
         self._frames = np.empty(n_bytes, np.uint8)
         self._ends = np.zeros(1, np.int64)
 
-    def read(self, pieces: Sequence[_Piece]) -> None:
+    def read(self, pieces: Sequence[_Piece]) -> Iterator[int]:
         """Fill it with the frames of these pieces, one piece after another.
+
+        Yields about how many bytes were read so far, and at last how many there are.
 
         Raises
         ------
@@ -261,8 +266,8 @@ class _Memory:
             )
             for first, last in itertools.pairwise(even_bounds(len(numbers), n_tasks))
         )
-        for _ in self._writer.spread(tasks):
-            pass
+        for n_done, _ in enumerate(self._writer.spread(tasks), 1):
+            yield n_bytes * n_done // n_tasks
 
     def frames(self) -> Iterator[npt.NDArray[np.uint8]]:
         """Yield the frames of each piece that was read last."""
