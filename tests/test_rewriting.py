@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import gzip
 import itertools
+import os
 import signal
 import subprocess
 import sys
@@ -634,6 +635,39 @@ def test_an_exception_in_the_middle_leaves_nothing(
     assert_nothing_in(out)
 
 
+@pytest.mark.parametrize("call", ["open", "unlink", "rename", "link"])
+def test_an_interrupt_at_a_call_of_the_system_leaves_nothing_unfinished(
+    files_of: Callable[..., Files],
+    out: Path,
+    call: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    files = files_of([7, 23])
+    real = getattr(os, call)
+
+    n_interrupts = 0
+
+    def interrupted(path: Any, *args: Any) -> Any:  # noqa: ANN401
+        nonlocal n_interrupts
+        found = real(path, *args)
+        is_ours = Path(path).suffix in (".tmp", ".done") and str(out) in str(path)
+        if is_ours and not n_interrupts:
+            n_interrupts += 1
+            raise Interrupted
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, interrupted)
+        with pytest.raises(Interrupted):
+            resharded_to(files.paths, out, n_threads=0)
+    assert n_interrupts == 1
+    if call in ("open", "rename"):
+        assert_nothing_in(out)
+    for path in out.iterdir():  # it was complete, and has its name
+        assert path.name == "0"
+        assert split_frames(path.read_bytes()) == files.frames[:7]
+
+
 def test_ctrl_c_leaves_nothing(tmp_path: Path, out: Path) -> None:
     path = tmp_path / "in.tfrecord"
     records_of_a_kilobyte(path, 60_000)
@@ -646,7 +680,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, out: Path) -> None:
         stderr=subprocess.PIPE,
     )
     deadline = time.monotonic() + 60
-    while not any(out.iterdir()) and time.monotonic() < deadline:
+    while not any(out.glob(".*.tmp")) and time.monotonic() < deadline:
         time.sleep(0.01)
     child.send_signal(signal.SIGINT)
     shown, errors = child.communicate(timeout=60)

@@ -86,6 +86,9 @@ class Output:
 class OutputFile(Output):
     """A new file, which has a temporary name until it is published.
 
+    It is made by `open`, and not before, so that whoever has it can abandon it even if
+    an interrupt comes at the moment it is made.
+
     Parameters
     ----------
     path : str
@@ -96,25 +99,38 @@ class OutputFile(Output):
         What its temporary names have in common with those of other shards.
     overwrite : bool
         Whether it may replace a file.
-
-    Raises
-    ------
-    OSError
-        If it cannot be made.
     """
 
     def __init__(self, path: str, target: str, token: str, *, overwrite: bool) -> None:
+        super().__init__(path, -1)
         self._target = target
         self._token = token
         self._overwrite = overwrite
         self.temporary = temporary(target, token, UNFINISHED)
+        # Where it may be. Written down before it is there, for interrupts come anywhere.
+        self._places: set[str] = set()
+
+    def open(self) -> None:
+        """Make the file.
+
+        Raises
+        ------
+        OSError
+            If that is not possible.
+        """
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
-        with _named(path):
-            super().__init__(path, os.open(self.temporary, flags, 0o666))
+        self._places.add(self.temporary)
+        try:
+            with _named(self.path):
+                self._descriptor = os.open(self.temporary, flags, 0o666)
+        except OSError:
+            self._places.clear()  # what is there is not this one
+            raise
 
     def complete(self) -> str:
         """Keep the file, which is whole, until its name is known; return where."""
         waiting = temporary(self._target, self._token, COMPLETE)
+        self._places.add(waiting)
         with _named(self.path):
             os.rename(self.temporary, waiting)  # noqa: PTH104
         self.temporary = waiting
@@ -154,8 +170,9 @@ class OutputFile(Output):
     def abandon(self) -> None:
         """Remove the file, which is not published."""
         self.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.temporary)  # noqa: PTH108
+        for path in self._places:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(path)  # noqa: PTH108
 
 
 class AppendedFile(Output):

@@ -280,6 +280,7 @@ class ShardWriter:
         file = OutputFile(path, target, self._token, overwrite=self._sharding.overwrite)
         shard = _Shard(number, path, target, self._sharding, file)
         self._shards.append(shard)
+        file.open()
         return shard
 
     def _reopen_shard(self) -> _Shard:
