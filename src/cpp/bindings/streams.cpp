@@ -17,6 +17,10 @@
 namespace fastrec {
 namespace {
 
+// What room there is from the beginning for frames that are read together.
+constexpr std::uint64_t kMostExpectedBytes = 4 << 20;
+constexpr std::uint64_t kLastFrameBytes = 64 << 10;
+
 Errc code_named(const std::string& name) {
   if (name == "corruption") return Errc::kStream;
   if (name == "changed") return Errc::kFileChanged;
@@ -105,7 +109,11 @@ py::tuple read_frames(FrameStream& stream, std::shared_ptr<BlockPool> pool,
   std::vector<std::uint64_t> offsets = {0};
   {
     const py::gil_scoped_release released;
-    data.extend(0);  // so that there is memory, also for no frames
+    // So that there is memory, also for no frames, and rarely has to be more.
+    const auto n_expected = static_cast<std::size_t>(
+        std::min(n_bytes_wanted, kMostExpectedBytes) + kLastFrameBytes);
+    data.extend(n_expected);
+    data.retract(n_expected);
     StreamRecord record;
     Fault fault;
     while (offsets.size() <= n_records_max && data.size() < n_bytes_wanted &&
