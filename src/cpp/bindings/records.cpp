@@ -126,10 +126,9 @@ py::array_t<std::int64_t> frame_bytes(const Catalog& catalog,
                                       const RecordNumbers& numbers) {
   const std::vector<Place> places = places_of(catalog, numbers);
   py::array_t<std::int64_t> n_bytes(static_cast<py::ssize_t>(places.size()));
-  std::transform(places.begin(), places.end(), n_bytes.mutable_data(),
-                 [](const Place& place) {
-                   return static_cast<std::int64_t>(place.frame.size());
-                 });
+  std::transform(
+      places.begin(), places.end(), n_bytes.mutable_data(),
+      [](const Place& place) { return static_cast<std::int64_t>(place.frame.size()); });
   return n_bytes;
 }
 

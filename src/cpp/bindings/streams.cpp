@@ -99,9 +99,9 @@ py::array_t<T> array_of(const std::vector<T>& values) {
   return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
 }
 
-// The next frames, both checksums of each proven, and where each begins and the last one
-// ends: until they have `n_bytes_wanted`, or are `n_records_max`. No frames where the
-// streams have ended.
+// The next frames, both checksums of each proven, and where each begins and the last
+// one ends: until they have `n_bytes_wanted`, or are `n_records_max`. No frames where
+// the streams have ended.
 py::tuple read_frames(FrameStream& stream, std::shared_ptr<BlockPool> pool,
                       std::uint64_t n_records_max, std::uint64_t n_bytes_wanted) {
   check_process(stream.process_id());
@@ -125,10 +125,10 @@ py::tuple read_frames(FrameStream& stream, std::shared_ptr<BlockPool> pool,
     }
   }
   const Array array = data.release();
-  return py::make_tuple(view_of(array, py::dtype::of<std::uint8_t>(),
-                                {static_cast<py::ssize_t>(offsets.back())},
-                                owner_of(array.block)),
-                        array_of(offsets));
+  return py::make_tuple(
+      view_of(array, py::dtype::of<std::uint8_t>(),
+              {static_cast<py::ssize_t>(offsets.back())}, owner_of(array.block)),
+      array_of(offsets));
 }
 
 template <typename Feed>

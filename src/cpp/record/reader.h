@@ -28,8 +28,8 @@ class RecordReader {
   void start(std::span<const Place> places);
 
   // The payload at the next place. `*payload` is valid until the following call, with
-  // Buffer::kSlackBytes readable on both sides: the rest of its frame, which is proven as
-  // well, and more. After a fault, the following call goes on to the place after it.
+  // Buffer::kSlackBytes readable on both sides: the rest of its frame, which is proven
+  // as well, and more. After a fault, the following call goes on to the place after it.
   //
   // Offsets of faults count from the beginning of the file. Throws IoError, and Error
   // where mapped bytes were lost.
