@@ -1,6 +1,7 @@
 """fastrec: TFRecord files into training loops, without TensorFlow.
 
-Two objects: a `Dataset` says what is read, a `Loader` says how.
+Two objects: a `Dataset` says what is read, a `Loader` says how. `write` and `Writer` make
+such files.
 
 >>> import fastrec as fr
 >>> ds = fr.open("data/train-*.tfrecord")  # doctest: +SKIP

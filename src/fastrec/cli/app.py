@@ -71,7 +71,7 @@ def _fastrec(
         ),
     ] = False,
 ) -> None:
-    """Read TFRecord files into NumPy batches, fast and checked."""
+    """Read, write, verify and convert TFRecord files, fast and checked."""
 
 
 app.command()(bench)
