@@ -48,3 +48,20 @@ def test_a_program_as_users_write_it(write: Callable[[bytes], Path]) -> None:
         lambda row: row["label"] + 1, out={"next": fr.FixedLen((), "int32")}
     )
     assert ds.loader(2, transform=rows).peek()["next"].tolist() == [1, 2]
+
+
+def test_a_program_that_writes(tmp_path: Path) -> None:
+    images = np.zeros((6, 2, 2), np.uint8)
+    spec = {"image": fr.Raw((2, 2), np.uint8)}
+    pattern = tmp_path / "t-{shard}-of-{num_shards}.tfrecord"
+    with fr.Writer(pattern, features=spec, max_shard_records=4) as writer:
+        writer.write_batch({"image": images, "name": ["a", None, "c", "d", "e", "f"]})
+    files: list[str] = writer.files
+    assert fr.open(files)[2]["name"] == b"c"
+    with fr.Writer(tmp_path / "s", compression="GZIP", num_threads=0) as writer:
+        writer.write_sequence(context={"n": 2}, feature_lists={"words": ["a", "b"]})
+        writer.write_record(fr.encode_sequence_example(feature_lists={"words": []}))
+    written: list[str] = fr.write(
+        tmp_path / "w", {b"x": np.arange(3), b"t": [fr.serialize_tensor([1.5])] * 3}
+    )
+    assert fr.open(written).head(1)[0]["x"] == 0
