@@ -30,7 +30,10 @@ def write(path: Path, *, overwrite: bool) -> None:
 
 
 def check_left(path: Path, *, overwrite: bool) -> None:
-    """Check what a killed writer left: all, or nothing but a part beside the name."""
+    """Check what a killed writer left: all, or nothing but a part beside the name.
+
+    And the lock file, which locks nobody out.
+    """
     if path.exists() and path.read_bytes() != OLD:
         assert path.read_bytes() == WHOLE
     else:
@@ -38,7 +41,7 @@ def check_left(path: Path, *, overwrite: bool) -> None:
     for other in path.parent.iterdir():
         if other != path:
             assert other.name.startswith(f".{path.name}."), other
-            assert other.name.endswith(".tmp"), other
+            assert other.name.endswith((".tmp", ".lock")), other
             assert WHOLE.startswith(other.read_bytes()), other
 
 

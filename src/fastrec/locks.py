@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 
-__all__ = ["opened_to_lock", "try_lock"]
+__all__ = ["is_locked", "lock_file", "opened_to_lock", "try_lock"]
 
 # Files that a fork would leave open, and so locked, with nobody to unlock them.
 _files: set[int] = set()
@@ -46,6 +47,57 @@ def try_lock(file: int) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+@contextlib.contextmanager
+def lock_file(path: str) -> Iterator[None]:
+    """Hold a lock file, and remove it in the end.
+
+    Raises
+    ------
+    BlockingIOError
+        If somebody else holds it.
+    ImportError, OSError
+        If files cannot be locked, on this platform or this file system.
+    """
+    with contextlib.ExitStack() as stack:
+        while True:
+            opened = stack.enter_context(contextlib.ExitStack())
+            file = opened.enter_context(opened_to_lock(path))
+            if not try_lock(file):
+                raise BlockingIOError(errno.EWOULDBLOCK, "it is locked", path)
+            # Whoever had it before may have removed it since it was opened.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(file), os.stat(path)):  # noqa: PTH116
+                    break
+            opened.close()
+        yield
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)  # noqa: PTH108
+
+
+def is_locked(path: str) -> bool:
+    """Tell whether somebody else holds a lock file, if there is one.
+
+    Raises
+    ------
+    ImportError, OSError
+        If that cannot be told.
+    """
+    import fcntl  # not on every platform
+
+    try:
+        file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except FileNotFoundError:
+        return False
+    try:
+        # Shared, so that those who ask do not see each other.
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(file)
+    return False
 
 
 def _close_after_fork() -> None:

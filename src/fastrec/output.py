@@ -9,7 +9,7 @@ import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fastrec.shard_names import COMPLETE, UNFINISHED, temporary
+from fastrec.shard_names import COMPLETE, UNFINISHED
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -21,8 +21,10 @@ _MOST_AT_ONCE = 1 << 30  # macOS refuses 2 GiB
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
-def resolved(path: str, *, overwrite: bool) -> str:
+def resolved(path: str, *, overwrite: bool, directory: str = "") -> str:
     """Return where a file named `path` comes to lie: absolute, and without links.
+
+    A relative path is one from `directory`.
 
     Raises
     ------
@@ -30,21 +32,22 @@ def resolved(path: str, *, overwrite: bool) -> str:
         If a file there may not be replaced, or cannot be, or there is no directory.
     """
     with _named(path):
+        place = os.path.join(directory, path)  # noqa: PTH118
         with contextlib.suppress(FileNotFoundError):
-            os.lstat(path)
+            os.lstat(place)
             if not overwrite:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
             # A rename would put a file in the place of a device.
-            mode = os.stat(path).st_mode  # noqa: PTH116
+            mode = os.stat(place).st_mode  # noqa: PTH116
             if stat.S_ISDIR(mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             if not stat.S_ISREG(mode):
                 raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        directory, name = os.path.split(os.path.realpath(path))
+        above, name = os.path.split(os.path.realpath(place))
         if not os.path.basename(path):  # noqa: PTH119
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
-        os.stat(os.path.join(directory, "."))  # noqa: PTH116, PTH118
-        return os.path.join(directory, name)  # noqa: PTH118
+        os.stat(os.path.join(above, "."))  # noqa: PTH116, PTH118
+        return os.path.join(above, name)  # noqa: PTH118
 
 
 @contextlib.contextmanager
@@ -93,20 +96,17 @@ class OutputFile(Output):
     ----------
     path : str
         What errors call it.
-    target : str
-        The absolute path it gets; may still have ``{num_shards}`` in it.
-    token : str
-        What its temporary names have in common with those of other shards.
+    temporary : str
+        What it is called until then, without the state.
     overwrite : bool
         Whether it may replace a file.
     """
 
-    def __init__(self, path: str, target: str, token: str, *, overwrite: bool) -> None:
+    def __init__(self, path: str, temporary: str, *, overwrite: bool) -> None:
         super().__init__(path, -1)
-        self._target = target
-        self._token = token
+        self._waiting = temporary + COMPLETE
         self._overwrite = overwrite
-        self.temporary = temporary(target, token, UNFINISHED)
+        self.temporary = temporary + UNFINISHED
         # Where it may be. Written down before it is there, for interrupts come anywhere.
         self._places: set[str] = set()
 
@@ -129,12 +129,11 @@ class OutputFile(Output):
 
     def complete(self) -> str:
         """Keep the file, which is whole, until its name is known; return where."""
-        waiting = temporary(self._target, self._token, COMPLETE)
-        self._places.add(waiting)
+        self._places.add(self._waiting)
         with _named(self.path):
-            os.rename(self.temporary, waiting)  # noqa: PTH104
-        self.temporary = waiting
-        return waiting
+            os.rename(self.temporary, self._waiting)  # noqa: PTH104
+        self.temporary = self._waiting
+        return self.temporary
 
     def publish(self, path: str, target: str, *, sync: bool) -> None:
         """Give the file its name, and with `sync`, make that last.
@@ -144,7 +143,7 @@ class OutputFile(Output):
         OSError
             If that is not possible, or there is a file that may not be replaced.
         """
-        self.path, self._target = path, target
+        self.path = path
         with _named(path):
             if self._overwrite:
                 os.replace(self.temporary, target)  # noqa: PTH105

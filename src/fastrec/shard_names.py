@@ -1,17 +1,25 @@
 """Names of shards: a pattern -> the names of files, while they are written and after.
 
-A shard is written as ``.NAME.TOKEN.tmp`` in the directory of NAME. Where NAME has the
-number of shards, which only the last one tells, a complete one waits as
-``.NAME.TOKEN.done``, with ``{num_shards:05d}`` still in it. So names are all that it takes
-to finish what a process left that was killed.
+::
+
+    . NAME . PID-N - SHARD .tmp       a shard that is being written
+    . NAME . PID-N - SHARD .done      a complete one, whose name is not known yet
+    . NAME . lock                     locked by whoever writes these shards
+
+NAME is that of the one file, or the pattern itself, and SHARD the number of the shard.
+The number of shards, which a pattern may ask for, is known at the end only. So names are
+all that it takes to finish what a process left that was killed.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
+import secrets
 import string
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 __all__ = [
@@ -20,8 +28,8 @@ __all__ = [
     "Leftover",
     "ShardNames",
     "leftovers_in",
+    "new_token",
     "refuse_existing",
-    "temporary",
 ]
 
 UNFINISHED, COMPLETE = ".tmp", ".done"
@@ -29,8 +37,13 @@ UNFINISHED, COMPLETE = ".tmp", ".done"
 # Of the 255 that a name may have, to leave room for the rest.
 _MOST_NAME_BYTES = 200
 
-_LEFTOVER = re.compile(r"\.(?P<name>.+)\.(?P<token>\d+-\d+)(?P<state>\.tmp|\.done)")
+_LEFTOVER = re.compile(
+    r"\.(?P<name>.+)\.(?P<token>\d+-\d+)-(?P<shard>\d{1,18})(?P<state>\.tmp|\.done)",
+    re.DOTALL,
+)
 _NUM_SHARDS = re.compile(r"\{num_shards(?::[^{}]*)?\}")
+# The formats of an int that can be found again in a name.
+_FORMAT = re.compile(r"0?\d{0,2}d?")
 
 
 class ShardNames:
@@ -53,7 +66,9 @@ class ShardNames:
         if not self.is_pattern:
             return
         try:
-            fields = [field for _, field, _, _ in string.Formatter().parse(path)]
+            parts = list(string.Formatter().parse(path))
+            fields = [field for _, field, _, _ in parts]
+            _check_formats(parts)
             path.format(shard=0, num_shards=1)
         except (IndexError, KeyError, ValueError) as error:
             msg = (
@@ -116,17 +131,44 @@ class ShardNames:
     def lock(self) -> str:
         """Return the path of the file that whoever writes these shards has locked."""
         directory, name = os.path.split(os.path.realpath(self.path))
-        return os.path.join(directory, f".{_short(name)}.lock")  # noqa: PTH118
+        return _lock(directory, _short(name))
+
+    def temporary(self, directory: str, token: str, shard: int) -> str:
+        """Return what a shard is called until it has its name, without the state."""
+        name = _short(os.path.basename(os.path.realpath(self.path)))  # noqa: PTH119
+        return os.path.join(directory, f".{name}.{token}-{shard}")  # noqa: PTH118
 
 
-def temporary(path: str, token: str, state: str) -> str:
-    """Return what the file `path` is called while it is not complete, or waits."""
-    directory, name = os.path.split(path)
-    return os.path.join(directory, f".{_short(name)}.{token}{state}")  # noqa: PTH118
+def new_token() -> str:
+    """Return what the temporary names of one writer have in common.
+
+    The number of the process says who it is. In containers all have the same, so that
+    what one left that was killed must not stand in the way of the next.
+    """
+    return f"{os.getpid()}-{secrets.randbelow(10**12)}"
+
+
+def _check_formats(
+    parts: Iterable[tuple[str, str | None, str | None, str | None]],
+) -> None:
+    for _, field, form, conversion in parts:
+        if field and (conversion or not _FORMAT.fullmatch(form or "")):
+            msg = f"{{{field}}} has another format than such as 05d"
+            raise ValueError(msg)
+
+
+def _lock(directory: str, name: str) -> str:
+    return os.path.join(directory, f".{name}.lock")  # noqa: PTH118
 
 
 def _short(name: str) -> str:
-    return os.fsdecode(os.fsencode(name)[:_MOST_NAME_BYTES])
+    """Return `name`, or what stands for it where that is too long to be added to."""
+    encoded = os.fsencode(name)
+    if len(encoded) <= _MOST_NAME_BYTES:
+        return name
+    # Two names may differ in what is cut.
+    mark = "~" + hashlib.sha256(encoded).hexdigest()[:8]
+    return os.fsdecode(encoded[: _MOST_NAME_BYTES - len(mark)]) + mark
 
 
 @dataclass(frozen=True)
@@ -135,29 +177,50 @@ class Leftover:
 
     Attributes
     ----------
-    path : str
+    directory : str
     name : str
-        What it would have been called; may have ``{num_shards}`` in it.
+        What it would have been called; of a shard, the pattern. One of more than 200
+        bytes was cut.
     token : str
-        What all files of one writer have in common.
+        What all files of one writer have in common; begins with the number of its
+        process.
+    shard : int
+        The number of its shard; 0 for a file that is none.
     is_complete : bool
-        Whether its shard is.
+        Whether that is complete.
     """
 
-    path: str
+    directory: str
     name: str
     token: str
+    shard: int
     is_complete: bool
+
+    @property
+    def path(self) -> str:
+        """Where it is."""
+        state = COMPLETE if self.is_complete else UNFINISHED
+        name = f".{self.name}.{self.token}-{self.shard}{state}"
+        return os.path.join(self.directory, name)  # noqa: PTH118
+
+    @property
+    def lock(self) -> str:
+        """The file that is locked while somebody writes under its name."""
+        return _lock(self.directory, self.name)
 
     def final_name(self, num_shards: int) -> str:
         """Return its name as one of so many shards."""
-        return _NUM_SHARDS.sub(
-            lambda field: field[0].format(num_shards=num_shards), self.name
-        )
+        try:
+            names = ShardNames(self.name)
+        except ValueError:  # a pattern that was cut in the middle of a field
+            names = None
+        if names is not None and (names.is_pattern or self.shard == 0):
+            return names.name(self.shard, num_shards)
+        return f"{self.name}-{self.shard:05d}"
 
 
 def leftovers_in(directory: str) -> list[Leftover]:
-    """Return what writers left in a directory, by writer and name.
+    """Return what writers left in a directory, or are at, by name, writer and shard.
 
     Raises
     ------
@@ -165,16 +228,19 @@ def leftovers_in(directory: str) -> list[Leftover]:
         If the directory cannot be read.
     """
     found = []
-    for name in sorted(os.listdir(directory)):  # noqa: PTH208
+    for name in os.listdir(directory):  # noqa: PTH208
         match = _LEFTOVER.fullmatch(name)
         if match:
-            path = os.path.join(directory, name)  # noqa: PTH118
-            found.append(
-                Leftover(
-                    path, match["name"], match["token"], match["state"] == COMPLETE
-                )
+            left = Leftover(
+                directory,
+                match["name"],
+                match["token"],
+                int(match["shard"]),
+                match["state"] == COMPLETE,
             )
-    return sorted(found, key=lambda left: (left.token, left.name))
+            if os.path.basename(left.path) == name:  # noqa: PTH119 (no 007)
+                found.append(left)
+    return sorted(found, key=lambda left: (left.name, left.token, left.shard))
 
 
 def refuse_existing(names: ShardNames) -> None:

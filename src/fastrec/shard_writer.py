@@ -14,7 +14,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import errno
-import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -28,9 +27,9 @@ from fastrec.appending import end_of_records
 from fastrec.counting import keep_count, rename_count
 from fastrec.deflate import codec_of
 from fastrec.index import keep_index, rename_index
-from fastrec.locks import opened_to_lock, try_lock
+from fastrec.locks import lock_file
 from fastrec.output import AppendedFile, OutputFile, resolved
-from fastrec.shard_names import ShardNames, refuse_existing
+from fastrec.shard_names import ShardNames, new_token, refuse_existing
 
 __all__ = ["Frames", "ShardWriter", "Sharding"]
 
@@ -42,7 +41,6 @@ Frames: TypeAlias = "tuple[NDArray[np.uint8], NDArray[np.uint64]]"
 _BYTES_UNDER_WAY = 64 << 20
 # Shards that are to be ended are tasks without bytes, but with an open file each.
 _TASKS_UNDER_WAY = 128
-_writers = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -109,7 +107,9 @@ class ShardWriter:
         self._sharding = sharding
         self._n_lanes = n_lanes
         self._process = os.getpid()
-        self._token = f"{self._process}-{next(_writers)}"
+        self._token = new_token()
+        # Where relative paths begin, whatever the process does later.
+        self._directory = "" if os.path.isabs(names.path) else os.getcwd()  # noqa: PTH109, PTH117
         self._resources = contextlib.ExitStack()
         self._work = _Work(sharding.n_threads)
         self._shards: list[_Shard] = []
@@ -262,22 +262,33 @@ class ShardWriter:
 
     def _remove_replaced(self) -> None:
         """Remove the files of the data set that this one takes the place of."""
-        written = {os.path.realpath(path) for path in self.files}
+        written = {self._real(path) for path in self.files}
         for path in self._before:
-            if os.path.realpath(path) not in written:
-                os.unlink(path)  # noqa: PTH108
+            if self._real(path) not in written:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(os.path.join(self._directory, path))  # noqa: PTH108, PTH118
+
+    def _real(self, path: str) -> str:
+        return os.path.realpath(os.path.join(self._directory, path))  # noqa: PTH118
 
     # Shards.
 
     def _paths(self, number: int, num_shards: int | None) -> tuple[str, str]:
         """Return the name of a shard as the caller has it, and where that is."""
         path = self._names.name(number, num_shards)
-        return path, resolved(path, overwrite=self._sharding.overwrite)
+        return path, resolved(
+            path, overwrite=self._sharding.overwrite, directory=self._directory
+        )
 
     def _open_shard(self) -> _Shard:
         number = len(self._shards)
         path, target = self._paths(number, self._n_lanes)
-        file = OutputFile(path, target, self._token, overwrite=self._sharding.overwrite)
+        temporary = self._names.temporary(
+            os.path.dirname(target),  # noqa: PTH120
+            self._token,
+            number,
+        )
+        file = OutputFile(path, temporary, overwrite=self._sharding.overwrite)
         shard = _Shard(number, path, target, self._sharding, file)
         self._shards.append(shard)
         file.open()
@@ -298,7 +309,7 @@ class ShardWriter:
 
     def _lock(self) -> None:
         try:
-            self._resources.enter_context(_locked(self._names.lock()))
+            self._resources.enter_context(lock_file(self._names.lock()))
         except ImportError:
             return  # a platform without locks
         except OSError as error:
@@ -353,25 +364,6 @@ def _again(failure: BaseException, path: str) -> BaseException:
     if isinstance(failure, Exception):
         return failure
     return ValueError(f"the writer of {path} was interrupted; its records are lost")
-
-
-@contextlib.contextmanager
-def _locked(path: str) -> Iterator[None]:
-    """Hold a lock file, and remove it in the end."""
-    with contextlib.ExitStack() as stack:
-        while True:
-            opened = stack.enter_context(contextlib.ExitStack())
-            file = opened.enter_context(opened_to_lock(path))
-            if not try_lock(file):
-                raise BlockingIOError(errno.EWOULDBLOCK, "it is locked", path)
-            # Whoever had it before may have removed it since it was opened.
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(file), os.stat(path)):  # noqa: PTH116
-                    break
-            opened.close()
-        yield
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # noqa: PTH108
 
 
 class _Shard:

@@ -44,12 +44,12 @@ _N_MEASURED = 16
 class Writer:
     """Writes TFRecord files: one, or shards. A file appears whole or not at all.
 
-    A file is written under a temporary name beside its own, ``.NAME.PID-N.tmp``, and gets
-    its name when it is complete and on the disk: one file by `close`, and shards as they
-    are full. Where the names have the number of shards, complete ones wait as
-    ``.NAME.PID-N.done``, and all get their names by `close`. Leaving the ``with`` block
-    by an exception, or `abandon`, removes what has no name yet. What a process leaves
-    that was killed, ``fastrec doctor --repair`` can finish.
+    A file is written under a temporary name beside its own, ``.NAME.PID-N-SHARD.tmp``,
+    and gets its name when it is complete and on the disk: one file by `close`, and shards
+    as they are full. Where the names have the number of shards, complete ones wait as
+    ``.NAME.PID-N-SHARD.done``, and all get their names by `close`. Leaving the ``with``
+    block by an exception, or `abandon`, removes what has no name yet. What a process
+    leaves that was killed, ``fastrec doctor --repair`` can finish.
 
     Parameters
     ----------
