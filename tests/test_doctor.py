@@ -115,6 +115,7 @@ def test_the_keys_of_the_report_are_those_that_are_documented(file: Path) -> Non
         "unreadable",
         "not_tfrecords",
         "written",
+        "interrupted",
         "seconds",
         "num_threads",
     ]

@@ -35,11 +35,12 @@ def end_of_records(path: str) -> NDArray[np.uint64]:
     """
     try:
         (index,) = make_indexes([path])
-    except CorruptionError as error:
+    except CorruptionError:
+        # What is wrong with the rest as a whole: it may be zeros to the end.
+        (index,) = make_indexes([path], recovery="skip")
+        ((begin, _, error),) = index.gaps
         if not error.reason.startswith(_TORN):
             raise
-        (index,) = make_indexes([path], recovery="skip")
-        ((begin, _, _),) = index.gaps
         offsets = index.offsets[:-1]
         offsets = np.append(offsets[offsets < begin], np.uint64(begin))
         _log.warning(

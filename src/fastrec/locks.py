@@ -71,9 +71,13 @@ def lock_file(path: str) -> Iterator[None]:
                 if os.path.samestat(os.fstat(file), os.stat(path)):  # noqa: PTH116
                     break
             opened.close()
-        yield
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # noqa: PTH108
+        process = os.getpid()
+        try:
+            yield
+        finally:
+            if os.getpid() == process:  # a fork has not locked it
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)  # noqa: PTH108
 
 
 def is_locked(path: str) -> bool:

@@ -14,7 +14,7 @@ from fastrec.shard_names import COMPLETE, UNFINISHED
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["AppendedFile", "Output", "OutputFile", "resolved"]
+__all__ = ["AppendedFile", "Output", "OutputFile", "resolved", "sync_directory"]
 
 _MOST_AT_ONCE = 1 << 30  # macOS refuses 2 GiB
 # What a file system says that has no links (FAT, many in user space).
@@ -150,7 +150,7 @@ class OutputFile(Output):
             else:
                 self._link(target)
         if sync:
-            _sync_directory(os.path.dirname(target))  # noqa: PTH120
+            sync_directory(os.path.dirname(target))  # noqa: PTH120
 
     def _link(self, target: str) -> None:
         """Name the file as nothing else is named: unlike a rename, a link never replaces."""
@@ -206,7 +206,7 @@ class AppendedFile(Output):
         self.close()
 
 
-def _sync_directory(directory: str) -> None:
+def sync_directory(directory: str) -> None:
     """Make a rename last.
 
     Not every file system can, and by then the file itself is safe: a refusal is no failure.

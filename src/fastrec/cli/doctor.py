@@ -16,7 +16,9 @@ from rich.console import Console
 
 import fastrec as fr
 from fastrec import _core
+from fastrec.cli import interrupted as interrupting
 from fastrec.cli.examine import Damaged, Examined, examined
+from fastrec.cli.interrupted import Interrupted, interrupted
 from fastrec.cli.repair import repair, targets_of
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
 from fastrec.deflate import COMPRESSED_SUFFIXES
@@ -40,6 +42,7 @@ class _Report:
     unreadable: list[dict[str, str]] = field(default_factory=list)
     not_tfrecords: list[str] = field(default_factory=list)
     written: list[dict[str, Any]] = field(default_factory=list)
+    interrupted: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     num_threads: int = 0
 
@@ -60,7 +63,8 @@ class _Report:
     @property
     def status(self) -> int:
         """The exit status."""
-        return 2 if self.unreadable else int(bool(self.regions))
+        are_left = any(not write["is_being_written"] for write in self.interrupted)
+        return 2 if self.unreadable else int(bool(self.regions) or are_left)
 
 
 def doctor(
@@ -77,7 +81,8 @@ def doctor(
             help="Write the proven records of damaged files to new ones: to the file OUT "
             "for one PATH that is a file, otherwise to files of the same names in the "
             "directory OUT. Nothing is ever written over. What is written is not "
-            "compressed, and names lose .gz and the like.",
+            "compressed, and names lose .gz and the like. Interrupted writes are finished "
+            "in the directory OUT.",
         ),
     ] = None,
     threads: Annotated[
@@ -97,15 +102,21 @@ def doctor(
     of which one bit was flipped is repaired, which counts as damage. GZIP and ZLIB files
     are inflated and verified, too.
 
-    The exit status is 0 if all is sound, 1 if anything is damaged (also if it could be
-    repaired), and 2 if a file could not be read or OUT not be written, whatever else was
+    What fastrec.Writer left that was killed is told of, too: complete shards, and whole
+    records of unfinished ones. With --repair all that is whole gets its final names in
+    OUT; where that is its own directory, what was left is removed. What somebody is
+    writing is left alone.
+
+    The exit status is 0 if all is sound, 1 if anything is damaged or was interrupted (also
+    if it could be repaired or finished), and 2 if a file could not be read or OUT not be written, whatever else was
     found, and for a wrong command line.
     """
     out, errors = console(), console(stderr=True)
     n_threads = threads or default_num_threads()
     report = _Report(num_threads=n_threads)
     watch = Stopwatch()
-    files, guessed = _files(paths, report)
+    writes, named = interrupted(paths)
+    files, guessed = _files(paths, report, writes, named)
     targets = {} if repair_to is None else _targets(paths, files, repair_to)
     damaged_files = []
     for found in _examined(files, n_threads):
@@ -123,6 +134,15 @@ def doctor(
     report.seconds = watch.seconds
     if repair_to is not None:
         _repair(damaged_files, targets, report)
+    writes = _examined_writes(writes, n_threads, report)
+    if repair_to is not None:
+        _finish(writes, repair_to, report)
+    report.interrupted = [
+        {**write.as_json(), "path": _text(write.path)} for write in writes
+    ]
+    if not as_json:
+        for write in writes:
+            out.print(printable(str(write)))
 
     for failure in report.unreadable:
         errors.print(f"error: {failure['path']}: {failure['reason']}")
@@ -136,12 +156,19 @@ def doctor(
 # What is examined.
 
 
-def _files(paths: Iterable[str], report: _Report) -> tuple[list[str], set[str]]:
+def _files(
+    paths: Iterable[str],
+    report: _Report,
+    writes: Iterable[Interrupted],
+    named: set[str],
+) -> tuple[list[str], set[str]]:
     """Return all files, each once, and which of them may be no TFRecords.
 
     Those are files of directories that do not begin as TFRecords do: perhaps because it
-    is the beginning that is damaged.
+    is the beginning that is damaged. A path may also stand for interrupted writes only.
     """
+    left = {path for write in writes for path in write.leftovers}
+    above = {os.path.realpath(write.directory) for write in writes}
     files: dict[str, None] = {}
     guessed = set()
     for path in paths:
@@ -152,8 +179,13 @@ def _files(paths: Iterable[str], report: _Report) -> tuple[list[str], set[str]]:
                     if is_guess:
                         guessed.add(name)
             else:
-                files |= dict.fromkeys(expand(path))
+                files |= dict.fromkeys(
+                    file for file in expand(path) if os.path.realpath(file) not in left
+                )
         except OSError as error:
+            is_nothing = isinstance(error, FileNotFoundError)
+            if is_nothing and (path in named or os.path.realpath(path) in above):
+                continue
             reason = error.strerror or str(error)
             report.unreadable.append(_failure(path, reason))
         except ValueError as error:  # a remote path
@@ -207,6 +239,10 @@ def _targets(paths: list[str], files: list[str], out: Path) -> dict[str, Path]:
         if is_file and out.suffix.lower() in COMPRESSED_SUFFIXES:
             msg = f"{out} would be a plain file: give a name without {out.suffix}"
             raise typer.BadParameter(msg, param_hint="--repair")
+        if not is_file and out.is_dir():
+            # What lies there itself is in its own way, if it is damaged; not otherwise,
+            # and interrupted writes are finished where they lie.
+            files = [path for path in files if not out.samefile(Path(path).parent)]
         return targets_of(files, out, is_file=is_file)
     except FileExistsError as error:
         msg = f"{error.filename}: {error.strerror}"
@@ -226,14 +262,15 @@ def _repair(damaged: list[Examined], targets: dict[str, Path], report: _Report) 
         for found in damaged:
             if not found.n_records:
                 continue
-            target = targets[found.path]
+            target = targets.get(found.path)
+            if target is None:
+                reason = "it exists, and nothing is ever written over"
+                report.unreadable.append(_failure(found.path, reason))
+                continue
             try:
                 n_bytes = repair(found, target, report.num_threads, show)
-            except OSError as error:
-                reason = error.strerror or str(error)
-                report.unreadable.append(_failure(str(error.filename), reason))
-            except fr.Error as error:
-                report.unreadable.append(_failure(found.path, error.reason))
+            except (OSError, fr.Error) as error:
+                report.unreadable.append(_refusal(error, found.path))
             else:
                 report.written.append(
                     {
@@ -241,6 +278,62 @@ def _repair(damaged: list[Examined], targets: dict[str, Path], report: _Report) 
                         "target": _text(str(target)),
                         "n_records": found.n_records,
                         "n_bytes": n_bytes,
+                    }
+                )
+
+
+# Interrupted writes.
+
+
+def _examined_writes(
+    writes: list[Interrupted], n_threads: int, report: _Report
+) -> list[Interrupted]:
+    """Return those that are still there, examined behind a progress bar."""
+    n_bytes = 0
+    for write in writes:
+        for path in write.leftovers:
+            with suppress(OSError):
+                n_bytes += Path(path).stat().st_size
+    with Bar("examining what was interrupted", "bytes") as bar:
+        writes = interrupting.examine(
+            writes, n_threads, lambda done: bar(min(done, n_bytes), n_bytes)
+        )
+    for write in writes:
+        for path, reason in write.unreadable:
+            report.unreadable.append(_failure(path, reason))
+    return writes
+
+
+def _finish(writes: list[Interrupted], out: Path, report: _Report) -> None:
+    ended = [write for write in writes if not write.is_being_written]
+    if ended and out.exists() and not out.is_dir():
+        reason = "interrupted writes are finished in a directory, and this is none"
+        report.unreadable.append(_failure(str(out), reason))
+        return
+    refused = interrupting.refuse_mixed(ended)
+    n_total = sum(write.n_bytes for write in ended)
+    with Bar("finishing", "bytes") as bar:
+        n_done = 0
+
+        def show(n: int) -> None:
+            nonlocal n_done
+            n_done += n
+            bar(min(n_done, n_total), n_total)
+
+        for number, write in enumerate(ended):
+            try:
+                if number in refused:
+                    raise refused[number]
+                named = interrupting.finish(write, out, report.num_threads, show)
+            except (OSError, fr.Error) as error:
+                report.unreadable.append(_refusal(error, write.path))
+                continue
+            for each in named:
+                report.written.append(
+                    {
+                        **dataclasses.asdict(each),
+                        "path": _text(each.path),
+                        "target": _text(each.target),
                     }
                 )
 
@@ -257,6 +350,13 @@ def _failure(path: str, reason: str) -> dict[str, str]:
     return {"path": _text(path), "reason": reason}
 
 
+def _refusal(error: OSError | fr.Error, path: str) -> dict[str, str]:
+    """Return a failure that has to do with `path`, if the error names no other."""
+    if isinstance(error, OSError):
+        return _failure(str(error.filename or path), error.strerror or str(error))
+    return _failure(path, error.reason)
+
+
 def _print_damaged(out: Console, damaged: Iterable[Damaged]) -> None:
     for each in damaged:
         text = str(each.region)
@@ -271,7 +371,7 @@ def _print_report(out: Console, report: _Report, *, is_repairing: bool) -> None:
     for written in report.written:
         records = counted(written["n_records"], "record")
         out.print(f"wrote {records} to {printable(written['target'])}")
-    if is_repairing and not report.regions:
+    if is_repairing and not report.regions and not report.interrupted:
         out.print("nothing is damaged, so nothing is written")
     total = (
         f"{counted(report.n_records, 'sound record')} in "

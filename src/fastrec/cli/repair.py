@@ -14,7 +14,7 @@ from fastrec.deflate import plain_name
 from fastrec.inflate import inflated
 from fastrec.replacement import replacement
 
-__all__ = ["repair", "targets_of"]
+__all__ = ["proven", "repair", "targets_of"]
 
 _READ_BYTES = 1 << 20
 
@@ -72,7 +72,7 @@ def repair(
     try:
         with replacement(target) as temporary:
             with temporary.open("xb") as file:
-                for piece in _proven(found):
+                for piece in proven(found):
                     file.write(piece)
                     n_bytes += len(piece)
                     on_write(len(piece))
@@ -90,7 +90,7 @@ def repair(
     return n_bytes
 
 
-def _proven(found: Examined) -> Iterator[bytes]:
+def proven(found: Examined) -> Iterator[bytes]:
     """Yield the bytes of the content that are proven, and of repaired headers."""
     with closing(inflated(found.path, found.content)) as pieces:
         at = 0  # of the content

@@ -1,0 +1,343 @@
+"""A program that kills writers of one kind at random moments, and has them finished.
+
+Arguments: the kind, a new folder, and how often. It prints how many writers were killed
+before they were done, how many of these left something to finish, and how many records
+of unfinished files were saved.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import random
+import re
+import shutil
+import signal
+import struct
+import sys
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import crc32c
+from typer.testing import CliRunner
+
+import fastrec as fr
+from fastrec.cli.app import app
+from faults import check_nothing_more, left_open
+
+PATTERN, NUMBERED = "data-{shard:05d}", "data-{shard:03d}-of-{num_shards:03d}.rec"
+N_MOST = 300
+LEFT = re.compile(r"\.(?P<name>.+)\.\d+-\d+-(?P<shard>\d+)\.(?P<state>tmp|done)")
+SOME = [random.Random(n).randbytes(n * 997 % 20_000) for n in range(60)]
+
+
+@dataclass
+class Kind:
+    """How writers write."""
+
+    name: str = "data"
+    options: dict[str, Any] = field(default_factory=dict)
+    per_shard: int | None = None  # records
+    n_lanes: int | None = None
+
+    def of_shard(self, records: list[bytes], shard: int) -> list[bytes]:
+        """Which records go to a shard."""
+        if self.n_lanes is not None:
+            return records[shard :: self.n_lanes]
+        if self.per_shard is not None:
+            return records[shard * self.per_shard :][: self.per_shard]
+        return records
+
+
+def sharded(name: str, **options: Any) -> Kind:  # noqa: ANN401
+    return Kind(name, {"max_shard_records": 25, **options}, per_shard=25)
+
+
+def in_lanes(**options: Any) -> Kind:  # noqa: ANN401
+    return Kind(NUMBERED, {"num_shards": 4, **options}, n_lanes=4)
+
+
+KINDS = {
+    "file": Kind(),
+    "gzip": Kind(options={"compression": "GZIP", "compression_level": 1}),
+    "zlib": Kind(options={"compression": "ZLIB", "compression_level": 1}),
+    "pattern": sharded(PATTERN),
+    "numbered": sharded(NUMBERED),
+    "numbered_gzip": sharded(NUMBERED, compression="GZIP", compression_level=1),
+    "lanes": in_lanes(),
+    "lanes_zlib": in_lanes(compression="ZLIB", compression_level=1),
+}
+
+
+def record(number: int) -> bytes:
+    return struct.pack("<I", number) + SOME[number % len(SOME)]
+
+
+def write(path: Path, n_records: int, **options: Any) -> None:  # noqa: ANN401
+    """Write records one by one, as a program would."""
+    with fr.Writer(path, **options) as writer:
+        for number in range(n_records):
+            writer.write_record(record(number))
+
+
+def is_killed(work: Callable[[], object], seconds: float) -> bool:
+    """Do some work in a process that is killed so much after it began."""
+    begun, begins = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(begins, b".")
+        work()
+        os._exit(0)
+    os.read(begun, 1)
+    os.close(begun)
+    os.close(begins)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, -signal.SIGKILL), status
+    return status != 0
+
+
+# An independent reader.
+
+
+def content_of(data: bytes) -> tuple[bytes, bool]:
+    """What is inflated of a file, as far as it goes, and whether it ends well."""
+    wbits = {b"\x1f\x8b": 31, b"\x78\x01": 15, b"\x78\x9c": 15}.get(data[:2])
+    if wbits is None:  # a plain file, which begins with a short record
+        return data, True
+    content = b""
+    while data:
+        member = zlib.decompressobj(wbits)
+        content += member.decompress(data)
+        if not member.eof:
+            return content, False
+        data = member.unused_data
+    return content, True
+
+
+def masked_crc(data: bytes) -> int:
+    crc = crc32c.crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def records_in(path: Path) -> tuple[list[bytes], bool]:
+    """The whole records at the beginning of a file, and whether it is whole."""
+    data, is_whole = content_of(path.read_bytes())
+    found: list[bytes] = []
+    at = 0
+    while at < len(data):
+        if at + 16 > len(data):
+            return found, False
+        length, crc = struct.unpack_from("<QI", data, at)
+        assert crc == masked_crc(data[at : at + 8])
+        end = at + 12 + length + 4
+        if end > len(data):
+            return found, False
+        payload = data[at + 12 : end - 4]
+        assert struct.unpack("<I", data[end - 4 : end]) == (masked_crc(payload),)
+        found.append(payload)
+        at = end
+    return found, is_whole
+
+
+# What is left.
+
+
+class Run:
+    """One writer that is killed, and what becomes of its records."""
+
+    def __init__(self, kind: Kind, folder: Path, n_records: int) -> None:
+        self.kind = kind
+        self.folder = folder
+        self.records = [record(number) for number in range(n_records)]
+        self.has_num_shards = "num_shards" in kind.name
+
+    def name(self, shard: int, num_shards: int) -> str:
+        return self.kind.name.format(shard=shard, num_shards=num_shards)
+
+    def published(self) -> dict[int, tuple[str, list[bytes]]]:
+        """The shards that have their names, each of which must be whole."""
+        found = {}
+        for path in self.folder.iterdir():
+            if path.name.startswith("."):
+                continue
+            numbers = [int(number) for number in re.findall(r"\d+", path.name)]
+            shard = numbers[0] if numbers else 0
+            records, is_whole = records_in(path)
+            assert is_whole, path
+            assert records == self.kind.of_shard(self.records, shard), path
+            assert list(fr.read_records(path, num_threads=0)) == records
+            found[shard] = (path.name, records)
+        return found
+
+    def left(self) -> dict[int, tuple[str, list[bytes]]]:
+        """What leftovers hold: a part of each shard, or all of it."""
+        found = {}
+        for path in self.folder.iterdir():
+            if path.name == f".{self.kind.name}.lock" or not path.name.startswith("."):
+                continue
+            match = LEFT.fullmatch(path.name)
+            assert match, path
+            assert match["name"] == self.kind.name
+            shard = int(match["shard"])
+            records, is_whole = records_in(path)
+            expected = self.kind.of_shard(self.records, shard)
+            assert records == expected[: len(records)], path
+            if match["state"] == "done":
+                assert is_whole, path
+                assert records == expected, path
+                assert self.has_num_shards
+            found[shard] = (match["state"], records)
+        return found
+
+    def expected(self) -> dict[str, list[bytes]]:
+        """What doctor is to make of what is left, worked out without it."""
+        left = self.left()
+        while left and left[max(left)] == ("tmp", []):
+            del left[max(left)]
+        num_shards = max(left) + 1 if left else 0
+        return {self.name(n, num_shards): records for n, (_, records) in left.items()}
+
+
+def doctor(*arguments: object, status: int) -> dict[str, Any]:
+    """Run the command, and return its report."""
+    result = CliRunner().invoke(app, ["doctor", "--json", *map(str, arguments)])
+    assert result.exit_code == status, result.output
+    report: dict[str, Any] = json.loads(result.stdout)
+    return report
+
+
+def finished(run: Run, out: Path) -> int:
+    """Have what was left finished, and return how many records that saved."""
+    expected = run.expected()
+    before = run.published()
+    n_left = len(run.left())
+    (write,) = doctor(run.folder, status=1)["interrupted"]
+    assert write["path"] == str(run.folder / run.kind.name)
+    assert write["n_records"] == sum(map(len, expected.values()))
+    assert write["n_complete"] + write["n_unfinished"] == n_left
+    report = doctor(run.folder, "--repair", out, status=1)
+    (write,) = report["interrupted"]
+    assert write["is_finished"]
+    for name, records in expected.items():
+        found, is_whole = records_in(out / name)
+        assert is_whole
+        assert found == records
+        assert list(fr.read_records(out / name, num_threads=0)) == records
+    names = {path.name for path in out.iterdir()}
+    if out == run.folder:
+        assert names == {*expected, *(name for name, _ in before.values())}
+        if names:
+            doctor(out, status=0)
+    else:
+        assert names == set(expected)
+        assert len(run.left()) == n_left, "what is finished elsewhere is kept"
+    saved: int = write["n_records_unfinished"]
+    return saved
+
+
+def kill(
+    kind: Kind, folder: Path, draw: random.Random, seconds: float
+) -> tuple[bool, bool, int]:
+    """Kill a writer; return that, whether it left anything, and what was saved."""
+    folder.mkdir()
+    run = Run(kind, folder, draw.randrange(N_MOST))
+    options = {**kind.options, "sync": draw.random() < 0.5}
+    path = folder / kind.name
+    share = (len(run.records) + 30) / N_MOST
+    killed = is_killed(
+        lambda: write(path, len(run.records), **options),
+        draw.random() * seconds * share,
+    )
+    has_left = bool(run.left())
+    assert killed or not has_left
+    run.published()
+    n_saved = 0
+    if has_left:
+        out = folder if draw.random() < 0.7 else folder.with_name("out")
+        n_saved = finished(run, out)
+        if out != folder:
+            shutil.rmtree(out)
+    # What was left, and the lock, stand in nobody's way.
+    again = Run(kind, folder, 60)
+    write(path, 60, **kind.options, overwrite=True)
+    n_shards = kind.n_lanes or (1 if kind.per_shard is None else 3)
+    assert set(again.published()) == set(range(n_shards))
+    shutil.rmtree(folder)
+    return killed, has_left, n_saved
+
+
+def kill_append(
+    folder: Path, draw: random.Random, seconds: float
+) -> tuple[bool, bool, int]:
+    """Kill who appends, twice, and append again."""
+    folder.mkdir()
+    path = folder / "data"
+    n_before = draw.randrange(20)
+    write(path, n_before)
+    killed = False
+    n_added = 0
+    for _ in range(2):
+        killed |= is_killed(
+            lambda: write(path, N_MOST, append=True), draw.random() * seconds
+        )
+        found, _ = records_in(path)
+        n_added = len(found) - n_before
+        assert found[:n_before] == [record(n) for n in range(n_before)]
+        added = found[n_before:]
+        assert added == [record(n) for n in whole_runs(added)]
+        write(path, 1, append=True)
+        again, is_whole = records_in(path)
+        assert is_whole
+        assert again == [*found, record(0)]
+        assert list(fr.read_records(path, num_threads=0)) == again
+        assert {left.name for left in folder.iterdir()} == {"data"}
+    shutil.rmtree(folder)
+    return killed, n_added > 0, n_added
+
+
+def whole_runs(added: list[bytes]) -> list[int]:
+    """Which records were added: each writer begins at the first and leaves none out."""
+    numbers: list[int] = []
+    for each in added:
+        (number,) = struct.unpack_from("<I", each)
+        assert number == 0 or number == numbers[-1] + 1
+        numbers.append(number)
+    return numbers
+
+
+def main() -> None:
+    """Kill, and look at what is left."""
+    kind, folder, n_runs = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    logging.disable()  # of the tails that are cut
+    draw = random.Random(kind)
+    folder.mkdir()
+    options = {} if kind == "append" else KINDS[kind].options
+    name = "data" if kind == "append" else KINDS[kind].name
+    # How long it takes tells where the moments are.
+    (folder / "measured").mkdir()
+    begin = time.perf_counter()
+    write(folder / "measured" / name, N_MOST, **options)
+    seconds = 1.2 * (time.perf_counter() - begin)
+    before = left_open()[0], 1  # the threads of that writer may not be gone yet
+    sums = [0, 0, 0]
+    for number in range(n_runs):
+        below = folder / f"{number}"
+        results = (
+            kill_append(below, draw, seconds)
+            if kind == "append"
+            else kill(KINDS[kind], below, draw, seconds)
+        )
+        sums = [total + int(n) for total, n in zip(sums, results, strict=True)]
+    check_nothing_more(before)
+    print(*sums)
+
+
+if __name__ == "__main__":
+    main()
