@@ -242,6 +242,31 @@ def finished(run: Run, out: Path) -> int:
     return saved
 
 
+def finished_by_many(run: Run, draw: random.Random) -> None:
+    """Kill doctors at their work, until one comes to an end."""
+    expected = run.expected()
+    before = dict(run.published().values())
+    words = ["doctor", str(run.folder), "--repair", str(run.folder)]
+    n_tries = 0
+    while n_tries < 5 and is_killed(
+        lambda: CliRunner().invoke(app, words), draw.random() * 0.05
+    ):
+        n_tries += 1
+        # What it has copied so far is of no use to anybody.
+        for path in run.folder.iterdir():
+            if path.name.startswith(".") and not LEFT.fullmatch(path.name):
+                path.unlink()
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code in (0, 1, 2 * (not before and not expected)), result.output
+    assert not run.left()
+    found = {}
+    for path in run.folder.iterdir():
+        if not path.name.startswith("."):
+            found[path.name], is_whole = records_in(path)
+            assert is_whole
+    assert found == {**before, **expected}
+
+
 def kill(
     kind: Kind, folder: Path, draw: random.Random, seconds: float
 ) -> tuple[bool, bool, int]:
@@ -259,7 +284,9 @@ def kill(
     assert killed or not has_left
     run.published()
     n_saved = 0
-    if has_left:
+    if has_left and draw.random() < 0.2:
+        finished_by_many(run, draw)
+    elif has_left:
         out = folder if draw.random() < 0.7 else folder.with_name("out")
         n_saved = finished(run, out)
         if out != folder:

@@ -228,7 +228,9 @@ def leftovers_in(directory: str) -> list[Leftover]:
         If the directory cannot be read.
     """
     found = []
-    for name in os.listdir(directory):  # noqa: PTH208
+    with os.scandir(directory) as entries:
+        names = [e.name for e in entries if e.is_file(follow_symlinks=False)]
+    for name in names:
         match = _LEFTOVER.fullmatch(name)
         if match:
             left = Leftover(

@@ -251,14 +251,12 @@ class ShardWriter:
         if os.getpid() != self._process:
             return
         self._work.stop()
-        try:
+        with self._resources:  # all of this, whatever a part of it says
             for shard in self._shards:
                 if not shard.is_published and not (
                     keeps_complete and shard.is_complete
                 ):
-                    shard.abandon()
-        finally:
-            self._resources.close()
+                    self._resources.callback(shard.abandon)
 
     def _remove_replaced(self) -> None:
         """Remove the files of the data set that this one takes the place of."""

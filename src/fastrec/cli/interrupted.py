@@ -17,6 +17,7 @@ import dataclasses
 import errno
 import filecmp
 import fnmatch
+import functools
 import glob
 import logging
 import os
@@ -217,18 +218,27 @@ def interrupted(paths: Iterable[str]) -> tuple[list[Interrupted], set[str]]:
     """
     writes: dict[tuple[str, str, str], Interrupted] = {}
     named = set()
+    groups_in = functools.cache(_groups_in)  # paths may be all files of a directory
     for path in paths:
         for directory, pattern in _places(path):
-            with contextlib.suppress(OSError):  # who looks for files there reports it
-                for key, group in groupby(leftovers_in(directory), _key):
-                    lefts = list(group)
-                    if pattern is not None:
-                        if not _is_meant(path, pattern, lefts):
-                            continue
-                        named.add(path)
-                    real = os.path.realpath(directory)
-                    writes.setdefault((real, *key), _write_of(lefts))
+            for lefts in groups_in(directory):
+                if pattern is not None:
+                    if not _is_meant(path, pattern, lefts):
+                        continue
+                    named.add(path)
+                first = lefts[0]
+                key = os.path.realpath(directory), first.name, first.token
+                if key not in writes:
+                    writes[key] = _write_of(lefts)
     return list(writes.values()), named
+
+
+def _groups_in(directory: str) -> list[list[Leftover]]:
+    try:
+        lefts = leftovers_in(directory)
+    except OSError:  # who looks for files there reports it
+        return []
+    return [list(group) for _, group in groupby(lefts, _key)]
 
 
 def _key(left: Leftover) -> tuple[str, str]:
