@@ -569,7 +569,24 @@ def test_a_full_disk_publishes_nothing_of_a_set_that_is_not_whole(
     tmp_path: Path,
 ) -> None:
     python(FULL, tmp_path / NUMBERED, "", 0)
-    assert names_in(tmp_path) == []
+    assert {Path(name).suffix for name in names_in(tmp_path)} == {".done"}
+    run(tmp_path, "--repair", tmp_path, status=1)
+    assert names_in(tmp_path) == ["d-00-of-02", "d-01-of-02"]
+    assert [len(record) for record in fr.read_records(tmp_path)] == [1000] * 6
+
+
+def test_an_overwriting_writer_that_is_killed_leaves_the_old_files(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "p-0").write_bytes(WHOLE)
+    for shard in (0, 1):
+        leave(tmp_path, "p-{shard}", "done", frame(b"new"), shard)
+    before = contents_of(tmp_path)
+    _, errors = run(tmp_path, "--repair", tmp_path, status=2)
+    assert f"{tmp_path / 'p-0'}: it exists, and nothing is ever written over" in errors
+    assert contents_of(tmp_path) == before
+    run(tmp_path, "--repair", tmp_path / "out", status=1)
+    assert contents_of(tmp_path / "out") == {"p-0": frame(b"new"), "p-1": frame(b"new")}
 
 
 # --- Appending ------------------------------------------------------------------------
