@@ -314,6 +314,21 @@ def test_a_writer_that_was_killed_while_names_were_given_is_finished(
     assert names_in(tmp_path) == [f"d-0{n}-of-04" for n in range(4)]
 
 
+@pytest.mark.parametrize("name", [".", "a{b}", "[x]"])
+def test_directories_of_any_name_are_repaired_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir(exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    (folder / "d-00-of-03").write_bytes(WHOLE)
+    for shard in (1, 2):
+        leave(folder, NUMBERED, "done", WHOLE, shard)
+        (folder / f"d-0{shard}-of-03").write_bytes(WHOLE)
+    run(name, "--repair", name, status=1)
+    assert names_in(folder) == [f"d-0{n}-of-03" for n in range(3)]
+
+
 def test_nothing_is_written_over_and_all_stays_as_it_was(tmp_path: Path) -> None:
     leave(tmp_path, NUMBERED, "done", WHOLE, 0)
     leave(tmp_path, NUMBERED, "tmp", WHOLE[:-1], 1)
@@ -388,6 +403,23 @@ def test_what_cannot_be_finished_leaves_no_name(
     assert contents_of(tmp_path) == before
     run(tmp_path, "--repair", tmp_path, status=1)
     assert names_in(tmp_path) == [f"d-0{n}-of-04" for n in range(4)]
+
+
+def test_a_full_disk_leaves_all_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    leave(tmp_path, NUMBERED, "done", WHOLE, 0)
+    leave(tmp_path, NUMBERED, "tmp", WHOLE[:-1], 1)
+    before = contents_of(tmp_path)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", refuse)
+        _, errors = run(tmp_path, "--repair", tmp_path, status=2)
+    assert errors.endswith(f": {os.strerror(errno.ENOSPC)}\n")
+    assert str(tmp_path) in errors
+    assert contents_of(tmp_path) == before
 
 
 def test_a_doctor_that_stops_anywhere_is_followed_by_another(

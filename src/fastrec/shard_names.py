@@ -98,11 +98,15 @@ class ShardNames:
             return kept
         return self.path.format(shard=shard, num_shards=num_shards)
 
-    def existing(self) -> list[str]:
-        """Return the files that bear such names, whatever numbers they have."""
+    def existing(self, within: str = "") -> list[str]:
+        """Return the files that bear such names, whatever numbers they have.
+
+        A relative path is one from the directory `within`.
+        """
+        directory, pattern = os.path.split(os.path.join(within, self.path))  # noqa: PTH118
         if not self.is_pattern:
-            return [self.path] if os.path.lexists(self.path) else []
-        directory, pattern = os.path.split(self.path)
+            path = os.path.join(within, self.path)  # noqa: PTH118
+            return [path] if os.path.lexists(path) else []
         expression = "".join(
             re.escape(text) + (r"(\d+)" if field else "")
             for text, field, _, _ in string.Formatter().parse(pattern)

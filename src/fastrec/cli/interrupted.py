@@ -457,17 +457,16 @@ def _refuse_others(
 ) -> None:
     """Raise if files in `out` would be taken for shards of the same data set."""
     try:
-        names = ShardNames(os.path.join(out, write.name))  # noqa: PTH118
+        names = ShardNames(write.name)
     except ValueError:
         return
     if not names.has_num_shards or not kept:
         return
     # Its first shards may have got their names before it was killed.
-    first = kept[0].leftover.shard
-    own = {names.name(shard, num_shards) for shard in range(first)}
-    own |= {str(out / shard.leftover.final_name(num_shards)) for shard in kept}
-    for path in names.existing():
-        if path not in own:
+    shards = [shard.leftover.shard for shard in kept]
+    own = {names.name(shard, num_shards) for shard in (*range(shards[0]), *shards)}
+    for path in names.existing(str(out)):
+        if os.path.basename(path) not in own:  # noqa: PTH119
             reason = "it would be taken for one of the shards"
             raise FileExistsError(errno.EEXIST, reason, path)
 
