@@ -142,6 +142,7 @@ def test_interrupted_writes_are_told_with_what_is_whole_of_them(tmp_path: Path) 
         "records, 39 whole records in 1 unfinished file, "
     ) in shown
     assert "40 sound records in 1 file" in shown
+    assert "interrupted: 2 writes; --repair OUT" in shown
     assert contents_of(tmp_path) == before
 
 

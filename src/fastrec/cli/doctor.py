@@ -388,6 +388,13 @@ def _print_report(out: Console, report: _Report, *, is_repairing: bool) -> None:
             f"{n_repaired:,} repaired",
             style="bold",
         )
+    n_left = sum(
+        not (write["is_being_written"] or write["is_finished"])
+        for write in report.interrupted
+    )
+    if n_left:
+        cure = "" if is_repairing else "; --repair OUT finishes what is whole of them"
+        out.print(f"interrupted: {counted(n_left, 'write')}{cure}", style="bold")
     out.print(
         f"verified in {report.seconds:.2f} s ({size(report.n_bytes / report.seconds)}/s)"
     )
