@@ -490,6 +490,7 @@ def _named(
             else:
                 file = _new_file(target)
                 files.append(file)
+                file.open()
                 if shard.is_sound:
                     _copy(shard.leftover.path, file, on_write)
                 else:
@@ -522,7 +523,7 @@ def _named(
 
 
 def _new_file(target: Path) -> OutputFile:
-    """Open a file under a name that no writer leaves, and which this may leave."""
+    """Return a file under a name that no writer leaves, and which this may leave."""
     unique = f"{os.getpid()}.{secrets.token_hex(4)}"
     name = os.fsdecode(os.fsencode(target.name)[:200])
     return OutputFile(
