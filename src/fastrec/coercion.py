@@ -12,7 +12,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +61,20 @@ class CoercedColumn:
     offsets: NDArray[Any] | None = None
     present: NDArray[np.bool_] | None = None
 
+    @property
+    def is_there(self) -> bool:
+        """Whether any row may have the feature."""
+        return self.present is None or bool(self.present.any())
+
+    @property
+    def has_values(self) -> bool:
+        """Whether there are values, which then are of its kind."""
+        if self.offsets is not None:
+            return len(self.offsets) > 1
+        if self.row_splits is not None:
+            return bool(self.row_splits[-1] > self.row_splits[0])
+        return self.n_values > 0 and (self.values.size > 0 or self.kind == "bytes")
+
 
 def coerced(
     columns: Mapping[Any, object], features: Mapping[Any, Spec]
@@ -78,7 +92,8 @@ def coerced(
     ValueError, TypeError
         If a column cannot be written; the text names it, and the cure.
     """
-    if not isinstance(columns, Mapping):
+    given: object = columns
+    if not isinstance(given, Mapping):
         msg = f"columns are a mapping of names to arrays, not {type(columns).__name__}"
         raise TypeError(msg)
     found: list[CoercedColumn] = []
@@ -87,20 +102,22 @@ def coerced(
         if not isinstance(name, (str, bytes)):
             msg = f"a feature's name is str or bytes, not {type(name).__name__}"
             raise TypeError(msg)
-        array, present = _array_of(name, column, features.get(name))
+        spec = _spec_of(name, features)
+        array, present = _array_of(name, column, spec)
         lengths[name] = len(array)
-        found += _columns_of(name, array, present, features.get(name))
+        if present is not None and not present.all():
+            _check_optional(name, spec, f" in row {int(present.argmin())}")
+        found += _columns_of(name, array, present, spec)
     if len(set(lengths.values())) > 1:
         msg = f"columns must have one length, but have {lengths}"
         raise ValueError(msg)
-    keys = [column.key for column in found]
-    for key in keys:
-        if keys.count(key) > 1:
-            msg = f"two columns are written as the feature {key.decode()!r}"
-            raise ValueError(msg)
-    n_rows = next(iter(lengths.values()), 0)
-    _check_complete(columns, features)
-    return found, n_rows
+    keys: set[bytes] = set()
+    for written in found:
+        if written.key in keys:
+            _refuse_twice(written.key)
+        keys.add(written.key)
+    _check_complete(columns, keys, features)
+    return found, next(iter(lengths.values()), 0)
 
 
 def coerced_row(
@@ -113,21 +130,37 @@ def coerced_row(
     ValueError, TypeError
         If a value cannot be written; the text names it, and the cure.
     """
+    given: object = row
+    if not isinstance(given, Mapping):
+        msg = f"a row is a mapping of feature names to values, not {type(row).__name__}"
+        raise TypeError(msg)
     result: dict[Any, object] = {}
+    keys: set[bytes] = set()
     for name, value in row.items():
-        spec = features.get(name)
+        spec = _spec_of(name, features) if isinstance(name, (str, bytes)) else None
         if spec is None:
             result[name] = value
+            if isinstance(name, (str, bytes)):
+                keys.add(_key(name))
             continue
-        array, _ = _array_of(name, _one_row(value, spec), spec)
+        if value is None:
+            msg = f"feature {name!r} is None: leave it out of the row"
+            raise TypeError(msg)
+        array, present = _array_of(name, _one_row(value, spec), spec)
+        if present is not None and not present.all():
+            _check_optional(name, spec)
+            continue
         for column in _columns_of(name, array, None, spec):
+            if column.key in result:
+                _refuse_twice(column.key)
+            keys.add(column.key)
             if column.kind != "bytes":
                 result[column.key] = column.values
             elif column.offsets is None:
                 result[column.key] = column.values.tobytes()
             else:
                 result[column.key] = BytesArray(column.values, column.offsets)
-    _check_complete(row, features)
+    _check_complete(row, keys, features)
     return result
 
 
@@ -141,8 +174,15 @@ def of_kind(column: CoercedColumn, kind: str) -> CoercedColumn:
     """
     if column.kind == kind:
         return column
-    if column.values.size == 0 and column.kind in ("", "int64", "float"):
-        return replace(column, kind=kind, values=column.values.astype(_DTYPES[kind]))
+    if not (column.is_there and column.has_values):
+        return replace(
+            column,
+            kind=kind,
+            values=np.zeros(0, _DTYPES[kind]),
+            n_values=0,
+            row_splits=None,
+            offsets=None,
+        )
     if (column.kind, kind) == ("int64", "float"):
         return replace(column, kind=kind, values=column.values.astype(np.float32))
     msg = (
@@ -152,16 +192,51 @@ def of_kind(column: CoercedColumn, kind: str) -> CoercedColumn:
     raise ValueError(msg)
 
 
+_TEXT_KINDS = ("U", "T")  # of NumPy's dtypes: fixed and variable widths
 _DTYPES: dict[str, Any] = {"int64": np.int64, "float": np.float32, "bytes": np.uint8}
 
 
-def _check_complete(row: Mapping[Any, object], features: Mapping[Any, Spec]) -> None:
+def _spec_of(name: str | bytes, features: Mapping[Any, Spec]) -> Spec | None:
+    """Return the spec of a feature, which may be called by str there, and by bytes here."""
+    spec = features.get(name)
+    if spec is None and features:
+        try:
+            other = name.decode() if isinstance(name, bytes) else name.encode()
+        except UnicodeError:
+            return None
+        spec = features.get(other)
+    return spec
+
+
+def _check_complete(
+    row: Mapping[Any, object], keys: set[bytes], features: Mapping[Any, Spec]
+) -> None:
     """Refuse rows without a feature that could not be read without it."""
     for name, spec in features.items():
-        needs = isinstance(spec, (FixedLen, Raw)) and spec.default is None
-        if needs and name not in row:
-            msg = f"feature {name!r} is not there, and {spec!r} has no default for it"
-            raise ValueError(msg)
+        if name not in row and not _required(name, spec) <= keys:
+            _check_optional(name, spec)
+
+
+def _required(name: str | bytes, spec: Spec) -> set[bytes]:
+    """Return the features that every row must have, to be read by `spec`."""
+    if not isinstance(spec, (FixedLen, Raw, Stack)):
+        return set()
+    return {column.key for column in spec._columns(name) if column.default is None}
+
+
+def _check_optional(name: str | bytes, spec: Spec | None, where: str = "") -> None:
+    """Refuse that a feature is not there, if it must be."""
+    if spec is not None and _required(name, spec):
+        msg = (
+            f"feature {name!r} is not there{where}, and {spec!r} has no default for it"
+        )
+        raise ValueError(msg)
+
+
+def _refuse_twice(key: bytes) -> NoReturn:
+    text = key.decode(errors="backslashreplace")
+    msg = f"two columns are written as the feature {text!r}"
+    raise ValueError(msg)
 
 
 # What a caller gives -> an array of rows.
@@ -171,23 +246,18 @@ def _array_of(
     name: str | bytes, column: object, spec: Spec | None
 ) -> tuple[Array, NDArray[np.bool_] | None]:
     """Return a column as an array, and which of its rows are there, if not all."""
-    present = None
+    if isinstance(column, np.ndarray) and column.ndim == 0:
+        msg = f"column {name!r} is a single value: a column has one for each record"
+        raise ValueError(msg)
     if isinstance(column, np.ma.MaskedArray):
-        masked = np.ma.getmaskarray(column).reshape(len(column), -1)
-        present = ~masked.all(axis=1)
-        if (masked.any(axis=1) & present).any():
-            msg = f"feature {name!r} has rows of which only a part is masked"
-            raise ValueError(msg)
-        column = column.data
+        return _array_of_masked(name, column, spec)
     if isinstance(column, (BytesArray, RaggedArray)):
-        return column, present
+        return column, None
     if isinstance(column, np.ndarray):
-        if column.ndim == 0:
-            msg = f"column {name!r} is a single value: a column has one for each record"
-            raise ValueError(msg)
-        if column.dtype.kind in "UO":
-            return _array_of(name, column.tolist(), spec)
-        return column, present
+        is_text = column.dtype.kind in _TEXT_KINDS
+        if column.dtype.kind == "O" or (is_text and not isinstance(spec, Raw)):
+            return _array_of_list(name, column.tolist(), spec)
+        return column, None
     if isinstance(column, (list, tuple)):
         return _array_of_list(name, column, spec)
     if hasattr(column, "__array__"):  # tensors of other libraries, and series
@@ -199,6 +269,31 @@ def _array_of(
     raise TypeError(msg)
 
 
+def _array_of_masked(
+    name: str | bytes,
+    column: np.ma.MaskedArray[Any, Any],
+    spec: Spec | None,
+) -> tuple[Array, NDArray[np.bool_] | None]:
+    masked = np.ma.getmaskarray(column).reshape(
+        len(column), math.prod(column.shape[1:])
+    )
+    present: NDArray[np.bool_] = np.ones(len(column), np.bool_)
+    if masked.size:
+        present = ~np.asarray(masked.all(axis=1), np.bool_)
+    if (masked.any(axis=1) & present).any():
+        msg = f"feature {name!r} has rows of which only a part is masked"
+        raise ValueError(msg)
+    if present.all():
+        return _array_of(name, column.data, spec)
+    # What lies under a mask is no value, and need not be one that can be written.
+    data = column.data.copy()
+    data[~present] = np.zeros((), data.dtype)
+    if data.dtype.kind == "O":
+        data[~present] = "" if all(isinstance(v, str) for v in data[present]) else 0
+    array, _ = _array_of(name, data, spec)
+    return array, present
+
+
 def _array_of_list(
     name: str | bytes, values: Sequence[Any], spec: Spec | None
 ) -> tuple[Array, NDArray[np.bool_] | None]:
@@ -207,25 +302,28 @@ def _array_of_list(
     if len(there) < len(values):
         present = np.array([value is not None for value in values], np.bool_)
     if not there:
-        return np.zeros((len(values), 0), object), present
-    is_string = [isinstance(v, (str, bytes, bytearray, memoryview)) for v in there]
+        return _without_values(len(values)), present
+    if all(map(_is_string, there)):
+        return _strings(name, [there[0] if v is None else v for v in values]), present
     is_list = [_is_list(value) for value in there]
-    if all(is_string):
-        blank: Any = b""
-    elif all(is_list):
+    if all(is_list):
         # Of the type of the others, and of their shape where that is always the same.
         blank = there[0] if isinstance(spec, (FixedLen, Raw, Stack)) else there[0][:0]
-    elif any(is_string) or any(is_list):
+        filled = [blank if value is None else value for value in values]
+        return _array_of_rows(name, filled, spec), present
+    if any(is_list) or any(map(_is_string, there)):
         msg = f"feature {name!r} mixes strings, lists and numbers in one column"
         raise ValueError(msg)
-    else:
-        blank = there[0]
-    filled = [blank if value is None else value for value in values]
-    if all(is_string):
-        return BytesArray.from_list(filled), present
-    if all(is_list):
-        return _array_of_rows(name, filled, spec), present
-    return _numbers(name, filled), present
+    return _numbers(name, [there[0] if v is None else v for v in values]), present
+
+
+def _without_values(n_rows: int) -> NDArray[Any]:
+    """Return rows without values, which do not tell of which kind they would be."""
+    return np.zeros((n_rows, 0), object)
+
+
+def _is_string(value: object) -> bool:
+    return isinstance(value, (str, bytes, bytearray, memoryview))
 
 
 def _is_list(value: object) -> bool:
@@ -237,62 +335,131 @@ def _is_list(value: object) -> bool:
 def _array_of_rows(name: str | bytes, rows: Sequence[Any], spec: Spec | None) -> Array:
     """Return a column of lists or arrays: dense where a spec says so."""
     is_dense = isinstance(spec, (FixedLen, Raw, Stack))
-    if is_dense and all(isinstance(row, np.ndarray) for row in rows):
-        shapes = {row.shape for row in rows if row.size}
-        if len(shapes) > 1:
+    if all(_is_plain(row, spec) for row in rows):
+        arrays = _of_one_dtype(name, rows)
+        shapes = {array.shape for array in arrays}
+        if is_dense and len(shapes) > 1:
             msg = f"feature {name!r} has arrays of shapes {sorted(shapes)}"
             raise ValueError(msg)
-        return np.stack(list(rows))
-    nested = _joined_rows(rows)
-    if nested is None:
-        try:
-            nested = _nested_rows(name, rows)
-        except (TypeError, ValueError) as error:
-            msg = f"feature {name!r}: {error}"
-            raise type(error)(msg) from None
-    return _dense(name, nested) if is_dense else nested
-
-
-def _nested_rows(name: str | bytes, rows: Sequence[Any]) -> RaggedArray:
-    """Return lists of values, which may be nested."""
-    leaves = [leaf for row in rows for leaf in _leaves(row)]
-    if not leaves:  # and so no kind: the spec tells it, or the records before
-        offsets = np.zeros(len(rows) + 1, np.int64)
-        return RaggedArray._wrap(np.zeros(0, object), offsets)
-    if any(isinstance(leaf, str) for leaf in leaves) or all(
-        isinstance(leaf, (bytes, bytearray, memoryview)) for leaf in leaves
-    ):
-        return RaggedArray.from_list(
-            [[_as_bytes(leaf) for leaf in _leaves(row)] for row in rows], "bytes"
-        )
-    _numbers(name, leaves)  # which refuses what would be converted silently
-    return RaggedArray.from_list(rows)
-
-
-def _joined_rows(rows: Sequence[Any]) -> RaggedArray | None:
-    """Return rows that are arrays of one type side by side; None if they are not."""
+        if is_dense:
+            return np.stack(arrays)
+        inner = {array.shape[1:] for array in arrays if array.size}
+        if len(inner) > 1:
+            msg = f"feature {name!r} has arrays of shapes {sorted(shapes)}"
+            raise ValueError(msg)
+        shape = next(iter(inner), arrays[0].shape[1:])
+        alike = [array.reshape(len(array), *shape) for array in arrays if array.size]
+        lengths = [len(array) if array.size else 0 for array in arrays]
+        values = np.concatenate(alike) if alike else arrays[0][:0]
+        return RaggedArray(values, offsets_from(np.array(lengths, np.int64)))
     if all(isinstance(row, BytesArray) and row.ndim == 1 for row in rows):
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        return RaggedArray(BytesArray._concatenate(rows), offsets_from(lengths))
-    if not all(isinstance(row, np.ndarray) and row.ndim == 1 for row in rows):
-        return None
-    dtypes = {row.dtype for row in rows}
-    if len(dtypes) > 1 or dtypes.pop().kind not in "biuf":
-        return None
-    return RaggedArray.from_list(rows)
+        offsets = offsets_from(np.array([*map(len, rows)], np.int64))
+        nested: Array = RaggedArray(BytesArray._concatenate(rows), offsets)
+    else:
+        nested = _nested(name, rows)
+    if isinstance(nested, RaggedArray):
+        if is_dense:
+            return _dense(name, nested)
+        if isinstance(spec, (VarLen, FixedLenSequence)) and spec.shape:
+            inner_rows = nested.values
+            if isinstance(inner_rows, RaggedArray):
+                return RaggedArray(_dense(name, inner_rows), nested.row_splits)
+    return nested
 
 
-def _leaves(row: Any) -> list[Any]:  # noqa: ANN401
-    """Return the values of a list that may have lists in it."""
-    if isinstance(row, (np.ndarray, BytesArray)):
-        row = row.tolist()
-    if not isinstance(row, (list, tuple)):
-        return [row]
-    return [leaf for item in row for leaf in _leaves(item)]
+def _is_plain(row: object, spec: Spec | None) -> bool:
+    """Whether a row is an array that is taken as it is."""
+    if not isinstance(row, np.ndarray):
+        return False
+    opaque = ("O",) if isinstance(spec, Raw) else ("O", *_TEXT_KINDS)
+    is_plain: bool = row.dtype.kind not in opaque
+    return is_plain
 
 
-def _as_bytes(value: Any) -> bytes:  # noqa: ANN401
-    return value.encode() if isinstance(value, str) else bytes(value)
+def _of_one_dtype(
+    name: str | bytes, arrays: Sequence[NDArray[Any]]
+) -> Sequence[NDArray[Any]]:
+    """Return arrays that are joined as the records have them: one by one."""
+    with_values = [array for array in arrays if array.size] or arrays[:1]
+    dtypes = {array.dtype for array in with_values}
+    if len(dtypes) > 1:
+        # Refuses dtypes that records do not have, too.
+        kinds = {_number_kind(name, dtype) for dtype in dtypes}
+        if len(kinds) > 1:
+            _refuse_mixed(name)
+        if kinds == {"int64"}:
+            # NumPy would join signed and unsigned ones as floats.
+            return [
+                _number_values(name, a)[1] if a.size else a.astype(np.int64)
+                for a in arrays
+            ]
+    target = np.result_type(*dtypes)
+    return [
+        array if array.size or array.dtype == target else array.astype(target)
+        for array in arrays
+    ]
+
+
+def _nested(name: str | bytes, rows: Sequence[Any]) -> Array:
+    """Return lists, of lists, as a RaggedArray of what is in them."""
+    splits = []
+    items: list[Any] = [*rows]
+    while True:
+        lists = [_listed(name, item) for item in items]
+        splits.append(offsets_from(np.array([*map(len, lists)], np.int64)))
+        items = [item for row in lists for item in row]
+        n_lists = sum(map(_is_list, items))
+        if n_lists == 0:
+            break
+        if n_lists < len(items):
+            msg = f"feature {name!r} has lists and values side by side in one list"
+            raise ValueError(msg)
+    if not items:
+        return _without_values(len(rows))
+    n_strings = sum(map(_is_string, items))
+    if 0 < n_strings < len(items):
+        msg = f"feature {name!r} mixes strings and numbers: make all values the same"
+        raise ValueError(msg)
+    values: Any = _strings(name, items) if n_strings else _numbers(name, items)
+    for row_splits in reversed(splits):
+        values = RaggedArray(values, row_splits)
+    found: RaggedArray = values
+    return found
+
+
+def _listed(name: str | bytes, row: Any) -> Sequence[Any]:  # noqa: ANN401
+    """Return a row as lists in lists."""
+    if isinstance(row, np.ndarray):
+        if row.dtype.kind not in ("O", *_TEXT_KINDS):
+            _number_kind(name, row.dtype)  # else a date would become a number
+        listed: Sequence[Any] = row.tolist()
+        return listed
+    if isinstance(row, BytesArray):
+        return row.tolist()
+    if isinstance(row, RaggedArray):
+        return row.to_list()
+    found: Sequence[Any] = row
+    return found
+
+
+def _strings(name: str | bytes, values: Sequence[Any]) -> BytesArray:
+    for value in values:
+        if isinstance(value, memoryview) and not (
+            value.itemsize == 1 and value.c_contiguous
+        ):
+            msg = (
+                f"feature {name!r} is a memoryview of something else than contiguous "
+                "bytes: write it with .tobytes()"
+            )
+            raise ValueError(msg)
+    try:
+        return BytesArray.from_list(values)
+    except UnicodeEncodeError:
+        msg = (
+            f"feature {name!r} has text that UTF-8 cannot express; encode it to bytes, "
+            'for example with .encode(errors="surrogateescape")'
+        )
+        raise ValueError(msg) from None
 
 
 def _dense(name: str | bytes, rows: RaggedArray) -> Array:
@@ -305,7 +472,8 @@ def _dense(name: str | bytes, rows: RaggedArray) -> Array:
     shape = (len(rows), next(iter(lengths), 0), *values.shape[1:])
     if isinstance(values, BytesArray):
         return BytesArray(values.data, values.offsets, shape)
-    dense: Array = values.reshape(shape)
+    first, last = int(rows.row_splits[0]), int(rows.row_splits[-1])
+    dense: Array = values[first:last].reshape(shape)
     return dense
 
 
@@ -320,16 +488,24 @@ def _numbers(name: str | bytes, values: Sequence[Any]) -> NDArray[Any]:
         )
         raise TypeError(msg)
     if len(kinds) > 1:
-        msg = f"feature {name!r} mixes int and float: make all values the same"
-        raise ValueError(msg)
+        _refuse_mixed(name)
     array = np.array(values)
+    if kinds == {"int"} and array.dtype.kind == "f":  # signed and unsigned ones
+        array = np.array([int(value) for value in values], object)
     if kinds == {"int"} and array.dtype.kind not in "biu":
+        if all(-(2**63) <= value <= _INT64_MAX for value in array.tolist()):
+            return array.astype(np.int64)
         msg = (
             f"feature {name!r} has an integer outside of int64; of an unsigned one, the "
             'bits can be written with np.uint64(value).view("int64")'
         )
         raise ValueError(msg)
     return array
+
+
+def _refuse_mixed(name: str | bytes) -> NoReturn:
+    msg = f"feature {name!r} mixes int and float: make all values the same"
+    raise ValueError(msg)
 
 
 def _kind_of_number(kind: type, values: Sequence[Any]) -> str:
@@ -369,15 +545,18 @@ def _columns_of(
     if spec is None:
         _check_flat(name, array)
         return [_lists(name, _key(name), array, present)]
+    if array.dtype.kind == "O" and isinstance(array, np.ndarray):
+        is_there = len(array) if present is None else present.any()
+        if is_there and math.prod(_row_shape(spec)) != 0:
+            _refuse_shape(name, array, _row_shape(spec), spec)
+        return _columns_without_values(name, array, present, spec)
     if isinstance(spec, Stack):
-        if array.shape[1:] != (len(spec.keys),) or isinstance(array, RaggedArray):
-            _refuse_shape(name, array, (len(spec.keys),), spec)
+        width = (len(spec.keys),)
+        if array.shape[1:] != width or not isinstance(array, (np.ndarray, BytesArray)):
+            _refuse_shape(name, array, width, spec)
+        values: Any = array
         return [
-            _of_dtype(
-                _lists(name, _key(key), array[:, i], present),  # type: ignore[call-overload]
-                spec.dtype,
-                spec,
-            )
+            _of_dtype(_lists(name, _key(key), values[:, i], present), spec.dtype, spec)
             for i, key in enumerate(spec.keys)
         ]
     key = spec._key_of(name)
@@ -398,12 +577,41 @@ def _columns_of(
         ):
             _refuse_shape(name, array, (None, *spec.shape), spec)
     else:
-        msg = (
-            f"feature {name!r}: {type(spec).__name__} is made of several features, or "
-            "of tensors, which cannot be written by it; write them by themselves"
-        )
-        raise TypeError(msg)
+        _refuse_spec(name, spec)
     return [_of_dtype(_lists(name, key, array, present), spec.dtype, spec)]
+
+
+def _row_shape(spec: Spec) -> tuple[int, ...]:
+    """Return the shape of a row, which has no values where their number is free."""
+    if isinstance(spec, Stack):
+        return (len(spec.keys),)
+    return spec.shape if isinstance(spec, (FixedLen, Raw)) else (0,)
+
+
+def _columns_without_values(
+    name: str | bytes,
+    array: NDArray[Any],
+    present: NDArray[np.bool_] | None,
+    spec: Spec,
+) -> list[CoercedColumn]:
+    if isinstance(spec, Raw):  # of no values, which are one string without bytes
+        data = np.zeros(0, np.uint8)
+        return [CoercedColumn(name, spec._key_of(name), "bytes", data, present=present)]
+    if not isinstance(spec, (FixedLen, Stack, VarLen, FixedLenSequence)):
+        _refuse_spec(name, spec)
+    keys = spec.keys if isinstance(spec, Stack) else [spec._key_of(name)]
+    return [
+        _of_dtype(_lists(name, _key(key), array, present), spec.dtype, spec)
+        for key in keys
+    ]
+
+
+def _refuse_spec(name: str | bytes, spec: Spec) -> NoReturn:
+    msg = (
+        f"feature {name!r}: {type(spec).__name__} is made of several features, or "
+        "of tensors, which cannot be written by it; write them by themselves"
+    )
+    raise TypeError(msg)
 
 
 def _key(name: str | bytes) -> bytes:
@@ -412,7 +620,7 @@ def _key(name: str | bytes) -> bytes:
 
 def _refuse_shape(
     name: str | bytes, array: Array, shape: tuple[int | None, ...], spec: Spec
-) -> None:
+) -> NoReturn:
     found = tuple(array.shape[1:])
     msg = f"feature {name!r} has rows of shape {found}, but {spec!r} says {shape}"
     raise ValueError(msg)
@@ -426,6 +634,8 @@ def _check_flat(name: str | bytes, array: Array) -> None:
         n_dims = 1 + len(array.values.shape[1:]) + isinstance(array.values, RaggedArray)
     if n_dims <= 1:
         return
+    if isinstance(array, RaggedArray) and isinstance(array.values, RaggedArray):
+        _refuse_lists_of_lists(name)
     if isinstance(array, np.ndarray):
         example = f"fr.Raw({rows}, {array.dtype.name!r})"
     elif isinstance(array, BytesArray):
@@ -435,6 +645,15 @@ def _check_flat(name: str | bytes, array: Array) -> None:
     msg = (
         f"feature {name!r} has rows of {n_dims} dimensions: write their bytes with "
         f".tobytes(), or say how they are written with features={{{name!r}: {example}}}"
+    )
+    raise ValueError(msg)
+
+
+def _refuse_lists_of_lists(name: str | bytes) -> NoReturn:
+    msg = (
+        f"feature {name!r} has lists of lists, and a feature is a flat list: write the "
+        "values as one feature and the lengths of their rows as another, which fr.Ragged "
+        "reads as one"
     )
     raise ValueError(msg)
 
@@ -468,32 +687,44 @@ def _lists(
     )
 
 
+def _number_kind(name: str | bytes, dtype: np.dtype[Any]) -> str:
+    """Return the kind that numbers of a dtype have in a record."""
+    if dtype.kind in "biu":
+        return "int64"
+    if (dtype.kind == "f" and dtype.itemsize <= 8) or dtype.name == "bfloat16":
+        return "float"
+    cure = '.astype("int64")'
+    if dtype.kind == "S":
+        cure = "strings with .tolist()"
+    elif dtype.kind in "fc":
+        cure = '.astype("float32")'
+    msg = (
+        f"feature {name!r}: dtype {dtype} cannot be written; convert it, for example "
+        f"{cure}"
+    )
+    raise TypeError(msg)
+
+
 def _number_values(name: str | bytes, values: NDArray[Any]) -> tuple[str, NDArray[Any]]:
     """Return the kind that numbers have in a record, and them as the core takes them."""
     dtype = values.dtype
     if values.size == 0 and dtype.kind == "O":
         return "", np.zeros(0, np.int64)
-    if dtype.kind in "biu":
+    kind = _number_kind(name, dtype)
+    if kind == "int64":
         if dtype.kind == "u" and dtype.itemsize == 8 and (values > _INT64_MAX).any():
             msg = (
                 f"feature {name!r} has a uint64 of 2**63 or more, which int64 cannot "
                 'hold: write its bits with .view("int64")'
             )
             raise ValueError(msg)
-        return "int64", np.ascontiguousarray(values, np.int64)
-    if (dtype.kind == "f" and dtype.itemsize <= 8) or dtype.name == "bfloat16":
-        with np.errstate(over="ignore"):
-            floats = np.ascontiguousarray(values, np.float32)
-        if dtype.itemsize == 8 and (np.isinf(floats) & np.isfinite(values)).any():
-            text = f"feature {name!r} has a float outside of float32, written as inf"
-            warnings.warn(text, RuntimeWarning, stacklevel=_stacklevel())
-        return "float", floats
-    cure = "strings with .tolist()" if dtype.kind == "S" else '.astype("int64")'
-    msg = (
-        f"feature {name!r}: dtype {dtype} cannot be written; convert it, for example "
-        f"{cure}"
-    )
-    raise TypeError(msg)
+        return kind, np.ascontiguousarray(values, np.int64)
+    with np.errstate(over="ignore"):
+        floats = np.ascontiguousarray(values, np.float32)
+    if dtype.itemsize == 8 and (np.isinf(floats) & np.isfinite(values)).any():
+        text = f"feature {name!r} has a float outside of float32, written as inf"
+        warnings.warn(text, RuntimeWarning, stacklevel=_stacklevel())
+    return kind, floats
 
 
 def _stacklevel() -> int:

@@ -233,7 +233,7 @@ class Writer:
         """
         self._check()
         found, n_rows = coerced(columns, self._features)
-        encoder = _core.BatchEncoder(self._ordered(found), n_rows)  # type: ignore[arg-type]
+        encoder = _core.BatchEncoder(self._ordered(found), n_rows)
         with self._lock:
             if self._n_lanes is None:
                 self._write_rows(encoder, n_rows)
@@ -382,14 +382,10 @@ class Writer:
         """Return columns in the order and of the kinds of the records before."""
         placed: list[tuple[int, CoercedColumn]] = []
         for column in columns:
-            is_there = column.present is None or bool(column.present.any())
-            has_values = is_there and column.values.size > 0
-            position, kind = self._order.place(
-                column.key, column.kind if has_values else ""
-            )
+            position, kind = self._order.place(column.key, "")
             if kind:
                 column = of_kind(column, kind)
-            if not column.kind and not is_there:
+            if not column.kind and not column.is_there:
                 continue  # in no row, and nothing says of which kind it would be
             if not column.kind:
                 msg = (
@@ -398,7 +394,14 @@ class Writer:
                 )
                 raise ValueError(msg)
             placed.append((position, column))
-        return [column for _, column in sorted(placed, key=lambda item: item[0])]
+        # Only now: what is refused says nothing of the records to come.
+        ordered = []
+        for _, column in sorted(placed, key=lambda item: item[0]):
+            if column.is_there and column.has_values:
+                _, kind = self._order.place(column.key, column.kind)
+                column = of_kind(column, kind)
+            ordered.append(column)
+        return ordered
 
     def _write_rows(self, encoder: _core.BatchEncoder, n_rows: int) -> None:
         rows_per_chunk = self._rows_per_chunk(encoder, n_rows)

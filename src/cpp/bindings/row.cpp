@@ -32,6 +32,8 @@ void Row::clear() noexcept {
   keys_.clear();
   lists_.clear();
   list_values_.clear();
+  met_.clear();
+  is_step_ = false;
   strings_.clear();
   floats_.clear();
   ints_.clear();
@@ -98,7 +100,7 @@ void Row::fill(py::handle mapping, FeatureOrder* order) {
            [this](py::handle key, py::handle value) { add_feature(key, value); });
   n_context_ = features_.size();
   view_values();
-  settle_features(order);
+  settle(order, nullptr);
 }
 
 void Row::fill(py::handle context, py::handle lists, SequenceOrder* order) {
@@ -110,9 +112,8 @@ void Row::fill(py::handle context, py::handle lists, SequenceOrder* order) {
   for_each(lists, "feature_lists",
            [this](py::handle key, py::handle steps) { add_steps(key, steps); });
   view_values();
-  settle_lists(order == nullptr ? nullptr : &order->lists);
-  is_step_ = false;
-  settle_features(order == nullptr ? nullptr : &order->context);
+  settle(order == nullptr ? nullptr : &order->context,
+         order == nullptr ? nullptr : &order->lists);
 }
 
 std::uint64_t Row::measure() {
@@ -166,23 +167,77 @@ void Row::give_kind(std::size_t feature, FeatureKind kind) {
   values.kind = kind;
 }
 
-void Row::settle_features(FeatureOrder* order) {
+// Gives features the kinds and the order of the rows before, or throws; then, and only
+// then, the rows to come are told of them.
+void Row::settle(FeatureOrder* features, FeatureOrder* lists) {
+  is_step_ = true;
+  for (std::size_t n = 0; n < lists_.size(); ++n) settle_list(n, lists);
+  is_step_ = false;
+  positions_.clear();
+  for (std::size_t i = 0; i < n_context_; ++i) settle_feature(i, features);
+  for (const Met& met : met_) {
+    const auto [position, kind] = met.order->place(met.key, met.kind);
+    key_ = met.name;
+    // Another thread may have been first.
+    for (std::size_t i = met.begin; i < met.end; ++i) give_kind(i, kind);
+  }
+  sort_features();
+  std::sort(lists_.begin(), lists_.end(),
+            [](const List& a, const List& b) { return a.position < b.position; });
+  for (const List& list : lists_) {
+    list_values_.push_back(
+        {list.key, std::span(features_).subspan(list.begin, list.end - list.begin)});
+  }
+}
+
+void Row::settle_feature(std::size_t i, FeatureOrder* order) {
   constexpr const char* kCure =
       " is an empty list, whose kind is unknown: write np.array([], \"int64\"), "
       "np.array([], \"float32\") or fastrec.BytesArray.from_list([]), or say what it "
       "is with Writer(features=...)";
-  positions_.clear();
-  for (std::size_t i = 0; i < n_context_; ++i) {
-    key_ = keys_[i];
-    if (order != nullptr) {
-      const bool says_nothing = counts_[i] == 0;
-      const auto [position, kind] = order->place(
-          features_[i].key, says_nothing ? FeatureKind::kNone : features_[i].kind);
-      positions_.push_back(position);
-      if (kind != FeatureKind::kNone) give_kind(i, kind);
+  key_ = keys_[i];
+  FeatureValues& values = features_[i];
+  if (order != nullptr) {
+    const auto [position, kind] = order->place(values.key, FeatureKind::kNone);
+    positions_.push_back(position);
+    if (kind != FeatureKind::kNone) {
+      give_kind(i, kind);
+    } else if (counts_[i] != 0) {
+      met_.push_back({order, values.key, values.kind, key_, i, i + 1});
     }
-    if (features_[i].kind == FeatureKind::kNone) throw py::value_error(where() + kCure);
   }
+  if (values.kind == FeatureKind::kNone) throw py::value_error(where() + kCure);
+}
+
+void Row::settle_list(std::size_t n, FeatureOrder* order) {
+  List& list = lists_[n];
+  // Lists without steps have no feature to say whose they are.
+  key_ = list.name;
+  FeatureKind found = FeatureKind::kNone;
+  for (std::size_t i = list.begin; i < list.end; ++i) {
+    const FeatureKind kind = features_[i].kind;
+    if (counts_[i] == 0) continue;
+    if (found == FeatureKind::kNone) found = kind;
+    if (kind != found) {
+      throw py::value_error(where() + " has steps of " + kind_name(found) + " and of " +
+                            kind_name(kind) + ": make all steps the same");
+    }
+  }
+  list.position = n;
+  if (order != nullptr) {
+    const auto [position, kind] = order->place(list.key, FeatureKind::kNone);
+    list.position = position;
+    if (kind != FeatureKind::kNone) {
+      found = kind;
+    } else if (found != FeatureKind::kNone) {
+      met_.push_back({order, list.key, found, list.name, list.begin, list.end});
+    }
+  }
+  if (found == FeatureKind::kNone) return;
+  for (std::size_t i = list.begin; i < list.end; ++i) give_kind(i, found);
+}
+
+void Row::sort_features() {
   if (std::is_sorted(positions_.begin(), positions_.end())) return;
   // Only the views of the features move: nobody needs counts and keys any more.
   std::vector<std::pair<std::size_t, FeatureValues>> sorted;
@@ -192,40 +247,6 @@ void Row::settle_features(FeatureOrder* order) {
   std::sort(sorted.begin(), sorted.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
   for (std::size_t i = 0; i < n_context_; ++i) features_[i] = sorted[i].second;
-}
-
-void Row::settle_lists(FeatureOrder* order) {
-  for (std::size_t n = 0; n < lists_.size(); ++n) {
-    List& list = lists_[n];
-    // Lists without steps have no feature to say whose they are.
-    key_ = list.name;
-    FeatureKind found = FeatureKind::kNone;
-    for (std::size_t i = list.begin; i < list.end; ++i) {
-      const FeatureKind kind = features_[i].kind;
-      if (counts_[i] == 0) continue;
-      if (found == FeatureKind::kNone) found = kind;
-      if (kind != found) {
-        throw py::value_error(where() + " has steps of " + kind_name(found) +
-                              " and of " + kind_name(kind) +
-                              ": make all steps the same");
-      }
-    }
-    list.position = n;
-    if (order != nullptr) {
-      const auto [position, kind] = order->place(list.key, found);
-      list.position = position;
-      found = kind;
-    }
-    for (std::size_t i = list.begin; i < list.end; ++i) {
-      if (found != FeatureKind::kNone) give_kind(i, found);
-    }
-  }
-  std::sort(lists_.begin(), lists_.end(),
-            [](const List& a, const List& b) { return a.position < b.position; });
-  for (const List& list : lists_) {
-    list_values_.push_back(
-        {list.key, std::span(features_).subspan(list.begin, list.end - list.begin)});
-  }
 }
 
 void Row::add_feature(py::handle key, py::handle value) {
@@ -512,6 +533,10 @@ FeatureKind Row::add_number_array(const py::array& array) {
         append_floats<double>(array);
         break;
     }
+    return FeatureKind::kFloat;
+  }
+  if (kind == 'V' && std::string(py::str(dtype)) == "bfloat16") {
+    append_floats<float>(array.attr("astype")("float32"));
     return FeatureKind::kFloat;
   }
   throw py::type_error(where() + ": dtype " + std::string(py::str(dtype)) +

@@ -77,8 +77,10 @@ class Row {
 
   void set(FeatureKind kind, std::size_t count);
   void view_values();
-  void settle_features(FeatureOrder* order);
-  void settle_lists(FeatureOrder* order);
+  void settle(FeatureOrder* features, FeatureOrder* lists);
+  void settle_feature(std::size_t i, FeatureOrder* order);
+  void settle_list(std::size_t n, FeatureOrder* order);
+  void sort_features();
   void give_kind(std::size_t feature, FeatureKind kind);
   std::string where() const;  // "feature 'label'"
 
@@ -93,6 +95,14 @@ class Row {
   };
   std::vector<List> lists_;
   std::vector<FeatureListValues> list_values_;
+  struct Met {  // for the first time with values
+    FeatureOrder* order;
+    Bytes key;
+    FeatureKind kind;
+    py::handle name;         // the key
+    std::size_t begin, end;  // among the features
+  };
+  std::vector<Met> met_;
   std::vector<std::size_t> positions_;  // of features, in their order
   std::size_t n_context_ = 0;           // features that are not steps
   bool is_sequence_ = false;
