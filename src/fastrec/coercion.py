@@ -155,7 +155,7 @@ def coerced_row(
                 _refuse_twice(column.key)
             keys.add(column.key)
             if column.kind != "bytes":
-                result[column.key] = column.values
+                result[column.key] = column.values.reshape(-1)
             elif column.offsets is None:
                 result[column.key] = column.values.tobytes()
             else:
@@ -299,7 +299,7 @@ def _array_of_list(
 ) -> tuple[Array, NDArray[np.bool_] | None]:
     there = [value for value in values if value is not None]
     present = None
-    if len(there) < len(values):
+    if len(there) < len(values) or not values:
         present = np.array([value is not None for value in values], np.bool_)
     if not there:
         return _without_values(len(values)), present
@@ -336,7 +336,7 @@ def _array_of_rows(name: str | bytes, rows: Sequence[Any], spec: Spec | None) ->
     """Return a column of lists or arrays: dense where a spec says so."""
     is_dense = isinstance(spec, (FixedLen, Raw, Stack))
     if all(_is_plain(row, spec) for row in rows):
-        arrays = _of_one_dtype(name, rows)
+        arrays = rows if isinstance(spec, Raw) else _of_one_dtype(name, rows)
         shapes = {array.shape for array in arrays}
         if is_dense and len(shapes) > 1:
             msg = f"feature {name!r} has arrays of shapes {sorted(shapes)}"
@@ -382,17 +382,15 @@ def _of_one_dtype(
     """Return arrays that are joined as the records have them: one by one."""
     with_values = [array for array in arrays if array.size] or arrays[:1]
     dtypes = {array.dtype for array in with_values}
-    if len(dtypes) > 1:
-        # Refuses dtypes that records do not have, too.
-        kinds = {_number_kind(name, dtype) for dtype in dtypes}
-        if len(kinds) > 1:
-            _refuse_mixed(name)
-        if kinds == {"int64"}:
-            # NumPy would join signed and unsigned ones as floats.
-            return [
-                _number_values(name, a)[1] if a.size else a.astype(np.int64)
-                for a in arrays
-            ]
+    # Refuses dtypes that records do not have, too.
+    kinds = {_number_kind(name, dtype) for dtype in dtypes}
+    if len(kinds) > 1:
+        _refuse_mixed(name)
+    if len(dtypes) > 1 and kinds == {"int64"}:
+        # NumPy would join signed and unsigned ones as floats.
+        return [
+            _number_values(name, a)[1] if a.size else a.astype(np.int64) for a in arrays
+        ]
     target = np.result_type(*dtypes)
     return [
         array if array.size or array.dtype == target else array.astype(target)
