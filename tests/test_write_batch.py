@@ -192,9 +192,7 @@ def optional(draw: DrawFn, n: int) -> Drawn:
         v if there else None for v, there in zip(values, is_there, strict=True)
     ]
     if dtype != "text" and draw(st.booleans()):
-        column = np.ma.masked_array(
-            np.array(values, dtype), [not there for there in is_there]
-        )
+        column = masked(np.array(values, dtype), [not there for there in is_there])
     rows = [v if there else ABSENT for v, there in zip(values, is_there, strict=True)]
     return Drawn(
         column,
@@ -412,7 +410,7 @@ def test_any_number_of_threads_writes_the_same_bytes_of_large_batches(
         "f": rng.standard_normal((n, 3)),
         "s": fr.BytesArray.from_list([b"x" * (i % 97) for i in range(n)]),
         "r": fr.RaggedArray(np.arange(2 * n), np.arange(0, 2 * n + 1, 2)),
-        "m": np.ma.masked_array(np.arange(n), rng.integers(0, 2, n)),
+        "m": masked(np.arange(n), rng.integers(0, 2, n)),
     }
     found = set()
     for num_threads in (0, 1, 2, 5):
@@ -528,6 +526,10 @@ class Color(enum.IntEnum):
     RED = 7
 
 
+def masked(values: Untyped, mask: Untyped = 0, dtype: Untyped = None) -> Untyped:
+    return np.ma.masked_array(values, np.array(mask, np.bool_), dtype)
+
+
 class Foreign:
     """A tensor of another library."""
 
@@ -586,17 +588,17 @@ WORDS = fr.BytesArray.from_list([b"a", b"bc"])
         ([None, [1]], "int64", [None, [1]]),
         ([np.array([2]), None], "int64", [[2], None]),
         (np.array([1, None], object), "int64", [[1], None]),
-        (np.ma.masked_array([1, 2], [1, 0]), "int64", [None, [2]]),
-        (np.ma.masked_array([1, 2]), "int64", [[1], [2]]),
-        (np.ma.masked_array([1.5, 1e300], [0, 1]), "float", [[1.5], None]),
-        (np.ma.masked_array([1, 2**63], [0, 1], "uint64"), "int64", [[1], None]),
-        (np.ma.masked_array(["a", "b"], [0, 1]), "bytes", [[b"a"], None]),
+        (masked([1, 2], [1, 0]), "int64", [None, [2]]),
+        (masked([1, 2]), "int64", [[1], [2]]),
+        (masked([1.5, 1e300], [0, 1]), "float", [[1.5], None]),
+        (masked([1, 2**63], [0, 1], "uint64"), "int64", [[1], None]),
+        (masked(["a", "b"], [0, 1]), "bytes", [[b"a"], None]),
         (
-            np.ma.masked_array([[1, 2], [3, 4]], [[1, 1], [0, 0]]),
+            masked([[1, 2], [3, 4]], [[1, 1], [0, 0]]),
             "int64",
             [None, [3, 4]],
         ),
-        (np.ma.masked_array([1, "x"], [0, 1], object), "int64", [[1], None]),
+        (masked([1, "x"], [0, 1], object), "int64", [[1], None]),
     ],
 )
 def test_columns_become_what_the_guide_says(
@@ -652,7 +654,7 @@ def test_raw_features_are_the_memory_of_arrays(
         ([[[1]], None], fr.FixedLen((1, 1), default=[[0]]), "float", [[1.0], None]),
         ([None, None], fr.FixedLen((2,), default=[0, 0]), "float", [None, None]),
         ([], fr.FixedLen((2, 2), "bytes"), "bytes", []),
-        (np.ma.masked_array([1, 2**40], [0, 1]), fr.FixedLen((), "int32", 0), "int64",
+        (masked([1, 2**40], [0, 1]), fr.FixedLen((), "int32", 0), "int64",
          [[1], None]),
         ([[], []], fr.VarLen("float32"), "float", [[], []]),
         ([[], []], fr.VarLen("bytes"), "bytes", [[], []]),
@@ -739,7 +741,7 @@ IMAGES = np.zeros((2, 4, 4), "uint8")
         ([["\ud800"], []], ValueError, "UTF-8"),
         ([memoryview(b"abcd")[::2]] * 2, ValueError, r"\.tobytes\(\)"),
         (
-            np.ma.masked_array([[1, 2], [3, 4]], [[1, 0], [0, 0]]),
+            masked([[1, 2], [3, 4]], [[1, 0], [0, 0]]),
             ValueError,
             "only a part",
         ),
@@ -813,7 +815,7 @@ def test_what_does_not_fit_its_spec_is_refused(
         ({"a": None}, TypeError, "column 'a': NoneType is no column"),
         ({"a": np.array(5)}, ValueError, "column 'a' is a single value"),
         (
-            {"a": np.ma.masked_array(5, True)},
+            {"a": masked(5, 1)},
             ValueError,
             "column 'a' is a single value",
         ),
@@ -891,7 +893,7 @@ def test_rows_without_a_feature_are_refused_where_the_spec_has_no_default(
         with refused:
             writer.write_batch({"else": [1]})
         with refused:
-            writer.write({"f": np.ma.masked_all((2,) if "Stack" in str(spec) else ())})
+            writer.write({"f": masked(np.zeros(2 if "Stack" in str(spec) else ()), 1)})
         with pytest.raises(TypeError, match="None: leave it out"):
             writer.write({"f": None})
         with pytest.raises(TypeError, match="a row is a mapping"):
@@ -972,13 +974,8 @@ def test_empty_lists_take_the_kind_known_from_before(
 ) -> None:
     with fr.Writer(path) as writer:
         writer.write_batch({"f": [KINDS[kind][1]]})
-        for empty in (
-            [],
-            (),
-            np.zeros(0, "i8"),
-            np.zeros(0),
-            fr.BytesArray.from_list([]),
-        ):
+        empties: list[Any] = [[], (), np.zeros(0, "i8"), np.zeros(0)]
+        for empty in [*empties, fr.BytesArray.from_list([])]:
             if is_batch:
                 writer.write_batch({"f": [empty]})
             else:
@@ -991,7 +988,7 @@ def test_only_values_say_of_which_kind_a_feature_is(path: Path) -> None:
     with fr.Writer(path) as writer:
         writer.write_batch({"f": np.zeros((1, 0), "i8")})
         writer.write_batch({"f": np.zeros(0, "i8")})
-        writer.write_batch({"f": np.ma.masked_array([7], [True])})
+        writer.write_batch({"f": masked([7], [True])})
         writer.write_batch({"f": [None]})
         writer.write({"f": np.zeros(0, "i8")})
         writer.write({"f": "text"})
