@@ -261,7 +261,7 @@ def fixed_strings(draw: DrawFn, n: int) -> Drawn:
     shape = draw(some_shapes)
     size = n * math.prod(shape)
     values = draw(st.lists(st.binary(max_size=9), min_size=size, max_size=size))
-    objects = np.empty(size, object)
+    objects: Any = np.empty(size, object)
     objects[:] = values
     objects = objects.reshape((n, *shape))
     column: Any = objects

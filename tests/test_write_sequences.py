@@ -253,7 +253,7 @@ def test_lists_come_back_equal(
 ) -> None:
     rng = np.random.default_rng(seed)
     path = tmp_path_factory.mktemp("sequences") / "data.tfrecord"
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "frame": rng.standard_normal((n, 3), np.float32),
             "event": rng.integers(-(2**40), 2**40, n),

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Writer", "encode_example", "encode_sequence_example", "write"]
 
+# In the range that the guide of the format advises: 100 MB and more.
+_MAX_SHARD_BYTES = "200MB"
 # What is handed over at once: so much that Python's share of the work does not show, and
 # so little that many open shards do not take much memory.
 _CHUNK_BYTES = 1 << 20
@@ -153,8 +155,9 @@ class Writer:
         self._n_lanes = _n_lanes(names, max_shard_bytes, max_shard_records, num_shards)
         sharding = _sharding(
             names,
+            self._n_lanes,
             overwrite=overwrite,
-            max_bytes=None if self._n_lanes else max_shard_bytes,
+            max_bytes=max_shard_bytes,
             max_records=max_shard_records,
             compression=compression,
             level=compression_level,
@@ -506,6 +509,7 @@ def _n_lanes(
 
 def _sharding(
     names: ShardNames,
+    n_lanes: int | None,
     *,
     overwrite: bool,
     max_bytes: int | str | None,
@@ -521,6 +525,8 @@ def _sharding(
             f'"train-{{shard:05d}}.tfrecord", and {names.path!r} is none'
         )
         raise ValueError(msg)
+    if names.is_pattern and n_lanes is None and max_bytes is None is max_records:
+        max_bytes = _MAX_SHARD_BYTES
     return Sharding(
         overwrite=true_or_false("overwrite", overwrite),
         max_bytes=None
