@@ -212,6 +212,63 @@ def test_strings_are_serialized_and_read_back(strings: Any) -> None:  # noqa: AN
         assert np.all(read == strings)
 
 
+TENSORS = {
+    "half": fr.TensorProto((2, 3), "float16"),
+    "text": fr.TensorProto((2,), "bytes"),
+    "one": fr.TensorProto((), "int32"),
+    "none": fr.TensorProto((0,), "int8"),
+}
+COLUMNS: dict[str, Any] = {
+    "half": np.arange(24, dtype="float16").reshape(4, 2, 3),
+    "text": fr.BytesArray.from_list([["a", "b\0"], ["", "c"]] * 2),
+    "one": np.arange(-1, 3, dtype="int32"),
+    "none": np.zeros((4, 0), "int8"),
+}
+
+
+def test_what_a_spec_writes_it_reads(tmp_path: Path) -> None:
+    batches, rows = tmp_path / "batches", tmp_path / "rows"
+    fr.write(batches, COLUMNS, features=TENSORS)
+    with fr.Writer(rows, features=TENSORS) as writer:
+        for i in range(4):
+            writer.write({name: column[i] for name, column in COLUMNS.items()})
+    assert rows.read_bytes() == batches.read_bytes()
+    batch: dict[str, Any] = fr.open(batches, features=TENSORS).loader(4).peek()
+    for name, column in COLUMNS.items():
+        assert np.all(batch[name] == column), name
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "text"),
+    [
+        ("half", np.zeros((4, 2, 3), "float32"), r"\.astype\('float16'\)"),
+        ("half", np.zeros((4, 3, 2), "float16"), r"rows of shape \(3, 2\)"),
+        ("one", ["a"] * 4, "bytes values"),
+        ("text", np.zeros((4, 2), "int32"), "dtype int32"),
+    ],
+)
+def test_arrays_of_another_kind_are_not_written(
+    tmp_path: Path, name: str, column: object, text: str
+) -> None:
+    with pytest.raises(ValueError, match=f"feature '{name}' .*{text}"):
+        fr.write(tmp_path / "a", {**COLUMNS, name: column}, features=TENSORS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_tensors_that_differ_are_serialized_by_the_caller(tmp_path: Path) -> None:
+    spec = {"t": fr.TensorProto()}
+    tensors = [np.zeros(2), np.ones((1, 3), "int8")]
+    with pytest.raises(TypeError, match=r"fr\.serialize_tensor"):
+        fr.write(tmp_path / "a", {"t": np.zeros((2, 2))}, features=spec)
+    fr.write(
+        tmp_path / "a", {"t": list(map(fr.serialize_tensor, tensors))}, features=spec
+    )
+    batch: dict[str, Any] = fr.open(tmp_path / "a", features=spec).loader(2).peek()
+    for found, tensor in zip(batch["t"], tensors, strict=True):
+        assert found.dtype == tensor.dtype
+        assert np.array_equal(found, tensor)
+
+
 @pytest.mark.parametrize("tensor", [np.zeros(1, "M8[s]"), np.zeros(1, "S2"), {}])
 def test_what_is_no_tensor_is_not_serialized(tensor: Any) -> None:  # noqa: ANN401
     with pytest.raises(TypeError):

@@ -17,16 +17,20 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from fastrec.arrays import Array, BytesArray, RaggedArray
+from fastrec.arrays import Array, BytesArray, RaggedArray, SparseArray
 from fastrec.features import FixedLen, Raw, VarLen
 from fastrec.offsets import offsets_from
 from fastrec.padding import FixedLenSequence
 from fastrec.spec import Spec, kind_of, numpy_dtype
 from fastrec.stack import Stack
+from fastrec.tensors import TensorProto, serialized_rows
 
 __all__ = ["CoercedColumn", "coerced", "coerced_row", "of_kind"]
 
 _INT64_MAX = 2**63 - 1
+
+# Specs of rows that all have one shape.
+_DENSE = (FixedLen, Raw, Stack, TensorProto)
 
 
 @dataclass(frozen=True)
@@ -219,7 +223,7 @@ def _check_complete(
 
 def _required(name: str | bytes, spec: Spec) -> set[bytes]:
     """Return the features that every row must have, to be read by `spec`."""
-    if not isinstance(spec, (FixedLen, Raw, Stack)):
+    if not isinstance(spec, _DENSE):
         return set()
     return {column.key for column in spec._columns(name) if column.default is None}
 
@@ -308,7 +312,7 @@ def _array_of_list(
     is_list = [_is_list(value) for value in there]
     if all(is_list):
         # Of the type of the others, and of their shape where that is always the same.
-        blank = there[0] if isinstance(spec, (FixedLen, Raw, Stack)) else there[0][:0]
+        blank = there[0] if isinstance(spec, _DENSE) else there[0][:0]
         filled = [blank if value is None else value for value in values]
         return _array_of_rows(name, filled, spec), present
     if any(is_list) or any(map(_is_string, there)):
@@ -334,7 +338,7 @@ def _is_list(value: object) -> bool:
 
 def _array_of_rows(name: str | bytes, rows: Sequence[Any], spec: Spec | None) -> Array:
     """Return a column of lists or arrays: dense where a spec says so."""
-    is_dense = isinstance(spec, (FixedLen, Raw, Stack))
+    is_dense = isinstance(spec, _DENSE)
     if all(_is_plain(row, spec) for row in rows):
         arrays = rows if isinstance(spec, Raw) else _of_one_dtype(name, rows)
         shapes = {array.shape for array in arrays}
@@ -524,7 +528,9 @@ def _one_row(value: Any, spec: Spec) -> Any:  # noqa: ANN401
         return value[None]
     if isinstance(value, BytesArray):
         return BytesArray(value.data, value.offsets, (1, *value.shape))
-    if isinstance(value, (list, tuple)) and isinstance(spec, (FixedLen, Raw, Stack)):
+    if isinstance(value, np.generic) and not isinstance(value, (str, bytes)):
+        return np.asarray(value)[None]
+    if isinstance(value, (list, tuple)) and isinstance(spec, _DENSE):
         kind = np.asarray(value).dtype.kind if spec.dtype != "bytes" else "O"
         if kind in "biuf":
             return np.asarray(value)[None]
@@ -560,6 +566,8 @@ def _columns_of(
     key = spec._key_of(name)
     if isinstance(spec, Raw):
         return [_raw(name, key, array, present, spec)]
+    if isinstance(spec, TensorProto):
+        return [_tensors(name, key, array, present, spec)]
     if isinstance(spec, FixedLen):
         if isinstance(array, RaggedArray):
             array = _dense(name, array)
@@ -583,6 +591,8 @@ def _row_shape(spec: Spec) -> tuple[int, ...]:
     """Return the shape of a row, which has no values where their number is free."""
     if isinstance(spec, Stack):
         return (len(spec.keys),)
+    if isinstance(spec, TensorProto):
+        return (1,)  # a tensor is a string, also one of no values
     return spec.shape if isinstance(spec, (FixedLen, Raw)) else (0,)
 
 
@@ -606,8 +616,8 @@ def _columns_without_values(
 
 def _refuse_spec(name: str | bytes, spec: Spec) -> NoReturn:
     msg = (
-        f"feature {name!r}: {type(spec).__name__} is made of several features, or "
-        "of tensors, which cannot be written by it; write them by themselves"
+        f"feature {name!r}: {type(spec).__name__} is made of several features, which "
+        "cannot be written by it; write them by themselves"
     )
     raise TypeError(msg)
 
@@ -774,6 +784,55 @@ def _of_dtype(column: CoercedColumn, dtype: str, spec: Spec) -> CoercedColumn:
     return column
 
 
+def _check_dtype(
+    name: str | bytes,
+    array: NDArray[Any],
+    dtype: np.dtype[Any],
+    spec: Raw | TensorProto,
+) -> None:
+    """Refuse an array whose memory would be another than the spec says."""
+    if not np.can_cast(array.dtype, dtype, "equiv"):
+        msg = (
+            f"feature {name!r} has dtype {array.dtype}, but {spec!r} says {dtype}: "
+            f"convert it with .astype({str(spec.dtype)!r})"
+        )
+        raise ValueError(msg)
+
+
+def _tensors(
+    name: str | bytes,
+    key: bytes,
+    array: Array,
+    present: NDArray[np.bool_] | None,
+    spec: TensorProto,
+) -> CoercedColumn:
+    """Return each row as a serialized tensor; where they may differ, they are that."""
+    if spec.shape is None or spec.dtype is None:
+        if isinstance(array, BytesArray) and array.ndim == 1:
+            return _lists(name, key, array, present)
+        msg = (
+            f"feature {name!r}: {spec!r} says of no tensor what it is: write what "
+            "fr.serialize_tensor(...) makes of each"
+        )
+        raise TypeError(msg)
+    if isinstance(array, (RaggedArray, SparseArray)) or array.shape[1:] != spec.shape:
+        _refuse_shape(name, array, spec.shape, spec)
+    if isinstance(array, BytesArray):
+        if spec.dtype != "bytes":
+            msg = f"feature {name!r} has bytes values, but {spec!r} says {spec.dtype}"
+            raise ValueError(msg)
+        rows = [serialized_rows(array[i : i + 1]).tobytes() for i in range(len(array))]
+        return _lists(name, key, BytesArray.from_list(rows), present)
+    assert isinstance(array, np.ndarray)
+    _check_dtype(name, array, numpy_dtype(spec.dtype), spec)
+    tensors = serialized_rows(array)
+    return CoercedColumn(
+        *(name, key, "bytes", tensors.reshape(-1)),
+        string_bytes=tensors.shape[1],
+        present=present,
+    )
+
+
 def _raw(
     name: str | bytes,
     key: bytes,
@@ -796,12 +855,7 @@ def _raw(
     if not isinstance(array, np.ndarray) or array.shape[1:] != spec.shape:
         _refuse_shape(name, array, spec.shape, spec)
     assert isinstance(array, np.ndarray)
-    if not np.can_cast(array.dtype, dtype, "equiv"):
-        msg = (
-            f"feature {name!r} has dtype {array.dtype}, but {spec!r} says {dtype}: "
-            f"convert it with .astype({str(spec.dtype)!r})"
-        )
-        raise ValueError(msg)
+    _check_dtype(name, array, dtype, spec)
     native = np.ascontiguousarray(array, dtype)
     if spec._swap_bytes():
         native = native.byteswap()
