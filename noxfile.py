@@ -158,7 +158,7 @@ def aarch64(session: nox.Session) -> None:
 def bench_smoke(session: nox.Session) -> None:
     """Run the benchmarks on small data; they verify what they time.
 
-    Every workload, with the readers that need no environment of their own.
+    Every workload, with the readers and writers that need no environment of their own.
     """
     session.install(f"{PACKAGE}[bench]")
     written = Path(session.create_tmp())
@@ -168,3 +168,7 @@ def bench_smoke(session: nox.Session) -> None:
         *("--data", str(written / "data"), *session.posargs),
     )
     session.run("python", "benchmarks/varints.py", "--quick")
+    session.run(
+        *("python", "benchmarks/write.py", "--quick", "--json"),
+        *(str(written / "write.json"), "--writers", "fastrec:batch", "fastrec:rows"),
+    )

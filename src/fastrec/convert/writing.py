@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 import itertools
 import os
@@ -9,11 +10,14 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 import fastrec as fr
 from fastrec.convert.extras import extra
 from fastrec.convert.opening import open_source
 from fastrec.convert.source import Source, rows_per_batch
 from fastrec.paths import Paths
+from fastrec.spec import Spec
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,12 +70,21 @@ def write_tfrecords(
     """
     if not isinstance(source, Source):
         source = open_source(source)
-    with fr.Writer(path, features=source.features or None, **options) as writer:
+    features = {name: _optional(spec) for name, spec in source.features.items()}
+    with fr.Writer(path, features=features or None, **options) as writer:
         for columns in source.batches():
             writer.write_batch(columns)
             if progress is not None:
                 progress(source.n_done, source.n_total)
     return list(writer.files)
+
+
+def _optional(spec: Spec) -> Spec:
+    """Return a spec that lets rows be without the feature, as tables have nulls."""
+    if not isinstance(spec, fr.Raw):
+        return spec
+    shape, dtype = spec.shape, np.dtype(spec.dtype)
+    return dataclasses.replace(spec, default=np.zeros(shape, dtype))
 
 
 def write_table(
