@@ -662,6 +662,7 @@ def damaged_at(byte: int) -> bytes:
         pytest.param(damaged_at(len(WHOLE) - 1), id="the last payload's checksum"),
         pytest.param(damaged_at(len(WHOLE) - 100), id="the last payload"),
         pytest.param(b"some words, and some more of them\n" * 9, id="text"),
+        pytest.param(b"words\n", id="a few words"),
         pytest.param(gzip.compress(WHOLE), id="GZIP"),
         pytest.param(zlib.compress(WHOLE), id="ZLIB"),
     ],
