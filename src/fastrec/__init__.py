@@ -15,6 +15,7 @@ from fastrec._core import __version__
 from fastrec.arrays import BytesArray, RaggedArray, SparseArray, concatenate, take
 from fastrec.damage import Region, Report
 from fastrec.dataset import Dataset
+from fastrec.encoding import encode_example, encode_sequence_example
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
 from fastrec.features import FixedLen, Raw, VarLen
 from fastrec.index import build_index
@@ -40,7 +41,7 @@ from fastrec.stack import Stack
 from fastrec.stage import BatchOrigin, per_row
 from fastrec.stats import LoaderStats
 from fastrec.tensors import TensorProto, serialize_tensor
-from fastrec.writer import Writer, encode_example, encode_sequence_example, write
+from fastrec.writer import Writer, write
 
 __all__ = [
     "BatchOrigin",
