@@ -71,7 +71,9 @@ std::string example(std::int64_t i) {
       floats_of("a_key_of_more_than_twenty_two_bytesfloat", std::span(floats).first(1)),
   };
   std::vector<std::uint8_t> record;
-  ExampleEncoder().append(features, &record);
+  ExampleEncoder encoder;
+  record.resize(encoder.measure(features));
+  encoder.store(features, record.data());
   return std::string(as_text(record));
 }
 
