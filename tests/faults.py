@@ -7,12 +7,21 @@ import ctypes
 import faulthandler
 import gc
 import os
+import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Fault", "Faults", "Left", "check_nothing_more", "left_open", "patience"]
+__all__ = [
+    "Fault",
+    "Faults",
+    "Left",
+    "check_nothing_more",
+    "is_killed",
+    "left_open",
+    "patience",
+]
 
 Left = tuple[list[str], int]
 
@@ -97,3 +106,21 @@ def check_nothing_more(before: Left) -> None:
     while left_open() != before and time.monotonic() < deadline:
         time.sleep(0.001)
     assert left_open() == before, (before, left_open())
+
+
+def is_killed(work: Callable[[], object], seconds: float) -> bool:
+    """Do some work in a process that is killed so much after it began."""
+    begun, begins = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(begins, b".")
+        work()
+        os._exit(0)
+    os.read(begun, 1)
+    os.close(begun)
+    os.close(begins)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert status in (0, -signal.SIGKILL), status
+    return status != 0

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import random
 import re
 import shutil
-import signal
 import struct
 import sys
 import time
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +25,7 @@ from typer.testing import CliRunner
 
 import fastrec as fr
 from fastrec.cli.app import app
-from faults import check_nothing_more, left_open
+from faults import check_nothing_more, is_killed, left_open
 
 PATTERN, NUMBERED = "data-{shard:05d}", "data-{shard:03d}-of-{num_shards:03d}.rec"
 N_MOST = 300
@@ -83,24 +80,6 @@ def write(path: Path, n_records: int, **options: Any) -> None:  # noqa: ANN401
     with fr.Writer(path, **options) as writer:
         for number in range(n_records):
             writer.write_record(record(number))
-
-
-def is_killed(work: Callable[[], object], seconds: float) -> bool:
-    """Do some work in a process that is killed so much after it began."""
-    begun, begins = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(begins, b".")
-        work()
-        os._exit(0)
-    os.read(begun, 1)
-    os.close(begun)
-    os.close(begins)
-    time.sleep(seconds)
-    os.kill(child, signal.SIGKILL)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status in (0, -signal.SIGKILL), status
-    return status != 0
 
 
 # An independent reader.

@@ -9,40 +9,19 @@ from __future__ import annotations
 
 import itertools
 import logging
-import os
 import random
-import signal
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import fastrec as fr
-from faults import check_nothing_more, left_open, patience
+from faults import check_nothing_more, is_killed, left_open, patience
 
 SPEC = {"n": fr.FixedLen((), "int64")}
 RECORDS = [
     fr.encode_example({"n": n, "data": bytes([n]) * (n * 997 % 5000)})
     for n in range(200)
 ]
-
-
-def is_killed(work: Callable[[], object], seconds: float) -> bool:
-    """Do some work in a process that is killed so much after it began."""
-    begun, begins = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(begins, b".")
-        work()
-        os._exit(0)
-    os.read(begun, 1)
-    os.close(begun)
-    os.close(begins)
-    time.sleep(seconds)
-    os.kill(child, signal.SIGKILL)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    assert status in (0, -signal.SIGKILL), status
-    return status != 0
 
 
 def write_on(path: Path) -> None:

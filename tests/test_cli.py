@@ -26,11 +26,9 @@ import pytest
 pytest.importorskip("typer")
 pytest.importorskip("rich")
 
-from typer.testing import CliRunner
-
 import fastrec as fr
+from commands import run
 from fastrec.cli import garments
-from fastrec.cli.app import app
 from fastrec.cli.brief import brief, brief_row, hint
 from fastrec.cli.softmax import Softmax
 from fastrec.cli.terminal import counted, printable, rate, size
@@ -42,15 +40,6 @@ IMAGES: list[Features] = [
     {b"image": ("bytes", [JPEG]), b"name": ("bytes", [b"cat"]), b"n": ("int64", [i])}
     for i in range(40)
 ]
-
-
-def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
-    """Run the command in this process; return what is on stdout and on stderr."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == status, result.output
-    if status != 0:
-        assert isinstance(result.exception, SystemExit), "a traceback was shown"
-    return result.stdout, result.stderr
 
 
 def run_python(code: str) -> subprocess.CompletedProcess[str]:

@@ -40,11 +40,10 @@ import pyarrow.csv
 import pyarrow.feather
 import pyarrow.parquet as pq
 from PIL import Image
-from typer.testing import CliRunner
 
 import fastrec as fr
+from commands import run as run_command
 from fastrec import convert
-from fastrec.cli.app import app
 from fastrec.convert import source as sources
 from fastrec.convert.idx import DTYPES
 
@@ -53,12 +52,7 @@ Array = npt.NDArray[Any]
 
 def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
     """Run ``fastrec convert`` in this process; return its stdout and stderr."""
-    words = ["convert", *(str(argument) for argument in arguments)]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == status, result.output
-    if status != 0:
-        assert isinstance(result.exception, SystemExit), "a traceback was shown"
-    return result.stdout, result.stderr
+    return run_command("convert", *arguments, status=status)
 
 
 @pytest.fixture

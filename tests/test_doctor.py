@@ -32,11 +32,9 @@ import pytest
 pytest.importorskip("typer")
 pytest.importorskip("rich")
 
-from typer.testing import CliRunner
-
 import fastrec as fr
+from commands import run as run_command
 from fastrec.cli import repair as repairing
-from fastrec.cli.app import app
 from fastrec.cli.examine import Examined, examined
 from oracle import frame, frame_offsets, header, tfrecord_file
 from oracle_recovery import CORRUPTIONS, gaps_and_frames, payload_holds
@@ -48,13 +46,8 @@ HEADER_BITS = range(96)
 
 
 def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
-    """Run the command in this process; return what is on stdout and on stderr."""
-    words = ["doctor", *(str(argument) for argument in arguments)]
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code == status, result.output
-    if status != 0:
-        assert isinstance(result.exception, SystemExit), "a traceback was shown"
-    return result.stdout, result.stderr
+    """Run ``fastrec doctor`` in this process; return its stdout and stderr."""
+    return run_command("doctor", *arguments, status=status)
 
 
 def report_of(*arguments: str | Path, status: int = 0) -> dict[str, Any]:

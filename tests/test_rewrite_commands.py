@@ -19,22 +19,11 @@ import pytest
 pytest.importorskip("typer")
 pytest.importorskip("rich")
 
-from typer.testing import CliRunner
-
 import fastrec as fr
-from fastrec.cli.app import app
+from commands import run
 from oracle import example, tfrecord_file
 
 RECORDS = [example({b"n": ("int64", [n])}) for n in range(5000)]
-
-
-def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
-    """Run the command in this process; return what is on stdout and on stderr."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == status, result.output
-    if status != 0:
-        assert isinstance(result.exception, SystemExit), "a traceback was shown"
-    return result.stdout, result.stderr
 
 
 @pytest.fixture

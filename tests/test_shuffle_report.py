@@ -27,12 +27,10 @@ from hypothesis import strategies as st
 pytest.importorskip("typer")
 pytest.importorskip("rich")
 
-from typer.testing import CliRunner
-
 import fastrec as fr
 from columns import open_dataset
+from commands import run as run_command
 from fastrec import _core
-from fastrec.cli.app import app
 from fastrec.cli.draws import as_shuffle, loader_draws
 from fastrec.cli.mixing import label_mix, mixing
 from oracle import example, tfrecord_file
@@ -56,14 +54,8 @@ def file_of(path: Path, labels: Integers) -> Path:
 
 
 def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
-    """Run the command in this process; return what is on stdout and on stderr."""
-    result = CliRunner().invoke(
-        app, ["shuffle-report", *(str(argument) for argument in arguments)]
-    )
-    assert result.exit_code == status, result.output
-    if status != 0:
-        assert isinstance(result.exception, SystemExit), "a traceback was shown"
-    return result.stdout, result.stderr
+    """Run ``fastrec shuffle-report`` in this process; return its stdout and stderr."""
+    return run_command("shuffle-report", *arguments, status=status)
 
 
 def values(shown: str, name: str) -> list[str]:
