@@ -14,6 +14,7 @@ Method
 from __future__ import annotations
 
 import errno
+import fcntl
 import gzip
 import json
 import os
@@ -21,6 +22,7 @@ import random
 import subprocess
 import sys
 import textwrap
+import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -740,6 +742,18 @@ except BlockingIOError as error:
 else:
     raise SystemExit("it was let in")
 """
+
+
+def test_a_writer_is_not_refused_where_somebody_only_looks(tmp_path: Path) -> None:
+    path = tmp_path / "data"
+    lock = os.open(tmp_path / ".data.lock", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lock, fcntl.LOCK_SH)
+    released = threading.Timer(0.01, os.close, [lock])
+    released.start()
+    with fr.Writer(path) as writer:
+        writer.write_record(b"data")
+    released.join()
+    assert names_in(tmp_path) == ["data"]
 
 
 @pytest.mark.parametrize("name", ["data", NUMBERED, "p-{shard}"])

@@ -5,9 +5,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from collections.abc import Iterator
 
 __all__ = ["is_locked", "lock_file", "opened_to_lock", "try_lock"]
+
+_LOOKS = 5
+_SECONDS_BETWEEN_LOOKS = 0.01
 
 # Files that a fork would leave open, and so locked, with nobody to unlock them.
 _files: set[int] = set()
@@ -64,7 +68,12 @@ def lock_file(path: str) -> Iterator[None]:
         while True:
             opened = stack.enter_context(contextlib.ExitStack())
             file = opened.enter_context(opened_to_lock(path))
-            if not try_lock(file):
+            # Who only asks whether it is locked has it for microseconds.
+            for _ in range(_LOOKS):
+                if try_lock(file):
+                    break
+                time.sleep(_SECONDS_BETWEEN_LOOKS)
+            else:
                 raise BlockingIOError(errno.EWOULDBLOCK, "it is locked", path)
             # Whoever had it before may have removed it since it was opened.
             with contextlib.suppress(FileNotFoundError):
