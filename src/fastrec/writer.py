@@ -178,6 +178,8 @@ class Writer:
         )
         self._order = _core.FeatureOrder()
         self._sequence_order = _core.SequenceOrder()
+        # Records that were dealt to lanes: to sum what is in all of them takes longer.
+        self._n_dealt = 0
         # What goes to the shards, and in which order.
         self._lock = threading.RLock()
         weakref.finalize(self, _forgotten, self._path, self._shards, self._added)
@@ -372,8 +374,10 @@ class Writer:
                     self._hand_over(0)
             return
         with self._lock:
-            lane = self._added.n_records % self._n_lanes
-            if add(self._added.buffers[lane]) >= self._chunk_bytes:
+            lane = self._n_dealt % self._n_lanes
+            n_bytes = add(self._added.buffers[lane])
+            self._n_dealt += 1
+            if n_bytes >= self._chunk_bytes:
                 self._hand_over(lane)
 
     def _hand_over(self, lane: int) -> None:
@@ -407,17 +411,11 @@ class Writer:
         return ordered
 
     def _write_rows(self, encoder: _core.BatchEncoder, n_rows: int) -> None:
-        rows_per_chunk = self._rows_per_chunk(encoder, n_rows)
-        if self._n_threads > 1 and n_rows > 2 * rows_per_chunk:
-            self._hand_over(0)
-            tasks = (
-                partial(self._encoded, encoder, row, min(row + rows_per_chunk, n_rows))
-                for row in range(0, n_rows, rows_per_chunk)
-            )
-            for frames in self._shards.spread(tasks):
-                self._added.add(frames)
-                self._shards.write(frames)
-            return
+        if self._n_threads > 1:
+            rows_per_chunk = self._rows_per_chunk(encoder, n_rows)
+            if n_rows > 2 * rows_per_chunk:
+                self._spread_rows(encoder, n_rows, rows_per_chunk)
+                return
         row = 0
         while row < n_rows:
             row = self._added.buffers[0].add_rows(
@@ -425,6 +423,18 @@ class Writer:
             )
             if row < n_rows:
                 self._hand_over(0)
+
+    def _spread_rows(
+        self, encoder: _core.BatchEncoder, n_rows: int, rows_per_chunk: int
+    ) -> None:
+        self._hand_over(0)
+        tasks = (
+            partial(self._encoded, encoder, row, min(row + rows_per_chunk, n_rows))
+            for row in range(0, n_rows, rows_per_chunk)
+        )
+        for frames in self._shards.spread(tasks):
+            self._added.add(frames)
+            self._shards.write(frames)
 
     def _encoded(self, encoder: _core.BatchEncoder, begin: int, end: int) -> Frames:
         buffer = _core.FrameBuffer(self._pool)
@@ -439,7 +449,8 @@ class Writer:
     def _deal_rows(
         self, encoder: _core.BatchEncoder, n_rows: int, n_lanes: int
     ) -> None:
-        first = self._added.n_records
+        first = self._n_dealt
+        self._n_dealt += n_rows
         for lane in range(n_lanes):
             row = (lane - first) % n_lanes
             while row < n_rows:
