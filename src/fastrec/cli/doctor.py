@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -249,16 +249,22 @@ def _targets(paths: list[str], files: list[str], out: Path) -> dict[str, Path]:
         raise typer.BadParameter(msg, param_hint="--repair") from error
 
 
+def _summed(bar: Bar, n_total: int) -> Callable[[int], None]:
+    """Return what is told of each piece how much it had, and shows the sum."""
+    n_done = 0
+
+    def show(n: int) -> None:
+        nonlocal n_done
+        n_done += n
+        bar(min(n_done, n_total), n_total)
+
+    return show
+
+
 def _repair(damaged: list[Examined], targets: dict[str, Path], report: _Report) -> None:
     n_total = sum(found.content_bytes for found in damaged)
     with Bar("writing", "bytes") as bar:
-        n_done = 0
-
-        def show(n: int) -> None:
-            nonlocal n_done
-            n_done += n
-            bar(min(n_done, n_total), n_total)
-
+        show = _summed(bar, n_total)
         for found in damaged:
             if not found.n_records:
                 continue
@@ -313,13 +319,7 @@ def _finish(writes: list[Interrupted], out: Path, report: _Report) -> None:
     refused = interrupting.refuse_mixed(ended)
     n_total = sum(write.n_bytes for write in ended)
     with Bar("finishing", "bytes") as bar:
-        n_done = 0
-
-        def show(n: int) -> None:
-            nonlocal n_done
-            n_done += n
-            bar(min(n_done, n_total), n_total)
-
+        show = _summed(bar, n_total)
         for number, write in enumerate(ended):
             try:
                 if number in refused:
