@@ -1,4 +1,4 @@
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, final, type_check_only
 
 import numpy as np
@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from typing_extensions import Buffer, Never
 
 from fastrec.arrays import Array, Batch
+from fastrec.arrow.columns import Field, Values
 from fastrec.assembly import Parts
 from fastrec.coercion import CoercedColumn
 from fastrec.damage import Damage, Finding, Gap
@@ -223,9 +224,29 @@ class StreamScan(metaclass=_Pybind11Type):
     def payload_crcs(self) -> NDArray[np.uint32]: ...
 
 @final
+class Block(metaclass=_Pybind11Type):
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
+    @property
+    def address(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def memory(self) -> NDArray[np.uint8] | None: ...
+
+@final
 class BlockPool(metaclass=_Pybind11Type):
-    def __init__(self, idle_bytes_max: int) -> None: ...
+    def __init__(
+        self,
+        idle_bytes_max: int,
+        allocate: Callable[[int], NDArray[np.uint8]] | None = None,
+        recycles: bool = True,
+    ) -> None: ...
     def stats(self) -> tuple[int, int, int]: ...
+
+def arrow_schema(field: Field) -> object: ...
+def arrow_array(values: Values) -> object: ...
+def arrow_array_stream(field: Field, batches: Iterator[Values]) -> object: ...
+def arrow_field(capsule: object) -> tuple[str, str, bool, list[Any]]: ...
 
 @final
 class Sources(metaclass=_Pybind11Type):

@@ -109,7 +109,7 @@ TEST(Examination, PiecesChangeNothing) {
     for (const Finding& finding : whole.findings) begins.push_back(finding.begin);
     EXPECT_EQ(begins, damaged);
 
-    for (const std::uint64_t piece_bytes : {1, 7, 16, 50, 333}) {
+    for (const std::uint64_t piece_bytes : {1u, 7u, 16u, 50u, 333u}) {
       const Findings found = examine(path, piece_bytes);
       EXPECT_EQ(found.n_records, whole.n_records);
       EXPECT_EQ(found_in(found), found_in(whole));

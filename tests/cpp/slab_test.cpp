@@ -8,6 +8,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -70,6 +71,102 @@ TEST(BlockPool, ThreadsMayTakeAndDropAtOnce) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_LE(pool.stats().n_allocated, 28u);
+}
+
+// An allocator that counts what it made and what it got back.
+class CountedMemory {
+ public:
+  Allocator allocator() {
+    return [this](std::size_t size) -> ForeignMemory {
+      ++n_made;
+      auto block = std::make_shared<Block>(size);
+      std::uint8_t* data = block->data();
+      return {data, std::shared_ptr<void>(data, [this, block](void*) { ++n_back; })};
+    };
+  }
+
+  int n_made = 0, n_back = 0;
+};
+
+TEST(BlockPool, OnlyReplenishCallsTheAllocator) {
+  CountedMemory memory;
+  BlockPool pool(1 << 20, memory.allocator(), true);
+  auto first = pool.take(5000);
+  auto second = pool.take(5000);
+  EXPECT_EQ(memory.n_made, 0);
+  EXPECT_EQ(first->owner(), nullptr);
+  pool.replenish();
+  EXPECT_EQ(memory.n_made, 2);
+  pool.replenish();
+  EXPECT_EQ(memory.n_made, 2) << "what is there need not be made again";
+  const auto third = pool.take(5000);
+  EXPECT_NE(third->owner(), nullptr);
+  EXPECT_TRUE(std::has_single_bit(third->size())) << "what such allocators round up to";
+}
+
+TEST(BlockPool, BlocksOfTheAllocatorAreUsedAgainAndThoseOfTheSystemAreNot) {
+  CountedMemory memory;
+  BlockPool pool(1 << 20, memory.allocator(), true);
+  pool.take(5000);
+  EXPECT_EQ(pool.stats().n_idle, 0u);
+  pool.replenish();
+  const std::uint8_t* data = pool.take(5000)->data();
+  EXPECT_EQ(pool.take(5000)->data(), data);
+  pool.replenish();
+  EXPECT_EQ(memory.n_made, 1);
+  EXPECT_EQ(memory.n_back, 0);
+}
+
+TEST(BlockPool, WithoutRecyclingEachBlockGoesBackOnceItWasUsed) {
+  CountedMemory memory;
+  BlockPool pool(1 << 20, memory.allocator(), false);
+  pool.take(5000);
+  pool.replenish();
+  auto used = pool.take(5000);
+  EXPECT_NE(used->owner(), nullptr);
+  used.reset();
+  EXPECT_EQ(memory.n_back, 0) << "only replenish() gives memory back";
+  pool.replenish();
+  EXPECT_EQ(memory.n_back, 1);
+  EXPECT_EQ(memory.n_made, 2);
+  EXPECT_NE(pool.take(5000)->owner(), nullptr);
+}
+
+TEST(BlockPool, ABlockInUseDoesNotKeepWhatIsIdle) {
+  CountedMemory memory;
+  std::shared_ptr<Block> held;
+  {
+    BlockPool pool(1 << 20, memory.allocator(), true);
+    for (int i = 0; i < 2; ++i) {
+      auto other = pool.take(5000);
+      held = pool.take(5000);
+      pool.replenish();
+    }
+    EXPECT_NE(held->owner(), nullptr);
+  }
+  EXPECT_EQ(memory.n_back, memory.n_made - 1);
+  held.reset();
+  EXPECT_EQ(memory.n_back, memory.n_made);
+}
+
+TEST(BlockPool, TheAllocatorGetsItsMemoryBackAboveTheLimitAndAtTheEnd) {
+  CountedMemory memory;
+  {
+    BlockPool pool(100'000, memory.allocator(), true);
+    for (int i = 0; i < 2; ++i) {
+      std::vector<std::shared_ptr<Block>> blocks;
+      for (int j = 0; j < 3; ++j) blocks.push_back(pool.take(32'768));
+      blocks.push_back(pool.take(65'536));
+      blocks.clear();
+      pool.replenish();
+      EXPECT_LE(pool.stats().idle_bytes, 100'000u);
+    }
+    pool.take(200'000);
+    pool.replenish();
+    EXPECT_LE(pool.stats().idle_bytes, 100'000u);
+    EXPECT_GT(memory.n_back, 0);
+  }
+  EXPECT_EQ(memory.n_back, memory.n_made);
 }
 
 std::shared_ptr<const Schema> image_and_label() {

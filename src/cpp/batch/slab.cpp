@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <list>
+#include <map>
 #include <mutex>
 #include <new>
 #include <utility>
@@ -44,21 +45,53 @@ Block::Block(std::size_t size)
 #endif
 }
 
-Block::~Block() { ::operator delete(data_, std::align_val_t{alignment_of(size_)}); }
+Block::Block(ForeignMemory memory, std::size_t size)
+    : data_(memory.data), size_(size), owner_(std::move(memory.owner)) {}
 
-// Where idle blocks wait. Blocks that are in use keep it alive, to come back to it.
+Block::~Block() {
+  if (!owner_) ::operator delete(data_, std::align_val_t{alignment_of(size_)});
+}
+
+// Where idle blocks wait, for as long as the pool is there. Blocks that are in use come
+// back to it, or are freed if they outlive it.
 class BlockPool::Shelf : public std::enable_shared_from_this<Shelf> {
  public:
-  explicit Shelf(std::size_t idle_bytes_max) : idle_bytes_max_(idle_bytes_max) {}
+  Shelf(std::size_t idle_bytes_max, Allocator allocate, bool recycles)
+      : idle_bytes_max_(idle_bytes_max),
+        allocate_(std::move(allocate)),
+        recycles_(recycles) {}
 
-  std::shared_ptr<Block> take(std::size_t size) {
+  std::shared_ptr<Block> take(std::size_t least_size) {
+    // Allocators of page-locked memory give powers of two, whatever they are asked for.
+    const std::size_t size =
+        allocate_ ? std::bit_ceil(class_of(least_size)) : class_of(least_size);
     // A fork may have copied the mutex while a thread held it.
-    const bool is_forked = process_id() != process_id_;
-    std::unique_ptr<Block> block = is_forked ? nullptr : find(size);
+    std::unique_ptr<Block> block = is_forked() ? nullptr : find(size);
     if (!block) block = std::make_unique<Block>(size);
-    return {block.release(), [shelf = shared_from_this()](Block* returned) {
-              shelf->put(std::unique_ptr<Block>(returned));
+    return {block.release(), [pool = weak_from_this()](Block* returned) {
+              std::unique_ptr<Block> owned(returned);
+              if (const auto shelf = pool.lock()) shelf->take_back(std::move(owned));
             }};
+  }
+
+  void replenish() {
+    if (!allocate_ || is_forked()) return;
+    std::map<std::size_t, std::size_t> wanted;
+    Blocks retired;
+    {
+      const std::lock_guard lock(mutex_);
+      wanted.swap(wanted_);
+      retired.swap(retired_);
+    }
+    retired.clear();
+    std::size_t n_bytes = 0;
+    for (const auto& [size, count] : wanted) {
+      for (std::size_t i = 0; i < count; ++i) {
+        n_bytes += size;
+        if (n_bytes > idle_bytes_max_) return;
+        put(std::make_unique<Block>(allocate_(size), size), &idle_);
+      }
+    }
   }
 
   Stats stats() const {
@@ -67,12 +100,18 @@ class BlockPool::Shelf : public std::enable_shared_from_this<Shelf> {
   }
 
  private:
+  using Blocks = std::list<std::unique_ptr<Block>>;
+
+  bool is_forked() const { return process_id() != process_id_; }
+
   std::unique_ptr<Block> find(std::size_t size) {
     const std::lock_guard lock(mutex_);
     // The newest first: its pages are the likeliest to be in a cache.
     const auto found = std::find_if(idle_.rbegin(), idle_.rend(),
                                     [&](const auto& b) { return b->size() == size; });
-    if (found == idle_.rend()) {
+    const bool is_found = found != idle_.rend();
+    if (allocate_ && !(is_found && recycles_)) ++wanted_[size];
+    if (!is_found) {
       ++n_allocated_;
       return nullptr;
     }
@@ -82,38 +121,53 @@ class BlockPool::Shelf : public std::enable_shared_from_this<Shelf> {
     return block;
   }
 
-  void put(std::unique_ptr<Block> block) {
-    if (process_id() != process_id_) return;
-    std::list<std::unique_ptr<Block>> kept, dropped;  // freed after the lock is
+  void take_back(std::unique_ptr<Block> block) {
+    if (is_forked()) return;
+    // Blocks of the system only stood in for those of the allocator.
+    if (allocate_ && !block->owner()) return;
+    put(std::move(block), recycles_ ? &idle_ : &retired_);
+  }
+
+  void put(std::unique_ptr<Block> block, Blocks* target) {
+    Blocks added, dropped;  // freed after the lock is
     const std::size_t size = block->size();
     try {
-      kept.push_back(std::move(block));
+      added.push_back(std::move(block));
     } catch (const std::bad_alloc&) {
       return;  // memory is short: a good time to give some back
     }
     const std::lock_guard lock(mutex_);
+    target->splice(target->end(), added);
+    if (target != &idle_) return;
     idle_bytes_ += size;
-    idle_.splice(idle_.end(), kept);
+    Blocks& rest = allocate_ ? retired_ : dropped;
     while (idle_bytes_ > idle_bytes_max_) {
       idle_bytes_ -= idle_.front()->size();
-      dropped.splice(dropped.end(), idle_, idle_.begin());
+      rest.splice(rest.end(), idle_, idle_.begin());
     }
   }
 
   const std::size_t idle_bytes_max_;
+  const Allocator allocate_;
+  const bool recycles_;
   const int process_id_ = process_id();
   mutable std::mutex mutex_;
-  std::list<std::unique_ptr<Block>> idle_;  // the longest idle first
+  Blocks idle_;  // the longest idle first
   std::size_t idle_bytes_ = 0;
   std::size_t n_allocated_ = 0;
+  std::map<std::size_t, std::size_t> wanted_;  // of the allocator: size, how many
+  Blocks retired_;                             // for the allocator
 };
 
 BlockPool::BlockPool(std::size_t idle_bytes_max)
-    : shelf_(std::make_shared<Shelf>(idle_bytes_max)) {}
+    : BlockPool(idle_bytes_max, nullptr, true) {}
 
-std::shared_ptr<Block> BlockPool::take(std::size_t size) {
-  return shelf_->take(class_of(size));
-}
+BlockPool::BlockPool(std::size_t idle_bytes_max, Allocator allocate, bool recycles)
+    : shelf_(std::make_shared<Shelf>(idle_bytes_max, std::move(allocate), recycles)) {}
+
+std::shared_ptr<Block> BlockPool::take(std::size_t size) { return shelf_->take(size); }
+
+void BlockPool::replenish() { shelf_->replenish(); }
 
 BlockPool::Stats BlockPool::stats() const { return shelf_->stats(); }
 

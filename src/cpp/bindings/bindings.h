@@ -15,6 +15,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/process.h"
 #include "batch/column.h"
 #include "batch/schema.h"
 #include "record/catalog.h"
@@ -25,6 +26,8 @@ namespace fastrec {
 
 namespace py = pybind11;
 
+void register_arrow(py::module_& m);
+void register_slab(py::module_& m);
 void register_records(py::module_& m);
 void register_features(py::module_& m);
 void register_loader(py::module_& m);
@@ -72,6 +75,18 @@ class BufferView {
 
 using RecordNumbers = py::array_t<std::int64_t, py::array::c_style>;
 
+// A pointer for threads without the GIL, which may be the last to let go of it. What is
+// left when the interpreter has ended stays. So does what a fork copied: page-locked
+// memory, for one, is only its own process's to give back.
+template <typename T>
+std::shared_ptr<T> owned_by_python(std::unique_ptr<T> object) {
+  return {object.release(), [made_by = process_id()](T* owned) {
+            if (!Py_IsInitialized() || process_id() != made_by) return;
+            const py::gil_scoped_acquire acquired;
+            delete owned;
+          }};
+}
+
 // The places of `numbers`, each of which must be in [0, catalog.size()).
 std::vector<Place> places_of(const Catalog& catalog, const RecordNumbers& numbers);
 
@@ -112,7 +127,7 @@ class BoundSchema {
 py::array view_of(const Array& array, const py::dtype& dtype,
                   const std::vector<py::ssize_t>& shape, const py::handle& owner);
 
-// An owner that keeps `block` alive.
-py::capsule owner_of(std::shared_ptr<Block> block);
+// The Python object that is `block`, and keeps it: one for all arrays that lie in it.
+py::object owner_of(std::shared_ptr<Block> block);
 
 }  // namespace fastrec

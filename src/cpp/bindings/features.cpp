@@ -127,13 +127,7 @@ py::array view_of(const Array& array, const py::dtype& dtype,
   return py::array(dtype, shape, {}, array.data, owner);
 }
 
-py::capsule owner_of(std::shared_ptr<Block> block) {
-  auto owner = std::make_unique<std::shared_ptr<Block>>(std::move(block));
-  py::capsule capsule(owner.get(),
-                      [](void* p) { delete static_cast<std::shared_ptr<Block>*>(p); });
-  owner.release();
-  return capsule;
-}
+py::object owner_of(std::shared_ptr<Block> block) { return py::cast(std::move(block)); }
 
 BoundSchema::BoundSchema(const py::list& columns, const py::list& rules,
                          py::object compose, std::string source)
@@ -193,7 +187,7 @@ class BoundSchema::Views {
   }
 
  private:
-  std::vector<std::pair<const Block*, py::capsule>> owners_;
+  std::vector<std::pair<const Block*, py::object>> owners_;
 };
 
 py::object BoundSchema::array(std::size_t c, const Batch& batch, Views* views) const {

@@ -84,9 +84,11 @@ py::list damages_as_tuples(const std::vector<Damage>& damages) {
 // that was forked, where its threads do not exist and its locks may be held for ever.
 class BoundPipeline {
  public:
-  BoundPipeline(std::unique_ptr<Pipeline> pipeline, py::object sources)
+  BoundPipeline(std::unique_ptr<Pipeline> pipeline, py::object sources,
+                std::shared_ptr<BlockPool> pool)
       : pipeline_(std::move(pipeline)),
         sources_(std::move(sources)),
+        pool_(std::move(pool)),
         process_id_(process_id()) {}
 
   ~BoundPipeline() {
@@ -111,6 +113,7 @@ class BoundPipeline {
     // Signals are looked at this often while other threads decode.
     constexpr std::chrono::milliseconds kPatience(50);
     Delivery delivery;
+    pool_->replenish();
     while (true) {
       Pipeline::Outcome outcome;
       {
@@ -148,6 +151,7 @@ class BoundPipeline {
  private:
   std::unique_ptr<Pipeline> pipeline_;
   py::object sources_;
+  std::shared_ptr<BlockPool> pool_;
   py::object found_;  // what next() returned, until forget()
   int process_id_;
 };
@@ -169,10 +173,10 @@ std::unique_ptr<BoundPipeline> make_pipeline(
         std::make_unique<WalkedClaims>(of_core->files, grid, recovery_named(recovery));
   }
   return std::make_unique<BoundPipeline>(
-      std::make_unique<Pipeline>(std::move(claims), of_core, std::move(pool),
+      std::make_unique<Pipeline>(std::move(claims), of_core, pool,
                                  PipelineOptions{n_threads, prefetch, memory_limit,
                                                  true, on_damage_named(on_damage)}),
-      sources);
+      sources, pool);
 }
 
 // A pipeline over streams. `window` is (slots, seed, epoch, stream), or None.
@@ -197,10 +201,10 @@ std::unique_ptr<BoundPipeline> make_stream_pipeline(
                   recovery_named(recovery)),
       StreamShape{grid, is_counted, first_step, first_position, bytes_max}, draws);
   return std::make_unique<BoundPipeline>(
-      std::make_unique<Pipeline>(std::move(claims), of_core, std::move(pool),
+      std::make_unique<Pipeline>(std::move(claims), of_core, pool,
                                  PipelineOptions{n_threads, prefetch, memory_limit,
                                                  false, on_damage_named(on_damage)}),
-      sources);
+      sources, pool);
 }
 
 // (parts, damages).
@@ -211,6 +215,7 @@ py::tuple decode_records(const BoundSources& sources, const Catalog& catalog,
   const OnDamage how = on_damage_named(on_damage);
   std::vector<Part> parts;
   std::vector<Damage> damages;
+  pool->replenish();
   {
     const py::gil_scoped_release released;
     BatchDecoder decoder(sources.sources(), std::move(pool));
@@ -384,13 +389,6 @@ void check_process(int made_by) {
 }
 
 void register_loader(py::module_& m) {
-  py::class_<BlockPool, std::shared_ptr<BlockPool>>(m, "BlockPool")
-      .def(py::init<std::size_t>(), py::arg("idle_bytes_max"))
-      .def("stats", [](const BlockPool& pool) {
-        const BlockPool::Stats stats = pool.stats();
-        return py::make_tuple(stats.n_allocated, stats.n_idle, stats.idle_bytes);
-      });
-
   register_order(m);
 
   py::class_<BoundSources>(m, "Sources")

@@ -129,6 +129,8 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
     return names;
   });
 
+  register_slab(m);
+  register_arrow(m);
   register_records(m);
   register_features(m);
   register_streams(m);

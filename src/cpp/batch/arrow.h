@@ -1,0 +1,137 @@
+// Arrow: columns in blocks -> the structs of the Arrow C Data Interface.
+//
+//   ArrowField   -> ArrowSchema        names and types
+//   ArrowValues  -> ArrowArray         lengths and buffers
+//   ArrowBatches -> ArrowArrayStream   batch after batch
+//
+// Whoever gets a struct calls its `release` once, at any time and on any thread.
+//
+// Invariants
+//   * No byte of a buffer is copied: each array shares the blocks of its buffers.
+//   * Each child of an array or schema owns what it needs. So it may be moved out of
+//     its parent, and released after it.
+//   * Releasing counts references down and frees memory, and nothing else.
+//   * No exception leaves a callback: what a stream throws becomes an errno and a text.
+//
+// What formats mean, how many buffers they have and whether those are long enough is
+// the caller's business.
+//
+// Source: Apache Arrow, "The Arrow C data interface" and "The Arrow C stream
+// interface", https://arrow.apache.org/docs/format/CDataInterface.html.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "batch/column.h"
+
+// The specification has these copied, guards and all, into whatever speaks the
+// interface, since programs may include several copies.
+extern "C" {
+
+#ifndef ARROW_C_DATA_INTERFACE
+#define ARROW_C_DATA_INTERFACE
+
+#define ARROW_FLAG_DICTIONARY_ORDERED 1
+#define ARROW_FLAG_NULLABLE 2
+#define ARROW_FLAG_MAP_KEYS_SORTED 4
+
+struct ArrowSchema {
+  const char* format;
+  const char* name;
+  const char* metadata;
+  std::int64_t flags;
+  std::int64_t n_children;
+  struct ArrowSchema** children;
+  struct ArrowSchema* dictionary;
+  void (*release)(struct ArrowSchema*);  // null: it is released, or was moved away
+  void* private_data;
+};
+
+struct ArrowArray {
+  std::int64_t length;
+  std::int64_t null_count;
+  std::int64_t offset;
+  std::int64_t n_buffers;
+  std::int64_t n_children;
+  const void** buffers;
+  struct ArrowArray** children;
+  struct ArrowArray* dictionary;
+  void (*release)(struct ArrowArray*);
+  void* private_data;
+};
+
+#endif  // ARROW_C_DATA_INTERFACE
+
+#ifndef ARROW_C_STREAM_INTERFACE
+#define ARROW_C_STREAM_INTERFACE
+
+struct ArrowArrayStream {
+  int (*get_schema)(struct ArrowArrayStream*, struct ArrowSchema* out);
+  int (*get_next)(struct ArrowArrayStream*, struct ArrowArray* out);
+  const char* (*get_last_error)(struct ArrowArrayStream*);
+  void (*release)(struct ArrowArrayStream*);
+  void* private_data;
+};
+
+#endif  // ARROW_C_STREAM_INTERFACE
+
+}  // extern "C"
+
+namespace fastrec {
+
+// A type, and what it is called. Neither text may have a zero byte in it.
+struct ArrowField {
+  std::string name;
+  std::string format;  // as the specification spells types: "l", "+L", "+w:28", ...
+  bool is_nullable = false;
+  std::vector<ArrowField> children;
+};
+
+// What an array of some type holds.
+struct ArrowValues {
+  std::int64_t length = 0;
+  std::int64_t null_count = 0;
+  std::vector<Array> buffers;  // without data: a bitmap of no nulls
+  std::vector<ArrowValues> children;
+};
+
+// Batches of one schema, one after the other.
+class ArrowBatches {
+ public:
+  ArrowBatches() = default;
+  virtual ~ArrowBatches() = default;
+  ArrowBatches(const ArrowBatches&) = delete;
+  ArrowBatches& operator=(const ArrowBatches&) = delete;
+
+  virtual const ArrowField& field() const = 0;
+
+  // Fills `*values` and returns true; returns false at the end. May throw anything that
+  // is a std::exception; an ArrowStreamError chooses the errno.
+  virtual bool next(ArrowValues* values) = 0;
+};
+
+class ArrowStreamError : public std::runtime_error {
+ public:
+  ArrowStreamError(int errno_value_, const std::string& text)
+      : std::runtime_error(text), errno_value(errno_value_) {}
+
+  int errno_value;
+};
+
+// Each fills `*out`, whatever it held before; it is the caller's to release. Throws
+// std::bad_alloc, and then leaves it as it was.
+void export_field(const ArrowField& field, ArrowSchema* out);
+void export_values(ArrowValues values, ArrowArray* out);
+
+// The stream owns `batches`, and drops them when it is released. After an error or the
+// end it does not ask them again.
+void export_batches(std::unique_ptr<ArrowBatches> batches, ArrowArrayStream* out);
+
+// What a schema that somebody else made says. It is not released.
+ArrowField imported_field(const ArrowSchema& schema);
+
+}  // namespace fastrec

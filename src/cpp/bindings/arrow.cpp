@@ -1,0 +1,263 @@
+#include "batch/arrow.h"
+
+#include <atomic>
+#include <cerrno>
+#include <utility>
+
+#include "bindings/bindings.h"
+
+namespace fastrec {
+namespace {
+
+// References that threads without the GIL have let go of. They wait for nobody: the
+// main thread drops the references in a pause of its own, or whoever asks for the next
+// batch does.
+class LateReferences {
+ public:
+  struct Reference {
+    PyObject* object;
+    Reference* next;
+  };
+
+  // Needs no GIL.
+  static void push(Reference* reference) noexcept {
+    Reference* first = first_.load(std::memory_order_relaxed);
+    do {
+      reference->next = first;
+    } while (!first_.compare_exchange_weak(first, reference, std::memory_order_release,
+                                           std::memory_order_relaxed));
+    // Where there is no room for a pending call, the next batch will come.
+    if (first == nullptr) (void)Py_AddPendingCall(&drop_all_pending, nullptr);
+  }
+
+  static void drop_all() noexcept {
+    Reference* reference = first_.exchange(nullptr, std::memory_order_acquire);
+    while (reference != nullptr) {
+      Reference* next = reference->next;
+      Py_DECREF(reference->object);
+      delete reference;
+      reference = next;
+    }
+  }
+
+ private:
+  static int drop_all_pending(void*) noexcept {
+    drop_all();
+    return 0;
+  }
+
+  static inline std::atomic<Reference*> first_{nullptr};
+};
+
+// Keeps `object` for whoever has the result, which any thread may drop. What is left
+// when the interpreter has ended stays.
+std::shared_ptr<void> kept_alive(const py::handle& object) {
+  using Reference = LateReferences::Reference;
+  auto* reference = new Reference{object.inc_ref().ptr(), nullptr};
+  return {reference, [](Reference* dropped) {
+            if (!Py_IsInitialized()) return;
+            if (PyGILState_Check() == 1) {
+              Py_DECREF(dropped->object);
+              delete dropped;
+            } else {
+              LateReferences::push(dropped);
+            }
+          }};
+}
+
+// The object that has the memory of `array`, through all views of views.
+py::object memory_of(const py::array& array) {
+  py::object found = array;
+  while (py::isinstance<py::array>(found)) {
+    py::object base = found.attr("base");
+    if (base.is_none()) break;
+    found = std::move(base);
+  }
+  return found;
+}
+
+// The memory of an array, which need not be of the core. None has none.
+Array buffer_of(const py::handle& buffer) {
+  if (buffer.is_none()) return {};
+  if (!py::isinstance<py::array>(buffer)) throw py::type_error("a buffer is no array");
+  const auto array = py::reinterpret_borrow<py::array>(buffer);
+  auto* data = static_cast<std::uint8_t*>(const_cast<void*>(array.data()));
+  const py::object memory = memory_of(array);
+  if (py::isinstance<Block>(memory)) {
+    return {memory.cast<std::shared_ptr<Block>>(), data};
+  }
+  const auto size = static_cast<std::size_t>(array.nbytes());
+  return {std::make_shared<Block>(ForeignMemory{data, kept_alive(array)}, size), data};
+}
+
+ArrowField field_of(const py::handle& field) {
+  ArrowField result{field.attr("name").cast<std::string>(),
+                    field.attr("format").cast<std::string>(),
+                    field.attr("is_nullable").cast<bool>(),
+                    {}};
+  for (const py::handle child : field.attr("children")) {
+    result.children.push_back(field_of(child));
+  }
+  return result;
+}
+
+py::tuple to_tuple(const ArrowField& field) {
+  py::list children;
+  for (const ArrowField& child : field.children) children.append(to_tuple(child));
+  return py::make_tuple(field.name, field.format, field.is_nullable, children);
+}
+
+ArrowValues values_of(const py::handle& values) {
+  ArrowValues result;
+  result.length = values.attr("length").cast<std::int64_t>();
+  result.null_count = values.attr("null_count").cast<std::int64_t>();
+  for (const py::handle buffer : values.attr("buffers")) {
+    result.buffers.push_back(buffer_of(buffer));
+  }
+  for (const py::handle child : values.attr("children")) {
+    result.children.push_back(values_of(child));
+  }
+  return result;
+}
+
+// The capsules of the Arrow PyCapsule Interface, by their names. Whoever takes a struct
+// out of one leaves no `release` in it.
+
+template <typename Struct>
+constexpr const char* kCapsuleName = nullptr;
+template <>
+constexpr const char* kCapsuleName<ArrowSchema> = "arrow_schema";
+template <>
+constexpr const char* kCapsuleName<ArrowArray> = "arrow_array";
+template <>
+constexpr const char* kCapsuleName<ArrowArrayStream> = "arrow_array_stream";
+
+template <typename Struct>
+Struct* inside(PyObject* capsule) {
+  void* pointer = PyCapsule_GetPointer(capsule, kCapsuleName<Struct>);
+  if (pointer == nullptr) throw py::error_already_set();
+  return static_cast<Struct*>(pointer);
+}
+
+template <typename Struct>
+void release_capsule(PyObject* capsule) {
+  auto* owned =
+      static_cast<Struct*>(PyCapsule_GetPointer(capsule, kCapsuleName<Struct>));
+  if (owned->release != nullptr) owned->release(owned);
+  delete owned;
+}
+
+// A capsule with nothing in it yet, for an export that may fail.
+template <typename Struct>
+py::object empty_capsule() {
+  auto owned = std::make_unique<Struct>();
+  const auto capsule = py::reinterpret_steal<py::object>(
+      PyCapsule_New(owned.get(), kCapsuleName<Struct>, &release_capsule<Struct>));
+  if (!capsule) throw py::error_already_set();
+  (void)owned.release();
+  return capsule;
+}
+
+py::object schema_capsule(const py::handle& field) {
+  py::object capsule = empty_capsule<ArrowSchema>();
+  export_field(field_of(field), inside<ArrowSchema>(capsule.ptr()));
+  return capsule;
+}
+
+py::object array_capsule(const py::handle& values) {
+  LateReferences::drop_all();
+  py::object capsule = empty_capsule<ArrowArray>();
+  export_values(values_of(values), inside<ArrowArray>(capsule.ptr()));
+  return capsule;
+}
+
+py::tuple field_in_capsule(const py::object& capsule) {
+  const ArrowSchema* schema = inside<ArrowSchema>(capsule.ptr());
+  if (schema->release == nullptr) throw py::value_error("the schema was released");
+  return to_tuple(imported_field(*schema));
+}
+
+// An errno that readers of streams have a kind of error for.
+int errno_of(const py::error_already_set& error) {
+  if (error.matches(PyExc_OSError)) {
+    const py::object number = error.value().attr("errno");
+    const int errno_value = number.is_none() ? EIO : number.cast<int>();
+    return errno_value > 0 ? errno_value : EIO;
+  }
+  if (error.matches(PyExc_KeyboardInterrupt)) return EINTR;
+  if (error.matches(PyExc_MemoryError)) return ENOMEM;
+  if (error.matches(PyExc_NotImplementedError)) return ENOSYS;
+  return error.matches(PyExc_ValueError) ? EINVAL : EIO;
+}
+
+// What a stream can say of an exception: the last line of its traceback, mostly.
+ArrowStreamError stream_error(const py::error_already_set& error) {
+  const auto name = error.type().attr("__name__").cast<std::string>();
+  // Names of files may have bytes that are no text.
+  const std::string text = py::str(error.value())
+                               .attr("encode")("utf-8", "backslashreplace")
+                               .cast<std::string>();
+  return {errno_of(error), text.empty() ? name : name + ": " + text};
+}
+
+// What a Python iterator yields.
+class PythonBatches final : public ArrowBatches {
+ public:
+  PythonBatches(ArrowField field, py::iterator batches)
+      : field_(std::move(field)),
+        batches_(owned_by_python(std::make_unique<py::iterator>(std::move(batches)))) {}
+
+  const ArrowField& field() const override { return field_; }
+
+  bool next(ArrowValues* values) override {
+    if (!Py_IsInitialized()) throw ArrowStreamError(EIO, "Python has ended");
+    bool is_interrupted = false;
+    try {
+      const py::gil_scoped_acquire acquired;
+      LateReferences::drop_all();
+      try {
+        return next_of_python(values);
+      } catch (const py::error_already_set& error) {
+        is_interrupted = error.matches(PyExc_KeyboardInterrupt);
+        ArrowStreamError in_words = stream_error(error);
+        batches_.reset();
+        throw in_words;
+      }
+    } catch (const ArrowStreamError&) {
+      // A stream cannot pass on that somebody wants the program to stop. So it is said
+      // again, once no more code of Python runs here, which would be interrupted.
+      if (is_interrupted) PyErr_SetInterrupt();
+      throw;
+    }
+  }
+
+ private:
+  bool next_of_python(ArrowValues* values) {
+    const auto batch = py::reinterpret_steal<py::object>(PyIter_Next(batches_->ptr()));
+    if (PyErr_Occurred() != nullptr) throw py::error_already_set();
+    if (!batch) return false;
+    *values = values_of(batch);
+    return true;
+  }
+
+  const ArrowField field_;
+  std::shared_ptr<py::iterator> batches_;
+};
+
+py::object stream_capsule(const py::handle& field, const py::iterator& batches) {
+  py::object capsule = empty_capsule<ArrowArrayStream>();
+  export_batches(std::make_unique<PythonBatches>(field_of(field), batches),
+                 inside<ArrowArrayStream>(capsule.ptr()));
+  return capsule;
+}
+
+}  // namespace
+
+void register_arrow(py::module_& m) {
+  m.def("arrow_schema", &schema_capsule, py::arg("field"));
+  m.def("arrow_array", &array_capsule, py::arg("values"));
+  m.def("arrow_array_stream", &stream_capsule, py::arg("field"), py::arg("batches"));
+  m.def("arrow_field", &field_in_capsule, py::arg("capsule"));
+}
+
+}  // namespace fastrec
