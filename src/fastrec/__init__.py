@@ -11,6 +11,9 @@ such files.
 
 from __future__ import annotations
 
+import importlib
+from types import ModuleType
+
 from fastrec._core import __version__
 from fastrec.arrays import BytesArray, RaggedArray, SparseArray, concatenate, take
 from fastrec.damage import Region, Report
@@ -94,3 +97,17 @@ __all__ = [
     "weighted",
     "write",
 ]
+
+# What feeds frameworks: imported when it is asked for, and the framework with it.
+_ADAPTERS = ("arrow", "grain", "jax", "keras", "polars", "tf", "torch")
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _ADAPTERS:
+        return importlib.import_module(f"fastrec.{name}")
+    msg = f"module 'fastrec' has no attribute {name!r}"
+    raise AttributeError(msg)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_ADAPTERS])

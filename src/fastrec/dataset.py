@@ -496,6 +496,24 @@ class Dataset:
             memory_limit=memory_limit,
         )
 
+    # Tables: what the Arrow PyCapsule Interface asks for.
+
+    def __arrow_c_schema__(self) -> object:
+        """Return names and types of the columns; see `fastrec.arrow.RecordBatchReader`."""
+        from fastrec import arrow
+
+        return arrow.RecordBatchReader(self).__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return all records as a stream of record batches, in a new pass over the files.
+
+        So ``pyarrow.table(ds)``, ``polars.DataFrame(ds)`` and DuckDB's
+        ``SELECT ... FROM ds`` work. See `fastrec.arrow.RecordBatchReader`.
+        """
+        from fastrec import arrow
+
+        return arrow.RecordBatchReader(self).__arrow_c_stream__(requested_schema)
+
     # Behind the scenes, shared with Loader and the like.
 
     def _sources_with_transforms(self) -> Sources:

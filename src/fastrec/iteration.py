@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
@@ -16,6 +17,7 @@ from fastrec import _core
 from fastrec.arrays import Batch
 from fastrec.assembly import Assembly, Parts
 from fastrec.damage import Region, log_gaps, recovery_of
+from fastrec.feeding import Ahead, Forget, Source
 from fastrec.stage import BatchOrigin, Decoded, Delivered, Stage, wait_for_threads
 from fastrec.stats import clock
 from fastrec.steps import Plan, padded
@@ -190,7 +192,9 @@ class BatchIterator(Iterator[Batch]):
         self._is_forked = False
         self._decoding: Decoding | None = None
         self._stage: Stage | None = None
-        self._next: Callable[[], Delivered | None] | None = None
+        self._ahead: Ahead | None = None
+        self._next: Source | None = None
+        self._forget_source: Forget | None = None
         self._tally = loader._tally
         self._left_ns: int | None = None  # when the call before this one returned
         self._helping_ns = 0  # that are counted already
@@ -258,12 +262,8 @@ class BatchIterator(Iterator[Batch]):
 
     def _forget(self, delivered: Delivered) -> None:
         """Let go of a batch that is the consumer's now."""
-        if self._stage is not None:
-            self._stage.forget(delivered)
-        if self._decoding is not None and (
-            self._stage is None or not self._stage.n_transforming
-        ):
-            self._decoding.forget()
+        if self._forget_source is not None:
+            self._forget_source(delivered)
         self._kept = None
 
     def _take_back(self, delivered: Delivered, *, is_begun: bool) -> None:
@@ -313,9 +313,9 @@ class BatchIterator(Iterator[Batch]):
         self.count_helping()
         self._is_closed = True
         if self._decoding is not None:
-            self._decoding.stop()
-        if self._stage is not None:
-            self._stage.close()
+            _stop(self._decoding, self._stage)
+        if self._ahead is not None:
+            self._ahead.close()
 
     def _start(self) -> Delivered | None:
         loader = self._loader
@@ -333,9 +333,8 @@ class BatchIterator(Iterator[Batch]):
             memory_limit=max(1, memory_limit - staged_limit),
         )
         decoding.warning = loader._advice()
-        if assembly.is_plain:
-            self._next = decoding.next
-        else:
+        source: Source = decoding.next
+        if not assembly.is_plain:
             self._stage = Stage(
                 decoding.take_with_origin if has_stage else decoding.next_with_origin,
                 assembly,
@@ -348,9 +347,34 @@ class BatchIterator(Iterator[Batch]):
             )
             if has_stage:
                 self._end = _EndOfThreads(decoding, self._stage)
-            self._next = self._stage.next
+            source = self._stage.next
             self._tally.n_transforming = self._stage.n_transforming
+        # No method of the iterator: it would refer to itself, and outlive being dropped.
+        forget: Forget = functools.partial(_forget, decoding, self._stage)
+        if loader._feed is not None:
+            stop = functools.partial(_stop, decoding, self._stage)
+            self._ahead = Ahead(source, forget, stop, loader._feed)
+            source, forget = self._ahead.next, self._ahead.forget
+        # Last of all, since a signal may come before, and everything is begun anew.
+        self._forget_source = forget
+        self._next = source
         return self._next()
+
+
+def _forget(decoding: Decoding, stage: Stage | None, delivered: Delivered) -> None:
+    """Let go of a batch that came from `stage`, or from `decoding` where there is none."""
+    if stage is None or not stage.n_transforming:
+        decoding.forget()
+    # Last: until then a signal has the batch decoded anew, for what the transform did.
+    if stage is not None:
+        stage.forget(delivered)
+
+
+def _stop(decoding: Decoding, stage: Stage | None) -> None:
+    """End the threads of both."""
+    decoding.stop()
+    if stage is not None:
+        stage.close()
 
 
 class _EndOfThreads:
@@ -363,8 +387,7 @@ class _EndOfThreads:
 
     def __del__(self) -> None:
         if os.getpid() == self._process_id:  # a fork has none of the threads
-            self._decoding.stop()
-            self._stage.close()
+            _stop(self._decoding, self._stage)
 
 
 # Iterators that may have threads: they end before the interpreter does. References

@@ -6,16 +6,18 @@ import itertools
 import logging
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.arrays import Batch
 from fastrec.assembly import Assembly
 from fastrec.damage import Region, Report, RowJudge
 from fastrec.distributed import find_rank
+from fastrec.feeding import Feed
 from fastrec.iteration import BatchIterator
 from fastrec.options import (
     byte_count,
@@ -40,6 +42,9 @@ if TYPE_CHECKING:
 __all__ = ["Loader", "Transform"]
 
 _log = logging.getLogger("fastrec")
+
+# What makes memory for batches, if not the system, and whether that is used again.
+_Allocator: TypeAlias = "tuple[Callable[[int], npt.NDArray[np.uint8]] | None, bool]"
 
 _MOST_THREADS = 4096
 _MOST_REGIONS = 10_000  # in a report
@@ -134,6 +139,8 @@ class Loader:
                 )
                 raise ValueError(msg)
         self._max_errors = max_errors
+        self._feed: Feed | None = None  # what an adapter makes of batches
+        self._allocator: _Allocator = (None, True)
         self._epoch = 0
         self._step = 0
         self._phase = 0  # rows of step 0, where the epoch was cut by other batch sizes
@@ -146,12 +153,25 @@ class Loader:
 
     def _begin(self) -> None:
         """Make what no other loader has, nor the same one in another process."""
-        self._pool = _core.BlockPool(self._memory_limit)
+        self._pool = _core.BlockPool(self._memory_limit, *self._allocator)
         self._tally = Tally()
         self._regions: list[Region] = []
         self._n_unlisted = 0  # records that were passed over, beyond the regions
         self._iterator: weakref.ref[BatchIterator] | None = None
         _loaders.add(self)
+
+    def _allocate_by(
+        self, allocate: Callable[[int], npt.NDArray[np.uint8]], *, recycles: bool
+    ) -> None:
+        """Take the memory of batches from ``allocate(n_bytes)``.
+
+        It is called inside ``next()``, for batches after that one. Unless `recycles`,
+        memory is used for one batch and let go of. A process that is forked has memory
+        of the system again; one that unpickles the loader calls its own `allocate`.
+        """
+        self.close()
+        self._allocator = allocate, recycles
+        self._pool = _core.BlockPool(self._memory_limit, *self._allocator)
 
     # Where it is.
 
@@ -468,7 +488,8 @@ class Loader:
         if damages:
             parts, verdict = judge.judge(parts, damages)
             info = verdict.applied_to(info)
-        return self._assembly()(parts, info)
+        batch = self._assembly()(parts, info)
+        return batch if self._feed is None else self._feed(batch)
 
     def peek(self) -> Batch:
         """Return the batch after those delivered in this epoch, without moving on.
@@ -479,6 +500,26 @@ class Loader:
             If the epoch is at its end.
         """
         return self.batch(self._step)
+
+    # Tables: what the Arrow PyCapsule Interface asks for.
+
+    def __arrow_c_schema__(self) -> object:
+        """Return names and types of the columns. Moves no state.
+
+        See `fastrec.arrow.RecordBatchReader`.
+        """
+        from fastrec import arrow
+
+        return arrow.RecordBatchReader(self).__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Return the next epoch as a stream of record batches, which begins it.
+
+        See `fastrec.arrow.RecordBatchReader`.
+        """
+        from fastrec import arrow
+
+        return arrow.RecordBatchReader(self).__arrow_c_stream__(requested_schema)
 
     # The end.
 

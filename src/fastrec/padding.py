@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from fastrec.spec import (
     value_dtype,
 )
 
-__all__ = ["FixedLenSequence"]
+__all__ = ["FixedLenSequence", "any_width_columns"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -203,3 +203,13 @@ class FixedLenSequence(Spec):
             fill = b"" if self.dtype == "bytes" else 0
         padded: Array = RaggedArray._wrap(flat, splits).to_padded(fill, width)
         return padded
+
+
+def any_width_columns(schemas: Iterable[Mapping[Any, Spec]]) -> set[Any]:
+    """Return the columns that are as wide as the longest row of a batch."""
+    return {
+        name
+        for schema in schemas
+        for name, spec in schema.items()
+        if isinstance(spec, FixedLenSequence) and spec.length is None
+    }

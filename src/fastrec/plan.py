@@ -115,6 +115,11 @@ class Planner:
         return self._shuffle
 
     @property
+    def drop_last(self) -> bool:
+        """Whether a last batch that is not full is left out."""
+        return self._drop_last
+
+    @property
     def pad_last(self) -> bool:
         """Whether batches are filled with rows that are no records."""
         return self._pad_last

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from fastrec import _core
-from fastrec.convert.extras import extra
 from fastrec.convert.idx import idx_array, looks_like_idx
 from fastrec.convert.npy import npy_array, npz_arrays
 from fastrec.convert.source import Source
 from fastrec.convert.stored import ArraySource
+from fastrec.extras import extra
 from fastrec.paths import Paths, expand
 
 __all__ = ["is_tfrecord", "open_source"]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import itertools
 import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -13,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import fastrec as fr
-from fastrec.convert.extras import extra
 from fastrec.convert.opening import open_source
-from fastrec.convert.source import Source, rows_per_batch
+from fastrec.convert.source import Source
+from fastrec.extras import extra
 from fastrec.paths import Paths
 from fastrec.spec import Spec
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["TABLE_SUFFIXES", "to_arrow", "write_table", "write_tfrecords"]
 
 TABLE_SUFFIXES = (".parquet", ".arrow", ".feather")
-
-_SAMPLE_RECORDS = 64
 
 Progress = Callable[[int, int], object]
 
@@ -142,17 +139,16 @@ def write_table(
         dataset = fr.open(dataset)
     if os.path.lexists(target) and not overwrite:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-    if batch_size is None:
-        lengths = [len(r) for r in itertools.islice(dataset.records, _SAMPLE_RECORDS)]
-        batch_size = rows_per_batch(sum(lengths) / max(len(lengths), 1))
-    # One rank, whatever the environment says: a table is not divided among machines.
-    loader = dataset.loader(batch_size, rank=0, world_size=1)
+    batches = fr.arrow.RecordBatchReader(
+        dataset, batch_size=batch_size, text=text, optional=optional
+    )
     n_total = 0 if dataset._view.sources.is_streamed else len(dataset)
     n_records = 0
     with written_table(target) as write:
-        for batch in loader:
-            write(to_arrow(batch, text=text, optional=optional))
-            n_records += len(next(iter(batch.values())))
+        # Batch by batch, and not as a stream: errors stay what they are.
+        for batch in batches:
+            write(_as_pyarrow(batch))
+            n_records += len(batch)
             if progress is not None:
                 progress(n_records, n_total)
         if not n_records:
@@ -182,9 +178,8 @@ def to_arrow(
     Returns
     -------
     pyarrow.RecordBatch
-        Numbers as they are (bool is packed, a copy), rows of shape ``(k,)`` as
-        fixed_size_list, RaggedArrays as large_list, BytesArrays as large_binary. It
-        shares the memory of the batch.
+        The types are those of `fastrec.arrow.RecordBatch`. It shares the memory of the
+        batch.
 
     Raises
     ------
@@ -197,5 +192,13 @@ def to_arrow(
         If pyarrow is not installed.
     """
     with extra("arrow", "making Arrow record batches"):
-        from fastrec.convert.record_batches import record_batch
-    return record_batch(batch, text, optional)
+        import pyarrow  # noqa: F401
+    return _as_pyarrow(fr.arrow.RecordBatch(batch, text, optional))
+
+
+def _as_pyarrow(batch: fr.arrow.RecordBatch) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    # By numbers, because names may have zero bytes, which would end them in C.
+    numbered = batch._with_names(map(str, range(len(batch.column_names))))
+    return pa.record_batch(numbered).rename_columns(batch.column_names)

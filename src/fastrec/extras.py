@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 __all__ = ["extra"]
 
-_PACKAGES = {"arrow": "pyarrow", "image": "PIL"}
-_CALLED = {"pyarrow": "pyarrow", "PIL": "Pillow"}
+# What an extra installs, by the name that is imported; an extra is mostly called so.
+_PACKAGES = {"arrow": "pyarrow", "image": "PIL", "tf": "tensorflow"}
+_CALLED = {"PIL": "Pillow", "tensorflow": "TensorFlow"}
 
 
 @contextlib.contextmanager
@@ -20,14 +21,14 @@ def extra(name: str, purpose: str) -> Iterator[None]:
     ModuleNotFoundError
         If its package is not installed; says what for it is needed, and how to get it.
     """
-    package = _PACKAGES[name]
+    package = _PACKAGES.get(name, name)
     try:
         yield
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
         msg = (
-            f"{purpose} needs {_CALLED[package]}, which is not installed: "
+            f"{purpose} needs {_CALLED.get(package, package)}, which is not installed: "
             f'pip install "fastrec-io[{name}]"'
         )
         raise ModuleNotFoundError(msg, name=error.name) from None

@@ -1,0 +1,242 @@
+"""Keras: a loader as a `keras.utils.PyDataset`, for `fit`, `evaluate` and `predict`.
+
+Any backend of Keras 3 will do, and TensorFlow need not be installed.
+
+>>> train = fr.keras.PyDataset(ds.loader(256, shuffle=True), label_key="label")
+>>> model.fit(train, epochs=5, shuffle=False)  # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import warnings
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fastrec.arrays import Batch
+from fastrec.errors import SchemaError
+from fastrec.extras import extra
+from fastrec.targets import Key, Keys, Targets
+
+with extra("keras", "fastrec.keras"):
+    import keras
+
+if TYPE_CHECKING:
+    from fastrec.loader import Loader
+
+__all__ = ["PyDataset"]
+
+# What torch.from_numpy takes and Keras computes with.
+_TORCH_DTYPES = {"bool", "uint8", "int8", "int16", "int32", "int64"}
+_TORCH_DTYPES |= {"float16", "float32", "float64"}
+
+
+class PyDataset(keras.utils.PyDataset):
+    """The batches of a loader, as Keras asks for them.
+
+    ``dataset[i]`` is batch `i` of the loader's epoch, whatever was asked before. So
+    nothing is lost or repeated by Keras, which looks at a first batch to build the model
+    and may shuffle the batches. Where it asks for them in their order, the threads of the
+    loader read ahead; give ``shuffle=False`` to `fit` for that, and ``shuffle=True`` to
+    the loader, which shuffles records instead of batches.
+
+    The loader is the dataset's while Keras uses it. It goes on to its next epoch when
+    Keras ends one of its own, if all batches were asked for. To go on with a training
+    run, set it to the epoch that `fit` begins with: ``loader.set_epoch(initial_epoch)``,
+    or load its state. A state in the middle of an epoch is taken for the beginning of
+    that epoch, because Keras always begins there.
+
+    Parameters
+    ----------
+    loader : Loader
+        Its columns must be numbers in arrays of one shape.
+    label_key : str or list of str, optional
+        What the model is to predict: the name of a column, or several of them, for a
+        model whose outputs have these names.
+    weight_key : str, optional
+        A column that weighs each row in the loss and in weighted metrics.
+    workers, use_multiprocessing, max_queue_size
+        As Keras has them. Best left out: the threads of the loader decode faster than
+        workers, and Keras 3.15 with ``workers=2`` or more delivers what it read ahead
+        while it built the model a second time, in place of the last batches of the epoch.
+
+    Raises
+    ------
+    KeyError
+        If there is no such column.
+    SchemaError
+        If a column cannot be a tensor; the message says what to do about it.
+    ValueError
+        If files are compressed, and cannot be read in any order; or no column is left.
+
+    Notes
+    -----
+    Items are ``(x, y)``; ``(x, y, weights)`` with `weight_key`; ``(x,)`` without
+    `label_key`. The inputs ``x`` are the array of the only column that is left, or a dict
+    of all that are left, by name. Where the loader has ``pad_last=True``, or masks rows
+    that cannot be read, these weigh 0 instead of being an input ``"__valid__"``.
+
+    An unshuffled loader gives `evaluate`, `predict` and ``validation_data`` the same
+    records each time. With the PyTorch backend, tensors share the memory of the batch.
+    """
+
+    def __init__(
+        self,
+        loader: Loader,
+        *,
+        label_key: Keys | None = None,
+        weight_key: Key | None = None,
+        workers: int = 1,
+        use_multiprocessing: bool = False,
+        max_queue_size: int = 10,
+    ) -> None:
+        super().__init__(workers, use_multiprocessing, max_queue_size)
+        self._loader = loader
+        self._targets = Targets(label_key, weight_key)
+        loader._dataset._view.sources.check_random_access("fastrec.keras")
+        if len(loader):
+            self._check(loader.batch(0))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._ahead: Iterator[Batch] | None = None  # of the loader, which reads ahead
+        self._last_asked = -1
+        self._asked: set[int] = set()  # in this epoch of the loader
+        self._is_within_epoch = False  # of Keras
+        self._has_warned = False
+
+    def _check(self, batch: Batch) -> None:
+        self._targets.check([*batch])
+        for name, column in batch.items():
+            if isinstance(column, np.ndarray) and _is_numeric(column.dtype):
+                continue
+            kind = type(column).__name__
+            cure = "fr.FixedLenSequence pads rows to one length"
+            if kind == "BytesArray":
+                cure = "fr.Raw and transform= make arrays of byte strings"
+            elif kind == "SparseArray":
+                cure = "transform= may call its to_dense()"
+            elif isinstance(column, np.ndarray):
+                kind = f"array of {column.dtype}"
+                cure = "transform= may make numbers of it"
+            msg = (
+                f"column {name!r} is a {kind}, and Keras takes numbers in arrays of one "
+                f"shape: {cure}, and ds.columns([...]) leaves columns out"
+            )
+            raise SchemaError(msg)
+
+    # What Keras asks for.
+
+    @property
+    def num_batches(self) -> int:
+        """The steps of the loader's epoch."""
+        return len(self)
+
+    def __len__(self) -> int:
+        with self._lock:
+            return self._n_steps()
+
+    def _n_steps(self) -> int:
+        if self._loader._phase:
+            self._loader.seek(0)  # the epoch was cut where Keras cannot begin
+        return len(self._loader)
+
+    def __getitem__(self, index: int) -> tuple[Any, ...]:
+        """Return batch `index` of the epoch: ``(x,)``, ``(x, y)`` or ``(x, y, weights)``.
+
+        Raises
+        ------
+        IndexError
+            If the epoch has no such batch.
+        """
+        item: tuple[Any, ...] = self._targets(self._batch(index))
+        if keras.backend.backend() == "torch":
+            item = tuple(_as_torch_tensors(part) for part in item)
+        return item
+
+    def _batch(self, index: int) -> Batch:
+        with self._lock:
+            epoch = self._loader.epoch
+            if 0 <= index < self._n_steps():
+                is_next = index in (0, self._last_asked + 1)
+                self._last_asked = index
+                self._asked.add(index)
+                # Several threads ask in no order, and processes for a part each.
+                if self.workers <= 1 and not self.use_multiprocessing:
+                    if is_next:
+                        return self._next_batch(index)
+                    self._ahead = None
+                    self._advise()
+        return self._loader.batch(index, epoch)
+
+    def _next_batch(self, index: int) -> Batch:
+        loader = self._loader
+        is_running = self._ahead is not None and loader._running() is self._ahead
+        if self._ahead is None or not is_running or loader.step != index:
+            self._ahead = None
+            loader.seek(index)
+            self._ahead = iter(loader)
+        return next(self._ahead)
+
+    def _advise(self) -> None:
+        if self._has_warned or not self._is_within_epoch:
+            return
+        self._has_warned = True
+        warnings.warn(
+            "Keras asks for batches in an order of its own, so none can be read ahead: "
+            "call fit(..., shuffle=False), and have the loader shuffle the records",
+            stacklevel=4,
+        )
+
+    def on_epoch_begin(self) -> None:
+        """Keras begins an epoch, or looks at a first batch."""
+        self._is_within_epoch = True
+
+    def on_epoch_end(self) -> None:
+        """Go on to the next epoch of the loader, if all of this one was asked for.
+
+        Keras also calls this where it only looked at a batch, before the first epoch, and
+        after every ``steps_per_epoch``, when it goes on in the same pass.
+        """
+        with self._lock:
+            is_whole = len(self._asked) >= self._n_steps()
+            # Other processes were asked, which tell nobody here.
+            is_elsewhere = self.use_multiprocessing and self._is_within_epoch
+            self._is_within_epoch = False
+            if not (is_whole or is_elsewhere):
+                return
+            self._asked.clear()
+            self._last_asked = -1
+            self._ahead = None
+            self._loader.set_epoch(self._loader.epoch + 1)
+
+    # Copies, for the processes of use_multiprocessing.
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        for name in ("_lock", "_ahead", "_last_asked", "_asked", "_is_within_epoch"):
+            del state[name]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._begin()
+        self.__dict__.update(state)
+
+
+def _is_numeric(dtype: np.dtype[Any]) -> bool:
+    # NumPy knows bfloat16 as a dtype of the kind of raw memory.
+    return dtype.kind in "biufc" or dtype.name == "bfloat16"
+
+
+def _as_torch_tensors(part: Any) -> Any:  # noqa: ANN401
+    """Return tensors in the memory of arrays, of which Keras would make copies."""
+    if isinstance(part, dict):
+        return {name: _as_torch_tensors(array) for name, array in part.items()}
+    is_taken = str(part.dtype) in _TORCH_DTYPES and part.flags.writeable
+    if is_taken and part.flags.c_contiguous:
+        return importlib.import_module("torch").from_numpy(part)
+    return part

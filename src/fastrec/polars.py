@@ -1,0 +1,132 @@
+"""polars: TFRecords as a LazyFrame, of which only what a query needs is decoded.
+
+>>> import fastrec as fr
+>>> import polars as pl
+>>> frame = fr.polars.scan("train-*.tfrecord")  # doctest: +SKIP
+>>> frame.group_by("label").agg(pl.len()).collect()  # doctest: +SKIP
+
+``polars.DataFrame(ds)`` works without this module, and decodes all columns of all records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from fastrec.arrow.reader import RecordBatchReader, rows_at_once
+from fastrec.dataset import Dataset
+from fastrec.extras import extra
+from fastrec.inference import name_of
+from fastrec.opening import open as open_dataset
+from fastrec.paths import Paths
+
+with extra("polars", "fastrec.polars"):
+    import polars as pl
+    from polars.io.plugins import register_io_source
+
+__all__ = ["scan"]
+
+
+def scan(
+    source: Dataset | Paths,
+    *,
+    text: Collection[str] = (),
+    optional: Collection[str] = (),
+) -> pl.LazyFrame:
+    """Return a LazyFrame of a dataset.
+
+    What a query asks of it is pushed down: of the columns it leaves out, nothing is
+    decoded; rows that it filters out are dropped batch by batch; behind the rows it
+    wants, nothing is read. Each ``collect`` is a new pass over the files.
+
+    Parameters
+    ----------
+    source : Dataset, or path-like, or iterable of path-like
+        What `fastrec.open` returns, or takes. All its records are read, whatever the rank
+        of this process. Where it has transforms, all columns are decoded, for them.
+    text : collection of str, default ()
+        Those columns of byte strings that are UTF-8: String, not Binary.
+    optional : collection of str, default ()
+        Those variable-length columns that have at most one value in a row: the value or
+        null, not lists.
+
+    Returns
+    -------
+    polars.LazyFrame
+        Columns as `fastrec.arrow.RecordBatchReader` has them: numbers, Binary or String,
+        Array for rows of one shape and List for rows of any length.
+
+    Raises
+    ------
+    SchemaError, TypeError, ValueError
+        As `fastrec.arrow.RecordBatchReader`; about records, when they are collected.
+    fastrec.Error, OSError
+        What `fastrec.open` and loading raise.
+    ModuleNotFoundError
+        If polars is not installed.
+
+    Examples
+    --------
+    >>> frame = scan("train-*.tfrecord", text=["name"])  # doctest: +SKIP
+    >>> frame.filter(pl.col("label") == 3).select("name").collect()  # doctest: +SKIP
+    """
+    dataset = source if isinstance(source, Dataset) else open_dataset(source)
+
+    def frames(
+        with_columns: list[str] | None,
+        predicate: pl.Expr | None,
+        n_rows: int | None,
+        batch_size: int | None,
+    ) -> Iterator[pl.DataFrame]:
+        chosen = dataset
+        if with_columns is not None:
+            chosen = _reading(dataset, with_columns)
+        sizes = [rows_at_once(chosen), batch_size, n_rows]
+        reader = RecordBatchReader(
+            chosen,
+            batch_size=max(1, min(size for size in sizes if size is not None)),
+            text=_there(text, with_columns),
+            optional=_there(optional, with_columns),
+        )
+        n_left = n_rows
+        for batch in reader:
+            frame = pl.DataFrame(batch).slice(0, n_left)
+            if n_left is not None:
+                n_left -= len(frame)
+            if predicate is not None:
+                frame = frame.filter(predicate)
+            yield frame if with_columns is None else frame.select(with_columns)
+            if n_left == 0:
+                break
+
+    whole = RecordBatchReader(dataset, text=text, optional=optional)
+    # Two passes give the same, unless a transform has a mind of its own.
+    return register_io_source(
+        frames, schema=dict(pl.Schema(whole)), is_pure=not _has_transforms(dataset)
+    )
+
+
+def _reading(dataset: Dataset, names: Collection[str]) -> Dataset:
+    """Return a dataset that reads the features which the columns `names` are made of."""
+    if _has_transforms(dataset):
+        return dataset
+    schema: Any = dataset.schema  # its names may be bytes
+    features = [
+        feature
+        for feature, spec in schema.items()
+        if any(_text(column) in names for column in spec._names(feature))
+    ]
+    # Columns that datasets add to rows come with any other.
+    return dataset.columns(features or list(schema)[:1])
+
+
+def _text(name: str | bytes) -> str | bytes:
+    return name if isinstance(name, str) else name_of(name)
+
+
+def _has_transforms(dataset: Dataset) -> bool:
+    return not dataset._assembly().is_plain
+
+
+def _there(names: Collection[str], columns: list[str] | None) -> list[str]:
+    return [name for name in names if columns is None or name in columns]

@@ -1,0 +1,283 @@
+"""TensorFlow: a loader as a `tf.data.Dataset`, for those who stay with tf.data.
+
+>>> loader = ds.loader(256, shuffle=True)
+>>> for image, label in fr.tf.dataset(loader, label_key="label"):  # doctest: +SKIP
+...     step(image, label)
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrec.arrays import Array, Batch, BytesArray, RaggedArray, SparseArray
+from fastrec.errors import SchemaError
+from fastrec.extras import extra
+from fastrec.feeding import upcoming
+from fastrec.loader import Loader
+from fastrec.padding import any_width_columns
+from fastrec.targets import Key, Keys, Targets
+
+with extra("tf", "fastrec.tf"):
+    import tensorflow as tf
+
+__all__ = ["dataset"]
+
+
+def dataset(
+    loader: Loader,
+    *,
+    label_key: Keys | None = None,
+    weight_key: Key | None = None,
+    shapes: Mapping[Any, Sequence[int | None]] | None = None,
+) -> Any:  # noqa: ANN401
+    """Return a `tf.data.Dataset` of the batches of a loader.
+
+    Each pass over it is one epoch of the loader, so ``repeat()`` goes on with the next
+    one. Order, shuffling, ranks and threads are the loader's; tf.data need not shard it,
+    and no ``interleave``, ``shuffle`` or ``batch`` is needed. What comes after it, such as
+    ``map`` and ``prefetch``, is tf.data's own.
+
+    Parameters
+    ----------
+    loader : Loader
+        It is the dataset's while that is iterated: one pass at a time.
+    label_key : str or list of str, optional
+        The name of a column, or a list of names for a dict of them: elements are
+        ``(x, y)``, where ``x`` is the only column that is left, or a dict of all that
+        are. Without it, elements are dicts of all columns.
+    weight_key : str, optional
+        A column of weights: elements are ``(x, y, weights)``. Where the loader has
+        ``pad_last=True``, or masks rows that cannot be read, these weigh 0.
+    shapes : dict of str to tuple of int or None, optional
+        Shapes of the rows of columns, without the batch, where a transform makes other
+        ones than those of the first batch: ``{"tokens": (None,)}``.
+
+    Returns
+    -------
+    tf.data.Dataset
+        Numbers are tensors, byte strings ``tf.string`` tensors, a `RaggedArray` is a
+        `tf.RaggedTensor` and a `SparseArray` a `tf.SparseTensor`. Shapes are static where
+        they are the same in every batch; so is the batch's, with ``drop_last`` or
+        ``pad_last`` and without transforms. The cardinality is ``len(loader)``; it is
+        unknown for compressed files that are read as they are, for ``batches=``, and for
+        a loader in the middle of an epoch.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument makes no sense, or an epoch has no batches.
+    KeyError
+        If there is no such column.
+    SchemaError
+        If a column cannot be a tensor.
+
+    Notes
+    -----
+    Arrays are not copied: tensors take over the memory that the batch was decoded into.
+    Byte strings are copied twice, into ``bytes`` and by TensorFlow into its own strings.
+    What a transform returns may be copied once, where NumPy has not aligned it.
+
+    Errors come as `tf.errors.InvalidArgumentError`, with the text of fastrec's error in
+    theirs. The state of the loader counts what tf.data has taken: in an eager loop that
+    is what was delivered; ``prefetch`` and `fit` take batches ahead. Load a state before
+    the dataset is made.
+    """
+    given: object = loader
+    if not isinstance(given, Loader):
+        msg = f"dataset() takes a loader, such as ds.loader(256), not {given!r}"
+        raise TypeError(msg)
+    targets = Targets(label_key, weight_key)
+    first = upcoming(loader)
+    if first is None:
+        msg = "an epoch has no batches, so nothing says what they would be"
+        raise ValueError(msg)
+    targets.check([*first])
+    specs = _specs(loader, first, shapes or {})
+    has_targets = label_key is not None
+
+    def as_item(batch: Batch) -> Any:  # noqa: ANN401
+        return targets(batch) if has_targets else batch
+
+    item = as_item(first)
+    described = {id(column): specs[name] for name, column in first.items()}
+    leaves = [
+        # Weights may be made of other columns, and have no spec yet.
+        described.get(id(leaf)) or _spec("weights", leaf, [_static_rows(loader)])
+        for leaf in tf.nest.flatten(item)
+    ]
+    structure = tf.nest.pack_sequence_as(item, leaves)
+    n_batches = _cardinality(loader)
+
+    is_plain = all(isinstance(leaf, tf.TensorSpec) for leaf in leaves)
+
+    def parts(batch: Batch) -> Any:  # noqa: ANN401
+        if is_plain:
+            return tf.nest.map_structure(np.asarray, as_item(batch))
+        columns = tf.nest.flatten(as_item(batch))
+        return tuple(itertools.chain.from_iterable(map(_arrays, columns)))
+
+    def composed(*tensors: Any) -> Any:  # noqa: ANN401
+        taken = iter(tensors)
+        element = tf.nest.map_structure(lambda spec: _composed(spec, taken), structure)
+        return tf.data.Dataset.from_tensors(element)
+
+    def batches() -> Iterable[Any]:
+        iterator = iter(loader)
+        if n_batches is not None and len(loader) - loader.step != n_batches:
+            msg = (
+                f"the loader is at step {loader.step} of {len(loader)}, and this dataset "
+                f"was made for epochs of {n_batches}: load states and seek before "
+                "fr.tf.dataset()"
+            )
+            raise ValueError(msg)
+        # Not a generator, which would seem to be at its end after an error.
+        return map(parts, iterator)
+
+    if is_plain:
+        made = tf.data.Dataset.from_generator(batches, output_signature=structure)
+    else:
+        signature = tuple(part for leaf in leaves for part in _parts(leaf))
+        made = tf.data.Dataset.from_generator(batches, output_signature=signature)
+        # Not map(), which tf.data runs ahead by itself, and the loader's state with it.
+        made = made.flat_map(composed)
+    options = tf.data.Options()
+    # Ranks are the loader's: tf.distribute must not leave out what is theirs.
+    sharding = tf.data.experimental.AutoShardPolicy.OFF
+    options.experimental_distribute.auto_shard_policy = sharding
+    # Nor a prefetch() that nobody asked for.
+    options.experimental_optimization.inject_prefetch = False
+    made = made.with_options(options)
+    if n_batches is not None:
+        made = made.apply(tf.data.experimental.assert_cardinality(n_batches))
+    return made
+
+
+def _cardinality(loader: Loader) -> int | None:
+    """How many batches every epoch has; None if that differs, or nobody has counted."""
+    is_streamed = loader._dataset._view.sources.is_streamed
+    if is_streamed or loader.batch_size is None or loader.step or loader._phase:
+        return None
+    return len(loader)
+
+
+def _has_transforms(loader: Loader) -> bool:
+    return not loader._assembly().is_plain
+
+
+def _static_rows(loader: Loader) -> int | None:
+    """How many rows every batch has, if that is known of all of them."""
+    planner = loader._planner
+    is_cut = planner._drop_last and loader._dataset.on_error == "raise"
+    if _has_transforms(loader) or loader._phase or not (planner.pad_last or is_cut):
+        return None
+    return loader.batch_size
+
+
+# What a column is to TensorFlow.
+
+
+def _specs(
+    loader: Loader, batch: Batch, shapes: Mapping[Any, Sequence[int | None]]
+) -> dict[Any, Any]:
+    """Return the type of each column, of which `batch` is an example."""
+    unknown = [name for name in shapes if name not in batch]
+    if unknown:
+        msg = f"no column {unknown[0]!r} that shapes= could be about"
+        raise KeyError(msg)
+    readings, _ = loader._dataset._view.sources.readings()
+    padded = any_width_columns(reading.features for reading in readings)
+    n_rows = _static_rows(loader)
+    specs = {}
+    for name, column in batch.items():
+        row = list(column.shape[1:])
+        if name in padded and row:
+            row[0] = None
+        shape = [n_rows, *shapes.get(name, row)]
+        specs[name] = _spec(name, column, shape)
+    return specs
+
+
+def _spec(name: Key, column: Array, shape: list[int | None]) -> Any:  # noqa: ANN401
+    if isinstance(column, SparseArray):
+        return tf.SparseTensorSpec(shape, _dtype(name, column.values))
+    if not isinstance(column, RaggedArray):
+        return tf.TensorSpec(shape, _dtype(name, column))
+    splits, values, ragged_rank = column.row_splits.dtype, column.values, 1
+    while isinstance(values, RaggedArray):
+        values, ragged_rank = values.values, ragged_rank + 1
+    dtype = _dtype(name, values)
+    return tf.RaggedTensorSpec(shape, dtype, ragged_rank, splits)
+
+
+def _dtype(name: Key, values: Any) -> Any:  # noqa: ANN401
+    if isinstance(values, BytesArray):
+        return tf.string
+    try:
+        dtype = tf.as_dtype(values.dtype)
+    except TypeError:
+        dtype = None
+    if dtype is None or dtype == tf.string:
+        msg = (
+            f"column {name!r} is an array of {values.dtype}, which cannot be a tensor: "
+            "transform= may make numbers of it, and ds.columns([...]) leaves columns out"
+        )
+        raise SchemaError(msg)
+    return dtype
+
+
+# Arrays that go through as they are, and what TensorFlow makes of them.
+
+
+def _arrays(column: Any) -> Iterator[npt.NDArray[Any]]:  # noqa: ANN401
+    """Yield what a column consists of: values first, then splits, the inner ones first."""
+    if isinstance(column, RaggedArray):
+        yield from _arrays(column.values)
+        yield column.row_splits
+    elif isinstance(column, SparseArray):
+        yield from _arrays(column.values)
+        yield column.indices
+        yield np.array(len(column), np.int64)
+    else:
+        yield np.asarray(column)
+
+
+def _parts(spec: Any) -> list[Any]:  # noqa: ANN401
+    """Return the types of what `_arrays` yields."""
+    if isinstance(spec, tf.RaggedTensorSpec):
+        values = [None, *spec.shape[spec.ragged_rank + 1 :]]
+        n_rows = spec.shape[0]
+        n_splits = [None] * (spec.ragged_rank - 1)
+        n_splits.append(None if n_rows is None else n_rows + 1)
+        splits = [tf.TensorSpec([n], spec.row_splits_dtype) for n in n_splits]
+        return [tf.TensorSpec(values, spec.dtype), *splits]
+    if isinstance(spec, tf.SparseTensorSpec):
+        return [
+            tf.TensorSpec([None], spec.dtype),
+            tf.TensorSpec([None, len(spec.shape)], tf.int64),
+            tf.TensorSpec([], tf.int64),
+        ]
+    return [spec]
+
+
+def _composed(spec: Any, tensors: Iterator[Any]) -> Any:  # noqa: ANN401
+    """Make a tensor of `spec` of its parts, which are known to fit."""
+    values = next(tensors)
+    if isinstance(spec, tf.RaggedTensorSpec):
+        for _ in range(spec.ragged_rank):
+            splits = next(tensors)
+            values = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
+        return values
+    if isinstance(spec, tf.SparseTensorSpec):
+        indices, n_rows = next(tensors), next(tensors)
+        # Of constants as far as they are known, which TensorFlow keeps as a shape.
+        sizes = [
+            n_rows if size is None else tf.constant(size, tf.int64)
+            for size in spec.shape
+        ]
+        return tf.SparseTensor(indices, values, tf.stack(sizes))
+    return values

@@ -1,0 +1,31 @@
+"""fastrec.torch: batches as tensors, and data sets for torch's DataLoader.
+
+* `loader` has the batches of a loader be tensors, on the CPU or on a device,
+* `Dataset` is map-style: samplers choose its rows, which are read batch by batch,
+* `IterableDataset` yields the batches of a loader, also in worker processes,
+* `tensors` makes tensors of a batch's columns, which share their memory,
+* `check_group` compares a loader's rank with that of a process group.
+"""
+
+from __future__ import annotations
+
+from fastrec.extras import extra
+
+with extra("torch", "fastrec.torch"):
+    import torch as _  # noqa: F401
+
+from fastrec.torch.columns import Jagged, tensors
+from fastrec.torch.iterable import IterableDataset
+from fastrec.torch.loading import loader
+from fastrec.torch.map_style import Dataset, collate
+from fastrec.torch.ranks import check_group
+
+__all__ = [
+    "Dataset",
+    "IterableDataset",
+    "Jagged",
+    "check_group",
+    "collate",
+    "loader",
+    "tensors",
+]

@@ -1,0 +1,190 @@
+"""Columns: batches of NumPy arrays -> tensors that share their memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from fastrec.arrays import Batch, BytesArray, RaggedArray, SparseArray
+
+__all__ = ["Jagged", "RaggedAs", "check_ragged", "tensors"]
+
+RaggedAs: TypeAlias = Literal["offsets", "nested"]
+
+# Types that NumPy knows by way of ml_dtypes: their bits pass as integers.
+_BITS = {
+    "bfloat16": np.int16,
+    "float8_e4m3fn": np.uint8,
+    "float8_e4m3fnuz": np.uint8,
+    "float8_e5m2": np.uint8,
+    "float8_e5m2fnuz": np.uint8,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Jagged:
+    """Rows of any lengths as tensors: what `torch.nested` calls the layout jagged.
+
+    Attributes
+    ----------
+    values : torch.Tensor of shape (n, *inner), or Jagged
+        The values of all rows, one row after the other. Rows of rows nest here.
+    offsets : torch.Tensor of int64 or int32, shape (rows + 1,)
+        Row ``i`` is ``values[offsets[i]:offsets[i + 1]]``.
+    """
+
+    values: torch.Tensor | Jagged
+    offsets: torch.Tensor
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> torch.Tensor:
+        """The number of values in each row: shape ``(rows,)``."""
+        return self.offsets.diff()
+
+    def to(
+        self, device: torch.device | str | int, non_blocking: bool = False
+    ) -> Jagged:
+        """Return the same rows on `device`, as `torch.Tensor.to` does."""
+        return self.map(lambda part: part.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Jagged:
+        """Return the same rows in page-locked memory; a DataLoader asks for it."""
+        return self.map(lambda part: part.pin_memory())
+
+    def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Jagged:
+        """Return what `function` makes of each of the tensors: values, then offsets."""
+        values = self.values
+        return Jagged(
+            values.map(function) if isinstance(values, Jagged) else function(values),
+            function(self.offsets),
+        )
+
+    def nested(self) -> torch.Tensor:
+        """Return a nested tensor of layout ``torch.jagged``, which shares the memory.
+
+        Raises
+        ------
+        TypeError
+            If rows consist of rows: `torch.nested` has one ragged dimension.
+        """
+        if isinstance(self.values, Jagged):
+            msg = 'nested tensors have one ragged dimension: take ragged="offsets"'
+            raise TypeError(msg)
+        return torch.nested.nested_tensor_from_jagged(self.values, self.offsets)
+
+
+def check_ragged(ragged: object) -> RaggedAs:
+    """Return `ragged`, if it says what a RaggedArray becomes, or raise a ValueError."""
+    if ragged not in ("offsets", "nested"):
+        msg = f'ragged must be "offsets" or "nested", not {ragged!r}'
+        raise ValueError(msg)
+    return ragged
+
+
+def tensors(batch: Mapping[str, Any], ragged: RaggedAs = "offsets") -> Batch:
+    """Return the columns of a batch as tensors.
+
+    Tensors share the memory of the arrays and keep it; nothing is copied but arrays that
+    are read-only, or whose strides torch does not know: transforms may return such.
+
+    Parameters
+    ----------
+    batch : mapping of str to column
+        As a loader yields it.
+    ragged : {"offsets", "nested"}, default "offsets"
+        What a `RaggedArray` becomes: a `Jagged`, or a nested tensor of layout
+        ``torch.jagged``, which knows one ragged dimension.
+
+    Returns
+    -------
+    dict
+        A `torch.Tensor` for an ndarray, a sparse COO tensor for a `SparseArray`, a list
+        of tensors for an object array of arrays. Torch has no byte strings: a
+        `BytesArray`, and whatever holds one, is there as it was, like all that is no
+        array.
+
+    Raises
+    ------
+    TypeError
+        If torch does not know a column's dtype or byte order, or cannot nest its rows;
+        names the column.
+    """
+    check_ragged(ragged)
+    return {name: _converted(name, column, ragged) for name, column in batch.items()}
+
+
+def _converted(name: str, column: Any, ragged: RaggedAs) -> Any:  # noqa: ANN401
+    try:
+        return _of(column, ragged)
+    except TypeError as error:
+        msg = f"column {name!r}: {error}"
+        raise TypeError(msg) from None
+
+
+def _of(column: Any, ragged: RaggedAs) -> Any:  # noqa: ANN401 (what a batch holds)
+    if isinstance(column, np.ndarray):
+        if column.dtype == object:
+            return [_of(value, ragged) for value in column]
+        return _tensor(column)
+    if isinstance(column, RaggedArray) and not _has_bytes(column):
+        jagged = _jagged(column)
+        return jagged if ragged == "offsets" else jagged.nested()
+    if isinstance(column, SparseArray) and not isinstance(column.values, BytesArray):
+        return torch.sparse_coo_tensor(
+            _tensor(column.indices).t(),
+            _tensor(column.values),
+            column.dense_shape,
+            device="cpu",
+            check_invariants=False,  # SparseArray has looked
+        )
+    return column
+
+
+def _has_bytes(column: RaggedArray) -> bool:
+    values = column.values
+    while isinstance(values, RaggedArray):
+        values = values.values
+    return isinstance(values, BytesArray)
+
+
+def _jagged(column: RaggedArray) -> Jagged:
+    values: Any = column.values  # no bytes: `_has_bytes` was asked
+    return Jagged(
+        _jagged(values) if isinstance(values, RaggedArray) else _tensor(values),
+        _tensor(column.row_splits),
+    )
+
+
+def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
+    size = max(1, array.dtype.itemsize)
+    if not array.flags.writeable or any(
+        stride < 0 or stride % size for stride in array.strides
+    ):
+        # Tensors can be written to, and whoever made it read-only has said no to that.
+        array = array.copy()
+    dtype = array.dtype
+    if not dtype.isnative:
+        msg = (
+            f"torch knows no dtype of another byte order ({dtype.str}): have a "
+            f'transform make it .astype("{dtype.name}")'
+        )
+        raise TypeError(msg)
+    try:
+        return torch.from_numpy(array)
+    except TypeError:
+        known = getattr(torch, dtype.name, None) if dtype.name in _BITS else None
+        if known is not None:
+            return torch.from_numpy(array.view(_BITS[dtype.name])).view(known)
+        msg = (
+            f"torch has no dtype for {dtype}: have a transform make it one that it has, "
+            "or leave out the column"
+        )
+        raise TypeError(msg) from None

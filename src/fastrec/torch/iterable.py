@@ -1,0 +1,240 @@
+"""Iterable: the batches of a loader, in a DataLoader with any number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed
+import torch.utils.data
+
+from fastrec.arrays import Batch
+from fastrec.loader import Loader
+from fastrec.options import non_negative_int
+from fastrec.torch.columns import RaggedAs, check_ragged, tensors
+from fastrec.torch.ranks import check_group
+from fastrec.torch.turns import Start, Turn, Turns
+
+if TYPE_CHECKING:
+    import fastrec.dataset
+
+__all__ = ["IterableDataset"]
+
+
+class IterableDataset(torch.utils.data.IterableDataset[Any]):
+    """The batches of a loader as an iterable data set of torch's.
+
+    Give it to a DataLoader with ``batch_size=None``: it yields whole batches, dicts of
+    tensors as `tensors` makes them. They are those of the loader, in its order, for any
+    number of workers: worker `w` of `n` makes the steps `w`, ``w + n``, ``w + 2 * n`` and
+    so on, and the DataLoader asks them in turn. Without workers, and with one, the
+    loader's own threads decode; with more, each worker decodes in one thread.
+
+    Each pass is the next epoch, wherever it takes place, after a ``break`` too, and a new
+    pass ends the one before. Loaders of fastrec need no workers, so `fastrec.torch.loader`
+    is mostly faster: batches of workers are copied into the memory they share.
+
+    Its iterators have the `state_dict` that StatefulDataLoader of torchdata asks for.
+
+    Parameters
+    ----------
+    dataset : fastrec.Dataset or fastrec.Loader
+        A loader must be given without the options below; the first pass begins where it
+        is. From then on this object moves it.
+    batch_size : int, optional
+        As `fastrec.Dataset.loader` has it, like all `options`.
+    ragged : {"offsets", "nested"}, default "offsets"
+        See `tensors`.
+    process_group : torch.distributed.ProcessGroup, optional
+        The ranks that divide the data; see `check_group`.
+    **options
+        For `fastrec.Dataset.loader`. Rank and world size are found here and now: worker
+        processes have the ones of their parent.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an option makes no sense, or the loader disagrees with the process group.
+    ValueError
+        In a DataLoader with more than one worker, if the files are streams (compressed
+        ones that are read as they are), whose records come one after another.
+
+    Notes
+    -----
+    With more than one worker, rows that `on_error` passes over count in neither
+    `fastrec.Loader.report` nor `max_errors`. Both belong to one process.
+
+    Examples
+    --------
+    >>> data = fr.torch.IterableDataset(ds, 256, shuffle=True)  # doctest: +SKIP
+    >>> for batch in DataLoader(data, batch_size=None, num_workers=2):  # doctest: +SKIP
+    ...     step(batch["image"], batch["label"])
+    """
+
+    def __init__(
+        self,
+        dataset: fastrec.dataset.Dataset | Loader,
+        batch_size: int | None = None,
+        *,
+        ragged: RaggedAs = "offsets",
+        process_group: torch.distributed.ProcessGroup | None = None,
+        **options: Any,  # noqa: ANN401 (those of Dataset.loader)
+    ) -> None:
+        if not isinstance(dataset, Loader):
+            self._loader = dataset.loader(batch_size, **options)
+        elif batch_size is None and not options:
+            self._loader = dataset
+        else:
+            msg = "a loader is given as it is: its options are those it was made with"
+            raise TypeError(msg)
+        self._ragged = check_ragged(ragged)
+        self._process_group = process_group
+        check_group(self._loader, process_group)
+        self._turns = Turns(_start_of(self._loader))
+
+    @property
+    def loader(self) -> Loader:
+        """The loader, which has `stats` and `report` of passes without workers."""
+        return self._loader
+
+    def __len__(self) -> int:
+        """Steps of the epoch that was begun last, of all workers together."""
+        return self._loader._plan(self._turns.last().epoch).n_steps
+
+    def __repr__(self) -> str:
+        return f"<fastrec.torch.IterableDataset of {self._loader!r}>"
+
+    def set_epoch(self, epoch: int) -> None:
+        """Have the next pass begin `epoch`, in worker processes that are kept, too.
+
+        In a loop over consecutive epochs it changes nothing: passes are counted.
+        """
+        epoch = non_negative_int("epoch", epoch)
+        self._turns.own()
+        upcoming = self._turns.next()
+        if upcoming.epoch != epoch:
+            self._turns.restart(Start(upcoming.seed, epoch, 0))
+
+    def __iter__(self) -> Iterator[Batch]:
+        check_group(self._loader, self._process_group)
+        return _Pass(self._loader, self._turns, self._ragged)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Workers have no process group to ask.
+        check_group(self._loader, self._process_group)
+        return self.__dict__ | {"_process_group": None}
+
+
+class _Pass(Iterator[Batch]):
+    """One pass: the steps of one worker. Begins with its first batch.
+
+    A signal may raise an exception anywhere. `_step` moves with each batch that goes out,
+    so the loader can be put back to one that did not.
+    """
+
+    def __init__(self, loader: Loader, turns: Turns, ragged: RaggedAs) -> None:
+        self._loader = loader
+        self._turns = turns
+        self._ragged = ragged
+        self._caller = turns.caller()
+        self._is_alone = self._caller.n_workers == 1
+        if not self._is_alone and loader._dataset._view.sources.is_streamed:
+            msg = (
+                "compressed files that are read as they are have records one after "
+                "another, which several workers cannot share: fr.open(..., cache_dir=) "
+                "expands them once; or take num_workers=0, where threads decode"
+            )
+            raise ValueError(msg)
+        self._turn: Turn | None = None
+        self._state: dict[str, Any] = {}  # of the loader, where the pass begins
+        self._batches: Iterator[Batch] | None = None
+        self._step = 0  # the next one
+        self._is_finished = False
+
+    def __next__(self) -> Batch:
+        if self._is_finished:
+            raise StopIteration
+        if self._turn is None:
+            self._turn = self._turns.begin(self._caller)
+            self._state = {}
+            _place(self._loader, self._turn.start)
+            self._step = self._loader.step + self._caller.worker
+        elif not self._turns.is_running(self._turn):
+            msg = (
+                "this pass was ended, by a later one over the same data set or by "
+                "set_epoch(): a data set has one pass at a time"
+            )
+            raise RuntimeError(msg)
+        batch = self._next_in_order() if self._is_alone else self._next_share()
+        if batch is None:
+            self._is_finished = True
+            raise StopIteration
+        batch = tensors(batch, self._ragged)
+        self._step += self._caller.n_workers
+        return batch
+
+    def _next_in_order(self) -> Batch | None:
+        loader = self._loader
+        assert self._turn is not None
+        epoch = self._turn.start.epoch
+        if loader.epoch == epoch and loader.step != self._step:
+            loader.seek(self._step)
+            self._batches = None
+        if loader.epoch != epoch:
+            return None  # it has finished this one
+        if self._batches is None:
+            self._batches = iter(loader)
+        return next(self._batches, None)
+
+    def _next_share(self) -> Batch | None:
+        if self._step >= len(self._loader):
+            return None
+        return self._loader.batch(self._step)
+
+    # What StatefulDataLoader asks for.
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where this worker is: after the batch that it made last.
+
+        The state is less than 500 bytes of JSON-able values.
+        """
+        if self._turn is not None:
+            return {"pass": self._begin_state(self._turn.start), "step": self._step}
+        return {"pass": self._begin_state(self._turns.peek(self._caller)), "step": None}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go where the same worker of the same number was, in another process.
+
+        Raises
+        ------
+        ValueError
+            If it is no such state, or one of other data or another order.
+        """
+        if set(state) != {"pass", "step"}:
+            msg = f"not the state of a pass, which has the keys pass and step: {state}"
+            raise ValueError(msg)
+        loader, step = self._loader, state["step"]
+        loader.load_state_dict(state["pass"])
+        start = _start_of(loader)
+        self._turn = self._turns.resume(self._caller, start)
+        self._step = loader.step + self._caller.worker if step is None else step
+        self._state, self._batches, self._is_finished = {}, None, False
+
+    def _begin_state(self, start: Start) -> dict[str, Any]:
+        if not self._state or self._turn is None:
+            self._state = {**self._loader.state_dict(), **start._asdict()}
+        return self._state
+
+
+def _start_of(loader: Loader) -> Start:
+    if not loader.step:
+        return Start(loader._seed, loader.epoch, 0)
+    state = loader.state_dict()
+    return Start(state["seed"], state["epoch"], state["position"])
+
+
+def _place(loader: Loader, start: Start) -> None:
+    if start.position or start.seed != loader._seed:
+        loader.load_state_dict({**loader.state_dict(), **start._asdict()})
+    else:
+        loader._move(start.epoch, 0, 0)  # without an index, which nobody may need

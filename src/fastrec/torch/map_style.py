@@ -1,0 +1,158 @@
+"""Map-style: the rows of a fastrec data set, for torch's samplers to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+import torch.utils.data
+
+from fastrec.arrays import Batch
+from fastrec.rows import Row, is_one, n_rows
+from fastrec.torch.columns import RaggedAs, check_ragged, tensors
+
+if TYPE_CHECKING:
+    import fastrec.dataset
+
+__all__ = ["Dataset", "Rows", "collate"]
+
+
+class Dataset(torch.utils.data.Dataset[Any]):
+    """The records of a `fastrec.Dataset` as a map-style data set of torch's.
+
+    A `torch.utils.data.DataLoader` asks it for all rows of a batch at once, and they are
+    read at once, by native code. Samplers decide which; to have fastrec decide, take
+    `IterableDataset`, or `loader`.
+
+    ``data[i]`` is a row, a dict of tensors and ``bytes``; a slice, an index array, a list
+    of numbers or a mask gives a dict of columns, as `tensors` makes them. It can be
+    pickled, and read in processes that are forked or spawned.
+
+    Parameters
+    ----------
+    dataset : fastrec.Dataset
+        Its records must be there by number; streams (compressed files that are read as
+        they are) have none.
+    ragged : {"offsets", "nested"}, default "offsets"
+        See `tensors`.
+
+    Examples
+    --------
+    >>> DataLoader(fr.torch.Dataset(ds), batch_size=256, shuffle=True)  # doctest: +SKIP
+
+    Rows of any lengths cannot be stacked, and what is stacked is copied. `collate` takes
+    the columns of the batch as they were read:
+
+    >>> DataLoader(
+    ...     fr.torch.Dataset(ds),
+    ...     batch_size=256,
+    ...     shuffle=True,
+    ...     num_workers=2,
+    ...     collate_fn=fr.torch.collate,
+    ... )  # doctest: +SKIP
+    """
+
+    def __init__(
+        self, dataset: fastrec.dataset.Dataset, *, ragged: RaggedAs = "offsets"
+    ) -> None:
+        self._dataset = dataset
+        self._ragged = check_ragged(ragged)
+
+    def __len__(self) -> int:
+        return len(self._dataset)
+
+    def __repr__(self) -> str:
+        return f"<fastrec.torch.Dataset of {self._dataset!r}>"
+
+    def __getitem__(self, index: Any) -> Row | Batch:  # noqa: ANN401 (as NumPy's)
+        if is_one(index):
+            # A batch of one row, so that errors and transforms are those of one record.
+            return {
+                name: _of_row(value, self._ragged, name)
+                for name, value in self._dataset[index].items()
+            }
+        return tensors(self._dataset[index], self._ragged)
+
+    def __getitems__(self, indices: Sequence[int]) -> Rows:
+        """Return the rows of a batch, read at once; a DataLoader's fetcher asks so."""
+        return Rows(self._dataset[indices], self._ragged)
+
+
+class Rows(Sequence[Row]):
+    """The rows of a batch: what a ``collate_fn`` gets.
+
+    To torch's own it is a list of dicts. `collate` takes the columns as they are, and
+    rows are never made.
+
+    Attributes
+    ----------
+    batch : dict of str to column
+        The columns as NumPy has them.
+    """
+
+    def __init__(self, batch: Batch, ragged: RaggedAs) -> None:
+        self.batch = batch
+        self._ragged = ragged
+        self._rows: list[Row] | None = None
+
+    def __len__(self) -> int:
+        return n_rows(self.batch)
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
+        return self._made()[index]
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._made())
+
+    def tensors(self) -> Batch:
+        """Return the columns as tensors that share the memory of the batch."""
+        return tensors(self.batch, self._ragged)
+
+    def _made(self) -> list[Row]:
+        # All at once, because default_collate goes through them for every column.
+        if self._rows is None:
+            columns = [
+                self._rows_of(name, column) for name, column in self.batch.items()
+            ]
+            names = list(self.batch)
+            self._rows = [
+                dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)
+            ]
+        return self._rows
+
+    def _rows_of(self, name: str, column: Any) -> Sequence[Any]:  # noqa: ANN401
+        if isinstance(column, np.ndarray) and column.dtype != object:
+            (tensor,) = tensors({name: column}).values()
+            rows: tuple[torch.Tensor, ...] = tensor.unbind()
+            return rows
+        return [_of_row(value, self._ragged, name) for value in column]
+
+
+def _of_row(value: Any, ragged: RaggedAs, name: str) -> Any:  # noqa: ANN401
+    """Return one row's value of a column as a tensor, if there are such."""
+    value = np.array(value) if isinstance(value, np.generic) else value
+    (tensor,) = tensors({name: value}, ragged).values()
+    return tensor
+
+
+def collate(rows: Sequence[Row]) -> Batch:
+    """Make a batch of rows: the ``collate_fn`` of a DataLoader over a `Dataset`.
+
+    The tensors share the memory that the batch was read into, and ragged columns are as
+    `tensors` makes them. Rows that another data set has picked one by one (such as
+    `torch.utils.data.ConcatDataset`) go through torch's ``default_collate``, which copies.
+
+    Returns
+    -------
+    dict of str to tensor
+        See `tensors`.
+    """
+    if isinstance(rows, Rows):
+        return rows.tensors()
+    collated: Batch = torch.utils.data.default_collate(rows)
+    return collated
