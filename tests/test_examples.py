@@ -2,15 +2,18 @@
 
 Goal
     Fashion-MNIST goes from IDX files to shards that hold its images, and to a
-    classifier that has learned; from made-up files and from files that are there.
+    classifier that has learned; from made-up files and from files that are there. The
+    same shards train a classifier in every framework, and answer a query.
 Method
-    The program runs in a process of its own, on few records. The shards are read again
+    Each program runs in a process of its own, on few records. The shards are read again
     and compared with the IDX files.
 """
 
 from __future__ import annotations
 
 import gzip
+import importlib.util
+import os
 import re
 import subprocess
 import sys
@@ -27,18 +30,22 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 N_TRAIN, N_TEST = 3000, 500
 
 
-def run_example(name: str, *arguments: str | Path, folder: Path) -> str:
+def run_example(
+    name: str, *arguments: str | Path, folder: Path, **environment: str
+) -> str:
     """Run a program in `folder`; return what it prints."""
     done = subprocess.run(
         [sys.executable, EXAMPLES / name, *arguments],
         capture_output=True,
         check=False,
         cwd=folder,
+        env=os.environ | environment,
         text=True,
         timeout=100,
     )
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    if not environment:
+        assert done.stderr == ""
     return done.stdout
 
 
@@ -65,13 +72,51 @@ def fashion(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, run_example("fashion_mnist.py", "--records", count, folder=folder)
 
 
+def assert_learned(shown: str) -> None:
+    losses = [float(loss) for loss in re.findall(r"epoch \d: loss ([\d.]+)", shown)]
+    assert len(losses) == 2, shown
+    assert losses[1] < losses[0]
+    assert accuracy(shown) > 0.5, "guessing is right in one of ten"
+
+
 def test_fashion_mnist_learns(fashion: tuple[Path, str]) -> None:
     _, shown = fashion
     assert f"{N_TRAIN:,} training records, {N_TEST:,} test records" in shown
-    losses = [float(loss) for loss in re.findall(r"epoch \d: loss ([\d.]+)", shown)]
-    assert len(losses) == 2
-    assert losses[1] < losses[0]
-    assert accuracy(shown) > 0.5, "guessing is right in one of ten"
+    assert_learned(shown)
+
+
+def needs(*packages: str) -> None:
+    """Skip a test where a package is not installed, which a program imports."""
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+
+
+@pytest.mark.parametrize(
+    ("framework", "environment"),
+    [
+        pytest.param("torch", {}, marks=pytest.mark.frameworks),
+        pytest.param("jax", {}, marks=pytest.mark.frameworks),
+        pytest.param("grain", {}, marks=pytest.mark.frameworks),
+        pytest.param("keras", {"KERAS_BACKEND": "torch"}, marks=pytest.mark.frameworks),
+        pytest.param("tf", {"TF_CPP_MIN_LOG_LEVEL": "3"}, marks=pytest.mark.oracle),
+    ],
+)
+def test_every_framework_learns_from_the_same_shards(
+    fashion: tuple[Path, str], framework: str, environment: dict[str, str]
+) -> None:
+    needs({"tf": "tensorflow"}.get(framework, framework))
+    assert_learned(
+        run_example(f"train_{framework}.py", folder=fashion[0], **environment)
+    )
+
+
+@pytest.mark.frameworks
+def test_the_shards_answer_a_query(fashion: tuple[Path, str]) -> None:
+    needs("duckdb", "polars")
+    shown = run_example("query_duckdb.py", folder=fashion[0])
+    counts = [int(count) for count in re.findall(r"\b(\d{2,4})\b", shown)]
+    assert N_TRAIN in [sum(counts[i : i + 10]) for i in range(len(counts))]
 
 
 @pytest.mark.parametrize(

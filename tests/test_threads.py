@@ -177,7 +177,14 @@ def large(write: Write) -> Untyped:
 
 
 @pytest.mark.parametrize("num_threads", [0, 1, 3])
-@pytest.mark.parametrize("hold", [buffers, through_dlpack, as_tensors])
+@pytest.mark.parametrize(
+    "hold",
+    [
+        buffers,
+        through_dlpack,
+        pytest.param(as_tensors, marks=pytest.mark.frameworks),
+    ],
+)
 def test_held_batches_never_change(
     large: Untyped, num_threads: int, hold: Callable[[Untyped], list[Untyped]]
 ) -> None:

@@ -13,11 +13,9 @@ import faulthandler
 import multiprocessing
 import sys
 import warnings
-from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-import torch.utils.data
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import DataLoader
 
 import fastrec as fr
 from children import SECONDS_TO_HANG
@@ -27,45 +25,32 @@ Untyped: TypeAlias = Any
 BATCH_SIZE = 16
 
 
-class Epoch(torch.utils.data.IterableDataset[Untyped]):
-    """Batches of a loader, of which each worker makes its share."""
-
-    def __init__(self, ds: fr.Dataset) -> None:
-        self._ds = ds
-
-    def __iter__(self) -> Iterator[Untyped]:
-        worker = get_worker_info()
-        rank, world_size = (worker.id, worker.num_workers) if worker else (0, 1)
-        yield from self._ds.loader(
-            BATCH_SIZE, shuffle=True, rank=rank, world_size=world_size, num_threads=2
-        )
-
-
 def numbers(loader: Untyped) -> list[int]:
-    return sorted(n for batch in loader for n in batch["n"].tolist())
+    return [n for batch in loader for n in batch["n"].tolist()]
 
 
 def check(
     ds: fr.Dataset, context: str, num_workers: int, *, is_persistent: bool
 ) -> None:
-    expected = list(range(len(ds)))
+    shuffled = ds.loader(BATCH_SIZE, shuffle=True, num_threads=2)
     beside = iter(ds.loader(BATCH_SIZE, num_threads=2).repeat())
     options: Untyped = {"num_workers": num_workers}
     if num_workers:
         options |= {"multiprocessing_context": context, "timeout": SECONDS_TO_HANG}
         options |= {"persistent_workers": is_persistent}
-    for loader in (
-        DataLoader(ds, batch_size=BATCH_SIZE, shuffle=True, **options),
-        DataLoader(Epoch(ds), batch_size=None, **options),
-    ):
-        for _ in range(1 + is_persistent):
-            next(beside)
-            assert numbers(loader) == expected
+    rows = DataLoader(ds, batch_size=BATCH_SIZE, shuffle=True, **options)
+    dataset = fr.torch.IterableDataset(ds, BATCH_SIZE, shuffle=True, num_threads=2)
+    batches = DataLoader(dataset, batch_size=None, **options)
+    for epoch in range(2):
+        next(beside)
+        assert numbers(batches) == numbers(shuffled)
+        if epoch == 0 or is_persistent:
+            assert sorted(numbers(rows)) == list(range(len(ds)))
 
 
 def main() -> None:
     context, num_workers, runs, *paths = sys.argv[1:]
-    multiprocessing.set_forkserver_preload(["torch", "fastrec"])
+    multiprocessing.set_forkserver_preload(["fastrec.torch"])
     warnings.filterwarnings("ignore", "This DataLoader will create")  # on few CPUs
     ds = fr.open(paths, features={"n": fr.FixedLen((), "int64")})
     for run in range(int(runs)):

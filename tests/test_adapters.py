@@ -1,0 +1,112 @@
+"""What the adapters of frameworks have in common.
+
+Goal
+    An adapter is imported when it is asked for; without its framework, the error says
+    what to install. What real files hold arrives in every framework.
+Method
+    Frameworks that are hidden from imports; the files of the test data folder, through
+    each adapter and through the loader alone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fastrec as fr
+from columns import Untyped
+
+PACKAGES = {
+    "grain": "grain",
+    "jax": "jax",
+    "keras": "keras",
+    "polars": "polars",
+    "tf": "tensorflow",
+    "torch": "torch",
+}
+
+
+@pytest.mark.parametrize("name", PACKAGES)
+def test_without_its_framework_an_adapter_says_what_to_install(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = PACKAGES[name]
+    for module in list(sys.modules):
+        if module == package or module.startswith((f"{package}.", f"fastrec.{name}")):
+            monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.delitem(vars(fr), name, raising=False)
+    with pytest.raises(ModuleNotFoundError) as caught:
+        getattr(fr, name)
+    assert f'pip install "fastrec-io[{name}]"' in str(caught.value)
+    assert str(caught.value.name).partition(".")[0] == package
+
+
+def test_the_package_lists_its_adapters_and_has_no_others() -> None:
+    assert {*PACKAGES, "arrow"} <= set(dir(fr))
+    assert importlib.import_module("fastrec.arrow") is fr.arrow
+    with pytest.raises(AttributeError, match="no attribute 'theano'"):
+        fr.theano  # noqa: B018
+
+
+# Real files.
+
+
+def by_torch(loader: fr.Loader) -> Untyped:
+    pytest.importorskip("torch")
+    for batch in fr.torch.loader(loader):
+        yield {
+            name: column.values.numpy() if hasattr(column, "offsets") else column
+            for name, column in batch.items()
+            if not isinstance(column, fr.BytesArray)
+        }
+
+
+def by_arrow(loader: fr.Loader) -> Untyped:
+    pyarrow = pytest.importorskip("pyarrow")
+    for batch in pyarrow.RecordBatchReader.from_stream(loader):
+        yield {
+            name: np.asarray(flat(column))
+            for name, column in zip(batch.schema.names, batch.columns, strict=True)
+        }
+
+
+def flat(column: Untyped) -> Untyped:
+    while hasattr(column, "flatten") and hasattr(column.type, "value_type"):
+        column = column.flatten()
+    return column
+
+
+def numbers(column: Untyped) -> Untyped:
+    """The numbers of a column of a NumPy batch, one after the other; None of strings."""
+    while isinstance(column, fr.RaggedArray):
+        column = column.values
+    return None if isinstance(column, fr.BytesArray) else column.reshape(-1)
+
+
+@pytest.mark.parametrize(
+    "feed",
+    [
+        pytest.param(by_torch, marks=pytest.mark.frameworks),
+        by_arrow,
+    ],
+)
+@pytest.mark.parametrize("name", ["mnist-1000.tfrecord", "penguin-train.gz", "taxi"])
+def test_real_files_arrive_as_they_are(
+    testdata: Path, name: str, feed: Callable[[fr.Loader], Untyped]
+) -> None:
+    ds = fr.open(sorted(testdata.glob(f"{name}*")))
+    n_compared = 0
+    for batch, plain in zip(feed(ds.loader(100)), ds.loader(100), strict=True):
+        for column in plain:
+            expected = numbers(plain[column])
+            if expected is not None and column in batch:
+                found = np.asarray(batch[column]).reshape(-1)
+                assert np.array_equal(found, expected), column
+                n_compared += 1
+    assert n_compared > 0

@@ -1,0 +1,472 @@
+"""Data sets for torch's DataLoader: map-style and iterable.
+
+Goal
+    A DataLoader over a map-style data set gives the rows that its sampler chose. Over an
+    iterable one it gives the batches of the loader, each once and in its order, for any
+    number of workers; passes are epochs; a state leaves exactly the remaining batches.
+Method
+    Beside the plain loader, asked batch by batch. Workers are forked here, which is
+    quick; test_workers.py starts them in all ways.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import multiprocessing
+import os
+import pickle
+import re
+from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fastrec as fr
+from children import SECONDS_TO_HANG
+from columns import Untyped, open_dataset
+from numbered import ORDERS, loader_of
+from oracle import example, tfrecord_file
+
+torch: Untyped = pytest.importorskip("torch")
+data: Untyped = torch.utils.data
+
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a matter of POSIX"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # on few CPUs
+    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),  # has threads
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),  # by torchdata
+]
+
+Write = Callable[[bytes], Path]
+
+N = 43
+BATCH_SIZE = 4
+N_STEPS = 11  # the last of 3 rows
+WORKERS = [(0, False), (1, True), (2, False), (2, True), (3, False)]
+any_workers = pytest.mark.parametrize(("num_workers", "is_persistent"), WORKERS)
+SPEC: dict[str, Untyped] = {
+    "n": fr.FixedLen((), "int64"),
+    "image": fr.Raw((2, 2), "uint16"),
+    "name": fr.FixedLen((), "bytes"),
+    "x": fr.VarLen("float32"),
+}
+
+
+def content(n_records: int) -> bytes:
+    return tfrecord_file(
+        example(
+            {
+                b"n": ("int64", [n]),
+                b"image": ("bytes", [bytes([n] * 8)]),
+                b"name": ("bytes", [b"%d" % n]),
+                b"x": ("float", [n / 2] * (n % 3)),
+            }
+        )
+        for n in range(n_records)
+    )
+
+
+@pytest.fixture(scope="module")
+def ds(write: Write) -> Untyped:
+    return open_dataset(write(content(N)), features=SPEC)
+
+
+def dense(ds: Untyped) -> Untyped:
+    return ds.columns(["n", "image"])
+
+
+def iterable(ds: Untyped, **options: Untyped) -> Untyped:
+    return fr.torch.IterableDataset(ds, BATCH_SIZE, **{"shuffle": True} | options)
+
+
+def through(
+    dataset: Untyped, num_workers: int = 0, is_persistent: bool = False
+) -> Untyped:
+    """A DataLoader over batches."""
+    return data.DataLoader(dataset, batch_size=None, **of(num_workers, is_persistent))
+
+
+def of(num_workers: int, is_persistent: bool = False) -> dict[str, Untyped]:
+    if not num_workers:
+        return {}
+    return {
+        "num_workers": num_workers,
+        "persistent_workers": is_persistent,
+        "multiprocessing_context": "fork",
+        "timeout": SECONDS_TO_HANG,
+    }
+
+
+def numbers(batches: Iterable[Untyped]) -> list[list[int]]:
+    return [batch["n"].tolist() for batch in batches]
+
+
+def flat(batches: Iterable[Untyped]) -> list[int]:
+    return [n for batch in numbers(batches) for n in batch]
+
+
+def epoch_of(ds: Untyped, epoch: int, **options: Untyped) -> list[list[int]]:
+    loader = ds.loader(BATCH_SIZE, **{"shuffle": True} | options)
+    return numbers(loader.batch(step, epoch) for step in range(len(loader)))
+
+
+def error_of(batches: Iterable[Untyped]) -> Exception:
+    """The error of an iteration. Nothing keeps its DataLoader, whose workers end."""
+    try:
+        list(batches)
+    except Exception as error:  # noqa: BLE001 (tests ask which)
+        return error.with_traceback(None)
+    pytest.fail("there was no error")
+
+
+# Map-style.
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_sampler_chooses_rows_and_default_collate_stacks_them(
+    ds: Untyped, num_workers: int
+) -> None:
+    rows = fr.torch.Dataset(ds.columns(["n", "image", "name"]))
+    order = np.random.default_rng(0).permutation(N).tolist()
+    loader = data.DataLoader(rows, batch_size=8, sampler=order, **of(num_workers))
+    batches = list(loader)
+    assert len(rows) == N
+    assert flat(batches) == order
+    for batch in batches:
+        assert batch["image"].dtype == torch.uint16
+        expected = [np.full((2, 2), n * 257).tolist() for n in batch["n"]]
+        assert batch["image"].tolist() == expected
+        assert batch["name"] == [b"%d" % n for n in batch["n"]]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_collate_gives_columns_of_every_kind(ds: Untyped, num_workers: int) -> None:
+    rows = fr.torch.Dataset(ds)
+    (batch,) = data.DataLoader(
+        rows, batch_size=N, collate_fn=fr.torch.collate, **of(num_workers)
+    )
+    assert batch["n"].tolist() == list(range(N))
+    assert batch["name"].tolist() == [b"%d" % n for n in range(N)]
+    assert batch["x"].lengths.tolist() == [n % 3 for n in range(N)]
+    assert batch["x"].values.tolist() == [n / 2 for n in range(N) for _ in range(n % 3)]
+
+
+def test_a_batch_is_one_read_whose_memory_the_tensors_share(ds: Untyped) -> None:
+    reads = []
+
+    def counted(batch: Untyped) -> Untyped:
+        reads.append(batch)
+        return batch
+
+    rows = fr.torch.Dataset(ds.with_transform(counted))
+    part = data.Subset(rows, range(10, 30))
+    loader = data.DataLoader(part, batch_size=10, collate_fn=fr.torch.collate)
+    for batch, read in zip(loader, reads, strict=False):
+        for name in ("n", "image"):
+            assert batch[name].data_ptr() == read[name].ctypes.data
+    assert len(reads) == 2
+    stacked = [*data.DataLoader(fr.torch.Dataset(dense(ds)), batch_size=N)]
+    assert numbers(stacked) == [list(range(N))]
+
+
+def test_rows_that_are_picked_one_by_one_are_stacked(ds: Untyped) -> None:
+    rows = fr.torch.Dataset(dense(ds))
+    both = data.ConcatDataset([rows, rows])
+    loader = data.DataLoader(both, batch_size=N, collate_fn=fr.torch.collate)
+    assert numbers(loader) == [list(range(N))] * 2
+
+
+def test_a_row_is_tensors_and_a_list_of_numbers_is_a_batch(ds: Untyped) -> None:
+    rows = pickle.loads(pickle.dumps(fr.torch.Dataset(ds)))
+    row = rows[5]
+    assert (row["n"].shape, row["n"].dtype, row["n"].item()) == ((), torch.int64, 5)
+    assert row["image"].shape == (2, 2)
+    assert row["name"] == b"5"
+    assert row["x"].tolist() == [2.5, 2.5]
+    assert rows[[7, 3]]["n"].tolist() == [7, 3]
+    assert rows[-1]["n"].item() == N - 1
+    made = rows.__getitems__([4, 5])
+    assert len(made) == 2
+    assert made[1]["x"].tolist() == [2.5, 2.5]
+    sampler = data.BatchSampler(data.SequentialSampler(rows), 16, drop_last=True)
+    whole = data.DataLoader(rows, sampler=sampler, batch_size=None)
+    assert numbers(whole) == [list(range(16)), list(range(16, 32))]
+
+
+def test_a_wrong_number_is_an_error(ds: Untyped) -> None:
+    rows = fr.torch.Dataset(ds)
+    with pytest.raises(IndexError, match="record 43 is out of range"):
+        rows[N]
+    with pytest.raises(IndexError, match="record 43 is out of range"):
+        rows.__getitems__([0, N])
+
+
+# Iterable: which batches come.
+
+
+@pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
+def test_batches_are_those_of_the_loader_in_its_order(
+    ds: Untyped, num_workers: int
+) -> None:
+    dataset = iterable(ds)
+    batches = [*through(dataset, num_workers)]
+    assert numbers(batches) == epoch_of(ds, 0)
+    assert len(dataset) == len(batches) == N_STEPS
+    for batch in batches:
+        lengths = [n % 3 for n in batch["n"].tolist()]
+        assert batch["x"].lengths.tolist() == lengths
+        assert batch["name"].tolist() == [b"%d" % n for n in batch["n"].tolist()]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_order_is_shared_by_steps(order: str, write: Write) -> None:
+    records = [
+        example({b"n": ("int64", [n]), b"w": ("int64", [n] * (n % 2))})
+        for n in range(N)
+    ]
+    features: Untyped = {"n": fr.FixedLen((), "int64"), "w": fr.VarLen("int64")}
+    some = open_dataset(write(tfrecord_file(records)), features=features)
+    alone, loader = loader_of(some, order), loader_of(some, order)
+    both = through(fr.torch.IterableDataset(loader), 2, is_persistent=True)
+    for _ in range(2):
+        assert numbers(both) == numbers(alone)
+
+
+@any_workers
+def test_every_pass_is_the_next_epoch(
+    ds: Untyped, num_workers: int, is_persistent: bool
+) -> None:
+    dataset = iterable(ds)
+    loader = through(dataset, num_workers, is_persistent)
+    for epoch in range(2):
+        torch.manual_seed(0)  # as a DataLoader draws it, its workers' seed is the same
+        assert numbers(loader) == epoch_of(ds, epoch)
+    for _ in loader:
+        break
+    assert numbers(loader) == epoch_of(ds, 3)
+    dataset.set_epoch(1)
+    assert numbers(loader) == epoch_of(ds, 1)
+    dataset.set_epoch(2)
+    assert numbers(loader) == epoch_of(ds, 2)
+
+
+def test_passes_count_wherever_they_are(ds: Untyped) -> None:
+    dataset = iterable(ds)
+    for epoch, num_workers in enumerate([0, 2, 0, 1, 3]):
+        assert numbers(through(dataset, num_workers)) == epoch_of(ds, epoch)
+    assert numbers(dataset) == epoch_of(ds, 5)
+    copied = pickle.loads(pickle.dumps(dataset))
+    assert numbers(copied) == numbers(dataset) == epoch_of(ds, 6)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_loader_goes_on_where_it_is(ds: Untyped, num_workers: int) -> None:
+    whole = ds.loader(BATCH_SIZE, shuffle=True, seed=2**64 - 1)
+    whole.seek(3)
+    loader = ds.loader(6, shuffle=True)
+    loader.load_state_dict(whole.state_dict())  # which cuts its epoch
+    expected = [numbers(loader.batch(i) for i in range(loader.step, len(loader)))]
+    assert sum(map(len, expected[0])) == N - 12
+    expected += [numbers(loader.batch(i, 1) for i in range(8))]
+    both = through(fr.torch.IterableDataset(loader), num_workers)
+    assert [numbers(both), numbers(both)] == expected
+
+
+def test_a_pass_ends_the_one_before(ds: Untyped) -> None:
+    for dataset in (iterable(ds), through(iterable(ds), 2)):
+        first = iter(dataset)
+        next(first)
+        second = iter(dataset)
+        next(second)
+        error = error_of(first)
+        assert isinstance(error, RuntimeError)
+        assert "one pass at a time" in str(error)
+        assert len(list(second)) == N_STEPS - 1
+
+
+def test_an_empty_share_ends_a_worker(ds: Untyped) -> None:
+    few = ds.select(range(3))
+    assert numbers(through(iterable(few, shuffle=False), 3)) == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_workers_have_the_rank_of_their_parent(
+    ds: Untyped, num_workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    dataset = iterable(ds, drop_last=True)
+    expected = epoch_of(ds, 0, drop_last=True)
+    monkeypatch.delenv("RANK")
+    monkeypatch.delenv("WORLD_SIZE")
+    assert numbers(through(dataset, num_workers)) == expected
+    assert len(expected) == 5
+
+
+# Iterable: what goes wrong.
+
+
+def test_streams_are_for_one_process(write: Write) -> None:
+    packed = open_dataset(write(gzip.compress(content(N))), features=SPEC)
+    for num_workers in (0, 1):
+        loader = through(iterable(packed, shuffle=False), num_workers)
+        assert flat(loader) == list(range(N))
+    error = error_of(through(iterable(packed, shuffle=False), 2))
+    assert isinstance(error, ValueError)
+    assert re.search(r"cache_dir=.*num_workers=0", str(error))
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_an_error_comes_after_the_batches_before_it(
+    write: Write, num_workers: int
+) -> None:
+    damaged = bytearray(content(N))
+    damaged[len(content(20)) + 13] ^= 1
+    some = open_dataset(write(bytes(damaged)), features=SPEC)
+    batches = iter(through(iterable(some, shuffle=False), num_workers))
+    assert numbers(next(batches) for _ in range(5))[-1] == [16, 17, 18, 19]
+    error = error_of(batches)
+    assert isinstance(error, fr.CorruptionError)
+    assert "record 20" in str(error)
+
+
+def test_rows_are_passed_over_in_workers_too(write: Write) -> None:
+    damaged = bytearray(content(N))
+    damaged[len(content(20)) + 13] ^= 1
+    some = open_dataset(write(bytes(damaged)), features=SPEC, on_error="skip")
+    for num_workers in (0, 2):
+        loader = through(iterable(some, shuffle=False), num_workers)
+        assert flat(loader) == [*range(20), *range(21, N)]
+
+
+def test_a_batch_that_a_signal_kept_is_the_next_again(
+    ds: Untyped, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    conversion = "fastrec.torch.iterable.tensors"
+
+    def interrupted(*_: object) -> None:
+        monkeypatch.setattr(conversion, fr.torch.tensors)
+        raise KeyboardInterrupt
+
+    batches = iter(iterable(ds))
+    found = []
+    for _ in range(N_STEPS):
+        monkeypatch.setattr(conversion, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            next(batches)
+        found.append(next(batches)["n"].tolist())
+    assert found == epoch_of(ds, 0)
+    assert next(batches, None) is None
+
+
+def passes_elsewhere(dataset: Untyped) -> list[Untyped]:
+    alone = numbers(through(dataset, 0))
+    return [alone, numbers(through(dataset, 2))]
+
+
+def passes_of_workers_elsewhere(dataset: Untyped) -> list[Untyped]:
+    error = error_of(through(dataset, 2))
+    assert isinstance(error, RuntimeError)
+    assert "made in another process" in str(error)
+    dataset.set_epoch(1)
+    return numbers(through(dataset, 2))
+
+
+def test_other_processes_count_for_themselves(ds: Untyped) -> None:
+    dataset = iterable(ds)
+    next(iter(dataset))
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        elsewhere = pool.submit(passes_elsewhere, dataset).result(SECONDS_TO_HANG)
+        refused = pool.submit(passes_of_workers_elsewhere, dataset)
+        assert refused.result(SECONDS_TO_HANG) == epoch_of(ds, 1)
+    assert elsewhere == [epoch_of(ds, 1), epoch_of(ds, 2)]
+    assert numbers(dataset) == epoch_of(ds, 1)
+
+
+def test_wrong_options_are_errors(ds: Untyped) -> None:
+    loader = ds.loader(4)
+    with pytest.raises(TypeError, match="a loader is given as it is"):
+        fr.torch.IterableDataset(loader, 4)
+    with pytest.raises(TypeError, match="a loader is given as it is"):
+        fr.torch.IterableDataset(loader, seed=1)
+    with pytest.raises(TypeError, match=r"did you mean shuffle="):
+        fr.torch.IterableDataset(ds, 4, shufle=True)
+    for make in (fr.torch.Dataset, iterable):
+        with pytest.raises(ValueError, match=r'must be "offsets" or "nested"'):
+            make(ds, ragged="padded")
+
+
+def test_nested_tensors_come_from_workers(ds: Untyped) -> None:
+    some = ds.columns(["n", "x"])
+    (batch, *_) = through(iterable(some, ragged="nested", shuffle=False), 2)
+    assert [row.tolist() for row in batch["x"].unbind()] == [[], [0.5], [1, 1], []]
+
+
+# States.
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "is_persistent"), [(0, False), (1, True), (2, False), (2, True)]
+)
+@pytest.mark.parametrize("n_taken", [0, 3, N_STEPS - 1, N_STEPS])
+def test_a_state_leaves_exactly_the_remaining_batches(
+    ds: Untyped, num_workers: int, is_persistent: bool, n_taken: int
+) -> None:
+    torchdata = pytest.importorskip("torchdata.stateful_dataloader")
+
+    def loader_over(dataset: Untyped) -> Untyped:
+        options = of(num_workers, is_persistent)
+        return torchdata.StatefulDataLoader(dataset, batch_size=None, **options)
+
+    loader = loader_over(iterable(ds))
+    assert numbers(loader) == epoch_of(ds, 0)
+    batches = iter(loader)
+    taken = numbers(next(batches) for _ in range(n_taken))
+    assert taken == epoch_of(ds, 1)[:n_taken]
+    if n_taken == N_STEPS:
+        assert next(batches, None) is None
+    state = json.loads(json.dumps(loader.state_dict()))
+
+    resumed = loader_over(iterable(ds, seed=3))
+    resumed.load_state_dict(state)
+    remaining = epoch_of(ds, 1)[n_taken:]
+    assert numbers(resumed) == (remaining or epoch_of(ds, 2))
+    assert numbers(resumed) == epoch_of(ds, 2 if remaining else 3)
+
+
+def test_a_state_is_small_and_of_its_data(ds: Untyped) -> None:
+    batches = iter(iterable(ds))
+    next(batches)
+    state = batches.state_dict()
+    assert len(json.dumps(state)) < 500
+    with pytest.raises(ValueError, match="of other data"):
+        iter(iterable(ds.select(range(20)))).load_state_dict(state)
+    with pytest.raises(ValueError, match="of another order"):
+        iter(iterable(ds, shuffle=False)).load_state_dict(state)
+    with pytest.raises(ValueError, match="not the state of a pass"):
+        iter(iterable(ds)).load_state_dict(state["pass"])
+
+
+# Whose memory it is.
+
+
+def test_batches_that_are_held_or_changed_change_no_other(ds: Untyped) -> None:
+    dataset = iterable(ds, num_threads=2)
+    held, copies = [], []
+    for _ in range(2):
+        for batch in through(dataset):
+            held.append(batch)
+            copies.append({name: batch[name].clone() for name in ("n", "image")})
+    for batch, copied in zip(held, copies, strict=True):
+        assert all(torch.equal(batch[name], copied[name]) for name in copied)
+    found = []
+    for batch in through(dataset):
+        found.append(batch["n"].tolist())
+        batch["n"].fill_(-1)
+        batch["image"].zero_()
+    assert found == epoch_of(ds, 2)

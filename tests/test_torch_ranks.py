@@ -1,0 +1,87 @@
+"""Ranks of torch.distributed: what each reads, and a loader that is of another one.
+
+Goal
+    Ranks that train together make the same steps on different rows. A loader of another
+    rank or world size than the process group's is an error that says both.
+Method
+    Two processes with gloo, which train a model of one weight (torch_ranks.py).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import fastrec as fr
+from children import SECONDS_TO_HANG, start_program
+from columns import Untyped, open_dataset
+from oracle import example, tfrecord_file
+
+pytestmark = [
+    pytest.mark.frameworks,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a matter of POSIX"),
+]
+torch: Untyped = pytest.importorskip("torch")
+if not torch.distributed.is_available():
+    pytest.skip("this torch has no torch.distributed", allow_module_level=True)
+
+Write = Callable[[bytes], Path]
+
+N = 30
+BATCH_SIZE = 4
+
+
+@pytest.fixture(scope="module")
+def path(write: Write) -> Path:
+    return write(tfrecord_file(example({b"n": ("int64", [n])}) for n in range(N)))
+
+
+@pytest.fixture(scope="module")
+def found(path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    folder = tmp_path_factory.mktemp("ranks")
+    ranks = [start_program("torch_ranks.py", rank, folder, path) for rank in range(2)]
+    said = [rank.communicate(timeout=2 * SECONDS_TO_HANG) for rank in ranks]
+    assert [rank.returncode for rank in ranks] == [0, 0], said
+    return [json.loads(out) for out, _ in said]
+
+
+def test_ranks_make_the_same_steps_on_different_rows(
+    found: list[dict[str, Any]], path: Path
+) -> None:
+    ds = open_dataset(path)
+    for epoch, seen in enumerate(["seen", "seen in a worker"]):
+        for rank in range(2):
+            loader = ds.loader(BATCH_SIZE, shuffle=True, rank=rank, world_size=2)
+            steps = range(len(loader))
+            expected = [loader.batch(step, epoch)["n"].tolist() for step in steps]
+            assert found[rank][seen] == expected
+        every = [n for rank in found for step in rank[seen] for n in step]
+        assert sorted(every) == list(range(N))
+
+
+def test_ranks_end_with_one_model(found: list[dict[str, Any]]) -> None:
+    assert found[0]["weight"] == found[1]["weight"]
+
+
+def test_a_loader_of_another_rank_is_refused(found: list[dict[str, Any]]) -> None:
+    for rank in range(2):
+        said = found[rank]["refusals"]
+        here = f"this process is rank {rank} of 2 in torch.distributed"
+        assert said["as all"] == said["as alone in its group"] == ""
+        assert f"the loader is rank 0 of 1 (given), but {here}" in said["as alone"]
+        assert (
+            f"the loader is rank 0 of 1 (alone), but {here}" in said["made too early"]
+        )
+        assert f"rank={rank}, world_size=2" in said["as alone"]
+        assert "rank 0 of 1 in process_group" in said["as one of all in its group"]
+        assert "is not in process_group" in said["in the other's group"]
+
+
+def test_without_a_process_group_every_rank_is_right(path: Path) -> None:
+    ds = open_dataset(path)
+    fr.torch.check_group(ds.loader(BATCH_SIZE, rank=2, world_size=3))
