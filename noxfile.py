@@ -27,7 +27,13 @@ CPP_SOURCES = sorted(
 )
 PACKAGE = os.environ.get("FASTREC_WHEEL", ".")  # what .ci/run built, else the sources
 GOOGLETEST_SOURCE = "/usr/src/googletest"  # where Debian and Ubuntu put it
-FUZZ_SECONDS = 5
+FUZZ_SECONDS = 3
+
+
+def marked(name: str) -> list[str]:
+    """The files that have tests of a mark; to collect the others takes a while."""
+    files = sorted(Path("tests").glob("test_*.py"))
+    return [str(file) for file in files if f"mark.{name}" in file.read_text()]
 
 
 def preset(session: nox.Session, name: str, *prefix: str) -> None:
@@ -60,15 +66,28 @@ def oracle(session: nox.Session) -> None:
     # A file's tests stay together: one of them counts what the others compared.
     session.run(
         *("pytest", "-m", "oracle", "-n", "auto", "--dist", "loadfile"),
-        *session.posargs,
+        *(*marked("oracle"), *session.posargs),
     )
 
 
 @nox.session
-def torch(session: nox.Session) -> None:
-    """Run the tests that need PyTorch: its DataLoader's processes, and its tensors."""
-    session.install(f"{PACKAGE}[test]", "torch>=2.9")
-    session.run("pytest", "tests/test_workers.py", "tests/test_threads.py")
+def frameworks(session: nox.Session) -> None:
+    """Run the tests that need PyTorch, JAX, Keras, Grain, polars or DuckDB.
+
+    Those of JAX, which Grain imports, by themselves: it warns of every fork, and the
+    workers of torch's DataLoader are forked.
+    """
+    # This torch comes without CUDA's libraries, which are several GB.
+    session.install(f"{PACKAGE}[test,frameworks]", "torch==2.13.0")
+    of_jax = [f"tests/test_{name}.py" for name in ("jax", "grain", "frameworks_page")]
+    others = [file for file in marked("frameworks") if file not in of_jax]
+    # In one process, as they are few: to import them all takes longer than the tests.
+    for n_processes, files in (("0", of_jax), ("auto", others)):
+        session.run(
+            *("pytest", "-m", "frameworks", "-n", n_processes, *files),
+            *session.posargs,
+            env={"KERAS_BACKEND": "torch"},
+        )
 
 
 @nox.session
@@ -116,7 +135,7 @@ def sanitize(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def tsan(session: nox.Session) -> None:
-    """Run the C++ tests under ThreadSanitizer.
+    """Run the C++ tests that have threads under ThreadSanitizer.
 
     Its older runtimes fail where addresses are spread widely; setarch turns that off.
     """
