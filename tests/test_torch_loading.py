@@ -220,12 +220,13 @@ def test_what_torch_has_no_device_for_is_refused_at_once(
 def test_page_locked_memory_is_used_for_one_batch(
     ds: fr.Dataset, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = []
+    made = {}  # by address, which nobody else gets as long as it is kept
     n_pinned = 0
 
     def allocate(n_bytes: int) -> npt.NDArray[np.uint8]:
-        made.append(unlocked(n_bytes))
-        return made[-1]
+        memory = unlocked(n_bytes)
+        made[memory.ctypes.data] = memory
+        return memory
 
     def pin(tensor: Untyped) -> Untyped:
         nonlocal n_pinned
@@ -235,18 +236,18 @@ def test_page_locked_memory_is_used_for_one_batch(
     monkeypatch.setattr(loading, "page_locked", allocate)
     monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
     feeding = fr.torch.loader(loader_of(ds), pin_memory=True)
-    wanted = [rows(batch) for batch in loader_of(ds)]
-    n_of_allocator = 0
-    for batch, expected in zip(feeding, wanted, strict=True):
-        assert rows(batch) == expected
-        begin = batch["image"].untyped_storage().data_ptr()
-        n_of_allocator += any(begin == array.ctypes.data for array in made)
-        batch["image"].fill_(0)  # as a copy under way would: nobody else sees it
-    assert n_of_allocator > len(wanted) // 2
+    n_pinned_late = 0
+    for epoch in range(5):
+        for step, batch in enumerate(feeding):
+            assert rows(batch) == rows(loader_of(ds).batch(step, epoch))
+            begin = batch["image"].untyped_storage().data_ptr()
+            n_pinned_late += begin not in made
+            batch["image"].fill_(0)  # as a copy under way would: nobody else sees it
     assert n_pinned > 0, "the first batches come before there is such memory"
-    n_first = n_pinned
-    assert [rows(batch) for batch in feeding] != wanted, "the second epoch is another"
-    assert n_pinned == n_first, "from then on there is"
+    # A block that is missing is made for the batches to come. Of each size, the loader
+    # takes at most two between two of them: one in the ring, and the one after it.
+    n_sizes = 2  # the last batch of an epoch is shorter
+    assert n_pinned_late <= 2 * n_sizes
 
 
 # On a device.
