@@ -25,6 +25,7 @@ __all__ = [
     "Damage",
     "Finding",
     "Gap",
+    "Losses",
     "OnError",
     "Region",
     "Report",
@@ -50,6 +51,8 @@ Damage: TypeAlias = "tuple[int, int, int, Error]"
 Finding: TypeAlias = "tuple[int, int, int | None, int | None, Error]"
 
 _CHOICES = ("raise", "skip", "resync", "mask")
+
+_MOST_REGIONS = 10_000  # in the report of a loader
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,45 @@ class Report:
 
     def __str__(self) -> str:
         return "\n".join([repr(self), *map(str, self.regions)])
+
+
+class Losses:
+    """The rows of one epoch that were passed over so far, as batches are delivered."""
+
+    def __init__(self) -> None:
+        self._regions: list[Region] = []
+        self._n_unlisted = 0
+
+    def report(self) -> Report:
+        """Return what was lost so far."""
+        return Report(tuple(self._regions), self._n_unlisted)
+
+    def add(self, regions: Sequence[Region]) -> None:
+        """Count the rows that a batch lacks."""
+        if regions and not self._regions:
+            _log.warning(
+                "a record cannot be read and is passed over, as others will be "
+                "(see loader.report): %s",
+                regions[0],
+            )
+        room = _MOST_REGIONS - len(self._regions)
+        self._regions += regions[:room]
+        self._n_unlisted += len(regions[room:])
+
+    def take_back(self, n_regions: int) -> None:
+        """Leave out the last that were added: their batch was not delivered."""
+        n_unlisted = min(n_regions, self._n_unlisted)
+        self._n_unlisted -= n_unlisted
+        del self._regions[len(self._regions) - (n_regions - n_unlisted) :]
+
+    def log(self, epoch: int) -> None:
+        """Say at the end of an epoch how many there are."""
+        if self._regions:
+            _log.warning(
+                "%d records were passed over in epoch %d (see loader.report)",
+                len(self._regions) + self._n_unlisted,
+                epoch,
+            )
 
 
 def check_on_error(value: object) -> OnError:

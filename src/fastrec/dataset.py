@@ -22,6 +22,7 @@ from fastrec.errors import SchemaError
 from fastrec.loader import Loader, Transform
 from fastrec.options import checked_names, non_negative_int, positive_int
 from fastrec.order import Batches, Shuffle
+from fastrec.padding import any_width_columns
 from fastrec.records import Records
 from fastrec.rows import (
     Row,
@@ -87,6 +88,21 @@ class Dataset:
     def nbytes(self) -> int:
         """The size of all files together, in bytes."""
         return sum(os.stat(path).st_size for path in self.files)  # noqa: PTH116
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether records can only be had one after another, as of compressed files.
+
+        Then there are neither ``ds[i]`` nor ``shuffle=True``, but `head`, iterating and
+        loaders in file order or with ``shuffle=fr.Window(...)``. With ``cache_dir=``,
+        `fastrec.open` expands such files once, after which this is false.
+        """
+        return self._view.sources.is_streamed
+
+    @property
+    def has_transforms(self) -> bool:
+        """Whether functions of the user's make the batches: those given to `map`."""
+        return bool(self._transforms) or self._view.sources.has_transforms
 
     @property
     def schema(self) -> Schema:
@@ -334,7 +350,7 @@ class Dataset:
         view = self
         if columns is not None:
             chosen = Dataset(self._view).columns(columns)._view
-            view = Dataset(chosen.of(chosen.sources.without_transforms()))
+            view = Dataset(chosen)._without_transforms()
         return self.select(filtering.kept_records(view, keep, key))
 
     def split(
@@ -515,6 +531,13 @@ class Dataset:
         return arrow.RecordBatchReader(self).__arrow_c_stream__(requested_schema)
 
     # Behind the scenes, shared with Loader and the like.
+
+    def _without_transforms(self) -> Dataset:
+        return Dataset(self._view.of(self._view.sources.without_transforms()))
+
+    def _any_width_columns(self) -> set[str | bytes]:
+        readings, _ = self._view.sources.readings()
+        return any_width_columns(reading.features for reading in readings)
 
     def _sources_with_transforms(self) -> Sources:
         """Return the sources, with what is done to the rows of the dataset."""

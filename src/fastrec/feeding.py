@@ -13,13 +13,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+import numpy as np
+
+from fastrec import _core
 from fastrec.arrays import Batch
-from fastrec.stage import Delivered
+from fastrec.stage import BatchOrigin, Delivered
 
 if TYPE_CHECKING:
     from fastrec.loader import Loader
 
-__all__ = ["Ahead", "Feed", "Forget", "Source", "fed", "upcoming"]
+__all__ = ["Ahead", "Feed", "Forget", "Source", "empty_batch", "fed", "upcoming"]
 
 # What returns the next batch, or None at the end: the same until it is told to forget it.
 Source: TypeAlias = Callable[[], "Delivered | None"]
@@ -71,6 +74,17 @@ def upcoming(loader: Loader) -> Batch | None:
     with copy.copy(loader) as probe:
         probe._num_threads, probe._transform_threads, probe._prefetch = 0, 0, 1
         return next(iter(probe), None)
+
+
+def empty_batch(loader: Loader) -> Batch:
+    """Return a batch of no rows, as transforms make it."""
+    readings, _ = loader.dataset._view.sources.readings()
+    schema = readings[0].features._bind()
+    none = np.empty(0, np.int64)
+    rows = None if len(readings) == 1 else none
+    parts = [(0, _core.parse_examples(schema, loader._pool, []), rows)]
+    origin = BatchOrigin(loader.seed, loader.epoch, loader.step, none, none)
+    return loader._assembly()(parts, origin)
 
 
 class Ahead:

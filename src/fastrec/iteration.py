@@ -216,7 +216,6 @@ class BatchIterator(Iterator[Batch]):
                     self._loader._delivered(delivered)
                     self._forget(delivered)
                     return delivered.batch
-                self._loader._log_report()
                 self._loader._finished()
                 self._is_finished = True
                 self.close()

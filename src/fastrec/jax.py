@@ -180,7 +180,6 @@ class Share:
 
     def check(self, source: Loader) -> None:
         """Raise a ValueError if the batches of a loader cannot be divided so."""
-        planner = source._planner
         given = source.rank, source.world_size
         if not self.is_local and given != (self.rank, self.world_size):
             msg = (
@@ -191,29 +190,29 @@ class Share:
         n_rows, n_shards = source.batch_size, self.n_shards
         if self.is_global:
             n_shards *= source.world_size
-            n_rows = n_rows and planner.global_batch_size
+            n_rows = n_rows and source._planner.global_batch_size
         if n_rows is not None and n_rows % n_shards:
             raise ValueError(_not_divided("a batch", n_rows, n_shards, cure=""))
-        if self.is_global and not planner.pad_last:
-            if not planner.drop_last:
+        if self.is_global and not source.pad_last:
+            if not source.drop_last:
                 msg = (
                     "processes that share arrays must have batches of equal shapes, also "
                     "of the last rows: give drop_last=True or pad_last=True"
                 )
                 raise ValueError(msg)
-            if source._dataset.on_error not in ("raise", "mask"):
+            if source.dataset.on_error not in ("raise", "mask"):
                 msg = (
                     "processes that share arrays must have batches of equal shapes, and "
                     'rows that are passed over make them shorter: give on_error="mask" '
                     "or pad_last=True"
                 )
                 raise ValueError(msg)
-        if self.n_shards > 1 and not (planner.drop_last or planner.pad_last):
+        if self.n_shards > 1 and not (source.drop_last or source.pad_last):
             self._check_last(source)
 
     def _check_last(self, source: Loader) -> None:
         # Where all files would have to be read through for it, the batch itself tells.
-        if source.batch_size is None or source._dataset._view.sources.is_streamed:
+        if source.batch_size is None or source.dataset.is_streamed:
             return
         plan = source._plan()
         n_rows = len(plan.grid.positions(plan.n_steps - 1)) if plan.n_steps else 0

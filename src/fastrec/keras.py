@@ -96,7 +96,7 @@ class PyDataset(keras.utils.PyDataset):
         super().__init__(workers, use_multiprocessing, max_queue_size)
         self._loader = loader
         self._targets = Targets(label_key, weight_key)
-        loader._dataset._view.sources.check_random_access("fastrec.keras")
+        loader.dataset._view.sources.check_random_access("fastrec.keras")
         if len(loader):
             self._check(loader.batch(0))
         self._begin()

@@ -6,7 +6,7 @@ import itertools
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.arrays import Batch
 from fastrec.assembly import Assembly
-from fastrec.damage import Region, Report, RowJudge
+from fastrec.damage import Losses, Report, RowJudge
 from fastrec.distributed import find_rank
 from fastrec.feeding import Feed
 from fastrec.iteration import BatchIterator
@@ -47,7 +47,6 @@ _log = logging.getLogger("fastrec")
 _Allocator: TypeAlias = "tuple[Callable[[int], npt.NDArray[np.uint8]] | None, bool]"
 
 _MOST_THREADS = 4096
-_MOST_REGIONS = 10_000  # in a report
 _MOST_AHEAD = 65536  # each place in the ring takes memory, used or not
 
 # Records below this many bytes are slow to get one by one from a network file system.
@@ -67,8 +66,9 @@ class Loader:
     The same batches come out, bit for bit, for any number of threads. An error takes the
     place of the batch it happened in, after all batches before it; the iterator raises it
     again if it is asked again. Rows that `on_error` passes over change nothing about steps
-    and positions: their batch is shorter, perhaps without any row, and `report` lists them. Threads start with the first batch and end with the
-    epoch, with `close`, or when the iterator is dropped.
+    and positions: their batch is shorter, perhaps without any row, and `report` lists
+    them. Threads start with the first batch and end with the epoch, with `close`, or when
+    the iterator is dropped.
 
     What an epoch delivers is arithmetic in the seed and the epoch. So a loader can be put
     anywhere in its training run, at once: `seek`, `set_epoch`, `load_state_dict`.
@@ -155,8 +155,7 @@ class Loader:
         """Make what no other loader has, nor the same one in another process."""
         self._pool = _core.BlockPool(self._memory_limit, *self._allocator)
         self._tally = Tally()
-        self._regions: list[Region] = []
-        self._n_unlisted = 0  # records that were passed over, beyond the regions
+        self._losses = Losses()
         self._iterator: weakref.ref[BatchIterator] | None = None
         _loaders.add(self)
 
@@ -173,12 +172,37 @@ class Loader:
         self._allocator = allocate, recycles
         self._pool = _core.BlockPool(self._memory_limit, *self._allocator)
 
-    # Where it is.
+    # What it is, and where.
+
+    @property
+    def dataset(self) -> Dataset:
+        """What the batches are of."""
+        return self._dataset
 
     @property
     def batch_size(self) -> int | None:
         """Rows of this rank in a full batch; None where ``batches=`` lists them."""
         return self._planner.batch_size
+
+    @property
+    def drop_last(self) -> bool:
+        """Whether rows that do not fill a batch of all ranks are left out."""
+        return self._planner.drop_last
+
+    @property
+    def pad_last(self) -> bool:
+        """Whether the last batch is filled with rows that are no records."""
+        return self._planner.pad_last
+
+    @property
+    def seed(self) -> int:
+        """What epochs are shuffled by, together with their number."""
+        return self._seed
+
+    @property
+    def has_transforms(self) -> bool:
+        """Whether functions of the user's make the batches: of the dataset, or its own."""
+        return self._transform is not None or self._dataset.has_transforms
 
     @property
     def rank(self) -> int:
@@ -218,7 +242,7 @@ class Loader:
         It grows with every batch that is delivered, stays after the last one, and begins
         anew with the next ``for``. What the files lack is in `Dataset.report`.
         """
-        return Report(tuple(self._regions), self._n_unlisted)
+        return self._losses.report()
 
     def __len__(self) -> int:
         """Steps of the current epoch, the same on all ranks.
@@ -427,8 +451,8 @@ class Loader:
     def __iter__(self) -> Iterator[Batch]:
         self.close()
         if self._is_begun:
-            self._finished()
-        self._regions, self._n_unlisted = [], 0
+            self._next_epoch()
+        self._losses = Losses()
         iterator = BatchIterator(self)
         self._iterator = weakref.ref(iterator)
         return iterator
@@ -533,7 +557,7 @@ class Loader:
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        for name in ("_pool", "_tally", "_regions", "_n_unlisted", "_iterator"):
+        for name in ("_pool", "_tally", "_losses", "_iterator"):
             del state[name]
         if self._step and self._step == self._plan().n_steps:
             state |= {"_epoch": self._epoch + 1, "_step": 0, "_phase": 0}
@@ -568,27 +592,7 @@ class Loader:
         tally.n_batches += 1
         tally.n_records += delivered.n_records
         tally.n_bytes += delivered.n_bytes
-        if delivered.regions:
-            self._passed_over(delivered.regions)
-
-    def _passed_over(self, regions: Sequence[Region]) -> None:
-        if not self._regions:
-            _log.warning(
-                "a record cannot be read and is passed over, as others will be "
-                "(see loader.report): %s",
-                regions[0],
-            )
-        room = _MOST_REGIONS - len(self._regions)
-        self._regions += regions[:room]
-        self._n_unlisted += len(regions[room:])
-
-    def _log_report(self) -> None:
-        if self._regions:
-            _log.warning(
-                "%d records were passed over in epoch %d (see loader.report)",
-                len(self._regions) + self._n_unlisted,
-                self._epoch,
-            )
+        self._losses.add(delivered.regions)
 
     def _not_delivered(self, delivered: Delivered, *, is_begun: bool) -> None:
         """Stand before a batch again, if it was the last to be delivered."""
@@ -600,12 +604,13 @@ class Loader:
         tally.n_batches -= 1
         tally.n_records -= delivered.n_records
         tally.n_bytes -= delivered.n_bytes
-        n_regions = len(delivered.regions)
-        n_unlisted = min(n_regions, self._n_unlisted)
-        self._n_unlisted -= n_unlisted
-        del self._regions[len(self._regions) - (n_regions - n_unlisted) :]
+        self._losses.take_back(len(delivered.regions))
 
     def _finished(self) -> None:
+        self._losses.log(self._epoch)
+        self._next_epoch()
+
+    def _next_epoch(self) -> None:
         self._epoch += 1
         self._step = self._phase = 0
         self._is_begun = False

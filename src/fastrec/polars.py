@@ -102,13 +102,13 @@ def scan(
     whole = RecordBatchReader(dataset, text=text, optional=optional)
     # Two passes give the same, unless a transform has a mind of its own.
     return register_io_source(
-        frames, schema=dict(pl.Schema(whole)), is_pure=not _has_transforms(dataset)
+        frames, schema=dict(pl.Schema(whole)), is_pure=not dataset.has_transforms
     )
 
 
 def _reading(dataset: Dataset, names: Collection[str]) -> Dataset:
     """Return a dataset that reads the features which the columns `names` are made of."""
-    if _has_transforms(dataset):
+    if dataset.has_transforms:
         return dataset
     schema: Any = dataset.schema  # its names may be bytes
     features = [
@@ -122,10 +122,6 @@ def _reading(dataset: Dataset, names: Collection[str]) -> Dataset:
 
 def _text(name: str | bytes) -> str | bytes:
     return name if isinstance(name, str) else name_of(name)
-
-
-def _has_transforms(dataset: Dataset) -> bool:
-    return not dataset._assembly().is_plain
 
 
 def _there(names: Collection[str], columns: list[str] | None) -> list[str]:

@@ -145,6 +145,11 @@ class Sources:
         """Return the same files, with each source as `change` makes it."""
         return Sources([change(source) for source in self._sources])
 
+    @property
+    def has_transforms(self) -> bool:
+        """Whether functions make the rows of any of the files."""
+        return any(source.transforms for source in self._sources)
+
     def without_transforms(self) -> Sources:
         """Return the same files, whose rows are left as they are."""
         return self.changed(lambda source: dataclasses.replace(source, transforms=()))

@@ -19,7 +19,6 @@ from fastrec.errors import SchemaError
 from fastrec.extras import extra
 from fastrec.feeding import upcoming
 from fastrec.loader import Loader
-from fastrec.padding import any_width_columns
 from fastrec.targets import Key, Keys, Targets
 
 with extra("tf", "fastrec.tf"):
@@ -159,21 +158,16 @@ def dataset(
 
 def _cardinality(loader: Loader) -> int | None:
     """How many batches every epoch has; None if that differs, or nobody has counted."""
-    is_streamed = loader._dataset._view.sources.is_streamed
+    is_streamed = loader.dataset.is_streamed
     if is_streamed or loader.batch_size is None or loader.step or loader._phase:
         return None
     return len(loader)
 
 
-def _has_transforms(loader: Loader) -> bool:
-    return not loader._assembly().is_plain
-
-
 def _static_rows(loader: Loader) -> int | None:
     """How many rows every batch has, if that is known of all of them."""
-    planner = loader._planner
-    is_cut = planner._drop_last and loader._dataset.on_error == "raise"
-    if _has_transforms(loader) or loader._phase or not (planner.pad_last or is_cut):
+    is_cut = loader.drop_last and loader.dataset.on_error == "raise"
+    if loader.has_transforms or loader._phase or not (loader.pad_last or is_cut):
         return None
     return loader.batch_size
 
@@ -189,8 +183,7 @@ def _specs(
     if unknown:
         msg = f"no column {unknown[0]!r} that shapes= could be about"
         raise KeyError(msg)
-    readings, _ = loader._dataset._view.sources.readings()
-    padded = any_width_columns(reading.features for reading in readings)
+    padded = loader.dataset._any_width_columns()
     n_rows = _static_rows(loader)
     specs = {}
     for name, column in batch.items():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Iterator
 
-import numpy as np
-
 from fastrec import _core
 from fastrec.arrays import Batch
 from fastrec.arrow.columns import Field, described
@@ -16,14 +14,12 @@ from fastrec.arrow.record_batch import (
     requested_text,
     schema_capsule,
 )
-from fastrec.convert.source import rows_per_batch
+from fastrec.batch_size import rows_per_batch
 from fastrec.dataset import Dataset
 from fastrec.errors import Error, SchemaError
-from fastrec.feeding import upcoming
+from fastrec.feeding import empty_batch, upcoming
 from fastrec.loader import Loader
 from fastrec.options import positive_int
-from fastrec.padding import any_width_columns
-from fastrec.stage import BatchOrigin
 
 __all__ = ["RecordBatchReader", "rows_at_once"]
 
@@ -145,8 +141,8 @@ class RecordBatchReader:
         if isinstance(source, Dataset):
             # What is in no batch depends on no batch size.
             loader = source.loader(1, rank=0, world_size=1)
-            if loader._assembly().is_plain:
-                return self._record_batch(_empty_batch(loader), loader)._field
+            if not loader.has_transforms:
+                return self._record_batch(empty_batch(loader), loader)._field
         return self._begin()[0]
 
     def _begin(self) -> tuple[Field, Iterator[RecordBatch]]:
@@ -156,15 +152,14 @@ class RecordBatchReader:
         batches: Iterable[Batch] = loader
         first: list[Batch] = []
         sample: Batch | None = None
-        has_transforms = not loader._assembly().is_plain
-        if has_transforms and loader is source:
+        if loader.has_transforms and loader is source:
             sample = upcoming(loader)
-        elif has_transforms:
+        elif loader.has_transforms:
             batches = iter(loader)
             first = list(itertools.islice(batches, 1))
             sample = first[0] if first else None
         if sample is None:
-            sample = _empty_batch(loader)
+            sample = empty_batch(loader)
         field = self._record_batch(sample, loader)._field
         return field, self._checked(itertools.chain(first, batches), loader, field)
 
@@ -174,8 +169,7 @@ class RecordBatchReader:
         return dataset.loader(batch_size, rank=0, world_size=1)
 
     def _record_batch(self, batch: Batch, loader: Loader) -> RecordBatch:
-        readings, _ = loader._dataset._view.sources.readings()
-        any_width = any_width_columns(reading.features for reading in readings)
+        any_width = loader.dataset._any_width_columns()
         return RecordBatch._of(batch, self._text, self._optional, any_width)
 
     def _checked(
@@ -192,10 +186,9 @@ class RecordBatchReader:
 
 def rows_at_once(dataset: Dataset) -> int:
     """Return how many rows make a batch of a good size, by the memory of the first."""
-    view = dataset._view
     if callable(dataset.on_error):  # it is asked once about a row
         return _SAMPLE_RECORDS
-    plain = Dataset(view.of(view.sources.without_transforms()))
+    plain = dataset._without_transforms()
     loader = plain.loader(_SAMPLE_RECORDS, rank=0, world_size=1, num_threads=0)
     try:
         next(iter(loader), None)
@@ -203,17 +196,6 @@ def rows_at_once(dataset: Dataset) -> int:
         return _SAMPLE_RECORDS
     stats = loader.stats
     return rows_per_batch(stats.n_bytes / max(stats.n_records, 1))
-
-
-def _empty_batch(loader: Loader) -> Batch:
-    """Return a batch of no rows, as transforms make it."""
-    readings, _ = loader._dataset._view.sources.readings()
-    schema = readings[0].features._bind()
-    none = np.empty(0, np.int64)
-    rows = None if len(readings) == 1 else none
-    parts = [(0, _core.parse_examples(schema, loader._pool, []), rows)]
-    origin = BatchOrigin(loader._seed, loader.epoch, loader.step, none, none)
-    return loader._assembly()(parts, origin)
 
 
 def _difference(first: Field, other: Field) -> str:

@@ -131,7 +131,7 @@ def bench(
     """
     out = console()
     files = _files(paths)
-    is_streamed = fr.open(files)._view.sources.is_streamed
+    is_streamed = fr.open(files).is_streamed
     first = costs.first_read(files, is_streamed=is_streamed, seconds=seconds / 2)
     if not is_streamed:
         indexed(path for path, _ in first.ranges)  # behind a progress bar

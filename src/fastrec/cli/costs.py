@@ -124,7 +124,7 @@ class Sample:
     @property
     def is_streamed(self) -> bool:
         """Whether the files are compressed, and read as they are."""
-        return self.dataset._view.sources.is_streamed
+        return self.dataset.is_streamed
 
 
 @dataclass
@@ -218,7 +218,7 @@ def sample_of(first: FirstRead, columns: Sequence[str] | None = None) -> Sample:
     dataset = fr.open([path for path, _ in first.ranges])
     if columns:
         dataset = dataset.columns(columns)
-    found = _streamed if dataset._view.sources.is_streamed else _indexed
+    found = _streamed if dataset.is_streamed else _indexed
     sample = found(dataset, dict(first.ranges))
     if not sample.n_records:
         msg = f"there is no record in {counted(len(dataset.files), 'file')}"

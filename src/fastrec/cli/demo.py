@@ -216,7 +216,7 @@ def _tour(paths: list[str], batch_size: int, seconds: float) -> None:
     except fr.Error as error:
         out.print(f"no schema: {error}", style="bold")
         schema = None
-    is_streamed = ds._view.sources.is_streamed
+    is_streamed = ds.is_streamed
     if schema is None and is_streamed:
         _print_code(out, "next(iter(ds.records))")
         out.print(brief(next(iter(ds.records))))
@@ -264,7 +264,7 @@ def _decoded_sizes(ds: fr.Dataset, batch_size: int) -> Generator[int, None, None
 
 
 def _sizes(ds: fr.Dataset, batch_size: int) -> Generator[int, None, None]:
-    if ds._view.sources.is_streamed:
+    if ds.is_streamed:
         records = iter(ds.records)
         while n_rows := sum(1 for _ in itertools.islice(records, batch_size)):
             yield n_rows

@@ -28,7 +28,8 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 import fastrec as fr
-from fastrec.convert.source import BATCH_BYTES, Columns, Source, chosen
+from fastrec.batch_size import BATCH_BYTES
+from fastrec.convert.source import Columns, Source, chosen
 
 __all__ = ["ImageSource"]
 

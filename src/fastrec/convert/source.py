@@ -8,13 +8,10 @@ from typing import Any, TypeAlias, TypeVar
 
 from fastrec.spec import Spec
 
-__all__ = ["Columns", "Source", "chosen", "rows_per_batch"]
+__all__ = ["Columns", "Source", "chosen"]
 
 # What `Writer.write_batch` takes: arrays and lists of one length, by name.
 Columns: TypeAlias = dict[str, Any]
-
-BATCH_BYTES = 16 << 20
-MOST_ROWS = 1 << 16
 
 Kind = TypeVar("Kind")
 
@@ -73,11 +70,6 @@ class Source(ABC):
     @abstractmethod
     def _batches(self) -> Iterator[Columns]:
         """Yield as `batches` does, and count `n_done` from 0 to `n_total`."""
-
-
-def rows_per_batch(row_bytes: float) -> int:
-    """Return how many rows of a size make a batch."""
-    return int(max(1, min(MOST_ROWS, BATCH_BYTES // max(row_bytes, 1))))
 
 
 def chosen(

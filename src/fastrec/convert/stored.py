@@ -19,7 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastrec as fr
-from fastrec.convert.source import Columns, Source, chosen, rows_per_batch
+from fastrec.batch_size import rows_per_batch
+from fastrec.convert.source import Columns, Source, chosen
 
 __all__ = ["ArraySource", "StoredArray", "read_up_to", "reading"]
 

@@ -13,8 +13,9 @@ import pyarrow.csv
 import pyarrow.parquet
 
 import fastrec as fr
+from fastrec.batch_size import rows_per_batch
 from fastrec.convert.arrow_columns import columns_of, feature_kind, features_of
-from fastrec.convert.source import Columns, Source, chosen, rows_per_batch
+from fastrec.convert.source import Columns, Source, chosen
 
 __all__ = ["TableSource"]
 

@@ -142,7 +142,7 @@ def write_table(
     batches = fr.arrow.RecordBatchReader(
         dataset, batch_size=batch_size, text=text, optional=optional
     )
-    n_total = 0 if dataset._view.sources.is_streamed else len(dataset)
+    n_total = 0 if dataset.is_streamed else len(dataset)
     n_records = 0
     with written_table(target) as write:
         # Batch by batch, and not as a stream: errors stay what they are.

@@ -138,7 +138,7 @@ class _Pass(Iterator[Batch]):
         self._ragged = ragged
         self._caller = turns.caller()
         self._is_alone = self._caller.n_workers == 1
-        if not self._is_alone and loader._dataset._view.sources.is_streamed:
+        if not self._is_alone and loader.dataset.is_streamed:
             msg = (
                 "compressed files that are read as they are have records one after "
                 "another, which several workers cannot share: fr.open(..., cache_dir=) "
@@ -228,13 +228,13 @@ class _Pass(Iterator[Batch]):
 
 def _start_of(loader: Loader) -> Start:
     if not loader.step:
-        return Start(loader._seed, loader.epoch, 0)
+        return Start(loader.seed, loader.epoch, 0)
     state = loader.state_dict()
     return Start(state["seed"], state["epoch"], state["position"])
 
 
 def _place(loader: Loader, start: Start) -> None:
-    if start.position or start.seed != loader._seed:
+    if start.position or start.seed != loader.seed:
         loader.load_state_dict({**loader.state_dict(), **start._asdict()})
     else:
         loader._move(start.epoch, 0, 0)  # without an index, which nobody may need
