@@ -30,6 +30,11 @@ GOOGLETEST_SOURCE = "/usr/src/googletest"  # where Debian and Ubuntu put it
 FUZZ_SECONDS = 3
 
 
+def install(session: nox.Session, *requirements: str) -> None:
+    """Install them, and leave it to imports to compile what is imported: that is less."""
+    session.install("--no-compile", *requirements)
+
+
 def marked(name: str) -> list[str]:
     """The files that have tests of a mark; to collect the others takes a while."""
     files = sorted(Path("tests").glob("test_*.py"))
@@ -48,21 +53,21 @@ def preset(session: nox.Session, name: str, *prefix: str) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Run the Python tests against an installed wheel."""
-    session.install(f"{PACKAGE}[test]")
+    install(session, f"{PACKAGE}[test]")
     session.run("pytest", "-n", "auto", *session.posargs)
 
 
 @nox.session(python="3.10")
 def oldest(session: nox.Session) -> None:
     """Run the Python tests on the oldest Python and NumPy; skipped without 3.10."""
-    session.install(".[test]", "numpy==1.26.*")
+    install(session, ".[test]", "numpy==1.26.*")
     session.run("pytest", "-n", "auto", *session.posargs)
 
 
 @nox.session
 def oracle(session: nox.Session) -> None:
     """Run the tests that compare with TensorFlow."""
-    session.install(f"{PACKAGE}[test,oracle]")
+    install(session, f"{PACKAGE}[test,oracle]")
     # A file's tests stay together: one of them counts what the others compared.
     session.run(
         *("pytest", "-m", "oracle", "-n", "auto", "--dist", "loadfile"),
@@ -78,7 +83,7 @@ def frameworks(session: nox.Session) -> None:
     workers of torch's DataLoader are forked.
     """
     # This torch comes without CUDA's libraries, which are several GB.
-    session.install(f"{PACKAGE}[test,frameworks]", "torch==2.13.0")
+    install(session, f"{PACKAGE}[test,frameworks]", "torch==2.13.0")
     of_jax = [f"tests/test_{name}.py" for name in ("jax", "grain", "frameworks_page")]
     others = [file for file in marked("frameworks") if file not in of_jax]
     # In one process, as they are few: to import them all takes longer than the tests.
@@ -93,7 +98,7 @@ def frameworks(session: nox.Session) -> None:
 @nox.session
 def lint(session: nox.Session) -> None:
     """Check the style of Python and C++; changes nothing."""
-    session.install(*LINT)
+    install(session, *LINT)
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("clang-format", "--dry-run", "-Werror", *CPP_SOURCES)
@@ -102,7 +107,7 @@ def lint(session: nox.Session) -> None:
 @nox.session
 def tidy(session: nox.Session) -> None:
     """Run clang-tidy over the core, which compiles without Python."""
-    session.install(*LINT)
+    install(session, *LINT)
     session.run("cmake", "--preset", "default", external=True)
     session.run(
         *("run-clang-tidy.py", "-quiet", "-p", "build/default"),
@@ -113,7 +118,7 @@ def tidy(session: nox.Session) -> None:
 @nox.session
 def typing(session: nox.Session) -> None:
     """Check the types of package and tests, and that ``_core.pyi`` is true."""
-    session.install(*LINT, f"{PACKAGE}[test]")
+    install(session, *LINT, f"{PACKAGE}[test]")
     session.run("mypy")
     session.run(
         *("stubtest", "--mypy-config-file", "pyproject.toml"),
@@ -158,7 +163,6 @@ def aarch64(session: nox.Session) -> None:
     build = Path("build/aarch64-googletest").resolve()
     session.run(
         *("cmake", "-S", GOOGLETEST_SOURCE, "-B", str(build / "build"), "-G", "Ninja"),
-        "-DCMAKE_BUILD_TYPE=Release",
         "-DCMAKE_SYSTEM_NAME=Linux",
         "-DCMAKE_SYSTEM_PROCESSOR=aarch64",
         "-DCMAKE_C_COMPILER=aarch64-linux-gnu-gcc",
@@ -179,7 +183,7 @@ def bench_smoke(session: nox.Session) -> None:
 
     Every workload, with the readers and writers that need no environment of their own.
     """
-    session.install(f"{PACKAGE}[bench]")
+    install(session, f"{PACKAGE}[bench]")
     written = Path(session.create_tmp())
     session.run(
         *("python", "benchmarks/run.py", "--quick", "--peers", "fastrec", "memcpy"),
