@@ -68,6 +68,25 @@ def labels(batches: Any) -> list[int]:  # noqa: ANN401
     return [n for batch in batches for n in batch["n"].tolist()]
 
 
+def test_a_loader_says_what_it_is(ds: fr.Dataset) -> None:
+    loader = ds.loader(8, seed=3, drop_last=True)
+    assert loader.dataset is ds
+    assert (loader.seed, loader.drop_last, loader.pad_last) == (3, True, False)
+    assert ds.loader(8, pad_last=True).pad_last
+    loader.load_state_dict(ds.loader(8, seed=4, drop_last=True).state_dict())
+    assert loader.seed == 4
+    assert not ds.is_streamed
+    assert not ds.has_transforms
+    assert not loader.has_transforms
+    with_transform = ds.with_transform(lambda batch: batch)
+    assert with_transform.has_transforms
+    assert with_transform.loader(8).has_transforms
+    assert fr.concat([ds, with_transform]).has_transforms
+    loader = ds.loader(8, transform=lambda batch: batch)
+    assert loader.has_transforms
+    assert not loader.dataset.has_transforms
+
+
 def until_error(loader: fr.Loader) -> tuple[list[Any], BaseException]:
     """The batches before the error, and the error."""
     batches = []

@@ -99,6 +99,12 @@ def file_with(tmp_path: Path, data: bytes, name: str = "a.gz") -> Path:
     return path
 
 
+def test_a_dataset_says_whether_it_is_a_stream(ds: Untyped, plain: Untyped) -> None:
+    assert ds.is_streamed
+    assert not plain.is_streamed
+    assert fr.concat([plain, ds]).is_streamed, "one file of them is enough"
+
+
 # One epoch, in file order.
 
 

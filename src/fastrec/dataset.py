@@ -101,7 +101,7 @@ class Dataset:
 
     @property
     def has_transforms(self) -> bool:
-        """Whether functions of the user's make the batches: those given to `map`."""
+        """Whether functions of the user's make the batches: see `with_transform`."""
         return bool(self._transforms) or self._view.sources.has_transforms
 
     @property
