@@ -77,6 +77,19 @@ def test_rows_are_those_of_the_dataset(paths: list[Path]) -> None:
         source.__getitems__([0, N])
 
 
+def test_what_is_no_dataset_or_no_number_is_refused(ds: Untyped) -> None:
+    wrongs: Untyped = ["a.tfrecord", ds.loader(3)]
+    for wrong in wrongs:
+        with pytest.raises(
+            TypeError, match=r"takes a fastrec\.Dataset, such as fr\.open"
+        ):
+            fr.grain.DataSource(wrong)
+    indices: Untyped = [slice(0, 3), [1, 2]]
+    for index in indices:
+        with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+            fr.grain.DataSource(ds)[index]
+
+
 def test_many_rows_are_one_read(ds: Untyped) -> None:
     sizes = []
 

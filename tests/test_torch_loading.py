@@ -214,6 +214,14 @@ def test_what_torch_has_no_device_for_is_refused_at_once(
         fr.torch.loader(ds.loader(BATCH_SIZE), **options)
 
 
+def test_what_is_no_loader_is_refused_with_the_line_to_write(ds: fr.Dataset) -> None:
+    not_a_loader: Untyped = ds
+    with pytest.raises(
+        TypeError, match=r"fr\.torch\.loader\(ds\.loader\(256\), device"
+    ):
+        fr.torch.loader(not_a_loader)
+
+
 # Page-locked memory without a device.
 
 

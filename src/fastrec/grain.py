@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import SupportsIndex
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from fastrec.dataset import Dataset
 from fastrec.extras import extra
+from fastrec.options import check_instance
 from fastrec.rows import Row, n_rows, row_of
 
 with extra("grain", "fastrec.grain"):
@@ -41,6 +43,7 @@ class DataSource(RandomAccessDataSource):
     """
 
     def __init__(self, dataset: Dataset) -> None:
+        check_instance("fr.grain.DataSource", dataset, Dataset, "such as fr.open(...)")
         self._dataset = dataset
 
     def __len__(self) -> int:
@@ -48,7 +51,7 @@ class DataSource(RandomAccessDataSource):
 
     def __getitem__(self, index: SupportsIndex) -> Row:
         """Return row `index`: ``dataset[index]``."""
-        return self._dataset[index.__index__()]
+        return self._dataset[operator.index(index)]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
         """Return several rows, which are read as one batch.

@@ -16,6 +16,7 @@ import numpy as np
 
 __all__ = [
     "byte_count",
+    "check_instance",
     "checked_names",
     "default_memory_limit",
     "default_num_threads",
@@ -89,6 +90,13 @@ def checked_names(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return checked
+
+
+def check_instance(taker: str, value: object, kind: type, example: str) -> None:
+    """Raise a TypeError unless `value` is a `kind` of fastrec's, which `taker` takes."""
+    if not isinstance(value, kind):
+        msg = f"{taker} takes a fastrec.{kind.__name__}, {example}, not {value!r}"
+        raise TypeError(msg)
 
 
 def true_or_false(name: str, value: object) -> bool:

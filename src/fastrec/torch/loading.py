@@ -26,6 +26,7 @@ import torch
 from fastrec.arrays import Batch
 from fastrec.feeding import Feed, fed
 from fastrec.loader import Loader
+from fastrec.options import check_instance
 from fastrec.torch.blocks import (
     BlockTensor,
     block_tensors,
@@ -86,6 +87,8 @@ def loader(
 
     Raises
     ------
+    TypeError
+        If it is no loader: a data set has one by ``ds.loader(...)``.
     ValueError
         If the rank of the loader is not that of this process in its group.
     RuntimeError
@@ -99,6 +102,8 @@ def loader(
     >>> for batch in batches:  # doctest: +SKIP
     ...     loss = model(batch["image"]), batch["label"]
     """
+    example = "as in fr.torch.loader(ds.loader(256), device)"
+    check_instance("fr.torch.loader", loader, Loader, example)
     check_group(loader, process_group)
     check_ragged(ragged)
     target = torch.device("cpu" if device is None else device)

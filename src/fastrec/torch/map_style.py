@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 import torch.utils.data
 
+import fastrec.dataset
 from fastrec.arrays import Batch
+from fastrec.options import check_instance
 from fastrec.rows import Row, is_one, n_rows
 from fastrec.torch.columns import RaggedAs, check_ragged, tensors
-
-if TYPE_CHECKING:
-    import fastrec.dataset
 
 __all__ = ["Dataset", "Rows", "collate"]
 
@@ -56,6 +55,9 @@ class Dataset(torch.utils.data.Dataset[Any]):
     def __init__(
         self, dataset: fastrec.dataset.Dataset, *, ragged: RaggedAs = "offsets"
     ) -> None:
+        check_instance(
+            "fr.torch.Dataset", dataset, fastrec.dataset.Dataset, "such as fr.open(...)"
+        )
         self._dataset = dataset
         self._ragged = check_ragged(ragged)
 
