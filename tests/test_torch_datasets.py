@@ -276,6 +276,38 @@ def test_a_loader_goes_on_where_it_is(ds: Untyped, num_workers: int) -> None:
     assert [numbers(both), numbers(both)] == expected
 
 
+def test_a_loader_that_was_given_stays_where_it_is(ds: Untyped) -> None:
+    loader = ds.loader(BATCH_SIZE, shuffle=True)
+    loader.seek(3)
+    dataset = fr.torch.IterableDataset(loader)
+    loader.seek(7)
+    assert numbers(dataset) == epoch_of(ds, 0)[3:]
+    assert loader.step == 7
+
+
+def test_a_data_set_says_where_its_passes_are(write: Write) -> None:
+    damaged = bytearray(content(N))
+    damaged[len(content(20)) + 13] ^= 1
+    some = open_dataset(write(bytes(damaged)), features=SPEC, on_error="skip")
+    dataset = fr.torch.IterableDataset(
+        some, batches=lambda _seed, epoch: [np.arange(18, 22)] * (epoch + 2)
+    )
+    assert (dataset.epoch, len(dataset), len(dataset.report)) == (0, 2, 0)
+    batches = iter(through(dataset))
+    next(batches)
+    assert (dataset.epoch, len(dataset), len(dataset.report)) == (0, 2, 1)
+    assert len([*batches]) == 1
+    assert (dataset.epoch, len(dataset), dataset.stats.n_batches) == (1, 3, 2)
+    assert len([*through(dataset, 1)]) == 3
+    assert (dataset.epoch, len(dataset)) == (1, 3)  # whether it has ended is unknown
+    for name in ("stats", "report"):
+        with pytest.raises(RuntimeError, match="in other processes"):
+            getattr(dataset, name)
+    dataset.set_epoch(5)
+    assert (dataset.epoch, len(dataset)) == (5, 7)
+    assert len([*dataset]) == 7
+
+
 def test_a_pass_ends_the_one_before(ds: Untyped) -> None:
     for dataset in (iterable(ds), through(iterable(ds), 2)):
         first = iter(dataset)
@@ -396,6 +428,15 @@ def test_wrong_options_are_errors(ds: Untyped) -> None:
         fr.torch.IterableDataset(loader, seed=1)
     with pytest.raises(TypeError, match=r"did you mean shuffle="):
         fr.torch.IterableDataset(ds, 4, shufle=True)
+    with pytest.raises(TypeError, match="num_workers= is an option of the DataLoader"):
+        fr.torch.IterableDataset(ds, 4, num_workers=2)
+    for take in (fr.torch.Dataset, fr.torch.IterableDataset):
+        with pytest.raises(
+            TypeError, match=r"takes a fastrec\.Dataset, .*, not 'a\.tf"
+        ):
+            take("a.tfrecord")
+    with pytest.raises(TypeError, match=r"takes a fastrec\.Dataset"):
+        fr.torch.Dataset(loader)
     for make in (fr.torch.Dataset, iterable):
         with pytest.raises(ValueError, match=r'must be "offsets" or "nested"'):
             make(ds, ragged="padded")

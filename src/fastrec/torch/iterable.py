@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch.distributed
 import torch.utils.data
 
+import fastrec.dataset
 from fastrec.arrays import Batch
+from fastrec.damage import Report
 from fastrec.loader import Loader
-from fastrec.options import non_negative_int
+from fastrec.options import check_instance, non_negative_int
+from fastrec.stats import LoaderStats
 from fastrec.torch.columns import RaggedAs, check_ragged, tensors
 from fastrec.torch.ranks import check_group
 from fastrec.torch.turns import Start, Turn, Turns
-
-if TYPE_CHECKING:
-    import fastrec.dataset
 
 __all__ = ["IterableDataset"]
 
@@ -40,7 +41,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     ----------
     dataset : fastrec.Dataset or fastrec.Loader
         A loader must be given without the options below; the first pass begins where it
-        is. From then on this object moves it.
+        is. It stays there: what it is asked for later changes nothing here.
     batch_size : int, optional
         As `fastrec.Dataset.loader` has it, like all `options`.
     ragged : {"offsets", "nested"}, default "offsets"
@@ -80,26 +81,56 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         process_group: torch.distributed.ProcessGroup | None = None,
         **options: Any,  # noqa: ANN401 (those of Dataset.loader)
     ) -> None:
-        if not isinstance(dataset, Loader):
-            self._loader = dataset.loader(batch_size, **options)
-        elif batch_size is None and not options:
-            self._loader = dataset
-        else:
-            msg = "a loader is given as it is: its options are those it was made with"
-            raise TypeError(msg)
+        self._loader = _loader_of(dataset, batch_size, options)
         self._ragged = check_ragged(ragged)
         self._process_group = process_group
         check_group(self._loader, process_group)
         self._turns = Turns(_start_of(self._loader))
 
     @property
-    def loader(self) -> Loader:
-        """The loader, which has `stats` and `report` of passes without workers."""
+    def epoch(self) -> int:
+        """The epoch of the pass begun last, or the next one once it has ended.
+
+        Of passes in workers it is known when they begin, and not when they end.
+        """
+        if self._turns.is_local:
+            return self._loader.epoch
+        return self._turns.last().epoch
+
+    @property
+    def stats(self) -> LoaderStats:
+        """What passes in this process delivered; see `fastrec.Loader.stats`.
+
+        Raises
+        ------
+        RuntimeError
+            If workers have made the last pass.
+        """
+        return self._local_loader().stats
+
+    @property
+    def report(self) -> Report:
+        """The rows that the last pass has passed over; see `fastrec.Loader.report`.
+
+        Raises
+        ------
+        RuntimeError
+            If workers have made the last pass.
+        """
+        return self._local_loader().report
+
+    def _local_loader(self) -> Loader:
+        if not self._turns.is_local:
+            msg = (
+                "the last pass was in other processes, which count for themselves: "
+                "stats and report are those of passes with num_workers=0"
+            )
+            raise RuntimeError(msg)
         return self._loader
 
     def __len__(self) -> int:
-        """Steps of the epoch that was begun last, of all workers together."""
-        return self._loader._plan(self._turns.last().epoch).n_steps
+        """Steps of the pass at `epoch`, of all workers together."""
+        return self._loader._plan(self.epoch).n_steps
 
     def __repr__(self) -> str:
         return f"<fastrec.torch.IterableDataset of {self._loader!r}>"
@@ -113,7 +144,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         self._turns.own()
         upcoming = self._turns.next()
         if upcoming.epoch != epoch:
-            self._turns.restart(Start(upcoming.seed, epoch, 0))
+            start = Start(upcoming.seed, epoch, 0)
+            self._turns.restart(start)
+            _place(self._loader, start)
 
     def __iter__(self) -> Iterator[Batch]:
         check_group(self._loader, self._process_group)
@@ -224,6 +257,31 @@ class _Pass(Iterator[Batch]):
         if not self._state or self._turn is None:
             self._state = {**self._loader.state_dict(), **start._asdict()}
         return self._state
+
+
+def _loader_of(
+    dataset: fastrec.dataset.Dataset | Loader,
+    batch_size: int | None,
+    options: dict[str, Any],
+) -> Loader:
+    if isinstance(dataset, Loader):
+        if batch_size is None and not options:
+            return copy.copy(dataset)
+        msg = "a loader is given as it is: its options are those it was made with"
+        raise TypeError(msg)
+    check_instance(
+        "fr.torch.IterableDataset",
+        dataset,
+        fastrec.dataset.Dataset,
+        "such as fr.open(...), or a loader",
+    )
+    if "num_workers" in options:
+        msg = (
+            "num_workers= is an option of the DataLoader: "
+            "DataLoader(data, batch_size=None, num_workers=...)"
+        )
+        raise TypeError(msg)
+    return dataset.loader(batch_size, **options)
 
 
 def _start_of(loader: Loader) -> Start:

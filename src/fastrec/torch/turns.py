@@ -68,6 +68,7 @@ class Turns:
     def __init__(self, start: Start) -> None:
         self._owner = os.getpid()
         self._n_callers = 0
+        self._last_here = 0
         # A tensor, because that crosses whatever way there is to start a process.
         n_words = _FIRST_WORKER + _MOST_WORKERS
         self._share(torch.zeros(n_words, dtype=torch.int64))
@@ -83,6 +84,7 @@ class Turns:
     def __setstate__(self, state: tuple[int, torch.Tensor]) -> None:
         self._owner, memory = state
         self._n_callers = 0
+        self._last_here = 0
         self._share(memory)
 
     # In the process that has the DataLoader.
@@ -108,6 +110,11 @@ class Turns:
         """Return where the last pass began, or else where the first one will."""
         count, _ = self._last()
         return self._start(max(1, count))
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the last pass was begun in this process, if any was."""
+        return int(self._words[_LAST]) in (0, self._last_here)
 
     # Where passes are.
 
@@ -170,7 +177,7 @@ class Turns:
 
     def _written(self, caller: Caller, count: int) -> Turn:
         word = count << _KEY_BITS | caller.key
-        self._words[_LAST] = word
+        self._words[_LAST] = self._last_here = word
         self._words[_FIRST_WORKER + caller.worker] = count
         return Turn(word, self._start(count))
 
