@@ -58,12 +58,13 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         If an option makes no sense, or the loader disagrees with the process group.
     ValueError
         In a DataLoader with more than one worker, if the files are streams (compressed
-        ones that are read as they are), whose records come one after another.
+        ones that are read as they are), whose records come one after another; or with
+        `max_errors`.
 
     Notes
     -----
-    With more than one worker, rows that `on_error` passes over count in neither
-    `fastrec.Loader.report` nor `max_errors`. Both belong to one process.
+    Rows that `on_error` passes over are counted by each process for itself. So they are
+    in no `report` if workers read, and several workers cannot have `max_errors`.
 
     Examples
     --------
@@ -176,6 +177,12 @@ class _Pass(Iterator[Batch]):
                 "compressed files that are read as they are have records one after "
                 "another, which several workers cannot share: fr.open(..., cache_dir=) "
                 "expands them once; or take num_workers=0, where threads decode"
+            )
+            raise ValueError(msg)
+        if not self._is_alone and loader._max_errors is not None:
+            msg = (
+                "max_errors= counts the rows of an epoch, and several workers read a part "
+                "of it each: take num_workers=0, where threads decode, or 1"
             )
             raise ValueError(msg)
         self._turn: Turn | None = None
