@@ -33,6 +33,8 @@ from oracle import example, tfrecord_file
 torch: Untyped = pytest.importorskip("torch")
 data: Untyped = torch.utils.data
 
+from fastrec.torch.turns import Caller, Start, Turns
+
 pytestmark = [
     pytest.mark.frameworks,
     pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a matter of POSIX"),
@@ -254,6 +256,36 @@ def test_every_pass_is_the_next_epoch(
     assert numbers(loader) == epoch_of(ds, 2)
 
 
+def callers(n_workers: int, *processes: int) -> list[Caller]:
+    return [Caller(i, n_workers, 7, process) for i, process in enumerate(processes)]
+
+
+def test_workers_join_no_pass_of_others_with_the_same_seed() -> None:
+    turns = Turns(Start(0, 0, 0))
+    broken = turns.begin(callers(3, 4, 5, 6)[0])
+    # Whoever comes first, also where another thread has made processes in between.
+    for epoch, processes in enumerate([(7, 8, 9), (10, 11, 13), (14, 16, 17)], 1):
+        begun = [turns.begin(caller) for caller in reversed(callers(3, *processes))]
+        assert {turn.start.epoch for turn in begun} == {epoch}
+        assert all(turns.is_running(turn) for turn in begun)
+    assert not turns.is_running(broken)
+
+
+def test_workers_know_which_processes_they_are(ds: Untyped) -> None:
+    dataset: Untyped = iterable(
+        ds, transform=lambda _: {"n": np.array([dataset._turns.caller().process])}
+    )
+    found = flat(through(dataset, 2))
+    assert found[1::2] == [found[0] + 1] * 5
+    assert min(flat(through(dataset, 2))) == found[0] + 2
+
+
+def test_memory_is_shared_whatever_the_default_device(ds: Untyped) -> None:
+    with torch.device("meta"):
+        dataset = iterable(ds)
+    assert numbers(dataset) == epoch_of(ds, 0)
+
+
 def test_passes_count_wherever_they_are(ds: Untyped) -> None:
     dataset = iterable(ds)
     for epoch, num_workers in enumerate([0, 2, 0, 1, 3]):
@@ -350,6 +382,16 @@ def test_streams_are_for_one_process(write: Write) -> None:
     error = error_of(through(iterable(packed, shuffle=False), 2))
     assert isinstance(error, ValueError)
     assert re.search(r"cache_dir=.*num_workers=0", str(error))
+
+
+def test_a_limit_of_errors_is_for_one_process(ds: Untyped) -> None:
+    some = ds.with_options(on_error="skip")
+    for num_workers in (0, 1):
+        loader = through(iterable(some, max_errors=2), num_workers)
+        assert sorted(flat(loader)) == list(range(N))
+    error = error_of(through(iterable(some, max_errors=2), 2))
+    assert isinstance(error, ValueError)
+    assert re.search(r"max_errors=.*num_workers=0.*or 1", str(error))
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])

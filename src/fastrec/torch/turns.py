@@ -8,18 +8,21 @@ their parent, where the count outlives them:
 
     seed epoch position    where the first pass begins; those after it, at later epochs
     count << 32 | key      passes begun since; what the workers of the last one share
-    count count count ...  for each worker, the pass that it began last
+    count << 32 | process  for each worker, the pass that it began last, as which process
+    ...
 
 A worker that finds the key of its own pass joins it; any other begins the next one. A
-word is written at once, and several workers write the same into it. The key is made of
-the seed that a DataLoader draws for its workers. It may draw the same one for the next
-pass, but then a worker finds that it has begun the last one already.
+word is written at once, and several workers write the same into the first ones. The key
+is made of the seed that a DataLoader draws for its workers. It may draw the same one for
+the next pass, but then a worker finds that it has begun the last one already, or that
+those who have are processes made too long before it.
 """
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import re
 import zlib
 from typing import NamedTuple
 
@@ -30,7 +33,7 @@ __all__ = ["Caller", "Start", "Turn", "Turns"]
 
 _LAST, _FIRST_WORKER = 3, 4
 _MOST_WORKERS = 1024
-_KEY_BITS = 32
+_LOW_BITS = 32
 
 
 class Start(NamedTuple):
@@ -42,11 +45,15 @@ class Start(NamedTuple):
 
 
 class Caller(NamedTuple):
-    """Whoever iterates: a worker, or else worker 0 of 1, and the key of its pass."""
+    """Whoever iterates: a worker, or else worker 0 of 1, and the key of its pass.
+
+    Processes are numbered by their parent, in the order that it makes them.
+    """
 
     worker: int
     n_workers: int
     key: int
+    process: int = 0
 
 
 class Turn(NamedTuple):
@@ -71,7 +78,7 @@ class Turns:
         self._last_here = 0
         # A tensor, because that crosses whatever way there is to start a process.
         n_words = _FIRST_WORKER + _MOST_WORKERS
-        self._share(torch.zeros(n_words, dtype=torch.int64))
+        self._share(torch.zeros(n_words, dtype=torch.int64, device="cpu"))
         self.restart(start)
 
     def _share(self, memory: torch.Tensor) -> None:
@@ -144,7 +151,7 @@ class Turns:
             raise ValueError(msg)
         drawn = worker.seed - worker.id
         key = _key(drawn, worker.num_workers, self._n_callers)
-        return Caller(worker.id, worker.num_workers, key)
+        return Caller(worker.id, worker.num_workers, key, _process_number())
 
     def begin(self, caller: Caller) -> Turn:
         """Begin the next pass, or join the one that other workers have begun."""
@@ -165,21 +172,38 @@ class Turns:
 
     def _coming(self, caller: Caller) -> int:
         count, key = self._last()
-        began_it = self._words[_FIRST_WORKER + caller.worker] == count
-        return count if key == caller.key and not began_it else count + 1
+        is_same = key == caller.key and self._may_join(caller, count)
+        return count if is_same else count + 1
+
+    def _may_join(self, caller: Caller, count: int) -> bool:
+        words = self._words[_FIRST_WORKER : _FIRST_WORKER + caller.n_workers]
+        counts, processes = np.divmod(words.astype(np.int64), 1 << _LOW_BITS)
+        workers = np.flatnonzero(counts == count)
+        # A DataLoader makes one after another, and another thread some in between. Those
+        # of the next pass come after all workers of this one.
+        distances = processes[workers] - workers - (caller.process - caller.worker)
+        is_near = np.abs(distances) < caller.n_workers
+        return caller.worker not in workers and bool(is_near.all())
 
     def _last(self) -> tuple[int, int]:
-        return divmod(int(self._words[_LAST]), 1 << _KEY_BITS)
+        return divmod(int(self._words[_LAST]), 1 << _LOW_BITS)
 
     def _start(self, count: int) -> Start:
         seed, epoch, position = self._words[:_LAST].tolist()
         return Start(seed, epoch + count - 1, position if count == 1 else 0)
 
     def _written(self, caller: Caller, count: int) -> Turn:
-        word = count << _KEY_BITS | caller.key
+        word = count << _LOW_BITS | caller.key
         self._words[_LAST] = self._last_here = word
-        self._words[_FIRST_WORKER + caller.worker] = count
+        began = count << _LOW_BITS | caller.process
+        self._words[_FIRST_WORKER + caller.worker] = began
         return Turn(word, self._start(count))
+
+
+def _process_number() -> int:
+    # The name says it, unless somebody gave another one.
+    digits = re.search(r"\d+$", multiprocessing.current_process().name)
+    return int(digits.group()) if digits else 0
 
 
 def _key(*numbers: int) -> int:
