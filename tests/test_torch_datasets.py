@@ -180,6 +180,19 @@ def test_rows_that_are_picked_one_by_one_are_stacked(ds: Untyped) -> None:
     both = data.ConcatDataset([rows, rows])
     loader = data.DataLoader(both, batch_size=N, collate_fn=fr.torch.collate)
     assert numbers(loader) == [list(range(N))] * 2
+    pairs = data.StackDataset(rows, rows)
+    ((one, other),) = data.DataLoader(pairs, N, collate_fn=fr.torch.collate)
+    assert one["n"].tolist() == other["n"].tolist() == list(range(N))
+
+
+@pytest.mark.parametrize("name", ["x", "words"])
+def test_a_column_that_cannot_be_stacked_is_named(ds: Untyped, name: str) -> None:
+    words = SPEC | {"words": fr.FixedLen((1,), "bytes", key="name")}
+    rows = fr.torch.Dataset(ds.with_features(words).columns(["n", name]))
+    both = data.ConcatDataset([rows, rows])
+    error = error_of(data.DataLoader(both, 8, collate_fn=fr.torch.collate))
+    assert isinstance(error, ValueError)
+    assert re.search(rf"column '{name}': .* fr\.concat\(\[", str(error))
 
 
 def test_a_row_is_tensors_and_a_list_of_numbers_is_a_batch(ds: Untyped) -> None:
@@ -191,6 +204,10 @@ def test_a_row_is_tensors_and_a_list_of_numbers_is_a_batch(ds: Untyped) -> None:
     assert row["x"].tolist() == [2.5, 2.5]
     assert rows[[7, 3]]["n"].tolist() == [7, 3]
     assert rows[-1]["n"].item() == N - 1
+    assert [rows[i]["n"].item() for i in torch.tensor([7, 3])] == [7, 3]
+    assert rows[torch.tensor([7, 3])]["n"].tolist() == [7, 3]
+    with pytest.raises(TypeError, match="chosen by number"):
+        rows[torch.tensor(True)]
     made = rows.__getitems__([4, 5])
     assert len(made) == 2
     assert made[1]["x"].tolist() == [2.5, 2.5]

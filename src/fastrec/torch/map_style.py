@@ -28,6 +28,9 @@ class Dataset(torch.utils.data.Dataset[Any]):
     of numbers or a mask gives a dict of columns, as `tensors` makes them. It can be
     pickled, and read in processes that are forked or spawned.
 
+    Rows that are asked for by number are never passed over, whatever `on_error` of the
+    data set says: one that cannot be read raises. `IterableDataset` passes over them.
+
     Parameters
     ----------
     dataset : fastrec.Dataset
@@ -38,18 +41,15 @@ class Dataset(torch.utils.data.Dataset[Any]):
 
     Examples
     --------
-    >>> DataLoader(fr.torch.Dataset(ds), batch_size=256, shuffle=True)  # doctest: +SKIP
-
-    Rows of any lengths cannot be stacked, and what is stacked is copied. `collate` takes
-    the columns of the batch as they were read:
-
     >>> DataLoader(
     ...     fr.torch.Dataset(ds),
     ...     batch_size=256,
     ...     shuffle=True,
-    ...     num_workers=2,
     ...     collate_fn=fr.torch.collate,
     ... )  # doctest: +SKIP
+
+    Torch's own ``default_collate`` copies, and cannot stack rows of different lengths,
+    sparse rows, nor several byte strings in a row.
     """
 
     def __init__(
@@ -68,6 +68,8 @@ class Dataset(torch.utils.data.Dataset[Any]):
         return f"<fastrec.torch.Dataset of {self._dataset!r}>"
 
     def __getitem__(self, index: Any) -> Row | Batch:  # noqa: ANN401 (as NumPy's)
+        if isinstance(index, torch.Tensor):
+            index = index.numpy()
         if is_one(index):
             # A batch of one row, so that errors and transforms are those of one record.
             return {
@@ -142,7 +144,7 @@ def _of_row(value: Any, ragged: RaggedAs, name: str) -> Any:  # noqa: ANN401
     return tensor
 
 
-def collate(rows: Sequence[Row]) -> Batch:
+def collate(rows: Sequence[Any]) -> Any:  # noqa: ANN401 (a batch, of rows)
     """Make a batch of rows: the ``collate_fn`` of a DataLoader over a `Dataset`.
 
     The tensors share the memory that the batch was read into, and ragged columns are as
@@ -153,8 +155,26 @@ def collate(rows: Sequence[Row]) -> Batch:
     -------
     dict of str to tensor
         See `tensors`.
+
+    Raises
+    ------
+    ValueError
+        If ``default_collate`` cannot stack the rows of a column; names it.
     """
     if isinstance(rows, Rows):
         return rows.tensors()
-    collated: Batch = torch.utils.data.default_collate(rows)
-    return collated
+    if not isinstance(rows[0], dict):  # what another data set has made of them
+        return torch.utils.data.default_collate(rows)
+    return {name: _stacked(name, [row[name] for row in rows]) for name in rows[0]}
+
+
+def _stacked(name: str, values: list[Any]) -> Any:  # noqa: ANN401
+    try:
+        return torch.utils.data.default_collate(values)
+    except (RuntimeError, TypeError) as error:
+        msg = (
+            f"column {name!r}: its rows were picked one by one, and torch cannot stack "
+            f"them ({error}). fr.torch.Dataset reads whole batches: of several data sets "
+            "by fr.concat([...]) instead of ConcatDataset"
+        )
+        raise ValueError(msg) from error
