@@ -16,7 +16,7 @@ import itertools
 import pickle
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -324,6 +324,21 @@ def test_records_asked_for_by_number_raise(paths: list[Path]) -> None:
         with pytest.raises(fr.CorruptionError):
             list(ds.records)
         assert ds[5]["n"] == 5
+
+
+@pytest.mark.parametrize("on_error", ["skip", "mask"])
+def test_the_advice_is_not_what_was_done_already(
+    paths: list[Path], on_error: Literal["skip", "mask"]
+) -> None:
+    ds = open_dataset(paths, features=SPEC, on_error=on_error)
+    damaged = next(n for n, (_, kind) in BAD.items() if kind is fr.CorruptionError)
+    with pytest.raises(fr.CorruptionError) as caught:
+        _ = ds[damaged]
+    assert "Use on_error=" not in str(caught.value)
+    assert "asked for by number" in caught.value.cure
+    assert caught.value.cure.endswith(
+        f"fastrec doctor {caught.value.path} --repair OUT"
+    )
 
 
 def test_iterating_passes_over_rows(paths: list[Path]) -> None:

@@ -18,7 +18,7 @@ from fastrec.arrays import Batch
 from fastrec.assembly import VALID, Assembly, valid_column
 from fastrec.damage import OnError, Report, check_on_error
 from fastrec.division import check_fractions, divided
-from fastrec.errors import SchemaError
+from fastrec.errors import Error, SchemaError, cure_of_damage_by_number
 from fastrec.loader import Loader, Transform
 from fastrec.options import checked_names, non_negative_int, positive_int
 from fastrec.order import Batches, Shuffle
@@ -581,9 +581,14 @@ class Dataset:
     def _decode(self, numbers: Numbers) -> Batch:
         assembly = self._assembly()
         records = self._view.records_of(numbers)
-        parts, _ = _core.decode_records(
-            self._view.sources.of_core(), self._view.catalog(), self._pool, records
-        )
+        try:
+            parts, _ = _core.decode_records(
+                self._view.sources.of_core(), self._view.catalog(), self._pool, records
+            )
+        except Error as error:
+            if error.cure and error.path and self.on_error != "raise":
+                error.cure = cure_of_damage_by_number(error.path)
+            raise
         return assembly(parts, BatchOrigin(0, 0, 0, numbers, records))
 
 

@@ -26,6 +26,7 @@ __all__ = [
     "LimitError",
     "SchemaError",
     "cure_of_damage",
+    "cure_of_damage_by_number",
 ]
 
 
@@ -97,6 +98,15 @@ class LimitError(Error, ValueError):
 def cure_of_damage(path: str) -> str:
     """Return what to do about a file that is damaged."""
     return f'Use on_error="skip" or run: fastrec doctor {shlex.quote(path)}'
+
+
+def cure_of_damage_by_number(path: str) -> str:
+    """Return it where `on_error` was chosen, and says nothing about how it is read."""
+    return (
+        "on_error= passes over no record that is asked for by number: read with "
+        "ds.loader(...), fr.torch.IterableDataset or the like, or run: "
+        f"fastrec doctor {shlex.quote(path)} --repair OUT"
+    )
 
 
 for _class in (Error, CorruptionError, DecodeError, SchemaError, LimitError):

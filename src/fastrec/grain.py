@@ -25,6 +25,9 @@ class DataSource(RandomAccessDataSource):
     For ``grain.DataLoader`` and ``grain.MapDataset.source``. Can be pickled if the
     transforms of the dataset can, as worker processes need it.
 
+    Grain asks for rows by number, and these are never passed over, whatever `on_error` of
+    the dataset says: one that cannot be read raises. Loaders pass over them.
+
     Grain 0.2 asks for rows one by one. A `fastrec.Loader` reads whole batches, and orders
     and resumes them itself: this is for what only Grain does.
 
