@@ -25,17 +25,19 @@ __all__ = ["IterableDataset"]
 class IterableDataset(torch.utils.data.IterableDataset[Any]):
     """The batches of a loader as an iterable data set of torch's.
 
-    Give it to a DataLoader with ``batch_size=None``: it yields whole batches, dicts of
-    tensors as `tensors` makes them. They are those of the loader, in its order, for any
-    number of workers: worker `w` of `n` makes the steps `w`, ``w + n``, ``w + 2 * n`` and
-    so on, and the DataLoader asks them in turn. Without workers, and with one, the
-    loader's own threads decode; with more, each worker decodes in one thread.
+    Give it to a DataLoader with ``batch_size=None``, or torch stacks batches once more: it
+    yields whole ones, dicts of tensors as `tensors` makes them. They are those of the
+    loader, in its order, for any number of workers: worker `w` of `n` makes the steps
+    `w`, ``w + n``, ``w + 2 * n`` and so on, and the DataLoader asks them in turn. Without
+    workers, and with one, the loader's own threads decode; with more, each worker decodes
+    in one thread.
 
     Each pass is the next epoch, wherever it takes place, after a ``break`` too, and a new
     pass ends the one before. Loaders of fastrec need no workers, so `fastrec.torch.loader`
     is mostly faster: batches of workers are copied into the memory they share.
 
-    Its iterators have the `state_dict` that StatefulDataLoader of torchdata asks for.
+    Its iterators have the `state_dict` that StatefulDataLoader of torchdata asks for. To
+    go on with a run in a plain DataLoader, give it a loader that was moved there.
 
     Parameters
     ----------
