@@ -52,6 +52,9 @@ def main() -> None:
     jax.distributed.initialize(f"localhost:{port}", 2, int(process))
     ds = fr.open(paths, features={name: SPEC[name] for name in ("n", "pixels")})
     ragged = fr.open(paths, features={"many": fr.VarLen("int64", key="n")})
+    spec = fr.FixedLenSequence((), "int64", key="n", multiple_of=8)
+    padded = fr.open(paths, features={"many": spec})
+    to_one_width = padded.with_transform(lambda b: {"many": b["many"][:, :1]})
     devices = np.array(jax.devices())
     rows, whole = PartitionSpec("batch"), PartitionSpec()
     mesh = Mesh(devices, "batch")
@@ -75,6 +78,8 @@ def main() -> None:
             "size": error_of(ds, by_row, batch_size=3),
             "skip": error_of(ds, by_row, on_error="skip"),
             "ragged": error_of(ragged, by_row),
+            "padded": error_of(padded, by_row),
+            "to one width": error_of(to_one_width, by_row),
         },
     }
     sys.stdout.write(json.dumps(told) + "\n")

@@ -148,10 +148,12 @@ def test_what_does_not_divide_evenly_is_refused_before_anything_starts(
         ValueError, match=r"last batch of 3 rows .* drop_last=True or pad"
     ):
         fr.jax.loader(ds, by_row, batch_size=8)
-    with pytest.raises(
-        TypeError, match=r"must be a jax\.sharding\.Sharding, not 'cpu'"
-    ):
-        fr.jax.loader(ds, "cpu", batch_size=8)
+    for wrong, cure in (("cpu", ""), (by_row.spec, ""), (256, "; .* batch_size=256")):
+        message = r'NamedSharding\(mesh, PartitionSpec\("batch"\)\), not .*' + cure
+        with pytest.raises(TypeError, match=message):
+            fr.jax.loader(ds, wrong, batch_size=8)
+    with pytest.raises(ValueError, match='shorter.* on_error="mask" or pad_last=True'):
+        fr.jax.loader(ds, by_row, batch_size=8, drop_last=True, on_error="skip")
     with pytest.raises(TypeError, match="must be a Dataset or a Loader"):
         fr.jax.loader(by_row.mesh, batch_size=8)
     with pytest.raises(TypeError, match="num_threads="):
@@ -239,11 +241,31 @@ def test_a_column_that_is_no_array_is_left_to_the_user(ds: Untyped) -> None:
     batch = fr.jax.loader(ds, batch_size=5, transform=transform).peek()
     assert (batch["names"], batch["scale"]) == (["a"], 2)
     assert isinstance(batch["on"], jax.Array)
-    texts = fr.jax.loader(
-        ds, batch_size=5, transform=lambda b: {"x": b["n"].astype("U")}
-    )
-    with pytest.raises(TypeError, match="column 'x': JAX has no arrays of <U"):
-        texts.peek()
+
+
+@pytest.mark.parametrize("dtype", ["U9", "datetime64[s]", "V4", "i4,f4", "longdouble"])
+def test_a_column_of_no_dtype_of_jax_is_refused_by_name(
+    ds: Untyped, dtype: str
+) -> None:
+    def transform(batch: Batch) -> Batch:
+        return {"x": np.zeros(len(batch["n"]), dtype)}
+
+    if np.dtype(dtype) == np.float64:
+        pytest.skip("longdouble is float64 here")
+    loader = fr.jax.loader(ds, batch_size=5, transform=transform)
+    with pytest.raises(TypeError, match="'x': JAX has no arrays of .*ds.columns"):
+        loader.peek()
+
+
+def test_columns_in_dicts_are_placed_too(ds: Untyped, by_row: Untyped) -> None:
+    def transform(batch: Batch) -> Batch:
+        return {"inputs": {"pixels": batch["pixels"], "names": ["a"]}, "n": batch["n"]}
+
+    options = {"batch_size": 8, "drop_last": True, "transform": transform}
+    batch = fr.jax.loader(ds, by_row, **options).peek()
+    assert list(batch) == ["inputs", "n"]
+    assert batch["inputs"]["pixels"].sharding.is_equivalent_to(by_row, 2)
+    assert batch["inputs"]["names"] == ["a"]
 
 
 # --- Rows of any lengths --------------------------------------------------------------
@@ -471,4 +493,7 @@ def test_processes_refuse_what_would_not_fit_together(
         assert "order the devices of the mesh by process" in errors["interleaved"]
         assert "a batch of 6 rows cannot be divided over 4" in errors["size"]
         assert 'give on_error="mask" or pad_last=True' in errors["skip"]
-        assert "rows of any lengths" in errors["ragged"]
+        assert "pad them (fr.FixedLenSequence with length=)" in errors["ragged"]
+        assert "'many' is as wide as the longest row of each" in errors["padded"]
+        assert "length=, and truncate=True" in errors["padded"]
+        assert errors["to one width"] == ""

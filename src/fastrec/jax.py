@@ -19,7 +19,7 @@ import numpy.typing as npt
 from fastrec.arrays import Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.dataset import Dataset
 from fastrec.extras import extra
-from fastrec.feeding import Feed, fed
+from fastrec.feeding import Feed, empty_batch, fed
 from fastrec.loader import Loader
 from fastrec.options import non_negative_int
 
@@ -59,8 +59,9 @@ def loader(
         Batches on their way to the devices, or there, beyond the one that is delivered.
     **loader_args
         Of `Dataset.loader`. Over several processes it needs ``drop_last=True`` or
-        ``pad_last=True``, for all of them must have arrays of equal shapes. `batch_size`
-        counts the rows of this rank.
+        ``pad_last=True``, for all of them must have arrays of equal shapes: columns of a
+        `fastrec.FixedLenSequence` need its ``length=``, and transforms must make all
+        batches of one shape. `batch_size` counts the rows of this rank.
 
     Returns
     -------
@@ -74,6 +75,9 @@ def loader(
         * `BytesArray`, and all that holds one, of NumPy arrays on the host: JAX has no
           byte strings.
 
+        Columns in dicts that a transform makes are placed likewise. What is no array
+        stays as it is. A loader that has a sharding cannot be pickled.
+
         On a CPU, arrays may share the memory of the batch. Nobody writes there, neither
         fastrec nor a jitted function that they are donated to.
 
@@ -82,7 +86,8 @@ def loader(
     TypeError, ValueError
         If arguments make no sense, or batches cannot be divided as the sharding says:
         before any thread starts, where it can be known. Otherwise with the batch in
-        question; so are columns of rows of any lengths, where rows are divided.
+        question; so are columns of rows of any lengths, where rows are divided, and
+        columns of which JAX has no arrays, such as datetimes.
     OverflowError
         With a batch that has an integer beyond 32 bits, unless ``jax_enable_x64`` is on.
 
@@ -154,7 +159,12 @@ class Share:
         if sharding is None:
             return cls(None, *alone, n_shards=1, is_global=False)
         if not isinstance(sharding, jax.sharding.Sharding):
-            msg = f"sharding must be a jax.sharding.Sharding, not {sharding!r}"
+            msg = (
+                "sharding must be a jax.sharding.Sharding, such as NamedSharding(mesh, "
+                f'PartitionSpec("batch")), not {sharding!r}'
+            )
+            if isinstance(sharding, int):
+                msg += f"; the number of rows is batch_size={sharding}"
             raise TypeError(msg)
         n_rows = len(sharding.device_set)
         rows_of = _rows_of_devices(sharding, n_rows)
@@ -193,22 +203,39 @@ class Share:
             n_rows = n_rows and source._planner.global_batch_size
         if n_rows is not None and n_rows % n_shards:
             raise ValueError(_not_divided("a batch", n_rows, n_shards, cure=""))
-        if self.is_global and not source.pad_last:
-            if not source.drop_last:
-                msg = (
-                    "processes that share arrays must have batches of equal shapes, also "
-                    "of the last rows: give drop_last=True or pad_last=True"
-                )
-                raise ValueError(msg)
-            if source.dataset.on_error not in ("raise", "mask"):
-                msg = (
-                    "processes that share arrays must have batches of equal shapes, and "
-                    'rows that are passed over make them shorter: give on_error="mask" '
-                    "or pad_last=True"
-                )
-                raise ValueError(msg)
+        if self.is_global:
+            self._check_shapes(source)
+        is_divided = self.is_global or n_shards > 1
+        may_shrink = source.dataset.on_error not in ("raise", "mask")
+        if is_divided and may_shrink and not source.pad_last:
+            msg = (
+                "rows that are passed over make batches shorter, and these cannot be "
+                'divided: give on_error="mask" or pad_last=True'
+            )
+            raise ValueError(msg)
         if self.n_shards > 1 and not (source.drop_last or source.pad_last):
             self._check_last(source)
+
+    def _check_shapes(self, source: Loader) -> None:
+        """Raise a ValueError if processes would have batches of different shapes."""
+        if not (source.drop_last or source.pad_last):
+            msg = (
+                "processes that share arrays must have batches of equal shapes, also "
+                "of the last rows: give drop_last=True or pad_last=True"
+            )
+            raise ValueError(msg)
+        # After a transform, columns are what it made of them.
+        padded = source.dataset._any_width_columns()
+        if source.has_transforms or not padded:
+            return
+        for name, column in empty_batch(source).items():
+            if name in padded and isinstance(column, np.ndarray):
+                msg = (
+                    "processes that share arrays must have batches of equal shapes, but "
+                    f"column {name!r} is as wide as the longest row of each: give its "
+                    "fr.FixedLenSequence a length=, and truncate=True if rows may be cut"
+                )
+                raise ValueError(msg)
 
     def _check_last(self, source: Loader) -> None:
         # Where all files would have to be read through for it, the batch itself tells.
@@ -257,7 +284,10 @@ def _ranges_of_processes(rows_of: dict[Any, range]) -> dict[int, range]:
     return ranges
 
 
-_CURE = ": give drop_last=True or pad_last=True"
+_CURE = (
+    ": give drop_last=True or pad_last=True, and keep all rows in transforms; lists of "
+    "batches= need a number that divides evenly"
+)
 
 
 def _not_divided(what: str, n_rows: int, n_shards: int, cure: str = _CURE) -> str:
@@ -281,26 +311,34 @@ class Placement:
 
     def __call__(self, batch: Batch) -> Batch:
         """Return the batch with the columns on devices that can be there."""
-        taken = {
-            name: self._narrowed(name, column)
-            for name, column in batch.items()
-            if _is_numeric(name, column)
-        }
+        taken = self._taken(batch)
         # All of them at once, which is one dispatch.
         if self._share.is_local:
             placed = jax.device_put(taken, self._share.sharding)
         else:
             placed = jax.tree.map(self._global_array, taken)
-        return {name: placed.get(name, column) for name, column in batch.items()}
+        return _replaced(batch, placed)
+
+    def _taken(self, batch: Batch) -> Batch:
+        """Return the columns that can be on devices, also of dicts in the batch."""
+        taken: Batch = {}
+        for name, column in batch.items():
+            if isinstance(column, dict):
+                taken[name] = self._taken(column)
+            elif _is_numeric(name, column):
+                taken[name] = self._narrowed(name, column)
+        return taken
 
     def _narrowed(self, name: str, column: Any) -> Any:  # noqa: ANN401
         """Return a column as JAX has it, if its rows can be divided."""
         if isinstance(column, RaggedArray | SparseArray):
             if self._share.n_shards > 1 or self._share.is_global:
+                # Processes do not know the longest row of each other.
+                spec = "fr.FixedLenSequence" + " with length=" * self._share.is_global
                 msg = (
                     f"column {name!r} has rows of any lengths, which cannot be divided "
-                    "over devices: pad them (fr.FixedLenSequence), or leave the column "
-                    "out (ds.columns)"
+                    f"over devices: pad them ({spec}), or leave the column out "
+                    "(ds.columns)"
                 )
                 raise ValueError(msg)
             # Row splits and indices are no rows: these are told by the column alone.
@@ -330,10 +368,31 @@ def _is_numeric(name: str, column: object) -> bool:
         return _is_numeric(name, column.values)
     if not isinstance(column, np.ndarray | jax.Array) or not column.ndim:
         return False
-    if column.dtype.kind in "MOSTUm":
-        msg = f"column {name!r}: JAX has no arrays of {column.dtype}"
+    if not _is_of_jax(column.dtype):
+        msg = (
+            f"column {name!r}: JAX has no arrays of {column.dtype}: transform= may make "
+            "numbers of it, and ds.columns([...]) leaves columns out"
+        )
         raise TypeError(msg)
     return True
+
+
+def _is_of_jax(dtype: np.dtype[Any]) -> bool:
+    # NumPy knows bfloat16 and the like as dtypes of the kind of raw memory.
+    if dtype.kind == "V":
+        return bool(jax.dtypes.issubdtype(dtype, np.number))
+    is_wider = dtype.itemsize > (16 if dtype.kind == "c" else 8)
+    return dtype.kind in "biufc" and dtype.isnative and not is_wider
+
+
+def _replaced(batch: Batch, placed: Batch) -> Batch:
+    """Return the batch with what is in `placed` instead, also in its dicts."""
+    return {
+        name: _replaced(column, placed[name])
+        if isinstance(column, dict)
+        else placed.get(name, column)
+        for name, column in batch.items()
+    }
 
 
 def _narrow(name: str, array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
@@ -346,7 +405,8 @@ def _narrow(name: str, array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
         place = tuple(np.argwhere(narrow != array)[0].tolist())
         msg = (
             f"column {name!r}, {what} {place[0]}: {array[place]} does not fit {dtype}, "
-            "which JAX has for 64-bit integers unless jax_enable_x64 is on"
+            "which JAX has for 64-bit integers unless jax_enable_x64 is on; transform= "
+            "may make smaller ones, and ds.columns([...]) leaves columns out"
         )
         raise OverflowError(msg)
     return narrow
