@@ -275,7 +275,27 @@ def test_transforms_make_columns_of_their_own(ds: Untyped) -> None:
     made = fr.tf.dataset(loader, shapes={"made": (None,)})
     assert made.element_spec["made"] == tf.TensorSpec([None, None], tf.float64)
     assert [b["made"].shape[1] for b in made] == [1, 5, 9, 13, 17]
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"shape \(3, 5\)"):
+    cure = r"column 'made' is of shape \(3, 5\).* shapes={'made': \(None,\)}"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=cure):
+        list(fr.tf.dataset(loader))
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (lambda n: {"n": n[:, None]}, "'n' is of shape .* as many dimensions"),
+        (lambda n: {"n": n.tolist()}, "'n' is of type list.* must return arrays"),
+        (lambda n: {"n": n, "m": n}, r"columns \['n', 'm'\].* had \['n'\]"),
+    ],
+)
+def test_transforms_make_the_same_columns_of_every_batch(
+    ds: Untyped, changed: Callable[[Untyped], Untyped], message: str
+) -> None:
+    def transform(batch: Untyped) -> Untyped:
+        return batch if batch["n"][0] == 0 else changed(batch["n"])
+
+    loader = ds.columns(["n"]).loader(BATCH_SIZE, transform=transform)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(fr.tf.dataset(loader))
 
 
@@ -305,19 +325,25 @@ def test_a_function_of_tensorflow_may_loop_over_it(ds: Untyped) -> None:
         assert int(total(made)) == N * (N - 1) // 2 + ids
 
 
-def test_errors_say_the_file_and_the_record_and_do_not_end_the_data(
+def test_errors_say_the_file_and_the_record_and_end_the_pass(
     write: Callable[[bytes], Path],
 ) -> None:
     records = [record(n) for n in range(N)]
     records[9] = example({b"n": ("float", [0.5])})
     path = write(tfrecord_file(records))
-    loader = open_dataset(path, features={"n": SPEC["n"]}).loader(BATCH_SIZE)
-    iterator = iter(fr.tf.dataset(loader))
+    ds = open_dataset(path, features={"n": SPEC["n"]})
+    made = fr.tf.dataset(ds.loader(BATCH_SIZE))
+    iterator = iter(made)
     assert numbers([next(iterator), next(iterator)]) == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    for _ in range(2):
+    for rest in (iterator, iter(made)):
         message = rf"feature 'n' holds float.*{path}, record 9"
         with pytest.raises(tf.errors.InvalidArgumentError, match=message):
-            next(iterator)
+            list(rest)
+    # tf.data asks again and again for what it does not get.
+    lists = ds.loader(batches=lambda *_: [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9], [10]])
+    for loader in (ds.loader(BATCH_SIZE), lists):
+        ignoring = fr.tf.dataset(loader).ignore_errors()
+        assert numbers(ignoring) == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_fit_trains_on_every_record(ds: Untyped) -> None:
@@ -350,7 +376,7 @@ def test_a_strategy_shards_nothing(ds: Untyped) -> None:
     assert [n for batch in found for n in batch] == [*range(N)]
 
 
-def test_what_makes_no_dataset_is_refused(ds: Untyped, path: Path) -> None:
+def test_what_makes_no_dataset_is_refused(ds: Untyped) -> None:
     with pytest.raises(TypeError, match=r"takes a loader, such as ds\.loader\(256\)"):
         fr.tf.dataset(ds)
     loader = ds.columns(["n"]).loader(BATCH_SIZE)
@@ -358,16 +384,23 @@ def test_what_makes_no_dataset_is_refused(ds: Untyped, path: Path) -> None:
         fr.tf.dataset(loader, label_key="label")
     with pytest.raises(KeyError, match="no column 'm' that shapes="):
         fr.tf.dataset(loader, shapes={"m": ()})
+    for shape in ((None,), (5,)):
+        with pytest.raises(
+            ValueError, match=r"of column 'n', but its rows are of shape"
+        ):
+            fr.tf.dataset(loader, shapes={"n": shape})
     with pytest.raises(ValueError, match="no batches"):
         fr.tf.dataset(ds.select([]).loader(BATCH_SIZE))
 
-    def objects(batch: Untyped) -> Untyped:
-        return {"n": batch["n"].astype(object)}
-
-    with pytest.raises(fr.SchemaError, match=r"column 'n' is an array of object"):
-        fr.tf.dataset(
-            open_dataset(path, features={"n": SPEC["n"]}).loader(4, transform=objects)
-        )
+    no_tensors: list[tuple[Callable[[Untyped], Untyped], str]] = [
+        (lambda batch: {"n": batch["n"].astype(object)}, "'n' is an array of object"),
+        (lambda batch: {"in": batch}, "'in' is of type dict.* must return arrays"),
+        (lambda batch: {"n": batch["n"].tolist()}, "'n' is of type list"),
+    ]
+    for transform, message in no_tensors:
+        loader = ds.columns(["n"]).loader(4, transform=transform)
+        with pytest.raises(fr.SchemaError, match=f"column {message}"):
+            fr.tf.dataset(loader)
 
 
 def test_the_type_of_a_batch_is_found_without_moving_the_loader(ds: Untyped) -> None:

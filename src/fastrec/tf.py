@@ -19,7 +19,7 @@ from fastrec.errors import SchemaError
 from fastrec.extras import extra
 from fastrec.feeding import upcoming
 from fastrec.loader import Loader
-from fastrec.targets import Key, Keys, Targets
+from fastrec.targets import NO_BATCHES, Key, Keys, Targets, check_loader
 
 with extra("tf", "fastrec.tf"):
     import tensorflow as tf
@@ -69,11 +69,13 @@ def dataset(
     Raises
     ------
     TypeError, ValueError
-        If an argument makes no sense, or an epoch has no batches.
+        If an argument makes no sense, such as `shapes` that the first batch does not
+        have, or an epoch has no batches.
     KeyError
         If there is no such column.
     SchemaError
-        If a column cannot be a tensor.
+        If a column cannot be a tensor; also with a later batch, if a transform makes
+        other columns or shapes of it.
 
     Notes
     -----
@@ -82,19 +84,19 @@ def dataset(
     What a transform returns may be copied once, where NumPy has not aligned it.
 
     Errors come as `tf.errors.InvalidArgumentError`, with the text of fastrec's error in
-    theirs. The state of the loader counts what tf.data has taken: in an eager loop that
-    is what was delivered; ``prefetch`` and `fit` take batches ahead. Load a state before
-    the dataset is made.
+    theirs; those of a transform that are no ValueError or TypeError as `UnknownError`. A
+    pass is over after an error, also with ``ignore_errors()``: what passes over damaged
+    records is ``fastrec.open(..., on_error="skip")``.
+
+    The state of the loader counts what tf.data has taken: in an eager loop that is what
+    was delivered; ``prefetch`` and `fit` take batches ahead. Load a state before the
+    dataset is made. A `tf.train.Checkpoint` cannot save an iterator over it.
     """
-    given: object = loader
-    if not isinstance(given, Loader):
-        msg = f"dataset() takes a loader, such as ds.loader(256), not {given!r}"
-        raise TypeError(msg)
+    check_loader(loader, "fr.tf.dataset")
     targets = Targets(label_key, weight_key)
     first = upcoming(loader)
     if first is None:
-        msg = "an epoch has no batches, so nothing says what they would be"
-        raise ValueError(msg)
+        raise ValueError(NO_BATCHES)
     targets.check([*first])
     specs = _specs(loader, first, shapes or {})
     has_targets = label_key is not None
@@ -115,6 +117,7 @@ def dataset(
     is_plain = all(isinstance(leaf, tf.TensorSpec) for leaf in leaves)
 
     def parts(batch: Batch) -> Any:  # noqa: ANN401
+        _check(batch, specs)
         if is_plain:
             return tf.nest.map_structure(np.asarray, as_item(batch))
         columns = tf.nest.flatten(as_item(batch))
@@ -134,8 +137,8 @@ def dataset(
                 "fr.tf.dataset()"
             )
             raise ValueError(msg)
-        # Not a generator, which would seem to be at its end after an error.
-        return map(parts, iterator)
+        # A generator is at its end after an error, so that ignore_errors() ends, too.
+        return (parts(batch) for batch in iterator)
 
     if is_plain:
         made = tf.data.Dataset.from_generator(batches, output_signature=structure)
@@ -153,6 +156,11 @@ def dataset(
     made = made.with_options(options)
     if n_batches is not None:
         made = made.apply(tf.data.experimental.assert_cardinality(n_batches))
+        # That fails again whenever it is asked for what is missing after an error. The
+        # steps beside it go on, and end; scan() keeps the cardinality, as map() would.
+        steps = tf.data.Dataset.range(n_batches)
+        numbered = tf.data.Dataset.zip((made, steps))
+        made = numbered.scan(0, lambda state, item: (state, item[0]))
     return made
 
 
@@ -187,12 +195,51 @@ def _specs(
     n_rows = _static_rows(loader)
     specs = {}
     for name, column in batch.items():
-        row = list(column.shape[1:])
+        row = list(_shape(name, column)[1:])
         if name in padded and row:
             row[0] = None
-        shape = [n_rows, *shapes.get(name, row)]
-        specs[name] = _spec(name, column, shape)
+        given = list(shapes.get(name, row))
+        if not tf.TensorShape(given).is_compatible_with(row):
+            msg = (
+                f"shapes= says {tuple(given)} of column {name!r}, but its rows are of "
+                f"shape {tuple(row)}: None stands for a size that differs"
+            )
+            raise ValueError(msg)
+        specs[name] = _spec(name, column, [n_rows, *given])
     return specs
+
+
+def _shape(name: Key, column: Any) -> tuple[int | None, ...]:  # noqa: ANN401
+    shape: tuple[int | None, ...] = getattr(column, "shape", ())
+    if not shape:
+        msg = (
+            f"column {name!r} is of type {type(column).__name__}, which cannot be a "
+            "tensor of rows: transform= must return arrays"
+        )
+        raise SchemaError(msg)
+    return shape
+
+
+def _check(batch: Batch, specs: dict[Any, Any]) -> None:
+    """Raise a SchemaError if transforms make other columns than of the first batch."""
+    if batch.keys() != specs.keys():
+        msg = (
+            f"a batch has columns {[*batch]}, but the first one had {[*specs]}: "
+            "transform= must make the same of every batch"
+        )
+        raise SchemaError(msg)
+    for name, column in batch.items():
+        shape, expected = _shape(name, column), specs[name].shape
+        if expected.is_compatible_with(shape):
+            continue
+        msg = f"column {name!r} is of shape {shape}, where {expected} is expected: "
+        if len(shape) == len(expected):
+            sizes = zip(shape[1:], expected[1:], strict=True)
+            differing = tuple(size if size == other else None for size, other in sizes)
+            msg += f"shapes={{{name!r}: {differing}}} says which sizes differ"
+        else:
+            msg += "transform= must make as many dimensions of every batch"
+        raise SchemaError(msg)
 
 
 def _spec(name: Key, column: Array, shape: list[int | None]) -> Any:  # noqa: ANN401
