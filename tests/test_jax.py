@@ -152,7 +152,7 @@ def test_what_does_not_divide_evenly_is_refused_before_anything_starts(
         message = r'NamedSharding\(mesh, PartitionSpec\("batch"\)\), not .*' + cure
         with pytest.raises(TypeError, match=message):
             fr.jax.loader(ds, wrong, batch_size=8)
-    with pytest.raises(ValueError, match='shorter.* on_error="mask" or pad_last=True'):
+    with pytest.raises(ValueError, match=r'shorter.* on_error="mask" or pad_last=True'):
         fr.jax.loader(ds, by_row, batch_size=8, drop_last=True, on_error="skip")
     with pytest.raises(TypeError, match="must be a Dataset or a Loader"):
         fr.jax.loader(by_row.mesh, batch_size=8)
@@ -253,7 +253,7 @@ def test_a_column_of_no_dtype_of_jax_is_refused_by_name(
     if np.dtype(dtype) == np.float64:
         pytest.skip("longdouble is float64 here")
     loader = fr.jax.loader(ds, batch_size=5, transform=transform)
-    with pytest.raises(TypeError, match="'x': JAX has no arrays of .*ds.columns"):
+    with pytest.raises(TypeError, match=r"'x': JAX has no arrays of .*ds.columns"):
         loader.peek()
 
 
@@ -261,8 +261,9 @@ def test_columns_in_dicts_are_placed_too(ds: Untyped, by_row: Untyped) -> None:
     def transform(batch: Batch) -> Batch:
         return {"inputs": {"pixels": batch["pixels"], "names": ["a"]}, "n": batch["n"]}
 
-    options = {"batch_size": 8, "drop_last": True, "transform": transform}
-    batch = fr.jax.loader(ds, by_row, **options).peek()
+    batch = fr.jax.loader(
+        ds, by_row, batch_size=8, drop_last=True, transform=transform
+    ).peek()
     assert list(batch) == ["inputs", "n"]
     assert batch["inputs"]["pixels"].sharding.is_equivalent_to(by_row, 2)
     assert batch["inputs"]["names"] == ["a"]
@@ -333,6 +334,31 @@ def test_batches_pass_through_jit(mixed: Untyped) -> None:
         got = jitted(batch)
         np.testing.assert_array_equal(got["sums"], 2 * batch["n"])
         assert isinstance(got["few"], fr.SparseArray)
+
+
+def test_a_repr_shows_whatever_jax_puts_in_a_pytree(mixed: Untyped) -> None:
+    batch = fr.jax.loader(mixed, batch_size=5).peek()
+    columns = {name: batch[name] for name in ("words", "many", "few", "nested")}
+
+    def shown(tree: Batch) -> Batch:
+        for column in tree.values():
+            assert repr(column).startswith(f"{type(column).__name__}(")
+        return tree
+
+    shown(columns)
+    shown(jax.eval_shape(shown, columns))
+    shown(jax.tree.map(lambda _: None, columns))
+    assert repr(batch["many"]).startswith("RaggedArray(values=Array([0, 0, 1, 1")
+
+
+def test_rows_can_be_taken_of_arrays_on_devices(mixed: Untyped) -> None:
+    batch, plain = fr.jax.loader(mixed, batch_size=5).peek(), mixed[:5]
+    for name in ("many", "few", "nested"):
+        found, wanted = batch[name][[3, 1]], plain[name][[3, 1]]
+        assert isinstance(jax.tree.leaves(found)[name == "few"], jax.Array)
+        assert repr(found).startswith(type(wanted).__name__)
+        leaves = zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True)
+        assert all(np.array_equal(leaf, want) for leaf, want in leaves)
 
 
 # --- Whose memory it is ---------------------------------------------------------------

@@ -20,7 +20,7 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastrec.excerpt import EDGE_ITEMS, abridged, edges
+from fastrec.excerpt import EDGE_ITEMS, abridged, edges, parts_text
 from fastrec.offsets import as_offsets, offsets_from, run_positions
 
 __all__ = ["BytesArray"]
@@ -372,6 +372,8 @@ class BytesArray:
         return differs
 
     def __repr__(self) -> str:
+        if not all(isinstance(part, np.ndarray) for part in (self.data, self.offsets)):
+            return parts_text(self, "data", "offsets", "shape")
         return f"BytesArray({self._text()}, shape={self.shape})"
 
     def __reduce__(self) -> tuple[Any, ...]:

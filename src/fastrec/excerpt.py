@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-__all__ = ["EDGE_ITEMS", "abridged", "edges"]
+__all__ = ["EDGE_ITEMS", "abridged", "edges", "parts_text"]
 
 EDGE_ITEMS = 3  # items that a repr shows at each end
 SHOWN_BYTES = 16  # bytes that a repr shows of a long string
@@ -29,3 +29,12 @@ def abridged(value: bytes) -> str:
     if len(value) <= 2 * SHOWN_BYTES:
         return repr(value)
     return f"{value[:SHOWN_BYTES]!r}...({len(value)} bytes)"
+
+
+def parts_text(array: object, *names: str) -> str:
+    """Return a repr by the attributes `names`, which may be anything.
+
+    For arrays that are pytrees of JAX, which puts tracers and its own marks there.
+    """
+    parts = [f"{name}={getattr(array, name)!r}" for name in names]
+    return f"{type(array).__name__}({', '.join(parts)})"

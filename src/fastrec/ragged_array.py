@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastrec.bytes_array import BytesArray, encoded, is_int
-from fastrec.excerpt import EDGE_ITEMS, edges
+from fastrec.excerpt import EDGE_ITEMS, edges, parts_text
 from fastrec.offsets import as_offsets, offsets_from, run_positions
 from fastrec.sparse_array import SparseArray
 
@@ -325,6 +325,8 @@ class RaggedArray:
         raise TypeError(message)
 
     def __repr__(self) -> str:
+        if not self._is_of_numpy():
+            return parts_text(self, "values", "row_splits")
         return f"RaggedArray({self._text()}, shape={self.shape}, dtype={self.dtype})"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -336,9 +338,18 @@ class RaggedArray:
     def __deepcopy__(self, memo: dict[int, Any]) -> RaggedArray:
         return self.__copy__()
 
+    def _is_of_numpy(self) -> bool:
+        values = self.values
+        if isinstance(values, RaggedArray):
+            is_known = values._is_of_numpy()
+        else:
+            is_known = isinstance(values, (np.ndarray, BytesArray))
+        return is_known and isinstance(self.row_splits, np.ndarray)
+
     def _take(self, rows: NDArray[np.integer[Any]]) -> RaggedArray:
-        starts = self.row_splits[rows]
-        lengths = self.row_splits[rows + 1] - starts
+        row_splits = np.asarray(self.row_splits)  # of JAX, perhaps
+        starts = row_splits[rows]
+        lengths = row_splits[rows + 1] - starts
         values = self.values[run_positions(starts, lengths)]
         return RaggedArray._wrap(values, self._splits(offsets_from(lengths)))
 

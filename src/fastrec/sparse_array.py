@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastrec.bytes_array import BytesArray, as_shape, is_int
+from fastrec.excerpt import parts_text
 
 __all__ = ["SparseArray"]
 
@@ -173,12 +174,13 @@ class SparseArray:
         return self._take(rows)
 
     def _take(self, rows: NDArray[np.integer[Any]]) -> SparseArray:
-        begins = np.searchsorted(self.indices[:, 0], rows)
-        counts = np.searchsorted(self.indices[:, 0], rows, side="right") - begins
+        all_indices = np.asarray(self.indices)  # of JAX, perhaps
+        begins = np.searchsorted(all_indices[:, 0], rows)
+        counts = np.searchsorted(all_indices[:, 0], rows, side="right") - begins
         ends = np.cumsum(counts)
         total = int(ends[-1]) if len(ends) else 0
         found = np.repeat(begins - ends + counts, counts) + np.arange(total)
-        indices = self.indices[found]
+        indices = all_indices[found]
         indices[:, 0] = np.repeat(np.arange(len(rows)), counts)
         return SparseArray._wrap(
             indices, self.values[found], (len(rows), *self.dense_shape[1:])
@@ -238,7 +240,10 @@ class SparseArray:
         raise TypeError(message)
 
     def __repr__(self) -> str:
-        n = len(self.values)
+        values: Any = self.values  # of JAX, perhaps
+        if not isinstance(values, (np.ndarray, BytesArray)):
+            return parts_text(self, "indices", "values", "dense_shape")
+        n = len(values)
         return f"SparseArray({n} values, shape={self.dense_shape}, dtype={self.dtype})"
 
     def __reduce__(self) -> tuple[Any, ...]:
