@@ -356,6 +356,7 @@ def test_a_state_in_the_middle_of_an_epoch_is_its_beginning(ds: Untyped) -> None
     assert found == epoch_of(ds, 0, shuffle=True)
 
 
+@pytest.mark.filterwarnings("ignore:Keras .* loses records in fit")
 def test_threads_may_ask_for_batches(ds: Untyped) -> None:
     loader = ds.columns(["n", "x", "y"]).loader(BATCH_SIZE, shuffle=True, seed=3)
     train = fr.keras.PyDataset(loader, label_key="y", workers=4)
@@ -366,14 +367,15 @@ def test_threads_may_ask_for_batches(ds: Untyped) -> None:
         assert [*found] == [wanted[i] for i in indices]
 
 
-def test_workers_of_keras_get_every_batch_once(ds: Untyped) -> None:
-    loader = ds.columns(["n", "x", "y"]).loader(BATCH_SIZE, shuffle=True, seed=3)
-    train = fr.keras.PyDataset(loader, label_key="y", workers=2)
-    model = counting_model()
-    model.evaluate(training(ds)[1], verbose=0)  # which builds it
-    model.fit(train, epochs=2, shuffle=False, verbose=0)
-    assert counts(model) == [2] * N
-    assert loader.epoch == 2
+def test_workers_are_advised_against_and_predictions_are_right(ds: Untyped) -> None:
+    loader = ds.columns(["x"]).loader(BATCH_SIZE)
+    with pytest.warns(UserWarning, match=r"loses records in fit.*leave out workers="):
+        images = fr.keras.PyDataset(loader, workers=2)
+    with pytest.warns(UserWarning, match="use_multiprocessing="):
+        fr.keras.PyDataset(loader, use_multiprocessing=True)
+    inputs = keras.Input((2,))
+    model = keras.Model(inputs, inputs * 2)
+    np.testing.assert_array_equal(model.predict(images, verbose=0), XS * 2)
 
 
 @pytest.mark.usefixtures("threads_end")
@@ -413,9 +415,9 @@ def test_with_pytorch_tensors_are_the_memory_of_the_batch(ds: Untyped) -> None:
 @pytest.mark.parametrize(
     ("column", "spec", "cure"),
     [
-        ("words", fr.VarLen("bytes"), "RaggedArray.*FixedLenSequence.*columns"),
-        ("name", fr.FixedLen((), "bytes"), r"BytesArray.*fr\.Raw.*columns"),
-        ("n", fr.Sparse("n", "weight", "float32", N), r"SparseArray.*to_dense"),
+        ("words", fr.VarLen("bytes"), "type RaggedArray.*FixedLenSequence.*columns"),
+        ("name", fr.FixedLen((), "bytes"), r"type BytesArray.*fr\.Raw.*columns"),
+        ("n", fr.Sparse("n", "weight", "float32", N), r"type SparseArray.*to_dense"),
     ],
 )
 def test_a_column_that_cannot_be_a_tensor_is_refused_with_a_cure(
@@ -423,7 +425,37 @@ def test_a_column_that_cannot_be_a_tensor_is_refused_with_a_cure(
 ) -> None:
     features = {"x": SPEC["x"], "y": SPEC["y"], column: spec}
     loader = open_dataset(path, features=features).loader(4)
-    with pytest.raises(fr.SchemaError, match=f"column '{column}' is a {cure}"):
+    with pytest.raises(fr.SchemaError, match=f"column '{column}' is of {cure}"):
+        fr.keras.PyDataset(loader, label_key="y")
+
+
+@pytest.mark.parametrize(
+    ("changed", "cure"),
+    [
+        (lambda x: x.tolist(), "type list.* transform= must return arrays"),
+        (lambda x: {"x": x}, "type dict.* transform= must return arrays"),
+        (keras.ops.convert_to_tensor, r"type .* the plain ds\.loader"),
+        (lambda x: x.astype("U"), "dtype <U32.* transform= may make numbers"),
+    ],
+)
+def test_what_a_transform_makes_must_be_arrays_of_numbers(
+    ds: Untyped, changed: Callable[[Untyped], Untyped], cure: str
+) -> None:
+    loader = ds.columns(["x", "y"]).loader(
+        BATCH_SIZE, transform=lambda batch: batch | {"x": changed(batch["x"])}
+    )
+    with pytest.raises(fr.SchemaError, match=f"column 'x' is of {cure}"):
+        fr.keras.PyDataset(loader, label_key="y")
+
+
+def test_numbers_that_the_backend_does_not_have_are_refused(ds: Untyped) -> None:
+    loader = ds.columns(["n", "y"]).loader(
+        BATCH_SIZE, transform=lambda batch: batch | {"n": batch["n"].astype("uint64")}
+    )
+    if BACKEND != "torch":
+        fr.keras.PyDataset(loader, label_key="y")
+        return
+    with pytest.raises(fr.SchemaError, match=r"'n' is of dtype uint64.* the backend"):
         fr.keras.PyDataset(loader, label_key="y")
 
 
@@ -433,6 +465,37 @@ def test_compressed_files_are_refused_with_a_cure(path: Path, tmp_path: Path) ->
     loader = open_dataset(packed, features=SPEC).loader(4)
     with pytest.raises(ValueError, match=r"random access.*cache_dir="):
         fr.keras.PyDataset(loader, label_key="y")
+
+
+@pytest.mark.parametrize("given", [None, "dataset"])
+def test_what_is_no_loader_is_refused(ds: Untyped, given: str | None) -> None:
+    with pytest.raises(TypeError, match=r"takes a loader, such as ds\.loader\(256\)"):
+        fr.keras.PyDataset(given and ds, label_key="y")
+
+
+def test_a_loader_without_batches_is_refused(ds: Untyped) -> None:
+    with pytest.raises(ValueError, match="no batches"):
+        fr.keras.PyDataset(ds.loader(N + 1, drop_last=True), label_key="y")
+
+
+def test_a_batch_without_rows_says_where_it_is_and_what_to_do(
+    write: Callable[[bytes], Path],
+) -> None:
+    good = tfrecord_file(map(record, range(8)))
+    size = len(good) // 8
+    data = bytearray(good)
+    for n in range(4, 8):
+        data[n * size + size // 2] ^= 1
+    path, features = write(bytes(data)), {name: SPEC[name] for name in ("x", "y")}
+    loader = open_dataset(path, features=features, on_error="skip").loader(4)
+    loader.set_epoch(2)
+    train = fr.keras.PyDataset(loader, label_key="y")
+    assert len(train[0][0]) == 4
+    with pytest.raises(ValueError, match=r'step 1 of epoch 2 has no rows.*"mask"'):
+        train[1]
+    masking = open_dataset(path, features=features, on_error="mask").loader(4)
+    _, _, weights = fr.keras.PyDataset(masking, label_key="y")[1]
+    assert np.asarray(weights).tolist() == [0] * 4
 
 
 def test_keys_that_make_no_sense_are_refused(ds: Untyped) -> None:

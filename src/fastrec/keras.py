@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fastrec.arrays import Batch
+from fastrec.arrays import Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.errors import SchemaError
 from fastrec.extras import extra
-from fastrec.targets import Key, Keys, Targets
+from fastrec.targets import NO_BATCHES, Key, Keys, Targets, check_loader
 
 with extra("keras", "fastrec.keras"):
     import keras
@@ -59,27 +59,35 @@ class PyDataset(keras.utils.PyDataset):
     weight_key : str, optional
         A column that weighs each row in the loss and in weighted metrics.
     workers, use_multiprocessing, max_queue_size
-        As Keras has them. Best left out: the threads of the loader decode faster than
-        workers, and Keras 3.15 with ``workers=2`` or more delivers what it read ahead
-        while it built the model a second time, in place of the last batches of the epoch.
+        As Keras has them. Best left out, and a warning if not: the threads of the loader
+        decode faster than workers, and in every epoch of `fit` with workers, Keras 3.15
+        delivers some batches twice and others not at all. `evaluate` and `predict` are
+        right.
 
     Raises
     ------
+    TypeError
+        If `loader` is no loader, such as a dataset.
     KeyError
         If there is no such column.
     SchemaError
         If a column cannot be a tensor; the message says what to do about it.
     ValueError
-        If files are compressed, and cannot be read in any order; or no column is left.
+        If files are compressed, and cannot be read in any order; an epoch has no batches;
+        or no column is left.
 
     Notes
     -----
     Items are ``(x, y)``; ``(x, y, weights)`` with `weight_key`; ``(x,)`` without
     `label_key`. The inputs ``x`` are the array of the only column that is left, or a dict
     of all that are left, by name. Where the loader has ``pad_last=True``, or masks rows
-    that cannot be read, these weigh 0 instead of being an input ``"__valid__"``.
+    that cannot be read, these weigh 0 instead of being an input ``"__valid__"``. Only
+    ``weighted_metrics`` heed weights, so this is for training and not for `evaluate` and
+    `predict`; and Keras takes no ``class_weight`` beside weights.
 
-    An unshuffled loader gives `evaluate`, `predict` and ``validation_data`` the same
+    Of a loader that `fit` uses, make no other PyDataset: validation needs its own. Each
+    call of ``fit(steps_per_epoch=k)`` begins with the first batches of the epoch. An
+    unshuffled loader gives `evaluate`, `predict` and ``validation_data`` the same
     records each time. With the PyTorch backend, tensors share the memory of the batch.
     """
 
@@ -93,12 +101,21 @@ class PyDataset(keras.utils.PyDataset):
         use_multiprocessing: bool = False,
         max_queue_size: int = 10,
     ) -> None:
+        check_loader(loader, "fr.keras.PyDataset")
         super().__init__(workers, use_multiprocessing, max_queue_size)
+        if workers > 1 or (workers > 0 and use_multiprocessing):
+            warnings.warn(
+                "Keras 3.15 itself loses records in fit() with workers, and repeats "
+                "others: leave out workers= and use_multiprocessing=, the loader has "
+                "threads (evaluate() and predict() are right)",
+                stacklevel=2,
+            )
         self._loader = loader
         self._targets = Targets(label_key, weight_key)
         loader.dataset._view.sources.check_random_access("fastrec.keras")
-        if len(loader):
-            self._check(loader.batch(0))
+        if not len(loader):
+            raise ValueError(NO_BATCHES)
+        self._check(loader.batch(0))
         self._begin()
 
     def _begin(self) -> None:
@@ -112,20 +129,14 @@ class PyDataset(keras.utils.PyDataset):
     def _check(self, batch: Batch) -> None:
         self._targets.check([*batch])
         for name, column in batch.items():
-            if isinstance(column, np.ndarray) and _is_numeric(column.dtype):
+            is_array = isinstance(column, np.ndarray)
+            if is_array and _is_taken(column.dtype):
                 continue
             kind = type(column).__name__
-            cure = "fr.FixedLenSequence pads rows to one length"
-            if kind == "BytesArray":
-                cure = "fr.Raw and transform= make arrays of byte strings"
-            elif kind == "SparseArray":
-                cure = "transform= may call its to_dense()"
-            elif isinstance(column, np.ndarray):
-                kind = f"array of {column.dtype}"
-                cure = "transform= may make numbers of it"
+            kind = f"dtype {column.dtype}" if is_array else f"type {kind}"
             msg = (
-                f"column {name!r} is a {kind}, and Keras takes numbers in arrays of one "
-                f"shape: {cure}, and ds.columns([...]) leaves columns out"
+                f"column {name!r} is of {kind}, and Keras takes numbers in arrays of one "
+                f"shape: {_cure(column)}, and ds.columns([...]) leaves columns out"
             )
             raise SchemaError(msg)
 
@@ -152,9 +163,19 @@ class PyDataset(keras.utils.PyDataset):
         ------
         IndexError
             If the epoch has no such batch.
+        ValueError
+            If the batch has no rows, because all were passed over.
         """
-        item: tuple[Any, ...] = self._targets(self._batch(index))
-        if keras.backend.backend() == "torch":
+        batch = self._batch(index)
+        if not len(next(iter(batch.values()))):
+            msg = (
+                f"step {index} of epoch {self._loader.epoch} has no rows, all of which "
+                "were passed over, and Keras cannot compute with none: "
+                'fastrec.open(..., on_error="mask") has rows that weigh 0 instead'
+            )
+            raise ValueError(msg)
+        item: tuple[Any, ...] = self._targets(batch)
+        if _is_on_torch():
             item = tuple(_as_torch_tensors(part) for part in item)
         return item
 
@@ -227,9 +248,31 @@ class PyDataset(keras.utils.PyDataset):
         self.__dict__.update(state)
 
 
-def _is_numeric(dtype: np.dtype[Any]) -> bool:
+def _is_taken(dtype: np.dtype[Any]) -> bool:
     # NumPy knows bfloat16 as a dtype of the kind of raw memory.
-    return dtype.kind in "biufc" or dtype.name == "bfloat16"
+    is_numeric = dtype.kind in "biufc" or dtype.name == "bfloat16"
+    return is_numeric and not (dtype == np.uint64 and _is_on_torch())
+
+
+def _is_on_torch() -> bool:
+    return bool(keras.backend.backend() == "torch")
+
+
+def _cure(column: object) -> str:
+    """Say what makes numbers in arrays of one shape of a column."""
+    if isinstance(column, RaggedArray):
+        return "fr.FixedLenSequence pads rows to one length"
+    if isinstance(column, BytesArray):
+        return "fr.Raw and transform= make arrays of byte strings"
+    if isinstance(column, SparseArray):
+        return "transform= may call its to_dense()"
+    if isinstance(column, np.ndarray):
+        return "transform= may make numbers of it that the backend has"
+    if hasattr(column, "dtype"):
+        return (
+            "give PyDataset the plain ds.loader(...), or let transform= return arrays"
+        )
+    return "transform= must return arrays"
 
 
 def _as_torch_tensors(part: Any) -> Any:  # noqa: ANN401
