@@ -202,7 +202,7 @@ class Share:
             n_shards *= source.world_size
             n_rows = n_rows and source._planner.global_batch_size
         if n_rows is not None and n_rows % n_shards:
-            raise ValueError(_not_divided("a batch", n_rows, n_shards, cure=""))
+            raise ValueError(_not_divided("a batch", n_rows, n_shards))
         if self.is_global:
             self._check_shapes(source)
         is_divided = self.is_global or n_shards > 1
@@ -244,7 +244,8 @@ class Share:
         plan = source._plan()
         n_rows = len(plan.grid.positions(plan.n_steps - 1)) if plan.n_steps else 0
         if n_rows % self.n_shards:
-            raise ValueError(_not_divided("the last batch", n_rows, self.n_shards))
+            what = "the last batch"
+            raise ValueError(_not_divided(what, n_rows, self.n_shards, _FULL))
 
     @property
     def is_local(self) -> bool:
@@ -284,13 +285,10 @@ def _ranges_of_processes(rows_of: dict[Any, range]) -> dict[int, range]:
     return ranges
 
 
-_CURE = (
-    ": give drop_last=True or pad_last=True, and keep all rows in transforms; lists of "
-    "batches= need a number that divides evenly"
-)
+_FULL = ": give drop_last=True or pad_last=True"
 
 
-def _not_divided(what: str, n_rows: int, n_shards: int, cure: str = _CURE) -> str:
+def _not_divided(what: str, n_rows: int, n_shards: int, cure: str = "") -> str:
     return f"{what} of {n_rows:,} rows cannot be divided over {n_shards} devices{cure}"
 
 
@@ -346,7 +344,8 @@ class Placement:
         n_rows = len(column)
         if n_rows % self._share.n_shards:
             what = f"column {name!r}: a batch"
-            raise ValueError(_not_divided(what, n_rows, self._share.n_shards))
+            cure = f"{_FULL}, and no other number of rows in batches= and transform="
+            raise ValueError(_not_divided(what, n_rows, self._share.n_shards, cure))
         if self._share.is_global and self._batch_size not in (None, n_rows):
             msg = (
                 f"column {name!r} has {n_rows} rows, and {self._batch_size} in other "
