@@ -377,7 +377,9 @@ def test_a_strategy_shards_nothing(ds: Untyped) -> None:
 
 
 def test_what_makes_no_dataset_is_refused(ds: Untyped) -> None:
-    with pytest.raises(TypeError, match=r"takes a loader, such as ds\.loader\(256\)"):
+    with pytest.raises(
+        TypeError, match=r"takes a fastrec\.Loader, such as ds\.loader\(256\)"
+    ):
         fr.tf.dataset(ds)
     loader = ds.columns(["n"]).loader(BATCH_SIZE)
     with pytest.raises(KeyError, match="no column 'label'"):

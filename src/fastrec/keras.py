@@ -12,20 +12,19 @@ import importlib
 import threading
 import warnings
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from fastrec.arrays import Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.errors import SchemaError
 from fastrec.extras import extra
-from fastrec.targets import NO_BATCHES, Key, Keys, Targets, check_loader
+from fastrec.loader import Loader
+from fastrec.options import check_instance
+from fastrec.targets import NO_BATCHES, Key, Keys, Targets
 
 with extra("keras", "fastrec.keras"):
     import keras
-
-if TYPE_CHECKING:
-    from fastrec.loader import Loader
 
 __all__ = ["PyDataset"]
 
@@ -101,7 +100,7 @@ class PyDataset(keras.utils.PyDataset):
         use_multiprocessing: bool = False,
         max_queue_size: int = 10,
     ) -> None:
-        check_loader(loader, "fr.keras.PyDataset")
+        check_instance("fr.keras.PyDataset", loader, Loader, "such as ds.loader(256)")
         super().__init__(workers, use_multiprocessing, max_queue_size)
         if workers > 1 or (workers > 0 and use_multiprocessing):
             warnings.warn(

@@ -1,7 +1,4 @@
-"""Targets: what the adapters for `fit` ask of a loader and of its columns.
-
-Which columns are inputs, labels and weights; and errors that are the same for all of them.
-"""
+"""Targets: which columns of a batch are inputs, labels and weights, as `fit` takes them."""
 
 from __future__ import annotations
 
@@ -12,21 +9,13 @@ import numpy as np
 
 from fastrec.arrays import Batch
 from fastrec.assembly import VALID
-from fastrec.loader import Loader
 
-__all__ = ["NO_BATCHES", "Key", "Keys", "Targets", "check_loader"]
+__all__ = ["NO_BATCHES", "Key", "Keys", "Targets"]
 
 NO_BATCHES = "an epoch has no batches, so nothing says what they would be"
 
 Key: TypeAlias = "str | bytes"
 Keys: TypeAlias = "Key | Sequence[Key]"
-
-
-def check_loader(given: object, taker: str) -> None:
-    """Raise a TypeError if `given` is no loader, such as a dataset."""
-    if not isinstance(given, Loader):
-        msg = f"{taker} takes a loader, such as ds.loader(256), not {given!r}"
-        raise TypeError(msg)
 
 
 class Targets:

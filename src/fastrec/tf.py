@@ -19,7 +19,8 @@ from fastrec.errors import SchemaError
 from fastrec.extras import extra
 from fastrec.feeding import upcoming
 from fastrec.loader import Loader
-from fastrec.targets import NO_BATCHES, Key, Keys, Targets, check_loader
+from fastrec.options import check_instance
+from fastrec.targets import NO_BATCHES, Key, Keys, Targets
 
 with extra("tf", "fastrec.tf"):
     import tensorflow as tf
@@ -92,7 +93,7 @@ def dataset(
     was delivered; ``prefetch`` and `fit` take batches ahead. Load a state before the
     dataset is made. A `tf.train.Checkpoint` cannot save an iterator over it.
     """
-    check_loader(loader, "fr.tf.dataset")
+    check_instance("fr.tf.dataset", loader, Loader, "such as ds.loader(256)")
     targets = Targets(label_key, weight_key)
     first = upcoming(loader)
     if first is None:
