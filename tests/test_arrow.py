@@ -19,6 +19,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import weakref
 from collections.abc import Callable
@@ -414,10 +415,34 @@ def test_arrays_of_python_are_dropped_later_by_python() -> None:
     del watched
     assert gone() is not None
     release_elsewhere(c_array(capsule))
+    wait_until_gone(gone)
+
+
+def wait_until_gone(gone: weakref.ref[Watched]) -> None:
     deadline = time.monotonic() + 10
     while gone() is not None and time.monotonic() < deadline:
         time.sleep(0.001)
     assert gone() is None
+
+
+def test_letting_go_of_an_array_leaves_python_alone() -> None:
+    # Once there was a second interpreter, no thread can tell whether it has the GIL. So
+    # those that have it leave what is left to the main thread, too.
+    watched = Watched(5)
+    gone = weakref.ref(watched)
+    capsules = [fr.arrow.RecordBatch({"x": watched}).__arrow_c_array__()]
+    del watched
+    is_left = []
+
+    def let_go() -> None:
+        capsules.clear()
+        is_left.append(gone() is not None)
+
+    thread = threading.Thread(target=let_go)
+    thread.start()
+    thread.join()
+    assert is_left == [True]
+    wait_until_gone(gone)
 
 
 def test_what_is_left_when_python_ends_does_no_harm(tmp_path: Path) -> None:
@@ -730,6 +755,14 @@ class StrangeError(Exception):
     """An error that can be seen to be gone."""
 
 
+class SpeechlessError(Exception):
+    """An error that cannot say what it is about."""
+
+    def __str__(self) -> str:
+        msg = "no words"
+        raise RuntimeError(msg)
+
+
 @pytest.mark.parametrize(
     ("raised", "kind", "text"),
     [
@@ -743,6 +776,10 @@ class StrangeError(Exception):
             OSError,
             r"PermissionError: .*f\\udcff",
         ),
+        (OSError("socket", "reset"), OSError, r"OSError: .*socket\] reset"),
+        (OSError(2**40, "large"), OSError, "OSError: .* large"),
+        (SpeechlessError(), OSError, "SpeechlessError"),
+        (ValueError("zero\0byte"), pa.ArrowInvalid, r"ValueError: zero\\x00byte"),
     ],
 )
 def test_errors_of_transforms_come_through(
@@ -779,22 +816,31 @@ def test_an_exception_is_not_kept_by_the_stream(data: DataSets) -> None:
     assert [found() for found in gone] == [None]
 
 
-def test_an_interrupt_is_an_interrupt(data: DataSets) -> None:
+def interrupt() -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    os.kill(os.getpid(), signal.SIGINT)
 
+
+@pytest.mark.parametrize(
+    ("stop", "raised"), [(interrupt, KeyboardInterrupt), (sys.exit, SystemExit)]
+)
+def test_what_stops_the_program_stops_it(
+    data: DataSets, stop: Callable[[], None], raised: type[BaseException]
+) -> None:
     def transform(batch: Untyped) -> Untyped:
         if batch["n"][0]:
-            os.kill(os.getpid(), signal.SIGINT)
+            stop()
         return batch
 
     loader = data.of((10,)).loader(2, transform=transform, transform_threads=0)
-    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 (the handler runs when it may)
+    with pytest.raises(raised) as caught:  # noqa: PT012 (it comes when it may)
         try:
             pa.table(loader)
         except OSError:
             for _ in range(1000):
                 time.sleep(0.001)
-            pytest.fail("the interrupt is lost")
+            pytest.fail("it is lost")
+    assert any(entry.name == "transform" for entry in caught.traceback)
 
 
 @pytest.mark.parametrize(

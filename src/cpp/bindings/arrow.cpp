@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <memory>
 #include <utility>
 
 #include "bindings/bindings.h"
@@ -9,9 +10,11 @@
 namespace fastrec {
 namespace {
 
-// References that threads without the GIL have let go of. They wait for nobody: the
-// main thread drops the references in a pause of its own, or whoever asks for the next
-// batch does.
+// References that threads have let go of. They wait for nobody: the main thread drops
+// the references between two steps of its Python code, or whoever asks for the next
+// batch does. Nothing says whether a thread has the GIL (PyGILState_Check says that all
+// have it once there was a second interpreter), so no thread drops its references
+// itself.
 class LateReferences {
  public:
   struct Reference {
@@ -55,13 +58,7 @@ std::shared_ptr<void> kept_alive(const py::handle& object) {
   using Reference = LateReferences::Reference;
   auto* reference = new Reference{object.inc_ref().ptr(), nullptr};
   return {reference, [](Reference* dropped) {
-            if (!Py_IsInitialized()) return;
-            if (PyGILState_Check() == 1) {
-              Py_DECREF(dropped->object);
-              delete dropped;
-            } else {
-              LateReferences::push(dropped);
-            }
+            if (Py_IsInitialized()) LateReferences::push(dropped);
           }};
 }
 
@@ -101,10 +98,20 @@ ArrowField field_of(const py::handle& field) {
   return result;
 }
 
+// A text of somebody else's, which should be UTF-8.
+py::object to_str(const std::string& text) {
+  const auto size = static_cast<py::ssize_t>(text.size());
+  auto decoded = py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(text.data(), size, "surrogateescape"));
+  if (!decoded) throw py::error_already_set();
+  return decoded;
+}
+
 py::tuple to_tuple(const ArrowField& field) {
   py::list children;
   for (const ArrowField& child : field.children) children.append(to_tuple(child));
-  return py::make_tuple(field.name, field.format, field.is_nullable, children);
+  return py::make_tuple(to_str(field.name), to_str(field.format), field.is_nullable,
+                        children);
 }
 
 ArrowValues values_of(const py::handle& values) {
@@ -177,12 +184,19 @@ py::tuple field_in_capsule(const py::object& capsule) {
   return to_tuple(imported_field(*schema));
 }
 
+// No system has a larger errno.
+constexpr long kErrnoMax = 4095;
+
 // An errno that readers of streams have a kind of error for.
 int errno_of(const py::error_already_set& error) {
   if (error.matches(PyExc_OSError)) {
-    const py::object number = error.value().attr("errno");
-    const int errno_value = number.is_none() ? EIO : number.cast<int>();
-    return errno_value > 0 ? errno_value : EIO;
+    // Whoever raises one may put anything there.
+    const py::object number = py::getattr(error.value(), "errno", py::none());
+    int overflow = 0;
+    const long value = py::isinstance<py::int_>(number)
+                           ? PyLong_AsLongAndOverflow(number.ptr(), &overflow)
+                           : 0;
+    return value > 0 && value <= kErrnoMax ? static_cast<int>(value) : EIO;
   }
   if (error.matches(PyExc_KeyboardInterrupt)) return EINTR;
   if (error.matches(PyExc_MemoryError)) return ENOMEM;
@@ -193,11 +207,29 @@ int errno_of(const py::error_already_set& error) {
 // What a stream can say of an exception: the last line of its traceback, mostly.
 ArrowStreamError stream_error(const py::error_already_set& error) {
   const auto name = error.type().attr("__name__").cast<std::string>();
-  // Names of files may have bytes that are no text.
-  const std::string text = py::str(error.value())
-                               .attr("encode")("utf-8", "backslashreplace")
-                               .cast<std::string>();
+  std::string text;
+  try {
+    // Names of files may have bytes that are no text, and a zero byte ends a text in C.
+    text = py::str(error.value())
+               .attr("replace")(py::str("\0", 1), "\\x00")
+               .attr("encode")("utf-8", "backslashreplace")
+               .cast<std::string>();
+  } catch (const py::error_already_set&) {  // of its __str__
+  }
   return {errno_of(error), text.empty() ? name : name + ": " + text};
+}
+
+// Has the main thread raise an exception, too, between two steps of its Python code.
+void raise_in_main_thread(const py::error_already_set& error) {
+  const auto raise = [](void* copied) {
+    const std::unique_ptr<py::error_already_set> raised(
+        static_cast<py::error_already_set*>(copied));
+    raised->restore();
+    return -1;
+  };
+  auto copy = std::make_unique<py::error_already_set>(error);
+  // Where there is no room for a pending call, the error of the stream has to do.
+  if (Py_AddPendingCall(raise, copy.get()) == 0) (void)copy.release();
 }
 
 // What a Python iterator yields.
@@ -211,23 +243,16 @@ class PythonBatches final : public ArrowBatches {
 
   bool next(ArrowValues* values) override {
     if (!Py_IsInitialized()) throw ArrowStreamError(EIO, "Python has ended");
-    bool is_interrupted = false;
+    const py::gil_scoped_acquire acquired;
+    LateReferences::drop_all();
     try {
-      const py::gil_scoped_acquire acquired;
-      LateReferences::drop_all();
-      try {
-        return next_of_python(values);
-      } catch (const py::error_already_set& error) {
-        is_interrupted = error.matches(PyExc_KeyboardInterrupt);
-        ArrowStreamError in_words = stream_error(error);
-        batches_.reset();
-        throw in_words;
-      }
-    } catch (const ArrowStreamError&) {
-      // A stream cannot pass on that somebody wants the program to stop. So it is said
-      // again, once no more code of Python runs here, which would be interrupted.
-      if (is_interrupted) PyErr_SetInterrupt();
-      throw;
+      return next_of_python(values);
+    } catch (const py::error_already_set& error) {
+      ArrowStreamError in_words = stream_error(error);
+      batches_.reset();
+      // A stream cannot pass on that somebody wants the program to stop.
+      if (!error.matches(PyExc_Exception)) raise_in_main_thread(error);
+      throw in_words;
     }
   }
 
