@@ -156,7 +156,7 @@ def test_text_is_what_is_text_string_by_string(
         try:
             expected.append(string.decode())
         except UnicodeDecodeError:
-            with pytest.raises(fr.SchemaError, match=rf"'x'.* no text.*\(string {i}:"):
+            with pytest.raises(fr.SchemaError, match=rf"'x'.* no text.* record {i}$"):
                 record_batch({"x": column}, text=["x"])
             return
     assert record_batch({"x": column}, text=["x"])["x"].to_pylist() == expected
@@ -213,10 +213,14 @@ def test_what_arrow_has_not_is_refused_by_name() -> None:
     ml_dtypes = pytest.importorskip("ml_dtypes")
     with pytest.raises(fr.SchemaError, match=r"bfloat16: .*float32"):
         batch({"x": np.zeros(2, ml_dtypes.bfloat16)})
-    unnamed: list[Untyped] = [b"\xff", "a\0b"]
+    unnamed: list[Untyped] = [b"\xff", "a\0b", "\udcff"]
     for one in unnamed:
         with pytest.raises(fr.SchemaError, match="no name"):
             pa.record_batch(batch({one: np.arange(2)}))
+    with pytest.raises(fr.SchemaError, match="two columns are named 'a'"):
+        batch({"a": np.arange(2), b"a": np.arange(2)})
+    with pytest.raises(TypeError, match="name must be str or bytes, not 3"):
+        batch({3: np.arange(2)})
     with pytest.raises(ValueError, match="'b' has 3 rows, column 'a' has 2"):
         batch({"a": np.arange(2), "b": np.arange(3)})
     with pytest.raises(TypeError, match="takes a list of names, not 'a'"):
@@ -247,6 +251,9 @@ def test_text_is_given_to_whom_it_is_text() -> None:
         made = pa.RecordBatch._import_from_c_capsule(schema, array)
         kinds = [pa.large_string(), pa.large_list(pa.large_string()), pa.int64()]
         assert made.schema.types == kinds
+    strange = pa.schema([pa.field(b"\xff", pa.string())]).__arrow_c_schema__()
+    schema, _ = batch.__arrow_c_array__(strange)
+    assert pa.Schema._import_from_c_capsule(schema) == pa.schema(batch)
     as_they_are = pa.schema(batch).__arrow_c_schema__()
     schema, _ = batch.__arrow_c_array__(as_they_are)
     assert pa.Schema._import_from_c_capsule(schema) == pa.schema(batch)
@@ -691,7 +698,7 @@ def test_text_and_null_are_as_asked_for_in_streams(data: DataSets) -> None:
     few = ds.filter(lambda batch: batch["w"].lengths < 2)
     words = [row[0].decode() if row else None for row in table_of(few)["w"].to_pylist()]
     assert table_of(few, text=["w"], optional=["w"])["w"].to_pylist() == words
-    with pytest.raises(pa.ArrowInvalid, match="row 2 of a batch has 2 values"):
+    with pytest.raises(pa.ArrowInvalid, match=r"has 2 values, .* record 2"):
         table_of(ds, optional=["w"])
     wanted = pa.schema([("w", pa.large_list(pa.string()))])
     assert pa.table(ds, schema=wanted)["w"].to_pylist()[:2] == [[], ["w"]]
@@ -741,6 +748,26 @@ def test_damage_is_told_with_file_and_record(write: Write) -> None:
     assert table_of(skipping, batch_size=1)["n"].to_pylist() == n
     masked = table_of(ds.with_options(on_error="mask"))
     assert masked["__valid__"].to_pylist() == [i != 3 for i in range(10)]
+
+
+def test_values_that_do_not_fit_are_told_with_file_and_record(data: DataSets) -> None:
+    words = [[b"a"], [b"b", b"c"], [], [b"d", b"\xff"]]
+    nested = fr.RaggedArray(fr.RaggedArray.from_list(words), [0, 1, 1, 3, 4])
+    with pytest.raises(fr.SchemaError, match="no text") as caught:
+        fr.arrow.RecordBatch({"x": nested}, text=["x"])
+    assert (caught.value.record, caught.value.feature) == (3, "x")
+    ds = data.of((3, 40))  # records 2, 5, 8, ... have two words
+    with pytest.raises(fr.SchemaError, match=f"{ds.files[0]}, record 2, byte"):
+        list(Reader(ds, optional=["words"]))
+    second = rf"'words': .* 2 values, .* - at {ds.files[1]}, record 5, byte \d+$"
+    few = ds.select([0, 1, 8])
+    with pytest.raises(fr.SchemaError, match=second):
+        list(Reader(few, batch_size=2, optional=["words"]))
+    with pytest.raises(pa.ArrowInvalid, match=second):
+        pa.table(Reader(few.loader(2, shuffle=True), optional=["words"]))
+    made = few.with_transform(lambda batch: batch)
+    with pytest.raises(fr.SchemaError, match=r"\(row 2 of the table\)$"):
+        list(Reader(made, batch_size=2, optional=["words"]))
 
 
 def test_the_systems_errors_keep_their_number(write: Write) -> None:

@@ -107,18 +107,23 @@ def arrow_column(
     Raises
     ------
     SchemaError
-        If Arrow has no such column, it is no text, or has several values in a row.
+        If Arrow has no such column, it is no text, or has several values in a row; with
+        the row as its `record`, where it is one of them.
     """
     try:
         if has_any_width and getattr(column, "ndim", 1) > 1:
             column = _ragged(column)
+        if is_text:
+            _check_text(column)
         there = None
         if is_optional and isinstance(column, RaggedArray):
             column, there = _one_by_row(column)
         field, values = _array(column, is_text)
     except SchemaError as error:
         reason = f"column {name!r}: {error.reason}"
-        raise SchemaError(reason, feature=name) from error.__cause__
+        raise SchemaError(
+            reason, record=error.record, feature=name
+        ) from error.__cause__
     if there is not None:
         values = _with_nulls(values, there)
     return field._replace(name=name), values
@@ -153,9 +158,6 @@ def _array(column: Any, is_text: bool) -> tuple[Field, Values]:  # noqa: ANN401
         return Field("", "+L", children=(_item(child),)), values
     if isinstance(column, BytesArray):
         return _in_lists(*_strings(column, is_text), column.shape)
-    if is_text:
-        reason = "only byte strings can be text"
-        raise SchemaError(reason)
     return _in_lists(*_numbers(column), column.shape)
 
 
@@ -189,25 +191,37 @@ def _trouble(column: object) -> str:
 
 def _strings(column: BytesArray, is_text: bool) -> tuple[Field, Values]:
     """Return all strings of an array, one after the other."""
-    if is_text:
-        _check_text(column)
     offsets = np.ascontiguousarray(column.offsets, np.int64)
     data = np.ascontiguousarray(column.data, np.uint8)
     values = Values(column.size, 0, (None, offsets, data))
     return Field("", _TEXT if is_text else _BINARY), values
 
 
-def _check_text(column: BytesArray) -> None:
-    """Raise a SchemaError unless every string is UTF-8 by itself."""
-    if _is_text_throughout(column):
+def _check_text(column: Any) -> None:  # noqa: ANN401
+    """Raise a SchemaError unless all are strings, and each is UTF-8 by itself."""
+    strings = column
+    while isinstance(strings, RaggedArray):
+        strings = strings.values
+    if not isinstance(strings, BytesArray):
+        reason = "only byte strings can be text"
+        raise SchemaError(reason)
+    if _is_text_throughout(strings):
         return
-    for i in range(column.size):
-        string = column.data[column.offsets[i] : column.offsets[i + 1]]
+    for i in range(strings.size):
+        string = strings.data[strings.offsets[i] : strings.offsets[i + 1]]
         try:
             str(string.data, "utf-8")
         except UnicodeDecodeError as error:
-            reason = "it is no text, so it must stay bytes"
-            raise SchemaError(f"{reason} (string {i}: {error.reason})") from error
+            reason = f"it is no text, so it must stay bytes ({error.reason})"
+            raise SchemaError(reason, record=_row_of(i, column)) from error
+
+
+def _row_of(value: int, column: Any) -> int:  # noqa: ANN401
+    """Return the row that one of all values is in."""
+    if isinstance(column, RaggedArray):
+        item = _row_of(value, column.values)
+        return int(np.searchsorted(column.row_splits, item, "right")) - 1
+    return value // int(math.prod(column.shape[1:]))
 
 
 def _is_text_throughout(column: BytesArray) -> bool:
@@ -260,8 +274,8 @@ def _one_by_row(column: RaggedArray) -> tuple[Any, NDArray[np.bool_] | None]:
     lengths, splits, values = column.lengths, column.row_splits, column.values
     if lengths.max(initial=0) > 1:
         row = int((lengths > 1).argmax())
-        reason = f"row {row} of a batch has {lengths[row]} values, so it is a list"
-        raise SchemaError(reason)
+        reason = f"a row has {lengths[row]} values, so it is a list"
+        raise SchemaError(reason, record=row)
     there = lengths == 1
     if there.all():
         return values, None

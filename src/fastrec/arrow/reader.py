@@ -168,20 +168,31 @@ class RecordBatchReader:
         # One rank, whatever the environment says: a table is not divided among machines.
         return dataset.loader(batch_size, rank=0, world_size=1)
 
-    def _record_batch(self, batch: Batch, loader: Loader) -> RecordBatch:
+    def _record_batch(
+        self, batch: Batch, loader: Loader, n_before: int = 0
+    ) -> RecordBatch:
+        """Return a batch with `n_before` rows before it, the last that was delivered."""
         any_width = loader.dataset._any_width_columns()
-        return RecordBatch._of(batch, self._text, self._optional, any_width)
+        try:
+            return RecordBatch._of(batch, self._text, self._optional, any_width)
+        except SchemaError as error:
+            if error.record is None:
+                raise
+            placed = _placed(error, error.record, loader, n_before)
+            raise placed from error.__cause__
 
     def _checked(
         self, batches: Iterable[Batch], loader: Loader, field: Field
     ) -> Iterator[RecordBatch]:
+        n_before = 0
         for batch in batches:
-            made = self._record_batch(batch, loader)
+            made = self._record_batch(batch, loader, n_before)
             if not len(made):  # what nothing was left of has no types to speak of
                 continue
             if made._field != field:
                 raise SchemaError(_difference(field, made._field))
             yield made
+            n_before += len(made)
 
 
 def rows_at_once(dataset: Dataset) -> int:
@@ -196,6 +207,17 @@ def rows_at_once(dataset: Dataset) -> int:
         return _SAMPLE_RECORDS
     stats = loader.stats
     return rows_per_batch(stats.n_bytes / max(stats.n_records, 1))
+
+
+def _placed(error: SchemaError, row: int, loader: Loader, n_before: int) -> SchemaError:
+    """Return an error about a row of a batch, with where that row is from."""
+    dataset = loader.dataset
+    if loader.has_transforms or dataset.is_streamed or dataset.on_error != "raise":
+        # Rows need not be those that the step was to have.
+        reason = f"{error.reason} (row {n_before + row:,} of the table)"
+        return SchemaError(reason, feature=error.feature)
+    place = loader.records_at(loader.step - 1)[row]
+    return SchemaError(error.reason, *place, feature=error.feature)
 
 
 def _difference(first: Field, other: Field) -> str:

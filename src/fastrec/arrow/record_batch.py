@@ -34,10 +34,12 @@ class RecordBatch:
     ------
     SchemaError
         If a column is sparse, of a dtype that Arrow does not have (bfloat16, complex),
-        named as text and no UTF-8, or has several values in a row though it is optional.
+        named as text and no UTF-8, or has several values in a row though it is optional
+        (the row is the error's `record`); or if two columns have one name, or one that is
+        no UTF-8.
     TypeError, ValueError
-        If `text` or `optional` names a column that is not there, or columns differ in
-        their number of rows.
+        If `text` or `optional` names a column that is not there, columns differ in their
+        number of rows, or a name is neither str nor bytes.
 
     Notes
     -----
@@ -88,9 +90,7 @@ class RecordBatch:
         fields: list[Field] = []
         columns: list[Values] = []
         for key, column in batch.items():
-            name = key if isinstance(key, str) else name_of(key)
-            if not isinstance(name, str):
-                raise SchemaError(f"Arrow has no name for the column {name!r}")
+            name = _text_of(key)
             field, values = arrow_column(
                 name,
                 column,
@@ -101,6 +101,9 @@ class RecordBatch:
             fields.append(field)
             columns.append(values)
         names = [field.name for field in fields]
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise SchemaError(f"two columns are named {twice!r}", feature=twice)
         for name in [*text, *optional]:
             if name not in names:
                 listed = ", ".join(map(repr, names))
@@ -124,13 +127,24 @@ class RecordBatch:
 
     def _with_names(self, names: Iterable[str]) -> RecordBatch:
         """Return the same columns under other names."""
+        fields = zip(self._field.children, names, strict=True)
+        return self._with(
+            tuple(field._replace(name=name) for field, name in fields),
+            self._values.children,
+        )
+
+    def _by_column(self) -> list[RecordBatch]:
+        """Return a batch of each column alone, which keeps no memory of the others."""
+        columns = zip(self._field.children, self._values.children, strict=True)
+        return [self._with((field,), (values,)) for field, values in columns]
+
+    def _with(
+        self, fields: tuple[Field, ...], columns: tuple[Values, ...]
+    ) -> RecordBatch:
         made = type(self).__new__(type(self))
         made._batch, made._options = self._batch, self._options
-        fields = zip(self._field.children, names, strict=True)
-        made._field = self._field._replace(
-            children=tuple(field._replace(name=name) for field, name in fields)
-        )
-        made._values = self._values
+        made._field = self._field._replace(children=fields)
+        made._values = self._values._replace(children=columns)
         return made
 
     def __arrow_c_schema__(self) -> object:
@@ -166,13 +180,32 @@ def schema_capsule(field: Field) -> object:
     Raises
     ------
     SchemaError
-        If a name has a zero byte, which ends it in C.
+        If a name has a zero byte, which ends it in C, or cannot be encoded.
     """
     for child in field.children:
-        if "\0" in child.name:
+        if "\0" in child.name or not _is_utf8(child.name):
             reason = f"Arrow has no name for the column {child.name!r}"
             raise SchemaError(reason, feature=child.name)
     return _core.arrow_schema(field)
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _text_of(key: object) -> str:
+    """Return the name of a column as text."""
+    if not isinstance(key, (str, bytes)):
+        msg = f"a column's name must be str or bytes, not {key!r}"
+        raise TypeError(msg)
+    name = key if isinstance(key, str) else name_of(key)
+    if not isinstance(name, str):
+        raise SchemaError(f"Arrow has no name for the column {name!r}")
+    return name
 
 
 def check_names(option: str, names: object) -> None:
