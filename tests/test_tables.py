@@ -16,6 +16,8 @@ import collections
 import gc
 import subprocess
 import sys
+import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from hypothesis import strategies as st
 import fastrec as fr
 from columns import Untyped, open_dataset
 from numbered import SPEC, DataSets, record
-from oracle import frame
+from oracle import example, frame, tfrecord_file
 
 duckdb = pytest.importorskip("duckdb")
 pd = pytest.importorskip("pandas")
@@ -238,6 +240,33 @@ def test_a_query_decodes_the_columns_it_needs(ds: Untyped) -> None:
     assert frame.select("words").collect()["words"].to_list()[4] == ["wwww"]
 
 
+def test_each_query_passes_over_the_same_rows(write: Write) -> None:
+    spoiled = example({b"n": ("int64", [1]), b"m": ("float", [0.5])})
+    good = [example({b"n": ("int64", [n]), b"m": ("int64", [n])}) for n in (0, 2)]
+    path = write(tfrecord_file([good[0], spoiled, good[1]]))
+    features = {"n": fr.FixedLen((), "int64"), "m": fr.FixedLen((), "int64")}
+    frame = fr.polars.scan(open_dataset(path, features=features, on_error="skip"))
+    for name in features:
+        assert frame.select(name).collect()[name].to_list() == [0, 2]
+    assert frame.select(pl.len()).collect().item() == 2
+
+
+def test_a_column_keeps_no_memory_of_others(ds: Untyped) -> None:
+    others: list[weakref.ref[Any]] = []
+
+    def transform(batch: Untyped) -> Untyped:
+        other = np.zeros((len(batch["n"]), 3))
+        others.append(weakref.ref(other))
+        return {"n": batch["n"], "other": other}
+
+    frame = fr.polars.scan(ds.with_transform(transform)).select("n").collect()
+    deadline = time.monotonic() + 10
+    while any(other() is not None for other in others):
+        assert time.monotonic() < deadline, "the other column is kept"
+        time.sleep(0.001)
+    assert frame["n"].to_list() == list(range(40))
+
+
 def test_a_query_reads_no_further_than_it_needs(write: Write) -> None:
     ds = open_dataset(damaged(write), features=SPEC)
     frame = fr.polars.scan(ds)
@@ -288,3 +317,5 @@ def test_wrong_arguments_are_refused(ds: Untyped) -> None:
         fr.polars.scan(ds, text=["x"])
     with pytest.raises(TypeError, match="list of names"):
         fr.polars.scan(ds, text="words")
+    with pytest.raises(TypeError, match="pass the dataset"):
+        fr.polars.scan(ds.loader(4))

@@ -17,6 +17,7 @@ from fastrec.arrow.reader import RecordBatchReader, rows_at_once
 from fastrec.dataset import Dataset
 from fastrec.extras import extra
 from fastrec.inference import name_of
+from fastrec.loader import Loader
 from fastrec.opening import open as open_dataset
 from fastrec.paths import Paths
 
@@ -43,7 +44,8 @@ def scan(
     ----------
     source : Dataset, or path-like, or iterable of path-like
         What `fastrec.open` returns, or takes. All its records are read, whatever the rank
-        of this process. Where it has transforms, all columns are decoded, for them.
+        of this process. Where it has transforms, or `on_error` passes over rows that
+        cannot be read, all columns are decoded: for them, or to tell which rows those are.
     text : collection of str, default ()
         Those columns of byte strings that are UTF-8: String, not Binary.
     optional : collection of str, default ()
@@ -70,6 +72,10 @@ def scan(
     >>> frame = scan("train-*.tfrecord", text=["name"])  # doctest: +SKIP
     >>> frame.filter(pl.col("label") == 3).select("name").collect()  # doctest: +SKIP
     """
+    given: object = source
+    if isinstance(given, Loader):
+        msg = "scan() takes a dataset or files, not a Loader: pass the dataset"
+        raise TypeError(msg)
     dataset = source if isinstance(source, Dataset) else open_dataset(source)
 
     def frames(
@@ -90,7 +96,9 @@ def scan(
         )
         n_left = n_rows
         for batch in reader:
-            frame = pl.DataFrame(batch).slice(0, n_left)
+            # One by one, so that a column that is left keeps no memory of the others.
+            columns = [pl.DataFrame(column) for column in batch._by_column()]
+            frame = pl.concat(columns, how="horizontal").slice(0, n_left)
             if n_left is not None:
                 n_left -= len(frame)
             if predicate is not None:
@@ -108,7 +116,8 @@ def scan(
 
 def _reading(dataset: Dataset, names: Collection[str]) -> Dataset:
     """Return a dataset that reads the features which the columns `names` are made of."""
-    if dataset.has_transforms:
+    # What is passed over must be the same for each query.
+    if dataset.has_transforms or dataset.on_error != "raise":
         return dataset
     schema: Any = dataset.schema  # its names may be bytes
     features = [
