@@ -219,7 +219,13 @@ ArrowStreamError stream_error(const py::error_already_set& error) {
   return {errno_of(error), text.empty() ? name : name + ": " + text};
 }
 
-// Has the main thread raise an exception, too, between two steps of its Python code.
+// Whether this is the thread that runs the handlers of signals.
+bool is_main_thread() {
+  const py::object main = py::module_::import("threading").attr("main_thread")();
+  return main.attr("ident").cast<unsigned long>() == PyThread_get_thread_ident();
+}
+
+// Has the main thread raise an exception between two steps of its Python code.
 void raise_in_main_thread(const py::error_already_set& error) {
   const auto raise = [](void* copied) {
     const std::unique_ptr<py::error_already_set> raised(
@@ -250,8 +256,11 @@ class PythonBatches final : public ArrowBatches {
     } catch (const py::error_already_set& error) {
       ArrowStreamError in_words = stream_error(error);
       batches_.reset();
-      // A stream cannot pass on that somebody wants the program to stop.
-      if (!error.matches(PyExc_Exception)) raise_in_main_thread(error);
+      // A stream cannot pass on that somebody wants the program to stop. Any other
+      // thread is ended by SystemExit without the program.
+      if (!error.matches(PyExc_Exception) && is_main_thread()) {
+        raise_in_main_thread(error);
+      }
       throw in_words;
     }
   }
