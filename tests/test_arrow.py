@@ -569,11 +569,34 @@ def test_padded_columns_of_any_width_have_one_type(
     }
     ds = data.of((6,)).with_features(features)
     table = table_of(ds, batch_size=2)
-    widths = [max(len(row) for row in rows.to_pylist()) for rows in table["x"].chunks]
-    assert widths == [1, 2, 2]
-    assert [len(row) for row in table["x"].to_pylist()] == [1, 1, 2, 2, 2, 2]
+    # A table of a dataset has the rows of the files; one of a loader, those of batches.
+    assert [len(row) for row in table["x"].to_pylist()] == [0, 1, 2, 0, 1, 2]
+    padded = table_of(ds.loader(2))
+    assert padded.schema == table.schema
+    assert [len(row) for row in padded["x"].to_pylist()] == [1, 1, 2, 2, 2, 2]
     assert table["n"].to_pylist() == [[[n]] for n in range(6)]
     assert convert.write_table(ds, tmp_path / "t.parquet", batch_size=2) == 6
+
+
+def test_rows_without_padding_are_those_of_the_files(data: DataSets) -> None:
+    padded = {
+        "x": fr.FixedLenSequence((), "bytes", "fill", multiple_of=4, key="words"),
+        "y": fr.FixedLenSequence((1,), "int16", 7, key="n", lengths="n_y"),
+    }
+    ds = data.of((6,)).with_features(padded)
+    expected = [[b"w" * (n % 5)] * (n % 3) for n in range(6)]
+    for source in (ds, ds.columns(["x"])):
+        assert table_of(source, batch_size=5)["x"].to_pylist() == expected
+    table = table_of(ds, optional=["y"])
+    assert table.schema == pa.schema(Reader(ds, optional=["y"]))
+    assert table["y"].to_pylist() == [[n] for n in range(6)]
+    assert table["n_y"].to_pylist() == [1] * 6
+    wrong = ds.with_features({"x": fr.FixedLenSequence((), "float32", key="n")})
+    with pytest.raises(pa.ArrowInvalid, match="FixedLenSequence"):
+        pa.table(wrong)
+    # Transforms get what they get anywhere.
+    kept = table_of(ds.with_transform(lambda batch: {"x": batch["x"]}))
+    assert {len(row) for row in kept["x"].to_pylist()} == {4}
 
 
 def test_steps_of_sequence_examples_are_lists(write: Write) -> None:
@@ -588,13 +611,14 @@ def test_steps_of_sequence_examples_are_lists(write: Write) -> None:
         context_features={"id": fr.FixedLen((), "int64")},
         sequence_features={
             "s": fr.VarLen("int64"),
-            "f": fr.FixedLenSequence((), "float32"),
+            "f": fr.FixedLenSequence((), "float32", lengths="n"),
         },
     )
     table = table_of(ds, batch_size=2)
     assert table.schema == pa.schema(ds)
     assert table["s"].to_pylist() == [[[i] * i for i in range(n)] for n in range(5)]
-    assert [len(row) for row in table["f"].to_pylist()] == [1, 1, 3, 3, 4]
+    assert table["f"].to_pylist() == [[0.5] * n for n in range(5)]
+    assert table["n"].to_pylist() == list(range(5))
 
 
 def test_compressed_files_are_tables(data: DataSets, tmp_path: Path) -> None:
@@ -868,6 +892,24 @@ def test_what_stops_the_program_stops_it(
                 time.sleep(0.001)
             pytest.fail("it is lost")
     assert any(entry.name == "transform" for entry in caught.traceback)
+
+
+def test_what_ends_another_thread_ends_not_the_program(data: DataSets) -> None:
+    def transform(batch: Untyped) -> Untyped:
+        return sys.exit() if batch["n"][0] else batch
+
+    seen: list[str] = []
+
+    def read() -> None:
+        try:
+            pa.table(data.of((10,)).loader(2, transform=transform))
+        except OSError as error:
+            seen.append(str(error))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join()
+    assert seen == ["SystemExit"]
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays import Batch, concatenate, take
-from fastrec.padding import FixedLenSequence
+from fastrec.padding import FixedLenSequence, Unpadded
 from fastrec.ragged_array import describe_rows
 from fastrec.schema import check_columns
 from fastrec.stage import BatchOrigin, CheckedTransform
@@ -141,7 +141,11 @@ class Assembly:
         schemas = [self._readings[reading].features for reading, _, _ in parts]
         for name in schemas[0]:
             specs = [schema.get(name) for schema in schemas]
-            padded = [spec for spec in specs if isinstance(spec, FixedLenSequence)]
+            padded = [
+                spec
+                for spec in specs
+                if isinstance(spec, FixedLenSequence) and not isinstance(spec, Unpadded)
+            ]
             if len(padded) < len(parts):
                 continue
             width = max(columns[name].shape[1] for _, columns, _ in parts)  # type: ignore[index]

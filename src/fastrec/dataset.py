@@ -22,7 +22,7 @@ from fastrec.errors import Error, SchemaError, cure_of_damage_by_number
 from fastrec.loader import Loader, Transform
 from fastrec.options import checked_names, non_negative_int, positive_int
 from fastrec.order import Batches, Shuffle
-from fastrec.padding import any_width_columns
+from fastrec.padding import any_width_columns, without_padding
 from fastrec.records import Records
 from fastrec.rows import (
     Row,
@@ -534,6 +534,21 @@ class Dataset:
 
     def _without_transforms(self) -> Dataset:
         return Dataset(self._view.of(self._view.sources.without_transforms()))
+
+    def _without_padding(self) -> Dataset:
+        """Return a dataset whose columns of any width have rows of any lengths."""
+        if not self._any_width_columns():
+            return self
+
+        def unpadded(source: Source) -> Source:
+            assert source.features is not None
+            return source.reading(
+                source.features._with(without_padding(source.features))
+            )
+
+        return Dataset(
+            self._view.of(self._view.sources.changed(unpadded)), self._transforms
+        )
 
     def _any_width_columns(self) -> set[str | bytes]:
         readings, _ = self._view.sources.readings()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from fastrec.arrays import Array, BytesArray, RaggedArray
 from fastrec.errors import SchemaError
+from fastrec.offsets import offsets_from
 from fastrec.spec import (
     Column,
     ComposedColumns,
@@ -26,7 +27,7 @@ from fastrec.spec import (
     value_dtype,
 )
 
-__all__ = ["FixedLenSequence", "any_width_columns"]
+__all__ = ["FixedLenSequence", "Unpadded", "any_width_columns", "without_padding"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -177,7 +178,8 @@ class FixedLenSequence(Spec):
         return self.lengths is None
 
     def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
-        return list(zip(self._names(name), arrays, strict=True))
+        # The lengths may be there without a name.
+        return list(zip(self._names(name), arrays, strict=False))
 
     def _described(self) -> str:
         width = "the longest row" if self.length is None else self.length
@@ -190,19 +192,65 @@ class FixedLenSequence(Spec):
         if n_items == width:
             return column
         # As ragged rows, which know how to be padded, all of one length.
-        shape = (n_rows * n_items, *self.shape)
-        flat: Array
-        if isinstance(column, BytesArray):
-            flat = BytesArray._wrap(column.data, column.offsets, shape)
-        else:
-            assert isinstance(column, np.ndarray)
-            flat = column.reshape(shape)
+        flat = _items(column)
         splits = np.arange(n_rows + 1) * n_items
         fill: Any = self.default
         if fill is None:
             fill = b"" if self.dtype == "bytes" else 0
         padded: Array = RaggedArray._wrap(flat, splits).to_padded(fill, width)
         return padded
+
+
+class Unpadded(FixedLenSequence):
+    """A feature that is padded, without its padding.
+
+    Read as a `RaggedArray` whose ``values`` have shape ``(total, *shape)``, and in all
+    else as the same `FixedLenSequence`: what is an error, the column of lengths, the text.
+    """
+
+    def _text(self, module: str = "") -> str:
+        return FixedLenSequence(**_fields(self))._text(module)
+
+    def _columns(self, name: str | bytes) -> list[Column]:
+        return [column._replace(has_lengths=True) for column in super()._columns(name)]
+
+    @property
+    def _is_plain(self) -> bool:
+        return False
+
+    def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
+        padded, lengths = arrays
+        assert isinstance(lengths, np.ndarray)
+        width = padded.shape[1] or 0
+        is_item = (np.arange(width) < lengths[:, np.newaxis]).reshape(-1)
+        items = _items(padded)
+        rows = RaggedArray._wrap(
+            items if is_item.all() else items[is_item], offsets_from(lengths)
+        )
+        return super()._compose(name, [rows, lengths])
+
+
+def _fields(spec: FixedLenSequence) -> dict[str, Any]:
+    return {field.name: getattr(spec, field.name) for field in fields(spec)}
+
+
+def _items(padded: Array) -> Any:  # noqa: ANN401 (an ndarray or BytesArray)
+    """Return the items of all rows of a padded column, one after the other."""
+    _, width, *inner = padded.shape
+    shape = (len(padded) * (width or 0), *inner)
+    if isinstance(padded, BytesArray):
+        return BytesArray._wrap(padded.data, padded.offsets, shape)
+    return np.reshape(padded, shape)
+
+
+def without_padding(schema: Mapping[Any, Spec]) -> dict[Any, Spec]:
+    """Return specs that read as `RaggedArray` what has another width in each batch."""
+    return {
+        name: Unpadded(**_fields(spec))
+        if isinstance(spec, FixedLenSequence) and spec.length is None
+        else spec
+        for name, spec in schema.items()
+    }
 
 
 def any_width_columns(schemas: Iterable[Mapping[Any, Spec]]) -> set[Any]:

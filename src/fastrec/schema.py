@@ -115,10 +115,13 @@ class Schema(Mapping["str | bytes", Spec]):
 
     def _chosen(self, names: Sequence[str | bytes]) -> Schema:
         """Return a schema of some of the features."""
-        chosen = {name: self[name] for name in names}
-        return Schema(chosen, notes=self._notes_on(names), source=self._source)
+        return self._with({name: self[name] for name in names})
 
-    def _notes_on(self, names: Sequence[str | bytes]) -> dict[str | bytes, str]:
+    def _with(self, features: Mapping[str | bytes, Spec]) -> Schema:
+        """Return a schema of some of the features, read as these specs say."""
+        return Schema(features, notes=self._notes_on(features), source=self._source)
+
+    def _notes_on(self, names: Iterable[str | bytes]) -> dict[str | bytes, str]:
         return {name: self._notes[name] for name in names if name in self._notes}
 
     def _columns(self) -> list[Column]:

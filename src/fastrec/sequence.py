@@ -76,7 +76,7 @@ class _Padded(Spec):
         return not self.has_lengths
 
     def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
-        return list(zip(self.spec._names(name), arrays, strict=False))
+        return self.spec._compose(name, arrays)
 
     def _described(self) -> str:
         return f"list of {self.spec._described()}"
@@ -213,15 +213,15 @@ class SequenceSchema(Schema):
 
     def _list_spec(self, spec: Spec) -> Spec:
         if isinstance(spec, FixedLenSequence):
-            return _Padded(spec, has_lengths=spec.lengths is not None)
+            return _Padded(spec, has_lengths=not spec._is_plain)
         assert isinstance(spec, (VarLen, Ragged))
         return _Steps(spec)
 
-    def _chosen(self, names: Sequence[str | bytes]) -> SequenceSchema:
+    def _with(self, features: Mapping[str | bytes, Spec]) -> SequenceSchema:
         return type(self)(
-            {name: self[name] for name in names},
-            self._list_names.intersection(names),
-            notes=self._notes_on(names),
+            features,
+            self._list_names.intersection(features),
+            notes=self._notes_on(features),
             source=self._source,
         )
 

@@ -5,7 +5,7 @@ ndarray ``(n,)``                            the same numbers; bool is packed
 ndarray or BytesArray ``(n, k, ...)``       fixed_size_list, one within the other
 RaggedArray                                 large_list
 BytesArray                                  large_binary, or large_string if it is text
-padded columns, of another width per batch  large_list, of the padded rows
+padded columns, of another width per batch  large_list, of the rows as they are padded
 ==========================================  =============================================
 
 Source: Apache Arrow, "Columnar format" and "The Arrow C data interface".

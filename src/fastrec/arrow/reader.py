@@ -36,7 +36,11 @@ class RecordBatchReader:
 
     Each use of a dataset is a new pass over it, which decodes as batches are asked for;
     each use of a loader is its next epoch. All columns are decoded: leave out what a
-    query does not need, with ``ds.columns([...])``.
+    query does not need, with ``ds.columns([...])``. A column of a table keeps its batches
+    in memory, with all their columns.
+
+    What `on_error` passes over is in the report of a loader: let that be the table, and
+    read ``loader.report`` afterwards.
 
     Parameters
     ----------
@@ -54,13 +58,15 @@ class RecordBatchReader:
 
     Notes
     -----
-    Types are those of `RecordBatch`. Padded columns without a static length have another
-    width in each batch, and so are large_list, padding included: `fastrec.VarLen` reads
-    the same without. What a transform makes is known from the first batch; all others
+    Types are those of `RecordBatch`. `fastrec.FixedLenSequence` without ``length=``, which
+    is also what is inferred for lists of SequenceExamples, has another width in each batch,
+    and so is large_list: without padding in the table of a dataset; as the batches have
+    it, if there are transforms, or of a loader. What a transform makes is known from the first batch; all others
     must be like it.
 
     Consumers get an error of a stream as a text: pyarrow raises it as ArrowInvalid or
-    OSError, for example. It says which file and record are damaged.
+    OSError, for example. It says which file and record are damaged. In the main
+    thread, KeyboardInterrupt and SystemExit are then raised themselves, too.
 
     Examples
     --------
@@ -165,6 +171,8 @@ class RecordBatchReader:
 
     def _loader_of(self, dataset: Dataset) -> Loader:
         batch_size = self._batch_size or rows_at_once(dataset)
+        if not dataset.has_transforms:  # they expect what batches have
+            dataset = dataset._without_padding()
         # One rank, whatever the environment says: a table is not divided among machines.
         return dataset.loader(batch_size, rank=0, world_size=1)
 
