@@ -214,7 +214,8 @@ ArrowStreamError stream_error(const py::error_already_set& error) {
                .attr("replace")(py::str("\0", 1), "\\x00")
                .attr("encode")("utf-8", "backslashreplace")
                .cast<std::string>();
-  } catch (const py::error_already_set&) {  // of its __str__
+  } catch (const py::error_already_set&) {
+    return {errno_of(error), name};  // it cannot say more
   }
   return {errno_of(error), text.empty() ? name : name + ": " + text};
 }
@@ -233,9 +234,9 @@ void raise_in_main_thread(const py::error_already_set& error) {
     raised->restore();
     return -1;
   };
-  auto copy = std::make_unique<py::error_already_set>(error);
+  auto* copy = new py::error_already_set(error);
   // Where there is no room for a pending call, the error of the stream has to do.
-  if (Py_AddPendingCall(raise, copy.get()) == 0) (void)copy.release();
+  if (Py_AddPendingCall(raise, copy) != 0) delete copy;
 }
 
 // What a Python iterator yields.
