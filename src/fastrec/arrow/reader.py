@@ -61,8 +61,8 @@ class RecordBatchReader:
     Types are those of `RecordBatch`. `fastrec.FixedLenSequence` without ``length=``, which
     is also what is inferred for lists of SequenceExamples, has another width in each batch,
     and so is large_list: without padding in the table of a dataset; as the batches have
-    it, if there are transforms, or of a loader. What a transform makes is known from the first batch; all others
-    must be like it.
+    it, if there are transforms, or of a loader. What a transform makes is known from the
+    first batch; all others must be like it.
 
     Consumers get an error of a stream as a text: pyarrow raises it as ArrowInvalid or
     OSError, for example. It says which file and record are damaged. In the main
