@@ -436,20 +436,15 @@ def test_letting_go_of_an_array_leaves_python_alone() -> None:
     # Once there was a second interpreter, no thread can tell whether it has the GIL. So
     # those that have it leave what is left to the main thread, too.
     watched = Watched(5)
-    gone = weakref.ref(watched)
+    dropped_by: list[int] = []
+    gone = weakref.ref(watched, lambda _: dropped_by.append(threading.get_ident()))
     capsules = [fr.arrow.RecordBatch({"x": watched}).__arrow_c_array__()]
     del watched
-    is_left = []
-
-    def let_go() -> None:
-        capsules.clear()
-        is_left.append(gone() is not None)
-
-    thread = threading.Thread(target=let_go)
+    thread = threading.Thread(target=capsules.clear)
     thread.start()
     thread.join()
-    assert is_left == [True]
     wait_until_gone(gone)
+    assert dropped_by == [threading.get_ident()]
 
 
 def test_what_is_left_when_python_ends_does_no_harm(tmp_path: Path) -> None:
