@@ -157,7 +157,9 @@ class Losses:
 
     def add(self, regions: Sequence[Region]) -> None:
         """Count the rows that a batch lacks."""
-        if regions and not self._regions:
+        if not regions:
+            return
+        if not self._regions:
             _log.warning(
                 "a record cannot be read and is passed over, as others will be "
                 "(see loader.report): %s",
