@@ -18,6 +18,7 @@ from oracle import example, tfrecord_file
 
 __all__ = [
     "FILE_SIZES",
+    "NUMBERS",
     "ORDERS",
     "SPEC",
     "THREADS",
@@ -44,6 +45,7 @@ SPEC: dict[str, Untyped] = {
     "pixels": fr.Raw((3,), "uint8"),
     "words": fr.VarLen("bytes"),
 }
+NUMBERS = {name: SPEC[name] for name in ("n", "pixels")}  # what can be stacked
 FILE_SIZES = (7, 0, 1, 23, 0, 12)
 N = sum(FILE_SIZES)
 

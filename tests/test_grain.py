@@ -24,11 +24,9 @@ flags = pytest.importorskip("absl.flags")
 import fastrec as fr
 import fastrec.grain
 from columns import Untyped, open_dataset
-from numbered import FILE_SIZES, SPEC, Batch, N, Write, write_files
+from numbered import FILE_SIZES, NUMBERS, SPEC, Batch, N, Write, write_files
 
 pytestmark = pytest.mark.frameworks
-
-NUMBERS = {name: SPEC[name] for name in ("n", "pixels")}
 
 
 @pytest.fixture(scope="module")

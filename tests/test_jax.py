@@ -32,7 +32,17 @@ import fastrec as fr
 import fastrec.jax
 from children import SECONDS_TO_HANG, start_program
 from columns import Untyped, open_dataset, snapshot
-from numbered import FILE_SIZES, SPEC, Batch, N, Write, labels, reloaded, write_files
+from numbered import (
+    FILE_SIZES,
+    NUMBERS,
+    SPEC,
+    Batch,
+    N,
+    Write,
+    labels,
+    reloaded,
+    write_files,
+)
 from oracle import example, tfrecord_file
 
 pytestmark = pytest.mark.frameworks
@@ -40,8 +50,6 @@ pytestmark = pytest.mark.frameworks
 # Before JAX looks for devices, which nothing does while tests are collected.
 with contextlib.suppress(RuntimeError):
     jax.config.update("jax_num_cpu_devices", 4)
-
-NUMBERS = {name: SPEC[name] for name in ("n", "pixels")}
 
 
 @pytest.fixture(scope="module")
