@@ -119,8 +119,10 @@ def _check_any(survey: _core.Survey, n_sampled: int) -> None:
         raise SchemaError(msg)
 
 
-def name_of(key: bytes) -> str | bytes:
-    """Return the name of a column that reads the feature `key`."""
+def name_of(key: str | bytes) -> str | bytes:
+    """Return the name of a column that reads the feature `key`: text, if it can be."""
+    if isinstance(key, str):
+        return key
     try:
         return key.decode()
     except UnicodeDecodeError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,13 @@ from fastrec.spec import (
     value_dtype,
 )
 
-__all__ = ["FixedLenSequence", "Unpadded", "any_width_columns", "without_padding"]
+__all__ = [
+    "FixedLenSequence",
+    "Unpadded",
+    "any_width_columns",
+    "rows_of_one_length",
+    "without_padding",
+]
 
 
 @dataclass(frozen=True, repr=False)
@@ -188,16 +194,12 @@ class FixedLenSequence(Spec):
 
     def _widened(self, column: Array, width: int) -> Array:
         """Return a column of this spec, padded to a larger width."""
-        n_rows, n_items = len(column), column.shape[1] or 0
-        if n_items == width:
+        if (column.shape[1] or 0) == width:
             return column
-        # As ragged rows, which know how to be padded, all of one length.
-        flat = _items(column)
-        splits = np.arange(n_rows + 1) * n_items
         fill: Any = self.default
         if fill is None:
             fill = b"" if self.dtype == "bytes" else 0
-        padded: Array = RaggedArray._wrap(flat, splits).to_padded(fill, width)
+        padded: Array = rows_of_one_length(column).to_padded(fill, width)
         return padded
 
 
@@ -223,7 +225,7 @@ class Unpadded(FixedLenSequence):
         assert isinstance(lengths, np.ndarray)
         width = padded.shape[1] or 0
         is_item = (np.arange(width) < lengths[:, np.newaxis]).reshape(-1)
-        items = _items(padded)
+        items: Any = rows_of_one_length(padded).values
         rows = RaggedArray._wrap(
             items if is_item.all() else items[is_item], offsets_from(lengths)
         )
@@ -234,21 +236,21 @@ def _fields(spec: FixedLenSequence) -> dict[str, Any]:
     return {field.name: getattr(spec, field.name) for field in fields(spec)}
 
 
-def _items(padded: Array) -> Any:  # noqa: ANN401 (an ndarray or BytesArray)
-    """Return the items of all rows of a padded column, one after the other."""
-    _, width, *inner = padded.shape
-    shape = (len(padded) * (width or 0), *inner)
-    if isinstance(padded, BytesArray):
-        return BytesArray._wrap(padded.data, padded.offsets, shape)
-    return np.reshape(padded, shape)
+def rows_of_one_length(column: Any) -> RaggedArray:  # noqa: ANN401
+    """Return an ndarray or BytesArray of two axes or more as rows, of the same memory."""
+    n_rows, width, *inner = column.shape
+    shape = (n_rows * width, *inner)
+    splits = np.arange(n_rows + 1, dtype=np.int64) * width
+    if isinstance(column, BytesArray):
+        flat = BytesArray._wrap(column.data, column.offsets, shape)
+        return RaggedArray._wrap(flat, splits)
+    return RaggedArray._wrap(np.reshape(column, shape), splits)
 
 
 def without_padding(schema: Mapping[Any, Spec]) -> dict[Any, Spec]:
     """Return specs that read as `RaggedArray` what has another width in each batch."""
     return {
-        name: Unpadded(**_fields(spec))
-        if isinstance(spec, FixedLenSequence) and spec.length is None
-        else spec
+        name: Unpadded(**_fields(spec)) if _has_any_width(spec) else spec
         for name, spec in schema.items()
     }
 
@@ -259,5 +261,9 @@ def any_width_columns(schemas: Iterable[Mapping[Any, Spec]]) -> set[Any]:
         name
         for schema in schemas
         for name, spec in schema.items()
-        if isinstance(spec, FixedLenSequence) and spec.length is None
+        if _has_any_width(spec)
     }
+
+
+def _has_any_width(spec: Spec) -> TypeGuard[FixedLenSequence]:
+    return isinstance(spec, FixedLenSequence) and spec.length is None

@@ -123,14 +123,10 @@ def _reading(dataset: Dataset, names: Collection[str]) -> Dataset:
     features = [
         feature
         for feature, spec in schema.items()
-        if any(_text(column) in names for column in spec._names(feature))
+        if any(name_of(column) in names for column in spec._names(feature))
     ]
     # Columns that datasets add to rows come with any other.
     return dataset.columns(features or list(schema)[:1])
-
-
-def _text(name: str | bytes) -> str | bytes:
-    return name if isinstance(name, str) else name_of(name)
 
 
 def _there(names: Collection[str], columns: list[str] | None) -> list[str]:

@@ -338,6 +338,12 @@ class RaggedArray:
     def __deepcopy__(self, memo: dict[int, Any]) -> RaggedArray:
         return self.__copy__()
 
+    @property
+    def _flat_values(self) -> NDArray[Any] | BytesArray:
+        """The values of the innermost rows."""
+        values = self.values
+        return values._flat_values if isinstance(values, RaggedArray) else values
+
     def _is_of_numpy(self) -> bool:
         values = self.values
         if isinstance(values, RaggedArray):

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from fastrec.arrays import BytesArray, RaggedArray, SparseArray
 from fastrec.errors import SchemaError
 from fastrec.offsets import offsets_from
+from fastrec.padding import rows_of_one_length
 
 __all__ = ["Field", "Values", "arrow_column", "described", "is_bytes", "is_text"]
 
@@ -112,7 +113,7 @@ def arrow_column(
     """
     try:
         if has_any_width and getattr(column, "ndim", 1) > 1:
-            column = _ragged(column)
+            column = rows_of_one_length(column)
         if is_text:
             _check_text(column)
         there = None
@@ -199,9 +200,7 @@ def _strings(column: BytesArray, is_text: bool) -> tuple[Field, Values]:
 
 def _check_text(column: Any) -> None:  # noqa: ANN401
     """Raise a SchemaError unless all are strings, and each is UTF-8 by itself."""
-    strings = column
-    while isinstance(strings, RaggedArray):
-        strings = strings.values
+    strings = column._flat_values if isinstance(column, RaggedArray) else column
     if not isinstance(strings, BytesArray):
         reason = "only byte strings can be text"
         raise SchemaError(reason)
@@ -250,17 +249,6 @@ def _in_lists(
 
 def _item(field: Field) -> Field:
     return field._replace(name="item")
-
-
-def _ragged(column: Any) -> RaggedArray:  # noqa: ANN401
-    """Return an array of two axes or more as rows, all of one length."""
-    n_rows, width, *inner = column.shape
-    shape = (n_rows * width, *inner)
-    splits = np.arange(n_rows + 1, dtype=np.int64) * width
-    if isinstance(column, BytesArray):
-        flat = BytesArray._wrap(column.data, column.offsets, shape)
-        return RaggedArray._wrap(flat, splits)
-    return RaggedArray._wrap(np.reshape(column, shape), splits)
 
 
 def _one_by_row(column: RaggedArray) -> tuple[Any, NDArray[np.bool_] | None]:

@@ -202,7 +202,7 @@ def _text_of(key: object) -> str:
     if not isinstance(key, (str, bytes)):
         msg = f"a column's name must be str or bytes, not {key!r}"
         raise TypeError(msg)
-    name = key if isinstance(key, str) else name_of(key)
+    name = name_of(key)
     if not isinstance(name, str):
         raise SchemaError(f"Arrow has no name for the column {name!r}")
     return name

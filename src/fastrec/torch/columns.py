@@ -134,7 +134,9 @@ def _of(column: Any, ragged: RaggedAs) -> Any:  # noqa: ANN401 (what a batch hol
         if column.dtype == object:
             return [_of(value, ragged) for value in column]
         return _tensor(column)
-    if isinstance(column, RaggedArray) and not _has_bytes(column):
+    if isinstance(column, RaggedArray) and not isinstance(
+        column._flat_values, BytesArray
+    ):
         jagged = _jagged(column)
         return jagged if ragged == "offsets" else jagged.nested()
     if isinstance(column, SparseArray) and not isinstance(column.values, BytesArray):
@@ -148,15 +150,8 @@ def _of(column: Any, ragged: RaggedAs) -> Any:  # noqa: ANN401 (what a batch hol
     return column
 
 
-def _has_bytes(column: RaggedArray) -> bool:
-    values = column.values
-    while isinstance(values, RaggedArray):
-        values = values.values
-    return isinstance(values, BytesArray)
-
-
 def _jagged(column: RaggedArray) -> Jagged:
-    values: Any = column.values  # no bytes: `_has_bytes` was asked
+    values: Any = column.values  # no bytes
     return Jagged(
         _jagged(values) if isinstance(values, RaggedArray) else _tensor(values),
         _tensor(column.row_splits),
