@@ -271,6 +271,46 @@ def test_files_are_expanded_once(
     assert len(ds) == len(pickle.loads(pickle.dumps(ds))) == 60
 
 
+def spoilt_expansions(good: bytes) -> list[bytes]:
+    """An expansion that was cut anywhere, or was written to."""
+    return [*(good[:size] for size in range(len(good))), good + b"\0", good + good]
+
+
+def test_an_expansion_of_another_size_is_not_used(tmp_path: Path) -> None:
+    path, cache = tmp_path / "a.gz", tmp_path / "cache"
+    path.write_bytes(gzip.compress(tfrecord_file(records(5))))
+    options = {"features": SPEC, "cache_dir": cache}
+    assert len(open_dataset(path, **options)) == 5
+    (expansion_path,) = cache.glob("*.tfrecord")
+    good = expansion_path.read_bytes()
+    for spoilt in spoilt_expansions(good):
+        expansion_path.write_bytes(spoilt)
+        assert open_dataset(path, **options)[:]["n"].tolist() == list(range(5))
+        assert expansion_path.read_bytes() == good
+        assert len([*cache.glob("*.tfrecord")]) == 1
+
+
+def test_an_expansion_is_a_file_in_the_directory(tmp_path: Path) -> None:
+    path, cache = tmp_path / "a.gz", tmp_path / "cache"
+    path.write_bytes(gzip.compress(tfrecord_file(records(5))))
+    assert len(open_dataset(path, cache_dir=cache)) == 5
+    (expansion_path,) = cache.glob("*.tfrecord")
+    elsewhere = expansion_path.replace(tmp_path / "elsewhere")
+    good = elsewhere.read_bytes()
+    for make in (
+        lambda: expansion_path.symlink_to(elsewhere),
+        lambda: expansion_path.symlink_to(tmp_path / "absent"),
+        lambda: os.mkfifo(expansion_path),
+    ):
+        make()
+        assert len(open_dataset(path, cache_dir=cache)) == 5
+        assert not expansion_path.is_symlink()
+        assert expansion_path.read_bytes() == good
+        expansion_path.unlink()
+    assert elsewhere.read_bytes() == good
+    assert not (tmp_path / "absent").exists()
+
+
 def test_another_version_of_a_file_is_expanded_again(tmp_path: Path) -> None:
     path = tmp_path / "a.gz"
     for n in (3, 4):

@@ -590,6 +590,27 @@ def test_a_filter_with_a_key_is_computed_once(
 
 
 @pytest.mark.usefixtures("cache")
+@pytest.mark.parametrize("sets_time_back", [False, True])
+def test_no_record_changes_without_its_filter_being_computed_again(
+    tmp_path: Path,
+    sets_time_back: bool,  # noqa: FBT001
+) -> None:
+    """The fingerprint has the checksums of 18 of these records only."""
+    numbers = list(range(60))
+    path = tmp_path / "data.tfrecord"
+    time = 10**18
+    for at in range(60):
+        numbers[at] += 1
+        records = (example({b"n": ("int64", [n])}) for n in numbers)
+        path.write_bytes(tfrecord_file(records))
+        time += 0 if sets_time_back else 1
+        os.utime(path, ns=(time, time))
+        ds = open_dataset(path, features={"n": SPEC["n"]})
+        found = numbers_of(ds.filter(keep_even, key="even"))
+        assert found == [n for n in numbers if n % 2 == 0], at
+
+
+@pytest.mark.usefixtures("cache")
 def test_damage_to_what_was_kept_is_found(ds: Untyped) -> None:
     keep = Counted()
     want = numbers_of(ds.filter(keep, key="k"))

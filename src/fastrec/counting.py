@@ -1,8 +1,9 @@
 """Counting the records of streams: one pass over each file, kept in the index cache.
 
-The table of a file has a row for each record, where its frame begins in the content and
-the checksum that is stored with its payload, and a last row: the end of the content, and
-the checksum of the rows before. It belongs to one version of the file.
+The table of a file has a row for each record: where its frame begins in the content, and
+the checksum that is stored with its payload. A last row has the end of the content and 0.
+The table belongs to one version of the file, and is kept in a cache file
+(``src/cpp/file/cache_file.h``).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ __all__ = ["Count", "counted", "keep_count", "rename_count"]
 _log = logging.getLogger("fastrec")
 
 _ROW = np.dtype([("offset", "<u8"), ("payload_crc", "<u4")])
-_MAPPED_BYTES = 1 << 20
+_KIND = "freccnt2"
 
 
 class Count:
@@ -132,7 +133,7 @@ def _count(
         table, gaps = _passed(file, recovery, is_cancelled)
         if not gaps:
             try:
-                _keep(table, target)
+                _keep(table, target, version)
             except OSError as error:
                 not_kept.append(error)
         return Count(table, version, gaps)
@@ -168,7 +169,6 @@ def _table(
     table = np.zeros(len(offsets), _ROW)
     table["offset"] = offsets
     table["payload_crc"][:-1] = payload_crcs
-    table["payload_crc"][-1] = _core.crc32c(table[:-1].tobytes())
     return table
 
 
@@ -181,7 +181,8 @@ def keep_count(
     stored with the payloads. A cache that cannot be written is no error.
     """
     try:
-        _keep(_table(offsets, payload_crcs), _count_path(path, version_of(path), None))
+        version = version_of(path)
+        _keep(_table(offsets, payload_crcs), _count_path(path, version, None), version)
     except OSError as error:
         _log.info("the count of %s is not kept: %s", path, error)
 
@@ -199,19 +200,14 @@ def _count_path(path: str, version: Version, index_dir: str | None) -> Path:
 
 
 def _kept(path: Path, version: Version) -> Count | None:
-    """Return the count that is kept at `path`, if it is whole."""
-    try:
-        is_large = path.stat().st_size > _MAPPED_BYTES
-        table = np.load(path, allow_pickle=False, mmap_mode="r" if is_large else None)
-    except (OSError, ValueError, EOFError):
+    """Return the count that is kept at `path`, if the file there can be used."""
+    content = _core.load_cache(os.fsencode(path), _KIND, *version)
+    if content is None or not content.size or content.size % _ROW.itemsize:
         return None
-    if table.ndim != 1 or table.dtype != _ROW or not len(table):
-        return None
-    if _core.crc32c(table[:-1].tobytes()) != table["payload_crc"][-1]:
-        return None
-    return Count(table, version)
+    return Count(content.view(_ROW), version)
 
 
-def _keep(table: npt.NDArray[Any], path: Path) -> None:
-    with replacement(path) as temporary, temporary.open("wb") as file:
-        np.save(file, table)
+def _keep(table: npt.NDArray[Any], path: Path, version: Version) -> None:
+    with replacement(path) as temporary:
+        content = table.view(np.uint8)
+        _core.save_cache(os.fsencode(temporary), _KIND, *version, content)

@@ -338,7 +338,9 @@ class Dataset:
             the transforms of the dataset, which are left out if columns are named.
         key : str, optional
             A name for what `keep` does, and the transforms before it. With it, the result
-            is kept in the user's cache and used again for the same data, columns and key.
+            is kept in the user's cache and used again for the same records, columns and
+            key. Records are the same if the stored checksums of all of them are; these are
+            read again only when a file has changed.
 
         Raises
         ------

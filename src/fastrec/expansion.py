@@ -1,9 +1,11 @@
 """Expanding compressed files, once, to plain files in a directory of the caller's.
 
 A file is expanded by one process of the machine while others wait, and appears whole or
-not at all. It belongs to one version of the compressed file: another size or
-modification time, and it is expanded again. Expansions of earlier versions are then
-deleted: whoever has one open can read on.
+not at all. Its name is ``NAME.PATH.MTIME-SIZE-CONTENT.tfrecord``: the name, the hash of the
+path, the modification time and the size of the compressed file, and the size of the content,
+in hex. So the file is expanded again if it has another size or modification time, or if its
+expansion was cut. Expansions of earlier versions are then deleted; a process that has one
+open can continue to read it.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import glob
 import hashlib
 import logging
 import os
+import stat
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,7 +27,7 @@ from fastrec.errors import LimitError
 from fastrec.index import builder_lock
 from fastrec.inflate import Content, inflated
 from fastrec.passes import pass_over
-from fastrec.replacement import replacement
+from fastrec.replacement import temporary_file
 
 __all__ = ["expanded"]
 
@@ -62,22 +65,47 @@ def expanded(
         If a file cannot be read, or an expanded one not be written.
     """
     compressed = [i for i, content in enumerate(contents) if content != "plain"]
-    targets = {i: _target(files[i], cache_dir) for i in compressed}
-    missing = [i for i in compressed if not targets[i].exists()]
+    stems = {i: _stem(files[i], cache_dir) for i in compressed}
+    complete = _complete(cache_dir) if compressed else {}
+    missing = [i for i in compressed if stems[i].name not in complete]
     if missing:
-        _expand_all(
-            [(files[i], contents[i], targets[i]) for i in missing], expansion_max
+        made = _expand_all(
+            [(files[i], contents[i], stems[i]) for i in missing], expansion_max
         )
-    return [str(targets[i]) if i in targets else path for i, path in enumerate(files)]
+        complete |= {path.name.rpartition("-")[0]: path for path in made}
+    return [
+        str(complete[stems[i].name]) if i in stems else path
+        for i, path in enumerate(files)
+    ]
 
 
-def _target(path: str, cache_dir: str) -> Path:
-    """Return where `path` is expanded to: ``NAME.PATH.MTIME-SIZE.tfrecord``, in hex."""
+def _stem(path: str, cache_dir: str) -> Path:
+    """Return what expansions of `path` are called, up to the size of their content."""
     real = os.path.realpath(path)
     status = os.stat(path)  # noqa: PTH116
     of_path = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
     version = f"{max(0, status.st_mtime_ns):016x}-{status.st_size:x}"
-    return Path(cache_dir) / f"{Path(real).name[:100]}.{of_path}.{version}.tfrecord"
+    return Path(cache_dir) / f"{Path(real).name[:100]}.{of_path}.{version}"
+
+
+def _complete(cache_dir: str | Path, stem: str = "") -> dict[str, Path]:
+    """Return the expansions in a directory that have their whole size, by their stems.
+
+    Only those whose names begin with `stem`. A link is not an expansion.
+    """
+    found = {}
+    with contextlib.suppress(FileNotFoundError), os.scandir(cache_dir) as entries:
+        for entry in entries:
+            name, dot, is_expansion = entry.name.rpartition(".tfrecord")
+            its_stem, dash, size = name.rpartition("-")
+            if not (dot and dash and not is_expansion and name.startswith(stem)):
+                continue
+            with contextlib.suppress(FileNotFoundError):
+                status = entry.stat(follow_symlinks=False)
+                is_whole = f"{status.st_size:x}" == size
+                if is_whole and stat.S_ISREG(status.st_mode):
+                    found[its_stem] = Path(entry.path)
+    return found
 
 
 def _delete_earlier(target: Path) -> None:
@@ -93,7 +121,7 @@ def _delete_earlier(target: Path) -> None:
 
 def _expand_all(
     missing: Sequence[tuple[str, Content, Path]], expansion_max: int
-) -> None:
+) -> list[Path]:
     is_cancelled = threading.Event()
     progress = _Progress()
 
@@ -103,13 +131,11 @@ def _expand_all(
             f"{progress.n_bytes / 1e9 / seconds:.2f} GB/s so far"
         )
 
-    pass_over(
+    return pass_over(
         "fastrec-expand",
         [
-            partial(
-                _expand, path, content, target, expansion_max, progress, is_cancelled
-            )
-            for path, content, target in missing
+            partial(_expand, path, content, stem, expansion_max, progress, is_cancelled)
+            for path, content, stem in missing
         ],
         cancel=is_cancelled.set,
         so_far=so_far,
@@ -119,23 +145,31 @@ def _expand_all(
 def _expand(
     path: str,
     content: Content,
-    target: Path,
+    stem: Path,
     expansion_max: int,
     progress: _Progress,
     is_cancelled: threading.Event,
-) -> None:
-    with builder_lock(target, is_cancelled):
-        if is_cancelled.is_set() or target.exists():  # somebody else expanded it
-            return
-        with replacement(target) as temporary:
+) -> Path:
+    with builder_lock(stem, is_cancelled):
+        if is_cancelled.is_set():
+            raise concurrent.futures.CancelledError
+        made = _complete(stem.parent, stem.name).get(stem.name)
+        if made is not None:  # another process expanded it meanwhile
+            return made
+        with temporary_file(stem) as temporary:
             try:
-                _write(path, content, temporary, expansion_max, progress, is_cancelled)
+                n_bytes = _write(
+                    path, content, temporary, expansion_max, progress, is_cancelled
+                )
             except OSError as error:
                 # What a full disk refuses names no file by itself.
                 if error.filename is None:
                     error.filename = str(temporary)
                 raise
+            target = stem.with_name(f"{stem.name}-{n_bytes:x}.tfrecord")
+            temporary.replace(target)
         _delete_earlier(target)
+        return target
 
 
 def _write(
@@ -145,7 +179,8 @@ def _write(
     expansion_max: int,
     progress: _Progress,
     is_cancelled: threading.Event,
-) -> None:
+) -> int:
+    """Write the content of `path` to `temporary`, and return its size."""
     n_bytes_max = max(
         _RATIO_FROM_BYTES,
         expansion_max * os.stat(path).st_size,  # noqa: PTH116
@@ -168,3 +203,4 @@ def _write(
                 raise concurrent.futures.CancelledError
         # The name must not be there before the bytes are, whenever the power fails.
         os.fsync(file.fileno())
+    return n_bytes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import os
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +22,10 @@ from fastrec.selection import Numbers
 from fastrec.stage import BatchOrigin
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from fastrec.dataset import Dataset
+    from fastrec.view import View
 
 __all__ = ["kept_records"]
 
@@ -29,8 +33,12 @@ _log = logging.getLogger("fastrec")
 
 _ROWS_AT_ONCE = 1024
 
-# What is kept is the checksum of the numbers, and the numbers.
-_CHECKSUM_BYTES = 4
+_CHECKSUMS_AT_ONCE = 1 << 16
+
+# Kinds of cache files (src/cpp/file/cache_file.h). For the size of a file, they have the
+# number of records.
+_NUMBERS_KIND = "frecflt1"
+_DIGEST_KIND = "frecsum1"
 
 
 def kept_records(
@@ -52,7 +60,7 @@ def kept_records(
     if kept is None:
         kept, is_whole = _found(dataset, keep)
         if is_whole:
-            _keep(kept, path)
+            _save(path, _NUMBERS_KIND, len(dataset), kept.astype("<i8").view(np.uint8))
     return kept
 
 
@@ -98,36 +106,64 @@ def _found(
 
 
 def _path(dataset: Dataset, key: str) -> Path:
-    """Return where the result is kept for these data, as they are read, and this key."""
+    """Return where the result is kept for these records, as they are read, and this key."""
     view = dataset._view
     readings, _ = view.sources.readings()
     read = [dict(reading.features) for reading in readings]
-    digest = hashlib.sha256(repr((view.fingerprint(), read, key)).encode())
+    what = (view.fingerprint(), _checksum_of_all(view), read, key)
+    digest = hashlib.sha256(repr(what).encode())
     return cache_dir() / "filter" / f"{digest.hexdigest()[:32]}.records"
 
 
+def _checksum_of_all(view: View) -> bytes:
+    """Return a digest of the checksums that are stored with all records of a view.
+
+    The fingerprint has only a sample of them. Reading them all takes a pass over the files,
+    so the digest is kept for as long as no file changes.
+    """
+    versions = [_version(path) for path in view.sources.paths]
+    of_files = hashlib.sha256(repr((view.fingerprint(), versions)).encode())
+    path = cache_dir() / "checksums" / f"{of_files.hexdigest()[:32]}.digest"
+    kept = _load(path, _DIGEST_KIND, len(view))
+    if kept is not None:
+        return kept.tobytes()
+    digest = hashlib.sha256()
+    for first in range(0, len(view), _CHECKSUMS_AT_ONCE):
+        numbers = np.arange(first, min(first + _CHECKSUMS_AT_ONCE, len(view)))
+        stored = _core.stored_checksums(view.sources.table, view.catalog(), numbers)
+        digest.update(stored.astype("<u4"))
+    _save(path, _DIGEST_KIND, len(view), digest.digest())
+    return digest.digest()
+
+
+def _version(path: str) -> tuple[str, int, int, int, int]:
+    status = os.stat(path)  # noqa: PTH116 (100,000 files: a Path for each is not free)
+    return (
+        os.path.realpath(path),
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,  # which changes when somebody sets back the other
+    )
+
+
 def _kept(path: Path, n_records: int) -> Numbers | None:
-    """Return what is kept at `path`, if it is whole and can be of `n_records` records."""
-    try:
-        data = path.read_bytes()
-    except OSError:
+    """Return what is kept at `path`, if it can be of `n_records` records."""
+    content = _load(path, _NUMBERS_KIND, n_records)
+    if content is None or content.size % 8:
         return None
-    checksum, numbers = data[:_CHECKSUM_BYTES], data[_CHECKSUM_BYTES:]
-    if checksum != _checksum(numbers) or len(numbers) % 8:
-        return None
-    kept = np.frombuffer(numbers, "<i8").astype(np.int64)
+    kept = content.view("<i8").astype(np.int64)
     is_possible = not kept.size or (kept[0] >= 0 and kept[-1] < n_records)
     return kept if is_possible and bool((np.diff(kept) > 0).all()) else None
 
 
-def _keep(numbers: Numbers, path: Path) -> None:
-    data = numbers.astype("<i8").tobytes()
+def _load(path: Path, kind: str, n_records: int) -> npt.NDArray[np.uint8] | None:
+    return _core.load_cache(os.fsencode(path), kind, n_records, 0)
+
+
+def _save(path: Path, kind: str, n_records: int, content: Buffer) -> None:
     try:
         with replacement(path) as temporary:
-            temporary.write_bytes(_checksum(data) + data)
+            _core.save_cache(os.fsencode(temporary), kind, n_records, 0, content)
     except OSError as error:
         _log.info("the filter is not kept: %s", error)
-
-
-def _checksum(data: bytes) -> bytes:
-    return _core.crc32c(data).to_bytes(_CHECKSUM_BYTES, "little")

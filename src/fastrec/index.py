@@ -12,8 +12,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import logging
+import math
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -51,6 +53,7 @@ _log = logging.getLogger("fastrec")
 # Builders of one machine take turns by locking one of these many files.
 _N_LOCKS = 64
 _SECONDS_BETWEEN_LOOKS = 0.1
+_SECONDS_BEFORE_LOG = 5.0
 
 
 def cache_dir() -> Path:
@@ -312,17 +315,21 @@ def builder_lock(target: Path, is_cancelled: threading.Event) -> Iterator[None]:
     """Hold one of the locks of the directory that `target` is in, if that works there.
 
     The lock saves work when several processes begin at once. Nothing depends on it, so
-    a wait that is cancelled simply ends.
+    a wait that is cancelled simply ends. A long wait is logged.
     """
     number = int.from_bytes(hashlib.sha256(os.fsencode(target)).digest()[:2], "big")
     with contextlib.ExitStack() as stack:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            lock = stack.enter_context(
-                opened_to_lock(target.parent / f".lock-{number % _N_LOCKS:02d}")
-            )
+            path = target.parent / f".lock-{number % _N_LOCKS:02d}"
+            lock = stack.enter_context(opened_to_lock(path))
+            log_at = time.monotonic() + _SECONDS_BEFORE_LOG
             while not try_lock(lock) and not is_cancelled.wait(_SECONDS_BETWEEN_LOOKS):
-                pass
+                if time.monotonic() > log_at:
+                    log_at = math.inf
+                    _log.warning(
+                        "waiting for another process that holds the lock %s", path
+                    )
         except (ImportError, OSError) as error:
-            _log.debug("indexes are built without a lock: %s", error)
+            _log.debug("the cache is written without a lock: %s", error)
         yield

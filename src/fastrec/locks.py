@@ -5,10 +5,17 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import time
 from collections.abc import Iterator
 
 __all__ = ["is_locked", "lock_file", "opened_to_lock", "try_lock"]
+
+# A lock file may be in a directory that others can write to. Opening it neither waits
+# for a FIFO nor follows a link.
+_SAFELY = sum(
+    getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")
+)
 
 _LOOKS = 5
 _SECONDS_BETWEEN_LOOKS = 0.01
@@ -24,11 +31,13 @@ def opened_to_lock(path: str | os.PathLike[str]) -> Iterator[int]:
     Raises
     ------
     OSError
-        If it can neither be opened nor made.
+        If it can neither be opened nor made, or is not a regular file.
     """
-    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o666)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | _SAFELY, 0o666)
     _files.add(file)
     try:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), os.fspath(path))
         yield file
     finally:
         if file in _files:  # a fork has closed it already
@@ -100,7 +109,7 @@ def is_locked(path: str) -> bool:
     import fcntl  # not on every platform
 
     try:
-        file = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        file = os.open(path, os.O_RDONLY | _SAFELY)
     except FileNotFoundError:
         return False
     try:

@@ -192,6 +192,11 @@ class Sources:
         return [path for source in self._sources for path in source.files.located.files]
 
     @property
+    def paths(self) -> list[str]:
+        """Where the content of each file is. Expands compressed files if needed."""
+        return [path for source in self._sources for path in source.files.located.paths]
+
+    @property
     def table(self) -> _core.FileTable:
         """The files as the core opens them. Another one after a fork."""
         with self._lock:
@@ -202,11 +207,7 @@ class Sources:
 
     def _opened(self) -> _core.FileTable:
         names = [os.fsencode(path) for path in self.files]
-        paths = [
-            os.fsencode(path)
-            for source in self._sources
-            for path in source.files.located.paths
-        ]
+        paths = [os.fsencode(path) for path in self.paths]
         ios = [
             source.files.io
             for source in self._sources

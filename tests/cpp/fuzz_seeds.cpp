@@ -161,7 +161,7 @@ void write_all(Seeds* seeds) {
     seeds->add("framing_fuzz", file);
     for (char mode = 0; mode < 6; ++mode) seeds->add("recovery_fuzz", mode + file);
     for (char mode = 0; mode < 2; ++mode) seeds->add("stream_fuzz", mode + file);
-    seeds->add("index_fuzz", run_of({file, "frecidx1", ""}));
+    seeds->add("index_fuzz", run_of({file, "frecidx2", ""}));
   }
 
   MemoryFile data, saved;

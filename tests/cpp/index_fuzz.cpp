@@ -5,8 +5,8 @@
 // the same; every record that is read by one, mapped or by pread, is a whole frame of
 // the file that begins where the index says and reaches its next entry; an index that
 // was built gives the records that a scan finds. Method: a third piece with an odd
-// number says that the index is sealed: its magic number, size, time, count and
-// checksums become right, so that all its entries are believed.
+// number says that the index is sealed: its kind, sizes, time and checksums become
+// right, so that all its entries are believed.
 
 #include <algorithm>
 #include <cstdlib>
@@ -24,23 +24,22 @@ namespace {
 
 using namespace fastrec;
 
-constexpr std::size_t kIndexHeaderBytes = 48;
+constexpr std::size_t kCacheHeaderBytes = 40;
 constexpr std::int64_t kTime = 1'700'000'000'000'000'000;
 
 // Makes of `index` one of `identity` that its checksums prove.
 void seal(const FileIdentity& identity, std::string* index) {
   const std::size_t n_offsets =
-      index->size() < kIndexHeaderBytes ? 0 : (index->size() - kIndexHeaderBytes) / 8;
-  index->resize(kIndexHeaderBytes + 8 * std::max<std::size_t>(n_offsets, 1));
+      index->size() < kCacheHeaderBytes ? 0 : (index->size() - kCacheHeaderBytes) / 8;
+  index->resize(kCacheHeaderBytes + 8 * std::max<std::size_t>(n_offsets, 1));
   auto* bytes = reinterpret_cast<std::uint8_t*>(index->data());
-  std::copy_n("frecidx1", 8, index->data());
+  std::copy_n("frecidx2", 8, index->data());
   store_le(bytes + 8, identity.size);
   store_le(bytes + 16, static_cast<std::uint64_t>(identity.mtime_ns));
-  store_le(bytes + 24, std::uint64_t{std::max<std::size_t>(n_offsets, 1) - 1});
-  store_le(bytes + 32, std::uint64_t{0});
-  const Bytes offsets = as_bytes(*index).subspan(kIndexHeaderBytes);
-  store_le(bytes + 40, crc32c(offsets));
-  store_le(bytes + 44, crc32c({bytes, 44}));
+  const Bytes offsets = as_bytes(*index).subspan(kCacheHeaderBytes);
+  store_le(bytes + 24, std::uint64_t{offsets.size()});
+  store_le(bytes + 32, crc32c(offsets));
+  store_le(bytes + 36, crc32c({bytes, 36}));
 }
 
 bool is_frame(Bytes file, std::uint64_t begin, std::uint64_t end) {

@@ -1,9 +1,10 @@
-// MemoryFile: bytes -> a path that opens as a regular file, none of it on a disk.
+// MemoryFile: bytes -> a regular file in memory, which has a path that is not a link.
 //
 // Linux only, as the fuzz targets are.
 #pragma once
 
-#include <sys/mman.h>
+#include <fcntl.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #include <stdexcept>
@@ -15,11 +16,13 @@ namespace fastrec::testing {
 
 class MemoryFile {
  public:
-  MemoryFile() : descriptor_(memfd_create("fastrec", MFD_CLOEXEC)) {
-    if (descriptor_ < 0) throw std::runtime_error("memfd_create failed");
-    path_ = "/proc/self/fd/" + std::to_string(descriptor_);
+  MemoryFile() : descriptor_(mkostemp(path_.data(), O_CLOEXEC)) {
+    if (descriptor_ < 0) throw std::runtime_error("cannot make a file in /dev/shm");
   }
-  ~MemoryFile() { close(descriptor_); }
+  ~MemoryFile() {
+    unlink(path_.c_str());
+    close(descriptor_);
+  }
   MemoryFile(const MemoryFile&) = delete;
   MemoryFile& operator=(const MemoryFile&) = delete;
 
@@ -35,8 +38,8 @@ class MemoryFile {
   const std::string& path() const noexcept { return path_; }
 
  private:
+  std::string path_ = "/dev/shm/fastrec-XXXXXX";
   int descriptor_;
-  std::string path_;
 };
 
 }  // namespace fastrec::testing

@@ -156,16 +156,15 @@ TEST(Index, IsNotLoadedWithAnyBitFlippedOrByteMissing) {
   }
 }
 
-// An index file of `count` records whose checksums are right.
-std::string forged_index(const FileIdentity& identity, std::uint64_t count,
+// An index file whose checksums are right, and whose header states `content_size`.
+std::string forged_index(const FileIdentity& identity, std::uint64_t content_size,
                          const std::vector<std::uint64_t>& offsets) {
   std::string stored;
   for (const std::uint64_t offset : offsets) testing::append_le(&stored, offset);
-  std::string index = "frecidx1";
+  std::string index = "frecidx2";
   testing::append_le(&index, identity.size);
   testing::append_le(&index, static_cast<std::uint64_t>(identity.mtime_ns));
-  testing::append_le(&index, count);
-  testing::append_le(&index, std::uint64_t{0});
+  testing::append_le(&index, content_size);
   testing::append_le(&index, crc32c(as_bytes(stored)));
   testing::append_le(&index, crc32c(as_bytes(index)));
   return index + stored;
@@ -175,26 +174,26 @@ TEST(Index, IsNotLoadedIfForgedWithRightChecksums) {
   const testing::TemporaryDirectory directory;
   const std::string path = directory.write("data", testing::file_of({"a", "", "ccc"}));
   const FileIdentity identity = FileView(path, Io::kMmap).identity();
-  const auto is_loaded = [&](std::uint64_t count,
+  const auto is_loaded = [&](std::uint64_t content_size,
                              const std::vector<std::uint64_t>& offsets) {
     const std::string forged =
-        directory.write("forged", forged_index(identity, count, offsets));
+        directory.write("forged", forged_index(identity, content_size, offsets));
     return Index::load(forged, identity).has_value();
   };
   const std::uint64_t end = identity.size;
-  ASSERT_TRUE(is_loaded(3, {0, 17, 33, end}));
+  ASSERT_TRUE(is_loaded(32, {0, 17, 33, end}));
 
   const std::uint64_t most = std::numeric_limits<std::uint64_t>::max();
-  for (const std::uint64_t count : {std::uint64_t{0}, std::uint64_t{2},
-                                    std::uint64_t{4}, most / 8, most - 1, most}) {
-    EXPECT_FALSE(is_loaded(count, {0, 17, 33, end})) << count;
-    EXPECT_FALSE(is_loaded(count, {})) << count;
+  for (const std::uint64_t size : {std::uint64_t{0}, std::uint64_t{24},
+                                   std::uint64_t{40}, most - 40, most - 1, most}) {
+    EXPECT_FALSE(is_loaded(size, {0, 17, 33, end})) << size;
+    EXPECT_FALSE(is_loaded(size, {})) << size;
   }
-  EXPECT_FALSE(is_loaded(0, {0}));
-  EXPECT_FALSE(is_loaded(0, {end}));
-  EXPECT_FALSE(is_loaded(3, {1, 17, 33, end}));
-  EXPECT_FALSE(is_loaded(3, {0, 17, 33, end - 1}));
-  EXPECT_FALSE(is_loaded(3, {0, 17, 33, end + 1}));
+  EXPECT_FALSE(is_loaded(8, {0}));
+  EXPECT_FALSE(is_loaded(8, {end}));
+  EXPECT_FALSE(is_loaded(32, {1, 17, 33, end}));
+  EXPECT_FALSE(is_loaded(32, {0, 17, 33, end - 1}));
+  EXPECT_FALSE(is_loaded(32, {0, 17, 33, end + 1}));
 }
 
 TEST(RecordReader, AnIndexThatPointsPastTheFileIsAFaultWhereverItDoes) {

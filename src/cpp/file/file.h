@@ -33,8 +33,11 @@ std::optional<FileState> look_at(const std::string& path) noexcept;
 
 class File {
  public:
+  // Whether the last part of a path may be a symbolic link.
+  enum class Links : std::uint8_t { kFollowed, kRefused };
+
   // Throws IoError if `path` cannot be opened or is not a regular file.
-  explicit File(std::string path);
+  explicit File(std::string path, Links links = Links::kFollowed);
   ~File();
   File(const File&) = delete;
   File& operator=(const File&) = delete;

@@ -47,9 +47,10 @@ std::optional<FileState> look_at(const std::string& path) noexcept {
   return state_of(status);
 }
 
-File::File(std::string path) : path_(std::move(path)), descriptor_(-1) {
+File::File(std::string path, Links links) : path_(std::move(path)), descriptor_(-1) {
+  const int no_links = links == Links::kRefused ? O_NOFOLLOW : 0;
   do {
-    descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    descriptor_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | no_links);
   } while (descriptor_ < 0 && errno == EINTR);
   if (descriptor_ < 0) throw IoError(errno, path_);
 

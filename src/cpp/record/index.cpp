@@ -1,12 +1,11 @@
 #include "record/index.h"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <limits>
+#include <string_view>
 #include <utility>
 
-#include "crc32c/crc32c.h"
+#include "file/cache_file.h"
 
 namespace fastrec {
 namespace {
@@ -14,10 +13,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little,
               "offsets are used as they lie in the index file");
 
-constexpr std::uint8_t kMagic[8] = {'f', 'r', 'e', 'c', 'i', 'd', 'x', '1'};
-constexpr std::size_t kSizeAt = 8, kMtimeAt = 16, kCountAt = 24;
-constexpr std::size_t kOffsetsCrcAt = 40, kHeaderCrcAt = 44;
-constexpr std::size_t kIndexHeaderBytes = 48;
+constexpr std::string_view kKind = "frecidx2";
 
 Bytes bytes_of(std::span<const std::uint64_t> offsets) {
   return {reinterpret_cast<const std::uint8_t*>(offsets.data()), offsets.size_bytes()};
@@ -82,70 +78,21 @@ Index Index::from_offsets(std::vector<std::uint64_t> offsets, FileIdentity ident
 
 std::optional<Index> Index::load(const std::string& path,
                                  const FileIdentity& identity) {
-  try {
-    const File file(path);
-    std::uint8_t header[kIndexHeaderBytes];
-    if (file.read_at(0, header) != sizeof header) return std::nullopt;
-    const std::uint32_t header_crc = crc32c({header, kHeaderCrcAt});
-    if (std::memcmp(header, kMagic, sizeof kMagic) != 0 ||
-        load_le<std::uint32_t>(header + kHeaderCrcAt) != header_crc ||
-        load_le<std::uint64_t>(header + kSizeAt) != identity.size ||
-        load_le<std::uint64_t>(header + kMtimeAt) !=
-            static_cast<std::uint64_t>(identity.mtime_ns)) {
-      return std::nullopt;
-    }
-    // The file says how long it is twice, and only the second can be believed.
-    const auto count = load_le<std::uint64_t>(header + kCountAt);
-    const std::uint64_t size = file.identity().size;
-    if (size < kIndexHeaderBytes + sizeof(std::uint64_t)) return std::nullopt;
-    const std::uint64_t n_offset_bytes = size - kIndexHeaderBytes;
-    if (n_offset_bytes % sizeof(std::uint64_t) != 0 ||
-        count != n_offset_bytes / sizeof(std::uint64_t) - 1) {
-      return std::nullopt;
-    }
-
-    auto mapping = std::make_shared<const Mapping>(file);
-    const Bytes stored = mapping->bytes().subspan(kIndexHeaderBytes);
-    if (crc32c(stored) != load_le<std::uint32_t>(header + kOffsetsCrcAt)) {
-      return std::nullopt;
-    }
-    const std::span<const std::uint64_t> offsets(
-        reinterpret_cast<const std::uint64_t*>(stored.data()),
-        static_cast<std::size_t>(count) + 1);
-    if (offsets.front() != 0 || offsets.back() != identity.size) return std::nullopt;
-
-    // Small indexes are copied: 100,000 files must not need 100,000 mappings.
-    constexpr std::size_t kMappedBytes = std::size_t{1} << 20;
-    std::vector<std::uint64_t> copy;
-    if (stored.size() < kMappedBytes) copy.assign(offsets.begin(), offsets.end());
-    // Pages that are lost later become zeros, which no frame begins and ends at.
-    if (mapping->n_kept() < size) return std::nullopt;
-    if (!copy.empty()) return from_offsets(std::move(copy), identity, path);
-    return Index(std::move(mapping), offsets, identity);
-  } catch (const IoError&) {
-    return std::nullopt;  // no index, or none that this user may read: build one
+  auto content = load_cache_file(path, kKind, identity, CacheMemory::kMappedIfLarge);
+  if (!content || content->bytes.empty() ||
+      content->bytes.size() % sizeof(std::uint64_t) != 0) {
+    return std::nullopt;
   }
+  const std::span<const std::uint64_t> offsets(
+      reinterpret_cast<const std::uint64_t*>(content->bytes.data()),
+      content->bytes.size() / sizeof(std::uint64_t));
+  if (offsets.front() != 0 || offsets.back() != identity.size) return std::nullopt;
+  // Offsets that a mapping loses become zeros, and no frame begins and ends at 0.
+  return Index(std::move(content->owner), offsets, identity);
 }
 
 void Index::save(const std::string& path) const {
-  std::uint8_t header[kIndexHeaderBytes] = {};
-  std::memcpy(header, kMagic, sizeof kMagic);
-  store_le(header + kSizeAt, identity_.size);
-  store_le(header + kMtimeAt, static_cast<std::uint64_t>(identity_.mtime_ns));
-  store_le(header + kCountAt, size());
-  store_le(header + kOffsetsCrcAt, crc32c(bytes_of(offsets_)));
-  store_le(header + kHeaderCrcAt, crc32c({header, kHeaderCrcAt}));
-
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) throw IoError(errno, path);
-  errno = 0;
-  const Bytes offsets = bytes_of(offsets_);
-  const bool is_written =
-      std::fwrite(header, 1, sizeof header, file) == sizeof header &&
-      std::fwrite(offsets.data(), 1, offsets.size(), file) == offsets.size();
-  const int write_errno = errno;
-  if (std::fclose(file) != 0) throw IoError(errno, path);
-  if (!is_written) throw IoError(write_errno, path);
+  save_cache_file(path, kKind, identity_, bytes_of(offsets_));
 }
 
 // Where record `i` ends in a file with gaps.

@@ -1,13 +1,7 @@
 // Index: where every record of one file is, in memory or mapped from a cache file.
 //
-//   0         8            16          24         32             40        44 48
-//   +---------+------------+-----------+----------+--------------+---------+---------+
-//   |  magic  | file size  | mtime, ns | records  | reserved (0) |  offset | header  |
-//   |         | u64 le     | i64 le    | n u64 le | 8 bytes      |  crc u32|  crc u32|
-//   +---------+------------+-----------+----------+--------------+---------+---------+
-//   followed by n + 1 offsets, u64 le: where each frame begins, and the file size.
-//
-// Both checksums are CRC-32C: of the offsets, and of the 44 bytes before the second.
+// The content of a cache file (file/cache_file.h) of n records is n + 1 offsets, u64
+// le: where each frame begins, and the file size.
 //
 // Invariants
 //   * An index file that is cut, altered or of another version of the file is not
@@ -42,7 +36,7 @@ class Index {
   static Index build(const FileView& view, unsigned n_threads, ScanProgress* progress,
                      Recovery recovery = Recovery::kNone);
 
-  // `offsets` as in the file: one more than there are records. Throws Error if they
+  // `offsets` as in a cache file: one more than there are records. Throws Error if they
   // cannot be those of a file of `identity`.
   static Index from_offsets(std::vector<std::uint64_t> offsets, FileIdentity identity,
                             const std::string& path);
