@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -118,6 +119,120 @@ def test_names_say_nothing_about_the_contents(folder: Path) -> None:
 def test_plain_files_under_both_names_of_plain(folder: Path, compression: Any) -> None:  # noqa: ANN401
     ds = open_dataset(folder, features=SPEC, compression=compression)
     assert numbers(ds) == list(range(6))
+
+
+@pytest.mark.parametrize("host", ["", "localhost"])
+def test_a_file_url(tmp_path: Path, host: str) -> None:
+    path = file_of(tmp_path / "a b" / "50%\xe9.tfrecord", 1, 2)
+    url = path.as_uri().replace("file://", f"file://{host}")
+    assert "%20" in url
+    for given in (url, url.replace("file:", "FILE:"), [url]):
+        ds = open_dataset(given, features=SPEC)
+        assert (ds.files, numbers(ds)) == ([str(path)], [1, 2])
+    folder = f"file://{host}{path.parent}"
+    assert numbers(open_dataset(folder, features=SPEC)) == [1, 2]
+    assert numbers(open_dataset(f"{folder}/*.tfrecord", features=SPEC)) == [1, 2]
+
+
+def test_a_file_url_of_another_host_is_remote(tmp_path: Path) -> None:
+    path = file_of(tmp_path / "a.tfrecord", 1)
+    with pytest.raises(ValueError, match="remote"):
+        open_dataset(f"file://elsewhere{path}")
+
+
+# Directories that hold more than one dataset.
+
+
+def shards(folder: Path, prefix: str, n_shards: int, first: int = 0) -> None:
+    for i in range(n_shards):
+        file_of(folder / f"{prefix}-{i:05d}-of-{n_shards:05d}", first + i)
+
+
+def globs_in(message: str) -> dict[str, int]:
+    """The globs that a message lists, and how many files it says that each matches."""
+    found = re.findall(r"'([^']*)' \(([0-9,]+) files?\)", message)
+    return {pattern: int(count) for pattern, count in found}
+
+
+WORDS = ("train", "test", "valid", "validation", "val", "dev", "eval")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        *(("mnist-train.tfrecord", f"mnist-{word}.tfrecord") for word in WORDS[1:]),
+        ("TRAIN", "Test"),
+        ("data", "data_test"),
+        ("a.train", "b.dev2"),
+    ],
+)
+def test_a_directory_of_two_splits_is_refused(
+    tmp_path: Path, one: str, other: str
+) -> None:
+    folder = tmp_path / "mnist [1]"
+    shards(folder, one, 3)
+    shards(folder, other, 1, first=100)
+    for paths in (folder, [folder], folder.as_uri()):
+        with pytest.raises(ValueError, match="split") as caught:
+            open_dataset(paths)
+    globs = globs_in(str(caught.value))
+    assert sorted(globs.values()) == [1, 3]
+    for pattern, count in globs.items():
+        ds = open_dataset(pattern, features=SPEC)
+        assert len(ds.files) == count
+        assert all((n >= 100) == (count == 1) for n in numbers(ds))
+    # What the caller names is the caller's word.
+    assert len(open_dataset(sorted(folder.iterdir())).files) == 4
+    assert len(open_dataset(list(globs)).files) == 4
+    assert len(open_dataset(str(tmp_path / "*" / "*")).files) == 4
+    with pytest.raises(ValueError, match="split"):
+        next(fr.read_records(folder))
+    assert len(fr.build_index(folder)) == 4, "each file is indexed alone"
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["test-00000-of-00002", "test-00001-of-00002"],
+        ["train_test_a-1.tfrecord", "train_test_a-02.tfrecord"],
+        ["part-0-3fa9.tfrecord", "part-1-b20c.tfrecord", "part-2-7777.tfrecord"],
+        ["latest-0.tfrecord", "latest-1.tfrecord"],
+    ],
+)
+def test_names_that_differ_by_numbers_are_one_dataset(
+    tmp_path: Path, names: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in names:
+        file_of(tmp_path / name, 1)
+    assert len(open_dataset(tmp_path).files) == len(names)
+    assert not caplog.records
+
+
+def test_names_that_differ_otherwise_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "data"
+    shards(folder, "cats", 3)
+    shards(folder, "contest", 2)
+    assert len(open_dataset(folder).files) == 5
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert globs_in(line) == {
+        str(folder / "cats-*"): 3,
+        str(folder / "contest-*"): 2,
+    }
+    caplog.clear()
+    assert len(open_dataset(str(folder / "*")).files) == 5
+    assert not caplog.records, "a glob is the caller's word"
+
+
+def test_directories_in_a_directory_are_named(folder: Path) -> None:
+    for name in ("train", "test", "a[1]"):
+        file_of(folder.parent / name / "x.tfrecord", 1)
+    with pytest.raises(FileNotFoundError, match="not searched") as caught:
+        open_dataset(folder.parent)
+    assert "'a[1]', 'data', 'test', 'train'" in str(caught.value)
+    (pattern,) = re.findall(r"'([^']*\*\*[^']*)'", str(caught.value))
+    assert len(open_dataset(pattern).files) == 6
 
 
 # What is refused.

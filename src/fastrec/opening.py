@@ -54,7 +54,9 @@ def open(
     ----------
     paths : path-like or iterable of path-like
         A file, a glob (its matches sorted by name), a directory (the TFRecord files in
-        it, sorted by name), or a list of these, in the order given.
+        it, sorted by name), or a list of these, in the order given. Each may be a
+        ``file://`` URL. A directory is refused if the names of its files differ by a
+        split word: train, test, valid, validation, val, dev or eval.
     features : mapping of str to specs, or list of str, optional
         Which features to read, and as which columns; specs may also be those of tf.io, or
         names of dtypes such as ``"int64"`` for a scalar. Features of the files that are
@@ -97,7 +99,8 @@ def open(
     OSError
         If a path does not exist, or names no files.
     ValueError
-        If an option is none of those above, or a path is a remote URL.
+        If an option is none of those above, a path is a remote URL, or a directory mixes
+        splits.
     SchemaError
         If the features make no sense.
 
@@ -114,7 +117,7 @@ def open(
     check_compression(compression)
     checked = checked_limits(limits)
     located = Located(
-        expand(paths),
+        expand(paths, joins=True),
         compression,
         None if cache_dir is None else os.path.abspath(os.fspath(cache_dir)),  # noqa: PTH100
         checked.expansion,

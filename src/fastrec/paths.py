@@ -8,12 +8,14 @@ import logging
 import os
 import re
 import stat
+import urllib.parse
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from fastrec import _core
+from fastrec.splits import check_one_split
 
-__all__ = ["Paths", "expand"]
+__all__ = ["Paths", "expand", "local_path"]
 
 Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 
@@ -22,9 +24,11 @@ _log = logging.getLogger("fastrec")
 _SEPARATOR = f"[{re.escape(os.sep + (os.altsep or ''))}]"
 _ANY_DIRECTORIES = re.compile(rf"(?:^|(?<={_SEPARATOR}))\*\*(?:{_SEPARATOR}|$)")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
+_FILE_URL = re.compile(r"file://(?:localhost)?(?=/)", re.IGNORECASE)
+_MAX_LISTED = 5
 
 
-def expand(paths: Paths) -> list[str]:
+def expand(paths: Paths, *, joins: bool = False) -> list[str]:
     """Return the files that `paths` names, in the order that records count through them.
 
     Parameters
@@ -33,8 +37,11 @@ def expand(paths: Paths) -> list[str]:
         A file, a glob such as ``"train-*.tfrecord"`` (sorted by name, ``**`` goes into
         directories, but not through links to them), a directory (those files in it that
         are TFRecords, judged by their first bytes, sorted by name), or several of these,
-        in the order given. A file that has several names in a glob or a directory comes
-        once.
+        in the order given. Each may be a ``file://`` URL. A file that has several names in
+        a glob or a directory comes once.
+    joins : bool, default False
+        Whether the records become one dataset. Then a directory is refused if the names
+        of its files differ by a split word, such as train and test.
 
     Raises
     ------
@@ -42,34 +49,51 @@ def expand(paths: Paths) -> list[str]:
         If a path does not exist, a glob matches nothing, or a directory has no
         TFRecord file in it.
     ValueError
-        If there are no paths, or one of them is a remote URL.
+        If there are no paths, one of them is a remote URL, or a directory mixes splits.
     """
     if isinstance(paths, (str, bytes, os.PathLike)):
-        return _expand_one(paths)
+        return _expand_one(paths, joins=joins)
     given: object = paths
     if not isinstance(given, Iterable):
         msg = f"paths must be a path or several, not {given!r}"
         raise TypeError(msg)
-    found = [file for path in given for file in _expand_one(path)]
+    found = [file for path in given for file in _expand_one(path, joins=joins)]
     if not found:
         msg = "no paths were given"
         raise ValueError(msg)
     return found
 
 
-def _expand_one(given: object) -> list[str]:
+def local_path(path: str) -> str:
+    """Return the path that a ``file://`` URL names, or any other path unchanged.
+
+    Raises
+    ------
+    ValueError
+        If it is a remote URL.
+    """
+    if not _URL.match(path):
+        return path
+    if here := _FILE_URL.match(path):
+        # Bytes, for a name that is not UTF-8. A glob may follow, so "?" is a part of it.
+        return os.fsdecode(urllib.parse.unquote_to_bytes(path[here.end() :]))
+    msg = (
+        f"cannot read remote path {path!r}: remote paths are not supported; mount the "
+        "bucket, or copy the files to a local disk"
+    )
+    raise ValueError(msg)
+
+
+def _expand_one(given: object, *, joins: bool) -> list[str]:
     if not isinstance(given, (str, os.PathLike)):
         msg = f"a path must be a str or os.PathLike, not {given!r}"
         raise TypeError(msg)
-    path: str = os.fspath(given)
-    if _URL.match(path):
-        msg = (
-            f"remote paths cannot be read yet: {path!r}; mount the bucket, or copy the "
-            "files to a local disk"
-        )
-        raise ValueError(msg)
+    path = local_path(os.fspath(given))
     if os.path.isdir(path):  # noqa: PTH112 (a Path would change what the user wrote)
-        return _files_in(path)
+        files = _files_in(path)
+        if joins:
+            check_one_split(path, files)
+        return files
     # A name that exists is meant literally, whatever characters it has.
     if os.path.lexists(path) or not glob.has_magic(path):
         os.stat(path)  # noqa: PTH116 (raises what the system says of a missing file)
@@ -83,7 +107,8 @@ def _expand_one(given: object) -> list[str]:
 def _files_in(directory: str) -> list[str]:
     found = []
     with os.scandir(directory) as entries:
-        names = [entry.name for entry in entries if not entry.name.startswith(".")]
+        shown = [entry for entry in entries if not entry.name.startswith(".")]
+    names = [entry.name for entry in shown]
     for path in _once(os.path.join(directory, name) for name in names):  # noqa: PTH118
         content = _core.recognize(os.fsencode(path))
         # A shard may be empty, but so is a file like _SUCCESS. A compressed file may
@@ -92,9 +117,17 @@ def _files_in(directory: str) -> list[str]:
         if is_shard or content in ("tfrecord", "gzip", "zlib"):
             found.append(path)
     if not found:
-        raise FileNotFoundError(
-            errno.ENOENT, "No TFRecord file in the directory", directory
-        )
+        reason = "No TFRecord file in the directory"
+        inner = sorted(entry.name for entry in shown if entry.is_dir())
+        if inner:
+            more = ", ..." if len(inner) > _MAX_LISTED else ""
+            pattern = os.path.join(glob.escape(directory), "**", "*.tfrecord*")  # noqa: PTH118
+            reason += (
+                f", and directories in it ({', '.join(map(repr, inner[:_MAX_LISTED]))}"
+                f"{more}) are not searched: name one of them, or write a glob such as "
+                f"{pattern!r}"
+            )
+        raise FileNotFoundError(errno.ENOENT, reason, directory)
     return found
 
 

@@ -15,7 +15,7 @@ import fastrec as fr
 from fastrec import _core
 from fastrec.cli import costs, tf_data
 from fastrec.cli.costs import Cost, FirstRead, Sample, Stage
-from fastrec.cli.index import indexed
+from fastrec.cli.index import files_of, indexed
 from fastrec.cli.terminal import (
     console,
     counted,
@@ -130,7 +130,7 @@ def bench(
     TensorFlow is installed, tf.data reads the same columns of the same records.
     """
     out = console()
-    files = _files(paths)
+    files = files_of(paths, joins=True)
     is_streamed = fr.open(files).is_streamed
     first = costs.first_read(files, is_streamed=is_streamed, seconds=seconds / 2)
     if not is_streamed:
@@ -144,15 +144,6 @@ def bench(
         out.print(json.dumps(dataclasses.asdict(report), indent=1))
     else:
         _print_report(out, report)
-
-
-def _files(paths: list[str]) -> list[str]:
-    try:
-        return fr.open(paths).files
-    except fr.Error:
-        raise
-    except ValueError as error:  # a remote path
-        raise fr.Error(str(error)) from error
 
 
 # What is measured.

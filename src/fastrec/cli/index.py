@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -13,8 +13,23 @@ import typer
 import fastrec as fr
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
 from fastrec.index import write_tfrecord2idx
+from fastrec.paths import expand
 
-__all__ = ["index", "indexed"]
+__all__ = ["files_of", "index", "indexed"]
+
+
+def files_of(paths: Sequence[str], *, joins: bool) -> list[str]:
+    """Return the files that `paths` names, as `fastrec.paths.expand` does.
+
+    Raises
+    ------
+    OSError, fastrec.Error
+        Also for paths that it calls a `ValueError`.
+    """
+    try:
+        return expand(paths, joins=joins)
+    except ValueError as error:
+        raise fr.Error(str(error)) from error
 
 
 def indexed(

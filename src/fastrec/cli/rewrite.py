@@ -13,11 +13,11 @@ from rich.console import Console
 
 import fastrec as fr
 from fastrec import reshuffling, rewriting
+from fastrec.cli.index import files_of
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
 from fastrec.index import make_indexes
 from fastrec.located import Located
 from fastrec.options import byte_count, default_num_threads
-from fastrec.paths import expand as expand_paths
 from fastrec.rewriting import Written
 from fastrec.shard_names import ShardNames
 from fastrec.shard_writer import Sharding
@@ -148,7 +148,7 @@ def shuffle(
     epoch. The frames are carried over byte for byte, both checksums verified.
     """
     sharding = _sharding(compression, level, overwrite, no_sync, threads)
-    files = _files(paths)
+    files = files_of(paths, joins=True)
     if cache_dir is None:
         _index(files)
     with _rewriting("shuffling") as show:
@@ -180,7 +180,7 @@ def merge(
     The frames are carried over byte for byte, both checksums verified.
     """
     sharding = _sharding(compression, level, overwrite, no_sync, threads)
-    files = _files(paths)
+    files = files_of(paths, joins=True)
     with _rewriting("merging") as show:
         if ShardNames(out).is_pattern:
             msg = (
@@ -224,7 +224,7 @@ def reshard(
         max_bytes=_DEFAULT_SHARD_BYTES if given == [None] * 3 else max_shard_bytes,
         max_records=max_shard_records,
     )
-    files = _files(paths)
+    files = files_of(paths, joins=True)
     if shards is not None:
         _index(files)
     with _rewriting("resharding") as show:
@@ -280,7 +280,7 @@ def split(
         max_records=max_shard_records,
     )
     shares = _shares(parts)
-    files = _files(paths)
+    files = files_of(paths, joins=True)
     _index(files)
     with _rewriting("splitting") as show:
         written = rewriting.split(files, out, shares, sharding, seed, progress=show)
@@ -325,7 +325,7 @@ def expand(
 
 
 def _recode(what: str, paths: list[str], out: Path, sharding: Sharding) -> None:
-    files = _files(paths)
+    files = files_of(paths, joins=False)
     with _rewriting(what) as show:
         targets = rewriting.targets_of(files, str(out), sharding.compression)
         show.written = rewriting.recode(targets, sharding, progress=show)
@@ -356,11 +356,6 @@ def _sharding(
         sync=not no_sync,
         n_threads=threads or default_num_threads(),
     )
-
-
-def _files(paths: Sequence[str]) -> list[str]:
-    with _arguments():
-        return expand_paths(paths)
 
 
 def _index(files: Sequence[str]) -> None:

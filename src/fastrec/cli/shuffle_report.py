@@ -24,7 +24,7 @@ from fastrec.cli.draws import (
     loader_draws,
     title,
 )
-from fastrec.cli.index import indexed
+from fastrec.cli.index import files_of, indexed
 from fastrec.cli.mixing import LabelMix, Mixing, label_mix, mixing
 from fastrec.cli.terminal import Bar, console, counted, print_table, printable
 
@@ -90,8 +90,9 @@ def shuffle_report(
         _check_plot(plot)
     out = console()
     if paths:
-        indexed(paths)  # behind a progress bar, for this may take a while
-        ds = fr.open(paths[0] if len(paths) == 1 else paths)
+        files = files_of(paths, joins=True)
+        indexed(files)  # behind a progress bar, for this may take a while
+        ds = fr.open(files)
         if not len(ds):
             msg = f"there is no record in {counted(len(ds.files), 'file')}"
             raise fr.Error(msg)

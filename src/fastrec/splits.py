@@ -1,0 +1,79 @@
+"""Splits: the names of the files in a directory -> whether they are one dataset."""
+
+from __future__ import annotations
+
+import fnmatch
+import glob
+import logging
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+__all__ = ["check_one_split"]
+
+_log = logging.getLogger("fastrec")
+
+_SPLIT_WORDS = frozenset(("train", "test", "valid", "validation", "val", "dev", "eval"))
+
+# What numbers the shards of a dataset: decimal or hexadecimal, maybe with a total.
+_NUMBER = re.compile(
+    r"(?<![A-Za-z])[0-9A-Fa-f]*[0-9][0-9A-Fa-f]*(?![A-Za-z])(?:-of-[0-9]+)?|[0-9]+"
+)
+_MAX_LISTED = 10
+
+
+def check_one_split(directory: str, files: Iterable[str]) -> None:
+    """Refuse the files of a directory if their names differ by a split word.
+
+    If the names differ in another way than by numbers, that is logged.
+
+    Raises
+    ------
+    ValueError
+        With the glob of each group of names.
+    """
+    names = [os.path.basename(file) for file in files]  # noqa: PTH119
+    counts = Counter(map(_literal_parts, names))
+    if len(counts) == 1:
+        return
+    globs = [
+        f"{os.path.join(glob.escape(directory), _glob(parts, count, names))!r} "  # noqa: PTH118
+        f"({count:,} file{'s' * (count > 1)})"
+        for parts, count in [*counts.items()][:_MAX_LISTED]
+    ]
+    if len(counts) > _MAX_LISTED:
+        globs.append(f"and {len(counts) - _MAX_LISTED:,} more")
+    listed = ", ".join(globs)
+    if len({_split_words(parts) for parts in counts}) > 1:
+        msg = (
+            f"cannot read directory {directory!r} as one dataset: its file names differ "
+            f"by a split word (train, test, ...): {listed}. Write the glob of one split, "
+            "or a list of globs to join several"
+        )
+        raise ValueError(msg)
+    _log.warning(
+        "joining files of %d kinds of names in directory %r: %s; write globs to choose",
+        len(counts),
+        directory,
+        listed,
+    )
+
+
+def _literal_parts(name: str) -> tuple[str, ...]:
+    """Return what is left of a name without the numbers in it."""
+    return tuple(_NUMBER.split(name))
+
+
+def _split_words(parts: Iterable[str]) -> frozenset[str]:
+    words = re.findall(r"[a-z]+", " ".join(parts).lower())
+    return _SPLIT_WORDS.intersection(words)
+
+
+def _glob(parts: Iterable[str], count: int, names: Sequence[str]) -> str:
+    """Return a glob of the `count` names that have these parts, and of no others."""
+    literals = [glob.escape(part) for part in parts]
+    pattern = "*".join(literals)
+    if sum(fnmatch.fnmatchcase(name, pattern) for name in names) > count:
+        return "[0-9]*".join(literals)
+    return pattern
