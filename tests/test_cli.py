@@ -422,3 +422,70 @@ def test_numbers_read_well() -> None:
     rates = [rate(n, 2) for n in (0, 1, 25, 2_469_134)]
     assert rates == ["0", "0.5", "12.5", "1,230,000"]
     assert printable("a\x1b[31m\u00fc\udcff") == "a\\x1b[31m\u00fc\\udcff"
+
+
+# Names of files that a terminal would obey, and directories of two splits.
+
+HOSTILE = "a\x1b[31m\r\n\udcff\u202eb"
+
+
+def is_shown(*texts: str) -> bool:
+    return all(line.isprintable() for text in texts for line in text.split("\n"))
+
+
+def test_names_of_files_are_escaped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / HOSTILE
+    folder.mkdir()
+    whole = tfrecord_file([example(row) for row in IMAGES])
+    path = folder / f"{HOSTILE}-1.tfrecord"
+    path.write_bytes(whole)
+    (folder / f"{HOSTILE}-2.tfrecord").hardlink_to(path)
+    damaged = folder / f"{HOSTILE}-test"
+    damaged.write_bytes(whole[:-1])
+    shown = [
+        *run("index", path),
+        *run("doctor", path),
+        *run("doctor", folder, status=1),
+        *run("doctor", damaged, "--repair", folder / HOSTILE, status=1),
+        *run("index", damaged, status=1),
+        *run("doctor", folder / "absent", status=2),
+        *run("merge", folder, "--out", folder / "out", status=1),
+        *run("convert", path, "--out", folder / "out.tfrecord", status=1),
+        *run("compress", path, "--out", path, status=1),
+    ]
+    assert is_shown(*shown)
+    errors: list[Exception] = []
+    for paths in (damaged, folder, folder / "absent", f"s3://{HOSTILE}"):
+        with pytest.raises((fr.Error, OSError, ValueError)) as caught:
+            len(fr.open(paths))
+        errors.append(caught.value)
+    fr.open(damaged, on_error="skip").report  # noqa: B018 (which logs)
+    assert caplog.records
+    assert is_shown(*map(str, errors), *(line.getMessage() for line in caplog.records))
+    assert errors[0].path == str(damaged)  # type: ignore[attr-defined]
+
+
+def test_only_commands_that_join_records_refuse_two_splits(tmp_path: Path) -> None:
+    folder, out = tmp_path / "mnist", tmp_path / "out"
+    folder.mkdir()
+    for name in ("mnist-train.tfrecord", "mnist-test.tfrecord"):
+        file_of(folder / name, [example(row) for row in IMAGES])
+    assert "80 sound records in 2 files" in run("doctor", folder)[0]
+    assert "80 records in 2 files" in run("index", folder)[0]
+    run("compress", folder, "--out", out / "packed")
+    assert len(list((out / "packed").iterdir())) == 2
+    table = out / "table.parquet"
+    for command in (
+        ("merge", folder, "--out", out / "one.tfrecord"),
+        ("shuffle", folder, "--out", out / "one.tfrecord"),
+        ("shuffle-report", folder),
+        ("bench", folder),
+        ("convert", folder, "--out", table),
+    ):
+        output, errors = run(*command, status=1)
+        assert not output
+        (line,) = errors.splitlines()
+        assert "mnist-test.tfrecord" in line
+        assert "split" in line

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from fastrec import _core
 from fastrec.errors import CorruptionError
 from fastrec.index import make_indexes
+from fastrec.printable import printable
 
 __all__ = ["end_of_records"]
 
@@ -46,7 +47,7 @@ def end_of_records(path: str) -> NDArray[np.uint64]:
         offsets = np.append(offsets[offsets < begin], np.uint64(begin))
         _log.warning(
             "%s: %d bytes at the end are no whole record (%s), and are cut off",
-            *(path, os.path.getsize(path) - begin, error.reason),  # noqa: PTH202
+            *(printable(path), os.path.getsize(path) - begin, error.reason),  # noqa: PTH202
         )
     else:
         offsets = index.offsets

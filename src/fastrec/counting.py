@@ -27,6 +27,7 @@ from fastrec.errors import CorruptionError
 from fastrec.index import builder_lock, index_path
 from fastrec.inflate import Version, inflated, version_of
 from fastrec.passes import pass_over
+from fastrec.printable import printable
 from fastrec.replacement import replacement
 from fastrec.streams import FileContent
 
@@ -184,7 +185,7 @@ def keep_count(
         version = version_of(path)
         _keep(_table(offsets, payload_crcs), _count_path(path, version, None), version)
     except OSError as error:
-        _log.info("the count of %s is not kept: %s", path, error)
+        _log.info("the count of %s is not kept: %s", printable(path), error)
 
 
 def rename_count(path: str, target: str) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 
 from fastrec.arrays import take
 from fastrec.errors import Error
+from fastrec.printable import printable
 
 if TYPE_CHECKING:
     from fastrec.assembly import Parts
@@ -83,7 +84,7 @@ class Region:
             self.records, f"{self.records} records"
         )
         end = "the end" if self.end is None else self.end
-        return f"{self.path}, bytes {self.begin} to {end}, {lost}: {self.reason}"
+        return f"{printable(self.path)}, bytes {self.begin} to {end}, {lost}: {self.reason}"
 
 
 @dataclass(frozen=True, repr=False)

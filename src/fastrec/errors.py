@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import shlex
 
+from fastrec.printable import printable
+
 __all__ = [
     "CorruptionError",
     "DecodeError",
@@ -70,12 +72,14 @@ class Error(Exception):
         self.feature = feature
 
     def __str__(self) -> str:
-        place = [] if self.path is None else [self.path]
+        place = [] if self.path is None else [printable(self.path)]
         if self.record is not None:
             place.append(f"record {self.record}")
         if self.offset is not None:
             place.append(f"byte {self.offset}")
-        text = f"{self.reason} - at {', '.join(place)}" if place else self.reason
+        # A reason may name features, and may have several lines.
+        reason = "\n".join(map(printable, self.reason.split("\n")))
+        text = f"{reason} - at {', '.join(place)}" if place else reason
         return f"{text}. {self.cure}" if self.cure else text
 
 
@@ -97,7 +101,7 @@ class LimitError(Error, ValueError):
 
 def cure_of_damage(path: str) -> str:
     """Return what to do about a file that is damaged."""
-    return f'Use on_error="skip" or run: fastrec doctor {shlex.quote(path)}'
+    return f'Use on_error="skip" or run: fastrec doctor {_argument(path)}'
 
 
 def cure_of_damage_by_number(path: str) -> str:
@@ -105,8 +109,12 @@ def cure_of_damage_by_number(path: str) -> str:
     return (
         "on_error= passes over no record that is asked for by number: read with "
         "ds.loader(...), fr.torch.IterableDataset or the like, or run: "
-        f"fastrec doctor {shlex.quote(path)} --repair OUT"
+        f"fastrec doctor {_argument(path)} --repair OUT"
     )
+
+
+def _argument(path: str) -> str:
+    return printable(shlex.quote(path))
 
 
 for _class in (Error, CorruptionError, DecodeError, SchemaError, LimitError):

@@ -27,6 +27,7 @@ from fastrec.errors import LimitError
 from fastrec.index import builder_lock
 from fastrec.inflate import Content, inflated
 from fastrec.passes import pass_over
+from fastrec.printable import printable
 from fastrec.replacement import temporary_file
 
 __all__ = ["expanded"]
@@ -116,7 +117,11 @@ def _delete_earlier(target: Path) -> None:
         if of_path == prefix and its_version[:16] < version[:16]:
             with contextlib.suppress(OSError):
                 other.unlink()
-                _log.info("%s is deleted: %s is a later version", other, target.name)
+                _log.info(
+                    "%s is deleted: %s is a later version",
+                    printable(other),
+                    printable(target.name),
+                )
 
 
 def _expand_all(

@@ -34,6 +34,7 @@ from fastrec.options import (
 )
 from fastrec.passes import pass_over
 from fastrec.paths import Paths, expand
+from fastrec.printable import printable
 from fastrec.replacement import replacement
 
 __all__ = [
@@ -204,7 +205,7 @@ def keep_index(path: str, offsets: NDArray[np.uint64]) -> None:
         with replacement(index_path(path)) as temporary:
             index.save(os.fsencode(temporary))
     except OSError as error:
-        _log.info("the index of %s is not kept: %s", path, error)
+        _log.info("the index of %s is not kept: %s", printable(path), error)
 
 
 def rename_index(path: str, target: str) -> None:
@@ -306,7 +307,7 @@ def _read_tfrecord2idx(
             offsets, status.st_size, status.st_mtime_ns, os.fsencode(path)
         )
     except (OSError, ValueError) as error:
-        _log.warning("%s is not used: %s", text, error)
+        _log.warning("%s is not used: %s", printable(text), error)
         return None
 
 
@@ -328,7 +329,8 @@ def builder_lock(target: Path, is_cancelled: threading.Event) -> Iterator[None]:
                 if time.monotonic() > log_at:
                     log_at = math.inf
                     _log.warning(
-                        "waiting for another process that holds the lock %s", path
+                        "waiting for another process that holds the lock %s",
+                        printable(path),
                     )
         except (ImportError, OSError) as error:
             _log.debug("the cache is written without a lock: %s", error)

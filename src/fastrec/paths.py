@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
 from fastrec import _core
+from fastrec.printable import printable
 from fastrec.splits import check_one_split
 
 __all__ = ["Paths", "expand", "local_path"]
@@ -166,5 +167,9 @@ def _once(paths: Iterable[str]) -> list[str]:
             continue
         first = found.setdefault((status.st_dev, status.st_ino), path)
         if first != path:
-            _log.warning("%s is the same file as %s, and read once", path, first)
+            _log.warning(
+                "%s is the same file as %s, and read once",
+                printable(path),
+                printable(first),
+            )
     return list(found.values())

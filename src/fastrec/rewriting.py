@@ -31,6 +31,7 @@ from fastrec.division import check_fractions, divided, even_bounds
 from fastrec.errors import Error
 from fastrec.opening import open as open_dataset
 from fastrec.passes import pass_over
+from fastrec.printable import printable
 from fastrec.shard_names import ShardNames
 from fastrec.shard_writer import Frames, Sharding, ShardWriter
 from fastrec.sources import Sources
@@ -239,7 +240,9 @@ def targets_of(
             msg = f"{target!r} would be a pattern of shards: rename {path!r}"
             raise ValueError(msg)
         if sources.setdefault(target, path) != path:
-            reason = f"this would be both {sources[target]} and {path}"
+            reason = (
+                f"this would be both {printable(sources[target])} and {printable(path)}"
+            )
             raise FileExistsError(errno.EEXIST, reason, target)
         targets[path] = target
     return targets

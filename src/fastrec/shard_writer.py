@@ -29,6 +29,7 @@ from fastrec.deflate import codec_of
 from fastrec.index import keep_index, rename_index
 from fastrec.locks import lock_file
 from fastrec.output import AppendedFile, OutputFile, resolved
+from fastrec.printable import printable
 from fastrec.shard_names import ShardNames, new_token, refuse_existing
 
 __all__ = ["Frames", "ShardWriter", "Sharding"]
@@ -326,7 +327,7 @@ class ShardWriter:
         """Raise what ended this writer, if anything did."""
         if os.getpid() != self._process:
             msg = (
-                f"the writer of {self._names.path} belongs to the process that made it, "
+                f"the writer of {printable(self._names.path)} belongs to the process that made it, "
                 "not to a fork"
             )
             raise ValueError(msg)
@@ -335,7 +336,7 @@ class ShardWriter:
             self._give_up(failure)
             raise _again(failure, self._names.path)
         if self.closed:
-            msg = f"the writer of {self._names.path} is closed"
+            msg = f"the writer of {printable(self._names.path)} is closed"
             raise ValueError(msg)
 
     @contextlib.contextmanager
@@ -361,7 +362,9 @@ def _again(failure: BaseException, path: str) -> BaseException:
         return OSError(failure.errno, failure.strerror, failure.filename)
     if isinstance(failure, Exception):
         return failure
-    return ValueError(f"the writer of {path} was interrupted; its records are lost")
+    return ValueError(
+        f"the writer of {printable(path)} was interrupted; its records are lost"
+    )
 
 
 class _Shard:

@@ -22,6 +22,7 @@ from fastrec.options import (
     positive_int,
     true_or_false,
 )
+from fastrec.printable import printable
 from fastrec.schema import Features, Schema, as_schema
 from fastrec.shard_names import ShardNames
 from fastrec.shard_writer import Frames, Sharding, ShardWriter
@@ -490,7 +491,7 @@ def _forgotten(path: str, shards: ShardWriter, added: _Added) -> None:
         return
     shards.abandon()
     warnings.warn(
-        f"{path}: a Writer was never closed, {added.n_records} records are lost; use "
+        f"{printable(path)}: a Writer was never closed, {added.n_records} records are lost; use "
         "`with`",
         ResourceWarning,
         stacklevel=2,

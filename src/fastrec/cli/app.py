@@ -31,6 +31,9 @@ class _Commands(TyperGroup):
             raise typer.Exit(130) from None
         except BrokenPipeError:
             raise  # the reader of our output has left: typer ends quietly
+        except typer.BadParameter as error:
+            error.message = printable(error.message)
+            raise
         except (fr.Error, OSError) as error:
             console(stderr=True).print(f"error: {printable(_one_line(error))}")
             raise typer.Exit(1) from None
@@ -39,7 +42,7 @@ class _Commands(TyperGroup):
 def _one_line(error: fr.Error | OSError) -> str:
     text = str(error)
     if isinstance(error, OSError) and error.filename is not None:
-        text = f"{error.filename}: {error.strerror}"
+        text = f"{printable(error.filename)}: {error.strerror}"
     return " ".join(text.split())
 
 

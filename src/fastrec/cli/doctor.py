@@ -145,7 +145,7 @@ def doctor(
             out.print(printable(str(write)))
 
     for failure in report.unreadable:
-        errors.print(f"error: {failure['path']}: {failure['reason']}")
+        errors.print(printable(f"error: {failure['path']}: {failure['reason']}"))
     if as_json:
         out.print(json.dumps(dataclasses.asdict(report), indent=1))
     else:

@@ -37,6 +37,7 @@ from fastrec.deflate import codec_of
 from fastrec.inflate import Content
 from fastrec.locks import is_locked, lock_file
 from fastrec.output import OutputFile, sync_directory
+from fastrec.printable import printable
 from fastrec.shard_names import Leftover, ShardNames, leftovers_in
 
 __all__ = ["Interrupted", "Named", "examine", "finish", "interrupted", "refuse_mixed"]
@@ -440,7 +441,7 @@ def _locked(write: Interrupted) -> Iterator[None]:
             raise BlockingIOError(errno.EWOULDBLOCK, reason, write.path) from None
         except (ImportError, OSError) as error:
             # A directory that is only read, or files that cannot be locked.
-            _log.info("%s is not locked: %s", write.path, error)
+            _log.info("%s is not locked: %s", printable(write.path), error)
         yield
 
 

@@ -12,6 +12,7 @@ import fastrec as fr
 from fastrec.cli.examine import Damaged, Examined, examined
 from fastrec.deflate import plain_name
 from fastrec.inflate import inflated
+from fastrec.printable import printable
 from fastrec.replacement import replacement
 
 __all__ = ["proven", "repair", "targets_of"]
@@ -33,7 +34,9 @@ def targets_of(paths: Sequence[str], out: Path, *, is_file: bool) -> dict[str, P
     sources: dict[Path, str] = {}
     for path, target in targets.items():
         if target in sources:
-            reason = f"this would be both {sources[target]} and {path}"
+            reason = (
+                f"this would be both {printable(sources[target])} and {printable(path)}"
+            )
             raise FileExistsError(errno.EEXIST, reason, str(target))
         sources[target] = path
         if os.path.lexists(target):

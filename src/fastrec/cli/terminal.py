@@ -23,6 +23,8 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from fastrec.printable import printable
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -124,11 +126,6 @@ def print_table(
         cells = [f"{name:<{widths[0]}}"]
         cells += [f"{value:>{w}}" for value, w in zip(values, widths[1:], strict=True)]
         out.print("  ".join(cells).rstrip(), style=style)
-
-
-def printable(text: str) -> str:
-    """Return `text` with escapes for what would move the cursor or cannot be encoded."""
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
 
 
 def rate(amount: float, seconds: float) -> str:

@@ -30,6 +30,7 @@ from PIL import Image, UnidentifiedImageError
 import fastrec as fr
 from fastrec.batch_size import BATCH_BYTES
 from fastrec.convert.source import Columns, Source, chosen
+from fastrec.printable import printable
 
 __all__ = ["ImageSource"]
 
@@ -87,7 +88,7 @@ class ImageSource(Source):
             found = list(_images_in(directory, left_out))
             if not found:
                 raise ValueError(
-                    f"{directory}: there is no folder with an image in it; images are "
+                    f"{printable(directory)}: there is no folder with an image in it; images are "
                     "expected as DIR/class/name.jpg"
                 )
             self._files += found
@@ -95,7 +96,7 @@ class ImageSource(Source):
             _log.warning(
                 "left out %d files that have no suffix of an image, such as %s",
                 len(left_out),
-                left_out[0],
+                printable(left_out[0]),
             )
         names = sorted({file.class_name for file in self._files}, key=os.fsencode)
         self._labels = {name: label for label, name in enumerate(names)}

@@ -13,6 +13,7 @@ from fastrec.convert.source import Source
 from fastrec.convert.stored import ArraySource
 from fastrec.extras import extra
 from fastrec.paths import Paths, expand
+from fastrec.printable import printable
 
 __all__ = ["is_tfrecord", "open_source"]
 
@@ -107,12 +108,14 @@ def open_source(
     if len(kinds) > 1:
         (one, first), (other, second) = list(kinds.items())[:2]
         raise ValueError(
-            f"files of different kinds cannot go together: {second} is {other} and "
-            f"{first} is {one}"
+            f"files of different kinds cannot go together: {printable(second)} is {other} and "
+            f"{printable(first)} is {one}"
         )
     (kind,) = kinds
     if types and kind not in _TABLES:
-        raise ValueError(f"types are those of tables, and {files[0]} is none")
+        raise ValueError(
+            f"types are those of tables, and {printable(files[0])} is none"
+        )
     if kind in _TABLES:
         with extra("arrow", f"reading {_TABLES[kind]} files"):
             from fastrec.convert.tables import TableSource
@@ -155,7 +158,7 @@ def _kind(path: str) -> str:
         return kind
     if is_tfrecord(path):
         raise ValueError(
-            f"{path} is a TFRecord file already: a table is written to a name that ends "
+            f"{printable(path)} is a TFRecord file already: a table is written to a name that ends "
             "in .parquet, .arrow or .feather"
         )
     if looks_like_idx(path):
@@ -166,6 +169,6 @@ def _kind(path: str) -> str:
         if beginning.startswith(magic):
             return kind
     raise ValueError(
-        f"{path} is of no known kind: known are IDX files, .npy, .npz, .csv, .tsv, "
+        f"{printable(path)} is of no known kind: known are IDX files, .npy, .npz, .csv, .tsv, "
         ".parquet, .arrow, .feather, and directories of images"
     )

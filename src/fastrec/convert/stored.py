@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 import fastrec as fr
 from fastrec.batch_size import rows_per_batch
 from fastrec.convert.source import Columns, Source, chosen
+from fastrec.printable import printable
 
 __all__ = ["ArraySource", "StoredArray", "read_up_to", "reading"]
 
@@ -211,7 +212,8 @@ def _fields_of(
 
 
 def _where(array: StoredArray) -> str:
-    return f"{array.name!r} of {array.path}" if array.name else array.path
+    path = printable(array.path)
+    return f"{array.name!r} of {path}" if array.name else path
 
 
 def _n_rows(fields: dict[str, _Field]) -> int:
@@ -254,8 +256,8 @@ def _check_equal(first: dict[str, _Field], fields: dict[str, _Field]) -> None:
             path = next(iter(fields.values())).array.path
             path_of_first = next(iter(first.values())).array.path
             raise ValueError(
-                f"column {name!r} is {_said(other.get(name))} in {path} and "
-                f"{_said(one.get(name))} in {path_of_first}"
+                f"column {name!r} is {_said(other.get(name))} in {printable(path)} and "
+                f"{_said(one.get(name))} in {printable(path_of_first)}"
             )
 
 

@@ -11,6 +11,7 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.parquet
 
+from fastrec.printable import printable
 from fastrec.replacement import replacement
 
 __all__ = ["written_table"]
@@ -32,7 +33,7 @@ def written_table(path: Path) -> Iterator[Callable[[pa.RecordBatch], object]]:
     writer_of = _WRITERS.get(path.suffix.lower())
     if writer_of is None:
         listed = ", ".join(_WRITERS)
-        raise ValueError(f"{path} does not end in {listed}")
+        raise ValueError(f"{printable(path)} does not end in {listed}")
     writer: Any = None
     with replacement(path) as temporary, temporary.open("xb") as file:
 

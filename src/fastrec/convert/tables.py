@@ -16,6 +16,7 @@ import fastrec as fr
 from fastrec.batch_size import rows_per_batch
 from fastrec.convert.arrow_columns import columns_of, feature_kind, features_of
 from fastrec.convert.source import Columns, Source, chosen
+from fastrec.printable import printable
 
 __all__ = ["TableSource"]
 
@@ -144,8 +145,8 @@ def _check_equal(first: _Table, table: _Table) -> None:
     for name in {**one, **other}:
         if one.get(name) != other.get(name):
             raise ValueError(
-                f"column {name!r} is {other.get(name, 'missing')} in {table.path} and "
-                f"{one.get(name, 'missing')} in {first.path}"
+                f"column {name!r} is {other.get(name, 'missing')} in {printable(table.path)} and "
+                f"{one.get(name, 'missing')} in {printable(first.path)}"
             )
 
 
@@ -188,7 +189,7 @@ class _Table(ABC):
             there = self._open()
         fields = chosen(columns, [(field.name, field) for field in there])
         if not fields:
-            raise ValueError(f"there is no column in {path}")
+            raise ValueError(f"there is no column in {printable(path)}")
         for name in casts:
             if name not in fields:
                 listed = ", ".join(map(repr, fields))
