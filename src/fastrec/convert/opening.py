@@ -12,7 +12,7 @@ from fastrec.convert.npy import npy_array, npz_arrays
 from fastrec.convert.source import Source
 from fastrec.convert.stored import ArraySource
 from fastrec.extras import extra
-from fastrec.paths import Paths, expand
+from fastrec.paths import Paths, expand, local_path
 from fastrec.printable import printable
 
 __all__ = ["is_tfrecord", "open_source"]
@@ -142,7 +142,8 @@ def _expanded(paths: Paths) -> list[str]:
     found: list[str] = []
     for path in paths:
         # What a directory holds is for its converter to say.
-        found += [os.fspath(path)] if Path(path).is_dir() else expand(path)
+        here = local_path(os.fspath(path))
+        found += [here] if Path(here).is_dir() else expand(here)
     if not found:
         msg = "no paths were given"
         raise ValueError(msg)
