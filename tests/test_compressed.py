@@ -297,11 +297,12 @@ def test_an_expansion_is_a_file_in_the_directory(tmp_path: Path) -> None:
     (expansion_path,) = cache.glob("*.tfrecord")
     elsewhere = expansion_path.replace(tmp_path / "elsewhere")
     good = elsewhere.read_bytes()
-    for make in (
+    obstacles: list[Callable[[], object]] = [
         lambda: expansion_path.symlink_to(elsewhere),
         lambda: expansion_path.symlink_to(tmp_path / "absent"),
         lambda: os.mkfifo(expansion_path),
-    ):
+    ]
+    for make in obstacles:
         make()
         assert len(open_dataset(path, cache_dir=cache)) == 5
         assert not expansion_path.is_symlink()

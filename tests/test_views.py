@@ -593,7 +593,7 @@ def test_a_filter_with_a_key_is_computed_once(
 @pytest.mark.parametrize("sets_time_back", [False, True])
 def test_no_record_changes_without_its_filter_being_computed_again(
     tmp_path: Path,
-    sets_time_back: bool,  # noqa: FBT001
+    sets_time_back: bool,
 ) -> None:
     """The fingerprint has the checksums of 18 of these records only."""
     numbers = list(range(60))

@@ -369,7 +369,11 @@ def load_cache(
     path: bytes, kind: str, size: int, mtime_ns: int
 ) -> NDArray[np.uint8] | None: ...
 def save_cache(
-    path: bytes, kind: str, size: int, mtime_ns: int, content: Buffer
+    path: bytes,
+    kind: str,
+    size: int,
+    mtime_ns: int,
+    content: bytes | NDArray[np.uint8],
 ) -> None: ...
 def read_record(files: FileTable, catalog: Catalog, number: int) -> bytes: ...
 def read_records(

@@ -22,8 +22,6 @@ from fastrec.selection import Numbers
 from fastrec.stage import BatchOrigin
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from fastrec.dataset import Dataset
     from fastrec.view import View
 
@@ -131,7 +129,7 @@ def _checksum_of_all(view: View) -> bytes:
     for first in range(0, len(view), _CHECKSUMS_AT_ONCE):
         numbers = np.arange(first, min(first + _CHECKSUMS_AT_ONCE, len(view)))
         stored = _core.stored_checksums(view.sources.table, view.catalog(), numbers)
-        digest.update(stored.astype("<u4"))
+        digest.update(stored.astype("<u4").tobytes())
     _save(path, _DIGEST_KIND, len(view), digest.digest())
     return digest.digest()
 
@@ -161,7 +159,9 @@ def _load(path: Path, kind: str, n_records: int) -> npt.NDArray[np.uint8] | None
     return _core.load_cache(os.fsencode(path), kind, n_records, 0)
 
 
-def _save(path: Path, kind: str, n_records: int, content: Buffer) -> None:
+def _save(
+    path: Path, kind: str, n_records: int, content: bytes | npt.NDArray[np.uint8]
+) -> None:
     try:
         with replacement(path) as temporary:
             _core.save_cache(os.fsencode(temporary), kind, n_records, 0, content)
