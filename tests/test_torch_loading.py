@@ -214,6 +214,28 @@ def test_what_torch_has_no_device_for_is_refused_at_once(
         fr.torch.loader(ds.loader(BATCH_SIZE), **options)
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a CUDA device")
+def test_a_missing_gpu_is_named_and_not_an_option_that_was_not_passed(
+    ds: fr.Dataset,
+) -> None:
+    with pytest.raises(RuntimeError) as caught:
+        fr.torch.loader(ds.loader(BATCH_SIZE), "cuda:1")
+    said = str(caught.value)
+    assert "cannot copy batches to device 'cuda:1'" in said
+    assert "leave out the device" in said
+    assert "pin_memory" not in said
+
+
+def test_a_dataset_is_read_by_a_loader_with_the_options(ds: fr.Dataset) -> None:
+    made = fr.torch.loader(ds, batch_size=BATCH_SIZE, shuffle=True, seed=1)
+    plain = ds.loader(BATCH_SIZE, shuffle=True, seed=1)
+    assert [rows(batch) for batch in made] == [rows(batch) for batch in plain]
+    with pytest.raises(TypeError, match="a loader is given as it is.*got batch_size"):
+        fr.torch.loader(plain, batch_size=4)
+    with pytest.raises(TypeError, match=r"did you mean shuffle="):
+        fr.torch.loader(ds, batch_size=4, shufle=True)
+
+
 def test_what_is_no_loader_is_refused_with_the_line_to_write(ds: fr.Dataset) -> None:
     not_a_loader: Untyped = ds
     with pytest.raises(

@@ -2,9 +2,11 @@
 
 Goal
     Ranks that train together make the same steps on different rows. A loader of another
-    rank or world size than the process group's is an error that says both.
+    rank or world size than the process group's is an error that says both. A Dataset
+    takes its rank from `process_group`.
 Method
-    Two processes with gloo, which train a model of one weight (torch_ranks.py).
+    Two processes with gloo, which train a model of one weight (torch_ranks.py), and four
+    in a 2 x 2 device mesh (mesh_ranks.py).
 """
 
 from __future__ import annotations
@@ -43,10 +45,14 @@ def path(write: Write) -> Path:
 
 @pytest.fixture(scope="module")
 def found(path: Path, tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    folder = tmp_path_factory.mktemp("ranks")
-    ranks = [start_program("torch_ranks.py", rank, folder, path) for rank in range(2)]
+    return said_by("torch_ranks.py", 2, tmp_path_factory.mktemp("ranks"), path)
+
+
+def said_by(program: str, n_ranks: int, folder: Path, path: Path) -> list[Any]:
+    """Start a program once for each rank, and return what each of them prints."""
+    ranks = [start_program(program, rank, folder, path) for rank in range(n_ranks)]
     said = [rank.communicate(timeout=2 * SECONDS_TO_HANG) for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0], said
+    assert [rank.returncode for rank in ranks] == [0] * n_ranks, said
     return [json.loads(out) for out, _ in said]
 
 
@@ -85,3 +91,20 @@ def test_a_loader_of_another_rank_is_refused(found: list[dict[str, Any]]) -> Non
 def test_without_a_process_group_every_rank_is_right(path: Path) -> None:
     ds = open_dataset(path)
     fr.torch.check_group(ds.loader(BATCH_SIZE, rank=2, world_size=3))
+
+
+@pytest.mark.timeout(4 * SECONDS_TO_HANG)
+def test_a_dataset_takes_its_rank_from_the_group_of_a_mesh(
+    path: Path, tmp_path: Path
+) -> None:
+    ds = open_dataset(path)
+    ranks = said_by("mesh_ranks.py", 4, tmp_path, path)
+    assert [found["dp"] for found in ranks] == [0, 0, 1, 1]
+    for rank, found in enumerate(ranks):
+        part = ds.loader(BATCH_SIZE, rank=found["dp"], world_size=2)
+        expected = [batch["n"].tolist() for batch in part]
+        assert found["loader"] == found["iterable"] == expected
+        quarter = ds.loader(BATCH_SIZE, rank=rank, world_size=4)
+        assert found["all"] == [batch["n"].tolist() for batch in quarter]
+        for refused in ("another rank", "a loader of all ranks"):
+            assert f"rank={found['dp']}, world_size=2" in found[refused]

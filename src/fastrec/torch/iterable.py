@@ -13,10 +13,11 @@ import fastrec.dataset
 from fastrec.arrays import Batch
 from fastrec.damage import Report
 from fastrec.loader import Loader
-from fastrec.options import check_instance, non_negative_int
+from fastrec.options import non_negative_int
 from fastrec.stats import LoaderStats
 from fastrec.torch.columns import RaggedAs, check_ragged, tensors
-from fastrec.torch.ranks import check_group
+from fastrec.torch.ranks import check_group, check_not_divided
+from fastrec.torch.source import loader_of
 from fastrec.torch.turns import Start, Turn, Turns
 
 __all__ = ["IterableDataset"]
@@ -49,15 +50,19 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     ragged : {"offsets", "nested"}, default "offsets"
         See `tensors`.
     process_group : torch.distributed.ProcessGroup, optional
-        The ranks that divide the data; see `check_group`.
+        The ranks that divide the data, by default all; see `check_group`. A Dataset
+        takes rank and world size from it.
     **options
-        For `fastrec.Dataset.loader`. Rank and world size are found here and now: worker
-        processes have the ones of their parent.
+        For `fastrec.Dataset.loader`. Rank and world size are those of this process now;
+        its workers use the same ones.
 
     Raises
     ------
     TypeError, ValueError
-        If an option makes no sense, or the loader disagrees with the process group.
+        If an option is invalid, or the loader disagrees with the process group.
+    ValueError
+        When a pass begins, if accelerate with several processes divides the batches
+        (`Accelerator.prepare`, the Trainer of transformers): they are one rank's part.
     ValueError
         In a DataLoader with more than one worker, if the files are streams (compressed
         ones that are read as they are), whose records come one after another; or with
@@ -84,7 +89,18 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         process_group: torch.distributed.ProcessGroup | None = None,
         **options: Any,  # noqa: ANN401 (those of Dataset.loader)
     ) -> None:
-        self._loader = _loader_of(dataset, batch_size, options)
+        if "num_workers" in options:
+            msg = (
+                "num_workers= is an option of the DataLoader: "
+                "DataLoader(data, batch_size=None, num_workers=...)"
+            )
+            raise TypeError(msg)
+        if batch_size is not None:
+            options["batch_size"] = batch_size
+        example = "as in fr.torch.IterableDataset(ds, 256)"
+        taker = "fr.torch.IterableDataset"
+        loader = loader_of(taker, dataset, options, process_group, example)
+        self._loader = copy.copy(loader) if loader is dataset else loader
         self._ragged = check_ragged(ragged)
         self._process_group = process_group
         check_group(self._loader, process_group)
@@ -144,6 +160,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         In a loop over consecutive epochs it changes nothing: passes are counted.
         """
         epoch = non_negative_int("epoch", epoch)
+        self._check()
         self._turns.own()
         upcoming = self._turns.next()
         if upcoming.epoch != epoch:
@@ -152,12 +169,17 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             _place(self._loader, start)
 
     def __iter__(self) -> Iterator[Batch]:
-        check_group(self._loader, self._process_group)
+        self._check()
         return _Pass(self._loader, self._turns, self._ragged)
+
+    def _check(self) -> None:
+        """Raise a ValueError if this pass would lose or repeat records of other ranks."""
+        check_group(self._loader, self._process_group)
+        check_not_divided(self, self._loader)
 
     def __getstate__(self) -> dict[str, Any]:
         # Workers have no process group to ask.
-        check_group(self._loader, self._process_group)
+        self._check()
         return self.__dict__ | {"_process_group": None}
 
 
@@ -266,31 +288,6 @@ class _Pass(Iterator[Batch]):
         if not self._state or self._turn is None:
             self._state = {**self._loader.state_dict(), **start._asdict()}
         return self._state
-
-
-def _loader_of(
-    dataset: fastrec.dataset.Dataset | Loader,
-    batch_size: int | None,
-    options: dict[str, Any],
-) -> Loader:
-    if isinstance(dataset, Loader):
-        if batch_size is None and not options:
-            return copy.copy(dataset)
-        msg = "a loader is given as it is: its options are those it was made with"
-        raise TypeError(msg)
-    check_instance(
-        "fr.torch.IterableDataset",
-        dataset,
-        fastrec.dataset.Dataset,
-        "such as fr.open(...), or a loader",
-    )
-    if "num_workers" in options:
-        msg = (
-            "num_workers= is an option of the DataLoader: "
-            "DataLoader(data, batch_size=None, num_workers=...)"
-        )
-        raise TypeError(msg)
-    return dataset.loader(batch_size, **options)
 
 
 def _start_of(loader: Loader) -> Start:

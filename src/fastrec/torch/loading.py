@@ -24,9 +24,9 @@ from typing import Any, Protocol
 import torch
 
 from fastrec.arrays import Batch
+from fastrec.dataset import Dataset
 from fastrec.feeding import Feed, fed
 from fastrec.loader import Loader
-from fastrec.options import check_instance
 from fastrec.torch.blocks import (
     BlockTensor,
     block_tensors,
@@ -36,6 +36,7 @@ from fastrec.torch.blocks import (
 )
 from fastrec.torch.columns import Jagged, RaggedAs, check_ragged, tensors
 from fastrec.torch.ranks import check_group
+from fastrec.torch.source import loader_of
 
 __all__ = ["loader"]
 
@@ -47,14 +48,15 @@ _MOST_UNDER_WAY = _N_AHEAD + 2
 
 
 def loader(
-    loader: Loader,
+    source: Dataset | Loader,
     device: torch.device | str | int | None = None,
     *,
     pin_memory: bool | None = None,
     ragged: RaggedAs = "offsets",
-    process_group: Any = None,  # noqa: ANN401
+    process_group: torch.distributed.ProcessGroup | None = None,
+    **options: Any,  # noqa: ANN401 (those of Dataset.loader)
 ) -> Loader:
-    """Return a loader like `loader`, at its place, whose batches are tensors.
+    """Return a loader whose batches are tensors.
 
     On the CPU, tensors share the memory of the batch, and nothing is copied. To a CUDA
     device, the columns of a batch that share a block of memory go in one copy, from
@@ -64,8 +66,9 @@ def loader(
 
     Parameters
     ----------
-    loader : Loader
-        It stays where it is. What it transforms, it transforms before.
+    source : Dataset or Loader
+        What is read. A Loader is copied at its current position and stays there; its
+        transforms see NumPy batches.
     device : torch.device, str or int, optional
         Where tensors are to be; the CPU by default.
     pin_memory : bool, optional
@@ -76,8 +79,10 @@ def loader(
     ragged : {"offsets", "nested"}, default "offsets"
         What a `RaggedArray` becomes; see `tensors`.
     process_group : torch.distributed.ProcessGroup, optional
-        The processes that share the epoch, where torch.distributed is initialised and
-        not all of them do: see `check_group`.
+        The processes that share the epoch, if not all of torch.distributed do; see
+        `check_group`. A Dataset takes rank and world size from it.
+    **options
+        Of `fastrec.Dataset.loader`, for a Dataset: ``batch_size=256``.
 
     Returns
     -------
@@ -87,12 +92,13 @@ def loader(
 
     Raises
     ------
-    TypeError
-        If it is no loader: a data set has one by ``ds.loader(...)``.
+    TypeError, ValueError
+        If an option is invalid, or `source` is a Loader and there are options.
     ValueError
         If the rank of the loader is not that of this process in its group.
     RuntimeError
-        If page-locked memory is asked for and torch has none.
+        If torch finds no GPU for a CUDA device, or has no page-locked memory for
+        ``pin_memory=True``.
 
     Examples
     --------
@@ -102,19 +108,15 @@ def loader(
     >>> for batch in batches:  # doctest: +SKIP
     ...     loss = model(batch["image"]), batch["label"]
     """
-    example = "as in fr.torch.loader(ds.loader(256), device)"
-    check_instance("fr.torch.loader", loader, Loader, example)
-    check_group(loader, process_group)
     check_ragged(ragged)
     target = torch.device("cpu" if device is None else device)
+    example = "as in fr.torch.loader(ds.loader(256), device)"
+    loader = loader_of("fr.torch.loader", source, options, process_group, example)
+    check_group(loader, process_group)
     if pin_memory is None:
         pin_memory = target.type == "cuda"
     if pin_memory:
-        # What torch has no memory for is refused now, not in the loop. With the device
-        # at hand, as torch would wake the first one else.
-        is_there = target.type == "cuda" and torch.cuda.is_available()
-        with torch.cuda.device(target if is_there else -1):
-            page_locked(1)
+        _check_page_locked(target)
     if target.type == "cuda" and pin_memory:
         copies = CopiesAhead(functools.partial(SideStream, target), ragged)
         result = fed(loader, Feed(copies.begin, _N_AHEAD, copies.finish))
@@ -129,6 +131,23 @@ def loader(
         result._allocate_by(page_locked, recycles=False)
         return result
     return fed(loader, Feed(functools.partial(tensors, ragged=ragged)))
+
+
+def _check_page_locked(target: torch.device) -> None:
+    """Raise a RuntimeError now, rather than in the loop, without page-locked memory."""
+    is_there = target.type == "cuda" and torch.cuda.is_available()
+    try:
+        # Without the context, torch would initialise the first GPU too.
+        with torch.cuda.device(target if is_there else -1):
+            page_locked(1)
+    except RuntimeError as error:
+        if target.type != "cuda" or is_there:
+            raise
+        msg = (
+            f"cannot copy batches to device {str(target)!r}: torch finds no NVIDIA or AMD "
+            "GPU; leave out the device for tensors on the CPU"
+        )
+        raise RuntimeError(msg) from error
 
 
 def _as_asked(columns: Batch, ragged: RaggedAs) -> Batch:
