@@ -11,6 +11,7 @@ Method
 from __future__ import annotations
 
 import importlib
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -42,16 +43,51 @@ def test_without_its_framework_an_adapter_says_what_to_install(
     monkeypatch.setitem(sys.modules, package, None)
     monkeypatch.delitem(vars(fr), name, raising=False)
     with pytest.raises(ModuleNotFoundError) as caught:
-        getattr(fr, name)
+        importlib.import_module(f"fastrec.{name}")
     assert f'pip install "fastrec-io[{name}]"' in str(caught.value)
     assert str(caught.value.name).partition(".")[0] == package
+    # An exception cannot be both: they differ in the layout of their memory.
+    with pytest.raises(AttributeError) as missing:
+        getattr(fr, name)
+    assert str(missing.value) == str(caught.value)
+    assert not hasattr(fr, name)
 
 
 def test_the_package_lists_its_adapters_and_has_no_others() -> None:
-    assert {*PACKAGES, "arrow"} <= set(dir(fr))
+    assert set(dir(fr)) == {*fr.__all__, *PACKAGES, "arrow", "compat", "convert"}
     assert importlib.import_module("fastrec.arrow") is fr.arrow
+    unknown: Untyped = fr
     with pytest.raises(AttributeError, match="no attribute 'theano'"):
-        fr.theano  # noqa: B018
+        unknown.theano  # noqa: B018
+
+
+BARE = """
+import inspect, pydoc, sys
+
+for name in {hidden!r}:
+    sys.modules[name] = None
+import fastrec
+
+loaded = {{name for name in sys.modules if name.startswith("fastrec.")}}
+assert not loaded & {{f"fastrec.{{name}}" for name in {adapters!r}}}, loaded
+text = pydoc.render_doc(fastrec, renderer=pydoc.plaintext)
+assert "class Dataset" in text
+assert "infer_schema(" in text
+members = dict(inspect.getmembers(fastrec))
+assert members["open"] is fastrec.open
+for name in {adapters!r}:
+    assert not hasattr(fastrec, name), name
+    assert name in dir(fastrec)
+assert fastrec.convert.write_tfrecords
+assert fastrec.compat.tf_io.FixedLenFeature
+assert fastrec.arrow.RecordBatch
+"""
+
+
+def test_help_and_members_need_no_extra() -> None:
+    hidden = [*PACKAGES.values(), "pyarrow", "PIL", "isal", "ml_dtypes", "typer"]
+    program = BARE.format(hidden=hidden, adapters=list(PACKAGES))
+    subprocess.run([sys.executable, "-c", program], check=True)
 
 
 # Real files.

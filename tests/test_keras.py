@@ -15,6 +15,8 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import os
+import subprocess
+import sys
 import pickle
 import sys
 from collections.abc import Callable
@@ -473,6 +475,44 @@ def test_what_is_no_loader_is_refused(ds: Untyped, given: str | None) -> None:
         TypeError, match=r"takes a fastrec\.Loader, such as ds\.loader\(256\)"
     ):
         fr.keras.PyDataset(given and ds, label_key="y")
+
+
+def test_a_loader_given_to_keras_itself_names_what_to_write(ds: Untyped) -> None:
+    model = keras.Sequential([keras.layers.Dense(1)])
+    model.compile(loss="mse")
+    for use in (model.fit, model.evaluate, model.predict):
+        with pytest.raises(AttributeError) as caught:
+            use(ds.loader(4))
+        assert "model.fit(fr.keras.PyDataset(loader, label_key=" in str(caught.value)
+
+
+NO_BACKEND = """
+import sys
+
+sys.modules["tensorflow"] = None
+import fastrec as fr
+
+try:
+    import fastrec.keras
+except ModuleNotFoundError as error:
+    print(error)
+assert not hasattr(fr, "keras")
+"""
+
+
+def test_without_the_backend_of_keras_the_error_names_the_variable(
+    tmp_path: Path,
+) -> None:
+    env = {name: text for name, text in os.environ.items() if name != "KERAS_BACKEND"}
+    said = subprocess.run(
+        [sys.executable, "-c", NO_BACKEND],
+        env=env | {"KERAS_HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "its backend needs tensorflow, which is not installed" in said.stdout
+    assert f"KERAS_BACKEND={INSTALLED[-1]}" in said.stdout
 
 
 def test_a_loader_without_batches_is_refused(ds: Untyped) -> None:

@@ -506,3 +506,12 @@ def test_a_small_memory_limit_slows_down_but_loses_nothing(ds: Untyped) -> None:
         batches = list(ds.loader(16, num_threads=2, memory_limit=1))
     assert [warning.filename for warning in caught] == [__file__]
     assert labels(batches) == list(range(N))
+
+
+def test_a_loader_is_neither_an_array_nor_a_list(write: Write) -> None:
+    loader: Any = open_dataset(write(b"")).loader(4)
+    with pytest.raises(TypeError, match="is not an array: loop over it"):
+        np.asarray(loader)
+    with pytest.raises(TypeError, match=r"no rows by number, got 3: .*batch\(step\)"):
+        loader[3]
+    assert not hasattr(loader, "shape")

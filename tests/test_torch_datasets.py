@@ -479,6 +479,17 @@ def test_other_processes_count_for_themselves(ds: Untyped) -> None:
     assert numbers(dataset) == epoch_of(ds, 1)
 
 
+def test_a_loader_in_a_data_loader_is_refused_with_the_line_to_write(
+    ds: Untyped,
+) -> None:
+    for loader in (ds.loader(4), fr.torch.loader(ds.loader(4))):
+        for options in ({"batch_size": None}, {"shuffle": True}, of(1)):
+            error = error_of(data.DataLoader(loader, **options))
+            assert isinstance(error, TypeError)
+            line = "DataLoader(fr.torch.IterableDataset(ds, 256), batch_size=None)"
+            assert line in str(error)
+
+
 def test_wrong_options_are_errors(ds: Untyped) -> None:
     loader = ds.loader(4)
     with pytest.raises(TypeError, match="a loader is given as it is"):

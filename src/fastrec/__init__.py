@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import importlib
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from fastrec._core import __version__
 from fastrec.arrays import BytesArray, RaggedArray, SparseArray, concatenate, take
@@ -98,16 +99,42 @@ __all__ = [
     "write",
 ]
 
-# What feeds frameworks: imported when it is asked for, and the framework with it.
-_ADAPTERS = ("arrow", "grain", "jax", "keras", "polars", "tf", "torch")
+# Imported on first access. An adapter imports its framework.
+_SUBMODULES = (
+    "arrow",
+    "compat",
+    "convert",
+    "grain",
+    "jax",
+    "keras",
+    "polars",
+    "tf",
+    "torch",
+)
 
+if TYPE_CHECKING:
+    from fastrec import arrow as arrow
+    from fastrec import compat as compat
+    from fastrec import convert as convert
+    from fastrec import grain as grain
+    from fastrec import jax as jax
+    from fastrec import keras as keras
+    from fastrec import polars as polars
+    from fastrec import tf as tf
+    from fastrec import torch as torch
+else:
 
-def __getattr__(name: str) -> ModuleType:
-    if name in _ADAPTERS:
-        return importlib.import_module(f"fastrec.{name}")
-    msg = f"module 'fastrec' has no attribute {name!r}"
-    raise AttributeError(msg)
+    def __getattr__(name: str) -> ModuleType:
+        if name not in _SUBMODULES:
+            msg = f"module 'fastrec' has no attribute {name!r}"
+            raise AttributeError(msg)
+        try:
+            return importlib.import_module(f"fastrec.{name}")
+        except ModuleNotFoundError as error:
+            # For hasattr(), help() and inspect.getmembers(), which only expect this type.
+            # ``import fastrec.torch`` raises the ModuleNotFoundError itself.
+            raise AttributeError(str(error)) from error
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_ADAPTERS])
+    return sorted([*__all__, *_SUBMODULES])

@@ -9,6 +9,7 @@ Any backend of Keras 3 will do, and TensorFlow need not be installed.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import threading
 import warnings
 from collections.abc import Iterator
@@ -23,8 +24,30 @@ from fastrec.loader import Loader
 from fastrec.options import check_instance
 from fastrec.targets import NO_BATCHES, Key, Keys, Targets
 
-with extra("keras", "fastrec.keras"):
-    import keras
+_BACKENDS = ("jax", "torch", "tensorflow")
+
+
+def _without_backend(missing: str) -> str:
+    there = [name for name in _BACKENDS if importlib.util.find_spec(name) is not None]
+    names = " or ".join(f"KERAS_BACKEND={name}" for name in there)
+    return (
+        f"cannot import keras: its backend needs {missing}, which is not installed: "
+        + (
+            f"set {names} in the environment before Python starts"
+            if there
+            else 'pip install "fastrec-io[keras,torch]" and set KERAS_BACKEND=torch'
+        )
+    )
+
+
+try:
+    with extra("keras", "fastrec.keras"):
+        import keras
+except ModuleNotFoundError as error:
+    missing = (error.name or "").partition(".")[0]
+    if missing not in _BACKENDS:
+        raise
+    raise ModuleNotFoundError(_without_backend(missing), name=missing) from None
 
 __all__ = ["PyDataset"]
 

@@ -7,7 +7,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,11 @@ _log = logging.getLogger("fastrec")
 
 # What makes memory for batches, if not the system, and whether that is used again.
 _Allocator: TypeAlias = "tuple[Callable[[int], npt.NDArray[np.uint8]] | None, bool]"
+
+_NOT_AN_ARRAY = (
+    "a Loader yields batches and is not an array: loop over it; for Keras, write "
+    'model.fit(fr.keras.PyDataset(loader, label_key="label"), shuffle=False)'
+)
 
 _MOST_THREADS = 4096
 _MOST_AHEAD = 65536  # each place in the ring takes memory, used or not
@@ -524,6 +529,46 @@ class Loader:
             If the epoch is at its end.
         """
         return self.batch(self._step)
+
+    # What takes a Loader for rows or for an array. Type checkers refuse it themselves.
+
+    if not TYPE_CHECKING:
+
+        def __getitem__(self, index: object) -> NoReturn:
+            """Refuse an index: torch's DataLoader asks for rows in this way.
+
+            Raises
+            ------
+            TypeError
+                Always.
+            """
+            msg = (
+                f"a Loader has no rows by number, got {index!r}: loop over it, or call "
+                "loader.batch(step). It needs no DataLoader; for one, write "
+                "DataLoader(fr.torch.IterableDataset(ds, 256), batch_size=None)"
+            )
+            raise TypeError(msg)
+
+        def __array__(self, *_: object, **__: object) -> NoReturn:
+            """Refuse to be an array, as which NumPy and Keras take what has this method.
+
+            Raises
+            ------
+            TypeError
+                Always.
+            """
+            raise TypeError(_NOT_AN_ARRAY)
+
+        @property
+        def shape(self) -> NoReturn:
+            """Not an attribute: Keras asks for it before it converts an array.
+
+            Raises
+            ------
+            AttributeError
+                Always, so that the Loader does not have it.
+            """
+            raise AttributeError(_NOT_AN_ARRAY)
 
     # Tables: what the Arrow PyCapsule Interface asks for.
 
