@@ -15,9 +15,8 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import os
-import subprocess
-import sys
 import pickle
+import subprocess
 import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -470,7 +469,7 @@ def test_compressed_files_are_refused_with_a_cure(path: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("given", [None, "dataset"])
-def test_what_is_no_loader_is_refused(ds: Untyped, given: str | None) -> None:
+def test_what_is_no_loader_is_refused(ds: Untyped, given: Untyped) -> None:
     with pytest.raises(
         TypeError, match=r"takes a fastrec\.Loader, such as ds\.loader\(256\)"
     ):
@@ -551,7 +550,7 @@ def test_keys_that_make_no_sense_are_refused(ds: Untyped) -> None:
     with pytest.raises(ValueError, match="give both"):
         fr.keras.PyDataset(loader, weight_key="y")
     with pytest.raises(TypeError, match="name of a column, not 3"):
-        fr.keras.PyDataset(loader, label_key=[3])
+        fr.keras.PyDataset(loader, label_key=[3])  # type: ignore[list-item]
 
 
 def test_errors_say_the_file_and_the_record(

@@ -82,7 +82,8 @@ def dense(ds: Untyped) -> Untyped:
 
 
 def iterable(ds: Untyped, **options: Untyped) -> Untyped:
-    return fr.torch.IterableDataset(ds, BATCH_SIZE, **{"shuffle": True} | options)
+    options = {"shuffle": True} | options
+    return fr.torch.IterableDataset(ds, BATCH_SIZE, **options)
 
 
 def through(
@@ -500,14 +501,15 @@ def test_wrong_options_are_errors(ds: Untyped) -> None:
         fr.torch.IterableDataset(ds, 4, shufle=True)
     with pytest.raises(TypeError, match="num_workers= is an option of the DataLoader"):
         fr.torch.IterableDataset(ds, 4, num_workers=2)
-    for take in (fr.torch.Dataset, fr.torch.IterableDataset):
+    takers: list[Untyped] = [fr.torch.Dataset, fr.torch.IterableDataset]
+    for take in takers:
         with pytest.raises(
             TypeError, match=r"takes a fastrec\.Dataset, .*, not 'a\.tf"
         ):
             take("a.tfrecord")
     with pytest.raises(TypeError, match=r"takes a fastrec\.Dataset"):
         fr.torch.Dataset(loader)
-    for make in (fr.torch.Dataset, iterable):
+    for make in (takers[0], iterable):
         with pytest.raises(ValueError, match=r'must be "offsets" or "nested"'):
             make(ds, ragged="padded")
 

@@ -201,8 +201,8 @@ def test_tensors_keep_their_memory_while_the_loader_goes_on(ds: Untyped) -> None
         held.append([tensors["n"], tensors["x"].values, tensors["x"].offsets])
         copies.append([tensor.clone() for tensor in held[-1]])
         del batch, tensors
-    for tensors, cloned in zip(held, copies, strict=True):
-        assert all(map(torch.equal, tensors, cloned))
+    for kept, cloned in zip(held, copies, strict=True):
+        assert all(map(torch.equal, kept, cloned))
 
 
 def test_changes_of_a_tensor_show_in_no_other_batch(ds: Untyped) -> None:

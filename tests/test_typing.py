@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 import fastrec as fr
 
@@ -65,3 +66,22 @@ def test_a_program_that_writes(tmp_path: Path) -> None:
         tmp_path / "w", {b"x": np.arange(3), b"t": [fr.serialize_tensor([1.5])] * 3}
     )
     assert fr.open(written).head(1)[0]["x"] == 0
+
+
+def arrays_of_adapters(ds: fr.Dataset) -> tuple[fr.Loader, fr.Loader]:
+    """Type checkers know what adapters return: strict ones refuse to return Any."""
+    by_torch: fr.Loader = fr.torch.loader(ds, batch_size=4)
+    return by_torch, fr.jax.loader(ds.loader(4))
+
+
+def test_adapters_and_submodules_have_their_types(
+    write: Callable[[bytes], Path],
+) -> None:
+    ds = fr.open(write(b""), features={"n": fr.FixedLen((), "int64")})
+    reader: fr.arrow.RecordBatchReader = fr.arrow.RecordBatchReader(ds, text=())
+    assert list(reader) == []
+    spec: fr.compat.tf_io.VarLenFeature = fr.compat.tf_io.VarLenFeature("int64")
+    assert spec.dtype == "int64"
+    assert callable(fr.convert.write_table)
+    with pytest.raises(AttributeError):
+        fr.theano  # type: ignore[attr-defined]  # noqa: B018
