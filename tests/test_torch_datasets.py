@@ -82,8 +82,8 @@ def dense(ds: Untyped) -> Untyped:
 
 
 def iterable(ds: Untyped, **options: Untyped) -> Untyped:
-    options = {"shuffle": True} | options
-    return fr.torch.IterableDataset(ds, BATCH_SIZE, **options)
+    chosen: dict[str, Untyped] = {"shuffle": True, **options}
+    return fr.torch.IterableDataset(ds, BATCH_SIZE, **chosen)
 
 
 def through(

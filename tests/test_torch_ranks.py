@@ -108,3 +108,4 @@ def test_a_dataset_takes_its_rank_from_the_group_of_a_mesh(
         assert found["all"] == [batch["n"].tolist() for batch in quarter]
         for refused in ("another rank", "a loader of all ranks"):
             assert f"rank={found['dp']}, world_size=2" in found[refused]
+            assert "a Dataset with loader options: it takes both" in found[refused]

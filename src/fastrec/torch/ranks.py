@@ -50,6 +50,10 @@ def check_group(
             ". If several ranks train on the same rows (tensor or pipeline parallelism), "
             "pass process_group="
         )
+    else:
+        msg += (
+            "; or pass a Dataset with loader options: it takes both from process_group"
+        )
     raise ValueError(msg)
 
 

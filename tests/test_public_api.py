@@ -1,0 +1,320 @@
+"""The public names: a list for each object, which no move of code changes unnoticed.
+
+Goal
+    The package, its classes and its adapters have exactly the public names listed here.
+    A change that adds or removes a name amends its list and CHANGELOG.md.
+Method
+    ``__all__`` of modules; of classes, the names without an underscore that classes of
+    fastrec define. An adapter is imported in another process, if its framework is
+    installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import os
+import subprocess
+import sys
+
+import pytest
+
+import fastrec as fr
+
+PACKAGE = [
+    "BatchOrigin",
+    "Blocks",
+    "BytesArray",
+    "CorruptionError",
+    "Dataset",
+    "DecodeError",
+    "Error",
+    "FixedLen",
+    "FixedLenSequence",
+    "LimitError",
+    "Limits",
+    "Loader",
+    "LoaderStats",
+    "Ragged",
+    "RaggedArray",
+    "Raw",
+    "Region",
+    "Report",
+    "Schema",
+    "SchemaError",
+    "Sparse",
+    "SparseArray",
+    "Stack",
+    "TensorProto",
+    "VarLen",
+    "Window",
+    "Writer",
+    "__version__",
+    "buckets",
+    "build_index",
+    "concat",
+    "concatenate",
+    "decode_example",
+    "decode_raw",
+    "encode_example",
+    "encode_sequence_example",
+    "infer_schema",
+    "mix",
+    "open",
+    "parse_example",
+    "parse_sequence_example",
+    "parse_single_example",
+    "parse_single_sequence_example",
+    "per_row",
+    "read_records",
+    "serialize_tensor",
+    "take",
+    "weighted",
+    "write",
+]
+
+MEMBERS = {
+    fr.BytesArray: [
+        "as_array",
+        "data",
+        "dtype",
+        "from_list",
+        "lengths",
+        "nbytes",
+        "ndim",
+        "offsets",
+        "shape",
+        "size",
+        "tolist",
+        "view",
+    ],
+    fr.Dataset: [
+        "columns",
+        "files",
+        "filter",
+        "has_transforms",
+        "head",
+        "is_streamed",
+        "loader",
+        "nbytes",
+        "on_error",
+        "records",
+        "report",
+        "schema",
+        "select",
+        "shard",
+        "split",
+        "with_features",
+        "with_options",
+        "with_transform",
+    ],
+    fr.Loader: [
+        "batch",
+        "batch_size",
+        "close",
+        "dataset",
+        "drop_last",
+        "epoch",
+        "get_state",
+        "has_transforms",
+        "load_state_dict",
+        "pad_last",
+        "peek",
+        "rank",
+        "records_at",
+        "records_at_position",
+        "repeat",
+        "report",
+        "seed",
+        "seek",
+        "set_epoch",
+        "set_state",
+        "shape",  # raises AttributeError with what to write
+        "state_dict",
+        "stats",
+        "step",
+        "world_size",
+    ],
+    fr.RaggedArray: [
+        "dtype",
+        "equals",
+        "from_list",
+        "lengths",
+        "mask",
+        "nbytes",
+        "row_splits",
+        "shape",
+        "to_list",
+        "to_padded",
+        "to_sparse",
+        "values",
+    ],
+    fr.SparseArray: [
+        "dense_shape",
+        "dtype",
+        "equals",
+        "indices",
+        "nbytes",
+        "ndim",
+        "shape",
+        "to_dense",
+        "values",
+    ],
+    fr.Writer: [
+        "abandon",
+        "close",
+        "closed",
+        "files",
+        "n_bytes",
+        "n_records",
+        "path",
+        "write",
+        "write_batch",
+        "write_record",
+        "write_sequence",
+    ],
+}
+
+ERROR = [
+    "cure",
+    "feature",
+    "offset",
+    "path",
+    "reason",
+    "record",
+]
+
+SUBMODULES = {
+    "arrow": [
+        "RecordBatch",
+        "RecordBatchReader",
+    ],
+    "compat": [
+        "dali_tfrecord",
+        "tf_io",
+    ],
+    "compat.dali_tfrecord": [
+        "FixedLenFeature",
+        "VarLenFeature",
+        "float32",
+        "int64",
+        "string",
+    ],
+    "compat.tf_io": [
+        "FixedLenFeature",
+        "FixedLenSequenceFeature",
+        "RaggedFeature",
+        "SparseFeature",
+        "TFRecordWriter",
+        "VarLenFeature",
+        "decode_raw",
+        "parse_example",
+        "parse_sequence_example",
+        "parse_single_example",
+        "parse_single_sequence_example",
+        "tf_record_iterator",
+    ],
+    "convert": [
+        "Columns",
+        "Source",
+        "open_source",
+        "to_arrow",
+        "write_table",
+        "write_tfrecords",
+    ],
+    "grain": [
+        "DataSource",
+    ],
+    "jax": [
+        "loader",
+    ],
+    "keras": [
+        "PyDataset",
+    ],
+    "polars": [
+        "scan",
+    ],
+    "tf": [
+        "dataset",
+    ],
+    "torch": [
+        "Dataset",
+        "IterableDataset",
+        "Jagged",
+        "check_group",
+        "collate",
+        "loader",
+        "tensors",
+    ],
+}
+
+# The package without which a submodule cannot be imported.
+FRAMEWORKS = {
+    "grain": "grain",
+    "jax": "jax",
+    "keras": "keras",
+    "polars": "polars",
+    "tf": "tensorflow",
+    "torch": "torch",
+}
+
+
+def defined_in(kind: type) -> set[str]:
+    """The public names that a class has from fastrec, not from Python or a framework."""
+    own = [
+        base for base in inspect.getmro(kind) if base.__module__.startswith("fastrec")
+    ]
+    return {name for base in own for name in vars(base) if not name.startswith("_")}
+
+
+def test_the_package_has_these_names() -> None:
+    assert sorted(fr.__all__) == PACKAGE
+    assert all(hasattr(fr, name) for name in PACKAGE)
+
+
+@pytest.mark.parametrize("kind", MEMBERS, ids=lambda kind: kind.__name__)
+def test_a_class_has_these_members(kind: type) -> None:
+    assert sorted(defined_in(kind)) == MEMBERS[kind]
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [fr.Error, fr.CorruptionError, fr.DecodeError, fr.LimitError, fr.SchemaError],
+)
+def test_an_error_has_these_members(kind: type[fr.Error]) -> None:
+    assert sorted(defined_in(kind) | set(vars(kind("reason")))) == ERROR
+
+
+@pytest.mark.parametrize("name", sorted(set(SUBMODULES) - set(FRAMEWORKS)))
+def test_a_submodule_has_these_names(name: str) -> None:
+    module = importlib.import_module(f"fastrec.{name}")
+    assert sorted(module.__all__) == SUBMODULES[name]
+
+
+NAMES = (
+    "import fastrec.{0} as m; print(*(name for name in m.__all__ if hasattr(m, name)))"
+)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            name,
+            marks=pytest.mark.oracle if name == "tf" else pytest.mark.frameworks,
+        )
+        for name in FRAMEWORKS
+    ],
+)
+def test_an_adapter_has_these_names(name: str) -> None:
+    if importlib.util.find_spec(FRAMEWORKS[name]) is None:
+        pytest.skip(f"fastrec.{name} needs {FRAMEWORKS[name]}")
+    # In another process: JAX and TensorFlow change the one that imports them.
+    said = subprocess.run(
+        [sys.executable, "-c", NAMES.format(name)],
+        env=os.environ | {"KERAS_BACKEND": "numpy"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    assert sorted(said.stdout.split()) == SUBMODULES[name]
