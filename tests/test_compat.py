@@ -73,3 +73,33 @@ def test_descriptions_of_dali() -> None:
     assert tfrec.FixedLenFeature((), tfrec.string, "") == fr.FixedLen((), "bytes", "")
     assert tfrec.VarLenFeature(tfrec.int64, 0) == fr.VarLen("int64")
     assert tfrec.VarLenFeature([4], tfrec.float32, 0.0) == fr.VarLen("float32", (4,))
+
+
+def test_records_of_files_as_an_iterable(tmp_path: Path) -> None:
+    records = [fr.encode_example({"n": n}) for n in range(5)]
+    paths = []
+    for n, name in enumerate(["a", "b.gz"]):
+        path = tmp_path / name
+        with tf_io.TFRecordWriter(path, "GZIP" if n else "") as writer:
+            for record in records:
+                writer.write(record)
+        paths.append(path)
+    ds = tf_io.TFRecordDataset(
+        iter(paths), buffer_size=100, num_parallel_reads=SimpleNamespace()
+    )
+    assert list(ds) == list(ds) == records * 2
+    assert list(tf_io.TFRecordDataset(str(paths[1]), "GZIP")) == records
+    with pytest.raises(fr.CorruptionError):
+        list(tf_io.TFRecordDataset([paths[0]], compression_type="ZLIB"))
+    for name in ("map", "batch", "shuffle"):
+        with pytest.raises(AttributeError, match=rf"no '{name}'.*fastrec\.open"):
+            getattr(ds, name)
+
+
+def test_tensors_by_the_names_of_tf_io() -> None:
+    tensor = tf_io.serialize_tensor([[1.5, 2.5]])
+    assert tf_io.parse_tensor(tensor, out_type="float64").tolist() == [[1.5, 2.5]]
+    dtype = SimpleNamespace(name="string", as_numpy_dtype=object)  # as tf.string is
+    assert tf_io.parse_tensor(tf_io.serialize_tensor("x"), dtype).item() == b"x"
+    with pytest.raises(fr.SchemaError, match="dtype float32, got float64"):
+        tf_io.parse_tensor(tensor, "float32")

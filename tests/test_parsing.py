@@ -23,6 +23,7 @@ import pytest
 import fastrec as fr
 from columns import Untyped, open_dataset, snapshot
 from oracle import example, tfrecord_file
+from oracle_example import delimited, entry, sequence
 
 Write = Callable[[bytes], Path]
 
@@ -273,3 +274,88 @@ def test_a_list_of_names_is_inferred(write: Write) -> None:
             open_dataset(path, features=wrong)
     with pytest.raises(fr.SchemaError):
         fr.parse_example(records, ["x"])  # type: ignore[arg-type]
+
+
+# Whole SequenceExamples, and tensors.
+
+
+def test_decode_sequence_example_shows_whatever_is_there() -> None:
+    record = sequence(
+        {b"i": ("int64", [3]), b"none": None, b"\xff": ("float", [0.5])},
+        {
+            b"mixed": [("int64", [1, 2]), None, ("float", [1.5]), ("int64", [])],
+            b"words": [("bytes", [b"a", b""])],
+            b"empty": [],
+        },
+    )
+    for held in (record, bytearray(record), memoryview(record)):
+        context, sequences = fr.decode_sequence_example(held)  # type: ignore[arg-type]
+        assert list(context) == ["i", "none", b"\xff"]
+        assert (context["i"].tolist(), context["none"]) == ([3], None)
+        assert list(sequences) == ["empty", "mixed", "words"]
+        assert sequences["empty"] == []
+        first, unset, other, last = sequences["mixed"]
+        assert (first.tolist(), unset, other.tolist()) == ([1, 2], None, [1.5])
+        assert (first.dtype, other.dtype, last.shape) == (np.int64, np.float32, (0,))
+        assert [step.tolist() for step in sequences["words"]] == [[b"a", b""]]
+    assert fr.decode_sequence_example(RECORDS[0])[1] == {}
+    assert fr.decode_sequence_example(b"") == ({}, {})
+    with pytest.raises(TypeError):
+        fr.decode_sequence_example("text")  # type: ignore[arg-type]
+
+
+def test_decode_sequence_example_reads_or_refuses_what_is_cut() -> None:
+    record = sequence({b"i": ("int64", [3])}, {b"a": [("bytes", [b"abc"]), None]})
+    found: list[Any] = []
+    for end in range(len(record) + 1):
+        try:
+            found.append(fr.decode_sequence_example(record[:end]))
+        except fr.DecodeError as error:
+            offset = error.offset
+            found.append("refused" if offset is not None and offset <= end else offset)
+    whole = [n for n, value in enumerate(found) if value != "refused"]
+    assert whole == [0, 14, len(record)]
+    assert found[14][0]["i"].tolist() == [3]
+
+
+def test_decode_sequence_example_limits_the_names() -> None:
+    entries = b"".join(entry(str(n).encode(), b"") for n in range(100_001))
+    for number in (1, 2):
+        with pytest.raises(fr.LimitError):
+            fr.decode_sequence_example(delimited(number, entries))
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.float32(1.5),
+        np.arange(6, dtype=np.int16).reshape(2, 3),
+        np.zeros((0, 2), np.complex128),
+        np.array([[True], [False]]),
+        np.array([b"a", b""], object),
+        np.array(b"abc", object),
+    ],
+    ids=str,
+)
+def test_parse_tensor_returns_what_was_serialized(array: Any) -> None:  # noqa: ANN401
+    found = fr.parse_tensor(fr.serialize_tensor(array))
+    assert isinstance(found, np.ndarray)
+    assert (found.dtype, found.shape) == (array.dtype, array.shape)
+    assert found.tolist() == array.tolist()
+    assert found.flags.writeable
+    dtype = "bytes" if array.dtype == object else array.dtype
+    assert fr.parse_tensor(fr.serialize_tensor(array), dtype).tolist() == array.tolist()
+
+
+def test_parse_tensor_refuses_what_is_not_the_tensor() -> None:
+    tensor = fr.serialize_tensor(np.arange(3))
+    with pytest.raises(fr.SchemaError, match="must have dtype float32, got int64"):
+        fr.parse_tensor(tensor, "float32")
+    with pytest.raises(fr.SchemaError, match="must have dtype bytes, got int64"):
+        fr.parse_tensor(tensor, "string")
+    with pytest.raises(fr.DecodeError, match=r"^cannot parse the tensor: it cannot be"):
+        fr.parse_tensor(tensor[:-1])
+    with pytest.raises(fr.SchemaError, match=r"^cannot parse the tensor"):
+        fr.parse_tensor(b"")
+    with pytest.raises(TypeError):
+        fr.parse_tensor("text")  # type: ignore[arg-type]

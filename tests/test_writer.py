@@ -684,3 +684,47 @@ def test_the_interpreter_may_end_with_an_open_writer(
     )
     assert process.returncode == 0, process.stderr
     assert_nothing_in(tmp_path)
+
+
+# encode_example with specs, and checksums.
+
+
+def test_specs_say_how_a_row_is_encoded(path: Path) -> None:
+    features = {
+        "image": fr.Raw((2, 3), "uint8"),
+        "box": fr.FixedLen((2, 2), "float32"),
+        "tags": fr.VarLen("bytes"),
+        "tensor": fr.TensorProto((2,), "int16", key="t"),
+    }
+    row = {
+        "image": np.arange(6, dtype=np.uint8).reshape(2, 3),
+        "box": [[1, 2], [3, 4]],
+        "tags": [],
+        "tensor": np.array([1, -1], np.int16),
+        "other": 3,
+    }
+    with fr.Writer(path, features=features) as writer:
+        writer.write(row)
+    [wanted] = fr.read_records(path)
+    for specs in (features, fr.Schema(features)):
+        assert fr.encode_example(row, features=specs) == wanted
+    back = fr.parse_single_example(wanted, features)
+    assert back["image"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert back["box"].tolist() == [[1.0, 2.0], [3.0, 4.0]]
+    with pytest.raises(ValueError, match="image"):
+        fr.encode_example(
+            {**row, "image": np.zeros((3, 2), np.uint8)}, features=features
+        )
+    with pytest.raises(fr.SchemaError):
+        fr.encode_example(row, features=3)  # type: ignore[arg-type]
+
+
+def test_masked_crc32c_is_what_files_store(path: Path) -> None:
+    record = b"any bytes"
+    with fr.Writer(path) as writer:
+        writer.write_record(record)
+    frame = path.read_bytes()
+    head, tail = frame[8:12], frame[-4:]
+    assert fr.masked_crc32c(frame[:8]) == int.from_bytes(head, "little")
+    for held in (record, bytearray(record), np.frombuffer(record, np.uint8)):
+        assert fr.masked_crc32c(held) == int.from_bytes(tail, "little")

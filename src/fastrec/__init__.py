@@ -19,7 +19,7 @@ from fastrec._core import __version__
 from fastrec.arrays import BytesArray, RaggedArray, SparseArray, concatenate, take
 from fastrec.damage import Region, Report
 from fastrec.dataset import Dataset
-from fastrec.encoding import encode_example, encode_sequence_example
+from fastrec.encoding import encode_example, encode_sequence_example, masked_crc32c
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
 from fastrec.features import FixedLen, Raw, VarLen
 from fastrec.index import build_index
@@ -32,10 +32,12 @@ from fastrec.padding import FixedLenSequence
 from fastrec.parsing import (
     decode_example,
     decode_raw,
+    decode_sequence_example,
     parse_example,
     parse_sequence_example,
     parse_single_example,
     parse_single_sequence_example,
+    parse_tensor,
 )
 from fastrec.ragged import Ragged
 from fastrec.sampling import buckets, weighted
@@ -82,15 +84,18 @@ __all__ = [
     "concatenate",
     "decode_example",
     "decode_raw",
+    "decode_sequence_example",
     "encode_example",
     "encode_sequence_example",
     "infer_schema",
+    "masked_crc32c",
     "mix",
     "open",
     "parse_example",
     "parse_sequence_example",
     "parse_single_example",
     "parse_single_sequence_example",
+    "parse_tensor",
     "per_row",
     "read_records",
     "serialize_tensor",

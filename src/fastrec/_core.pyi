@@ -5,7 +5,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer, Never
 
-from fastrec.arrays import Array, Batch
+from fastrec.arrays import Array, Batch, BytesArray
 from fastrec.arrow.columns import Field, Values
 from fastrec.assembly import Parts
 from fastrec.coercion import CoercedColumn
@@ -18,6 +18,7 @@ __version__: str
 class _Pybind11Type(type): ...
 
 def crc32c(data: Buffer, kernel: str | None = None) -> int: ...
+def masked_crc32c(data: Buffer) -> int: ...
 def crc32c_kernel() -> str: ...
 def crc32c_kernels() -> list[str]: ...
 def isas() -> list[str]: ...
@@ -95,6 +96,12 @@ def parse_examples(
     pool: BlockPool,
     examples: Sequence[Buffer] | tuple[NDArray[np.uint8], NDArray[np.int64]],
 ) -> Batch: ...
+def decode_message(
+    record: Buffer, is_sequence: bool, features_max: int
+) -> tuple[
+    list[tuple[bytes, NDArray[Any] | BytesArray | None]],
+    list[tuple[bytes, list[NDArray[Any] | BytesArray | None]]],
+]: ...
 
 @final
 class FeatureSurvey(metaclass=_Pybind11Type):

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastrec import _core
+from fastrec.coercion import coerced_row
+from fastrec.schema import Features, as_schema
 
-__all__ = ["encode_example", "encode_sequence_example"]
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["encode_example", "encode_sequence_example", "masked_crc32c"]
 
 
-def encode_example(row: Mapping[Any, Any], /) -> bytes:
+def encode_example(
+    row: Mapping[Any, Any], /, *, features: Features | None = None
+) -> bytes:
     r"""Serialize one row as a tf.train.Example.
 
     Parameters
@@ -29,6 +36,12 @@ def encode_example(row: Mapping[Any, Any], /) -> bytes:
         `BytesArray` of 1 dimension                 a list of bytes
         ==========================================  ===============================
 
+    features : mapping of str or bytes to specs, optional
+        Specs of features to encode, as for `Writer`: arrays of two or more dimensions
+        (`Raw`, `FixedLen`, `TensorProto`), empty lists (`VarLen`). Features without a
+        spec are encoded by their types. Pass a `fastrec.Schema` to check the specs once
+        for many rows.
+
     Returns
     -------
     bytes
@@ -42,9 +55,13 @@ def encode_example(row: Mapping[Any, Any], /) -> bytes:
         ``.view("int64")``), an array has two or more dimensions (write it by
         ``.tobytes()``), a list is empty (write an empty array, which has a dtype, or
         ``BytesArray.from_list([])``) or mixes kinds, or the message reaches 2 GiB,
-        which protobuf cannot read. The text names the feature and the cure.
+        which protobuf cannot read. The text names the feature and the cure. With
+        `features`, also if a value does not fit its spec, or a feature is missing whose
+        spec has no default.
     TypeError
         If a value or key is of any other type.
+    SchemaError
+        If `features` is invalid.
 
     Warns
     -----
@@ -61,7 +78,14 @@ def encode_example(row: Mapping[Any, Any], /) -> bytes:
     >>> import fastrec as fr
     >>> fr.encode_example({"label": 3})
     b'\n\x10\n\x0e\n\x05label\x12\x05\x1a\x03\n\x01\x03'
+    >>> import numpy as np
+    >>> spec = {"image": fr.Raw((2, 2), "uint8")}
+    >>> record = fr.encode_example({"image": np.eye(2, dtype="uint8")}, features=spec)
+    >>> fr.parse_single_example(record, spec)["image"].tolist()
+    [[1, 0], [0, 1]]
     """
+    if features is not None:
+        row = coerced_row(row, as_schema(features))
     return _core.encode_example(row)
 
 
@@ -109,3 +133,27 @@ def encode_sequence_example(
         {} if context is None else context,
         {} if feature_lists is None else feature_lists,
     )
+
+
+def masked_crc32c(data: Buffer) -> int:
+    """Return the checksum that TFRecord files store of a record and of its length.
+
+    Parameters
+    ----------
+    data : bytes-like
+
+    Returns
+    -------
+    int
+        The CRC-32C of `data`, rotated right by 15 bits plus 0xa282ead8, modulo 2**32.
+
+    Notes
+    -----
+    Source: ``tensorflow/core/lib/hash/crc32c.h``.
+
+    Examples
+    --------
+    >>> f"{masked_crc32c(b'123456789'):#010x}"
+    '0xc78ab0e5'
+    """
+    return _core.masked_crc32c(data)

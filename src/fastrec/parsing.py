@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.arrays import Batch, BytesArray
-from fastrec.errors import SchemaError
+from fastrec.errors import DecodeError, SchemaError
 from fastrec.features import VarLen
 from fastrec.inference import DTYPE_OF, name_of
 from fastrec.limits import Limits
@@ -19,20 +19,26 @@ from fastrec.rows import Row, row_of
 from fastrec.schema import Features, Schema, as_schema
 from fastrec.sequence import ParsedSequences
 from fastrec.spec import Spec, numpy_dtype
+from fastrec.tensors import TensorProto
 
 __all__ = [
     "decode_example",
     "decode_raw",
+    "decode_sequence_example",
     "parse_example",
     "parse_sequence_example",
     "parse_single_example",
     "parse_single_sequence_example",
+    "parse_tensor",
 ]
 
 Strings: TypeAlias = "Sequence[bytes] | BytesArray | npt.NDArray[Any]"
 
 # Memory that is kept for the next batches that are parsed.
 _IDLE_BYTES = 16 << 20
+
+# The feature that a tensor is read from.
+_TENSOR = "tensor"
 
 _pool = _core.BlockPool(_IDLE_BYTES)
 
@@ -198,6 +204,106 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
         row = row_of(batch, 0)
     names: Any = [name_of(key) for key, _ in surveyed]
     return {name: row.get(name) for name in names}
+
+
+def decode_sequence_example(
+    serialized: bytes,
+) -> tuple[dict[str | bytes, Any], dict[str | bytes, list[Any]]]:
+    """Decode everything in a serialized tf.train.SequenceExample.
+
+    Parameters
+    ----------
+    serialized : bytes-like
+
+    Returns
+    -------
+    context : dict of str to ndarray, BytesArray or None
+        The features of the context, as `decode_example` returns them.
+    sequences : dict of str to list of ndarray, BytesArray or None
+        The steps of each feature list. Each step holds all values of one feature as a
+        1-D array of int64, float32 or bytes. A step without a kind of values is None.
+
+    Both are in the order of their names. A name that is not UTF-8 is ``bytes``. A record
+    without feature lists, such as a tf.train.Example, has an empty `sequences`.
+
+    Raises
+    ------
+    DecodeError
+        If the record cannot be read.
+    LimitError
+        If there are more than 100,000 features or feature lists:
+        `parse_single_sequence_example` reads only those it is asked for.
+
+    Examples
+    --------
+    >>> from fastrec import encode_sequence_example
+    >>> record = encode_sequence_example(
+    ...     context={"label": 3}, feature_lists={"tokens": [[1, 2], [3]]}
+    ... )
+    >>> context, sequences = decode_sequence_example(record)
+    >>> context
+    {'label': array([3])}
+    >>> sequences
+    {'tokens': [array([1, 2]), array([3])]}
+    """
+    _check_one(serialized)
+    context, lists = _core.decode_message(serialized, True, Limits().features)
+    return (
+        {name_of(key): values for key, values in context},
+        {name_of(key): steps for key, steps in lists},
+    )
+
+
+def parse_tensor(
+    serialized: bytes, dtype: npt.DTypeLike | None = None
+) -> npt.NDArray[Any]:
+    """Parse one serialized TensorProto, as tf.io.parse_tensor does.
+
+    Parameters
+    ----------
+    serialized : bytes-like
+        As `serialize_tensor` and ``tf.io.serialize_tensor`` return it.
+    dtype : dtype-like, optional
+        The dtype that the tensor must have, ``"bytes"`` for strings. Nothing is converted.
+
+    Returns
+    -------
+    ndarray
+        A new array of the tensor's shape and dtype; strings are an object array of
+        bytes. A scalar has shape (). bfloat16 is returned as its bits (uint16) unless
+        ml_dtypes is imported.
+
+    Raises
+    ------
+    DecodeError
+        If the bytes cannot be read.
+    SchemaError
+        If they are not a tensor that `TensorProto` reads, or it has another dtype.
+
+    Examples
+    --------
+    >>> from fastrec import serialize_tensor
+    >>> parse_tensor(serialize_tensor([[1.5, 2.0]]), "float64")
+    array([[1.5, 2. ]])
+    """
+    _check_one(serialized)
+    wanted = None if dtype is None else TensorProto((), dtype).dtype
+    record = _core.encode_example({_TENSOR: serialized})
+    try:
+        row = parse_single_example(record, {_TENSOR: TensorProto()})
+    except (DecodeError, SchemaError) as error:
+        # The place and the spec are those of the record that was made for it.
+        reason = error.reason.removeprefix(f"feature {_TENSOR!r} ")
+        msg = f"cannot parse the tensor: it {reason.partition('; its spec')[0]}"
+        raise type(error)(msg) from None
+    tensor = row[_TENSOR]
+    is_strings = isinstance(tensor, (bytes, BytesArray))
+    array = np.asarray(tensor, object if is_strings else None)
+    found = "bytes" if is_strings else array.dtype.name
+    if wanted not in (None, found):
+        msg = f"the tensor must have dtype {wanted}, got {found}"
+        raise SchemaError(msg)
+    return array
 
 
 def decode_raw(

@@ -32,6 +32,7 @@ void register_records(py::module_& m);
 void register_features(py::module_& m);
 void register_loader(py::module_& m);
 void register_streams(py::module_& m);
+void register_message(py::module_& m);
 void register_survey(py::module_& m);
 void register_writer(py::module_& m);
 

@@ -117,6 +117,10 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
 
   m.attr("__version__") = FASTREC_VERSION;
   m.def("crc32c", &checksum, py::arg("data"), py::arg("kernel") = py::none());
+  m.def(
+      "masked_crc32c",
+      [](const py::buffer& data) { return crc32c_mask(checksum(data, {})); },
+      py::arg("data"));
   m.def("crc32c_kernels", [] {
     py::list names;
     for (const Crc32cKernel& kernel : crc32c_kernels()) names.append(kernel.name);
@@ -134,6 +138,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
   register_records(m);
   register_features(m);
   register_streams(m);
+  register_message(m);
   register_survey(m);
   register_loader(m);
   register_writer(m);

@@ -31,6 +31,7 @@ __all__ = [
     "FixedLenSequenceFeature",
     "RaggedFeature",
     "SparseFeature",
+    "TFRecordDataset",
     "TFRecordWriter",
     "VarLenFeature",
     "decode_raw",
@@ -38,6 +39,8 @@ __all__ = [
     "parse_sequence_example",
     "parse_single_example",
     "parse_single_sequence_example",
+    "parse_tensor",
+    "serialize_tensor",
     "tf_record_iterator",
 ]
 
@@ -152,6 +155,23 @@ def decode_raw(
     )
 
 
+def parse_tensor(
+    serialized: bytes,
+    out_type: Any,  # noqa: ANN401 (NumPy's dtype, or TensorFlow's)
+    name: str | None = None,  # noqa: ARG001
+) -> npt.NDArray[Any]:
+    """As `fastrec.parse_tensor`."""
+    return fastrec.parse_tensor(serialized, getattr(out_type, "name", out_type))
+
+
+def serialize_tensor(
+    tensor: npt.ArrayLike | fastrec.BytesArray | str | bytes,
+    name: str | None = None,  # noqa: ARG001
+) -> bytes:
+    """As `fastrec.serialize_tensor`."""
+    return fastrec.serialize_tensor(tensor)
+
+
 def _compression_of(options: object) -> Any:  # noqa: ANN401
     """Return the compression that `options`, or a name in its place, asks for."""
     return getattr(options, "compression_type", options) or None
@@ -163,6 +183,48 @@ def tf_record_iterator(path: Paths, options: object = None) -> Iterator[bytes]:
     Without `options`, compression is recognised.
     """
     return fastrec.read_records(path, compression=_compression_of(options) or "auto")
+
+
+class TFRecordDataset:
+    """The serialized records of files: an iterable of bytes, in file order.
+
+    Each `iter` reads the files from their beginning. Without `compression_type`,
+    compression is recognised. `buffer_size` and `num_parallel_reads` are accepted and
+    not used, because fastrec chooses them itself. The methods of ``tf.data.Dataset``,
+    such as ``map`` and ``batch``, are not available: `fastrec.open` and
+    `fastrec.Dataset.loader` do what they do.
+
+    Raises
+    ------
+    CorruptionError
+        If a record is damaged, after the records before it.
+    """
+
+    def __init__(
+        self,
+        filenames: Paths,
+        compression_type: str | None = None,
+        buffer_size: int | None = None,  # noqa: ARG002
+        num_parallel_reads: int | None = None,  # noqa: ARG002
+        name: str | None = None,  # noqa: ARG002
+    ) -> None:
+        self._filenames = filenames
+        if not isinstance(filenames, (str, bytes, os.PathLike)):
+            self._filenames = list(filenames)
+        self._compression = _compression_of(compression_type)
+
+    def __iter__(self) -> Iterator[bytes]:
+        return fastrec.read_records(
+            self._filenames, compression=self._compression or "auto"
+        )
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        msg = (
+            f"TFRecordDataset has no {name!r}: it only yields records; write "
+            "fastrec.open(filenames, features=...).loader(batch_size), see "
+            "docs/migration.md"
+        )
+        raise AttributeError(msg)
 
 
 class TFRecordWriter(fastrec.Writer):
