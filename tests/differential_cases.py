@@ -151,17 +151,7 @@ def random_spec(rng: random.Random, i: int) -> Spec:
     if form == "var":
         return Spec(form, name, kind)
     if form == "ragged":
-        levels: list[tuple[str, Any]] = []
-        for level in range(rng.choice((0, 1, 1, 2, 3))):
-            if rng.random() < 0.25:
-                levels.append(("UniformRowLength", rng.randrange(1, 4)))
-            else:
-                levels.append((rng.choice(PARTITIONS), f"{name}p{level}"))
-        keys = (f"{name}v", *(v for _, v in levels if isinstance(v, str)))
-        splits = rng.choice(("int32", "int64"))
-        return Spec(
-            form, name, kind, keys=keys, partitions=tuple(levels), splits=splits
-        )
+        return partitioned(rng, Spec(form, name, kind))
     if form == "sparse":
         n_axes = rng.choice((1, 1, 2))
         keys = (f"{name}v", *(f"{name}i{axis}" for axis in range(n_axes)))
@@ -183,6 +173,19 @@ def random_spec(rng: random.Random, i: int) -> Spec:
     return Spec(form, name, "bytes", shape=tensor_shape, dtype=dtype)
 
 
+def partitioned(rng: random.Random, spec: Spec) -> Spec:
+    """A ragged column with partitions, or none."""
+    levels: list[tuple[str, Any]] = []
+    for level in range(rng.choice((0, 1, 1, 2, 3))):
+        if rng.random() < 0.25:
+            levels.append(("UniformRowLength", rng.randrange(1, 4)))
+        else:
+            levels.append((rng.choice(PARTITIONS), f"{spec.name}p{level}"))
+    keys = (f"{spec.name}v", *(v for _, v in levels if isinstance(v, str)))
+    splits = rng.choice(("int32", "int64"))
+    return spec._replace(keys=keys, partitions=tuple(levels), splits=splits)
+
+
 def random_specs(rng: random.Random) -> list[Spec]:
     """Columns of Examples."""
     return [random_spec(rng, i) for i in range(rng.choice((1, 1, 2, 3)))]
@@ -201,12 +204,16 @@ def random_sequence_specs(rng: random.Random) -> list[Spec]:
         kind = rng.choice(KINDS)
         form = rng.choice(("sequence", "sequence", "var", "ragged"))
         shape = rng.choice(((), (1,), (2,), (2, 2))) if form == "sequence" else ()
-        spec = Spec(form, f"l{i}", kind, "lists", shape)
+        # The context may have a column of the same name.
+        name = rng.choice((f"l{i}", f"l{i}", f"c{i}"))
+        spec = Spec(form, name, kind, "lists", shape)
+        if form == "ragged" and rng.random() < 0.7:
+            spec = partitioned(rng, spec)
         specs.append(spec._replace(allow_missing=rng.random() < 0.7))
     splits = rng.choice(("int32", "int64"))
     return [
         spec._replace(keys=(spec.name,), splits=splits)
-        if spec.form == "ragged"
+        if spec.form == "ragged" and not spec.keys
         else spec
         for spec in specs
     ]
@@ -226,8 +233,10 @@ def random_features(rng: random.Random, specs: Sequence[Spec], p: float) -> Any:
     lists: dict[bytes, Any] = {}
     for spec in specs:
         if spec.section == "lists":
-            if rng.random() < 0.9:
-                lists[spec.name.encode()] = random_steps(rng, spec, p)
+            if spec.partitions:
+                lists.update(random_partitioned_steps(rng, spec, p))
+            elif rng.random() < 0.9:
+                lists[keys_of(spec)[0].encode()] = random_steps(rng, spec, p)
             continue
         fits = fitting(rng, spec)
         # A required feature is not missing so often that most records are refused.
@@ -356,6 +365,25 @@ def random_steps(rng: random.Random, spec: Spec, p: float) -> list[Feature]:
             kind, n = rng.choice(KINDS), rng.randrange(4)
         steps.append((kind, random_values(rng, kind, n)))
     return steps
+
+
+def random_partitioned_steps(
+    rng: random.Random, spec: Spec, p: float
+) -> dict[bytes, list[Feature]]:
+    """The lists of values and partitions, which have the same number of steps, or nearly."""
+    lists: dict[bytes, list[Feature]] = {key.encode(): [] for key in spec.keys}
+    for _ in range(rng.randrange(4)):
+        fits = fitting_ragged(rng, spec)
+        if rng.random() < p:
+            change_numbers(rng, fits)
+        for key, found in fits.items():
+            lists[key].append(None if rng.random() < p / 4 else found)
+    key = rng.choice(sorted(lists))
+    if rng.random() < p and lists[key]:
+        lists[key].pop()
+    if rng.random() < p:
+        del lists[key]
+    return lists
 
 
 # Tensors.

@@ -146,6 +146,8 @@ class Walk:
         self.numbers: dict[bytes, list[int]] = {}  # what is in int64 lists
         self.strings: dict[bytes, list[bytes]] = {}  # and in bytes lists
         self.n_values: dict[bytes, int] = {}
+        # Of the steps of each list: how many values, and what is in int64 lists.
+        self.list_steps: dict[bytes, list[tuple[int, list[int]]]] = {}
 
     # Fields.
 
@@ -255,7 +257,7 @@ class Walk:
             if spec is None:
                 continue
             if number == 2:
-                self.steps(spec, values[-1])
+                self.steps(spec, key, values[-1])
             else:
                 kinds = self.feature(spec, key, values[-1], is_step=False)
                 if not kinds and len(values) > 1:
@@ -300,11 +302,13 @@ class Walk:
             if not is_readable:
                 raise UnreadableError
 
-    def steps(self, spec: Spec, data: bytes) -> None:
+    def steps(self, spec: Spec, key: bytes, data: bytes) -> None:
+        found = self.list_steps.setdefault(key, [])
         try:
             for field in self.fields(data):
                 if (field.number, field.type) == (1, DELIMITED):
                     self.feature(spec, b"", field.content, is_step=True)
+                    found.append((self.n_values[b""], self.numbers[b""]))
                 else:
                     self.found |= {"unknown", "sequence"}
         except UnreadableError:
@@ -422,14 +426,31 @@ class Walk:
                     self.found |= odd_tensor(string)
 
     def ragged(self, spec: Spec) -> None:
-        """Whether the partitions, innermost first, divide exactly what there is."""
-        n_items = self.n_values.get(spec.keys[0].encode(), 0)
+        """Whether the partitions divide exactly what there is, in lists step by step."""
+        keys = [key.encode() for key in spec.keys]
+        if spec.section != "lists":
+            n_items = self.n_values.get(keys[0], 0)
+            self.partitions(
+                spec, n_items, {key: self.numbers.get(key, []) for key in keys}
+            )
+            return
+        lists = [self.list_steps.get(key, []) for key in keys]
+        if len({len(steps) for steps in lists}) > 1:
+            self.found.add("ragged")
+        for of_values, *numbers in zip(*lists, strict=False):
+            of_step = {key: n for key, (_, n) in zip(keys[1:], numbers, strict=True)}
+            self.partitions(spec, of_values[0], of_step)
+
+    def partitions(
+        self, spec: Spec, n_items: int, numbers_of: dict[bytes, list[int]]
+    ) -> None:
+        """The same for the items of one record or step, the innermost partition first."""
         for kind, value in reversed(spec.partitions):
             if kind == "UniformRowLength":
                 is_divided, n_rows = n_items % value == 0, n_items // value
             else:
-                numbers = [signed(n) for n in self.numbers.get(value.encode(), ())]
-                if kind == "RowSplits" and not numbers:
+                numbers = [signed(n) for n in numbers_of[value.encode()]]
+                if kind == "RowSplits" and not numbers and spec.section != "lists":
                     self.found.add("no splits")
                 if kind == "ValueRowIds" and max(numbers, default=0) >= 1 << 24:
                     self.found.add("rows")

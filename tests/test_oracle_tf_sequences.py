@@ -220,6 +220,69 @@ def test_records_that_are_cut_or_damaged() -> None:
     assert n_same >= 1
 
 
+# Values of three steps, and how each kind of partition divides them into rows.
+STEP_ROWS = [[[1, 2], [], [3]], [], [[4], [5, 6]]]
+OF_STEPS: dict[str, Any] = {
+    "RowSplits": [[0, 2, 2, 3], [], [0, 1, 3]],
+    "RowLengths": [[2, 0, 1], [], [1, 2]],
+    "RowStarts": [[0, 2, 2], [], [0, 1]],
+    "RowLimits": [[2, 2, 3], [], [1, 3]],
+    "ValueRowIds": [[0, 0, 2], [], [0, 1, 1]],
+}
+
+
+@pytest.mark.parametrize("kind", OF_STEPS)
+@pytest.mark.parametrize("splits", [tf.int32, tf.int64])
+def test_partitions_divide_the_values_of_each_step(kind: str, splits: Any) -> None:  # noqa: ANN401
+    steps = [[value for row in step for value in row] for step in STEP_ROWS]
+    lists = {
+        b"values": [("int64", step) for step in steps],
+        b"rows": [("int64", step) for step in OF_STEPS[kind]],
+        b"outer": [("int64", [len(step)] if step else []) for step in STEP_ROWS],
+    }
+    partition = getattr(tf.io.RaggedFeature, kind)("rows")
+    outer = tf.io.RaggedFeature.RowLengths("outer")
+    records = [sequence({}, lists), sequence({}, {}), sequence({}, lists)]
+    for partitions in ([partition], [outer, partition]):
+        specs = {
+            "a": tf.io.RaggedFeature(
+                tf.int64, "values", partitions, splits, validate=True
+            )
+        }
+        for given in (records, *records):
+            wanted = by_tensorflow(given, {}, specs, {})
+            assert wanted is not None
+            assert by_fastrec(given, {}, specs) == wanted
+    _, parsed = fr.parse_single_sequence_example(records[0], None, specs)
+    assert parsed["a"].to_list() == [[step] if step else [] for step in STEP_ROWS]
+
+
+@pytest.mark.parametrize("length", [1, 2])
+def test_uniform_partitions_in_lists(length: int) -> None:
+    values = [("float", [0.5] * (4 * n)) for n in (1, 0, 2)]
+    uniform = tf.io.RaggedFeature.UniformRowLength(length)
+    two = tf.io.RaggedFeature.UniformRowLength(2)
+    record = sequence({}, {b"a": values})
+    for partitions in ([uniform], [two, uniform]):
+        specs = {"a": tf.io.RaggedFeature(tf.float32, "a", partitions, validate=True)}
+        for given in ([record, record], record):
+            wanted = by_tensorflow(given, {}, specs, {})
+            assert wanted is not None
+            assert by_fastrec(given, {}, specs) == wanted
+
+
+def test_a_name_in_both_parts() -> None:
+    record = sequence(
+        {b"a": ("int64", [1, 2])}, {b"a": [("float", [0.5]), ("float", [1.5])]}
+    )
+    context = {"a": tf.io.RaggedFeature(tf.int64)}
+    lists = {"a": tf.io.FixedLenSequenceFeature([], tf.float32)}
+    for given in ([record, record], record):
+        wanted = by_tensorflow(given, context, lists, {})
+        assert wanted is not None
+        assert by_fastrec(given, context, lists) == wanted
+
+
 def test_a_real_file(testdata: Path) -> None:
     data = gzip.decompress((testdata / "sequence-eval.gz").read_bytes())
     records = []

@@ -185,6 +185,95 @@ def test_a_name_is_in_one_part_only(write: Write) -> None:
     assert lists_of(batch["b"]) == [[[]]]
 
 
+def test_a_name_may_be_in_both_where_the_parts_are_separate() -> None:
+    record = sequence({b"a": ("int64", [1])}, {b"a": [("int64", [2]), ("int64", [3])]})
+    context: dict[str, Any] = {"a": fr.FixedLen((), "int64"), "n": fr.VarLen("int64")}
+    lists = {"a": fr.FixedLenSequence((), "int64", lengths="n")}
+    of_context, of_lists, lengths = fr.parse_sequence_example([record], context, lists)
+    assert (of_context["a"].tolist(), lists_of(of_context["n"])) == ([1], [[]])
+    assert (of_lists["a"].tolist(), of_lists["n"].tolist()) == ([[2, 3]], [2])
+    assert {name: n.tolist() for name, n in lengths.items()} == {"a": [2]}
+    for parse in (
+        fr.parse_single_sequence_example,
+        tf_io.parse_single_sequence_example,
+    ):
+        row, steps = parse(record, context, lists)
+        assert (row["a"], steps["a"].tolist()) == (1, [2, 3])
+    with pytest.raises(fr.SchemaError, match="feature list 'a' has a step of int64"):
+        fr.parse_sequence_example([record], context, {"a": fr.VarLen("bytes")})
+
+
+# Partitions.
+
+ROWS = {"a": fr.Ragged("bytes", [fr.Ragged.RowLengths("n")], key="v")}
+
+
+def of_rows(values: list[list[bytes]], lengths: list[list[int]]) -> bytes:
+    """A record whose list "v" is divided by the list "n"."""
+    return sequence(
+        {},
+        {
+            b"v": [("bytes", step) for step in values],
+            b"n": [("int64", step) for step in lengths],
+        },
+    )
+
+
+def test_partitions_divide_the_values_of_each_step(write: Write) -> None:
+    records = [of_rows([[b"x", b"y"], [], [b"z"]], [[1, 0, 1], [0], [1]]), b""]
+    wanted = [[[[b"x"], [], [b"y"]], [[]], [[b"z"]]], []]
+    _, found, _ = fr.parse_sequence_example(records, None, ROWS)
+    assert found["a"].to_list() == wanted
+    ds = open_dataset(write(tfrecord_file(records * 50)), sequence_features=ROWS)
+    batches = list(ds.loader(30, num_threads=2))
+    assert [row for batch in batches for row in batch["a"].to_list()] == wanted * 50
+    assert ds[0]["a"].to_list() == wanted[0]
+    assert pickle.loads(pickle.dumps(ds))[0:2]["a"].to_list() == wanted
+
+
+@pytest.mark.parametrize(
+    ("values", "lengths", "message"),
+    [
+        ([[b"x"], [b"y"]], [[2], [0]], "feature list 'n' divides 2 items"),
+        ([[b"x"], [b"y"]], [[1]], "feature list 'n' has 1 steps, but .* have 2"),
+        ([[b"x"]], [], "feature list 'n' has 0 steps, but .* have 1"),
+        ([[b"x"]], [[-1, 2]], "feature list 'n' does not divide"),
+    ],
+)
+def test_partitions_that_do_not_fit_a_step(
+    values: Any,  # noqa: ANN401
+    lengths: Any,  # noqa: ANN401
+    message: str,
+) -> None:
+    good = of_rows([[b"x"]], [[1]])
+    with pytest.raises(fr.SchemaError, match=message) as caught:
+        fr.parse_sequence_example([good, of_rows(values, lengths)], None, ROWS)
+    assert (caught.value.record, caught.value.feature) == (1, "n")
+
+
+def test_row_ids_of_all_steps_make_a_limited_number_of_rows() -> None:
+    ids = {"a": fr.Ragged("bytes", [fr.Ragged.ValueRowIds("n")], key="v")}
+    row = 2**23 - 1
+    record = of_rows([[b"x"]] * 3, [[row]] * 3)
+    with pytest.raises(fr.SchemaError, match=r"makes \d+ rows, more than"):
+        fr.parse_sequence_example([record], None, ids)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: fr.Ragged("int64", key=""),
+        lambda: fr.Ragged("int64", key=b""),
+        lambda: fr.Ragged.RowSplits(""),
+        lambda: fr.Ragged.ValueRowIds(b""),
+        lambda: fr.Schema({"a": tf_io.RaggedFeature("int64", value_key="")}),
+    ],
+)
+def test_an_empty_key_is_not_a_feature(make: Any) -> None:  # noqa: ANN401
+    with pytest.raises(fr.SchemaError, match="must be the name of a feature"):
+        make()
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -195,7 +284,6 @@ def test_a_name_is_in_one_part_only(write: Write) -> None:
         {"sequence_features": {"a": "int64"}},
         {"sequence_features": {"a": fr.Raw((), "uint8")}},
         {"sequence_features": {"a": fr.FixedLenSequence((), "int64", -1)}},
-        {"sequence_features": {"a": fr.Ragged("int64", [fr.Ragged.RowLengths("b")])}},
         {"context_features": {"a": fr.FixedLenSequence((), allow_missing=False)}},
         {
             "context_features": {"n": "int64"},

@@ -126,7 +126,7 @@ def parse_sequence_example(
         If a record cannot be read, or does not fit; `record` is its place among those
         given.
     """
-    schema = ParsedSequences.of(context_features, sequence_features)
+    schema = ParsedSequences(context_features, sequence_features)
     parsed: Any = _core.parse_examples(schema._bind(), _pool, _memory_of(serialized))
     context, sequence, lengths = parsed
     return context, sequence, lengths

@@ -29,6 +29,12 @@ __all__ = ["Partition", "Ragged"]
 Splits: TypeAlias = "npt.NDArray[np.int64]"
 
 
+def _check_not_empty(name: str, key: str | bytes | None) -> None:
+    if key is not None and not key:
+        msg = f"{name} must be the name of a feature, got {key!r}"
+        raise SchemaError(msg)
+
+
 @dataclass(frozen=True, repr=False)
 class _Keyed:
     """Base of the partitions that a feature holds."""
@@ -38,6 +44,7 @@ class _Keyed:
 
     def __post_init__(self) -> None:
         checked_keys("the key of a partition", [self.key])
+        _check_not_empty("the key of a partition", self.key)
 
     def __repr__(self) -> str:
         return f"Ragged.{type(self).__name__}({self.key!r})"
@@ -104,6 +111,9 @@ class Ragged(Spec):
     partition, outermost first. Uniform partitions at the end are inner dimensions of the
     values. Without partitions it is what `VarLen` gives.
 
+    In a feature list, the partitions are feature lists, too. They have the same number of
+    steps as the values, and each of their steps divides the values of the same step.
+
     Parameters
     ----------
     dtype : dtype-like
@@ -153,6 +163,7 @@ class Ragged(Spec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        _check_not_empty("key", self.key)
         self._set("dtype", checked_dtype(self.dtype))
         self._set("partitions", tuple(self.partitions))
         partitions: tuple[object, ...] = self.partitions

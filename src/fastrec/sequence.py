@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from fastrec import _core
 from fastrec.arrays import Array, Batch, RaggedArray
 from fastrec.errors import SchemaError
 from fastrec.features import VarLen
@@ -89,28 +90,53 @@ class _Steps(Spec):
     spec: VarLen | Ragged
 
     def _columns(self, name: str | bytes) -> list[Column]:
-        values = self.spec._columns(name)[0]._replace(section="lists")
-        sizes = values._replace(
-            section="step_sizes", kind="int64", dtype=np.dtype(np.int64), shape=()
-        )
-        return [values, sizes]
+        # Each column of a list is followed by the sizes of its steps.
+        columns: list[Column] = []
+        for column in self.spec._columns(name):
+            values = column._replace(section="lists")
+            sizes = values._replace(
+                section="step_sizes", kind="int64", dtype=np.dtype(np.int64), shape=()
+            )
+            columns += [values, sizes]
+        return columns
+
+    def _rules(self, first: int) -> list[RowRule]:
+        def place(column: int) -> int:
+            return first + 2 * (column - first)
+
+        return [
+            RowRule(
+                place(rule.values),
+                [(kind, place(at), length) for kind, at, length in rule.partitions],
+            )
+            for rule in self.spec._rules(first)
+        ]
 
     @property
     def _is_plain(self) -> bool:
         return False
 
     def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
-        values, sizes = arrays
-        assert isinstance(values, RaggedArray)
+        # Steps are to their values what records are to theirs.
+        steps = [_steps(*arrays[i : i + 2]) for i in range(0, len(arrays), 2)]
+        inner: Any = steps[0]
+        if isinstance(self.spec, Ragged):
+            [(_, inner)] = self.spec._compose(name, steps)
+        sizes = arrays[1]
         assert isinstance(sizes, RaggedArray)
-        dtype = getattr(self.spec, "row_splits_dtype", "int64")
-        inner = offsets_from(np.asarray(sizes.values))
-        steps = RaggedArray._wrap(values.values, _as_splits(inner, dtype))
         outer = np.asarray(sizes.row_splits)
-        return [(name, RaggedArray._wrap(steps, _as_splits(outer, dtype)))]
+        dtype = getattr(self.spec, "row_splits_dtype", "int64")
+        return [(name, RaggedArray._wrap(inner, _as_splits(outer, dtype)))]
 
     def _described(self) -> str:
         return f"list of {self.spec._described()}"
+
+
+def _steps(values: Array, sizes: Array) -> RaggedArray:
+    """Return the steps of all records, given their values and how many each has."""
+    assert isinstance(values, RaggedArray)
+    assert isinstance(sizes, RaggedArray)
+    return RaggedArray._wrap(values.values, offsets_from(np.asarray(sizes.values)))
 
 
 def _as_splits(splits: Any, dtype: str) -> Any:  # noqa: ANN401 (arrays of either dtype)
@@ -146,25 +172,9 @@ class SequenceSchema(Schema):
         Raises
         ------
         SchemaError
-            If they make no sense, name nothing, or have a name in common.
+            If a spec is invalid, if no feature is named, or if a name is in both parts.
         """
-        given: dict[str, object] = {
-            "context_features": context_features,
-            "sequence_features": sequence_features,
-        }
-        parts: list[Mapping[Any, Any]] = []
-        for argument, features in given.items():
-            if features is not None and not isinstance(features, Mapping):
-                msg = (
-                    f"{argument} must be a dict from feature name to spec, "
-                    f"not {type(features).__name__}"
-                )
-                raise SchemaError(msg)
-            parts.append(features or {})
-        context, lists = parts
-        if not context and not lists:
-            msg = "context_features and sequence_features name no feature"
-            raise SchemaError(msg)
+        context, lists = _checked_parts(context_features, sequence_features)
         for name in context:
             if name in lists:
                 msg = (
@@ -183,10 +193,7 @@ class SequenceSchema(Schema):
         if isinstance(spec, FixedLenSequence):
             if spec.default is not None:
                 reason = "a feature list has no default; it is padded with zeros"
-        elif isinstance(spec, Ragged):
-            if spec.partitions:
-                reason = "partitions in feature lists are not read; give none"
-        elif not isinstance(spec, VarLen):
+        elif not isinstance(spec, (VarLen, Ragged)):
             reason = (
                 "feature lists are read with FixedLenSequence, VarLen or Ragged, "
                 f"not {type(spec).__name__}"
@@ -240,41 +247,82 @@ def _unpickled(
     return cls(features, list_names, notes=notes, source=source)
 
 
-class ParsedSequences(SequenceSchema):
-    """A schema whose batches are (context, lists, lengths of the padded lists)."""
+class ParsedSequences:
+    """A schema whose batches are (context, lists, lengths of the padded lists).
 
-    def _list_spec(self, spec: Spec) -> Spec:
-        if isinstance(spec, FixedLenSequence):
-            return _Padded(spec, has_lengths=True)
-        return super()._list_spec(spec)
+    The parts are separate, so a name may be in both.
 
-    def _composition(self) -> Callable[[Sequence[Array]], Any]:
-        asked = self._asked()
-        whole = Composition(asked)
-        of_context = {
-            column
-            for name, spec in self.items()
-            if name not in self._list_names
-            for column in spec._names(name)
+    Raises
+    ------
+    SchemaError
+        If a spec is invalid, or if no feature is named.
+    """
+
+    def __init__(
+        self, context_features: Features | None, sequence_features: Features | None
+    ) -> None:
+        context, lists = _checked_parts(context_features, sequence_features)
+        of_context = SequenceSchema(context, frozenset())._asked()
+        of_lists: dict[str | bytes, Spec] = {
+            name: _Padded(spec.spec, has_lengths=True)
+            if isinstance(spec, _Padded)
+            else spec
+            for name, spec in SequenceSchema(lists, frozenset(lists))._asked().items()
         }
-        lengths_at: dict[str | bytes, int] = {}
-        n_arrays_before = 0
-        for name, spec in asked.items():
-            if isinstance(spec, _Padded):
-                lengths_at[name] = n_arrays_before + 1
-            n_arrays_before += n_arrays(spec, name)
+        columns: list[Column] = []
+        rules: list[RowRule] = []
+        for name, spec in (*of_context.items(), *of_lists.items()):
+            rules += spec._rules(len(columns))
+            columns += spec._columns(name)
+        self._bound = _core.Schema(columns, rules, _parted(of_context, of_lists))
 
-        def compose(arrays: Sequence[Array]) -> tuple[Batch, Batch, Batch]:
-            columns: dict[Any, Array] = dict(whole(arrays))
-            context = {
-                name: columns.pop(name) for name in list(columns) if name in of_context
-            }
-            lengths: dict[Any, Array] = {
-                name: arrays[at] for name, at in lengths_at.items()
-            }
-            return context, columns, lengths
+    def _bind(self) -> _core.Schema:
+        return self._bound
 
-        return compose
+
+def _parted(
+    of_context: Mapping[str | bytes, Spec], of_lists: Mapping[str | bytes, Spec]
+) -> Callable[[Sequence[Array]], Any]:
+    """Return what makes the three parts of a batch from the core's arrays."""
+    n_of_context = sum(n_arrays(spec, name) for name, spec in of_context.items())
+    compose_context, compose_lists = Composition(of_context), Composition(of_lists)
+    lengths_at: dict[str | bytes, int] = {}
+    first = n_of_context
+    for name, spec in of_lists.items():
+        if isinstance(spec, _Padded):
+            lengths_at[name] = first + 1
+        first += n_arrays(spec, name)
+
+    def compose(arrays: Sequence[Array]) -> tuple[Batch, Batch, Batch]:
+        lengths: dict[Any, Array] = {
+            name: arrays[at] for name, at in lengths_at.items()
+        }
+        context = compose_context(arrays[:n_of_context])
+        return context, compose_lists(arrays[n_of_context:]), lengths
+
+    return compose
+
+
+def _checked_parts(
+    context_features: Features | None, sequence_features: Features | None
+) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
+    given: dict[str, object] = {
+        "context_features": context_features,
+        "sequence_features": sequence_features,
+    }
+    for argument, features in given.items():
+        if features is not None and not isinstance(features, Mapping):
+            msg = (
+                f"{argument} must be a dict from feature name to spec, "
+                f"not {type(features).__name__}"
+            )
+            raise SchemaError(msg)
+    context: Mapping[Any, Any] = context_features or {}
+    lists: Mapping[Any, Any] = sequence_features or {}
+    if not context and not lists:
+        msg = "context_features and sequence_features name no feature"
+        raise SchemaError(msg)
+    return context, lists
 
 
 def schema_or_names(

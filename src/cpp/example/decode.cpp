@@ -4,7 +4,6 @@
 #include <bit>
 #include <utility>
 
-#include "example/rules.h"
 #include "example/sequence.h"
 
 namespace fastrec {
@@ -33,6 +32,12 @@ auto collector(const KeyTable& keys, std::vector<Bytes>* found) {
     guess = number + 1;
     (*found)[number] = present(value);
   };
+}
+
+// Whether a partition does not fit the items that it divides.
+bool is_of_partition(Errc code) {
+  return code == Errc::kPartitionOrder || code == Errc::kPartitionTotal ||
+         code == Errc::kPartitionRows;
 }
 
 Fault of_column(Fault fault, std::size_t column) {
@@ -107,7 +112,7 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
   decoder_.begin();
   if (fast_path_) {
     if (fast_path_->decode(record, row, &decoder_, batch)) {
-      return check_rules(*schema_, *batch);
+      return check_rules(*schema_, *batch, &step_places_);
     }
     batch->rewind(row);
     decoder_.begin();
@@ -137,13 +142,15 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
     }
     if (fault) return of_column(located(fault, feature, bytes), c);
   }
-  return check_rules(*schema_, *batch);
+  return check_rules(*schema_, *batch, &step_places_);
 }
 
 std::string ExampleDecoder::describe(const Fault& fault) const {
   if (fault.column < 0) return fastrec::describe(fault);
   const ColumnSpec& spec = schema_->columns[static_cast<std::size_t>(fault.column)];
-  if (spec.section == Section::kLists) return describe_steps(*schema_, spec, fault);
+  if (spec.section == Section::kLists && !is_of_partition(fault.code)) {
+    return describe_steps(*schema_, spec, fault);
+  }
   return decoder_.describe(fault);
 }
 

@@ -21,6 +21,7 @@
 #include "batch/schema.h"
 #include "example/fastpath.h"
 #include "example/feature_decoder.h"
+#include "example/rules.h"
 
 namespace fastrec {
 
@@ -79,6 +80,7 @@ class ExampleDecoder {
   Way way_;
   bool can_be_fast_;  // by the fast path
   std::optional<FastPath> fast_path_;
+  StepPlaces step_places_;
 };
 
 }  // namespace fastrec

@@ -274,7 +274,9 @@ Fault FeatureDecoder::fill_unset(std::size_t column, std::size_t row,
 
 std::string FeatureDecoder::describe(const Fault& fault) const {
   const ColumnSpec& spec = schema_->columns[static_cast<std::size_t>(fault.column)];
-  const std::string feature = "feature '" + spec.key + "' ";
+  const std::string feature =
+      (spec.section == Section::kLists ? "feature list '" : "feature '") + spec.key +
+      "' ";
   const std::string says = spec_says(*schema_, spec);
   const std::string found = std::to_string(fault.found);
   switch (fault.code) {

@@ -66,16 +66,66 @@ Fault check_partition(const Partition& partition, Numbers numbers, std::uint64_t
   return check_total(last, n_items);
 }
 
+// Checks the partitions of `n` items. `numbers_of` returns the numbers of a partition
+// by its place in the rule; `on_rows` takes how many rows a partition made.
+template <typename NumbersOf, typename OnRows>
+Fault check_levels(const RowRule& rule, std::uint64_t n, NumbersOf&& numbers_of,
+                   OnRows&& on_rows) {
+  for (std::size_t level = rule.partitions.size(); level-- > 0;) {
+    const Partition& partition = rule.partitions[level];
+    const bool is_uniform = partition.kind == PartitionKind::kUniformRowLength;
+    Fault fault =
+        check_partition(partition, is_uniform ? Numbers() : numbers_of(level), &n);
+    if (!fault) fault = on_rows(partition, n);
+    if (!fault) continue;
+    fault.column = static_cast<std::int32_t>(partition.column);
+    return fault;
+  }
+  return {};
+}
+
 Fault check_partitions(const RowRule& rule, const BatchBuilder& batch) {
-  std::uint64_t n = batch.n_last_items(rule.values);
-  for (auto level = rule.partitions.rbegin(); level != rule.partitions.rend();
-       ++level) {
-    const bool is_uniform = level->kind == PartitionKind::kUniformRowLength;
-    const Numbers numbers = is_uniform ? Numbers() : batch.last_items(level->column);
-    if (Fault fault = check_partition(*level, numbers, &n)) {
-      fault.column = static_cast<std::int32_t>(level->column);
-      return fault;
-    }
+  return check_levels(
+      rule, batch.n_last_items(rule.values),
+      [&](std::size_t level) {
+        return batch.last_items(rule.partitions[level].column);
+      },
+      [](const Partition&, std::uint64_t) { return Fault(); });
+}
+
+// In a feature list, each step of a partition divides the items of the same step of the
+// values. The column after a list has the sizes of its steps.
+Fault check_step_partitions(const RowRule& rule, const BatchBuilder& batch,
+                            StepPlaces* places) {
+  const Numbers sizes = batch.last_items(rule.values + 1);
+  for (const Partition& partition : rule.partitions) {
+    if (partition.kind == PartitionKind::kUniformRowLength) continue;
+    const std::size_t n_steps = batch.last_items(partition.column + 1).size();
+    if (n_steps == sizes.size()) continue;
+    Fault fault{.code = Errc::kStepCount, .found = n_steps, .expected = sizes.size()};
+    fault.column = static_cast<std::int32_t>(partition.column);
+    return fault;
+  }
+  places->assign(rule.partitions.size(), 0);
+  std::uint64_t n_id_rows = 0;
+  for (std::size_t step = 0; step < sizes.size(); ++step) {
+    const auto numbers_of = [&](std::size_t level) {
+      const std::size_t column = rule.partitions[level].column;
+      const std::int64_t n = batch.last_items(column + 1)[step];
+      const std::size_t begin = (*places)[level];
+      (*places)[level] += static_cast<std::size_t>(n);
+      return batch.last_items(column).subspan(begin, static_cast<std::size_t>(n));
+    };
+    const auto on_rows = [&](const Partition& partition, std::uint64_t n) -> Fault {
+      if (partition.kind != PartitionKind::kValueRowIds) return {};
+      n_id_rows += n;
+      if (n_id_rows <= kMostPartitionRows) return {};
+      return {.code = Errc::kPartitionRows,
+              .found = n_id_rows,
+              .expected = kMostPartitionRows};
+    };
+    const auto n_items = static_cast<std::uint64_t>(sizes[step]);
+    if (Fault fault = check_levels(rule, n_items, numbers_of, on_rows)) return fault;
   }
   return {};
 }
@@ -105,10 +155,14 @@ Fault check_indices(const RowRule& rule, const BatchBuilder& batch) {
 
 }  // namespace
 
-Fault check_rules(const Schema& schema, const BatchBuilder& batch) {
+Fault check_rules(const Schema& schema, const BatchBuilder& batch, StepPlaces* places) {
   for (const RowRule& rule : schema.rules) {
-    if (Fault fault = check_partitions(rule, batch)) return fault;
-    if (Fault fault = check_indices(rule, batch)) return fault;
+    const bool has_steps = schema.columns[rule.values].section == Section::kLists;
+    Fault fault = has_steps ? check_step_partitions(rule, batch, places)
+                            : check_partitions(rule, batch);
+    if (fault) return fault;
+    fault = check_indices(rule, batch);
+    if (fault) return fault;
   }
   return {};
 }

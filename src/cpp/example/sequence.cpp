@@ -189,6 +189,10 @@ std::string describe_steps(const Schema& schema, const ColumnSpec& spec,
                   ? " a step; " + any_number(spec) + " takes any number of them"
                   : " an item");
     case Errc::kStepCount:
+      if (spec.layout == Layout::kRagged) {
+        return list + "has " + found + " steps, but the values that it divides have " +
+               expected + "; " + says;
+      }
       return list + "has " + found + " steps, " + says + " with " + expected +
              " at most; truncate=True cuts it";
     case Errc::kValueOutOfRange:
