@@ -84,9 +84,7 @@ def test_records_of_files_as_an_iterable(tmp_path: Path) -> None:
             for record in records:
                 writer.write(record)
         paths.append(path)
-    ds = tf_io.TFRecordDataset(
-        iter(paths), buffer_size=100, num_parallel_reads=SimpleNamespace()
-    )
+    ds = tf_io.TFRecordDataset(iter(paths), buffer_size=100, num_parallel_reads=-1)
     assert list(ds) == list(ds) == records * 2
     assert list(tf_io.TFRecordDataset(str(paths[1]), "GZIP")) == records
     with pytest.raises(fr.CorruptionError):

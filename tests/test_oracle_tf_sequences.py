@@ -235,7 +235,7 @@ OF_STEPS: dict[str, Any] = {
 @pytest.mark.parametrize("splits", [tf.int32, tf.int64])
 def test_partitions_divide_the_values_of_each_step(kind: str, splits: Any) -> None:  # noqa: ANN401
     steps = [[value for row in step for value in row] for step in STEP_ROWS]
-    lists = {
+    lists: dict[bytes, Any] = {
         b"values": [("int64", step) for step in steps],
         b"rows": [("int64", step) for step in OF_STEPS[kind]],
         b"outer": [("int64", [len(step)] if step else []) for step in STEP_ROWS],
@@ -257,9 +257,22 @@ def test_partitions_divide_the_values_of_each_step(kind: str, splits: Any) -> No
     assert parsed["a"].to_list() == [[step] if step else [] for step in STEP_ROWS]
 
 
+def test_rows_that_mix_steps_are_refused() -> None:
+    """TensorFlow checks the partitions of all steps together."""
+    values: Any = [("int64", [1]), ("int64", [2])]
+    rows: Any = [("int64", [2]), ("int64", [0])]
+    record = sequence({}, {b"v": values, b"n": rows})
+    partition = tf.io.RaggedFeature.RowLengths("n")
+    specs = {"a": tf.io.RaggedFeature(tf.int64, "v", [partition], validate=True)}
+    _, theirs = tf.io.parse_single_sequence_example(record, None, specs)
+    assert theirs["a"].to_list() == [[[1, 2]], [[]]]
+    with pytest.raises(fr.SchemaError, match="divides 2 items into rows"):
+        fr.parse_single_sequence_example(record, None, specs)
+
+
 @pytest.mark.parametrize("length", [1, 2])
 def test_uniform_partitions_in_lists(length: int) -> None:
-    values = [("float", [0.5] * (4 * n)) for n in (1, 0, 2)]
+    values: Any = [("float", [0.5] * (4 * n)) for n in (1, 0, 2)]
     uniform = tf.io.RaggedFeature.UniformRowLength(length)
     two = tf.io.RaggedFeature.UniformRowLength(2)
     record = sequence({}, {b"a": values})

@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fastrec as fr
+from fastrec.compat import tf_io
 from oracle import example
 from oracle_tensorflow import (
     DTYPES,
@@ -463,3 +464,32 @@ def test_bfloat16_comes_as_its_bits_or_as_itself() -> None:
     numbers = tf.constant([1.0, -2.5], tf.bfloat16)
     (got,) = parsed_tensors([tf.io.serialize_tensor(numbers).numpy()], fr.TensorProto())
     assert got.view(np.uint16).tolist() == numbers.numpy().view(np.uint16).tolist()
+
+
+def test_parse_tensor_returns_what_tensorflow_returns() -> None:
+    shapes: list[tuple[int, ...]] = [(), (3,), (2, 0), (2, 2)]
+    names = ["bool", "int8", "uint16", "int32", "int64", "uint64", "float16"]
+    names += ["bfloat16", "float32", "float64", "complex64", "complex128", "string"]
+    for name in names:
+        dtype = tf.as_dtype(name)
+        for shape in shapes:
+            array = np.arange(math.prod(shape)).reshape(shape)
+            tensor = tf.as_string(array) if name == "string" else tf.cast(array, dtype)
+            serialized = tf.io.serialize_tensor(tensor).numpy()
+            wanted = np.asarray(tf.io.parse_tensor(serialized, dtype).numpy(), object)
+            for found in (
+                fr.parse_tensor(serialized),
+                fr.parse_tensor(serialized, name),
+                tf_io.parse_tensor(serialized, dtype),
+            ):
+                assert found.shape == wanted.shape
+                assert found.tolist() == wanted.tolist(), (name, shape)
+                if name != "string":
+                    assert found.dtype == dtype.as_numpy_dtype
+            ours = tf_io.serialize_tensor(tensor.numpy())
+            again = tf.io.parse_tensor(ours, dtype)
+            assert np.array_equal(np.asarray(again.numpy(), object), wanted)
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        tf.io.parse_tensor(serialized, tf.float32)
+    with pytest.raises(fr.SchemaError):
+        tf_io.parse_tensor(serialized, tf.float32)

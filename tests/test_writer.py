@@ -726,5 +726,6 @@ def test_masked_crc32c_is_what_files_store(path: Path) -> None:
     frame = path.read_bytes()
     head, tail = frame[8:12], frame[-4:]
     assert fr.masked_crc32c(frame[:8]) == int.from_bytes(head, "little")
-    for held in (record, bytearray(record), np.frombuffer(record, np.uint8)):
+    held_as: list[Any] = [record, bytearray(record), np.frombuffer(record, np.uint8)]
+    for held in held_as:
         assert fr.masked_crc32c(held) == int.from_bytes(tail, "little")

@@ -442,9 +442,7 @@ class Feature(_Message):
     def _parsed(cls, data: bytes) -> Self:
         # An entry without a key, which is the empty key.
         features = Features.FromString(_field(1, _field(2, data)))
-        found = cls()
-        found.CopyFrom(features.feature[""])
-        return found
+        return _copied(features.feature[""], cls)
 
 
 # Maps and lists of features.
@@ -564,9 +562,7 @@ class FeatureList(_Message):
     @classmethod
     def _parsed(cls, data: bytes) -> Self:
         lists = FeatureLists.FromString(_field(1, _field(2, data)))
-        found = cls()
-        found.CopyFrom(lists.feature_list[""])
-        return found
+        return _copied(lists.feature_list[""], cls)
 
 
 def _as_feature(value: object) -> Feature:
