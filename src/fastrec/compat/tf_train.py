@@ -23,16 +23,23 @@ empty. ``Int64List`` accepts bools, as protobuf did before version 7.
 
 from __future__ import annotations
 
-import copy
 import ctypes
 import operator
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, SupportsIndex, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from fastrec import _core
 from fastrec.arrays import BytesArray
+from fastrec.compat.messages import (
+    Message,
+    MessageMap,
+    Repeated,
+    copied,
+    field,
+    list_bytes,
+)
 from fastrec.inference import name_of
 from fastrec.limits import Limits
 
@@ -51,202 +58,15 @@ __all__ = [
     "SequenceExample",
 ]
 
-T = TypeVar("T")
-
 _INT64 = range(-(2**63), 2**63)
 
-
-# The wire format of single fields. The core encodes the values of lists.
-
-
-def _varint(value: int) -> bytes:
-    head = bytearray()
-    while value >= 0x80:
-        head.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*head, value])
-
-
-def _field(number: int, content: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + _varint(len(content)) + content
-
-
-def _list_bytes(values: Any) -> bytes:  # noqa: ANN401 (an array or BytesArray)
-    """Return the message of a list that has values."""
-    example = _core.encode_example({"": values})
-    # Features, entry, the empty key, Feature, list: each a tag and a length.
-    at = 0
-    for _ in range(5):
-        at += 1
-        while example[at] >= 0x80:
-            at += 1
-        at += 1
-    return example[at:]
-
-
-class _Checked(list[T], Generic[T]):
-    """A repeated field: a list that converts or refuses whatever is put into it.
-
-    `is_touched` is whether anything was ever put into it, also nothing.
-    """
-
-    def __init__(self, convert: Callable[[Any], T], values: Iterable[Any] = ()) -> None:
-        super().__init__()
-        self._convert = convert
-        self.is_touched = False
-        if values:
-            self.extend(values)
-
-    def append(self, value: Any) -> None:  # noqa: ANN401
-        super().append(self._convert(value))
-        self.is_touched = True
-
-    def insert(self, index: SupportsIndex, value: Any) -> None:  # noqa: ANN401
-        super().insert(index, self._convert(value))
-        self.is_touched = True
-
-    def extend(self, values: Iterable[Any]) -> None:
-        try:
-            items = iter(values)
-        except TypeError:
-            msg = f"a repeated field must be set from an iterable, got {values!r}"
-            raise TypeError(msg) from None
-        super().extend([self._convert(value) for value in items])
-        self.is_touched = True
-
-    MergeFrom = extend
-
-    def __iadd__(self, values: Iterable[Any]) -> Self:  # type: ignore[misc, override]
-        self.extend(values)
-        return self
-
-    def __setitem__(self, index: Any, value: Any) -> None:  # noqa: ANN401
-        if isinstance(index, slice):
-            value = [self._convert(item) for item in value]
-        else:
-            value = self._convert(value)
-        super().__setitem__(index, value)
-        self.is_touched = True
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._convert, list(self))
-
-
-class _Message:
-    """What all messages have."""
-
-    _fields: ClassVar[tuple[str, ...]] = ()
-
-    def __init__(self, **fields: object) -> None:
-        for name in fields:
-            self._check_field(name)
-        for name, value in fields.items():
-            if value is not None:
-                self._fill(name, value)
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if not name.startswith("_"):
-            msg = f"cannot assign to {type(self).__name__}.{name}: change it in place"
-            raise AttributeError(msg)
-        super().__setattr__(name, value)
-
-    def _check_field(self, name: str) -> None:
-        if name not in self._fields:
-            msg = f"{type(self).__name__} has no field {name!r}"
-            raise ValueError(msg)
-
-    def _fill(self, name: str, value: Any) -> None:  # noqa: ANN401
-        """Set a field from what the constructor was given."""
-        raise NotImplementedError
-
-    def _present(self) -> list[str]:
-        """Return the names of the fields that are set."""
-        return [name for name in self._fields if getattr(self, name)]
-
-    def _serialized(self) -> bytes:
-        raise NotImplementedError
-
-    @classmethod
-    def _parsed(cls, data: bytes) -> Self:
-        raise NotImplementedError
-
-    def SerializeToString(self, *, deterministic: bool | None = None) -> bytes:  # noqa: ARG002
-        """Return the message in wire format, with map entries in protobuf's fixed order."""
-        return self._serialized()
-
-    def ByteSize(self) -> int:
-        """Return the size of the serialized message in bytes."""
-        return len(self._serialized())
-
-    @classmethod
-    def FromString(cls, data: bytes) -> Self:
-        """Return the message that `data` holds.
-
-        Raises
-        ------
-        DecodeError
-            If the bytes cannot be read.
-        """
-        given: object = data
-        if not isinstance(given, (bytes, bytearray, memoryview)):
-            msg = f"a serialized message must be bytes, got {type(data).__name__}"
-            raise TypeError(msg)
-        return cls._parsed(bytes(given))
-
-    def ParseFromString(self, data: bytes) -> int:
-        """Replace the contents by the message that `data` holds; return its size."""
-        self.CopyFrom(type(self).FromString(data))
-        return len(data)
-
-    def CopyFrom(self, other: Self) -> None:
-        """Replace the contents by a copy of another message of the same class."""
-        _check_class(other, type(self))
-        self.__dict__.update(copy.deepcopy(other.__dict__))
-
-    def Clear(self) -> None:
-        """Unset all fields."""
-        self.CopyFrom(type(self)())
-
-    def HasField(self, name: str) -> bool:
-        """Return whether a field that holds one message is set."""
-        self._check_field(name)
-        return name in self._present()
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return self._serialized() == other._serialized()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        parts = [f"{name}={getattr(self, name)!r}" for name in self._present()]
-        return f"{type(self).__name__}({', '.join(parts)})"
-
-
-def _check_class(value: object, wanted: type) -> None:
-    if not isinstance(value, wanted):
-        msg = (
-            f"expected a message of class {wanted.__name__}, got {type(value).__name__}"
-        )
-        raise TypeError(msg)
-
-
-M = TypeVar("M", bound=_Message)
-
-
-def _copied(value: object, wanted: type[M]) -> M:
-    """Return a copy of a message, which may also be given as a dict of its fields."""
-    if isinstance(value, dict):
-        return wanted(**value)
-    _check_class(value, wanted)
-    return copy.deepcopy(value)  # type: ignore[return-value]
+T = TypeVar("T")
 
 
 # Lists of values.
 
 
-class _List(_Message, Generic[T]):
+class _List(Message, Generic[T]):
     """A list of values of one kind."""
 
     _fields = ("value",)
@@ -255,7 +75,7 @@ class _List(_Message, Generic[T]):
     def __init__(
         self, *, value: Iterable[Any] | None = None, **unknown: object
     ) -> None:
-        self._value: _Checked[T] = _Checked(self._convert)
+        self._value: Repeated[T] = Repeated(self._convert)
         super().__init__(value=value, **unknown)
 
     @staticmethod
@@ -270,15 +90,9 @@ class _List(_Message, Generic[T]):
         self._value.extend(value)
 
     @property
-    def value(self) -> _Checked[T]:
+    def value(self) -> Repeated[T]:
         """The values; read and changed as a list is."""
         return self._value
-
-    def HasField(self, name: str) -> bool:
-        """Raise ValueError: a repeated field is neither set nor unset."""
-        self._check_field(name)
-        msg = f"{type(self).__name__}.{name} is repeated: it has no presence"
-        raise ValueError(msg)
 
     def CopyFrom(self, other: Self) -> None:
         """Replace the values by a copy of another list's."""
@@ -286,11 +100,11 @@ class _List(_Message, Generic[T]):
         self._value.is_touched = True
 
     def _serialized(self) -> bytes:
-        return _list_bytes(self._array(self._value)) if self._value else b""
+        return list_bytes(self._array(self._value)) if self._value else b""
 
     @classmethod
     def _parsed(cls, data: bytes) -> Self:
-        feature = Feature.FromString(_field(cls._number, data))
+        feature = Feature.FromString(field(cls._number, data))
         found = feature._list
         return found if isinstance(found, cls) else cls()
 
@@ -363,7 +177,7 @@ _KINDS: dict[str, type[_List[Any]]] = {
 }
 
 
-class Feature(_Message):
+class Feature(Message):
     """A list of values of one of three kinds, or none."""
 
     _fields = tuple(_KINDS)
@@ -385,7 +199,7 @@ class Feature(_Message):
         return cls(float_list=FloatList(value=values.tolist()))
 
     def _fill(self, name: str, value: Any) -> None:  # noqa: ANN401
-        self._kind, self._lists = name, {name: _copied(value, _KINDS[name])}
+        self._kind, self._lists = name, {name: copied(value, _KINDS[name])}
 
     def _settle(self) -> None:
         """Make the list that was changed last the only one."""
@@ -436,76 +250,23 @@ class Feature(_Message):
 
     def _serialized(self) -> bytes:
         found = self._list
-        return b"" if found is None else _field(found._number, found._serialized())
+        return b"" if found is None else field(found._number, found._serialized())
 
     @classmethod
     def _parsed(cls, data: bytes) -> Self:
         # An entry without a key, which is the empty key.
-        features = Features.FromString(_field(1, _field(2, data)))
-        return _copied(features.feature[""], cls)
+        features = Features.FromString(field(1, field(2, data)))
+        return copied(features.feature[""], cls)
 
 
 # Maps and lists of features.
-
-
-class _Map(dict[Any, M], Generic[M]):
-    """A map field: reading an entry that is absent makes it."""
-
-    def __init__(self, made: type[M], entries: Any = ()) -> None:  # noqa: ANN401
-        super().__init__()
-        self._made = made
-        self.MergeFrom(entries)
-
-    def MergeFrom(self, entries: Any) -> None:  # noqa: ANN401
-        """Set copies of the entries of a mapping."""
-        if not isinstance(entries, Mapping):
-            entries = dict(entries)
-        for key, value in entries.items():
-            self._put(key, _copied(value, self._made))
-
-    def _put(self, key: object, value: M) -> M:
-        super().__setitem__(_checked_key(key), value)
-        return value
-
-    def __missing__(self, key: object) -> M:
-        key = _checked_key(key)
-        return self[key] if key in self else self._put(key, self._made())
-
-    get_or_create = dict.__getitem__
-
-    def __setitem__(self, key: object, value: object) -> None:
-        msg = f"cannot assign to an entry of a map: write [{key!r}].CopyFrom(...)"
-        raise ValueError(msg)
-
-    def update(self, *_: object, **__: object) -> None:
-        msg = "cannot assign to entries of a map: write .MergeFrom({...})"
-        raise ValueError(msg)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._made, dict(self))
-
-    def _serialized(self) -> bytes:
-        named = [(key.encode() if isinstance(key, str) else key, key) for key in self]
-        # protobuf's order: by bytes, and a key after those that it begins.
-        named.sort(key=lambda pair: [*pair[0], 256])
-        return b"".join(
-            _field(1, _field(1, name) + _field(2, self[key]._serialized()))
-            for name, key in named
-        )
-
-
-def _checked_key(key: object) -> str | bytes:
-    if not isinstance(key, (str, bytes)):
-        msg = f"a feature's name must be a str, got {type(key).__name__}"
-        raise TypeError(msg)
-    return name_of(key)
 
 
 def _decoded(data: bytes, *, is_sequence: bool) -> tuple[list[Any], list[Any]]:
     return _core.decode_message(data, is_sequence, Limits().features)
 
 
-class Features(_Message):
+class Features(Message):
     """Features by name."""
 
     _fields = ("feature",)
@@ -513,15 +274,14 @@ class Features(_Message):
     def __init__(
         self, *, feature: Mapping[str, Feature] | None = None, **unknown: object
     ) -> None:
-        self._feature: _Map[Feature] = _Map(Feature)
+        self._feature: MessageMap[Feature] = MessageMap(Feature)
         super().__init__(feature=feature, **unknown)
 
     def _fill(self, name: str, value: Any) -> None:  # noqa: ANN401, ARG002
-        _check_mapping(value)
         self._feature.MergeFrom(value)
 
     @property
-    def feature(self) -> _Map[Feature]:
+    def feature(self) -> MessageMap[Feature]:
         """The features; reading one that is absent makes it."""
         return self._feature
 
@@ -534,10 +294,10 @@ class Features(_Message):
 
     @classmethod
     def _parsed(cls, data: bytes) -> Self:
-        return cls._of(_decoded(_field(1, data), is_sequence=False)[0])
+        return cls._of(_decoded(field(1, data), is_sequence=False)[0])
 
 
-class FeatureList(_Message):
+class FeatureList(Message):
     """The steps of a feature list."""
 
     _fields = ("feature",)
@@ -557,19 +317,19 @@ class FeatureList(_Message):
         return self._feature
 
     def _serialized(self) -> bytes:
-        return b"".join(_field(1, step._serialized()) for step in self._feature)
+        return b"".join(field(1, step._serialized()) for step in self._feature)
 
     @classmethod
     def _parsed(cls, data: bytes) -> Self:
-        lists = FeatureLists.FromString(_field(1, _field(2, data)))
-        return _copied(lists.feature_list[""], cls)
+        lists = FeatureLists.FromString(field(1, field(2, data)))
+        return copied(lists.feature_list[""], cls)
 
 
 def _as_feature(value: object) -> Feature:
-    return _copied(value, Feature)
+    return copied(value, Feature)
 
 
-class _Steps(_Checked[Feature]):
+class _Steps(Repeated[Feature]):
     """A repeated field of features."""
 
     def add(self, **fields: Any) -> Feature:  # noqa: ANN401
@@ -578,7 +338,7 @@ class _Steps(_Checked[Feature]):
         return self[-1]
 
 
-class FeatureLists(_Message):
+class FeatureLists(Message):
     """Feature lists by name."""
 
     _fields = ("feature_list",)
@@ -589,15 +349,14 @@ class FeatureLists(_Message):
         feature_list: Mapping[str, FeatureList] | None = None,
         **unknown: object,
     ) -> None:
-        self._feature_list: _Map[FeatureList] = _Map(FeatureList)
+        self._feature_list: MessageMap[FeatureList] = MessageMap(FeatureList)
         super().__init__(feature_list=feature_list, **unknown)
 
     def _fill(self, name: str, value: Any) -> None:  # noqa: ANN401, ARG002
-        _check_mapping(value)
         self._feature_list.MergeFrom(value)
 
     @property
-    def feature_list(self) -> _Map[FeatureList]:
+    def feature_list(self) -> MessageMap[FeatureList]:
         """The lists; reading one that is absent makes it."""
         return self._feature_list
 
@@ -614,19 +373,13 @@ class FeatureLists(_Message):
 
     @classmethod
     def _parsed(cls, data: bytes) -> Self:
-        return cls._of(_decoded(_field(2, data), is_sequence=True)[1])
-
-
-def _check_mapping(value: object) -> None:
-    if not isinstance(value, Mapping):
-        msg = f"a map must be set from a mapping, got {type(value).__name__}"
-        raise TypeError(msg)
+        return cls._of(_decoded(field(2, data), is_sequence=True)[1])
 
 
 # Records.
 
 
-class _Record(_Message):
+class _Record(Message):
     """A message of messages, each of which may be set or not."""
 
     _classes: ClassVar[tuple[type[Any], ...]] = ()
@@ -639,7 +392,7 @@ class _Record(_Message):
         super().__init__(**parts)
 
     def _fill(self, name: str, value: Any) -> None:  # noqa: ANN401
-        self._parts[name] = _copied(value, type(self._parts[name]))
+        self._parts[name] = copied(value, type(self._parts[name]))
         self._given.add(name)
 
     def _present(self) -> list[str]:
@@ -652,7 +405,7 @@ class _Record(_Message):
     def _serialized(self) -> bytes:
         present = self._present()
         return b"".join(
-            _field(number, self._parts[name]._serialized())
+            field(number, self._parts[name]._serialized())
             for number, name in enumerate(self._fields, 1)
             if name in present
         )

@@ -1,0 +1,273 @@
+"""What the messages of `tf_train` have in common: protobuf's messages, lists and maps."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, SupportsIndex, TypeVar
+
+from fastrec import _core
+from fastrec.inference import name_of
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+__all__ = [
+    "Message",
+    "MessageMap",
+    "Repeated",
+    "copied",
+    "field",
+    "list_bytes",
+]
+
+T = TypeVar("T")
+
+
+# The wire format of single fields. The core encodes the values of lists.
+
+
+def _varint(value: int) -> bytes:
+    head = bytearray()
+    while value >= 0x80:
+        head.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*head, value])
+
+
+def field(number: int, content: bytes) -> bytes:
+    """Return a length-delimited field."""
+    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+
+
+def list_bytes(values: Any) -> bytes:  # noqa: ANN401 (an array or BytesArray)
+    """Return the message of a list that has values."""
+    example = _core.encode_example({"": values})
+    # Features, entry, the empty key, Feature, list: each a tag and a length.
+    at = 0
+    for _ in range(5):
+        at += 1
+        while example[at] >= 0x80:
+            at += 1
+        at += 1
+    return example[at:]
+
+
+class Repeated(list[T], Generic[T]):
+    """A repeated field: a list that converts or refuses whatever is put into it.
+
+    `is_touched` is whether it was ever changed; an empty `extend` counts.
+    """
+
+    def __init__(self, convert: Callable[[Any], T], values: Iterable[Any] = ()) -> None:
+        super().__init__()
+        self._convert = convert
+        self.is_touched = False
+        if values:
+            self.extend(values)
+
+    def append(self, value: Any) -> None:  # noqa: ANN401
+        """Add a value at the end."""
+        super().append(self._convert(value))
+        self.is_touched = True
+
+    def insert(self, index: SupportsIndex, value: Any) -> None:  # noqa: ANN401
+        """Add a value before an index."""
+        super().insert(index, self._convert(value))
+        self.is_touched = True
+
+    def extend(self, values: Iterable[Any]) -> None:
+        """Add values at the end: all of them or, if one is refused, none."""
+        try:
+            items = iter(values)
+        except TypeError:
+            msg = f"a repeated field must be set from an iterable, got {values!r}"
+            raise TypeError(msg) from None
+        super().extend([self._convert(value) for value in items])
+        self.is_touched = True
+
+    MergeFrom = extend
+
+    def __iadd__(self, values: Iterable[Any]) -> Self:  # type: ignore[misc, override]
+        self.extend(values)
+        return self
+
+    def __setitem__(self, index: Any, value: Any) -> None:  # noqa: ANN401
+        if isinstance(index, slice):
+            value = [self._convert(item) for item in value]
+        else:
+            value = self._convert(value)
+        super().__setitem__(index, value)
+        self.is_touched = True
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._convert, list(self))
+
+
+class Message:
+    """What all messages have."""
+
+    _fields: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, **fields: object) -> None:
+        for name in fields:
+            self._check_field(name)
+        for name, value in fields.items():
+            if value is not None:
+                self._fill(name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not name.startswith("_"):
+            msg = f"cannot assign to {type(self).__name__}.{name}: change it in place"
+            raise AttributeError(msg)
+        super().__setattr__(name, value)
+
+    def _check_field(self, name: str) -> None:
+        if name not in self._fields:
+            msg = f"{type(self).__name__} has no field {name!r}"
+            raise ValueError(msg)
+
+    def _fill(self, name: str, value: Any) -> None:  # noqa: ANN401
+        """Set a field from what the constructor was given."""
+        raise NotImplementedError
+
+    def _present(self) -> list[str]:
+        """Return the names of the fields that are set."""
+        return [name for name in self._fields if getattr(self, name)]
+
+    def _serialized(self) -> bytes:
+        raise NotImplementedError
+
+    @classmethod
+    def _parsed(cls, data: bytes) -> Self:
+        raise NotImplementedError
+
+    def SerializeToString(self, *, deterministic: bool | None = None) -> bytes:  # noqa: ARG002
+        """Return the message in wire format, with map entries in protobuf's fixed order."""
+        return self._serialized()
+
+    def ByteSize(self) -> int:
+        """Return the size of the serialized message in bytes."""
+        return len(self._serialized())
+
+    @classmethod
+    def FromString(cls, data: bytes) -> Self:
+        """Return the message that `data` holds.
+
+        Raises
+        ------
+        DecodeError
+            If the bytes cannot be read.
+        """
+        given: object = data
+        if not isinstance(given, (bytes, bytearray, memoryview)):
+            msg = f"a serialized message must be bytes, got {type(data).__name__}"
+            raise TypeError(msg)
+        return cls._parsed(bytes(given))
+
+    def ParseFromString(self, data: bytes) -> int:
+        """Replace the contents by the message that `data` holds; return its size."""
+        self.CopyFrom(type(self).FromString(data))
+        return len(data)
+
+    def CopyFrom(self, other: Self) -> None:
+        """Replace the contents by a copy of another message of the same class."""
+        _check_class(other, type(self))
+        self.__dict__.update(copy.deepcopy(other.__dict__))
+
+    def Clear(self) -> None:
+        """Unset all fields."""
+        self.CopyFrom(type(self)())
+
+    def HasField(self, name: str) -> bool:
+        """Return whether a field that holds one message is set."""
+        self._check_field(name)
+        return name in self._present()
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._serialized() == other._serialized()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        parts = [f"{name}={getattr(self, name)!r}" for name in self._present()]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+def _check_class(value: object, wanted: type) -> None:
+    if not isinstance(value, wanted):
+        msg = (
+            f"expected a message of class {wanted.__name__}, got {type(value).__name__}"
+        )
+        raise TypeError(msg)
+
+
+M = TypeVar("M", bound=Message)
+
+
+def copied(value: object, wanted: type[M]) -> M:
+    """Return a copy of a message, which may also be given as a dict of its fields."""
+    if isinstance(value, dict):
+        return wanted(**value)
+    _check_class(value, wanted)
+    return copy.deepcopy(value)  # type: ignore[return-value]
+
+
+# Maps.
+
+
+class MessageMap(dict[Any, M], Generic[M]):
+    """A map field: reading an entry that is absent makes it."""
+
+    def __init__(self, made: type[M], entries: Mapping[Any, M] | None = None) -> None:
+        super().__init__()
+        self._made = made
+        self.MergeFrom(entries or {})
+
+    def MergeFrom(self, entries: Any) -> None:  # noqa: ANN401
+        """Set copies of the entries of a mapping."""
+        if not isinstance(entries, Mapping):
+            msg = f"a map must be set from a mapping, got {type(entries).__name__}"
+            raise TypeError(msg)
+        for key, value in entries.items():
+            self._put(key, copied(value, self._made))
+
+    def _put(self, key: object, value: M) -> M:
+        super().__setitem__(_checked_key(key), value)
+        return value
+
+    def __missing__(self, key: object) -> M:
+        key = _checked_key(key)
+        return self[key] if key in self else self._put(key, self._made())
+
+    get_or_create = dict.__getitem__
+
+    def __setitem__(self, key: object, value: object) -> None:
+        msg = f"cannot assign to an entry of a map: write [{key!r}].CopyFrom(...)"
+        raise ValueError(msg)
+
+    def update(self, *_: object, **__: object) -> None:
+        """Raise ValueError, as protobuf's maps do."""
+        msg = "cannot assign to entries of a map: write .MergeFrom({...})"
+        raise ValueError(msg)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._made, dict(self))
+
+    def _serialized(self) -> bytes:
+        named = [(key.encode() if isinstance(key, str) else key, key) for key in self]
+        # protobuf's order: by bytes, and a key after those that it begins.
+        named.sort(key=lambda pair: [*pair[0], 256])
+        return b"".join(
+            field(1, field(1, name) + field(2, self[key]._serialized()))
+            for name, key in named
+        )
+
+
+def _checked_key(key: object) -> str | bytes:
+    if not isinstance(key, (str, bytes)):
+        msg = f"a feature's name must be a str, got {type(key).__name__}"
+        raise TypeError(msg)
+    return name_of(key)
