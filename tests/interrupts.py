@@ -4,7 +4,8 @@ usage: python tests/interrupts.py LOOP TIMES FILES
 
 It goes on after each interrupt, and every epoch must come whole. At the end it prints,
 as JSON, how long each took to become a KeyboardInterrupt, in milliseconds. The files
-hold the records 0, 1, ... in their feature "n".
+hold the records 0, 1, ... as `record` makes them: the columns are dense, bytes, ragged,
+padded and composed of several features, and all values are compared.
 """
 
 from __future__ import annotations
@@ -26,11 +27,72 @@ import numpy as np
 import fastrec as fr
 from children import SECONDS_TO_HANG
 from columns import Untyped
+from oracle import example
 
 # A signal that comes just before a long sleep does not end it.
 _SECONDS_BETWEEN_LOOKS = 0.001
 
-SPEC = {"n": fr.FixedLen((), "int64")}
+_VALUES = fr.Ragged.RowLengths("lengths")
+
+# A column of every kind. Arrays of most kinds are made by Python code, in which a signal
+# may raise.
+SPEC: dict[str, Untyped] = {
+    "n": fr.FixedLen((), "int64"),
+    "name": fr.FixedLen((), "bytes"),
+    "ids": fr.VarLen("int64"),
+    "words": fr.VarLen("bytes"),
+    "padded": fr.FixedLenSequence((), "int64", key="ids", lengths="n_ids"),
+    "rows": fr.Ragged("int64", [_VALUES], key="values"),
+    "sparse": fr.Sparse("at", "values", "int64", 8),
+    "stack": fr.Stack(["n", "n"], dtype="int64"),
+}
+NUMBERS = {"n": SPEC["n"]}
+
+
+def record(n: int) -> bytes:
+    k = n % 4
+    return example(
+        {
+            b"n": ("int64", [n]),
+            b"name": ("bytes", [b"%d" % n]),
+            b"ids": ("int64", range(n, n + k)),
+            b"words": ("bytes", [b"w" * k, b"%d" % n][: n % 3]),
+            b"lengths": ("int64", [k, 1]),
+            b"values": ("int64", range(n, n + k + 1)),
+            b"at": ("int64", range(k + 1)),
+        }
+    )
+
+
+def check_values(batches: list[Untyped], added: int) -> None:
+    """Compare every column with what its record number says."""
+    first = 0
+    for batch in batches:
+        n = np.arange(first, first + len(batch["n"]))
+        first += len(n)
+        k = n % 4
+        np.testing.assert_array_equal(batch["n"], n + added)
+        np.testing.assert_array_equal(batch["stack"], np.stack([n, n], 1))
+        assert batch["name"].tolist() == [b"%d" % i for i in n]
+        assert batch["words"].tolist() == [
+            [b"w" * (i % 4), b"%d" % i][: i % 3] for i in n.tolist()
+        ]
+        np.testing.assert_array_equal(batch["ids"].lengths, k)
+        np.testing.assert_array_equal(batch["n_ids"], k)
+        places = np.arange(k.max(initial=0))
+        ids = np.where(places < k[:, None], n[:, None] + places, 0)
+        np.testing.assert_array_equal(batch["padded"], ids)
+        np.testing.assert_array_equal(batch["ids"].to_padded(), ids)
+        rows = batch["rows"]
+        np.testing.assert_array_equal(rows.lengths, 2)
+        lengths = np.stack([k, np.ones_like(k)], 1).ravel()
+        np.testing.assert_array_equal(rows.values.lengths, lengths)
+        values = np.concatenate([np.arange(i, i + i % 4 + 1) for i in n.tolist()])
+        np.testing.assert_array_equal(rows.values.values, values)
+        np.testing.assert_array_equal(batch["sparse"].values, values)
+        np.testing.assert_array_equal(
+            batch["sparse"].indices[:, 0], np.repeat(np.arange(len(n)), k + 1)
+        )
 
 
 def in_place(batch: Untyped) -> Untyped:
@@ -51,6 +113,9 @@ def plus_one(row: Untyped) -> Untyped:
     return {"n": row["n"] + 1}
 
 
+PER_ROW = fr.per_row(plus_one, out=NUMBERS)
+
+
 # Options of loaders, and what each adds to the records.
 LOOPS: dict[str, tuple[dict[str, Untyped], int]] = {
     "inline": ({"batch_size": 20_000, "num_threads": 0}, 0),
@@ -67,11 +132,11 @@ LOOPS: dict[str, tuple[dict[str, Untyped], int]] = {
     ),
     "waiting": ({"batch_size": 1000, "transform": waiting}, 0),
     "per_row": (
-        {
-            "batch_size": 1000,
-            "transform": fr.per_row(plus_one, out=SPEC),
-            "transform_threads": 2,
-        },
+        {"batch_size": 1000, "transform": PER_ROW, "transform_threads": 2},
+        1,
+    ),
+    "per_row_inline": (
+        {"batch_size": 500, "transform": PER_ROW, "transform_threads": 0},
         1,
     ),
 }
@@ -107,8 +172,8 @@ class Interrupter:
         return 1000 * (now - float(np.frombuffer(os.read(self._sent, 8))[0]))
 
 
-def loop(loader: Untyped, expected: Untyped, n_times: int) -> list[float]:
-    """Interrupt epochs of a loader, and compare what comes of each with `expected`."""
+def loop(loader: Untyped, n_records: int, added: int, n_times: int) -> list[float]:
+    """Interrupt epochs of a loader, and compare all values of each."""
     interrupter = Interrupter()
     begin = time.monotonic()
     for _ in loader:
@@ -134,8 +199,8 @@ def loop(loader: Untyped, expected: Untyped, n_times: int) -> list[float]:
             assert is_ended or loader.step == len(got), (loader.step, len(got))
             continue
         assert loader.step == 0
-        records = np.concatenate([batch["n"] for batch in got])
-        np.testing.assert_array_equal(records, expected)
+        assert sum(len(batch["n"]) for batch in got) == n_records
+        check_values(got, added)
         iterator, got = iter(loader), []
     signal.alarm(0)
     return latencies
@@ -179,8 +244,7 @@ def main() -> None:
     else:
         options, added = LOOPS[what]
         ds = fr.open(paths, features=SPEC)
-        expected = np.arange(len(ds)) + added
-        latencies = loop(ds.loader(**options), expected, int(n_times))
+        latencies = loop(ds.loader(**options), len(ds), added, int(n_times))
     sys.stdout.write(json.dumps(latencies))
 
 

@@ -27,7 +27,8 @@ import pytest
 import fastrec as fr
 from children import n_runs, run_program
 from columns import Untyped, assert_same, open_dataset
-from oracle import example, tfrecord_file
+from interrupts import record
+from oracle import tfrecord_file
 
 Write = Callable[[bytes], Path]
 
@@ -52,6 +53,7 @@ LOOPS = [
     "transform_threads",
     "waiting",
     "per_row",
+    "per_row_inline",
     "indexing",
 ]
 EXITS = [
@@ -67,11 +69,10 @@ EXITS = [
 
 
 def files(write: Write, n_records: int, *, compressed: bool = False) -> list[Path]:
-    """Four files of the records 0, 1, ... in the feature "n"."""
+    """Four files of the records 0, 1, ... of interrupts.py."""
     n = n_records // 4
     contents = [
-        tfrecord_file(example({b"n": ("int64", [i])}) for i in range(k * n, k * n + n))
-        for k in range(4)
+        tfrecord_file(map(record, range(k * n, k * n + n))) for k in range(4)
     ]
     return [write(gzip.compress(data) if compressed else data) for data in contents]
 
@@ -105,12 +106,20 @@ def test_an_interrupt_costs_no_batch(write: Write, loop: str, compressed: bool) 
 
 @pytest.mark.parametrize("num_threads", [0, 2])
 @pytest.mark.parametrize("n_taken", [0, 1, 5])
+@pytest.mark.parametrize("transform_threads", [None, 0, 2])
 def test_no_python_code_runs_when_an_iterator_is_dropped(
-    write: Write, num_threads: int, n_taken: int
+    write: Write,
+    threads_end: Callable[[], None],
+    num_threads: int,
+    n_taken: int,
+    transform_threads: int | None,
 ) -> None:
     """A signal would raise its exception there, and Python would ignore it."""
     loader = open_dataset(files(write, 40), features=SPEC).loader(
-        8, num_threads=num_threads
+        8,
+        num_threads=num_threads,
+        transform=None if transform_threads is None else dict,
+        transform_threads=transform_threads,
     )
     iterator = iter(loader)
     for _ in itertools.islice(iterator, n_taken):
@@ -127,6 +136,7 @@ def test_no_python_code_runs_when_an_iterator_is_dropped(
     del iterator
     sys.setprofile(None)
     assert calls == []
+    threads_end()
 
 
 @pytest.mark.parametrize("situation", EXITS)

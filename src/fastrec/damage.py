@@ -10,12 +10,12 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from fastrec.arrays import take
-from fastrec.errors import Error
+from fastrec.errors import Error, add_note
 from fastrec.printable import printable
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ __all__ = [
     "Damage",
     "Finding",
     "Gap",
+    "Loss",
     "Losses",
     "OnError",
     "Region",
@@ -145,43 +146,70 @@ class Report:
         return "\n".join([repr(self), *map(str, self.regions)])
 
 
+class Loss(NamedTuple):
+    """A row that is skipped or masked, and the error that ``"raise"`` would raise."""
+
+    region: Region
+    error: Exception
+
+
 class Losses:
-    """The rows of one epoch that were passed over so far, as batches are delivered."""
+    """The rows of one epoch that were skipped or masked, in the order of delivery."""
 
     def __init__(self) -> None:
         self._regions: list[Region] = []
         self._n_unlisted = 0
 
+    def __len__(self) -> int:
+        return len(self._regions) + self._n_unlisted
+
     def report(self) -> Report:
         """Return what was lost so far."""
         return Report(tuple(self._regions), self._n_unlisted)
 
-    def add(self, regions: Sequence[Region]) -> None:
-        """Count the rows that a batch lacks."""
-        if not regions:
+    def add(self, losses: Sequence[Loss]) -> None:
+        """Add the rows that a batch lacks."""
+        if not losses:
             return
+        regions = [loss.region for loss in losses]
         if not self._regions:
             _log.warning(
-                "a record cannot be read and is passed over, as others will be "
-                "(see loader.report): %s",
-                regions[0],
+                "skipping a row; loader.report lists all of them: %s", regions[0]
             )
         room = _MOST_REGIONS - len(self._regions)
         self._regions += regions[:room]
         self._n_unlisted += len(regions[room:])
 
-    def take_back(self, n_regions: int) -> None:
-        """Leave out the last that were added: their batch was not delivered."""
-        n_unlisted = min(n_regions, self._n_unlisted)
-        self._n_unlisted -= n_unlisted
-        del self._regions[len(self._regions) - (n_regions - n_unlisted) :]
+    def mark(self) -> tuple[int, int]:
+        """Return the state that `back_to` restores."""
+        return len(self._regions), self._n_unlisted
+
+    def back_to(self, mark: tuple[int, int]) -> None:
+        """Remove what was added after `mark`: its batch was not delivered."""
+        n_regions, self._n_unlisted = mark
+        del self._regions[n_regions:]
+
+    def check(self, losses: Sequence[Loss], max_errors: int | None) -> None:
+        """Raise the error of the first of `losses` that exceeds `max_errors`."""
+        room = len(losses) if max_errors is None else max_errors - len(self)
+        if len(losses) <= room:
+            return
+        error = losses[max(0, room)].error
+        limit = f"max_errors={max_errors} allows no more rows to be skipped or masked"
+        if isinstance(error, Error):
+            raise type(error)(
+                f"{error.reason}; {limit}",
+                *(error.path, error.record, error.offset, error.feature),
+            )
+        add_note(error, limit)
+        raise error
 
     def log(self, epoch: int) -> None:
         """Say at the end of an epoch how many there are."""
         if self._regions:
             _log.warning(
-                "%d records were passed over in epoch %d (see loader.report)",
-                len(self._regions) + self._n_unlisted,
+                "%d rows were skipped or masked in epoch %d (see loader.report)",
+                len(self),
                 epoch,
             )
 
@@ -237,25 +265,19 @@ def log_gaps(gaps: Iterable[Gap]) -> None:
 
 
 class RowJudge:
-    """Decides about the rows of one epoch whose records cannot be read.
+    """Decides about rows whose records cannot be read.
 
     Parameters
     ----------
     on_error
         As `fastrec.open` has it.
-    max_errors : int or None
-        How many such rows there may be.
     keeps_shape : bool
-        Whether batches must stay full: then rows are not left out but masked.
+        Whether batches must stay full: then rows are masked instead of left out.
     """
 
-    def __init__(
-        self, on_error: OnError, max_errors: int | None = None, *, keeps_shape: bool
-    ) -> None:
+    def __init__(self, on_error: OnError, *, keeps_shape: bool) -> None:
         self._on_error = on_error
-        self._max_errors = max_errors
         self._keeps_shape = keeps_shape
-        self._n_errors = 0
 
     @property
     def on_damage(self) -> str:
@@ -271,38 +293,28 @@ class RowJudge:
         Raises
         ------
         Error
-            That of a row which is not to be passed over, or goes over `max_errors`.
+            That of a row which is not to be skipped.
         """
         left_out, masked = [], []
-        for n_before, (row, _, _, error) in enumerate(damages, self._n_errors):
-            if self._decided(error, n_before) == "mask":
+        for row, _, _, error in damages:
+            if self._decided(error) == "mask":
                 masked.append(row)
             else:
                 left_out.append(row)
-        regions = [
-            Region(error.path or "", begin, end, error.reason, 1)
+        losses = [
+            Loss(Region(error.path or "", begin, end, error.reason, 1), error)
             for _, begin, end, error in damages
         ]
         if left_out and self.on_damage == "mask":
             parts = _without(parts, np.array(left_out))
-        # Last: a signal may interrupt this, and then the batch is judged again.
-        self._n_errors += len(damages)
-        return parts, Verdict(left_out, masked, regions)
+        return parts, Verdict(left_out, masked, losses)
 
-    def _decided(self, error: Error, n_before: int) -> str:
+    def _decided(self, error: Error) -> str:
         decided = self.on_damage
         if callable(self._on_error):
             decided = decision(self._on_error, error)
             if decided == "raise":
                 raise error
-        if self._max_errors is not None and n_before >= self._max_errors:
-            reason = (
-                f"{error.reason}; max_errors={self._max_errors} such records were passed "
-                "over before"
-            )
-            raise type(error)(
-                reason, error.path, error.record, error.offset, error.feature
-            )
         return "mask" if self._keeps_shape else decided
 
 
@@ -314,12 +326,12 @@ class Verdict:
     ----------
     left_out, masked : list of int
         Rows, as they would stand if all could be read.
-    regions : list of Region
+    losses : list of Loss
     """
 
     left_out: list[int]
     masked: list[int]
-    regions: list[Region]
+    losses: list[Loss]
 
     def applied_to(self, info: BatchOrigin) -> BatchOrigin:
         """Return where the rows come from that are delivered; masked ones are padding."""

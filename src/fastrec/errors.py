@@ -17,6 +17,7 @@ argument is :class:`ValueError` or :class:`TypeError`. Nothing else is raised on
 
 from __future__ import annotations
 
+import logging
 import shlex
 
 from fastrec.printable import printable
@@ -27,9 +28,13 @@ __all__ = [
     "Error",
     "LimitError",
     "SchemaError",
+    "add_note",
     "cure_of_damage",
     "cure_of_damage_by_number",
 ]
+
+
+_log = logging.getLogger("fastrec")
 
 
 class Error(Exception):
@@ -97,6 +102,18 @@ class SchemaError(Error, ValueError):
 
 class LimitError(Error, ValueError):
     """A record is larger than fastrec is willing to read."""
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a line to the traceback of an exception.
+
+    Python 3.10 has ``__notes__`` but prints none of them, so the line is logged there.
+    """
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+        return
+    error.__notes__ = [*getattr(error, "__notes__", ()), note]
+    _log.error("%s: %s", type(error).__name__, note)
 
 
 def cure_of_damage(path: str) -> str:

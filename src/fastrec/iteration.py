@@ -16,21 +16,28 @@ import numpy as np
 from fastrec import _core
 from fastrec.arrays import Batch
 from fastrec.assembly import Assembly, Parts
-from fastrec.damage import Region, log_gaps, recovery_of
+from fastrec.damage import Loss, log_gaps, recovery_of
 from fastrec.feeding import Ahead, Forget, Source
-from fastrec.stage import BatchOrigin, Decoded, Delivered, Stage, wait_for_threads
+from fastrec.stage import (
+    BatchOrigin,
+    Decoded,
+    Delivered,
+    Stage,
+    is_stage_of_this_thread,
+    wait_for_threads,
+)
 from fastrec.stats import clock
 from fastrec.steps import Plan, padded
 from fastrec.streaming import streamed_plan, streaming_pipeline
 
 if TYPE_CHECKING:
-    from fastrec.loader import Loader
+    from fastrec.loader import Loader, Mark
 
 __all__ = ["BatchIterator", "Decoding"]
 
-# What is made of a batch, where it comes from, its step, its records, its memory, and
-# what was passed over.
-_Found: TypeAlias = "tuple[Parts, BatchOrigin | None, int, int, int, Sequence[Region]]"
+# The parts of a batch, where it comes from, its step, its records, its memory, and the
+# rows that were skipped or masked.
+_Found: TypeAlias = "tuple[Parts, BatchOrigin | None, int, int, int, Sequence[Loss]]"
 
 
 class Decoding:
@@ -48,7 +55,7 @@ class Decoding:
         self._memory_limit = loader._memory_limit
         self._last_bytes = 0
         self.warning = ""  # what the consumer should be told
-        self._judge = loader._judge(loader._max_errors)
+        self._judge = loader._judge()
         self._found: _Found | None = None  # which was judged, and nobody took yet
         self._may_have_gaps = False  # that nobody has told of
         self._plan: Plan | None = None
@@ -107,25 +114,27 @@ class Decoding:
         found = self._next()
         if found is None:
             return None
-        parts, info, step, n_records, n_bytes, regions = found
+        parts, info, step, n_records, n_bytes, losses = found
         batch = self._assembly(parts, info)
-        return Delivered(batch, step, n_records, n_bytes, regions)
+        return Delivered(batch, step, n_records, n_bytes, losses)
 
     def next_with_origin(self) -> Decoded | None:
         """Return what the assembly makes the next batch of; None at the end."""
         found = self._next()
         if found is None:
             return None
-        parts, info, _, n_records, n_bytes, regions = found
+        parts, info, _, n_records, n_bytes, losses = found
         assert info is not None
-        return Decoded(parts, info, n_records, n_bytes, regions)
+        return Decoded(parts, info, n_records, n_bytes, losses)
 
     def _next(self) -> _Found | None:
         if self._found is not None:
             return self._found
         found = self._pipeline.next()
         if self._may_have_gaps:
-            log_gaps(self._pipeline.take_gaps())
+            # A signal may interrupt this: then gaps are logged again, and none is lost.
+            log_gaps(self._pipeline.gaps())
+            self._pipeline.forget_gaps()
         if found is None:
             return None
         parts, step, n_rows, n_valid, n_bytes, damages = found
@@ -137,7 +146,7 @@ class Decoding:
         parts, verdict = self._judge.judge(parts, damages)
         info = None if info is None else verdict.applied_to(info)
         n_records = n_valid - len(damages)
-        self._found = parts, info, step, n_records, n_bytes, verdict.regions
+        self._found = parts, info, step, n_records, n_bytes, verdict.losses
         return self._found
 
     def take_with_origin(self) -> Decoded | None:
@@ -175,8 +184,7 @@ class BatchIterator(Iterator[Batch]):
     """One pass over an epoch. Ends its threads when it is dropped.
 
     Nothing that runs in a thread refers to it, so dropping it is enough. No Python code
-    runs then, unless there are threads that transform: Python ignores what a signal
-    raises there, and Ctrl-C would be lost.
+    runs then: Python ignores what a signal raises there, and Ctrl-C would be lost.
 
     A signal may raise an exception anywhere in here, such as a KeyboardInterrupt. No
     batch is lost by it: one that did not reach the consumer is the next again.
@@ -184,7 +192,8 @@ class BatchIterator(Iterator[Batch]):
 
     def __init__(self, loader: Loader) -> None:
         self._loader = loader
-        self._lock = threading.Lock()  # one thread at a time takes a batch
+        self._epoch = loader._epoch
+        self._lock = threading.RLock()  # one thread at a time takes a batch
         self._is_closed = False
         self._is_finished = False
         self._error: Exception | None = None
@@ -198,12 +207,11 @@ class BatchIterator(Iterator[Batch]):
         self._tally = loader._tally
         self._left_ns: int | None = None  # when the call before this one returned
         self._helping_ns = 0  # that are counted already
-        self._end: _EndOfThreads | None = None
         _remember(self)
 
     def __next__(self) -> Batch:
-        delivered = None
-        is_begun = self._loader._is_begun
+        delivered = mark = None
+        self._refuse_reentry()
         try:
             with self._lock:
                 delivered = self._advance()
@@ -211,19 +219,30 @@ class BatchIterator(Iterator[Batch]):
                     warning, self._decoding.warning = self._decoding.warning, ""
                     warnings.warn(warning, stacklevel=2)
                 if delivered is not None:
-                    # The loader may have been moved meanwhile, by another thread.
+                    # Another thread may have moved the loader meanwhile.
                     self._refuse_if_closed()
+                    mark = self._loader._mark()
                     self._loader._delivered(delivered)
                     self._forget(delivered)
                     return delivered.batch
-                self._loader._finished()
+                self._loader._finished(self._epoch)
                 self._is_finished = True
                 self.close()
         except BaseException:
             if delivered is not None:
-                self._take_back(delivered, is_begun=is_begun)
+                self._take_back(delivered, mark)
             raise
         raise StopIteration
+
+    def _refuse_reentry(self) -> None:
+        # A second acquire would wait for a batch that waits for this call. The lock knows
+        # its owner; a flag of ours could be stale after a signal.
+        if self._lock._is_owned() or is_stage_of_this_thread(self._stage):  # type: ignore[attr-defined]
+            msg = (
+                "cannot call next() of a loader inside its own transform: the batch "
+                "would wait for itself. Read other records with ds[...] or another loader"
+            )
+            raise RuntimeError(msg)
 
     def _advance(self) -> Delivered | None:
         if self._is_finished:
@@ -235,7 +254,10 @@ class BatchIterator(Iterator[Batch]):
             return self._kept
         entered_ns = clock()
         try:
-            self._kept = self._start() if self._next is None else self._next()
+            kept = self._start() if self._next is None else self._next()
+            if kept is not None and kept.losses:
+                self._loader._check(kept.losses)
+            self._kept = kept
         except Exception as error:
             self._refuse_if_closed()
             # Nothing comes after an error, so nothing is kept ready for it.
@@ -265,12 +287,12 @@ class BatchIterator(Iterator[Batch]):
             self._forget_source(delivered)
         self._kept = None
 
-    def _take_back(self, delivered: Delivered, *, is_begun: bool) -> None:
+    def _take_back(self, delivered: Delivered, mark: Mark | None) -> None:
         """Make a batch the next one that did not reach the consumer."""
         with self._lock:
             self._kept = delivered
-            if not self._is_closed:
-                self._loader._not_delivered(delivered, is_begun=is_begun)
+            if mark is not None and not self._is_closed:
+                self._loader._back_to(mark)
 
     def count_helping(self) -> None:
         """Add to the tally what the core has counted since the last time."""
@@ -303,7 +325,7 @@ class BatchIterator(Iterator[Batch]):
     def leave_to_parent(self) -> None:
         """End in a process that was forked: threads and locks are not of this one."""
         self._is_forked = True
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def close(self) -> None:
         """End the threads. A running epoch cannot be continued afterwards."""
@@ -343,9 +365,8 @@ class BatchIterator(Iterator[Batch]):
                 memory_limit=staged_limit,
                 batch_bytes=decoding.batch_bytes,
                 tally=self._tally,
+                owner=self,
             )
-            if has_stage:
-                self._end = _EndOfThreads(decoding, self._stage)
             source = self._stage.next
             self._tally.n_transforming = self._stage.n_transforming
         # No method of the iterator: it would refer to itself, and outlive being dropped.
@@ -374,19 +395,6 @@ def _stop(decoding: Decoding, stage: Stage | None) -> None:
     decoding.stop()
     if stage is not None:
         stage.close()
-
-
-class _EndOfThreads:
-    """Ends the threads of a stage with the iterator that it belongs to."""
-
-    def __init__(self, decoding: Decoding, stage: Stage) -> None:
-        self._decoding = decoding
-        self._stage = stage
-        self._process_id = os.getpid()
-
-    def __del__(self) -> None:
-        if os.getpid() == self._process_id:  # a fork has none of the threads
-            _stop(self._decoding, self._stage)
 
 
 # Iterators that may have threads: they end before the interpreter does. References

@@ -6,8 +6,8 @@ import itertools
 import logging
 import os
 import weakref
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NoReturn, TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.arrays import Batch
 from fastrec.assembly import Assembly
-from fastrec.damage import Losses, Report, RowJudge
+from fastrec.damage import Loss, Losses, Report, RowJudge
 from fastrec.distributed import find_rank
 from fastrec.feeding import Feed
 from fastrec.iteration import BatchIterator
@@ -50,6 +50,9 @@ _NOT_AN_ARRAY = (
     "a Loader yields batches and is not an array: loop over it; for Keras, write "
     'model.fit(fr.keras.PyDataset(loader, label_key="label"), shuffle=False)'
 )
+# Of a loader, before a batch is delivered: whether an epoch is begun, its step, what is
+# counted, and what the report has.
+Mark: TypeAlias = "tuple[bool, int, tuple[int, int, int], tuple[int, int]]"
 
 _MOST_THREADS = 4096
 _MOST_AHEAD = 65536  # each place in the ring takes memory, used or not
@@ -310,8 +313,7 @@ class Loader:
         if step and step == self._planner.plan(self._seed, epoch, phase).n_steps:
             epoch, step, phase = epoch + 1, 0, 0
         self.close()
-        self._epoch, self._step, self._phase = epoch, step, phase
-        self._is_begun = False
+        self._stand_at(epoch, step, phase)
 
     def state_dict(self) -> dict[str, Any]:
         """Return where the loader is: after the batch that was delivered last.
@@ -625,10 +627,8 @@ class Loader:
         adds_valid = self._planner.pad_last or on_error == "mask" or callable(on_error)
         return self._dataset._assembly(self._transform, adds_valid=adds_valid)
 
-    def _judge(self, max_errors: int | None = None) -> RowJudge:
-        return RowJudge(
-            self._dataset.on_error, max_errors, keeps_shape=self._planner.pad_last
-        )
+    def _judge(self) -> RowJudge:
+        return RowJudge(self._dataset.on_error, keeps_shape=self._planner.pad_last)
 
     def _delivered(self, delivered: Delivered) -> None:
         self._is_begun = True
@@ -637,28 +637,36 @@ class Loader:
         tally.n_batches += 1
         tally.n_records += delivered.n_records
         tally.n_bytes += delivered.n_bytes
-        self._losses.add(delivered.regions)
+        self._losses.add(delivered.losses)
 
-    def _not_delivered(self, delivered: Delivered, *, is_begun: bool) -> None:
-        """Stand before a batch again, if it was the last to be delivered."""
-        if not self._is_begun or self._step != delivered.step + 1:
-            return
-        self._is_begun = is_begun
-        self._step = delivered.step
+    def _mark(self) -> Mark:
+        """Return the state that `_back_to` restores."""
         tally = self._tally
-        tally.n_batches -= 1
-        tally.n_records -= delivered.n_records
-        tally.n_bytes -= delivered.n_bytes
-        self._losses.take_back(len(delivered.regions))
+        counts = tally.n_batches, tally.n_records, tally.n_bytes
+        return self._is_begun, self._step, counts, self._losses.mark()
 
-    def _finished(self) -> None:
-        self._losses.log(self._epoch)
-        self._next_epoch()
+    def _back_to(self, mark: Mark) -> None:
+        """Undo `_delivered`, also where a signal interrupted it."""
+        self._is_begun, self._step, counts, losses = mark
+        tally = self._tally
+        tally.n_batches, tally.n_records, tally.n_bytes = counts
+        self._losses.back_to(losses)
+
+    def _check(self, losses: Sequence[Loss]) -> None:
+        self._losses.check(losses, self._max_errors)
+
+    def _finished(self, epoch: int) -> None:
+        """End `epoch`. Does nothing the next time: a signal may come after it."""
+        if epoch == self._epoch:
+            self._losses.log(epoch)
+            self._next_epoch()
 
     def _next_epoch(self) -> None:
-        self._epoch += 1
-        self._step = self._phase = 0
-        self._is_begun = False
+        self._stand_at(self._epoch + 1, 0, 0)
+
+    def _stand_at(self, epoch: int, step: int, phase: int) -> None:
+        # One statement, so that a signal finds the loader before it or after it.
+        self._epoch, self._step, self._phase, self._is_begun = epoch, step, phase, False
 
     def _advice(self) -> str:
         """Return what the user should know of this order: once, and nothing mostly."""

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays import Batch
-from fastrec.damage import Region
+from fastrec.damage import Loss
 from fastrec.features import FixedLen, Raw
 from fastrec.spec import Spec
 from fastrec.stats import Tally, clock
@@ -35,6 +35,7 @@ __all__ = [
     "PerRow",
     "Stage",
     "Transform",
+    "is_stage_of_this_thread",
     "per_row",
     "wait_for_threads",
 ]
@@ -99,7 +100,7 @@ class Delivered(NamedTuple):
     step: int
     n_records: int
     n_bytes: int
-    regions: Sequence[Region] = ()  # that were passed over
+    losses: Sequence[Loss] = ()
 
 
 class Decoded(NamedTuple):
@@ -109,7 +110,7 @@ class Decoded(NamedTuple):
     info: BatchOrigin
     n_records: int
     n_bytes: int
-    regions: Sequence[Region] = ()
+    losses: Sequence[Loss] = ()
 
 
 def _second_argument(function: Callable[..., object], name: str) -> str | None:
@@ -347,7 +348,8 @@ class Stage:
     `n_threads` of 0 transforms in `next`. If `shares_rows`, one thread drives the batches
     and the others share the rows of each. At most `n_ahead` batches are under way, and
     fewer where they take more memory than `memory_limit`, which `batch_bytes` tells: the
-    size of the last one. The time of transforms is added to `tally`.
+    size of the last one. The time of transforms is added to `tally`. The threads end
+    once `owner` is dropped.
 
     A signal may interrupt `next` anywhere. So the consumer shares with the threads only
     what is whole after every single step, and no lock that Python code acquires: a slot
@@ -365,6 +367,7 @@ class Stage:
         memory_limit: int,
         batch_bytes: Callable[[], int],
         tally: Tally,
+        owner: object,
     ) -> None:
         self._source = source
         self._transform = transform
@@ -375,15 +378,22 @@ class Stage:
         self._n_transforming = min(1, n_threads) if shares_rows else n_threads
         self._rows_pool: ThreadPoolExecutor | None = None
         if shares_rows and n_threads > 1:
-            self._rows_pool = ThreadPoolExecutor(n_threads - 1, "fastrec-rows")
+            self._rows_pool = ThreadPoolExecutor(
+                n_threads - 1,
+                "fastrec-rows",
+                initializer=_belong_to,
+                initargs=(weakref.ref(self),),
+            )
         self._n_started = 0
         self._slots: deque[_Slot] = deque()  # in the order of the batches
-        self._tokens: SimpleQueue[bool] = SimpleQueue()  # False: there is no more to do
+        self._tokens: SimpleQueue[object] = SimpleQueue()  # False: nothing left to do
         self._turn = threading.Lock()  # one thread at a time takes from the source
         self._counting = threading.Lock()
         self._is_closed = False
         self._is_dirty = False
         self._tally = tally  # its transform_ns is guarded by _counting
+        # The callback wakes a thread. It is C code, which no signal interrupts.
+        self._owner = weakref.ref(owner, self._tokens.put)
 
     @property
     def n_transforming(self) -> int:
@@ -447,7 +457,8 @@ class Stage:
 
     def _work(self) -> None:
         _threads.add(threading.current_thread())
-        while self._tokens.get() and not self._is_closed:
+        _belong_to(weakref.ref(self))
+        while self._tokens.get() and not self._is_over():
             with self._turn:
                 slot = next((s for s in self._slots.copy() if not s.is_claimed), None)
                 if slot is None:
@@ -455,12 +466,15 @@ class Stage:
                 slot.is_claimed = True
                 found = self._taken(slot)
             try:
-                if found is not None and not self._is_closed:
+                if found is not None and not self._is_over():
                     slot.delivered = self._transformed(found)
             except BaseException as error:  # noqa: BLE001 (whoever consumes gets it)
                 slot.error = error
             slot.finish()
         self._tokens.put(False)  # for the other threads
+
+    def _is_over(self) -> bool:
+        return self._is_closed or self._owner() is None
 
     def _taken(self, slot: _Slot) -> Decoded | None:
         try:
@@ -482,9 +496,21 @@ class Stage:
         taken = clock() - begin
         with self._counting:
             self._tally.transform_ns += taken
-        return Delivered(
-            batch, info.step, found.n_records, found.n_bytes, found.regions
-        )
+        return Delivered(batch, info.step, found.n_records, found.n_bytes, found.losses)
+
+
+# The stage that a thread works for.
+_of_thread = threading.local()
+
+
+def _belong_to(stage: weakref.ref[Stage]) -> None:
+    _of_thread.stage = stage
+
+
+def is_stage_of_this_thread(stage: Stage | None) -> bool:
+    """Whether this thread runs the transforms of `stage`."""
+    own: weakref.ref[Stage] | None = getattr(_of_thread, "stage", None)
+    return own is not None and stage is not None and own() is stage
 
 
 # Threads that may be at a transform: the interpreter should not end under them.

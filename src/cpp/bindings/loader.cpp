@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -105,12 +106,45 @@ class BoundPipeline {
   // (parts, step, rows, rows that are records, bytes of memory, damages), or None at
   // the end.
   //
-  // The same until forget(): a signal may come between this and whoever called, and
-  // what was returned is gone.
+  // Returns the same batch until forget(): a signal may raise before the caller has
+  // stored it. One may also raise in the Python code that wraps arrays, so the delivery
+  // stays here until the result exists.
   py::object next() {
     check_process(process_id_);
     if (found_) return found_;
-    // Signals are looked at this often while other threads decode.
+    if (!delivery_ && !wait()) return py::none();
+    found_ =
+        py::make_tuple(sources_.cast<const BoundSources&>().arrays(delivery_->parts),
+                       delivery_->step, delivery_->n_rows, delivery_->n_valid,
+                       delivery_->n_bytes, damages_as_tuples(delivery_->damages));
+    delivery_.reset();
+    return found_;
+  }
+
+  void forget() { found_ = py::object(); }
+
+  std::int64_t helping_ns() const noexcept { return pipeline_->helping().count(); }
+
+  // [(where it begins, where it ends, the exception)]: the bytes of files that were
+  // skipped since forget_gaps().
+  py::list gaps() {
+    std::vector<Gap> found = pipeline_->take_gaps();
+    std::move(found.begin(), found.end(), std::back_inserter(gaps_));
+    return to_list(gaps_);
+  }
+
+  void forget_gaps() { gaps_.clear(); }
+
+  void stop() {
+    if (process_id() != process_id_) return;
+    const py::gil_scoped_release released;
+    pipeline_->stop();
+  }
+
+ private:
+  // Puts the next batch into delivery_; returns false at the end.
+  bool wait() {
+    // How often signals are checked while other threads decode.
     constexpr std::chrono::milliseconds kPatience(50);
     Delivery delivery;
     pool_->replenish();
@@ -122,37 +156,22 @@ class BoundPipeline {
       }
       switch (outcome) {
         case Pipeline::Outcome::kBatch:
-          found_ = py::make_tuple(
-              sources_.cast<const BoundSources&>().arrays(delivery.parts),
-              delivery.step, delivery.n_rows, delivery.n_valid, delivery.n_bytes,
-              damages_as_tuples(delivery.damages));
-          return found_;
+          delivery_ = std::move(delivery);
+          return true;
         case Pipeline::Outcome::kEnd:
-          return py::none();
+          return false;
         case Pipeline::Outcome::kPending:
           if (PyErr_CheckSignals() != 0) throw py::error_already_set();
       }
     }
   }
 
-  void forget() { found_ = py::object(); }
-
-  std::int64_t helping_ns() const noexcept { return pipeline_->helping().count(); }
-
-  // [(where it begins, where it ends, the exception)]: what was left out of files.
-  py::list take_gaps() { return to_list(pipeline_->take_gaps()); }
-
-  void stop() {
-    if (process_id() != process_id_) return;
-    const py::gil_scoped_release released;
-    pipeline_->stop();
-  }
-
- private:
   std::unique_ptr<Pipeline> pipeline_;
   py::object sources_;
   std::shared_ptr<BlockPool> pool_;
-  py::object found_;  // what next() returned, until forget()
+  std::optional<Delivery> delivery_;  // until found_ is made of it
+  py::object found_;                  // what next() returned, until forget()
+  std::vector<Gap> gaps_;             // what gaps() returned, until forget_gaps()
   int process_id_;
 };
 
@@ -416,7 +435,8 @@ void register_loader(py::module_& m) {
       .def("next", &BoundPipeline::next)
       .def("forget", &BoundPipeline::forget)
       .def_property_readonly("helping_ns", &BoundPipeline::helping_ns)
-      .def("take_gaps", &BoundPipeline::take_gaps)
+      .def("gaps", &BoundPipeline::gaps)
+      .def("forget_gaps", &BoundPipeline::forget_gaps)
       .def("stop", &BoundPipeline::stop);
 }
 
