@@ -28,7 +28,16 @@ import pytest
 
 import fastrec as fr
 from columns import Untyped, open_dataset
-from fastrec import feeding, iteration
+from fastrec import (
+    assembly,
+    bytes_array,
+    damage,
+    feeding,
+    iteration,
+    loader,
+    ragged_array,
+    stage,
+)
 from fastrec.feeding import Feed, fed
 from numbered import (
     FILE_SIZES,
@@ -272,7 +281,25 @@ def test_a_later_loop_ends_the_one_before(ds: Untyped) -> None:
 
 # --- Interrupts -----------------------------------------------------------------------
 
-MOVING_BATCHES = {feeding.__file__, iteration.__file__}
+MOVING_BATCHES = {
+    module.__file__
+    for module in (
+        *(assembly, bytes_array, damage, feeding, iteration, loader, ragged_array),
+        stage,
+    )
+}
+
+
+DAMAGED = (12, 13, 31)
+
+
+@pytest.fixture(scope="module")
+def damaged(write: Write) -> Untyped:
+    """Records of which some have bad checksums, which are skipped."""
+    frames = [bytearray(frame(record(i))) for i in range(N)]
+    for i in DAMAGED:
+        frames[i][14] ^= 1
+    return open_dataset(write(b"".join(frames)), features=SPEC, on_error="skip")
 
 
 class InterruptBefore:
@@ -296,13 +323,26 @@ class InterruptBefore:
 
 
 @pytest.mark.parametrize(
-    "feed", [Feed(spelled), Feed(spelled, 1), Feed(dict, 1, spelled), Feed(dict, 2)]
+    ("feed", "is_damaged"),
+    [
+        (Feed(spelled), False),
+        (Feed(spelled, 1), False),
+        (Feed(spelled, 1), True),
+        (Feed(dict, 1, spelled), False),
+        (Feed(dict, 2), False),
+    ],
 )
 @pytest.mark.parametrize("transform", [None, plus_one])
 def test_no_interrupt_loses_or_repeats_a_batch(
-    ds: Untyped, feed: Feed, transform: Callable[[Batch], Batch] | None
+    ds: Untyped,
+    damaged: Untyped,
+    feed: Feed,
+    transform: Callable[[Batch], Batch] | None,
+    is_damaged: bool,
 ) -> None:
     options: dict[str, Any] = {"num_threads": 0, "transform_threads": 0}
+    if is_damaged:
+        ds, options = damaged, {**options, "max_errors": len(DAMAGED)}
     plain = ds.loader(15, transform=transform, **options)
     want = [spelled(batch) for batch in plain]
     loader = fed(plain, feed)
@@ -311,7 +351,7 @@ def test_no_interrupt_loses_or_repeats_a_batch(
         loader.set_epoch(0)
         loader.seek(0)
         iterator, got = iter(loader), []
-        n_interrupts = 0
+        n_interrupts, n_batches = 0, loader.stats.n_batches
         while True:
             before = sys.gettrace()
             sys.settrace(interrupt)
@@ -327,6 +367,10 @@ def test_no_interrupt_loses_or_repeats_a_batch(
             got.append(batch if feed.n_ahead < 2 else spelled(batch))
             assert loader.step == len(got)
         assert got == want, n
+        assert (loader.epoch, loader.step) == (1, 0)
+        assert loader.report.records_lost == len(DAMAGED) * is_damaged
+        n_batches = loader.stats.n_batches - n_batches
+        assert n_batches == len(want)
         if not n_interrupts:
             break
     assert n > 30

@@ -310,6 +310,29 @@ def test_a_function_gets_the_error_and_decides(paths: list[Path]) -> None:
     assert labels(delivered) == [0, 1, 2]
 
 
+def test_a_function_that_reads_its_own_dataset_is_refused(
+    write: Write, paths: list[Path]
+) -> None:
+    """It would be asked again, for ever."""
+    data = bytearray(tfrecord_file(map(record, range(9))))
+    data[0] ^= 1
+    broken = write(bytes(data))
+
+    def count(_: fr.Error) -> str:
+        return "resync" if len(of_framing) > 2 else "raise"
+
+    def look(_: fr.Error) -> str:
+        return "skip" if next(iter(of_rows.loader(N))) else "raise"
+
+    of_framing = open_dataset(broken, features=SPEC, on_error=count)
+    with pytest.raises(RuntimeError, match="must not read the dataset"):
+        len(of_framing)
+    of_rows = open_dataset(paths, features=SPEC, on_error=look)
+    for threads in (0, 2):
+        with pytest.raises(RuntimeError, match="must not read the dataset"):
+            list(of_rows.loader(6, num_threads=threads))
+
+
 # Outside of loaders.
 
 

@@ -287,6 +287,37 @@ def test_an_error_in_a_transform_ends_the_threads(
     threads_end()
 
 
+@pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)
+@pytest.mark.parametrize("is_per_row", [False, True])
+def test_a_transform_cannot_take_the_next_batch_of_its_own_loader(
+    ds: Untyped, threads_end: Check, transform_threads: int, is_per_row: bool
+) -> None:
+    running = []
+
+    def greedy(_: Batch) -> Batch:
+        return next(running[0])
+
+    out = {"n": fr.FixedLen((), "int64")}
+    loader = ds.loader(
+        8,
+        transform=fr.per_row(greedy, out=out) if is_per_row else greedy,
+        transform_threads=transform_threads,
+    )
+    running.append(iter(loader))
+    with pytest.raises(RuntimeError, match="inside its own transform"):
+        next(running[0])
+    running.clear()
+    del loader
+    threads_end()
+
+
+def test_a_transform_may_read_the_dataset_and_another_loader(ds: Untyped) -> None:
+    def look_up(batch: Batch) -> Batch:
+        return {"first": next(iter(ds.loader(1)))["n"], "row": ds[3]["n"], **batch}
+
+    assert next(iter(ds.loader(1, transform=look_up)))["row"] == 3
+
+
 def test_a_stage_holds_no_more_than_the_memory_limit_allows(ds: Untyped) -> None:
     n_called = 0
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
@@ -236,15 +237,30 @@ def recovery_of(on_error: OnError) -> Literal["raise", "skip", "resync"]:
     return "raise" if on_error == "raise" else "skip"
 
 
+# The functions that each thread is asking, as locks.
+_asking = threading.local()
+
+
 def decision(on_error: Callable[[Error], str], error: Error) -> str:
     """Return what `on_error` says about `error`.
 
     Raises
     ------
+    RuntimeError
+        If `on_error` asks for data that wait for its own answer.
     ValueError
         If it says something else than it may.
     """
-    said = on_error(error)
+    # The lock of a thread knows whether it is held; a flag could be stale after a signal.
+    lock = vars(_asking).setdefault(str(id(on_error)), threading.RLock())
+    if lock._is_owned():  # type: ignore[attr-defined]
+        msg = (
+            "the function on_error= must not read the dataset it decides about: its "
+            "records, indexes and counts wait for the answer. Use the error that it gets"
+        )
+        raise RuntimeError(msg)
+    with lock:
+        said = on_error(error)
     if said in _CHOICES:
         return said
     names = ", ".join(map(repr, _CHOICES))
