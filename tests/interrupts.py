@@ -142,6 +142,17 @@ LOOPS: dict[str, tuple[dict[str, Untyped], int]] = {
 }
 
 
+# Ways to iterate an inline loader, and how each turns what it gives into a dict.
+NAMES = [*SPEC, "n_ids"]
+WAYS: dict[str, tuple[Untyped, Untyped]] = {
+    "tuples": (
+        lambda loader: iter(loader.tuples(*NAMES)),
+        lambda batch: dict(zip(NAMES, batch, strict=True)),
+    ),
+    "repeat": (lambda loader: loader.repeat(1), dict),
+}
+
+
 class Interrupter:
     """Another process, which sends a SIGINT at a random moment after each `go`."""
 
@@ -172,15 +183,22 @@ class Interrupter:
         return 1000 * (now - float(np.frombuffer(os.read(self._sent, 8))[0]))
 
 
-def loop(loader: Untyped, n_records: int, added: int, n_times: int) -> list[float]:
+def loop(
+    loader: Untyped,
+    n_records: int,
+    added: int,
+    n_times: int,
+    way: tuple[Untyped, Untyped],
+) -> list[float]:
     """Interrupt epochs of a loader, and compare all values of each."""
+    begun, as_dict = way
     interrupter = Interrupter()
     begin = time.monotonic()
     for _ in loader:
         pass
     interrupter.seconds = min(0.1, time.monotonic() - begin)
     latencies: list[float] = []
-    iterator, got = iter(loader), []
+    iterator, got = begun(loader), []
     while len(latencies) < n_times:
         is_over = False
         signal.alarm(SECONDS_TO_HANG)
@@ -199,9 +217,10 @@ def loop(loader: Untyped, n_records: int, added: int, n_times: int) -> list[floa
             assert is_ended or loader.step == len(got), (loader.step, len(got))
             continue
         assert loader.step == 0
-        assert sum(len(batch["n"]) for batch in got) == n_records
-        check_values(got, added)
-        iterator, got = iter(loader), []
+        batches = list(map(as_dict, got))
+        assert sum(len(batch["n"]) for batch in batches) == n_records
+        check_values(batches, added)
+        iterator, got = begun(loader), []
     signal.alarm(0)
     return latencies
 
@@ -242,9 +261,10 @@ def main() -> None:
             os.environ["FASTREC_CACHE"] = folder
             latencies = indexing(count, count(), int(n_times))
     else:
-        options, added = LOOPS[what]
+        options, added = LOOPS["small_batches" if what in WAYS else what]
+        way = WAYS.get(what, (iter, dict))
         ds = fr.open(paths, features=SPEC)
-        latencies = loop(ds.loader(**options), len(ds), added, int(n_times))
+        latencies = loop(ds.loader(**options), len(ds), added, int(n_times), way)
     sys.stdout.write(json.dumps(latencies))
 
 

@@ -54,6 +54,8 @@ LOOPS = [
     "waiting",
     "per_row",
     "per_row_inline",
+    "tuples",
+    "repeat",
     "indexing",
 ]
 EXITS = [
@@ -71,9 +73,7 @@ EXITS = [
 def files(write: Write, n_records: int, *, compressed: bool = False) -> list[Path]:
     """Four files of the records 0, 1, ... of interrupts.py."""
     n = n_records // 4
-    contents = [
-        tfrecord_file(map(record, range(k * n, k * n + n))) for k in range(4)
-    ]
+    contents = [tfrecord_file(map(record, range(k * n, k * n + n))) for k in range(4)]
     return [write(gzip.compress(data) if compressed else data) for data in contents]
 
 

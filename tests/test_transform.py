@@ -9,7 +9,9 @@ Method
 
 from __future__ import annotations
 
+import collections
 import threading
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -374,6 +376,50 @@ def test_per_row_neither_wraps_nor_broadcasts(
     transform = fr.per_row(lambda _: value, out={"x": fr.FixedLen((), dtype)})
     with pytest.raises(error, match="column 'x' of record 0"):
         ds.loader(4, transform=transform).peek()
+
+
+def test_a_transform_may_return_any_mapping(ds: Untyped) -> None:
+    for mapping in (types.MappingProxyType, collections.UserDict, collections.ChainMap):
+        batch = next(iter(ds.loader(8, transform=mapping)))
+        assert type(batch) is dict
+        assert batch["n"].tolist() == list(range(8))
+    with pytest.raises(TypeError, match="got list"):
+        next(iter(ds.loader(8, transform=list)))
+
+
+@pytest.mark.parametrize("n_threads", [2, 8])
+def test_all_transform_threads_work_at_the_same_time(
+    ds: Untyped, n_threads: int
+) -> None:
+    """Also where few threads decode. Each transform waits for the others to begin."""
+    barrier = threading.Barrier(n_threads)
+
+    def meet(batch: Batch) -> Batch:
+        barrier.wait(30)
+        return batch
+
+    some = ds.select(range(N // n_threads * n_threads))
+    for num_threads in (0, 1):
+        loader = some.loader(
+            1, num_threads=num_threads, transform=meet, transform_threads=n_threads
+        )
+        assert len(list(loader)) == len(some)
+    least = some.loader(
+        *(1,),
+        num_threads=1,
+        transform=meet,
+        transform_threads=n_threads,
+        prefetch=n_threads + 1,
+    )
+    assert len(list(least)) == len(some)
+
+
+def test_a_prefetch_that_keeps_threads_idle_is_a_warning(ds: Untyped) -> None:
+    options: dict[str, Any] = {"transform": dict, "transform_threads": 8}
+    loader = ds.loader(5, num_threads=1, prefetch=3, **options)
+    with pytest.warns(UserWarning, match="only 2 of 8 .* set prefetch to at least 9"):
+        list(loader)
+    list(loader)  # once
 
 
 def test_per_row_names_a_column_that_is_missing(ds: Untyped) -> None:

@@ -7,13 +7,17 @@ columns that tell about them are added, and the transforms of the whole are call
 
 from __future__ import annotations
 
+import dataclasses
+import operator
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays import Batch, concatenate, take
+from fastrec.damage import Loss
+from fastrec.errors import add_note
 from fastrec.padding import FixedLenSequence, Unpadded
 from fastrec.ragged_array import describe_rows
 from fastrec.schema import check_columns
@@ -22,7 +26,7 @@ from fastrec.stage import BatchOrigin, CheckedTransform
 if TYPE_CHECKING:
     from fastrec.sources import Reading
 
-__all__ = ["SOURCE", "VALID", "Assembly", "Parts", "valid_column"]
+__all__ = ["SOURCE", "VALID", "Assembly", "OnTransformError", "Parts", "valid_column"]
 
 # Columns that the loader adds: whether a row is a record, and which data set it is of.
 VALID = "__valid__"
@@ -31,6 +35,85 @@ SOURCE = "__source__"
 # (which reading, its columns, where its rows stand in the batch or None for all)
 Parts: TypeAlias = "list[tuple[int, Batch, npt.NDArray[np.int64] | None]]"
 Extra: TypeAlias = "Callable[[BatchOrigin], npt.NDArray[Any]]"
+
+# What becomes of rows for which a transform raises.
+OnTransformError: TypeAlias = Literal["raise", "skip", "mask"]
+
+
+class Calls:
+    """Calls the transforms of one batch, and handles the rows for which they raise.
+
+    Parameters
+    ----------
+    on_error : {"raise", "skip", "mask"}
+        What becomes of these rows.
+    """
+
+    def __init__(self, on_error: OnTransformError) -> None:
+        self._on_error = on_error
+        self.losses: list[Loss] = []
+
+    def __call__(
+        self, transform: CheckedTransform, batch: Batch, info: BatchOrigin
+    ) -> tuple[Batch, BatchOrigin]:
+        """Return the transformed batch, and the origin of the rows that are left."""
+        if self._on_error == "raise":
+            return transform(batch, info), info
+        if not transform.is_per_row:
+            return self._whole(transform, batch, info)
+        failed: list[tuple[int, Exception]] = []
+        batch = transform(batch, dataclasses.replace(info, _failed=failed))
+        if not failed:
+            return batch, info
+        failed.sort(key=operator.itemgetter(0))  # threads share the rows
+        rows = [row for row, _ in failed]
+        self._lose(transform, info, failed)
+        if self._on_error == "mask":
+            info = info._masked(rows)
+            # The column is added after the transforms of datasets that are joined.
+            return batch | {
+                VALID: valid_column(info)
+            } if VALID in batch else batch, info
+        kept = np.delete(np.arange(len(info.positions)), rows)
+        return take(batch, kept), info._of_rows(kept)
+
+    def _whole(
+        self, transform: CheckedTransform, batch: Batch, info: BatchOrigin
+    ) -> tuple[Batch, BatchOrigin]:
+        """Call a transform of whole batches. If it raises, call it for no rows."""
+        none = np.empty(0, np.int64)
+        try:
+            # A copy of the dict, in case it has lost columns when it raises.
+            return transform(dict(batch), info), info
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 (it is reported)
+            try:
+                empty = transform(take(batch, none), info._of_rows(none))
+            except Exception as second:  # noqa: BLE001 (it is in the note)
+                add_note(
+                    error,
+                    "cannot skip the batch: the transform raises for an empty one, too: "
+                    f"{type(second).__name__}: {second}",
+                )
+                raise error from None
+            rows = np.flatnonzero(info.positions >= 0).tolist()
+            self._lose(transform, info, [(row, error) for row in rows])
+            return empty, info._of_rows(none)
+
+    def _lose(
+        self,
+        transform: CheckedTransform,
+        info: BatchOrigin,
+        failed: list[tuple[int, Exception]],
+    ) -> None:
+        assert info._places is not None
+        self.losses += [
+            info._places.loss(row, error, transform.name) for row, error in failed
+        ]
+
+
+RAISE = Calls("raise")
 
 
 class Assembly:
@@ -72,14 +155,38 @@ class Assembly:
         return not self.is_plain or bool(self._extra)
 
     @property
-    def is_per_row(self) -> bool:
-        """Whether all of it may spread the rows of one batch over threads."""
-        every = [*self._transforms, *(t for r in self._readings for t in r.transforms)]
-        return all(transform.is_per_row for transform in every)
+    def column_names(self) -> list[str | bytes]:
+        """The columns before any transform."""
+        return [*self._readings[0].features._column_names(), *self._extra]
 
     def __call__(self, parts: Parts, info: BatchOrigin | None) -> Batch:
         """Return the batch of `parts`; `info` may be None if `needs_origin` is False."""
-        batch = self._joined(parts, info)
+        return self._assembled(parts, info, RAISE)
+
+    def lossy(
+        self,
+        parts: Parts,
+        info: BatchOrigin,
+        *,
+        on_error: OnTransformError,
+        keeps_shape: bool,
+    ) -> tuple[Batch, list[Loss]]:
+        """Return the batch of `parts`, and the rows for which transforms raised.
+
+        Parameters
+        ----------
+        on_error : {"raise", "skip", "mask"}
+            What becomes of these rows.
+        keeps_shape : bool
+            Whether batches must stay full: then rows are masked instead of skipped.
+        """
+        if on_error == "raise":
+            return self._assembled(parts, info, RAISE), []
+        calls = Calls("mask" if keeps_shape else on_error)
+        return self._assembled(parts, info, calls), calls.losses
+
+    def _assembled(self, parts: Parts, info: BatchOrigin | None, calls: Calls) -> Batch:
+        batch, info = self._joined(parts, info, calls)
         if info is not None:
             if any(name in batch for name in self._extra):
                 msg = (
@@ -90,28 +197,42 @@ class Assembly:
             extra = {name: column(info) for name, column in self._extra.items()}
             batch = {**batch, **extra}
             for transform in self._transforms:
-                batch = transform(batch, info)
+                batch, info = calls(transform, batch, info)
         return batch
 
-    def _joined(self, parts: Parts, info: BatchOrigin | None) -> Batch:
+    def _joined(
+        self, parts: Parts, info: BatchOrigin | None, calls: Calls
+    ) -> tuple[Batch, BatchOrigin | None]:
         if len(self._readings) == 1:
             (part,) = parts
-            return self._part(*part, info)
+            return self._part(*part, info, calls)
         if len(parts) > 1:
             self._widen(parts)
-        batches = [self._part(*part, info) for part in parts]
-        if len(batches) == 1:
-            (whole,) = batches
+        if info is not None:
+            info = dataclasses.replace(info, _rows=None)
+        made = [self._part(*part, info, calls) for part in parts]
+        batches = [batch for batch, _ in made]
+        if len(made) == 1:
+            ((whole, info),) = made
         else:
             for batch in batches[1:]:
                 check_columns(_kinds_of(batches[0]), _kinds_of(batch))
-            rows = np.concatenate([rows for _, _, rows in parts if rows is not None])
-            whole = take(concatenate(batches), np.argsort(rows))
+            infos = [part for _, part in made if part is not None]
+            rows = np.concatenate(
+                [part._rows for part in infos if part._rows is not None]
+                or [rows for _, _, rows in parts if rows is not None]
+            )
+            order = np.argsort(rows)
+            whole = take(concatenate(batches), order)
+            if info is not None and infos and infos[0]._rows is not None:
+                is_row = np.concatenate([part.positions >= 0 for part in infos])[order]
+                info = info._of_rows(rows[order])
+                info = info._masked(np.flatnonzero(~is_row).tolist())
         if self._has_own_transforms:
-            return whole
-        # Each way of reading has an order of columns of its own.
+            return whole, info
+        # Each reading has a separate order of columns.
         names: list[Any] = list(self._readings[0].features._column_names())
-        return {name: whole[name] for name in names}
+        return {name: whole[name] for name in names}, info
 
     def _part(
         self,
@@ -119,14 +240,15 @@ class Assembly:
         batch: Batch,
         rows: npt.NDArray[np.int64] | None,
         info: BatchOrigin | None,
-    ) -> Batch:
+        calls: Calls,
+    ) -> tuple[Batch, BatchOrigin | None]:
         transforms = self._readings[reading].transforms
         if info is None or not self._has_own_transforms:
-            return batch
+            return batch, info
         if rows is not None:
             info = info._of_rows(rows)
         for transform in transforms:
-            batch = transform(batch, info)
+            batch, info = calls(transform, batch, info)
         # What holds for some batches must hold for all, whatever they are joined with.
         if len(self._readings) > 1 or self._extra:
             _check_rows(batch, len(info.positions))
@@ -134,7 +256,7 @@ class Assembly:
             made = dict.fromkeys(batch, "there")
             self._made = self._made or made
             check_columns(self._made, made)
-        return batch
+        return batch, info
 
     def _widen(self, parts: Parts) -> None:
         """Give padded columns one width, where each part was padded to its own."""

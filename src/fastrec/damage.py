@@ -6,7 +6,6 @@ dataset. Damage to a record, or a record that does not fit its spec, belongs to 
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -152,6 +151,7 @@ class Loss(NamedTuple):
 
     region: Region
     error: Exception
+    note: str = ""  # where it happened, if the error does not say so
 
 
 class Losses:
@@ -195,13 +195,15 @@ class Losses:
         room = len(losses) if max_errors is None else max_errors - len(self)
         if len(losses) <= room:
             return
-        error = losses[max(0, room)].error
+        _, error, note = losses[max(0, room)]
         limit = f"max_errors={max_errors} allows no more rows to be skipped or masked"
         if isinstance(error, Error):
             raise type(error)(
                 f"{error.reason}; {limit}",
                 *(error.path, error.record, error.offset, error.feature),
             )
+        if note:
+            add_note(error, note)
         add_note(error, limit)
         raise error
 
@@ -253,7 +255,7 @@ def decision(on_error: Callable[[Error], str], error: Error) -> str:
     """
     # The lock of a thread knows whether it is held; a flag could be stale after a signal.
     lock = vars(_asking).setdefault(str(id(on_error)), threading.RLock())
-    if lock._is_owned():  # type: ignore[attr-defined]
+    if lock._is_owned():
         msg = (
             "the function on_error= must not read the dataset it decides about: its "
             "records, indexes and counts wait for the answer. Use the error that it gets"
@@ -351,13 +353,12 @@ class Verdict:
 
     def applied_to(self, info: BatchOrigin) -> BatchOrigin:
         """Return where the rows come from that are delivered; masked ones are padding."""
-        positions, records = info.positions.copy(), info.records.copy()
-        positions[self.masked] = records[self.masked] = -1
-        return dataclasses.replace(
-            info,
-            positions=np.delete(positions, self.left_out),
-            records=np.delete(records, self.left_out),
-        )
+        if self.masked:
+            info = info._masked(self.masked)
+        if self.left_out:
+            rows = np.arange(len(info.positions))
+            info = info._of_rows(np.delete(rows, self.left_out))
+        return info
 
 
 def _without(parts: Parts, left_out: np.ndarray[Any, Any]) -> Parts:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from fastrec import _core, filtering
 from fastrec.arrays import Batch
-from fastrec.assembly import VALID, Assembly, valid_column
+from fastrec.assembly import VALID, Assembly, OnTransformError, valid_column
 from fastrec.damage import OnError, Report, check_on_error
 from fastrec.division import check_fractions, divided
 from fastrec.errors import Error, SchemaError, cure_of_damage_by_number
@@ -102,7 +102,7 @@ class Dataset:
     @property
     def has_transforms(self) -> bool:
         """Whether functions of the user's make the batches: see `with_transform`."""
-        return bool(self._transforms) or self._view.sources.has_transforms
+        return bool(self._all_transforms())
 
     @property
     def schema(self) -> Schema:
@@ -425,6 +425,7 @@ class Dataset:
         max_errors: int | None = None,
         transform: Transform | None = None,
         transform_threads: int | None = None,
+        on_transform_error: OnTransformError = "raise",
         memory_limit: int | str | None = None,
     ) -> Loader:
         """Return an iterable of batches; each ``for`` over it is one epoch.
@@ -468,13 +469,16 @@ class Dataset:
             batches are the same for any number.
         prefetch : int, optional
             Batches that may be ready or in work ahead of the one being used; by default
-            ``num_threads + 2``.
+            ``num_threads + 2``, and ``transform_threads + 1`` more if there is a
+            transform. (`fastrec.per_row` works on one batch at a time and adds 2.) Too
+            few for all threads is a warning.
         on_error : {"raise", "skip", "resync", "mask"} or callable, optional
             What becomes of rows that cannot be read, as `fastrec.open` has it: by default
             what the dataset has. Another one is ``ds.with_options(on_error=...)`` first.
         max_errors : int, optional
-            How many rows of an epoch and rank may be passed over. The row that goes over
-            raises its error. By default, there is no limit.
+            How many rows of an epoch and rank may be skipped or masked, by `on_error` and
+            `on_transform_error` together. The next one raises its error. By default,
+            there is no limit.
         transform : callable, optional
             ``transform(batch)`` or ``transform(batch, info)``, called in Python on every
             batch; returns the dict that is delivered instead, of any number of rows.
@@ -482,6 +486,14 @@ class Dataset:
             passed only if it is called so. See also `fastrec.per_row`.
         transform_threads : int, optional
             Python threads that call `transform`, 1 by default; 0 calls it in ``next()``.
+        on_transform_error : {"raise", "skip", "mask"}, default "raise"
+            What becomes of rows for which a transform raises an exception, other than
+            MemoryError. ``"skip"`` leaves out the row if `fastrec.per_row` made the
+            transform. A transform of whole batches loses all rows of its batch: it is
+            called again for no rows, and that empty batch is delivered, so steps stay the
+            same. ``"mask"`` requires `fastrec.per_row`: the columns of ``out`` are zero,
+            the other columns stay, and ``__valid__`` is False. With ``pad_last=True``,
+            ``"skip"`` masks, too. `Loader.report` lists the rows with their errors.
         memory_limit : int or str, optional
             Bytes (``"2GB"``) that batches may take before they are delivered; by default
             an eighth of the memory, at most 4 GiB. A single larger batch passes, with a
@@ -511,6 +523,7 @@ class Dataset:
             max_errors=max_errors,
             transform=transform,
             transform_threads=transform_threads,
+            on_transform_error=on_transform_error,
             memory_limit=memory_limit,
         )
 
@@ -533,6 +546,9 @@ class Dataset:
         return arrow.RecordBatchReader(self).__arrow_c_stream__(requested_schema)
 
     # Behind the scenes, shared with Loader and the like.
+
+    def _all_transforms(self) -> list[CheckedTransform]:
+        return [*self._view.sources.transforms, *self._transforms]
 
     def _without_transforms(self) -> Dataset:
         return Dataset(self._view.of(self._view.sources.without_transforms()))
@@ -606,7 +622,8 @@ class Dataset:
             if error.cure and error.path and self.on_error != "raise":
                 error.cure = cure_of_damage_by_number(error.path)
             raise
-        return assembly(parts, BatchOrigin(0, 0, 0, numbers, records))
+        places = None if assembly.is_plain else self._view.located(records, "")
+        return assembly(parts, BatchOrigin(0, 0, 0, numbers, records, _places=places))
 
 
 # Datasets that a fork would leave with locks that nobody holds.

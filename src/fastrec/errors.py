@@ -112,7 +112,7 @@ def add_note(error: BaseException, note: str) -> None:
     if hasattr(error, "add_note"):
         error.add_note(note)
         return
-    error.__notes__ = [*getattr(error, "__notes__", ()), note]
+    error.__notes__ = [*getattr(error, "__notes__", ()), note]  # type: ignore[attr-defined]
     _log.error("%s: %s", type(error).__name__, note)
 
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from fastrec import _core
 from fastrec.arrays import Batch
+from fastrec.places import Places
 from fastrec.stage import BatchOrigin, Delivered
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ __all__ = ["Ahead", "Feed", "Forget", "Source", "empty_batch", "fed", "upcoming"
 Source: TypeAlias = Callable[[], "Delivered | None"]
 Forget: TypeAlias = Callable[[Delivered], None]
 
+T = TypeVar("T")
+R = TypeVar("R")
 LoaderT = TypeVar("LoaderT", bound="Loader")
 
 
@@ -52,10 +55,22 @@ class Feed:
     n_ahead: int = 0
     finish: Callable[[Any], Batch] | None = None
 
-    def __call__(self, batch: Batch) -> Batch:
+    def __call__(self, batch: Batch, places: Places | None) -> Batch:
         """Return what becomes of a batch that is delivered at once."""
-        converted: Batch = self.convert(batch)
-        return converted if self.finish is None else self.finish(converted)
+        converted: Batch = _noted(self.convert, batch, places)
+        if self.finish is None:
+            return converted
+        return _noted(self.finish, converted, places)
+
+
+def _noted(function: Callable[[T], R], batch: T, places: Places | None) -> R:
+    """Return ``function(batch)``; an error names the records of the batch."""
+    try:
+        return function(batch)
+    except Exception as error:
+        if places is not None:
+            places.note_batch(error, "the conversion")
+        raise
 
 
 def fed(loader: LoaderT, feed: Feed) -> LoaderT:
@@ -127,7 +142,7 @@ class Ahead:
         if ready:
             finish, first = self._feed.finish, ready[0]
             if finish is not None and first is not self._finished:
-                first = first._replace(batch=finish(first.batch))
+                first = first._replace(batch=_noted(finish, first.batch, first.places))
                 self._finished = ready[0] = first
             return first
         if self._error is not None:
@@ -142,7 +157,8 @@ class Ahead:
                 return
             # A signal may have come between taking a batch and having it forgotten.
             if found.step > (ready[-1].step if ready else self._last_step):
-                ready.append(found._replace(batch=self._feed.convert(found.batch)))
+                batch = _noted(self._feed.convert, found.batch, found.places)
+                ready.append(found._replace(batch=batch))
             self._forget_source(found)
         except Exception as error:  # noqa: BLE001 (raised when it is its turn)
             self._error = error

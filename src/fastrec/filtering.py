@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,40 +65,33 @@ def _found(
     dataset: Dataset, keep: Callable[[Batch], npt.ArrayLike]
 ) -> tuple[Numbers, bool]:
     """Return what `keep` says yes to, and whether all records could be read."""
-    found = [np.empty(0, np.int64)]
-    n_records = len(dataset)
-    first = 0
-    leaves_out = dataset.on_error != "raise"
-    positions: deque[Numbers] = deque()  # of the batches, as they come
-    if leaves_out:
 
-        def note(batch: Batch, info: BatchOrigin) -> Batch:
-            positions.append(info.positions)
-            return batch
+    def filter(batch: Batch, info: BatchOrigin) -> Batch:
+        n, rows = n_rows(batch), info.positions
+        if n != len(rows):
+            msg = (
+                f"filter() needs a row for each record, but the transforms made {n:,} "
+                f"of {len(rows):,}"
+            )
+            raise ValueError(msg)
+        mask = np.asarray(keep(batch))
+        if mask.shape != (n,) or mask.dtype != bool:
+            msg = (
+                f"the function of filter() gets {n} rows at once and must return a "
+                f"bool array of shape ({n},), not {mask.dtype} of shape {mask.shape}"
+            )
+            raise TypeError(msg)
+        return {"rows": rows[mask & (rows >= 0)]}
 
-        # A record that cannot be read needs no row and no column that says so.
-        if dataset.on_error == "mask":
-            dataset = dataset.with_options(on_error="skip")
-        dataset = dataset.with_transform(note)
-    with dataset.loader(_ROWS_AT_ONCE, rank=0, world_size=1) as loader:
-        for batch in loader:
-            n, end = n_rows(batch), min(first + _ROWS_AT_ONCE, n_records)
-            rows = positions.popleft() if leaves_out else np.arange(first, end)
-            if n != len(rows):
-                msg = (
-                    f"filter() needs a row for each record, but the transforms made {n:,} "
-                    f"of {len(rows):,}"
-                )
-                raise ValueError(msg)
-            mask = np.asarray(keep(batch))
-            if mask.shape != (n,) or mask.dtype != bool:
-                msg = (
-                    f"the function of filter() gets {n} rows at once and must return a "
-                    f"bool array of shape ({n},), not {mask.dtype} of shape {mask.shape}"
-                )
-                raise TypeError(msg)
-            found.append(rows[mask & (rows >= 0)])
-            first = end
+    # A record that cannot be read needs no row and no column that says so.
+    if dataset.on_error == "mask":
+        dataset = dataset.with_options(on_error="skip")
+    # A transform, so that an error of `keep` names the records. In this thread, where
+    # `keep` may use what belongs to it.
+    with dataset.loader(
+        _ROWS_AT_ONCE, rank=0, world_size=1, transform=filter, transform_threads=0
+    ) as loader:
+        found = [np.empty(0, np.int64), *(batch["rows"] for batch in loader)]
         return np.concatenate(found), not loader.report
 
 

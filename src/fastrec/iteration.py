@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import difflib
 import functools
 import os
 import threading
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from fastrec.arrays import Batch
 from fastrec.assembly import Assembly, Parts
 from fastrec.damage import Loss, log_gaps, recovery_of
 from fastrec.feeding import Ahead, Forget, Source
+from fastrec.places import Places
 from fastrec.stage import (
     BatchOrigin,
     Decoded,
@@ -33,7 +35,7 @@ from fastrec.streaming import streamed_plan, streaming_pipeline
 if TYPE_CHECKING:
     from fastrec.loader import Loader, Mark
 
-__all__ = ["BatchIterator", "Decoding"]
+__all__ = ["BatchIterator", "Decoding", "check_columns_exist"]
 
 # The parts of a batch, where it comes from, its step, its records, its memory, and the
 # rows that were skipped or masked.
@@ -50,6 +52,9 @@ class Decoding:
         on_error = loader._dataset.on_error
         self._assembly = assembly
         self._needs_origin = assembly.needs_origin
+        # Errors of functions that are called for a batch name its records.
+        self._needs_places = not assembly.is_plain or loader._feed is not None
+        self._sources = view.sources
         self._seed = loader._seed
         self._epoch = loader._epoch
         self._memory_limit = loader._memory_limit
@@ -116,7 +121,8 @@ class Decoding:
             return None
         parts, info, step, n_records, n_bytes, losses = found
         batch = self._assembly(parts, info)
-        return Delivered(batch, step, n_records, n_bytes, losses)
+        places = self._places(step) if self._needs_places else None
+        return Delivered(batch, step, n_records, n_bytes, losses, places)
 
     def next_with_origin(self) -> Decoded | None:
         """Return what the assembly makes the next batch of; None at the end."""
@@ -167,7 +173,14 @@ class Decoding:
             first = step * self._walk_batch_size
             numbers = np.arange(first, first + n_valid, dtype=np.int64)
             positions, records = padded(numbers, numbers.copy(), n_rows)
-        return BatchOrigin(self._seed, self._epoch, step, positions, records)
+        places = self._places(step).padded(n_rows) if self._needs_places else None
+        return BatchOrigin(
+            *(self._seed, self._epoch, step, positions, records), _places=places
+        )
+
+    def _places(self, step: int) -> Places:
+        context = f" of step {step} of epoch {self._epoch}"
+        return Places(self._sources, self._pipeline.places(), context)
 
     def _look_at(self, n_bytes: int) -> None:
         self._last_bytes = n_bytes
@@ -180,8 +193,10 @@ class Decoding:
         self._memory_limit = n_bytes  # once is enough
 
 
-class BatchIterator(Iterator[Batch]):
+class BatchIterator(Iterator[Any]):
     """One pass over an epoch. Ends its threads when it is dropped.
+
+    With `names`, batches are tuples of these columns.
 
     Nothing that runs in a thread refers to it, so dropping it is enough. No Python code
     runs then: Python ignores what a signal raises there, and Ctrl-C would be lost.
@@ -190,8 +205,11 @@ class BatchIterator(Iterator[Batch]):
     batch is lost by it: one that did not reach the consumer is the next again.
     """
 
-    def __init__(self, loader: Loader) -> None:
+    def __init__(
+        self, loader: Loader, names: tuple[str | bytes, ...] | None = None
+    ) -> None:
         self._loader = loader
+        self._names = names
         self._epoch = loader._epoch
         self._lock = threading.RLock()  # one thread at a time takes a batch
         self._is_closed = False
@@ -209,7 +227,7 @@ class BatchIterator(Iterator[Batch]):
         self._helping_ns = 0  # that are counted already
         _remember(self)
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> Any:  # noqa: ANN401 (a batch, or a tuple of its columns)
         delivered = mark = None
         self._refuse_reentry()
         try:
@@ -221,10 +239,11 @@ class BatchIterator(Iterator[Batch]):
                 if delivered is not None:
                     # Another thread may have moved the loader meanwhile.
                     self._refuse_if_closed()
+                    result = self._chosen(delivered.batch)
                     mark = self._loader._mark()
                     self._loader._delivered(delivered)
                     self._forget(delivered)
-                    return delivered.batch
+                    return result
                 self._loader._finished(self._epoch)
                 self._is_finished = True
                 self.close()
@@ -233,6 +252,13 @@ class BatchIterator(Iterator[Batch]):
                 self._take_back(delivered, mark)
             raise
         raise StopIteration
+
+    def _chosen(self, batch: Batch) -> Any:  # noqa: ANN401
+        if self._names is None:
+            return batch
+        check_columns_exist(self._names, batch)
+        columns: dict[Any, Any] = batch
+        return tuple(columns[name] for name in self._names)
 
     def _refuse_reentry(self) -> None:
         # A second acquire would wait for a batch that waits for this call. The lock knows
@@ -342,10 +368,10 @@ class BatchIterator(Iterator[Batch]):
         loader = self._loader
         assembly = loader._assembly()
         self._helping_ns = 0
-        # What is ahead is shared between the pipeline and the stage behind it.
+        # The pipeline and the stage behind it share the batches ahead.
         n_ahead, memory_limit = loader._prefetch, loader._memory_limit
-        has_stage = not assembly.is_plain and loader._transform_threads > 0
-        n_staged = min(loader._transform_threads + 1, n_ahead // 2) if has_stage else 0
+        n_staged = loader._staged()
+        has_stage = n_staged > 0
         staged_limit = memory_limit // 2 if has_stage else 0
         decoding = self._decoding = Decoding(
             loader,
@@ -358,8 +384,12 @@ class BatchIterator(Iterator[Batch]):
         if not assembly.is_plain:
             self._stage = Stage(
                 decoding.take_with_origin if has_stage else decoding.next_with_origin,
-                assembly,
-                shares_rows=assembly.is_per_row,
+                functools.partial(
+                    assembly.lossy,
+                    on_error=loader._on_transform_error,
+                    keeps_shape=loader.pad_last,
+                ),
+                shares_rows=loader._is_per_row,
                 n_threads=loader._transform_threads,
                 n_ahead=max(1, n_staged),
                 memory_limit=staged_limit,
@@ -368,7 +398,7 @@ class BatchIterator(Iterator[Batch]):
                 owner=self,
             )
             source = self._stage.next
-            self._tally.n_transforming = self._stage.n_transforming
+            self._tally.n_transforming = min(self._stage.n_transforming, n_staged)
         # No method of the iterator: it would refer to itself, and outlive being dropped.
         forget: Forget = functools.partial(_forget, decoding, self._stage)
         if loader._feed is not None:
@@ -379,6 +409,18 @@ class BatchIterator(Iterator[Batch]):
         self._forget_source = forget
         self._next = source
         return self._next()
+
+
+def check_columns_exist(names: Iterable[object], columns: Iterable[object]) -> None:
+    """Raise a KeyError unless all `names` are among `columns`."""
+    known = list(columns)
+    for name in names:
+        if name not in known:
+            close = difflib.get_close_matches(str(name), map(str, known), n=1)
+            hint = f"; did you mean {close[0]!r}?" if close else "."
+            there = ", ".join(map(repr, known))
+            msg = f"no column {name!r}{hint} Batches have {there}"
+            raise KeyError(msg)
 
 
 def _forget(decoding: Decoding, stage: Stage | None, delivered: Delivered) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import weakref
@@ -14,11 +13,12 @@ import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.arrays import Batch
-from fastrec.assembly import Assembly
+from fastrec.assembly import Assembly, OnTransformError
 from fastrec.damage import Loss, Losses, Report, RowJudge
 from fastrec.distributed import find_rank
+from fastrec.epochs import Repeated, Tuples
 from fastrec.feeding import Feed
-from fastrec.iteration import BatchIterator
+from fastrec.iteration import BatchIterator, check_columns_exist
 from fastrec.options import (
     byte_count,
     default_memory_limit,
@@ -103,6 +103,7 @@ class Loader:
         max_errors: int | None,
         transform: Transform | None,
         transform_threads: int | None,
+        on_transform_error: OnTransformError,
         memory_limit: int | str | None,
     ) -> None:
         self._dataset = dataset
@@ -123,27 +124,30 @@ class Loader:
             if num_threads is None
             else non_negative_int("num_threads", num_threads, _MOST_THREADS)
         )
-        self._prefetch = (
-            self._num_threads + 2
-            if prefetch is None
-            else positive_int("prefetch", prefetch, _MOST_AHEAD)
-        )
         self._transform = None if transform is None else CheckedTransform(transform)
         self._transform_threads = (
             1
             if transform_threads is None
             else non_negative_int("transform_threads", transform_threads, _MOST_THREADS)
         )
+        n_transforming = self._n_transforming
+        self._prefetch = (
+            self._num_threads + 2 + (n_transforming + 1 if n_transforming else 0)
+            if prefetch is None
+            else positive_int("prefetch", prefetch, _MOST_AHEAD)
+        )
         self._memory_limit = (
             default_memory_limit()
             if memory_limit is None
             else byte_count("memory_limit", memory_limit)
         )
+        self._on_transform_error = self._checked_on_transform_error(on_transform_error)
         if max_errors is not None:
             max_errors = non_negative_int("max_errors", max_errors)
-            if dataset.on_error == "raise":
+            if dataset.on_error == on_transform_error == "raise":
                 msg = (
-                    'max_errors= counts rows that on_error="skip" or "mask" passes over'
+                    "max_errors= counts rows that are skipped or masked, got "
+                    'on_error="raise" and on_transform_error="raise"'
                 )
                 raise ValueError(msg)
         self._max_errors = max_errors
@@ -158,6 +162,26 @@ class Loader:
         if self._rank.world_size > 1:
             self._plan()  # refuses what would leave a rank without rows
             _log.info("this loader is %s", self._rank)
+
+    def _checked_on_transform_error(self, value: OnTransformError) -> OnTransformError:
+        if value not in ("raise", "skip", "mask"):
+            msg = f'on_transform_error must be "raise", "skip" or "mask", got {value!r}'
+            raise ValueError(msg)
+        if value == "raise" or not self.has_transforms:
+            return value
+        keeps_shape = value == "mask" or self._planner.pad_last
+        if keeps_shape and not self._is_per_row:
+            what = (
+                'on_transform_error="mask"'
+                if value == "mask"
+                else 'on_transform_error="skip" with pad_last=True'
+            )
+            msg = (
+                f"{what} masks single rows, which requires transforms made by "
+                "fastrec.per_row, got a transform of whole batches"
+            )
+            raise ValueError(msg)
+        return value
 
     def _begin(self) -> None:
         """Make what no other loader has, nor the same one in another process."""
@@ -210,7 +234,22 @@ class Loader:
     @property
     def has_transforms(self) -> bool:
         """Whether functions of the user's make the batches: of the dataset, or its own."""
-        return self._transform is not None or self._dataset.has_transforms
+        return bool(self._all_transforms())
+
+    def _all_transforms(self) -> list[CheckedTransform]:
+        own = [] if self._transform is None else [self._transform]
+        return [*self._dataset._all_transforms(), *own]
+
+    @property
+    def _is_per_row(self) -> bool:
+        return all(transform.is_per_row for transform in self._all_transforms())
+
+    @property
+    def _n_transforming(self) -> int:
+        """Batches that threads transform at the same time; 0 where `next` does."""
+        if not self.has_transforms:
+            return 0
+        return min(self._transform_threads, 1 if self._is_per_row else _MOST_THREADS)
 
     @property
     def rank(self) -> int:
@@ -456,13 +495,56 @@ class Loader:
     # Batches.
 
     def __iter__(self) -> Iterator[Batch]:
+        return self._iterate()
+
+    def _iterate(self, names: tuple[str | bytes, ...] | None = None) -> BatchIterator:
         self.close()
         if self._is_begun:
             self._next_epoch()
         self._losses = Losses()
-        iterator = BatchIterator(self)
+        iterator = BatchIterator(self, names)
         self._iterator = weakref.ref(iterator)
         return iterator
+
+    def tuples(self, *names: str | bytes) -> Tuples:
+        """Return an iterable whose batches are tuples of some columns.
+
+        A batch is a dict, so ``for image, label in loader`` would bind the names of its
+        columns. This iterable has the same batches and ``len()``. Its ``for`` is a
+        ``for`` over the loader: it moves the loader's state, and each one is one epoch.
+
+        Parameters
+        ----------
+        *names : str
+            Columns, in the order of the tuple; at least one.
+
+        Returns
+        -------
+        iterable of tuple
+            Each tuple holds the columns `names` of one batch.
+
+        Raises
+        ------
+        TypeError
+            If no name is given, or one is not a str.
+        KeyError
+            If batches have no such column. Where transforms or an adapter make the
+            columns, the first batch raises it, and is not lost.
+
+        Examples
+        --------
+        >>> for image, label in loader.tuples("image", "label"):  # doctest: +SKIP
+        ...     loss = model(image), label
+        """
+        if not names or not all(isinstance(name, (str, bytes)) for name in names):
+            msg = (
+                'tuples() requires names of columns, such as tuples("image", "label"), '
+                f"got {names!r}"
+            )
+            raise TypeError(msg)
+        if self._feed is None and not self.has_transforms:
+            check_columns_exist(names, self._assembly().column_names)
+        return Tuples(self, names)
 
     def repeat(self, epochs: int | None = None) -> Iterator[Batch]:
         """Yield the batches of several epochs one after another; for ever by default.
@@ -474,17 +556,7 @@ class Loader:
         """
         if epochs is not None:
             epochs = non_negative_int("epochs", epochs)
-        return self._epochs(epochs)
-
-    def _epochs(self, epochs: int | None) -> Iterator[Batch]:
-        for _ in itertools.count() if epochs is None else range(epochs):
-            is_empty = True
-            for batch in self:
-                is_empty = False
-                yield batch
-            if is_empty and epochs is None:
-                msg = "an epoch has no batches, so they cannot be repeated for ever"
-                raise ValueError(msg)
+        return Repeated(self, epochs)
 
     def batch(self, step: int, epoch: int | None = None) -> Batch:
         """Return the batch of one step, as an epoch delivers it. Moves no state.
@@ -509,18 +581,24 @@ class Loader:
             len(records),
             judge.on_damage,
         )
-        info = BatchOrigin(
-            self._seed,
-            self._epoch if epoch is None else epoch,
-            step,
-            positions,
-            records,
-        )
+        epoch = self._epoch if epoch is None else epoch
+        assembly = self._assembly()
+        places = None
+        if self._feed is not None or not assembly.is_plain:
+            context = f" of step {step} of epoch {epoch}"
+            found = self._dataset._view.located(records[positions >= 0], context)
+            places = found.padded(len(records))
+        info = BatchOrigin(self._seed, epoch, step, positions, records, _places=places)
         if damages:
             parts, verdict = judge.judge(parts, damages)
             info = verdict.applied_to(info)
-        batch = self._assembly()(parts, info)
-        return batch if self._feed is None else self._feed(batch)
+        batch, _ = assembly.lossy(
+            parts,
+            info,
+            on_error=self._on_transform_error,
+            keeps_shape=self._planner.pad_last,
+        )
+        return batch if self._feed is None else self._feed(batch, places)
 
     def peek(self) -> Batch:
         """Return the batch after those delivered in this epoch, without moving on.
@@ -625,6 +703,7 @@ class Loader:
     def _assembly(self) -> Assembly:
         on_error = self._dataset.on_error
         adds_valid = self._planner.pad_last or on_error == "mask" or callable(on_error)
+        adds_valid = adds_valid or self._on_transform_error == "mask"
         return self._dataset._assembly(self._transform, adds_valid=adds_valid)
 
     def _judge(self) -> RowJudge:
@@ -668,10 +747,26 @@ class Loader:
         # One statement, so that a signal finds the loader before it or after it.
         self._epoch, self._step, self._phase, self._is_begun = epoch, step, phase, False
 
+    def _staged(self) -> int:
+        """How many of the batches ahead are those that threads transform."""
+        if not (n_transforming := self._n_transforming):
+            return 0
+        n_decoding = max(1, min(self._num_threads, self._prefetch // 2))
+        return min(n_transforming + 1, max(1, self._prefetch - n_decoding))
+
     def _advice(self) -> str:
-        """Return what the user should know of this order: once, and nothing mostly."""
+        """Return a warning about slow options, once; mostly nothing."""
         view = self._dataset._view
-        if self._is_advised or self._planner.shuffle is not True or not len(view):
+        if self._is_advised:
+            return ""
+        if (n_staged := self._staged()) < (n_transforming := self._n_transforming):
+            self._is_advised = True
+            return (
+                f"prefetch={self._prefetch} lets only {n_staged} of "
+                f"{n_transforming} transform_threads work at the same time: set prefetch "
+                f"to at least {self._num_threads + n_transforming}"
+            )
+        if self._planner.shuffle is not True or not len(view):
             return ""
         # Records one by one, each of them a trip over the network.
         mean_bytes = view.sources.n_bytes // max(1, view.sources.n_records)

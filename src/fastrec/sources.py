@@ -146,9 +146,9 @@ class Sources:
         return Sources([change(source) for source in self._sources])
 
     @property
-    def has_transforms(self) -> bool:
-        """Whether functions make the rows of any of the files."""
-        return any(source.transforms for source in self._sources)
+    def transforms(self) -> list[CheckedTransform]:
+        """The functions that make the rows of any of the files."""
+        return [made for source in self._sources for made in source.transforms]
 
     def without_transforms(self) -> Sources:
         """Return the same files, whose rows are left as they are."""

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from fastrec.arrays import Batch
 from fastrec.damage import Loss
 from fastrec.features import FixedLen, Raw
+from fastrec.places import Places
 from fastrec.spec import Spec
 from fastrec.stats import Tally, clock
 
@@ -68,6 +69,11 @@ class BatchOrigin:
     records: npt.NDArray[np.int64]
     _rows_pool: ThreadPoolExecutor | None = field(default=None, repr=False)
     _n_threads: int = field(default=1, repr=False)
+    _places: Places | None = field(default=None, repr=False)
+    # Which of the decoded rows these are, where some were left out.
+    _rows: npt.NDArray[np.int64] | None = field(default=None, repr=False)
+    # Rows for which a function of rows has raised, and its errors; None lets it raise.
+    _failed: list[tuple[int, Exception]] | None = field(default=None, repr=False)
 
     def rng(self, i: int) -> np.random.Generator:
         """Return the random generator of row `i` of the batch.
@@ -89,8 +95,18 @@ class BatchOrigin:
 
     def _of_rows(self, rows: npt.NDArray[np.int64]) -> BatchOrigin:
         return dataclasses.replace(
-            self, positions=self.positions[rows], records=self.records[rows]
+            self,
+            positions=self.positions[rows],
+            records=self.records[rows],
+            _places=None if self._places is None else self._places.take(rows),
+            _rows=rows if self._rows is None else self._rows[rows],
         )
+
+    def _masked(self, rows: Sequence[int]) -> BatchOrigin:
+        """Return the origin of a batch in which some rows only fill it."""
+        positions, records = self.positions.copy(), self.records.copy()
+        positions[rows] = records[rows] = -1
+        return dataclasses.replace(self, positions=positions, records=records)
 
 
 class Delivered(NamedTuple):
@@ -101,6 +117,7 @@ class Delivered(NamedTuple):
     n_records: int
     n_bytes: int
     losses: Sequence[Loss] = ()
+    places: Places | None = None
 
 
 class Decoded(NamedTuple):
@@ -162,21 +179,30 @@ class CheckedTransform:
         """Whether the rows of a batch may be spread over threads."""
         return isinstance(self._transform, PerRow)
 
+    @property
+    def name(self) -> str:
+        """What errors call the function."""
+        if isinstance(self._transform, PerRow):
+            return self._transform.name
+        return f"{_name_of(self._transform)}()"
+
     def __call__(self, batch: Batch, info: BatchOrigin) -> Batch:
         """Return the transformed batch."""
         try:
-            result = _call(self._transform, batch, self._info, "info", lambda: info)
-        except StopIteration as error:
-            # Passed on, it would end the epoch as if there were no more records.
-            msg = "transform raised StopIteration"
-            raise RuntimeError(msg) from error
-        if not isinstance(result, dict):
+            result = self._called(batch, info)
+        except Exception as error:
+            if info._places is not None and not self.is_per_row:  # which names the row
+                info._places.note_batch(error, self.name)
+            raise
+        if not isinstance(result, Mapping):
             msg = (
-                "transform must return the batch as a dict of arrays, not "
+                "transform must return the batch as a dict or another mapping, got "
                 f"{type(result).__name__}"
             )
             raise TypeError(msg)
-        # Arrays of any library; what has no shape is the user's own affair.
+        if not isinstance(result, dict):
+            result = dict(result)
+        # Arrays of any library; values without a shape are not checked.
         lengths = {
             name: len(column)
             for name, column in result.items()
@@ -186,6 +212,14 @@ class CheckedTransform:
             msg = f"transform must return columns of equal length, not {lengths}"
             raise ValueError(msg)
         return result
+
+    def _called(self, batch: Batch, info: BatchOrigin) -> Any:  # noqa: ANN401
+        try:
+            return _call(self._transform, batch, self._info, "info", lambda: info)
+        except StopIteration as error:
+            # Passed on, it would end the epoch as if there were no more records.
+            msg = f"{self.name} raised StopIteration"
+            raise RuntimeError(msg) from error
 
 
 class PerRow:
@@ -206,6 +240,11 @@ class PerRow:
             raise ValueError(msg)
         self._function = function
         self._rng = _second_argument(function, "rng")
+
+    @property
+    def name(self) -> str:
+        """What errors call the function."""
+        return f"per_row({_name_of(self._function)})"
 
     def __call__(self, batch: Batch, info: BatchOrigin) -> Batch:
         """Return `batch` with the columns that the function makes of its rows."""
@@ -243,22 +282,45 @@ class PerRow:
         for i in range(begin, end):
             if info.positions[i] < 0:
                 continue  # it only fills the batch, and stays zero
-            row = {name: column[i] for name, column in batch.items()}
-            result = _call(
-                self._function, row, self._rng, "rng", functools.partial(info.rng, i)
-            )
-            if not isinstance(result, Mapping) and len(columns) == 1:
-                result = {next(iter(columns)): result}
-            for name, column in columns.items():
-                try:
-                    column[i] = _fitting(result[name], column)
-                except (IndexError, KeyError, TypeError, ValueError) as error:
-                    place = f"column {name!r} of record {info.records[i]}"
-                    if not isinstance(result, Mapping) or name not in result:
-                        msg = f"{place} is not among what the function returned"
-                        raise TypeError(msg) from None
-                    msg = f"{place}: {error}"
-                    raise type(error)(msg) from None
+            try:
+                self._fill_row(batch, info, columns, i)
+            except Exception as error:
+                if info._failed is None or isinstance(error, MemoryError):
+                    if info._places is not None:
+                        info._places.note_row(error, self.name, i)
+                    raise
+                for column in columns.values():
+                    column[i] = 0
+                info._failed.append((i, error))
+
+    def _fill_row(
+        self,
+        batch: Batch,
+        info: BatchOrigin,
+        columns: dict[str, npt.NDArray[Any]],
+        i: int,
+    ) -> None:
+        row = {name: column[i] for name, column in batch.items()}
+        result = _call(
+            self._function, row, self._rng, "rng", functools.partial(info.rng, i)
+        )
+        if not isinstance(result, Mapping) and len(columns) == 1:
+            result = {next(iter(columns)): result}
+        for name, column in columns.items():
+            try:
+                column[i] = _fitting(result[name], column)
+            except (IndexError, KeyError, TypeError, ValueError) as error:
+                place = f"column {name!r} of record {info.records[i]}"
+                if not isinstance(result, Mapping) or name not in result:
+                    msg = f"{place} is not among what the function returned"
+                    raise TypeError(msg) from None
+                msg = f"{place}: {error}"
+                raise type(error)(msg) from None
+
+
+def _name_of(function: object) -> str:
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    return str(name).rpartition("<locals>.")[2]
 
 
 def _fitting(value: object, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -359,7 +421,7 @@ class Stage:
     def __init__(
         self,
         source: Source,
-        transform: Callable[[Any, BatchOrigin], Batch],
+        transform: Callable[[Any, BatchOrigin], tuple[Batch, Sequence[Loss]]],
         *,
         shares_rows: bool,
         n_threads: int,
@@ -492,11 +554,13 @@ class Stage:
                 info, _rows_pool=self._rows_pool, _n_threads=self._n_threads
             )
         begin = clock()
-        batch = self._transform(found.parts, info)
+        batch, losses = self._transform(found.parts, info)
         taken = clock() - begin
         with self._counting:
             self._tally.transform_ns += taken
-        return Delivered(batch, info.step, found.n_records, found.n_bytes, found.losses)
+        losses = [*found.losses, *losses]
+        counts = found.n_records, found.n_bytes
+        return Delivered(batch, info.step, *counts, losses, info._places)
 
 
 # The stage that a thread works for.

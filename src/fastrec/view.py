@@ -11,6 +11,7 @@ from fastrec import _core, inference
 from fastrec.assembly import Extra
 from fastrec.damage import OnError, recovery_of
 from fastrec.order import Blocks, Shuffle, Window, core_shuffle
+from fastrec.places import Places
 from fastrec.schema import Schema
 from fastrec.selection import Numbers, Selection
 from fastrec.sources import Sources
@@ -191,6 +192,12 @@ class View:
             (file, number, counts[file].offset(number))
             for file, number in self.sources.streamed_places(records)
         ]
+
+    def located(self, records: Numbers, context: str) -> Places:
+        """Return the places of `records`, to name them in errors; see `Places`."""
+        found = np.array(self.places(records), np.int64).reshape(-1, 3)
+        ends = np.full((len(found), 1), -1, np.int64)
+        return Places(self.sources, np.concatenate([found, ends], 1), context)
 
     def records_of(self, numbers: Numbers) -> Numbers:
         """Return the numbers in the catalog of the rows `numbers`."""

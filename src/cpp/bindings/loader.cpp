@@ -20,6 +20,8 @@
 namespace fastrec {
 namespace {
 
+using Numbers = py::array_t<std::int64_t, py::array::c_style>;
+
 // Sources, and the schemas that turn their parts into arrays.
 class BoundSources {
  public:
@@ -117,8 +119,23 @@ class BoundPipeline {
         py::make_tuple(sources_.cast<const BoundSources&>().arrays(delivery_->parts),
                        delivery_->step, delivery_->n_rows, delivery_->n_valid,
                        delivery_->n_bytes, damages_as_tuples(delivery_->damages));
+    places_ = std::move(delivery_->places);
     delivery_.reset();
     return found_;
+  }
+
+  // An int64 array of shape (records, 4) for the batch that next() returned: file,
+  // record in the file, and where its frame begins and ends.
+  Numbers places() const {
+    Numbers array({static_cast<py::ssize_t>(places_.size()), py::ssize_t{4}});
+    std::int64_t* out = array.mutable_data();
+    for (const Place& place : places_) {
+      *out++ = static_cast<std::int64_t>(place.file);
+      *out++ = static_cast<std::int64_t>(place.record);
+      *out++ = static_cast<std::int64_t>(place.frame.offset);
+      *out++ = static_cast<std::int64_t>(place.frame.end());
+    }
+    return array;
   }
 
   void forget() { found_ = py::object(); }
@@ -171,6 +188,7 @@ class BoundPipeline {
   std::shared_ptr<BlockPool> pool_;
   std::optional<Delivery> delivery_;  // until found_ is made of it
   py::object found_;                  // what next() returned, until forget()
+  std::vector<Place> places_;         // of the rows of found_
   std::vector<Gap> gaps_;             // what gaps() returned, until forget_gaps()
   int process_id_;
 };
@@ -243,8 +261,6 @@ py::tuple decode_records(const BoundSources& sources, const Catalog& catalog,
   }
   return py::make_tuple(sources.arrays(parts), damages_as_tuples(damages));
 }
-
-using Numbers = py::array_t<std::int64_t, py::array::c_style>;
 
 std::vector<std::uint64_t> from_array(const Numbers& numbers) {
   return {numbers.data(), numbers.data() + numbers.size()};
@@ -435,6 +451,7 @@ void register_loader(py::module_& m) {
       .def("next", &BoundPipeline::next)
       .def("forget", &BoundPipeline::forget)
       .def_property_readonly("helping_ns", &BoundPipeline::helping_ns)
+      .def("places", &BoundPipeline::places)
       .def("gaps", &BoundPipeline::gaps)
       .def("forget_gaps", &BoundPipeline::forget_gaps)
       .def("stop", &BoundPipeline::stop);

@@ -84,6 +84,7 @@ void Pipeline::claim_and_decode(Bench* bench) {
     delivery.parts = bench->decoder->decode(claimed.places, claimed.n_rows, frames,
                                             options_.on_damage, &delivery.damages);
     for (const Part& part : delivery.parts) delivery.n_bytes += part.batch.n_bytes;
+    delivery.places = std::move(claimed.places);
   } catch (...) {
     failure = std::current_exception();
   }

@@ -55,6 +55,7 @@ struct Delivery {
   // Rows that were skipped, and so are not in `parts`, or masked. The numbers of rows
   // count them.
   std::vector<Damage> damages = {};
+  std::vector<Place> places = {};  // of the rows that are records
 };
 
 class Pipeline {
