@@ -374,3 +374,26 @@ def test_no_interrupt_loses_or_repeats_a_batch(
         if not n_interrupts:
             break
     assert n > 30
+
+
+@pytest.mark.usefixtures("uncollected")
+def test_no_interrupt_of_the_first_batch_leaves_threads(
+    ds: Untyped, threads_end: Callable[[], None]
+) -> None:
+    for n in itertools.count():
+        interrupt = InterruptBefore(n)
+        loader = ds.loader(15, num_threads=1, transform=dict, transform_threads=2)
+        iterator = iter(loader)
+        before = sys.gettrace()
+        sys.settrace(interrupt)
+        try:
+            next(iterator)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(before)
+        del iterator
+        if not interrupt.is_raised:
+            break
+    threads_end()
+    assert n > 30

@@ -294,7 +294,7 @@ def test_an_error_in_a_transform_ends_the_threads(
 def test_a_transform_cannot_take_the_next_batch_of_its_own_loader(
     ds: Untyped, threads_end: Check, transform_threads: int, is_per_row: bool
 ) -> None:
-    running = []
+    running: list[Any] = []
 
     def greedy(_: Batch) -> Batch:
         return next(running[0])

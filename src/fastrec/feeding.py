@@ -55,7 +55,7 @@ class Feed:
     n_ahead: int = 0
     finish: Callable[[Any], Batch] | None = None
 
-    def __call__(self, batch: Batch, places: Places | None) -> Batch:
+    def __call__(self, batch: Batch, places: Places | None = None) -> Batch:
         """Return what becomes of a batch that is delivered at once."""
         converted: Batch = _noted(self.convert, batch, places)
         if self.finish is None:
