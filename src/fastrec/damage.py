@@ -181,14 +181,10 @@ class Losses:
         self._regions += regions[:room]
         self._n_unlisted += len(regions[room:])
 
-    def mark(self) -> tuple[int, int]:
-        """Return the state that `back_to` restores."""
-        return len(self._regions), self._n_unlisted
-
-    def back_to(self, mark: tuple[int, int]) -> None:
-        """Remove what was added after `mark`: its batch was not delivered."""
-        n_regions, self._n_unlisted = mark
-        del self._regions[n_regions:]
+    def back_to(self, n_losses: int) -> None:
+        """Leave the first `n_losses`: the batch of the others was not delivered."""
+        self._n_unlisted = max(0, n_losses - _MOST_REGIONS)
+        del self._regions[n_losses:]
 
     def check(self, losses: Sequence[Loss], max_errors: int | None) -> None:
         """Raise the error of the first of `losses` that exceeds `max_errors`."""

@@ -229,7 +229,16 @@ class BatchIterator(Iterator[Any]):
 
     def __next__(self) -> Any:  # noqa: ANN401 (a batch, or a tuple of its columns)
         delivered = mark = None
-        self._refuse_reentry()
+        # A second acquire would wait for a batch that waits for this call. The lock knows
+        # its owner; a flag of ours could be stale after a signal.
+        if self._lock._is_owned() or (  # type: ignore[attr-defined]
+            self._stage is not None and is_stage_of_this_thread(self._stage)
+        ):
+            msg = (
+                "cannot call next() of a loader inside its own transform: the batch "
+                "would wait for itself. Read other records with ds[...] or another loader"
+            )
+            raise RuntimeError(msg)
         try:
             with self._lock:
                 delivered = self._advance()
@@ -239,7 +248,9 @@ class BatchIterator(Iterator[Any]):
                 if delivered is not None:
                     # Another thread may have moved the loader meanwhile.
                     self._refuse_if_closed()
-                    result = self._chosen(delivered.batch)
+                    result = delivered.batch
+                    if self._names is not None:
+                        result = _chosen(result, self._names)
                     mark = self._loader._mark()
                     self._loader._delivered(delivered)
                     self._forget(delivered)
@@ -252,23 +263,6 @@ class BatchIterator(Iterator[Any]):
                 self._take_back(delivered, mark)
             raise
         raise StopIteration
-
-    def _chosen(self, batch: Batch) -> Any:  # noqa: ANN401
-        if self._names is None:
-            return batch
-        check_columns_exist(self._names, batch)
-        columns: dict[Any, Any] = batch
-        return tuple(columns[name] for name in self._names)
-
-    def _refuse_reentry(self) -> None:
-        # A second acquire would wait for a batch that waits for this call. The lock knows
-        # its owner; a flag of ours could be stale after a signal.
-        if self._lock._is_owned() or is_stage_of_this_thread(self._stage):  # type: ignore[attr-defined]
-            msg = (
-                "cannot call next() of a loader inside its own transform: the batch "
-                "would wait for itself. Read other records with ds[...] or another loader"
-            )
-            raise RuntimeError(msg)
 
     def _advance(self) -> Delivered | None:
         if self._is_finished:
@@ -409,6 +403,12 @@ class BatchIterator(Iterator[Any]):
         self._forget_source = forget
         self._next = source
         return self._next()
+
+
+def _chosen(batch: Batch, names: tuple[str | bytes, ...]) -> Any:  # noqa: ANN401
+    check_columns_exist(names, batch)
+    columns: dict[Any, Any] = batch
+    return tuple(columns[name] for name in names)
 
 
 def check_columns_exist(names: Iterable[object], columns: Iterable[object]) -> None:

@@ -6,7 +6,7 @@ import logging
 import os
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn, TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -50,9 +50,9 @@ _NOT_AN_ARRAY = (
     "a Loader yields batches and is not an array: loop over it; for Keras, write "
     'model.fit(fr.keras.PyDataset(loader, label_key="label"), shuffle=False)'
 )
-# Of a loader, before a batch is delivered: whether an epoch is begun, its step, what is
-# counted, and what the report has.
-Mark: TypeAlias = "tuple[bool, int, tuple[int, int, int], tuple[int, int]]"
+# Of a loader, before a batch is delivered: whether an epoch is begun, its step, batches,
+# records and bytes that are counted, and rows in its report.
+Mark: TypeAlias = "tuple[bool, int, int, int, int, int]"
 
 _MOST_THREADS = 4096
 _MOST_AHEAD = 65536  # each place in the ring takes memory, used or not
@@ -722,14 +722,14 @@ class Loader:
         """Return the state that `_back_to` restores."""
         tally = self._tally
         counts = tally.n_batches, tally.n_records, tally.n_bytes
-        return self._is_begun, self._step, counts, self._losses.mark()
+        return self._is_begun, self._step, *counts, len(self._losses)
 
     def _back_to(self, mark: Mark) -> None:
         """Undo `_delivered`, also where a signal interrupted it."""
-        self._is_begun, self._step, counts, losses = mark
         tally = self._tally
+        self._is_begun, self._step, *counts, n_losses = mark
         tally.n_batches, tally.n_records, tally.n_bytes = counts
-        self._losses.back_to(losses)
+        self._losses.back_to(n_losses)
 
     def _check(self, losses: Sequence[Loss]) -> None:
         self._losses.check(losses, self._max_errors)

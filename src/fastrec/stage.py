@@ -571,10 +571,10 @@ def _belong_to(stage: weakref.ref[Stage]) -> None:
     _of_thread.stage = stage
 
 
-def is_stage_of_this_thread(stage: Stage | None) -> bool:
+def is_stage_of_this_thread(stage: Stage) -> bool:
     """Whether this thread runs the transforms of `stage`."""
     own: weakref.ref[Stage] | None = getattr(_of_thread, "stage", None)
-    return own is not None and stage is not None and own() is stage
+    return own is not None and own() is stage
 
 
 # Threads that may be at a transform: the interpreter should not end under them.
