@@ -175,7 +175,8 @@ class Losses:
         regions = [loss.region for loss in losses]
         if not self._regions:
             _log.warning(
-                "skipping a row; loader.report lists all of them: %s", regions[0]
+                "a row is passed over, as others will be (see loader.report): %s",
+                regions[0],
             )
         room = _MOST_REGIONS - len(self._regions)
         self._regions += regions[:room]
@@ -207,7 +208,7 @@ class Losses:
         """Say at the end of an epoch how many there are."""
         if self._regions:
             _log.warning(
-                "%d rows were skipped or masked in epoch %d (see loader.report)",
+                "%d records were passed over in epoch %d (see loader.report)",
                 len(self),
                 epoch,
             )
