@@ -11,10 +11,6 @@
 namespace fastrec {
 namespace {
 
-std::size_t aligned(std::size_t size) {
-  return (size + Block::kAlignment - 1) / Block::kAlignment * Block::kAlignment;
-}
-
 bool holds_strings(const ColumnSpec& spec) { return spec.dtype == DType::kBytes; }
 
 bool is_dense_numbers(const ColumnSpec& spec) {
@@ -93,32 +89,6 @@ class StringArrayWriter {
 
 }  // namespace
 
-// Lays small arrays side by side: first their sizes are announced, then they are cut
-// from one block.
-class BatchBuilder::SharedBlock {
- public:
-  void announce(std::size_t size) {
-    if (size <= kOwnBlockBytes) total_ += aligned(size);
-  }
-
-  Array cut(std::size_t size, BlockPool* pool) {
-    if (size > kOwnBlockBytes) {
-      auto own = pool->take(size);
-      std::uint8_t* data = own->data();
-      return {std::move(own), data};
-    }
-    if (!block_) block_ = pool->take(std::max<std::size_t>(total_, 1));
-    Array array{block_, block_->data() + used_};
-    used_ += aligned(size);
-    return array;
-  }
-
- private:
-  std::shared_ptr<Block> block_;
-  std::size_t total_ = 0;
-  std::size_t used_ = 0;
-};
-
 void GrowingArray::grow(std::size_t n_bytes) {
   // Batches are much alike: what the last one came to is what this one will need. The
   // eighth more is for those that are a little larger.
@@ -159,6 +129,7 @@ BatchBuilder::BatchBuilder(std::shared_ptr<const Schema> schema,
                            std::size_t padded_bytes_max)
     : schema_(std::move(schema)),
       pool_(std::move(pool)),
+      placement_(pool_),
       padded_bytes_max_(padded_bytes_max) {
   dense_.resize(schema_->columns.size());
   for (const ColumnSpec& spec : schema_->columns) {
@@ -168,17 +139,18 @@ BatchBuilder::BatchBuilder(std::shared_ptr<const Schema> schema,
 }
 
 void BatchBuilder::begin(std::size_t n_rows) {
-  SharedBlock shared;
+  n_rows_ = n_rows;
+  placement_.clear();
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
     const ColumnSpec& spec = schema_->columns[c];
     if (is_dense_numbers(spec) && spec.slot == 0)
-      shared.announce(n_rows * rows_[c].stride);
+      placement_.announce(c, n_rows * rows_[c].stride);
   }
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
     const ColumnSpec& spec = schema_->columns[c];
     if (is_dense_numbers(spec)) {
       if (spec.slot == 0) {
-        dense_[c] = shared.cut(n_rows * rows_[c].stride, pool_.get());
+        dense_[c] = placement_.cut(c, n_rows * rows_[c].stride);
         rows_[c].first = dense_[c].data;
       } else {
         rows_[c].first = rows_[c - 1].first + spec.row_bytes();
@@ -193,6 +165,8 @@ void BatchBuilder::begin(std::size_t n_rows) {
     if (holds_strings(spec)) growing.offsets.append(0);
     if (spec.has_row_splits()) growing.row_splits.append(0);
   }
+  dense_bytes_ = placement_.n_bytes();
+  placement_.clear();
 }
 
 void BatchBuilder::retract(std::size_t column, std::size_t n) noexcept {
@@ -301,14 +275,11 @@ std::size_t BatchBuilder::padded_bytes(std::size_t column, std::size_t n_values)
   return growing.values.size() + (n_values - n_strings) * fill_of(spec).size();
 }
 
-// Hands over the arrays of a column whose size only its last row told.
-void BatchBuilder::finish_growing(std::size_t column, SharedBlock* shared,
-                                  Column* result) {
+// Hands over the arrays of a column whose size is known only after its last row.
+void BatchBuilder::finish_growing(std::size_t column, Column* result) {
   const auto place = [&](GrowingArray* growing) {
-    if (growing->size() > kOwnBlockBytes && growing->is_half_full()) {
-      return growing->release();
-    }
-    Array array = shared->cut(growing->size(), pool_.get());
+    if (growing->fills_own_block()) return growing->release();
+    Array array = placement_.cut(column, growing->size());
     growing->move_to(array.data);
     return array;
   };
@@ -324,14 +295,14 @@ void BatchBuilder::finish_growing(std::size_t column, SharedBlock* shared,
 
 // Copies the rows of a padded column to arrays in which all have one length.
 void BatchBuilder::finish_padded(std::size_t column, std::size_t n_rows,
-                                 SharedBlock* shared, Column* result) {
+                                 Column* result) {
   const ColumnSpec& spec = schema_->columns[column];
   Growing& growing = growing_[column];
   const std::size_t width_values = result->width * spec.n_values;
-  result->values = shared->cut(padded_bytes(column, result->n_values), pool_.get());
+  result->values = placement_.cut(column, padded_bytes(column, result->n_values));
   if (holds_strings(spec)) {
     const Bytes fill = fill_of(spec);
-    result->offsets = shared->cut(offsets_bytes(result->n_values), pool_.get());
+    result->offsets = placement_.cut(column, offsets_bytes(result->n_values));
     StringArrayWriter strings(result->values.data, result->offsets.data);
     for (std::size_t row = 0; row < n_rows; ++row) {
       const Run items = run_of(growing.row_splits, row);
@@ -358,7 +329,7 @@ void BatchBuilder::finish_padded(std::size_t column, std::size_t n_rows,
     }
   }
   growing.values.drop();
-  result->row_splits = shared->cut(growing.row_splits.size(), pool_.get());
+  result->row_splits = placement_.cut(column, growing.row_splits.size());
   growing.row_splits.move_to(result->row_splits.data);
 }
 
@@ -366,49 +337,59 @@ Batch BatchBuilder::finish(std::size_t n_rows) {
   Batch batch;
   batch.n_rows = n_rows;
   batch.columns.resize(schema_->columns.size());
-  SharedBlock shared;
+  // Rows that were skipped leave room in dense columns, which are then copied.
+  const bool copies_dense = n_rows < n_rows_;
+  batch.n_bytes = copies_dense ? 0 : dense_bytes_;
+  placement_.clear();
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
     const ColumnSpec& spec = schema_->columns[c];
-    if (is_dense_numbers(spec) || spec.slot != 0) continue;
+    if (spec.slot != 0) continue;
+    if (is_dense_numbers(spec)) {
+      if (copies_dense) placement_.announce(c, n_rows * rows_[c].stride);
+      continue;
+    }
+    Growing& growing = growing_[c];
     if (spec.layout == Layout::kPadded) {
       Column& column = batch.columns[c];
       column.width = padded_width(c, n_rows);
       check_padding(c, n_rows, column.width);
       column.n_values = n_rows * column.width * spec.n_values;
-      shared.announce(padded_bytes(c, column.n_values));
-      if (holds_strings(spec)) shared.announce(offsets_bytes(column.n_values));
-    } else {
-      shared.announce(growing_[c].values.size());
-      shared.announce(growing_[c].offsets.size());
+      placement_.announce(c, padded_bytes(c, column.n_values));
+      if (holds_strings(spec)) placement_.announce(c, offsets_bytes(column.n_values));
+      placement_.announce(c, growing.row_splits.size());
+      continue;
     }
-    shared.announce(growing_[c].row_splits.size());
+    const auto announce = [&](const GrowingArray& array) {
+      if (array.fills_own_block()) {
+        batch.n_bytes += array.capacity();
+      } else {
+        placement_.announce(c, array.size());
+      }
+    };
+    announce(growing.values);
+    if (holds_strings(spec)) announce(growing.offsets);
+    if (spec.has_row_splits()) announce(growing.row_splits);
   }
 
-  std::vector<const Block*> counted;
-  const auto count = [&](const Array& array) {
-    const Block* block = array.block.get();
-    if (block == nullptr ||
-        std::find(counted.begin(), counted.end(), block) != counted.end()) {
-      return;
-    }
-    counted.push_back(block);
-    batch.n_bytes += block->size();
-  };
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
     const ColumnSpec& spec = schema_->columns[c];
     Column& column = batch.columns[c];
     if (is_dense_numbers(spec)) {
       column.values = std::exchange(dense_[c], {});
       column.n_values = n_rows * spec.n_values * spec.n_slots;
+      if (copies_dense && spec.slot == 0) {
+        const std::size_t n_bytes = n_rows * rows_[c].stride;
+        const Array whole = std::exchange(column.values, placement_.cut(c, n_bytes));
+        if (n_bytes != 0) std::memcpy(column.values.data, whole.data, n_bytes);
+      }
     } else if (spec.layout == Layout::kPadded) {
-      finish_padded(c, n_rows, &shared, &column);
+      finish_padded(c, n_rows, &column);
     } else if (spec.slot == 0) {
-      finish_growing(c, &shared, &column);
+      finish_growing(c, &column);
     }
-    count(column.values);
-    count(column.offsets);
-    count(column.row_splits);
   }
+  batch.n_bytes += placement_.n_bytes();
+  placement_.clear();
   return batch;
 }
 

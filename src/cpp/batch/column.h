@@ -7,11 +7,14 @@
 //   stacked  values[row][n_slots], one array for several dense columns
 //   bytes    wherever values are byte strings: data, offsets[n_strings + 1]
 //
-// A BatchBuilder is filled row by row. Dense columns lie in their block from the
-// beginning; columns whose size only the last row tells grow in a block of their own.
-// Small columns share a block, one over kOwnBlockBytes has its own: who keeps only the
-// labels of a batch does not keep its images. A column that filled less than half of
-// the block it grew in is copied to one that fits.
+// A BatchBuilder is filled row by row. Dense columns are written to their block
+// directly. The size of the other columns is known after the last row, so they grow in
+// blocks of their own. Arrays over kOwnBlockBytes that fill at least half of such a
+// block stay in it; the others are copied to blocks that fit.
+//
+// Columns share a block only if it is small compared with each of them: keeping any one
+// column keeps at most twice its bytes and a page alive (batch/placement.h). So a
+// caller that keeps the labels of a batch does not keep its images.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +25,11 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "batch/placement.h"
 #include "batch/schema.h"
 #include "batch/slab.h"
 
 namespace fastrec {
-
-// Typed memory inside a block, which it keeps alive.
-struct Array {
-  std::shared_ptr<Block> block;
-  std::uint8_t* data = nullptr;
-};
 
 struct Column {
   Array values;              // or the data of byte strings
@@ -50,6 +48,9 @@ struct Batch {
 // Memory that grows at its end, in blocks of a pool.
 class GrowingArray {
  public:
+  // Smaller arrays are cheaper to copy than a block of their own.
+  static constexpr std::size_t kOwnBlockBytes = std::size_t{256} << 10;
+
   explicit GrowingArray(std::shared_ptr<BlockPool> pool) : pool_(std::move(pool)) {}
 
   std::size_t size() const noexcept { return size_; }
@@ -88,8 +89,13 @@ class GrowingArray {
   // Takes back all but the first `n_bytes`.
   void retract_to(std::size_t n_bytes) noexcept { size_ = n_bytes; }
 
-  // Whether little is wasted if the block is given away as it is.
-  bool is_half_full() const noexcept { return size_ >= capacity_ / 2; }
+  // Bytes of the block.
+  std::size_t capacity() const noexcept { return capacity_; }
+
+  // Whether to give the block away instead of copying its contents.
+  bool fills_own_block() const noexcept {
+    return size_ > kOwnBlockBytes && size_ >= capacity_ / 2;
+  }
 
   // Gives the block away with all that is in it, and begins anew.
   Array release();
@@ -114,7 +120,6 @@ class GrowingArray {
 
 class BatchBuilder {
  public:
-  static constexpr std::size_t kOwnBlockBytes = std::size_t{256} << 10;
   static constexpr std::size_t kPaddedBytesMax = std::size_t{4} << 30;
 
   // One long row makes all others of a padded column as long: such a column may take
@@ -178,17 +183,16 @@ class BatchBuilder {
     GrowingArray values, offsets, row_splits;
     std::int64_t n_items = 0;  // in the rows that have ended
   };
-  class SharedBlock;
 
-  void finish_growing(std::size_t column, SharedBlock* shared, Column* result);
-  void finish_padded(std::size_t column, std::size_t n_rows, SharedBlock* shared,
-                     Column* result);
+  void finish_growing(std::size_t column, Column* result);
+  void finish_padded(std::size_t column, std::size_t n_rows, Column* result);
   std::size_t padded_width(std::size_t column, std::size_t n_rows) const;
   std::size_t padded_bytes(std::size_t column, std::size_t n_values) const;
   void check_padding(std::size_t column, std::size_t n_rows, std::size_t width) const;
 
   std::shared_ptr<const Schema> schema_;
   std::shared_ptr<BlockPool> pool_;
+  Placement placement_;
   const std::size_t padded_bytes_max_;
   // Where the rows of a dense column are.
   struct Rows {
@@ -197,6 +201,8 @@ class BatchBuilder {
   };
   std::vector<Rows> rows_;
   std::vector<Array> dense_;
+  std::size_t dense_bytes_ = 0;  // of the blocks of dense columns
+  std::size_t n_rows_ = 0;       // for which there is room
   std::vector<Growing> growing_;
 };
 

@@ -20,7 +20,6 @@ namespace {
 // From this size on, a block lies on huge pages where the system has them.
 constexpr std::size_t kHugeBlockBytes = std::size_t{4} << 20;
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
-constexpr std::size_t kLeastBlockBytes = std::size_t{4} << 10;
 
 std::size_t alignment_of(std::size_t size) {
   return size >= kHugeBlockBytes ? kHugePageBytes : Block::kAlignment;
@@ -29,7 +28,7 @@ std::size_t alignment_of(std::size_t size) {
 // Sizes come in classes, four to a power of two, so that batches of nearly one size
 // share blocks, and a quarter of a block is the most that is wasted.
 std::size_t class_of(std::size_t size) {
-  if (size <= kLeastBlockBytes) return kLeastBlockBytes;
+  if (size <= BlockPool::kPageBytes) return BlockPool::kPageBytes;
   const std::size_t step = std::bit_floor(size - 1) / 4;
   return (size + step - 1) / step * step;
 }
@@ -61,10 +60,13 @@ class BlockPool::Shelf : public std::enable_shared_from_this<Shelf> {
         allocate_(std::move(allocate)),
         recycles_(recycles) {}
 
+  // Allocators of page-locked memory return powers of two for any size.
+  std::size_t block_size(std::size_t size) const noexcept {
+    return allocate_ ? std::bit_ceil(class_of(size)) : class_of(size);
+  }
+
   std::shared_ptr<Block> take(std::size_t least_size) {
-    // Allocators of page-locked memory give powers of two, whatever they are asked for.
-    const std::size_t size =
-        allocate_ ? std::bit_ceil(class_of(least_size)) : class_of(least_size);
+    const std::size_t size = block_size(least_size);
     // A fork may have copied the mutex while a thread held it.
     std::unique_ptr<Block> block = is_forked() ? nullptr : find(size);
     if (!block) block = std::make_unique<Block>(size);
@@ -166,6 +168,10 @@ BlockPool::BlockPool(std::size_t idle_bytes_max, Allocator allocate, bool recycl
     : shelf_(std::make_shared<Shelf>(idle_bytes_max, std::move(allocate), recycles)) {}
 
 std::shared_ptr<Block> BlockPool::take(std::size_t size) { return shelf_->take(size); }
+
+std::size_t BlockPool::block_size(std::size_t size) const noexcept {
+  return shelf_->block_size(size);
+}
 
 void BlockPool::replenish() { shelf_->replenish(); }
 

@@ -52,11 +52,20 @@ class Block {
   std::shared_ptr<void> owner_;
 };
 
+// Typed memory inside a block, which it keeps alive.
+struct Array {
+  std::shared_ptr<Block> block;
+  std::uint8_t* data = nullptr;
+};
+
 // What makes blocks of a special kind: memory of at least as many bytes.
 using Allocator = std::function<ForeignMemory(std::size_t)>;
 
 class BlockPool {
  public:
+  // The smallest block.
+  static constexpr std::size_t kPageBytes = std::size_t{4} << 10;
+
   explicit BlockPool(std::size_t idle_bytes_max);
 
   // Blocks of `allocate`, as far as it keeps up. Unless `recycles`, each is used once
@@ -66,6 +75,10 @@ class BlockPool {
   // A block of at least `size` bytes, of unspecified content. Any thread may take one
   // and any thread may drop it. Throws std::bad_alloc.
   std::shared_ptr<Block> take(std::size_t size);
+
+  // The size of the block that take(size) returns: at most a quarter more than `size`,
+  // or less than twice as much with an allocator; at least kPageBytes.
+  std::size_t block_size(std::size_t size) const noexcept;
 
   // Calls the allocator for the blocks that were not there since the last time, and
   // gives memory back to it: nobody else does. Throws what the allocator throws.

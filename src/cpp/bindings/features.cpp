@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "bindings/bindings.h"
@@ -179,15 +180,18 @@ class BoundSchema::Views {
  public:
   py::array of(const Array& array, const py::dtype& dtype,
                const std::vector<py::ssize_t>& shape) {
-    for (const auto& [block, owner] : owners_) {
-      if (block == array.block.get()) return view_of(array, dtype, shape, owner);
+    if (array.block.get() != last_block_) {
+      last_block_ = array.block.get();
+      last_owner_ = &owners_[last_block_];
+      if (!*last_owner_) *last_owner_ = owner_of(array.block);
     }
-    owners_.emplace_back(array.block.get(), owner_of(array.block));
-    return view_of(array, dtype, shape, owners_.back().second);
+    return view_of(array, dtype, shape, *last_owner_);
   }
 
  private:
-  std::vector<std::pair<const Block*, py::object>> owners_;
+  std::unordered_map<const Block*, py::object> owners_;
+  const Block* last_block_ = nullptr;
+  py::object* last_owner_ = nullptr;
 };
 
 py::object BoundSchema::array(std::size_t c, const Batch& batch, Views* views) const {
