@@ -195,6 +195,32 @@ TEST(BatchBuilder, SmallColumnsShareABlockAndLargeOnesHaveTheirOwn) {
   EXPECT_EQ(pool->stats().n_idle, 1u);  // the images are free, the labels are not
 }
 
+TEST(BatchBuilder, ALabelDoesNotKeepItsImage) {
+  auto schema = std::make_shared<Schema>(*image_and_label());
+  schema->columns[0].n_values = 784;
+  auto pool = std::make_shared<BlockPool>(std::size_t{64} << 20);
+  BatchBuilder builder(schema, pool);
+  for (const std::size_t n_rows : {1, 20, 256}) {
+    builder.begin(n_rows);
+    const Batch batch = builder.finish(n_rows);
+    EXPECT_LE(batch.columns[1].values.block->size(), 2 * 8 * n_rows + 4096);
+  }
+}
+
+TEST(BatchBuilder, RowsThatWereSkippedLeaveNoRoomInTheirBlocks) {
+  auto pool = std::make_shared<BlockPool>(std::size_t{64} << 20);
+  BatchBuilder builder(image_and_label(), pool);
+  builder.begin(64);
+  for (std::size_t row = 0; row < 64; ++row) {
+    std::memset(builder.row(0, row), 7, 100'000);
+  }
+  const Batch batch = builder.finish(2);
+  EXPECT_LE(batch.columns[0].values.block->size(), 2 * 200'000u + 4096);
+  EXPECT_EQ(batch.columns[0].values.data[199'999], 7);
+  EXPECT_EQ(batch.n_bytes, batch.columns[0].values.block->size() +
+                               batch.columns[1].values.block->size());
+}
+
 TEST(BatchBuilder, AHugeBatchDoesNotKeepItsMemoryInTheNextOnes) {
   auto schema = std::make_shared<Schema>();
   ColumnSpec strings;

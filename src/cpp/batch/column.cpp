@@ -87,6 +87,11 @@ class StringArrayWriter {
   std::size_t size_ = 0;
 };
 
+// The parts of column `c` for its Placement. The row splits of padded columns are a
+// part of their own, since arrays of values do not refer to them.
+constexpr std::size_t values_of(std::size_t c) { return 2 * c; }
+constexpr std::size_t row_splits_of(std::size_t c) { return 2 * c + 1; }
+
 }  // namespace
 
 void GrowingArray::grow(std::size_t n_bytes) {
@@ -144,13 +149,13 @@ void BatchBuilder::begin(std::size_t n_rows) {
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
     const ColumnSpec& spec = schema_->columns[c];
     if (is_dense_numbers(spec) && spec.slot == 0)
-      placement_.announce(c, n_rows * rows_[c].stride);
+      placement_.announce(values_of(c), n_rows * rows_[c].stride);
   }
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
     const ColumnSpec& spec = schema_->columns[c];
     if (is_dense_numbers(spec)) {
       if (spec.slot == 0) {
-        dense_[c] = placement_.cut(c, n_rows * rows_[c].stride);
+        dense_[c] = placement_.cut(values_of(c), n_rows * rows_[c].stride);
         rows_[c].first = dense_[c].data;
       } else {
         rows_[c].first = rows_[c - 1].first + spec.row_bytes();
@@ -279,7 +284,7 @@ std::size_t BatchBuilder::padded_bytes(std::size_t column, std::size_t n_values)
 void BatchBuilder::finish_growing(std::size_t column, Column* result) {
   const auto place = [&](GrowingArray* growing) {
     if (growing->fills_own_block()) return growing->release();
-    Array array = placement_.cut(column, growing->size());
+    Array array = placement_.cut(values_of(column), growing->size());
     growing->move_to(array.data);
     return array;
   };
@@ -299,10 +304,12 @@ void BatchBuilder::finish_padded(std::size_t column, std::size_t n_rows,
   const ColumnSpec& spec = schema_->columns[column];
   Growing& growing = growing_[column];
   const std::size_t width_values = result->width * spec.n_values;
-  result->values = placement_.cut(column, padded_bytes(column, result->n_values));
+  result->values =
+      placement_.cut(values_of(column), padded_bytes(column, result->n_values));
   if (holds_strings(spec)) {
     const Bytes fill = fill_of(spec);
-    result->offsets = placement_.cut(column, offsets_bytes(result->n_values));
+    result->offsets =
+        placement_.cut(values_of(column), offsets_bytes(result->n_values));
     StringArrayWriter strings(result->values.data, result->offsets.data);
     for (std::size_t row = 0; row < n_rows; ++row) {
       const Run items = run_of(growing.row_splits, row);
@@ -329,7 +336,7 @@ void BatchBuilder::finish_padded(std::size_t column, std::size_t n_rows,
     }
   }
   growing.values.drop();
-  result->row_splits = placement_.cut(column, growing.row_splits.size());
+  result->row_splits = placement_.cut(row_splits_of(column), growing.row_splits.size());
   growing.row_splits.move_to(result->row_splits.data);
 }
 
@@ -345,7 +352,7 @@ Batch BatchBuilder::finish(std::size_t n_rows) {
     const ColumnSpec& spec = schema_->columns[c];
     if (spec.slot != 0) continue;
     if (is_dense_numbers(spec)) {
-      if (copies_dense) placement_.announce(c, n_rows * rows_[c].stride);
+      if (copies_dense) placement_.announce(values_of(c), n_rows * rows_[c].stride);
       continue;
     }
     Growing& growing = growing_[c];
@@ -354,16 +361,17 @@ Batch BatchBuilder::finish(std::size_t n_rows) {
       column.width = padded_width(c, n_rows);
       check_padding(c, n_rows, column.width);
       column.n_values = n_rows * column.width * spec.n_values;
-      placement_.announce(c, padded_bytes(c, column.n_values));
-      if (holds_strings(spec)) placement_.announce(c, offsets_bytes(column.n_values));
-      placement_.announce(c, growing.row_splits.size());
+      placement_.announce(values_of(c), padded_bytes(c, column.n_values));
+      if (holds_strings(spec))
+        placement_.announce(values_of(c), offsets_bytes(column.n_values));
+      placement_.announce(row_splits_of(c), growing.row_splits.size());
       continue;
     }
     const auto announce = [&](const GrowingArray& array) {
       if (array.fills_own_block()) {
         batch.n_bytes += array.capacity();
       } else {
-        placement_.announce(c, array.size());
+        placement_.announce(values_of(c), array.size());
       }
     };
     announce(growing.values);
@@ -379,7 +387,8 @@ Batch BatchBuilder::finish(std::size_t n_rows) {
       column.n_values = n_rows * spec.n_values * spec.n_slots;
       if (copies_dense && spec.slot == 0) {
         const std::size_t n_bytes = n_rows * rows_[c].stride;
-        const Array whole = std::exchange(column.values, placement_.cut(c, n_bytes));
+        const Array whole =
+            std::exchange(column.values, placement_.cut(values_of(c), n_bytes));
         if (n_bytes != 0) std::memcpy(column.values.data, whole.data, n_bytes);
       }
     } else if (spec.layout == Layout::kPadded) {

@@ -1,7 +1,8 @@
 // Placement: sizes of the arrays of columns -> arrays in blocks that columns may share.
 //
 // The sizes of all arrays are announced first, column by column. Then the arrays are
-// cut in the same order. The arrays of one column lie in one block.
+// cut in the same order. The arrays of one column lie in one block. A column here is
+// any group of arrays that callers keep together.
 //
 // Invariant
 //   * Keeping a column of b bytes keeps blocks of at most 2 * b + kPageBytes alive.
