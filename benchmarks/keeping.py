@@ -1,7 +1,9 @@
-"""What it costs to keep batches: memory that is used again beside memory that is new.
+"""What it costs to keep batches, or one column of each batch.
 
-The same epoch of a new loader, with every batch dropped as it comes, with some kept as a
-queue would keep them, and with all kept. They take turns.
+First table: CPU time and page faults of an epoch of a new loader, with every batch
+dropped after its turn, with some kept in a queue, and with all kept. The three cases
+alternate. Second table (`--columns`): the bytes of blocks that one column of a batch
+keeps alive, compared with the bytes of the column, for datasets of several shapes.
 """
 
 from __future__ import annotations
@@ -9,9 +11,14 @@ from __future__ import annotations
 import argparse
 import resource
 import statistics
+import tempfile
 import time
 from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 import fastrec as fr
 from peers.fastrec_loader import spec
@@ -20,6 +27,92 @@ from workloads import WORKLOADS, default_data, prepare
 __all__: list[str] = []
 
 KEPT = {"dropped": 0, "16 kept": 16, "all kept": None}
+
+
+N_ROWS = 2560
+PAGE_BYTES = 4096
+
+
+def shapes() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+    """Names of datasets, their specs and columns."""
+    numbers = np.arange(N_ROWS)
+    scalar, string = fr.FixedLen((), "int64"), fr.FixedLen((), "bytes")
+    label_of = {"label": numbers}
+    yield (
+        "image bytes, label, name",
+        {"image": string, "label": scalar, "name": string},
+        label_of
+        | {"image": [bytes(9_000 + i % 2_000) for i in range(N_ROWS)]}
+        | {"name": [f"name{i}".encode() for i in range(N_ROWS)]},
+    )
+    names = [f"f{i}" for i in range(40)]
+    yield "40 scalars", dict.fromkeys(names, scalar), dict.fromkeys(names, numbers)
+    yield (
+        "28 x 28 image, label",
+        {"image": fr.Raw((28, 28), "uint8"), "label": scalar},
+        label_of | {"image": np.zeros((N_ROWS, 28, 28), np.uint8)},
+    )
+    lengths = numbers * 7 % 200
+    yield (
+        "ragged tokens, weights",
+        {"tokens": fr.VarLen("int64"), "weights": fr.VarLen("float32")},
+        {
+            "tokens": [np.arange(n) for n in lengths],
+            "weights": [np.ones(n, np.float32) for n in lengths],
+        },
+    )
+
+
+def arrays_of(column: Any) -> Iterator[Any]:  # noqa: ANN401
+    """Yield the arrays that a column consists of."""
+    if isinstance(column, fr.RaggedArray):
+        yield from (*arrays_of(column.values), column.row_splits)
+    elif isinstance(column, fr.BytesArray):
+        yield from (column.data, column.offsets)
+    else:
+        yield column
+
+
+def kept_bytes(column: Any) -> int:  # noqa: ANN401
+    """Return the bytes of the blocks that a column keeps alive."""
+    blocks = {}
+    for array in arrays_of(column):
+        while isinstance(array, np.ndarray):
+            array = array.base
+        blocks[array.address] = array.size
+    return sum(blocks.values())
+
+
+def print_columns() -> None:
+    """Print what each column keeps alive; a row for each dataset and batch size."""
+    print("| dataset | batch size | column | KB | KB kept | of the limit |")
+    print("|---|---:|---|---:|---:|---:|")
+    with tempfile.TemporaryDirectory() as folder:
+        for i, (title, features, columns) in enumerate(shapes()):
+            path = Path(folder, f"{i}.tfrecord")
+            fr.write(path, columns, features=features)
+            ds = fr.open(path, features=features)
+            for batch_size in (1, 20, 256):
+                print_dearest(title, batch_size, ds)
+
+
+def print_dearest(title: str, batch_size: int, ds: fr.Dataset) -> None:
+    """Print the column of an epoch that comes closest to the limit."""
+    n_batches = -(-len(ds) // batch_size)
+    n_bytes, n_kept = dict.fromkeys(ds.schema, 0), dict.fromkeys(ds.schema, 0)
+    for batch in ds.loader(batch_size):
+        for name, column in batch.items():
+            n_bytes[name] += sum(array.nbytes for array in arrays_of(column))
+            n_kept[name] += kept_bytes(column)
+    share = {
+        name: n_kept[name] / (2 * n_bytes[name] + n_batches * PAGE_BYTES)
+        for name in n_bytes
+    }
+    dearest = max(share, key=lambda name: share[name])
+    print(
+        f"| {title} | {batch_size} | {dearest} | {n_bytes[dearest] / 1e3:,.0f} "
+        f"| {n_kept[dearest] / 1e3:,.0f} | {share[dearest]:.0%} |"
+    )
 
 
 def epoch(ds: fr.Dataset, batch_size: int, n_kept: int | None) -> tuple[float, int]:
@@ -42,7 +135,13 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--data", type=Path, default=default_data())
+    parser.add_argument(
+        "--columns", action="store_true", help="what one column keeps alive, only"
+    )
     args = parser.parse_args()
+    if args.columns:
+        print_columns()
+        return
     print("| workload | batches | ns/record | faults/1,000 records |")
     print("|---|---|---:|---:|")
     for name in args.workloads:
