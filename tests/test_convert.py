@@ -541,10 +541,78 @@ def test_a_damaged_png_is_named(pictures: Path) -> None:
     assert caught.value.path == str(path)
 
 
-def test_a_directory_without_classes_is_refused(tmp_path: Path) -> None:
-    image_file(tmp_path / "a.png", "L", (1, 1))
-    with pytest.raises(ValueError, match=r"DIR/class/name\.jpg"):
+def test_a_directory_without_images_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("no image")
+    with pytest.raises(ValueError, match=r"DIR/class/name\.jpg or DIR/name\.jpg"):
         convert.open_source(tmp_path)
+
+
+def test_a_flat_folder_of_images_has_no_classes(tmp_path: Path) -> None:
+    folder = tmp_path / "flat"
+    image_file(folder / "b.png", "RGB", (3, 2))
+    image_file(folder / "a.jpg", "L", (4, 5))
+    (folder / "empty").mkdir()
+    source, ds = converted(folder)
+    batch = whole(ds)
+    assert source.n_rows == source.n_total == 2
+    names = {"image", "filename", "height", "width", "depth", "format"}
+    assert set(batch) == names
+    assert batch["filename"].tolist() == [b"a.jpg", b"b.png"]
+    assert batch["image"].tolist() == [
+        (folder / name).read_bytes() for name in ("a.jpg", "b.png")
+    ]
+    with pytest.raises(ValueError, match="there is no column 'label'"):
+        convert.open_source(folder, columns=["label"])
+
+
+def test_folders_with_and_without_classes_do_not_go_together(
+    pictures: Path, tmp_path: Path
+) -> None:
+    image_file(tmp_path / "flat/a.png", "L", (1, 1))
+    with pytest.raises(ValueError, match="must all have class folders"):
+        convert.open_source([pictures, tmp_path / "flat"])
+
+
+@pytest.mark.usefixtures("small_batches")
+def test_unreadable_images_are_skipped_reported_and_counted(
+    pictures: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bad = [pictures / "cat/bad.png", pictures / "dog/a.jpg"]
+    for path in bad:
+        path.write_bytes(b"no image")
+    out = tmp_path / "out.tfrecord"
+    run(pictures, "-o", out, status=1)
+    assert not out.exists()
+    shown, errors = run(pictures, "-o", out, "--on-error", "skip")
+    assert "wrote 7 records" in shown
+    assert "skipped 2 images that could not be read" in errors
+    told = [record.getMessage() for record in caplog.records]
+    assert [str(path) in text for path, text in zip(bad, told, strict=True)] == [
+        True
+    ] * 2
+    names = whole(fr.open(out))["filename"].tolist()
+    assert names == [filename for _, _, filename, *_ in IMAGES]
+
+    source = convert.open_source(pictures, on_error="skip")
+    assert sum(len(batch["label"]) for batch in source.batches()) == len(IMAGES)
+    assert (source.n_skipped, source.n_done) == (2, source.n_total)
+
+
+def test_nothing_is_written_where_no_image_can_be_read(tmp_path: Path) -> None:
+    folder, out = tmp_path / "flat", tmp_path / "out.tfrecord"
+    folder.mkdir()
+    (folder / "a.png").write_bytes(b"no image")
+    _, errors = run(folder, "-o", out, "--on-error", "skip", status=1)
+    assert "none of 1 images can be read" in errors
+    assert not out.exists()
+
+
+def test_only_images_can_be_skipped(tmp_path: Path) -> None:
+    images = idx_file(tmp_path / "a-images-idx3-ubyte", some("u1", (3, 2, 2)))
+    with pytest.raises(ValueError, match="requires a directory of images"):
+        convert.open_source(images, on_error="skip")
+    with pytest.raises(ValueError, match="must be 'raise' or 'skip', got 'no'"):
+        convert.open_source(images, on_error="no")
 
 
 # Tables to TFRecords.

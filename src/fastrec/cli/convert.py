@@ -24,6 +24,13 @@ class Compression(str, enum.Enum):
     ZLIB = "ZLIB"
 
 
+class OnError(str, enum.Enum):
+    """What to do with an input that cannot be read."""
+
+    RAISE = "raise"
+    SKIP = "skip"
+
+
 def convert(
     sources: Annotated[
         list[str],
@@ -31,7 +38,7 @@ def convert(
             metavar="SOURCE",
             help="Files, globs in quotes, or directories: IDX (MNIST and its like), .npy, "
             ".npz, .csv, .tsv, .parquet, .arrow, .feather, or folders of images as "
-            "DIR/class/name.jpg. For a table, TFRecord files.",
+            "DIR/class/name.jpg or DIR/name.jpg. For a table, TFRecord files.",
         ),
     ],
     *,
@@ -85,6 +92,15 @@ def convert(
     num_shards: Annotated[
         int | None, typer.Option(min=1, help="Write this number of shards.")
     ] = None,
+    on_error: Annotated[
+        OnError | None,
+        typer.Option(
+            case_sensitive=False,
+            help="What to do with an image that cannot be read: stop (raise, the "
+            "default), or skip it and report it on stderr. The exit status is 0 if at "
+            "least one image could be read.",
+        ),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what bears these names.")
     ] = False,
@@ -101,6 +117,7 @@ def convert(
         "--compression": compression,
         "--max-shard-bytes": max_shard_bytes,
         "--num-shards": num_shards,
+        "--on-error": on_error,
     }
     if is_to_table:
         _refuse(options, "for TFRecord files, and OUT is a table")
@@ -124,6 +141,7 @@ def convert(
                 out,
                 column,
                 _types(cast or ()),
+                (on_error or OnError.RAISE).value,
                 {
                     "overwrite": overwrite,
                     "compression": compression and compression.value,
@@ -168,13 +186,17 @@ def _to_tfrecords(
     out: str,
     columns: list[str] | None,
     types: dict[str, str],
+    on_error: str,
     options: dict[str, Any],
 ) -> None:
     watch = Stopwatch()
-    source = open_source(paths, columns=columns, types=types)
+    source = open_source(paths, columns=columns, types=types, on_error=on_error)
     with Bar("converting", source.unit) as bar:
         files = write_tfrecords(source, out, progress=_shown(bar), **options)
     _print_written(files, source.n_rows, watch.seconds)
+    if source.n_skipped:
+        skipped = counted(source.n_skipped, "image")
+        console(stderr=True).print(f"skipped {skipped} that could not be read")
     if source.features:
         specs = (f"{name!r}: fr.{spec!r}" for name, spec in source.features.items())
         console().print(f"read with features={{{', '.join(specs)}, ...}}")

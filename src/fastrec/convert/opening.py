@@ -43,6 +43,7 @@ def open_source(
     *,
     columns: Sequence[str] | None = None,
     types: Mapping[str, str] | None = None,
+    on_error: str = "raise",
 ) -> Source:
     """Open files of another format, to be written as TFRecords.
 
@@ -59,9 +60,11 @@ def open_source(
         .npz                            its arrays are the columns
         .csv, .tsv (also gzipped),      its columns; needs pyarrow
         .parquet, .arrow, .feather
-        a directory                     images in folders of their classes: ``image``,
-                                        ``height``, ``width``, ``depth``, ``format``,
-                                        ``label``, ``class``, ``filename``; needs Pillow
+        a directory                     images in class folders: ``image``, ``height``,
+                                        ``width``, ``depth``, ``format``, ``label``,
+                                        ``class``, ``filename``. Images directly in the
+                                        directory: without ``label`` and ``class``.
+                                        Needs Pillow
         ==============================  ================================================
 
         Where a file has all columns, several files follow one another.
@@ -70,6 +73,9 @@ def open_source(
     types : mapping of str to str, optional
         Columns of tables to cast, and the names of Arrow types to cast them to:
         ``{"when": "int64"}``. In CSV it says what a column is, instead of its first 4 MiB.
+    on_error : {"raise", "skip"}, default "raise"
+        What to do with an image that cannot be read: raise its error, or skip it, log a
+        warning and count it in ``source.n_skipped``. Only for directories of images.
 
     Returns
     -------
@@ -114,7 +120,13 @@ def open_source(
     (kind,) = kinds
     if types and kind not in _TABLES:
         raise ValueError(
-            f"types are those of tables, and {printable(files[0])} is none"
+            f"types require tables (CSV, Parquet or Arrow), got {printable(files[0])}"
+        )
+    if on_error not in ("raise", "skip"):
+        raise ValueError(f"on_error must be 'raise' or 'skip', got {on_error!r}")
+    if on_error == "skip" and kind != "images":
+        raise ValueError(
+            f"on_error='skip' requires a directory of images, got {printable(files[0])}"
         )
     if kind in _TABLES:
         with extra("arrow", f"reading {_TABLES[kind]} files"):
@@ -123,7 +135,7 @@ def open_source(
     if kind == "images":
         with extra("image", "reading folders of images"):
             from fastrec.convert.images import ImageSource
-        return ImageSource(files, columns)
+        return ImageSource(files, columns, skips=on_error == "skip")
     if kind == "npz":
         return ArraySource([npz_arrays(file) for file in files], columns)
     array_of = idx_array if kind == "IDX" else npy_array

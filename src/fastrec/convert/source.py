@@ -28,6 +28,9 @@ class Source(ABC):
         of the others.
     n_rows : int
         Rows that `batches` has yielded so far.
+    n_skipped : int
+        Inputs that could not be read and were skipped so far, if `open_source` was
+        called with ``on_error="skip"``.
     n_done, n_total : int
         How far it has come, for progress bars.
     unit : {"", "bytes"}
@@ -41,7 +44,7 @@ class Source(ABC):
 
     def __init__(self) -> None:
         self.features = {}
-        self.n_rows = self.n_done = self.n_total = 0
+        self.n_rows = self.n_skipped = self.n_done = self.n_total = 0
 
     def batches(self) -> Iterator[Columns]:
         """Yield all rows from the beginning, batch by batch.
@@ -62,7 +65,7 @@ class Source(ABC):
         OSError
             If a file cannot be read.
         """
-        self.n_rows = self.n_done = 0
+        self.n_rows = self.n_skipped = self.n_done = 0
         for columns in self._batches():
             self.n_rows += len(next(iter(columns.values())))
             yield columns
