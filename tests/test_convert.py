@@ -970,7 +970,7 @@ def test_unknown_files_and_tfrecords_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no paths"):
         convert.open_source([])
     np.save(tmp_path / "a.npy", np.arange(1))
-    with pytest.raises(ValueError, match="types are those of tables"):
+    with pytest.raises(ValueError, match="types require tables"):
         convert.open_source(tmp_path / "a.npy", types={"a": "int64"})
 
 

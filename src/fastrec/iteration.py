@@ -7,7 +7,6 @@ import difflib
 import functools
 import os
 import threading
-import warnings
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,6 +16,7 @@ import numpy as np
 from fastrec import _core
 from fastrec.arrays import Batch
 from fastrec.assembly import Assembly, Parts
+from fastrec.caller_warnings import warn_caller
 from fastrec.damage import Loss, log_gaps, recovery_of
 from fastrec.feeding import Ahead, Forget, Source
 from fastrec.places import Places
@@ -244,7 +244,7 @@ class BatchIterator(Iterator[Any]):
                 delivered = self._advance()
                 if self._decoding is not None and self._decoding.warning:
                     warning, self._decoding.warning = self._decoding.warning, ""
-                    warnings.warn(warning, stacklevel=2)
+                    warn_caller(warning)
                 if delivered is not None:
                     # Another thread may have moved the loader meanwhile.
                     self._refuse_if_closed()

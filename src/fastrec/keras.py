@@ -11,13 +11,13 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import threading
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from fastrec.arrays import Batch, BytesArray, RaggedArray, SparseArray
+from fastrec.caller_warnings import warn_caller
 from fastrec.errors import SchemaError
 from fastrec.extras import extra
 from fastrec.loader import Loader
@@ -126,11 +126,10 @@ class PyDataset(keras.utils.PyDataset):
         check_instance("fr.keras.PyDataset", loader, Loader, "such as ds.loader(256)")
         super().__init__(workers, use_multiprocessing, max_queue_size)
         if workers > 1 or (workers > 0 and use_multiprocessing):
-            warnings.warn(
+            warn_caller(
                 "Keras 3.15 itself loses records in fit() with workers, and repeats "
                 "others: leave out workers= and use_multiprocessing=, the loader has "
-                "threads (evaluate() and predict() are right)",
-                stacklevel=2,
+                "threads (evaluate() and predict() are right)"
             )
         self._loader = loader
         self._targets = Targets(label_key, weight_key)
@@ -229,10 +228,9 @@ class PyDataset(keras.utils.PyDataset):
         if self._has_warned or not self._is_within_epoch:
             return
         self._has_warned = True
-        warnings.warn(
+        warn_caller(
             "Keras asks for batches in an order of its own, so none can be read ahead: "
-            "call fit(..., shuffle=False), and have the loader shuffle the records",
-            stacklevel=4,
+            "call fit(..., shuffle=False), and have the loader shuffle the records"
         )
 
     def on_epoch_begin(self) -> None:

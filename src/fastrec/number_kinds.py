@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fastrec.caller_warnings import warn_caller
 
 __all__ = ["INT64_MAX", "number_kind", "number_values"]
 
@@ -50,15 +50,5 @@ def number_values(name: str | bytes, values: NDArray[Any]) -> tuple[str, NDArray
         floats = np.ascontiguousarray(values, np.float32)
     if dtype.itemsize == 8 and (np.isinf(floats) & np.isfinite(values)).any():
         text = f"feature {name!r} has a float outside of float32, written as inf"
-        warnings.warn(text, RuntimeWarning, stacklevel=_stacklevel())
+        warn_caller(text, RuntimeWarning)
     return kind, floats
-
-
-def _stacklevel() -> int:
-    """How far up the caller of the library is, for warnings."""
-    level = 1
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__package__") == "fastrec":
-        frame = frame.f_back
-        level += 1
-    return level

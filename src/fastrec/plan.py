@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 from fastrec import _core
+from fastrec.caller_warnings import warn_caller
 from fastrec.dealing import Deal, DealtPlan, dealt
 from fastrec.distributed import Rank
 from fastrec.options import positive_int, true_or_false
@@ -265,9 +265,8 @@ class Planner:
 
 
 def _warn_of_shared_streams(world_size: int) -> None:
-    warnings.warn(
+    warn_caller(
         f"compressed files cannot be divided evenly among {world_size} ranks, so each of "
         "them inflates all and keeps its slice of every batch: "
-        "fastrec.open(..., cache_dir=...) expands them once",
-        stacklevel=6,
+        "fastrec.open(..., cache_dir=...) expands them once"
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -12,6 +11,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from fastrec import _core
+from fastrec.caller_warnings import warn_caller
 from fastrec.coercion import CoercedColumn, coerced, coerced_row, of_kind
 from fastrec.deflate import COMPRESSIONS
 from fastrec.options import (
@@ -490,11 +490,10 @@ def _forgotten(path: str, shards: ShardWriter, added: _Added) -> None:
     if shards.closed:
         return
     shards.abandon()
-    warnings.warn(
+    warn_caller(
         f"{printable(path)}: a Writer was never closed, {added.n_records} records are lost; use "
         "`with`",
         ResourceWarning,
-        stacklevel=2,
     )
 
 

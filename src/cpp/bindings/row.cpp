@@ -485,10 +485,8 @@ float Row::narrow(double value) {
 // As NumPy does when it casts.
 void Row::warn_of_overflow() {
   const std::string text = where() + " has a float outside of float32, written as inf";
-  constexpr py::ssize_t kCaller = 2;  // of the Python function that called us
-  if (PyErr_WarnEx(PyExc_RuntimeWarning, text.c_str(), kCaller) != 0) {
-    throw py::error_already_set();
-  }
+  py::module_::import("fastrec.caller_warnings")
+      .attr("warn_caller")(text, py::handle(PyExc_RuntimeWarning));
 }
 
 // Adds the values of an array of at most one dimension and returns their kind.

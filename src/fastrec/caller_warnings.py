@@ -1,0 +1,23 @@
+"""Warnings that point at the line of the caller."""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from pathlib import Path
+
+__all__ = ["warn_caller"]
+
+_PACKAGE = str(Path(__file__).parent) + os.sep
+
+
+def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn with the first line outside of fastrec, at any depth of the call."""
+    # Python 3.12 has skip_file_prefixes= for this; older versions count frames.
+    frame = sys._getframe(1)
+    level = 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        frame = frame.f_back
+        level += 1
+    warnings.warn(message, category, stacklevel=level)
