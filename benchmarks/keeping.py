@@ -13,7 +13,7 @@ import resource
 import statistics
 import tempfile
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -99,9 +99,10 @@ def print_columns() -> None:
 def print_dearest(title: str, batch_size: int, ds: fr.Dataset) -> None:
     """Print the column of an epoch that comes closest to the limit."""
     n_batches = -(-len(ds) // batch_size)
-    n_bytes, n_kept = dict.fromkeys(ds.schema, 0), dict.fromkeys(ds.schema, 0)
+    n_bytes, n_kept = Counter[str](), Counter[str]()
     for batch in ds.loader(batch_size):
-        for name, column in batch.items():
+        for key, column in batch.items():
+            name = str(key)
             n_bytes[name] += sum(array.nbytes for array in arrays_of(column))
             n_kept[name] += kept_bytes(column)
     share = {

@@ -219,3 +219,8 @@ def test_importing_fastrec_imports_no_framework() -> None:
 def test_every_public_name_exists() -> None:
     code = "import fastrec as fr; [getattr(fr, name) for name in fr.__all__]"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_install_does_not_build_inside_the_checkout() -> None:
+    """Two installs at a time would write to the same build folder."""
+    assert "build-dir" not in (PROJECT / "pyproject.toml").read_text()

@@ -122,7 +122,8 @@ def test_labels_that_are_kept_let_go_of_images(
     spec = {"image": fr.Raw((28, 28), "uint8"), "label": fr.FixedLen((), "int64")}
     columns = {"image": np.zeros((n, 28, 28), np.uint8), "label": np.arange(n)}
     ds = dataset(tmp_path / "a.tfrecord", columns, spec)
-    kept, images = [], set()
+    kept: list[Untyped] = []
+    images: set[int] = set()
     for batch in ds.loader(20, num_threads=num_threads):
         images |= blocks_of(batch["image"]).keys()
         kept.append(batch["label"])
