@@ -16,9 +16,10 @@ from collections.abc import Callable, Generator, Iterator
 from types import ModuleType
 from typing import Literal, TypeAlias
 
+from fastrec import _core
 from fastrec.errors import CorruptionError, cure_of_damage
 
-__all__ = ["Content", "Version", "inflated", "version_of"]
+__all__ = ["Content", "Version", "content_of", "inflated", "version_of"]
 
 # What the bytes of a file are.
 Content: TypeAlias = Literal["plain", "gzip", "zlib"]
@@ -35,6 +36,9 @@ _GZIP_MAGIC = b"\x1f\x8b"
 _READ_BYTES = 64 << 10
 _PIECE_BYTES = 256 << 10
 _PLAIN_BYTES = 1 << 20
+
+# What has to inflate for a file to be a compressed one. Other bytes do not get that far.
+_PROOF_BYTES = 1 << 10
 
 
 def _backend() -> ModuleType:
@@ -59,6 +63,40 @@ def version_of(path: str) -> Version:
     """Return the version of a file, or raise an OSError."""
     status = os.stat(path)  # noqa: PTH116
     return status.st_size, status.st_mtime_ns
+
+
+def content_of(path: str) -> Content:
+    """Return what the file `path` is.
+
+    The damaged first header of a plain file may look like that of a compressed one. So
+    a file is taken for compressed only if its beginning inflates, or if no frame of a
+    plain file is found in it.
+
+    Raises
+    ------
+    OSError
+        If the file cannot be read.
+    """
+    looks_like = _core.recognize(os.fsencode(path))
+    content: Content = "plain"
+    if looks_like == "gzip":
+        content = "gzip"
+    elif looks_like == "zlib":
+        content = "zlib"
+    if content == "plain" or _inflates(path, content):
+        return content
+    return "plain" if _core.holds_frames(os.fsencode(path)) else content
+
+
+def _inflates(path: str, kind: Content) -> bool:
+    """Return whether the first KiB of a file inflates, or all of a smaller one."""
+    with io.FileIO(path, opener=_opener) as file:
+        beginning = file.read(_PROOF_BYTES) or b""
+    stream = zlib.decompressobj(wbits=_WBITS[kind])
+    try:
+        return bool(stream.decompress(beginning, _PIECE_BYTES)) or stream.eof
+    except zlib.error:
+        return False
 
 
 def inflated(

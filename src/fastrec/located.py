@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import concurrent.futures
-import os
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from fastrec import _core
 from fastrec.expansion import expanded
-from fastrec.inflate import Content
+from fastrec.inflate import Content, content_of
 from fastrec.streams import FileContent
 
 __all__ = ["Compression", "Located", "check_compression"]
@@ -66,7 +64,7 @@ class Located:
 
     @property
     def contents(self) -> list[Content]:
-        """What each file is, by its first bytes, or as the caller says.
+        """What each file is, by its beginning, or as the caller says.
 
         Raises
         ------
@@ -112,13 +110,6 @@ class Located:
         if self._compression != "auto":
             return [_CONTENTS[self._compression]] * len(self.files)
         if len(self.files) == 1:
-            return [_recognized(self.files[0])]
+            return [content_of(self.files[0])]
         with concurrent.futures.ThreadPoolExecutor(_N_AT_ONCE) as pool:
-            return list(pool.map(_recognized, self.files))
-
-
-def _recognized(path: str) -> Content:
-    found = _core.recognize(os.fsencode(path))
-    if found == "gzip":
-        return "gzip"
-    return "zlib" if found == "zlib" else "plain"
+            return list(pool.map(content_of, self.files))

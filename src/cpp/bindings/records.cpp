@@ -258,6 +258,12 @@ const char* recognize_file(const std::string& path) {
   return content_name(recognize({beginning, n}));
 }
 
+bool holds_frames(const std::string& path) {
+  const py::gil_scoped_release released;
+  const std::atomic<bool> cancelled{false};
+  return FrameWalk(Recovery::kRepair, &cancelled).holds_frames({path, Io::kPread});
+}
+
 }  // namespace
 
 std::vector<Place> places_of(const Catalog& catalog, const RecordNumbers& numbers) {
@@ -302,6 +308,7 @@ py::tuple to_tuple(const Findings& findings) {
 
 void register_records(py::module_& m) {
   m.def("recognize", &recognize_file, py::arg("path"));
+  m.def("holds_frames", &holds_frames, py::arg("path"));
   m.def(
       "is_remote",
       [](const std::string& path) {

@@ -163,7 +163,8 @@ std::optional<Frame> FrameWalk::bridge(Fault fault) {
   // Nothing is damaged here: it is not read as what it is.
   if (error.code == Errc::kCompressed) throw error;
   const bool is_searched = recovery_ != Recovery::kSkip;
-  const std::uint64_t end = is_searched ? find(begin + 1) : view_->size();
+  const std::uint64_t end =
+      is_searched ? find(begin + 1, view_->size()) : view_->size();
   if (is_searched && end == view_->size() && is_worn_out()) {
     error.reason +=
         "; the search behind it was given up, after " + std::to_string(n_wasted_) +
@@ -204,9 +205,20 @@ bool FrameWalk::holds(const Frame& frame) {
   return false;
 }
 
-// The first frame from `offset` on that both checksums prove, or the end of the file.
-std::uint64_t FrameWalk::find(std::uint64_t offset) {
-  while (view_->size() - offset >= kFrameBytes) {
+bool FrameWalk::holds_frames(const FileView& view) {
+  start(view);
+  if (view.size() < kFrameBytes) return false;
+  const Bytes header = header_at(0);
+  if (header.size() < kHeaderBytes) return false;
+  std::uint64_t length = 0;
+  const Fault fault = check_header(header.data(), view.size(), &length);
+  return !fault || repair(fault) || find(1, kMaxEvidenceBytes) < view.size();
+}
+
+// The first frame that both checksums prove and that begins in the bytes
+// [offset, end); the end of the file if there is none.
+std::uint64_t FrameWalk::find(std::uint64_t offset, std::uint64_t end) {
+  while (view_->size() - offset >= kFrameBytes && offset < end) {
     look_up();
     const Bytes block = header_at(offset);
     if (block.size() < kHeaderBytes) break;  // the file was shortened meanwhile
@@ -275,8 +287,13 @@ Error framing_error(const FileView& view, Fault fault, std::uint64_t n_records) 
   if (fault.offset == 0 &&
       (fault.code == Errc::kLengthCrc || fault.code == Errc::kTruncatedHeader)) {
     Buffer buffer;
-    const Bytes beginning = view.copy(0, kRecognizeBytes, &buffer);
-    reason = describe_foreign(recognize(beginning), &fault);
+    Content content = recognize(view.copy(0, kRecognizeBytes, &buffer));
+    if (content == Content::kGzip || content == Content::kZlib) {
+      const std::atomic<bool> cancelled{false};
+      FrameWalk walk(Recovery::kRepair, &cancelled);
+      if (walk.holds_frames(view)) content = Content::kTfrecord;
+    }
+    reason = describe_foreign(content, &fault);
   }
   const std::string change = view.describe_change();
   if (!change.empty()) reason += "; " + change;

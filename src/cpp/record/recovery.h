@@ -92,6 +92,12 @@ class FrameWalk {
   bool has_gaps() const noexcept { return !gaps_.empty(); }
   std::vector<Gap> take_gaps();
 
+  // Whether `view`, whose first header is wrong, is a TFRecord file nevertheless: that
+  // header is proven once one bit of it is flipped, or both checksums prove a frame
+  // that begins in the first kMaxEvidenceBytes.
+  bool holds_frames(const FileView& view);
+  static constexpr std::uint64_t kMaxEvidenceBytes = std::uint64_t{256} << 20;
+
   // A frame whose header was read as it was before a bit of it was flipped.
   struct Repaired {
     std::uint64_t record = 0;
@@ -109,7 +115,7 @@ class FrameWalk {
   bool is_zero_from(std::uint64_t offset);
   std::optional<Frame> bridge(Fault fault);
   std::optional<Frame> repair(const Fault& fault);
-  std::uint64_t find(std::uint64_t offset);
+  std::uint64_t find(std::uint64_t offset, std::uint64_t end);
   bool holds(const Frame& frame);
   bool is_worn_out() const noexcept;
   void look_up() const;
@@ -129,7 +135,8 @@ class FrameWalk {
 };
 
 // The Error for a fault that stopped the walk through `view` after `n_records` whole
-// ones. A first header that is wrong is described by what the file looks like.
+// ones. A first header that is wrong is described by what the file looks like; a file
+// that holds frames is not a compressed one, whatever its first bytes look like.
 Error framing_error(const FileView& view, Fault fault, std::uint64_t n_records);
 
 }  // namespace fastrec

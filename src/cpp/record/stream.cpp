@@ -30,7 +30,14 @@ Error stream_error(Fault fault, Bytes beginning, const std::string& name,
   std::string reason = describe(fault);
   if (fault.offset == 0 &&
       (fault.code == Errc::kLengthCrc || fault.code == Errc::kTruncatedHeader)) {
-    reason = describe_foreign(recognize(beginning), &fault);
+    const Content content = recognize(beginning);
+    if (content == Content::kGzip || content == Content::kZlib) {
+      // The stream is the content already, and not compressed again by any reader.
+      reason += content == Content::kGzip ? "; the content looks like a GZIP file"
+                                          : "; the content looks like a ZLIB file";
+    } else {
+      reason = describe_foreign(content, &fault);
+    }
   }
   Error error(fault.code, std::move(reason), name);
   error.record = record;

@@ -19,7 +19,7 @@ import fastrec as fr
 from fastrec import _core
 from fastrec.cli.brief import hint
 from fastrec.errors import CorruptionError, Error, LimitError
-from fastrec.inflate import Content, inflated
+from fastrec.inflate import Content, content_of, inflated
 
 __all__ = ["Damaged", "Examined", "examined"]
 
@@ -207,7 +207,7 @@ class _Work:
         found = Examined(self._paths[number])
         file: _File | None = None
         with self._unless_unreadable(found):
-            found.content = _content_of(found.path)
+            found.content = content_of(found.path)
             if found.content == "plain":
                 of_core = _core.Examination(os.fsencode(found.path), *self._options)
                 found.n_bytes = found.content_bytes = of_core.n_bytes
@@ -290,13 +290,6 @@ class _Work:
             found.unreadable = error.strerror or str(error)
         except Error as error:
             found.unreadable = error.reason
-
-
-def _content_of(path: str) -> Content:
-    found = _core.recognize(os.fsencode(path))
-    if found == "gzip":
-        return "gzip"
-    return "zlib" if found == "zlib" else "plain"
 
 
 def _damaged(
