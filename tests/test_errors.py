@@ -20,6 +20,7 @@ import pytest
 
 import fastrec as fr
 from columns import open_dataset
+from fastrec import _core
 from oracle import example, tfrecord_file
 
 Write = Callable[[bytes], Path]
@@ -130,7 +131,8 @@ def test_damage_names_its_cure_after_the_place(write: Write) -> None:
     with pytest.raises(fr.CorruptionError) as caught:
         next(iter(open_dataset(path, features=SPEC).loader(1)))
     error = caught.value
-    assert error.cure == f'Use on_error="skip" or run: fastrec doctor {path}'
+    repair = f"fastrec doctor {path} --repair OUT"
+    assert error.cure == f'Run: {repair}, or use on_error="resync"'
     assert error.cure not in error.reason
     assert str(error).endswith(f"{path}, record 0, byte 0. {error.cure}")
     for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
@@ -149,7 +151,7 @@ def test_paths_in_a_cure_can_be_pasted(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(tfrecord_file([RECORD]))[:-1])
     with pytest.raises(fr.CorruptionError) as caught:
         list(open_dataset(path, features=SPEC).loader(1))
-    assert str(caught.value).endswith(f"fastrec doctor '{path}'")
+    assert f"fastrec doctor '{path}' --repair OUT" in str(caught.value)
 
 
 # The list in docs/errors.md.
@@ -199,3 +201,139 @@ def test_every_reason_of_the_core_is_explained(
             for known in beginnings
             if len(known) >= 3
         ), reason
+
+
+# Hints.
+
+
+def broken(write: Write, *, header: bool, payload: bool, tail: bool) -> Path:
+    """A file of 50 records with any of three kinds of damage, in this order."""
+    data = bytearray(tfrecord_file([RECORD] * 50))
+    size = len(data) // 50
+    if header:
+        data[3 * size + 1] ^= 4
+    if payload:
+        data[20 * size + 14] ^= 1
+    return write(bytes(data[:-3] if tail else data))
+
+
+def hint_of(use: Callable[[], object]) -> str:
+    with pytest.raises(fr.CorruptionError) as caught:
+        use()
+    return caught.value.cure
+
+
+def test_the_first_cure_saves_the_most(write: Write) -> None:
+    path = broken(write, header=True, payload=True, tail=True)
+    repair = f"fastrec doctor {path} --repair OUT"
+    for use in (
+        lambda: len(open_dataset(path, features=SPEC)),
+        lambda: list(open_dataset(path, features=SPEC)),
+        lambda: list(open_dataset(path, features=SPEC).loader(4)),
+    ):
+        assert hint_of(use) == f'Run: {repair}, or use on_error="resync"'
+
+
+def test_a_payload_in_a_proven_frame_is_skipped(write: Write) -> None:
+    path = broken(write, header=False, payload=True, tail=False)
+    repair = f"fastrec doctor {path} --repair OUT"
+    whole = open_dataset(path, features=SPEC).loader(4)
+    assert hint_of(lambda: list(whole)) == f'Use on_error="skip", or run: {repair}'
+    # Nothing proves where the last record ends.
+    data = bytearray(path.read_bytes())
+    size = len(tfrecord_file([RECORD]))
+    data[21 * size + 2] ^= 1
+    unproven = open_dataset(write(bytes(data)), features=SPEC).loader(4)
+    assert hint_of(lambda: list(unproven)).endswith(', or use on_error="resync"')
+
+
+def test_on_error_is_advised_only_where_it_can_be_passed(write: Write) -> None:
+    for damage in ("header", "payload", "tail"):
+        kinds = {kind: kind == damage for kind in ("header", "payload", "tail")}
+        path = broken(write, **kinds)
+        zipped = write(gzip.compress(path.read_bytes()))
+        for file in (path, zipped):
+            only = f"Run: fastrec doctor {file} --repair OUT"
+            assert hint_of(lambda: list(fr.read_records(file))) == only  # noqa: B023
+            batches = fr.read_records(path, batch_size=7)
+            with pytest.raises(fr.CorruptionError) as caught:
+                list(batches)
+            assert "on_error" not in str(caught.value)
+    bad = open_dataset(broken(write, header=False, payload=True, tail=False))
+    for use in (
+        lambda: bad.with_features(SPEC)[20],
+        lambda: bad.with_features(SPEC)[18:30],
+        lambda: bad.records[20],
+        lambda: bad.records[:],
+    ):
+        assert "on_error" not in hint_of(use)
+
+
+def test_commands_advise_no_parameter_of_functions(
+    write: Write, tmp_path: Path
+) -> None:
+    pytest.importorskip("typer")
+    from commands import run
+
+    path = broken(write, header=True, payload=False, tail=False)
+    for arguments in (
+        ("index", path),
+        ("merge", path, "-o", tmp_path / "out.tfrecord"),
+        ("shuffle", path, "-o", tmp_path / "out"),
+        ("convert", path, "-o", tmp_path / "out.parquet"),
+    ):
+        _, shown = run(*arguments, status=1)
+        assert f"fastrec doctor {path} --repair OUT" in shown.replace("\n", "")
+        assert "on_error" not in shown
+
+
+# Codes.
+
+
+def test_every_code_is_documented() -> None:
+    page = Path(__file__).parents[1] / "docs" / "errors.md"
+    documented = dict(
+        re.findall(r"^\| `([a-z_]+)` \| (\w+) \|", page.read_text(), re.MULTILINE)
+    )
+    by_class = {"other", "corruption", "decode", "schema", "limit"}
+    of_python = {"expansion", "no_schema"}
+    codes = _core.error_codes()
+    assert {**codes, **documented} == documented
+    assert set(documented) == set(codes) | by_class | of_python
+    for name in set(documented.values()):
+        assert issubclass(getattr(fr, name), fr.Error)
+
+
+def test_codes_say_what_is_wrong(write: Write) -> None:
+    size = len(tfrecord_file([RECORD]))
+    whole = tfrecord_file([RECORD] * 3)
+    flipped = bytearray(whole)
+    flipped[size + 9] ^= 1
+    altered = bytearray(whole)
+    altered[size + 13] ^= 1
+    for data, code in [
+        (flipped, "length_checksum"),
+        (altered, "payload_checksum"),
+        (whole[: size + 5], "truncated_header"),
+        (whole[: size + 15], "truncated_record"),
+        (b"some words " * 9, "not_tfrecord"),
+        (gzip.compress(whole)[:-3], "damaged_stream"),
+        (gzip.compress(flipped), "length_checksum"),
+        (tfrecord_file([b"\xff"]), "truncated_varint"),
+    ]:
+        with pytest.raises(fr.Error) as caught:
+            list(open_dataset(write(bytes(data)), features=SPEC).loader(1))
+        error = caught.value
+        assert error.code == code
+        for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+            assert twin.code == code
+    with pytest.raises(fr.Error) as caught:
+        len(open_dataset(write(gzip.compress(whole)), compression=None))
+    assert caught.value.code == "compressed"
+    with pytest.raises(fr.SchemaError) as schema:
+        fr.FixedLen((-1,), "int64")
+    assert schema.value.code == "schema"
+    missing = open_dataset(write(whole), features={"no": fr.FixedLen((), "int64")})
+    with pytest.raises(fr.SchemaError) as schema:
+        list(missing.loader(1))
+    assert schema.value.code == "feature_missing"

@@ -17,9 +17,9 @@ __all__ = ["end_of_records"]
 
 _log = logging.getLogger("fastrec")
 
-# What the end of a file looks like whose writer or machine stopped in the middle. Any
-# other damage may have sound records behind it.
-_TORN = "the file ends in"  # a record, or zeros
+# Errors at the end of a file whose writer or machine stopped in the middle. Any other
+# damage may have sound records behind it.
+_TORN = ("truncated_header", "truncated_record", "trailing_zeros")
 
 
 def end_of_records(path: str) -> NDArray[np.uint64]:
@@ -41,7 +41,7 @@ def end_of_records(path: str) -> NDArray[np.uint64]:
         (index,) = make_indexes([path], recovery="skip")
         ((begin, _, error),) = index.gaps
         is_text = begin == 0 and _core.recognize(os.fsencode(path)) == "text"
-        if is_text or not error.reason.startswith(_TORN):
+        if is_text or error.code not in _TORN:
             raise
         offsets = index.offsets[:-1]
         offsets = np.append(offsets[offsets < begin], np.uint64(begin))

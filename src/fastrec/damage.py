@@ -198,6 +198,7 @@ class Losses:
             raise type(error)(
                 f"{error.reason}; {limit}",
                 *(error.path, error.record, error.offset, error.feature),
+                code=error.code,
             )
         if note:
             add_note(error, note)

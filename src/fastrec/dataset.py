@@ -18,7 +18,7 @@ from fastrec.arrays import Batch
 from fastrec.assembly import VALID, Assembly, OnTransformError, valid_column
 from fastrec.damage import OnError, Report, check_on_error
 from fastrec.division import check_fractions, divided
-from fastrec.errors import Error, SchemaError, cure_of_damage_by_number
+from fastrec.errors import Error, SchemaError, hint_by_number
 from fastrec.loader import Loader, Transform
 from fastrec.options import checked_names, non_negative_int, positive_int
 from fastrec.order import Batches, Shuffle
@@ -620,7 +620,7 @@ class Dataset:
             )
         except Error as error:
             if error.cure and error.path and self.on_error != "raise":
-                error.cure = cure_of_damage_by_number(error.path)
+                error.cure = hint_by_number(error.path)
             raise
         places = None if assembly.is_plain else self._view.located(records, "")
         return assembly(parts, BatchOrigin(0, 0, 0, numbers, records, _places=places))

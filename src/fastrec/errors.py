@@ -18,8 +18,10 @@ argument is :class:`ValueError` or :class:`TypeError`. Nothing else is raised on
 from __future__ import annotations
 
 import logging
+import os
 import shlex
 
+from fastrec import _core
 from fastrec.printable import printable
 
 __all__ = [
@@ -29,8 +31,9 @@ __all__ = [
     "LimitError",
     "SchemaError",
     "add_note",
-    "cure_of_damage",
-    "cure_of_damage_by_number",
+    "advise_on_error",
+    "advise_repair",
+    "hint_by_number",
 ]
 
 
@@ -42,6 +45,9 @@ class Error(Exception):
 
     Attributes
     ----------
+    code : str
+        Which kind of error it is, for programs: "payload_checksum", "feature_missing", ...
+        Codes never change. docs/errors.md lists them.
     reason : str
         What is wrong, without the place.
     path : str or None
@@ -57,6 +63,7 @@ class Error(Exception):
         What can be done about it; "" where that is not known.
     """
 
+    code = "other"
     cure = ""
 
     def __init__(
@@ -66,15 +73,20 @@ class Error(Exception):
         record: int | None = None,
         offset: int | None = None,
         feature: str | None = None,
+        *,
+        code: str | None = None,
     ) -> None:
-        # All of them go to the base class, which is what makes errors picklable:
-        # loaders run inside worker processes.
+        # Arguments of the base class and instance attributes are pickled: loaders run
+        # inside worker processes.
         super().__init__(reason, path, record, offset, feature)
         self.reason = reason
         self.path = path
         self.record = record
         self.offset = offset
         self.feature = feature
+        if code is not None:
+            self.code = code
+        advise_repair(self)
 
     def __str__(self) -> str:
         place = [] if self.path is None else [printable(self.path)]
@@ -89,19 +101,27 @@ class Error(Exception):
 
 
 class CorruptionError(Error, ValueError):
-    """A file is cut short, its bytes do not match its checksums, or it is no TFRecord."""
+    """A file is cut short, or does not match its checksums or its format."""
+
+    code = "corruption"
 
 
 class DecodeError(Error, ValueError):
     """A record is not a message that a protobuf parser could read."""
 
+    code = "decode"
+
 
 class SchemaError(Error, ValueError):
-    """A spec makes no sense, or a record does not fit its spec."""
+    """A spec is invalid, or a record does not fit its spec."""
+
+    code = "schema"
 
 
 class LimitError(Error, ValueError):
     """A record is larger than fastrec is willing to read."""
+
+    code = "limit"
 
 
 def add_note(error: BaseException, note: str) -> None:
@@ -116,22 +136,61 @@ def add_note(error: BaseException, note: str) -> None:
     _log.error("%s: %s", type(error).__name__, note)
 
 
-def cure_of_damage(path: str) -> str:
-    """Return what to do about a file that is damaged."""
-    return f'Use on_error="skip" or run: fastrec doctor {_argument(path)}'
+# Damage to the bytes of a file, which `fastrec doctor` repairs.
+_DAMAGE = frozenset(
+    {
+        "damaged_stream",
+        "length_checksum",
+        "payload_checksum",
+        "trailing_zeros",
+        "truncated_header",
+        "truncated_record",
+    }
+)
 
 
-def cure_of_damage_by_number(path: str) -> str:
-    """Return it where `on_error` was chosen, and says nothing about how it is read."""
+def advise_repair(error: Error) -> None:
+    """Make repairing the file the hint of an error, if it is about damage to one."""
+    if error.code in _DAMAGE and error.path is not None:
+        error.cure = f"Run: {_repair(error.path)}"
+
+
+def hint_by_number(path: str) -> str:
+    """Return what to do where `on_error` was chosen, but not for records by number."""
     return (
-        "on_error= passes over no record that is asked for by number: read with "
+        "on_error= skips no record that is asked for by number: read with "
         "ds.loader(...), fr.torch.IterableDataset or the like, or run: "
-        f"fastrec doctor {_argument(path)} --repair OUT"
+        f"{_repair(path)}"
     )
 
 
-def _argument(path: str) -> str:
-    return printable(shlex.quote(path))
+def advise_on_error(error: Error) -> None:
+    """Name ``on_error=`` in the hint of an error, for callers that can pass it.
+
+    A damaged payload costs one record with "skip" if the end of its frame is proven. Of a
+    file whose framing is broken, "skip" would leave out the rest.
+    """
+    if error.code not in _DAMAGE or error.path is None:
+        return
+    repair = _repair(error.path)
+    if error.code == "payload_checksum" and _is_end_proven(error):
+        error.cure = f'Use on_error="skip", or run: {repair}'
+    else:
+        error.cure = f'Run: {repair}, or use on_error="resync"'
+
+
+def _is_end_proven(error: Error) -> bool:
+    assert error.path is not None
+    if error.offset is None:
+        return False
+    try:
+        return _core.is_end_proven(os.fsencode(error.path), error.offset)
+    except OSError:
+        return False
+
+
+def _repair(path: str) -> str:
+    return f"fastrec doctor {printable(shlex.quote(path))} --repair OUT"
 
 
 for _class in (Error, CorruptionError, DecodeError, SchemaError, LimitError):

@@ -199,7 +199,7 @@ def _write(
                     f"the file expands to more than {expansion_max} times its size: if "
                     "it is meant to, give limits=fastrec.Limits(expansion=...)"
                 )
-                raise LimitError(msg, path)
+                raise LimitError(msg, path, code="expansion")
             rest = memoryview(piece)
             while rest:
                 rest = rest[file.write(rest) :]

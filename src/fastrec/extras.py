@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 
-__all__ = ["extra"]
+__all__ = ["MissingExtraError", "extra"]
 
 # What an extra installs, by the name that is imported; an extra is mostly called so.
 _PACKAGES = {"arrow": "pyarrow", "image": "PIL", "tf": "tensorflow"}
 _CALLED = {"PIL": "Pillow", "tensorflow": "TensorFlow"}
+
+
+class MissingExtraError(ModuleNotFoundError):
+    """An extra is not installed; the text says how to install it."""
 
 
 @contextlib.contextmanager
@@ -18,7 +22,7 @@ def extra(name: str, purpose: str) -> Iterator[None]:
 
     Raises
     ------
-    ModuleNotFoundError
+    MissingExtraError
         If its package is not installed; says what for it is needed, and how to get it.
     """
     package = _PACKAGES.get(name, name)
@@ -31,4 +35,4 @@ def extra(name: str, purpose: str) -> Iterator[None]:
             f"{purpose} needs {_CALLED.get(package, package)}, which is not installed: "
             f'pip install "fastrec-io[{name}]"'
         )
-        raise ModuleNotFoundError(msg, name=error.name) from None
+        raise MissingExtraError(msg, name=error.name) from None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 
 from fastrec import _core, index
 from fastrec.counting import Count, counted
 from fastrec.damage import Gap, OnError, decision, log_gaps, recovery_of
-from fastrec.errors import Error
+from fastrec.errors import Error, advise_on_error
 from fastrec.limits import Limits
 from fastrec.located import Located
 
@@ -60,13 +61,14 @@ class Files:
     def indexes(self) -> list[_core.Index]:
         """Return where every record is, building the indexes that are missing."""
         if self._indexes is None:
-            indexes = index.make_indexes(
-                self.located.paths,
-                names=self.located.files,
-                io=self.io,
-                index_dir=self._index_dir,
-                recovery=recovery_of(self.on_error),
-            )
+            with self._advice():
+                indexes = index.make_indexes(
+                    self.located.paths,
+                    names=self.located.files,
+                    io=self.io,
+                    index_dir=self._index_dir,
+                    recovery=recovery_of(self.on_error),
+                )
             if callable(self.on_error):
                 indexes = [_judged(found, self.on_error) for found in indexes]
             for found in indexes:
@@ -83,9 +85,12 @@ class Files:
     def counts(self) -> list[Count]:
         """Return how many records each file has, by a pass over those not counted."""
         if self._counts is None:
-            counts = counted(
-                self.located.to_stream(), self._index_dir, recovery_of(self.on_error)
-            )
+            with self._advice():
+                counts = counted(
+                    self.located.to_stream(),
+                    self._index_dir,
+                    recovery_of(self.on_error),
+                )
             gaps = [gap for found in counts for gap in found.gaps]
             if callable(self.on_error):
                 for _, _, error in gaps:
@@ -94,6 +99,15 @@ class Files:
             log_gaps(gaps)
             self._counts = counts
         return self._counts
+
+    @contextlib.contextmanager
+    def _advice(self) -> Iterator[None]:
+        """Name ``on_error=`` in the hints of errors: whoever opened the files has it."""
+        try:
+            yield
+        except Error as error:
+            advise_on_error(error)
+            raise
 
     def gaps_if_known(self) -> list[Gap]:
         """Return what is left out of the files, as far as somebody has looked."""

@@ -39,7 +39,7 @@ def as_spec(name: str | bytes, feature: object) -> Spec:
             return translate(feature)
     except SchemaError as error:
         msg = f"feature {name!r}: {error.reason}"
-        raise SchemaError(msg) from None
+        raise SchemaError(msg, code=error.code) from None
     except AttributeError:
         pass  # a class of that name, but another one
     if type(feature).__name__ == "Feature" and "dali" in type(feature).__module__:

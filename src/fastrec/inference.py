@@ -116,7 +116,7 @@ def _check_any(survey: _core.Survey, n_sampled: int) -> None:
             f"none of {n_sampled:,} sampled records can be read, so no schema can be "
             'inferred: on_error="raise" says what is wrong with the first'
         )
-        raise SchemaError(msg)
+        raise SchemaError(msg, code="no_schema")
 
 
 def name_of(key: str | bytes) -> str | bytes:
@@ -134,7 +134,9 @@ def _explained(error: DecodeError) -> DecodeError:
         f"{error.reason}, so this is neither a tf.train.Example nor a SequenceExample, "
         "and no schema can be inferred: ds.records has the bytes of records"
     )
-    return DecodeError(reason, error.path, error.record, error.offset, error.feature)
+    return DecodeError(
+        reason, error.path, error.record, error.offset, error.feature, code=error.code
+    )
 
 
 def _schema_of(
@@ -150,7 +152,7 @@ def _schema_of(
             f"no features in {n_sampled:,} sampled records: are they tf.train.Example or "
             "SequenceExample? ds.records has their bytes"
         )
-        raise SchemaError(msg)
+        raise SchemaError(msg, code="no_schema")
     notes = {name: column.note() for name, column in found.items()}
     if names is not None:
         for name in names:
@@ -160,7 +162,7 @@ def _schema_of(
                     f"no feature {name!r} with values in {n_sampled:,} sampled records; "
                     f"there are {listed}"
                 )
-                raise SchemaError(msg)
+                raise SchemaError(msg, code="no_schema")
         there = {name: there[name] for name in names}
         notes = {name: notes[name] for name in names}
     features: dict[str | bytes, Spec] = {
@@ -216,7 +218,7 @@ class _Found:
                 f"feature {self.key!r} holds {found} of {of}, and no spec reads both: "
                 "name the features to read in features=, without it"
             )
-            raise SchemaError(msg, feature=str(self.key))
+            raise SchemaError(msg, feature=str(self.key), code="no_schema")
         key = None if name == self.key else self.key
         dtype, shape = DTYPE_OF[self._kind], self._shape
         if self.of_list is not None:

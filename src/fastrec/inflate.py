@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Literal, TypeAlias
 
 from fastrec import _core
-from fastrec.errors import CorruptionError, cure_of_damage
+from fastrec.errors import CorruptionError
 
 __all__ = ["Content", "Version", "content_of", "inflated", "version_of"]
 
@@ -187,11 +187,10 @@ class _Inflation:
 
     def _error(self, data: bytes, what: str) -> CorruptionError:
         """Return the error of the stream in `data`, the bytes that were read last."""
-        error = CorruptionError(
+        return CorruptionError(
             f"the {_NAMES[self._content]} stream {what}, after {self._n_inflated:,} "
             "bytes of its content",
             self._name,
             offset=self._n_read - len(data),
+            code="damaged_stream",
         )
-        error.cure = cure_of_damage(self._name)
-        return error

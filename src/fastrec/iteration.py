@@ -18,6 +18,7 @@ from fastrec.arrays import Batch
 from fastrec.assembly import Assembly, Parts
 from fastrec.caller_warnings import warn_caller
 from fastrec.damage import Loss, log_gaps, recovery_of
+from fastrec.errors import Error, advise_on_error
 from fastrec.feeding import Ahead, Forget, Source
 from fastrec.places import Places
 from fastrec.stage import (
@@ -280,6 +281,8 @@ class BatchIterator(Iterator[Any]):
             self._kept = kept
         except Exception as error:
             self._refuse_if_closed()
+            if isinstance(error, Error) and self._loader.dataset.on_error == "raise":
+                advise_on_error(error)
             # Nothing comes after an error, so nothing is kept ready for it.
             self._error = error
             self.close()

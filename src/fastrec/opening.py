@@ -9,10 +9,10 @@ from typing import Literal, overload
 
 import numpy as np
 
-from fastrec.arrays import BytesArray
+from fastrec.arrays import Batch, BytesArray
 from fastrec.damage import OnError, check_on_error
 from fastrec.dataset import Dataset
-from fastrec.errors import Error
+from fastrec.errors import Error, advise_repair
 from fastrec.files import Files
 from fastrec.inference import SAMPLE_RECORDS
 from fastrec.limits import Limits, checked_limits
@@ -263,7 +263,7 @@ def read_records(
 
 
 def _one_by_one(dataset: Dataset, num_threads: int | None) -> Iterator[bytes]:
-    for batch in batches_until_damage(dataset, _RECORDS_AT_ONCE, num_threads):
+    for batch in _until_damage(dataset, _RECORDS_AT_ONCE, num_threads):
         yield from batch[_RECORD]
 
 
@@ -272,7 +272,7 @@ def _batches(
 ) -> Iterator[BytesArray]:
     few: list[bytes] = []  # the last records, and the good ones before damage
     try:
-        for batch in batches_until_damage(dataset, batch_size, num_threads):
+        for batch in _until_damage(dataset, batch_size, num_threads):
             records = batch[_RECORD]
             if len(records) == batch_size:
                 yield records
@@ -284,3 +284,13 @@ def _batches(
         raise
     if few:
         yield BytesArray.from_list(few)
+
+
+def _until_damage(
+    dataset: Dataset, batch_size: int, num_threads: int | None
+) -> Iterator[Batch]:
+    try:
+        yield from batches_until_damage(dataset, batch_size, num_threads)
+    except Error as error:
+        advise_repair(error)  # read_records() has no on_error=
+        raise

@@ -141,7 +141,11 @@ def _write(
 def _check_random_access(view: View) -> None:
     for path, content in view.sources.contents():
         if content != "plain":
-            error = Error("a shuffle needs random access, but this is compressed", path)
+            error = Error(
+                "a shuffle needs random access, but this is compressed",
+                path,
+                code="compressed",
+            )
             error.cure = (
                 "Give --cache-dir DIR, where it is expanded once, or run: "
                 f"fastrec expand {shlex.quote(path)} -o DIR"

@@ -333,6 +333,7 @@ def _changed(files: Sequence[str]) -> Error:
     return Error(
         "a file changed while it was read: it has other records than were counted",
         files[0] if len(files) == 1 else None,
+        code="file_changed",
     )
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from fastrec import _core
-from fastrec.errors import CorruptionError, Error, LimitError
+from fastrec.errors import Error
 from fastrec.inflate import Content, Version, inflated, version_of
 
 __all__ = ["FileContent", "first_frames", "started"]
@@ -91,7 +91,7 @@ def _read(
         try:
             if versions is not None and version_of(path) != versions[i]:
                 reason = "the file has changed since its records were counted"
-                streams.fail(i, "changed", reason, os.fsencode(path), None)
+                streams.fail(i, "file_changed", reason, os.fsencode(path), None)
                 continue
             told = None if on_read is None else partial(on_read, i)
             with contextlib.closing(inflated(path, content, on_read=told)) as pieces:
@@ -111,10 +111,9 @@ def _fail(streams: _core.ByteStreams, i: int, path: str, error: BaseException) -
     elif isinstance(error, MemoryError):
         streams.fail(i, "memory", "", name, None)
     elif isinstance(error, Error):
-        code = {CorruptionError: "corruption", LimitError: "limit"}.get(type(error), "")
-        streams.fail(i, code, error.reason, name, error.offset)
+        streams.fail(i, error.code, error.reason, name, error.offset)
     else:
-        streams.fail(i, "", f"{type(error).__name__}: {error}", name, None)
+        streams.fail(i, "unexpected", f"{type(error).__name__}: {error}", name, None)
 
 
 @contextlib.contextmanager

@@ -6,6 +6,66 @@
 namespace fastrec {
 namespace {
 
+struct Entry {
+  Errc errc;
+  const char* name;
+  ErrorClass error_class;
+};
+
+constexpr Entry kTable[] = {
+    {Errc::kOk, "ok", ErrorClass::kError},
+    {Errc::kTruncatedHeader, "truncated_header", ErrorClass::kCorruption},
+    {Errc::kTruncatedPayload, "truncated_record", ErrorClass::kCorruption},
+    {Errc::kLengthCrc, "length_checksum", ErrorClass::kCorruption},
+    {Errc::kPayloadCrc, "payload_checksum", ErrorClass::kCorruption},
+    {Errc::kIndexMismatch, "index_mismatch", ErrorClass::kCorruption},
+    {Errc::kIndexPastEnd, "index_past_end", ErrorClass::kCorruption},
+    {Errc::kFileChanged, "file_changed", ErrorClass::kCorruption},
+    {Errc::kNotTfrecord, "not_tfrecord", ErrorClass::kCorruption},
+    {Errc::kCompressed, "compressed", ErrorClass::kError},
+    {Errc::kStream, "damaged_stream", ErrorClass::kCorruption},
+    {Errc::kZeros, "trailing_zeros", ErrorClass::kCorruption},
+    {Errc::kVarintTooLong, "long_varint", ErrorClass::kDecode},
+    {Errc::kVarintCut, "truncated_varint", ErrorClass::kDecode},
+    {Errc::kLengthPastEnd, "length_past_end", ErrorClass::kDecode},
+    {Errc::kFixedCut, "truncated_number", ErrorClass::kDecode},
+    {Errc::kWireType, "wire_type", ErrorClass::kDecode},
+    {Errc::kFieldNumber, "field_number", ErrorClass::kDecode},
+    {Errc::kGroup, "group", ErrorClass::kDecode},
+    {Errc::kPackedFloatLength, "packed_floats", ErrorClass::kDecode},
+    {Errc::kFeatureMissing, "feature_missing", ErrorClass::kSchema},
+    {Errc::kFeatureKind, "feature_kind", ErrorClass::kSchema},
+    {Errc::kValueCount, "value_count", ErrorClass::kSchema},
+    {Errc::kValueSize, "value_size", ErrorClass::kSchema},
+    {Errc::kValueOutOfRange, "value_range", ErrorClass::kSchema},
+    {Errc::kStepCount, "step_count", ErrorClass::kSchema},
+    {Errc::kPartitionOrder, "partition_order", ErrorClass::kSchema},
+    {Errc::kPartitionTotal, "partition_total", ErrorClass::kSchema},
+    {Errc::kPartitionRows, "partition_rows", ErrorClass::kSchema},
+    {Errc::kTensorType, "tensor_type", ErrorClass::kSchema},
+    {Errc::kTensorShape, "tensor_shape", ErrorClass::kSchema},
+    {Errc::kTensorSize, "tensor_size", ErrorClass::kSchema},
+    {Errc::kIndexCount, "index_count", ErrorClass::kSchema},
+    {Errc::kIndexOutOfRange, "index_range", ErrorClass::kSchema},
+    {Errc::kRecordTooLarge, "record_size", ErrorClass::kLimit},
+    {Errc::kTooManyFeatures, "feature_count", ErrorClass::kLimit},
+    {Errc::kPaddingTooLarge, "padded_size", ErrorClass::kLimit},
+    {Errc::kUnexpected, "unexpected", ErrorClass::kError},
+};
+
+constexpr bool is_in_order() {
+  std::size_t i = 0;
+  for (const Entry& entry : kTable) {
+    if (static_cast<std::size_t>(entry.errc) != i++) return false;
+  }
+  return i == kErrcCount;
+}
+static_assert(is_in_order());
+
+const Entry& entry_of(Errc code) noexcept {
+  return kTable[static_cast<std::size_t>(code)];
+}
+
 std::string hex32(std::uint64_t value) {
   static constexpr char kDigits[] = "0123456789abcdef";
   std::string text = "0x";
@@ -21,52 +81,15 @@ std::string stored_and_computed(const Fault& fault) {
 
 }  // namespace
 
-ErrorClass error_class(Errc code) noexcept {
-  switch (code) {
-    case Errc::kTruncatedHeader:
-    case Errc::kTruncatedPayload:
-    case Errc::kLengthCrc:
-    case Errc::kPayloadCrc:
-    case Errc::kIndexMismatch:
-    case Errc::kIndexPastEnd:
-    case Errc::kFileChanged:
-    case Errc::kNotTfrecord:
-    case Errc::kStream:
-    case Errc::kZeros:
-      return ErrorClass::kCorruption;
-    case Errc::kVarintTooLong:
-    case Errc::kVarintCut:
-    case Errc::kLengthPastEnd:
-    case Errc::kFixedCut:
-    case Errc::kWireType:
-    case Errc::kFieldNumber:
-    case Errc::kGroup:
-    case Errc::kPackedFloatLength:
-      return ErrorClass::kDecode;
-    case Errc::kFeatureMissing:
-    case Errc::kFeatureKind:
-    case Errc::kValueCount:
-    case Errc::kValueSize:
-    case Errc::kValueOutOfRange:
-    case Errc::kStepCount:
-    case Errc::kPartitionOrder:
-    case Errc::kPartitionTotal:
-    case Errc::kPartitionRows:
-    case Errc::kTensorType:
-    case Errc::kTensorShape:
-    case Errc::kTensorSize:
-    case Errc::kIndexCount:
-    case Errc::kIndexOutOfRange:
-      return ErrorClass::kSchema;
-    case Errc::kRecordTooLarge:
-    case Errc::kTooManyFeatures:
-    case Errc::kPaddingTooLarge:
-      return ErrorClass::kLimit;
-    case Errc::kCompressed:
-    case Errc::kOk:
-      break;
+ErrorClass error_class(Errc code) noexcept { return entry_of(code).error_class; }
+
+const char* code_name(Errc code) noexcept { return entry_of(code).name; }
+
+Errc errc_named(std::string_view name) noexcept {
+  for (const Entry& entry : kTable) {
+    if (entry.name == name) return entry.errc;
   }
-  return ErrorClass::kError;
+  return Errc::kUnexpected;
 }
 
 bool is_of_record(Errc code) noexcept {
@@ -167,6 +190,8 @@ std::string describe(const Fault& fault) {
              " features: say with features= which are wanted";
     case Errc::kPaddingTooLarge:
       return "a column takes more memory than the limit once it is padded";
+    case Errc::kUnexpected:
+      return "reading failed";
   }
   return "unknown error";
 }

@@ -8,10 +8,12 @@
 // allocate. Stages run once per file or batch, so they may do both.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 
 namespace fastrec {
 
@@ -62,7 +64,12 @@ enum class Errc : std::uint8_t {
   kRecordTooLarge,
   kTooManyFeatures,  // where nobody said which are wanted
   kPaddingTooLarge,  // rows that are filled up to the longest take too much memory
+
+  // A thread that reads a file failed with an error of another kind.
+  kUnexpected,
 };
+inline constexpr std::size_t kErrcCount =
+    static_cast<std::size_t>(Errc::kUnexpected) + 1;
 
 struct [[nodiscard]] Fault {
   Errc code = Errc::kOk;
@@ -78,6 +85,12 @@ struct [[nodiscard]] Fault {
 enum class ErrorClass : std::uint8_t { kError, kCorruption, kDecode, kSchema, kLimit };
 
 ErrorClass error_class(Errc code) noexcept;
+
+// The name of an Errc in Python, where programs compare it: it never changes. Each has
+// another one (docs/errors.md).
+const char* code_name(Errc code) noexcept;
+// The Errc of that name; kUnexpected if there is none.
+Errc errc_named(std::string_view name) noexcept;
 
 // Whether it is one record that cannot be read: those around it are not concerned.
 bool is_of_record(Errc code) noexcept;

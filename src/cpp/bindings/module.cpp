@@ -48,13 +48,6 @@ py::object number_or_none(const std::optional<std::uint64_t>& number) {
   return number ? py::object(py::int_(*number)) : py::object(py::none());
 }
 
-// Whether it is damage to a file, which can be passed over and looked into.
-bool has_cure(Errc code) {
-  return code == Errc::kTruncatedHeader || code == Errc::kTruncatedPayload ||
-         code == Errc::kLengthCrc || code == Errc::kPayloadCrc ||
-         code == Errc::kStream || code == Errc::kZeros;
-}
-
 void raise_in_python(const Error& error) {
   const py::object value = exception_of(error);
   PyErr_SetObject(py::type::handle_of(value).ptr(), value.ptr());
@@ -96,12 +89,9 @@ py::object exception_of(const Error& error) {
       error.feature.empty() ? py::object(py::none()) : readable(error.feature);
   const py::object path =
       error.path.empty() ? py::object(py::none()) : path_object(error.path);
-  py::object value = type(readable(error.reason), path, number_or_none(error.record),
-                          number_or_none(error.offset), feature);
-  if (!error.path.empty() && has_cure(error.code)) {
-    value.attr("cure") = errors.attr("cure_of_damage")(path);
-  }
-  return value;
+  return type(readable(error.reason), path, number_or_none(error.record),
+              number_or_none(error.offset), feature,
+              py::arg("code") = code_name(error.code));
 }
 
 }  // namespace fastrec
@@ -127,6 +117,14 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
     return names;
   });
   m.def("crc32c_kernel", [] { return crc32c_kernel().name; });
+  m.def("error_codes", [] {  // and the class of the exceptions that have them
+    py::dict codes;
+    for (std::size_t i = 1; i < kErrcCount; ++i) {
+      const auto errc = static_cast<Errc>(i);
+      codes[code_name(errc)] = python_class(error_class(errc));
+    }
+    return codes;
+  });
   m.def("isas", [] {  // that FASTREC_ISA may name here, best first
     py::list names;
     for (const Isa isa : supported_isas()) names.append(isa_name(isa));

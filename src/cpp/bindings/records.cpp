@@ -310,6 +310,13 @@ void register_records(py::module_& m) {
   m.def("recognize", &recognize_file, py::arg("path"));
   m.def("holds_frames", &holds_frames, py::arg("path"));
   m.def(
+      "is_end_proven",
+      [](const std::string& path, std::uint64_t payload) {
+        const py::gil_scoped_release released;
+        return is_end_proven({path, Io::kPread}, payload);
+      },
+      py::arg("path"), py::arg("payload"));
+  m.def(
       "is_remote",
       [](const std::string& path) {
         const py::gil_scoped_release released;

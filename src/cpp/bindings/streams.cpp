@@ -21,13 +21,6 @@ namespace {
 constexpr std::uint64_t kMostExpectedBytes = 4 << 20;
 constexpr std::uint64_t kLastFrameBytes = 64 << 10;
 
-Errc code_named(const std::string& name) {
-  if (name == "corruption") return Errc::kStream;
-  if (name == "changed") return Errc::kFileChanged;
-  if (name == "limit") return Errc::kRecordTooLarge;
-  return Errc::kCompressed;
-}
-
 void fail(ByteStreams& streams, std::size_t stream, const std::string& code,
           const std::string& reason, const std::string& path,
           std::optional<std::uint64_t> offset) {
@@ -35,7 +28,7 @@ void fail(ByteStreams& streams, std::size_t stream, const std::string& code,
     streams.fail(stream, std::make_exception_ptr(std::bad_alloc()));
     return;
   }
-  Error error(code_named(code), reason, path);
+  Error error(errc_named(code), reason, path);
   error.offset = offset;
   streams.fail(stream, std::make_exception_ptr(error));
 }

@@ -282,6 +282,23 @@ bool FrameWalk::is_zero_from(std::uint64_t offset) {
   return true;
 }
 
+bool is_end_proven(const FileView& view, std::uint64_t payload) {
+  if (payload < kHeaderBytes) return false;
+  const auto next_of = [&view](std::uint64_t offset) -> std::optional<std::uint64_t> {
+    Buffer buffer;
+    const Bytes header = view.copy(offset, kHeaderBytes, &buffer);
+    if (header.size() < kHeaderBytes) return std::nullopt;
+    std::uint64_t length = 0;
+    const Fault fault = check_header(header.data(), view.size() - offset, &length);
+    if (!fault) return Frame{offset, length}.end();
+    // A length that is proven and does not fit into the file.
+    if (fault.code == Errc::kTruncatedPayload) return view.size();
+    return std::nullopt;
+  };
+  const std::optional<std::uint64_t> end = next_of(payload - kHeaderBytes);
+  return end && (*end == view.size() || next_of(*end));
+}
+
 Error framing_error(const FileView& view, Fault fault, std::uint64_t n_records) {
   std::string reason = describe(fault);
   if (fault.offset == 0 &&

@@ -134,6 +134,10 @@ class FrameWalk {
   std::uint64_t block_begin_ = 0;
 };
 
+// Whether the end of the frame whose payload begins at byte `payload` of `view` is
+// proven by the next header, or is the end of the file. Throws IoError.
+bool is_end_proven(const FileView& view, std::uint64_t payload);
+
 // The Error for a fault that stopped the walk through `view` after `n_records` whole
 // ones. A first header that is wrong is described by what the file looks like; a file
 // that holds frames is not a compressed one, whatever its first bytes look like.

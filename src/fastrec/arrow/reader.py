@@ -223,9 +223,9 @@ def _placed(error: SchemaError, row: int, loader: Loader, n_before: int) -> Sche
     if loader.has_transforms or dataset.is_streamed or dataset.on_error != "raise":
         # Rows need not be those that the step was to have.
         reason = f"{error.reason} (row {n_before + row:,} of the table)"
-        return SchemaError(reason, feature=error.feature)
+        return SchemaError(reason, feature=error.feature, code=error.code)
     place = loader.records_at(loader.step - 1)[row]
-    return SchemaError(error.reason, *place, feature=error.feature)
+    return SchemaError(error.reason, *place, feature=error.feature, code=error.code)
 
 
 def _difference(first: Field, other: Field) -> str:

@@ -17,6 +17,7 @@ from fastrec.cli.index import index
 from fastrec.cli.rewrite import compress, expand, merge, reshard, shuffle, split
 from fastrec.cli.shuffle_report import shuffle_report
 from fastrec.cli.terminal import console, printable
+from fastrec.errors import advise_repair
 
 __all__ = ["app"]
 
@@ -35,6 +36,8 @@ class _Commands(TyperGroup):
             error.message = printable(error.message)
             raise
         except (fr.Error, OSError) as error:
+            if isinstance(error, fr.Error):
+                advise_repair(error)  # commands have no on_error=
             console(stderr=True).print(f"error: {printable(_one_line(error))}")
             raise typer.Exit(1) from None
 

@@ -13,6 +13,7 @@ import fastrec as fr
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, rate, size
 from fastrec.convert import open_source, write_table, write_tfrecords
 from fastrec.convert.writing import TABLE_SUFFIXES
+from fastrec.extras import MissingExtraError
 
 __all__ = ["convert"]
 
@@ -149,9 +150,7 @@ def convert(
                     "num_shards": num_shards,
                 },
             )
-    except ModuleNotFoundError as error:
-        if "pip install" not in str(error):
-            raise
+    except MissingExtraError as error:
         console(stderr=True).print(f"error: {error}")
         raise typer.Exit(2) from None
     except FileExistsError as error:

@@ -48,10 +48,13 @@ class Damaged:
     bit : int or None
         The bit of the header, 0 to 95, that was flipped: bit ``bit % 8`` of byte
         ``bit // 8``. None where nothing can be repaired.
+    code : str
+        That of the error.
     """
 
     region: fr.Region
     bit: int | None
+    code: str
 
 
 @dataclass
@@ -268,7 +271,7 @@ class _Work:
             end = n_fed if n_fed == n_seen else None
             reason = error.reason + ("" if end is not None else _NOT_SEARCHED)
             region = fr.Region(found.path, stream.n_bytes, end, reason, None)
-            rest = Damaged(region, None)
+            rest = Damaged(region, None, error.code)
         found.content_bytes = n_seen
         found.n_records, findings = stream.take_findings()
         found.damaged = [_damaged(finding, found) for finding in findings]
@@ -305,7 +308,7 @@ def _damaged(
         reason += (
             f"; one bit was flipped, bit {bit % 8} of byte {bit // 8} of the header"
         )
-    return Damaged(fr.Region(of.path, begin, end, reason, records), bit)
+    return Damaged(fr.Region(of.path, begin, end, reason, records), bit, error.code)
 
 
 def _kind_of(path: str) -> str:

@@ -61,7 +61,6 @@ _KEYS = (
     "n_bytes",
 )
 _COPY_BYTES = 1 << 20
-_TORN_RECORD = "the file ends inside a record ("
 
 
 @dataclass
@@ -337,7 +336,7 @@ def _leave_torn_record_whole(found: Examined) -> None:
         region = damaged.region
         if region.records is not None:
             continue
-        is_torn = region.reason.startswith(_TORN_RECORD)
+        is_torn = damaged.code == "truncated_record"
         if not is_torn or region.end == found.content_bytes or found.content != "plain":
             return
         stream = _core.StreamExamination(os.fsencode(found.path))
@@ -350,7 +349,7 @@ def _leave_torn_record_whole(found: Examined) -> None:
             return
         found.n_records, _ = stream.take_findings()
         whole = dataclasses.replace(region, end=found.content_bytes)
-        found.damaged[number:] = [Damaged(whole, None)]
+        found.damaged[number:] = [Damaged(whole, None, damaged.code)]
         return
 
 
@@ -581,7 +580,7 @@ def _write_proven(
     is_as_found = not (written.damaged or written.unreadable)
     if not is_as_found or written.n_records != found.n_records:
         reason = "the file changed while its records were copied"
-        raise fr.Error(reason, found.path)
+        raise fr.Error(reason, found.path, code="file_changed")
 
 
 def _publish(file: OutputFile | str, target: Path) -> bool:

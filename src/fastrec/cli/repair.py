@@ -85,7 +85,7 @@ def repair(
             is_as_found = not (written.damaged or written.unreadable)
             if not is_as_found or written.n_records != found.n_records:
                 reason = "the file changed while its records were copied"
-                raise fr.Error(reason, found.path)
+                raise fr.Error(reason, found.path, code="file_changed")
     except OSError as error:
         if error.filename is None:
             error.filename = str(target)

@@ -108,7 +108,9 @@ def _blamed(path: str) -> Iterator[None]:
     except fr.SchemaError as error:
         if error.path is not None:
             raise
-        raise fr.SchemaError(error.reason, path, feature=error.feature) from None
+        raise fr.SchemaError(
+            error.reason, path, feature=error.feature, code=error.code
+        ) from None
     except pa.ArrowMemoryError:
         raise
     except pa.ArrowNotImplementedError as error:  # no codec, for example
