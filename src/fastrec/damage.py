@@ -81,9 +81,9 @@ class Region:
     records: int | None
 
     def __str__(self) -> str:
-        lost = {None: "records unknown", 1: "1 record"}.get(
-            self.records, f"{self.records} records"
-        )
+        lost = "records unknown"
+        if self.records is not None:
+            lost = _counted(self.records, "record")
         end = "the end" if self.end is None else self.end
         return f"{printable(self.path)}, bytes {self.begin} to {end}, {lost}: {self.reason}"
 
@@ -136,10 +136,13 @@ class Report:
 
     def __repr__(self) -> str:
         more = "" if self.is_complete else " and an unknown number"
-        unlisted = f" and those of {self.unlisted:,} records" if self.unlisted else ""
+        unlisted = (
+            f", {_counted(self.unlisted, 'record')} not listed" if self.unlisted else ""
+        )
         return (
-            f"<fastrec.Report of {len(self)} regions: {self.records_lost:,} records{more} "
-            f"lost, {self.bytes_lost:,} bytes{unlisted}>"
+            f"<fastrec.Report of {_counted(len(self), 'region')}: "
+            f"{_counted(self.records_lost, 'record')}{more} lost, "
+            f"{_counted(self.bytes_lost, 'byte')}{unlisted}>"
         )
 
     def __str__(self) -> str:
@@ -209,10 +212,14 @@ class Losses:
         """Say at the end of an epoch how many there are."""
         if self._regions:
             _log.warning(
-                "%d records were passed over in epoch %d (see loader.report)",
-                len(self),
+                "skipped %s in epoch %d (see loader.report)",
+                _counted(len(self), "record"),
                 epoch,
             )
+
+
+def _counted(n: int, noun: str) -> str:
+    return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def check_on_error(value: object) -> OnError:

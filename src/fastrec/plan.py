@@ -57,10 +57,10 @@ class Planner:
         }
         names = [name for name, value in given.items() if value is not None]
         if len(names) != 1:
-            found = " and ".join(names) if names else "none of them"
+            found = " and ".join(names) if names else "none"
             msg = (
-                "exactly one of batch_size, global_batch_size and batches says what a "
-                f"batch is; {found} is given"
+                "loader() requires exactly one of batch_size, global_batch_size or "
+                f"batches; got {found}"
             )
             raise TypeError(msg)
         if self._drop_last and self._pad_last:
