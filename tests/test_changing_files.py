@@ -271,3 +271,36 @@ def test_no_disturbance_ends_the_process_or_makes_a_record_wrong(
         # Another length is that of the file when it was opened.
         assert damaged or not is_begun or len(numbers) == N_RECORDS
         assert len({n % N_RECORDS for n in numbers}) == len(numbers)
+
+
+BLOCKED = """
+import os, signal, sys
+import fastrec as fr
+
+path, threads, shuffle = sys.argv[1], int(sys.argv[2]), sys.argv[3] == "True"
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+ds = fr.open(path, features={"n": fr.FixedLen((), "int64")}, io="mmap")
+batches = iter(ds.loader(5, shuffle=shuffle, num_threads=threads, prefetch=2))
+next(batches)
+signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+os.truncate(path, os.path.getsize(path) // 3)
+try:
+    for _ in batches:
+        pass
+except fr.CorruptionError:
+    print("damaged")
+"""
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("num_threads", [0, 2])
+def test_blocked_signals_do_not_end_the_process(
+    big: Path, num_threads: int, shuffle: bool
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BLOCKED, str(big), str(num_threads), str(shuffle)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "damaged\n", "")

@@ -102,6 +102,22 @@ TEST_F(GuardTest, PagesThatComeBackAreNotBelieved) {
   EXPECT_EQ(copied(view, 0, kPageBytes), content.substr(0, kPageBytes));
 }
 
+TEST_F(GuardTest, AThreadWithAllSignalsBlockedReadsOn) {
+  const std::string path = write(content_of(4));
+  const FileView view(path, Io::kMmap);
+  std::filesystem::resize_file(path, kPageBytes);
+  std::string read;
+  std::thread thread([&] {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
+    stand_guard();
+    read = copied(view, 2 * kPageBytes, 10);
+  });
+  thread.join();
+  EXPECT_EQ(read, "lost");
+}
+
 TEST_F(GuardTest, ALostPageConcernsNoOtherMapping) {
   const std::string content = content_of(4);
   const std::string other = directory_.write("other", content);

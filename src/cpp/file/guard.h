@@ -28,8 +28,8 @@ namespace fastrec {
 bool is_guarding();
 
 // Puts the handler in front of those that others have installed since: they would take
-// a lost page for the end of the process. Costs a system call. Any thread may call
-// this.
+// a lost page for the end of the process. Unblocks SIGBUS in the calling thread: each
+// thread calls this before it reads mapped bytes. Costs two system calls.
 void stand_guard();
 
 // Mapped memory that is guarded for as long as the object lives.

@@ -223,6 +223,15 @@ bool is_wanted() {
                               std::string(wish) + "'");
 }
 
+// A lost page ends the process if the thread that touches it has SIGBUS blocked, and
+// threads inherit the mask of the thread that starts them.
+void unblock() noexcept {
+  sigset_t bus_error;
+  sigemptyset(&bus_error);
+  sigaddset(&bus_error, SIGBUS);
+  ::pthread_sigmask(SIG_UNBLOCK, &bus_error, nullptr);
+}
+
 }  // namespace
 
 bool is_guarding() {
@@ -232,6 +241,7 @@ bool is_guarding() {
 
 void stand_guard() {
   if (!is_guarding()) return;
+  unblock();
   struct sigaction now;
   if (::sigaction(SIGBUS, nullptr, &now) != 0 || is_ours(now)) return;
   const Turn turn;

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <utility>
 
+#include "file/guard.h"
 #include "record/framing.h"
 
 namespace fastrec {
@@ -77,6 +78,7 @@ WalkedClaims::WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid,
       frames_(recovery, &is_stopped_) {}
 
 bool WalkedClaims::next(Claim* claim) {
+  stand_guard();
   claim->places.clear();
   claim->step = step_++;
   Place place;

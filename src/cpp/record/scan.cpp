@@ -6,6 +6,7 @@
 #include <system_error>
 #include <thread>
 
+#include "file/guard.h"
 #include "record/framing.h"
 
 namespace fastrec {
@@ -208,6 +209,7 @@ ScanResult scan_mapped(Bytes file, unsigned n_threads, const ScanShape& shape,
   // An exception that left a thread would end the process.
   std::vector<std::exception_ptr> failures(n_groups);
   const auto walk = [&](std::size_t i) {
+    stand_guard();
     try {
       walk_in_turn(file, group(i), progress);
     } catch (...) {
