@@ -160,7 +160,8 @@ def _passed(
             raise
         # Where it is the framing that is damaged, the content may go on.
         end = n_bytes if n_bytes == n_fed else None
-        gaps.append((int(scan.offsets[-1]), end, error))
+        unproven = scan.retract()
+        gaps.append((int(scan.offsets[-1]), end, unproven or error))
     return _table(scan.offsets, scan.payload_crcs), gaps
 
 

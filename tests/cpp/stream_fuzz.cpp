@@ -32,6 +32,15 @@ void in_pieces(Bytes file, unsigned seed, F piece) {
   }
 }
 
+// How many frames a recovery leaves: all, or all but a last one whose payload is
+// damaged and whose end nothing proves.
+std::size_t n_left(Bytes file, const ScanResult& whole) {
+  const std::size_t n = whole.offsets.size() - 1;
+  if (n == 0 || !whole.fault || whole.fault.code == Errc::kTruncatedPayload) return n;
+  const std::uint64_t begin = whole.offsets[n - 1], end = whole.offsets[n];
+  return check_payload(file.subspan(begin, end - begin)) ? n - 1 : n;
+}
+
 void check_frames(Bytes file, unsigned seed, const ScanResult& whole,
                   Recovery recovery) {
   auto streams = std::make_shared<ByteStreams>(1, 1, SIZE_MAX);
@@ -62,9 +71,12 @@ void check_frames(Bytes file, unsigned seed, const ScanResult& whole,
   }
   for (const Gap& gap : stream.take_gaps()) {
     is_whole = false;
-    if (gap.begin != whole.offsets.back() || gap.record != i) std::abort();
+    if (gap.begin != whole.offsets[i] || gap.record != i) std::abort();
   }
-  if (i + 1 != whole.offsets.size() || is_whole == bool(whole.fault)) std::abort();
+  const bool is_all = recovery == Recovery::kNone;
+  if (i != (is_all ? whole.offsets.size() - 1 : n_left(file, whole)) ||
+      is_whole == bool(whole.fault))
+    std::abort();
 }
 
 void check_scan(Bytes file, unsigned seed, const ScanResult& whole) {
@@ -77,6 +89,13 @@ void check_scan(Bytes file, unsigned seed, const ScanResult& whole) {
     is_whole = false;
   }
   if (scan.offsets() != whole.offsets || is_whole == bool(whole.fault)) std::abort();
+  if (is_whole) return;
+  const bool is_retracted = scan.retract().has_value();
+  const std::size_t n = scan.offsets().size() - 1;
+  const bool is_too_large = whole.fault.code == Errc::kTruncatedPayload;
+  if (n != (is_too_large ? whole.offsets.size() - 1 : n_left(file, whole)))
+    std::abort();
+  if (is_retracted != (n + 1 < whole.offsets.size())) std::abort();
 }
 
 }  // namespace

@@ -125,6 +125,12 @@ py::tuple read_frames(FrameStream& stream, std::shared_ptr<BlockPool> pool,
 }
 
 template <typename Feed>
+py::object retract(Feed& stream) {
+  const std::optional<Error> error = stream.retract();
+  return error ? exception_of(*error) : py::none();
+}
+
+template <typename Feed>
 void feed(Feed& stream, const py::buffer& data) {
   const BufferView view(data);
   const py::gil_scoped_release released;
@@ -179,6 +185,7 @@ void register_streams(py::module_& m) {
       .def(py::init<std::string>(), py::arg("name"))
       .def("feed", &feed<StreamScan>, py::arg("data"))
       .def("finish", &StreamScan::finish)
+      .def("retract", &retract<StreamScan>)
       .def_property_readonly(
           "offsets", [](const StreamScan& scan) { return array_of(scan.offsets()); })
       .def_property_readonly("payload_crcs", [](const StreamScan& scan) {
@@ -189,6 +196,7 @@ void register_streams(py::module_& m) {
       .def(py::init<std::string>(), py::arg("name"))
       .def("feed", &feed<StreamExamination>, py::arg("data"))
       .def("finish", &StreamExamination::finish)
+      .def("retract", &retract<StreamExamination>)
       .def_property_readonly("n_bytes", &StreamExamination::n_bytes)
       .def("take_findings", [](StreamExamination& examination) {
         return to_tuple(examination.take_findings());

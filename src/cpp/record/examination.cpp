@@ -260,19 +260,21 @@ Findings Examination::finish(ScanProgress* progress) {
   return chain.finish();
 }
 
-void StreamExamination::on_payload(Bytes bytes) {
-  crc_ = crc32c_kernel().extend(crc_, bytes);
-}
-
-void StreamExamination::on_frame(const Frame& frame, std::uint32_t stored) {
-  if (const Fault fault = payload_crc_fault(frame, crc_, stored)) {
+void StreamExamination::on_frame(const Frame& frame, std::uint32_t /*stored*/,
+                                 const Fault& fault) {
+  if (fault) {
     found_.findings.push_back(finding_of(frame, fault, n_frames_, name(), {}));
   } else {
     ++found_.n_records;
   }
   ++n_frames_;
   n_bytes_ = frame.end();
-  crc_ = 0;
+}
+
+void StreamExamination::on_retract(const Frame& frame) {
+  found_.findings.pop_back();
+  --n_frames_;
+  n_bytes_ = frame.offset;
 }
 
 }  // namespace fastrec

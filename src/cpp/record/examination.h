@@ -94,7 +94,8 @@ class Examination {
 };
 
 // The same of bytes that pass by once. Their framing is not searched and not repaired:
-// feed() and finish() throw Error where it is broken, after which n_bytes() is where.
+// feed() and finish() throw Error where it is broken. After that and retract(),
+// n_bytes() is where.
 class StreamExamination final : public FrameFeed {
  public:
   explicit StreamExamination(std::string name) : FrameFeed(std::move(name)) {}
@@ -104,10 +105,9 @@ class StreamExamination final : public FrameFeed {
   Findings take_findings() { return std::exchange(found_, {}); }
 
  private:
-  void on_payload(Bytes bytes) override;
-  void on_frame(const Frame& frame, std::uint32_t stored) override;
+  void on_frame(const Frame& frame, std::uint32_t stored, const Fault& fault) override;
+  void on_retract(const Frame& frame) override;
 
-  std::uint32_t crc_ = 0;  // of the payload at hand
   std::uint64_t n_bytes_ = 0;
   std::uint64_t n_frames_ = 0;
   Findings found_;

@@ -73,8 +73,9 @@ void FrameStream::look_up() {
   on_wait_();
 }
 
-// Whether the stream at hand goes on.
+// Whether the current stream has more bytes.
 bool FrameStream::has_bytes() {
+  if (!ahead_.empty()) return true;
   while (taken_ == chunk_.size()) {
     taken_ = 0;
     chunk_.clear();
@@ -87,7 +88,12 @@ bool FrameStream::has_bytes() {
 
 // Appends `n` bytes, or as many as there are, and returns how many those are.
 std::uint64_t FrameStream::read(std::uint64_t n, std::vector<std::uint8_t>* into) {
-  std::uint64_t n_read = 0;
+  const std::size_t n_ahead =
+      static_cast<std::size_t>(std::min<std::uint64_t>(n, ahead_.size()));
+  const auto ahead_end = ahead_.begin() + static_cast<std::ptrdiff_t>(n_ahead);
+  into->insert(into->end(), ahead_.begin(), ahead_end);
+  ahead_.erase(ahead_.begin(), ahead_end);
+  std::uint64_t n_read = n_ahead;
   while (n_read < n && has_bytes()) {
     const std::uint64_t n_here =
         std::min<std::uint64_t>(n - n_read, chunk_.size() - taken_);
@@ -129,22 +135,55 @@ bool FrameStream::next(std::size_t bytes_max, Place* place,
   const std::size_t begin = frames->size();
   while (true) {
     try {
-      return next_frame(bytes_max, place, frames);
+      if (!next_frame(bytes_max, place, frames)) return false;
+      if (recovery_ == Recovery::kNone) return true;
+      const Fault fault = check_unproven(Bytes(*frames).subspan(begin));
+      if (!fault) return true;
+      const bool is_at_end = ahead_.size() < kHeaderBytes;
+      const std::uint64_t end = offset_ + ahead_.size();
+      record_ = place->record;
+      offset_ = place->frame.offset;
+      Fault in_stream = fault;
+      in_stream.offset += offset_;
+      leave(error_in(*place, in_stream, describe(fault)),
+            is_at_end ? end : Gap::kUnknownEnd);
     } catch (const Error& error) {
       if (recovery_ == Recovery::kNone || !is_damage(error.code)) throw;
-      leave(error, frames->size() - begin);
-      frames->resize(begin);
+      // Where the header is wrong, the content may go on.
+      const bool is_at_end =
+          error.code != Errc::kLengthCrc && error.code != Errc::kNotTfrecord;
+      leave(error, is_at_end ? offset_ + (frames->size() - begin) : Gap::kUnknownEnd);
     }
+    frames->resize(begin);
   }
 }
 
-// Leaves the rest of the stream at hand out, of which `n_read` bytes were read.
-void FrameStream::leave(const Error& error, std::uint64_t n_read) {
-  // Where the header is wrong, the content may go on.
-  const bool is_at_end =
-      error.code != Errc::kLengthCrc && error.code != Errc::kNotTfrecord;
-  gaps_.push_back(
-      {record_, offset_, is_at_end ? offset_ + n_read : Gap::kUnknownEnd, error});
+// What is wrong with the payload of the frame that was just read, if nothing proves its
+// end: neither the next header nor the end of the stream.
+Fault FrameStream::check_unproven(Bytes frame) {
+  std::vector<std::uint8_t> header;
+  bool is_damaged = false;
+  try {
+    read(kHeaderBytes, &header);
+  } catch (const Error& error) {
+    is_damaged = is_damage(error.code);  // reading on throws it again
+  } catch (const IoError&) {
+    is_damaged = false;
+  }
+  ahead_ = std::move(header);
+  if (ahead_.size() < kHeaderBytes) {
+    return ahead_.empty() && !is_damaged ? Fault{} : check_payload(frame);
+  }
+  std::uint64_t length = 0;
+  const Fault fault = check_header(ahead_.data(), kUnknownSize, &length);
+  // A length that its checksum proves does so for the end of the frame before, too.
+  if (!fault || fault.code == Errc::kTruncatedPayload) return {};
+  return check_payload(frame);
+}
+
+// Leaves out the rest of the current stream, whose end may be known.
+void FrameStream::leave(const Error& error, std::uint64_t end) {
+  gaps_.push_back({record_, offset_, end, error});
   advance();
 }
 
@@ -152,6 +191,7 @@ void FrameStream::advance() {
   streams_->advance();
   ++stream_;
   offset_ = record_ = 0;
+  ahead_.clear();
   chunk_.clear();
   taken_ = 0;
 }
@@ -230,7 +270,7 @@ void FrameFeed::feed(Bytes bytes) {
     if (n_to_skip_ != 0) {
       const auto n =
           static_cast<std::size_t>(std::min<std::uint64_t>(n_to_skip_, bytes.size()));
-      on_payload(bytes.first(n));
+      crc_ = crc32c_kernel().extend(crc_, bytes.first(n));
       n_to_skip_ -= n;
       bytes = bytes.subspan(n);
       continue;
@@ -242,6 +282,8 @@ void FrameFeed::feed(Bytes bytes) {
                     bytes.begin() + static_cast<std::ptrdiff_t>(n));
     if (partial_.size() == n_wanted && !is_in_frame_) {
       if (const Fault fault = stream_header(partial_.data(), &frame_.length)) {
+        // A length that is proven proves the end of the frame before.
+        if (fault.code == Errc::kRecordTooLarge) last_fault_ = {};
         // What follows helps to say what kind of file it is.
         const Bytes more = bytes.subspan(n).first(
             std::min<std::size_t>(bytes.size() - n, kRecognizeBytes));
@@ -250,9 +292,19 @@ void FrameFeed::feed(Bytes bytes) {
       }
       n_to_skip_ = frame_.length;
       is_in_frame_ = true;
+      last_fault_ = {};
+      crc_ = 0;
       partial_.clear();
     } else if (partial_.size() == n_wanted) {
-      on_frame(frame_, load_le<std::uint32_t>(partial_.data()));
+      const auto stored = load_le<std::uint32_t>(partial_.data());
+      last_ = frame_;
+      if (stored != crc32c_mask(crc_)) {
+        last_fault_ = {.code = Errc::kPayloadCrc,
+                       .offset = frame_.payload(),
+                       .found = stored,
+                       .expected = crc32c_mask(crc_)};
+      }
+      on_frame(frame_, stored, last_fault_);
       frame_.offset = frame_.end();
       ++n_frames_;
       is_in_frame_ = false;
@@ -275,9 +327,25 @@ void FrameFeed::finish() {
   }
 }
 
-void StreamScan::on_frame(const Frame& frame, std::uint32_t stored) {
+std::optional<Error> FrameFeed::retract() {
+  if (!last_fault_) return std::nullopt;
+  Error error(last_fault_.code, describe(last_fault_), name_);
+  error.record = --n_frames_;
+  error.offset = last_fault_.offset;
+  last_fault_ = {};
+  on_retract(last_);
+  return error;
+}
+
+void StreamScan::on_frame(const Frame& frame, std::uint32_t stored,
+                          const Fault& /*fault*/) {
   crcs_.push_back(stored);
   offsets_.push_back(frame.end());
+}
+
+void StreamScan::on_retract(const Frame& /*frame*/) {
+  crcs_.pop_back();
+  offsets_.pop_back();
 }
 
 }  // namespace fastrec

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,7 +35,9 @@ class FrameStream {
   // comes out of next(), and the stream is of no use afterwards.
   //
   // With any recovery but kNone, the rest of a stream that is damaged is left out:
-  // nothing can be searched for that is not kept.
+  // nothing can be searched for that is not kept. It begins where it would begin in a
+  // plain file (record/recovery.h): with a frame whose payload is damaged and whose end
+  // nothing proves.
   FrameStream(std::shared_ptr<ByteStreams> streams, std::shared_ptr<FileTable> files,
               std::vector<std::size_t> order, std::function<void()> on_wait = {},
               Recovery recovery = Recovery::kNone);
@@ -57,7 +60,8 @@ class FrameStream {
  private:
   bool next_frame(std::size_t bytes_max, Place* place,
                   std::vector<std::uint8_t>* frames);
-  void leave(const Error& error, std::uint64_t n_read);
+  Fault check_unproven(Bytes frame);
+  void leave(const Error& error, std::uint64_t end);
   void advance();
   void look_up();
   bool has_bytes();
@@ -75,7 +79,8 @@ class FrameStream {
   std::uint64_t offset_ = 0;                         // in it
   std::uint64_t record_ = 0;                         // in it
   std::vector<std::uint8_t> chunk_;
-  std::size_t taken_ = 0;  // of the chunk
+  std::size_t taken_ = 0;            // of the chunk
+  std::vector<std::uint8_t> ahead_;  // of the next header, before the chunk
 };
 
 // One record of a stream at a time.
@@ -104,6 +109,10 @@ class FrameFeed {
   // There are no more. Throws Error where they end inside a frame.
   void finish();
 
+  // Called where the stream is damaged. Takes back the last frame if its payload is
+  // damaged and nothing proves its end, and returns the Error of that payload.
+  std::optional<Error> retract();
+
  protected:
   explicit FrameFeed(std::string name) : name_(std::move(name)) {}
   ~FrameFeed() = default;
@@ -111,10 +120,11 @@ class FrameFeed {
   const std::string& name() const noexcept { return name_; }
 
  private:
-  // The next bytes of the payload of the frame that on_frame() is called for next.
-  virtual void on_payload(Bytes bytes) = 0;
-  // A frame, and the checksum that is stored with its payload.
-  virtual void on_frame(const Frame& frame, std::uint32_t stored) = 0;
+  // A frame, the checksum that is stored with its payload, and what is wrong with it.
+  virtual void on_frame(const Frame& frame, std::uint32_t stored,
+                        const Fault& fault) = 0;
+  // The last of them is taken back.
+  virtual void on_retract(const Frame& frame) = 0;
 
   Error error_of(Fault fault) const;
 
@@ -123,7 +133,10 @@ class FrameFeed {
   Frame frame_;                        // at hand, or where the next one begins
   std::uint64_t n_frames_ = 0;
   std::uint64_t n_to_skip_ = 0;  // of the payload
+  std::uint32_t crc_ = 0;        // of the payload so far
   bool is_in_frame_ = false;
+  Frame last_;        // the frame before
+  Fault last_fault_;  // of its payload, until its end is proven
 };
 
 // Where each frame of one stream begins.
@@ -133,12 +146,12 @@ class StreamScan final : public FrameFeed {
 
   // Where each frame begins, and at last where they end.
   const std::vector<std::uint64_t>& offsets() const noexcept { return offsets_; }
-  // The checksum that is stored with each payload; not compared with the payload.
+  // The checksum that is stored with each payload, also where the payload is damaged.
   const std::vector<std::uint32_t>& payload_crcs() const noexcept { return crcs_; }
 
  private:
-  void on_payload(Bytes /*bytes*/) override {}
-  void on_frame(const Frame& frame, std::uint32_t stored) override;
+  void on_frame(const Frame& frame, std::uint32_t stored, const Fault& fault) override;
+  void on_retract(const Frame& frame) override;
 
   std::vector<std::uint64_t> offsets_{0};
   std::vector<std::uint32_t> crcs_;

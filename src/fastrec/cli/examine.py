@@ -269,9 +269,10 @@ class _Work:
         except (CorruptionError, LimitError) as error:
             # Where it is the framing that is damaged, the content may go on.
             end = n_fed if n_fed == n_seen else None
-            reason = error.reason + ("" if end is not None else _NOT_SEARCHED)
+            cause = stream.retract() or error
+            reason = cause.reason + ("" if end is not None else _NOT_SEARCHED)
             region = fr.Region(found.path, stream.n_bytes, end, reason, None)
-            rest = Damaged(region, None, error.code)
+            rest = Damaged(region, None, cause.code)
         found.content_bytes = n_seen
         found.n_records, findings = stream.take_findings()
         found.damaged = [_damaged(finding, found) for finding in findings]
