@@ -110,12 +110,12 @@ def test_the_library_does_not_import_the_extra() -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_ctrl_c_ends_quietly(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_without_a_traceback(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(fr, "build_index", interrupted)
-    assert run("index", images, status=130) == ("", "")
+    assert run("index", images, status=130) == ("", "interrupted\n")
 
 
 # The demo on data of its own.
@@ -489,3 +489,26 @@ def test_only_commands_that_join_records_refuse_two_splits(tmp_path: Path) -> No
         (line,) = errors.splitlines()
         assert "mnist-test.tfrecord" in line
         assert "split" in line
+
+
+INTERRUPTED = """
+import signal, sys
+import fastrec as fr
+from fastrec.cli import main
+
+def open(*paths, **options):
+    signal.raise_signal(signal.SIGINT)
+
+fr.open = open
+sys.argv = ["fastrec", *{arguments!r}]
+main()
+"""
+
+
+@pytest.mark.parametrize("command", ["bench", "shuffle-report", "convert"])
+def test_ctrl_c_is_one_line_and_a_status(images: Path, command: str) -> None:
+    arguments = [command, str(images)]
+    if command == "convert":
+        arguments += ["-o", str(images.with_name("out.parquet"))]
+    done = run_python(INTERRUPTED.format(arguments=arguments))
+    assert (done.returncode, done.stderr) == (130, "interrupted\n")

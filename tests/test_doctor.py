@@ -397,6 +397,14 @@ def test_what_cannot_be_read_does_not_stop_the_others(file: Path) -> None:
     assert "40 sound records in 1 file" in shown
 
 
+def test_where_nothing_can_be_read_only_that_is_said(tmp_path: Path) -> None:
+    missing = tmp_path / "missing"
+    for more in ((), ("--repair", tmp_path / "out")):
+        shown, errors = run(missing, *more, status=2)
+        assert (shown, errors.count("\n")) == ("", 1)
+        assert errors.startswith(f"error: {missing}: ")
+
+
 def test_wrong_command_lines_are_refused(file: Path) -> None:
     run(status=2)
     run(file, "--threads", "0", status=2)
@@ -520,7 +528,7 @@ def test_an_interrupt_ends_it_with_the_usual_status(
     child.send_signal(signal.SIGINT)
     shown, errors = child.communicate(timeout=60)
     assert child.returncode == 130
-    assert errors == ""
+    assert errors == "interrupted\n"
     assert "sound" not in shown
 
 

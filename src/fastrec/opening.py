@@ -26,7 +26,7 @@ from fastrec.sources import Source, Sources
 from fastrec.spec import Column, Spec
 from fastrec.view import View
 
-__all__ = ["infer_schema", "open", "read_records"]
+__all__ = ["Serialized", "infer_schema", "open", "read_records"]
 
 # Records that are read at once where they are wanted one by one.
 _RECORDS_AT_ONCE = 64
@@ -194,7 +194,7 @@ def infer_schema(dataset: Dataset, *, sample: int | None = SAMPLE_RECORDS) -> Sc
 
 
 @dataclass(frozen=True, repr=False)
-class _Serialized(Spec):
+class Serialized(Spec):
     """The serialized record itself, whatever it is."""
 
     def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
@@ -255,7 +255,7 @@ def read_records(
     CorruptionError
         Where a record is damaged, after all records before it: nothing is left out here.
     """
-    dataset = open(paths, features={_RECORD: _Serialized()}, compression=compression)
+    dataset = open(paths, features={_RECORD: Serialized()}, compression=compression)
     if batch_size is not None:
         batch_size = positive_int("batch_size", batch_size)
         return _batches(dataset, batch_size, num_threads)

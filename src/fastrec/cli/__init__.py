@@ -36,4 +36,5 @@ def main() -> None:
         )
         sys.exit(2)
     except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
         sys.exit(130)

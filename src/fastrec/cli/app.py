@@ -29,6 +29,7 @@ class _Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
+            console(stderr=True).print("interrupted")
             raise typer.Exit(130) from None
         except BrokenPipeError:
             raise  # the reader of our output has left: typer ends quietly

@@ -99,6 +99,7 @@ class Report:
     all_threads_records_per_s: float
     tf_data: dict[str, float]
     tf_data_missing: str
+    decoding_left_out: str
     bottleneck: str
     cure: str
 
@@ -125,6 +126,8 @@ def bench(
     ] = False,
 ) -> None:
     """Measure what reading, checksums and decoding cost, and say what limits.
+
+    Decoding is left out if the records are not tf.train.Examples.
 
     The first 256 MiB of the files are read, on one thread stage by stage and on all. Where
     TensorFlow is installed, tf.data reads the same columns of the same records.
@@ -167,7 +170,8 @@ def _measured(
         stages["inflating"] = functools.partial(costs.inflate, sample)
     stages["checksums"] = functools.partial(costs.verify, sample)
     stages["decoding"] = functools.partial(costs.decode, one, sample)
-    names = list(stages)
+    # Without decoding, a loader delivers the bytes of the records: it has no line.
+    names = [name for name in stages if not (sample.not_decoded and name == "decoding")]
     stages[ALL_THREADS] = functools.partial(costs.decode, every, sample)
     stages[MEMCPY] = functools.partial(costs.memcpy, costs.memory(), costs.memory())
     peers, missing = _tf_stages(sample, batch_size, n_threads)
@@ -194,7 +198,7 @@ def _measured(
         n_records=sample.n_records,
         n_bytes=sample.n_bytes,
         file_bytes=sample.file_bytes,
-        n_columns=len(sample.dataset.schema),
+        n_columns=0 if sample.not_decoded else len(sample.dataset.schema),
         column_bytes=round(column_bytes * sample.n_records),
         batch_size=batch_size,
         first_read_mb_per_s=first.n_bytes / first.seconds / 1e6,
@@ -208,6 +212,7 @@ def _measured(
         all_threads_records_per_s=found[ALL_THREADS].records_per_s,
         tf_data={name: found[name].records_per_s for name in peers},
         tf_data_missing=missing,
+        decoding_left_out=sample.not_decoded,
         bottleneck=bottleneck,
         cure=_CURES[bottleneck].format(kernel=kernel),
     )
@@ -217,6 +222,8 @@ def _tf_stages(
     sample: Sample, batch_size: int, n_threads: int
 ) -> tuple[dict[str, Stage], str]:
     """Return tf.data on one thread and on all, or why it is not there."""
+    if sample.not_decoded:
+        return {}, "the records are not decoded"
     stages: dict[str, Stage] = {}
     for n in sorted({1, n_threads}):
         try:
@@ -313,6 +320,9 @@ def _print_report(out: Console, report: Report) -> None:
     print_table(out, ["end to end", "records/s", "GB/s", "of 1 thread"], lines)
     if report.tf_data_missing:
         out.print(f"tf.data was not measured: {printable(report.tf_data_missing)}")
+    if report.decoding_left_out:
+        reason = printable(report.decoding_left_out)
+        out.print(f"decoding was left out: {reason}")
     out.print()
     out.print(f"bottleneck: {report.bottleneck}", style="bold")
     out.print(report.cure)

@@ -8,6 +8,7 @@ same noise. Costs are CPU time, of all threads together; rates are by the wall c
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import itertools
 import statistics
 import sys
@@ -23,6 +24,7 @@ import fastrec as fr
 from fastrec import _core
 from fastrec.cli.terminal import counted
 from fastrec.inflate import inflated
+from fastrec.opening import Serialized
 from fastrec.rows import n_rows
 from fastrec.streams import FileContent, first_frames
 
@@ -109,12 +111,15 @@ class Sample:
     n_records : int
     n_bytes : int
         Of their frames, which are the content of compressed files.
+    not_decoded : str
+        Why the records are read as bytes and not decoded; "" if they are decoded.
     """
 
     dataset: fr.Dataset
     ranges: list[Range]
     n_records: int
     n_bytes: int
+    not_decoded: str = ""
 
     @property
     def file_bytes(self) -> int:
@@ -208,10 +213,12 @@ def _blocks(path: str, n_bytes: int) -> Generator[int]:
 def sample_of(first: FirstRead, columns: Sequence[str] | None = None) -> Sample:
     """Return the records in what was read first, but one at least.
 
+    Records without a schema, which are not tf.train.Examples, are read as bytes.
+
     Raises
     ------
     OSError, fastrec.Error
-        If files cannot be read or hold no records, or none that a schema suits.
+        If files cannot be read, or hold no records.
     KeyError
         If there is no column of one of these names.
     """
@@ -223,10 +230,14 @@ def sample_of(first: FirstRead, columns: Sequence[str] | None = None) -> Sample:
     if not sample.n_records:
         msg = f"there is no record in {counted(len(dataset.files), 'file')}"
         raise fr.Error(msg)
-    if not dataset.schema:
-        msg = "the records have no features, so there is nothing to decode"
-        raise fr.SchemaError(msg)
-    return sample
+    try:
+        if dataset.schema:
+            return sample
+        reason = "the records have no features"
+    except (fr.DecodeError, fr.SchemaError) as error:
+        reason = error.reason
+    serialized = sample.dataset.with_features({"record": Serialized()})
+    return dataclasses.replace(sample, dataset=serialized, not_decoded=reason)
 
 
 def _indexed(dataset: fr.Dataset, most: dict[str, int]) -> Sample:

@@ -146,9 +146,12 @@ def doctor(
 
     for failure in report.unreadable:
         errors.print(printable(f"error: {failure['path']}: {failure['reason']}"))
+    is_nothing_read = bool(report.unreadable) and not (
+        report.n_files or report.not_tfrecords or report.interrupted
+    )
     if as_json:
         out.print(json.dumps(dataclasses.asdict(report), indent=1))
-    else:
+    elif not is_nothing_read:
         _print_report(out, report, is_repairing=repair_to is not None)
     raise typer.Exit(report.status)
 
