@@ -110,7 +110,9 @@ def test_the_library_does_not_import_the_extra() -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_ctrl_c_ends_without_a_traceback(images: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_ends_without_a_traceback(
+    images: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -345,7 +347,7 @@ def test_damage_to_a_payload_is_one_line(images: Path) -> None:
     _, errors = run("demo", images, status=1)
     assert errors.startswith("error: payload checksum mismatch")
     assert f" - at {images}, record 0, byte 12. " in errors
-    assert errors.endswith(f"or run: fastrec doctor {images}\n")
+    assert errors.endswith(f"Run: fastrec doctor {images} --repair OUT\n")
 
 
 def test_a_directory_for_made_up_data_goes_without_paths(images: Path) -> None:

@@ -559,13 +559,13 @@ def damaged_contents(n: int) -> list[bytes]:
     # A damaged payload before a damaged header, before part of one, and at the end.
     offsets = frame_offsets(good)
     for hit in range(12):
-        data = bytearray(good)
-        data[offsets[hit] + 13] ^= 1
-        found.append(bytes(data[: offsets[hit + 1]]))
-        found.append(bytes(data[: offsets[hit + 1] + 5]))
+        altered = bytearray(good)
+        altered[offsets[hit] + 13] ^= 1
+        found.append(bytes(altered[: offsets[hit + 1]]))
+        found.append(bytes(altered[: offsets[hit + 1] + 5]))
         if hit < 11:
-            data[offsets[hit + 1] + 2] ^= 1
-        found.append(bytes(data))
+            altered[offsets[hit + 1] + 2] ^= 1
+        found.append(bytes(altered))
     return found
 
 

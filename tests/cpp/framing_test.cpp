@@ -80,6 +80,14 @@ TEST(FramingCorruption, LengthsNearTheLimitOfUint64DoNotWrap) {
   }
 }
 
+TEST(Errors, EveryKindHasACodeOfItsOwn) {
+  for (std::size_t i = 0; i < kErrcCount; ++i) {
+    const auto errc = static_cast<Errc>(i);
+    EXPECT_EQ(errc_named(code_name(errc)), errc) << code_name(errc);
+  }
+  EXPECT_EQ(errc_named("no such code"), Errc::kUnexpected);
+}
+
 TEST(Framing, ContentIsRecognizedByItsFirstBytes) {
   const auto content = [](std::string_view text) { return recognize(as_bytes(text)); };
   EXPECT_EQ(content(""), Content::kEmpty);
