@@ -476,3 +476,16 @@ def test_a_report_of_very_many_rows_stays_small(write: Write) -> None:
     assert "10,200 records lost" in repr(loader.report)
     next(iter(loader))
     assert (len(loader.report), loader.report.unlisted) == (256, 0)
+
+
+def test_reports_count_in_the_singular_and_the_plural() -> None:
+    one = fr.Region("file", 0, 1, "reason", 1)
+    two = fr.Region("file", 1, 1001, "reason", 2)
+    assert repr(fr.Report((one,))) == (
+        "<fastrec.Report of 1 region: 1 record lost, 1 byte>"
+    )
+    assert repr(fr.Report((one, two), 1)) == (
+        "<fastrec.Report of 2 regions: 4 records lost, 1,001 bytes, 1 record not listed>"
+    )
+    assert str(one) == "file, bytes 0 to 1, 1 record: reason"
+    assert str(two) == "file, bytes 1 to 1001, 2 records: reason"
