@@ -25,6 +25,7 @@ from fastrec.features import FixedLen, Raw, VarLen
 from fastrec.index import build_index
 from fastrec.limits import Limits
 from fastrec.loader import Loader
+from fastrec.missing import MissingFeatureWarning
 from fastrec.mixture import concat, mix
 from fastrec.opening import infer_schema, open, read_records
 from fastrec.order import Blocks, Window
@@ -63,6 +64,7 @@ __all__ = [
     "Limits",
     "Loader",
     "LoaderStats",
+    "MissingFeatureWarning",
     "Ragged",
     "RaggedArray",
     "Raw",

@@ -270,6 +270,11 @@ class Sources(metaclass=_Pybind11Type):
         schema_of: Sequence[int],
         padded_bytes_max: int,
     ) -> None: ...
+    @property
+    def is_watching(self) -> bool: ...
+    def take_absent(
+        self, epoch_records: int | None
+    ) -> list[tuple[int, int, int, list[str]]]: ...
 
 @final
 class Shuffle(metaclass=_Pybind11Type):

@@ -16,10 +16,12 @@ import numpy.typing as npt
 from fastrec import _core, filtering
 from fastrec.arrays import Batch
 from fastrec.assembly import VALID, Assembly, OnTransformError, valid_column
+from fastrec.caller_warnings import warn_caller
 from fastrec.damage import OnError, Report, check_on_error
 from fastrec.division import check_fractions, divided
 from fastrec.errors import Error, SchemaError, hint_by_number
 from fastrec.loader import Loader, Transform
+from fastrec.missing import absence
 from fastrec.options import checked_names, non_negative_int, positive_int
 from fastrec.order import Batches, Shuffle
 from fastrec.padding import any_width_columns, without_padding
@@ -622,6 +624,8 @@ class Dataset:
             if error.cure and error.path and self.on_error != "raise":
                 error.cure = hint_by_number(error.path)
             raise
+        if (warning := absence(self._view.sources)) is not None:
+            warn_caller(warning)
         places = None if assembly.is_plain else self._view.located(records, "")
         return assembly(parts, BatchOrigin(0, 0, 0, numbers, records, _places=places))
 

@@ -20,6 +20,7 @@ from fastrec.caller_warnings import warn_caller
 from fastrec.damage import Loss, log_gaps, recovery_of
 from fastrec.errors import Error, advise_on_error
 from fastrec.feeding import Ahead, Forget, Source
+from fastrec.missing import absence
 from fastrec.places import Places
 from fastrec.stage import (
     BatchOrigin,
@@ -60,7 +61,9 @@ class Decoding:
         self._epoch = loader._epoch
         self._memory_limit = loader._memory_limit
         self._last_bytes = 0
-        self.warning = ""  # what the consumer should be told
+        self.warnings: list[str | Warning] = []  # that the consumer issues
+        self._is_watching = True  # for columns that no record has
+        self._n_watched = 0  # records so far
         self._judge = loader._judge()
         self._found: _Found | None = None  # which was judged, and nobody took yet
         self._may_have_gaps = False  # that nobody has told of
@@ -142,6 +145,8 @@ class Decoding:
             # A signal may interrupt this: then gaps are logged again, and none is lost.
             log_gaps(self._pipeline.gaps())
             self._pipeline.forget_gaps()
+        if self._is_watching:
+            self._look_for_absence(None if found is None else found[3])
         if found is None:
             return None
         parts, step, n_rows, n_valid, n_bytes, damages = found
@@ -183,11 +188,20 @@ class Decoding:
         context = f" of step {step} of epoch {self._epoch}"
         return Places(self._sources, self._pipeline.places(), context)
 
+    def _look_for_absence(self, n_records: int | None) -> None:
+        """Note columns that no record has; `n_records` are those of a batch, if any."""
+        self._is_watching = self._sources.of_core().is_watching
+        is_end = n_records is None
+        self._n_watched += n_records or 0
+        warning = absence(self._sources, self._n_watched if is_end else None)
+        if warning is not None:
+            self.warnings.append(warning)
+
     def _look_at(self, n_bytes: int) -> None:
         self._last_bytes = n_bytes
         if n_bytes <= self._memory_limit:
             return
-        self.warning = (
+        self.warnings.append(
             f"a single batch takes {n_bytes:,} bytes, more than memory_limit "
             f"({self._memory_limit:,}): nothing is read ahead"
         )
@@ -243,9 +257,8 @@ class BatchIterator(Iterator[Any]):
         try:
             with self._lock:
                 delivered = self._advance()
-                if self._decoding is not None and self._decoding.warning:
-                    warning, self._decoding.warning = self._decoding.warning, ""
-                    warn_caller(warning)
+                while self._decoding is not None and self._decoding.warnings:
+                    warn_caller(self._decoding.warnings.pop(0))
                 if delivered is not None:
                     # Another thread may have moved the loader meanwhile.
                     self._refuse_if_closed()
@@ -376,7 +389,8 @@ class BatchIterator(Iterator[Any]):
             n_ahead=max(1, n_ahead - n_staged),
             memory_limit=max(1, memory_limit - staged_limit),
         )
-        decoding.warning = loader._advice()
+        if advice := loader._advice():
+            decoding.warnings.append(advice)
         source: Source = decoding.next
         if not assembly.is_plain:
             self._stage = Stage(

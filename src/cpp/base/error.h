@@ -14,6 +14,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace fastrec {
 
@@ -109,6 +110,10 @@ class Error : public std::runtime_error {
   std::optional<std::uint64_t> record;  // index of the record in `path`
   std::optional<std::uint64_t> offset;  // byte of `path`, or else of the record
   std::string feature;                  // key of the feature, or empty
+  // A feature is missing: the names that the record has, and what to write if none of
+  // them is near to the one asked for.
+  std::vector<std::string> names;
+  std::string advice;
 };
 
 // The operating system refused. Not a std::system_error: its what() cannot be taken

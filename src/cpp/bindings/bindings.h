@@ -40,6 +40,9 @@ void register_writer(py::module_& m);
 // has none of its threads, and perhaps all of its locks.
 void check_process(int process_id);
 
+// Bytes as text: what is not UTF-8 becomes backslash escapes.
+py::object readable(const std::string& text);
+
 // The exception that `error` is in Python.
 py::object exception_of(const Error& error);
 

@@ -312,13 +312,6 @@ Serialized serialized(const py::object& records) {
   return Serialized(records.cast<py::sequence>());
 }
 
-Error error_in_memory(const Fault& fault, std::string reason, std::size_t record) {
-  Error error(fault.code, std::move(reason), "");
-  error.record = record;
-  error.offset = fault.offset;
-  return error;
-}
-
 py::object parse_examples(const BoundSchema& schema, std::shared_ptr<BlockPool> pool,
                           const py::object& examples) {
   Serialized records = serialized(examples);
@@ -329,13 +322,12 @@ py::object parse_examples(const BoundSchema& schema, std::shared_ptr<BlockPool> 
     BatchBuilder builder(schema.schema(), std::move(pool));
     builder.begin(records.size());
     for (std::size_t row = 0; row < records.size(); ++row) {
-      const Fault fault = decoder.decode(records.copy(row), row, &builder);
+      const BytesWithSlack record = records.copy(row);
+      const Fault fault = decoder.decode(record, row, &builder);
       if (!fault) continue;
-      Error error = error_in_memory(fault, decoder.describe(fault), row);
-      if (fault.column >= 0) {
-        error.feature =
-            schema.schema()->columns[static_cast<std::size_t>(fault.column)].key;
-      }
+      Error error = decoder.error_of(fault, record.bytes());
+      error.record = row;
+      error.offset = fault.offset;
       throw error;
     }
     batch = builder.finish(records.size());

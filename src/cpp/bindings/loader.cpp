@@ -39,10 +39,25 @@ class BoundSources {
     for (const std::size_t schema : sources.schema_of) {
       if (schema >= n) throw py::value_error("each file must have one of the schemas");
     }
+    sources.watch = std::make_shared<KeyWatch>(sources.schemas);
     sources_ = std::make_shared<const Sources>(std::move(sources));
   }
 
   const std::shared_ptr<const Sources>& sources() const noexcept { return sources_; }
+
+  bool is_watching() const noexcept { return sources_->watch->is_pending(); }
+
+  // [(schema, column, records, names)]: see KeyWatch::take().
+  py::list take_absent(std::optional<std::uint64_t> epoch_records) const {
+    py::list result;
+    for (const AbsentColumn& absent : sources_->watch->take(epoch_records)) {
+      py::list names;
+      for (const std::string& name : absent.names) names.append(readable(name));
+      result.append(
+          py::make_tuple(absent.schema, absent.column, absent.n_records, names));
+    }
+    return result;
+  }
 
   // [(schema, columns, rows)]; rows is None where all rows are in one part.
   py::list arrays(const std::vector<Part>& parts) const {
@@ -430,7 +445,9 @@ void register_loader(py::module_& m) {
       .def(py::init<std::shared_ptr<FileTable>, const py::list&,
                     std::vector<std::size_t>, std::size_t>(),
            py::arg("files"), py::arg("schemas"), py::arg("schema_of"),
-           py::arg("padded_bytes_max"));
+           py::arg("padded_bytes_max"))
+      .def_property_readonly("is_watching", &BoundSources::is_watching)
+      .def("take_absent", &BoundSources::take_absent, py::arg("epoch_records"));
 
   m.def("decode_records", &decode_records, py::arg("sources"), py::arg("catalog"),
         py::arg("pool"), py::arg("numbers"), py::arg("n_rows") = 0,

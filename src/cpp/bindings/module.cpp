@@ -33,12 +33,6 @@ const char* python_class(ErrorClass error_class) {
   return "Error";
 }
 
-// Keys of features may be any bytes; an error text must not fail over them.
-py::object readable(const std::string& text) {
-  return py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
-      text.data(), static_cast<py::ssize_t>(text.size()), "backslashreplace"));
-}
-
 py::object path_object(const std::string& path) {
   return py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefaultAndSize(
       path.data(), static_cast<py::ssize_t>(path.size())));
@@ -82,6 +76,11 @@ std::uint32_t checksum(const py::buffer& data, const std::optional<std::string>&
 
 }  // namespace
 
+py::object readable(const std::string& text) {
+  return py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
+      text.data(), static_cast<py::ssize_t>(text.size()), "backslashreplace"));
+}
+
 py::object exception_of(const Error& error) {
   const py::module_ errors = py::module_::import("fastrec.errors");
   const py::object type = errors.attr(python_class(error_class(error.code)));
@@ -89,9 +88,15 @@ py::object exception_of(const Error& error) {
       error.feature.empty() ? py::object(py::none()) : readable(error.feature);
   const py::object path =
       error.path.empty() ? py::object(py::none()) : path_object(error.path);
-  return type(readable(error.reason), path, number_or_none(error.record),
-              number_or_none(error.offset), feature,
-              py::arg("code") = code_name(error.code));
+  py::object reason = readable(error.reason);
+  if (error.code == Errc::kFeatureMissing) {
+    py::list names;
+    for (const std::string& name : error.names) names.append(readable(name));
+    reason = py::module_::import("fastrec.missing")
+                 .attr("reason")(reason, feature, names, error.advice);
+  }
+  return type(reason, path, number_or_none(error.record), number_or_none(error.offset),
+              feature, py::arg("code") = code_name(error.code));
 }
 
 }  // namespace fastrec

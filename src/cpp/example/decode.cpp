@@ -4,6 +4,7 @@
 #include <bit>
 #include <utility>
 
+#include "example/advice.h"
 #include "example/sequence.h"
 
 namespace fastrec {
@@ -152,6 +153,21 @@ std::string ExampleDecoder::describe(const Fault& fault) const {
     return describe_steps(*schema_, spec, fault);
   }
   return decoder_.describe(fault);
+}
+
+Error ExampleDecoder::error_of(const Fault& fault, Bytes record) const {
+  Error error(fault.code, describe(fault), "");
+  if (fault.column < 0) return error;
+  const ColumnSpec& spec = schema_->columns[static_cast<std::size_t>(fault.column)];
+  error.feature = spec.key;
+  if (fault.code == Errc::kFeatureMissing) {
+    error.names = names_in(record, spec.section);
+    if (spec.section != Section::kLists) {
+      error.advice =
+          "give default=, or " + any_number(spec) + " if records may be without it";
+    }
+  }
+  return error;
 }
 
 }  // namespace fastrec

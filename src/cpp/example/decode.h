@@ -68,6 +68,9 @@ class ExampleDecoder {
   // What is wrong, without the place: also for faults of the schema.
   std::string describe(const Fault& fault) const;
 
+  // The error that `fault` in `record` is, without the place.
+  Error error_of(const Fault& fault, Bytes record) const;
+
  private:
   Fault walk(Bytes record);
 

@@ -281,9 +281,7 @@ std::string FeatureDecoder::describe(const Fault& fault) const {
   const std::string found = std::to_string(fault.found);
   switch (fault.code) {
     case Errc::kFeatureMissing:
-      return feature + "is missing, and " + says +
-             " without a default (give default=, or " + any_number(spec) +
-             " for one that may be absent)";
+      return feature + "is missing, and " + says + " without a default";
     case Errc::kFeatureKind:
       return feature + "holds " + kind_name(static_cast<FeatureKind>(fault.found)) +
              " values, " + says + "; " +

@@ -52,13 +52,15 @@ Fault next_of(const std::uint8_t** frames, const Place& place, Bytes* record) {
 
 }  // namespace
 
+// `record` is nothing if it could not be read.
 Error BatchDecoder::error_of(const Reading& reading, const Place& place,
-                             const Fault& fault) const {
+                             const Fault& fault, Bytes record) const {
+  Error of_record = reading.decoder.error_of(fault, record);
   Error error =
-      record_error(fault, reading.decoder.describe(fault), place, *sources_->files);
-  if (fault.column >= 0) {
-    error.feature = reading.schema->columns[static_cast<std::size_t>(fault.column)].key;
-  }
+      record_error(fault, std::move(of_record.reason), place, *sources_->files);
+  error.feature = std::move(of_record.feature);
+  error.names = std::move(of_record.names);
+  error.advice = std::move(of_record.advice);
   return error;
 }
 
@@ -91,6 +93,7 @@ std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
   if (frames == nullptr) reader_.start(places);
   Reading* reading = &readings_.front();
   std::size_t n_skipped = 0;
+  const bool is_watched = sources_->watch != nullptr && sources_->watch->is_open();
   for (std::size_t i = 0; i < places.size(); ++i) {
     const Place& place = places[i];
     reading = &readings_[schema_of(place)];
@@ -103,7 +106,7 @@ std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
       fault.offset += place.frame.payload();
     }
     if (fault) [[unlikely]] {
-      Error error = error_of(*reading, place, fault);
+      Error error = error_of(*reading, place, fault, record);
       if (on_damage == OnDamage::kRaise || !is_of_record(fault.code)) throw error;
       damages->push_back({i, place.frame, std::move(error)});
       reading->builder.rewind(reading->n_filled);
@@ -112,6 +115,8 @@ std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
         continue;
       }
       reading->builder.fill_empty(reading->n_filled);
+    } else if (is_watched) {
+      sources_->watch->add(schema_of(place), record);
     }
     end_row(reading, i - n_skipped);
   }

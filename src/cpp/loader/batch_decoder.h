@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "batch/column.h"
 #include "example/decode.h"
+#include "example/key_watch.h"
 #include "record/reader.h"
 
 namespace fastrec {
@@ -26,6 +27,7 @@ struct Sources {
   std::vector<std::shared_ptr<const Schema>> schemas;
   std::vector<std::size_t> schema_of;  // by file; empty: there is one schema
   std::size_t padded_bytes_max = BatchBuilder::kPaddedBytesMax;
+  std::shared_ptr<KeyWatch> watch = nullptr;  // of decoded records, if any
 };
 
 // The rows of a batch that are of one schema.
@@ -80,7 +82,8 @@ class BatchDecoder {
 
   std::size_t schema_of(const Place& place) const;
   void begin(std::span<const Place> places, std::size_t n_rows);
-  Error error_of(const Reading& reading, const Place& place, const Fault& fault) const;
+  Error error_of(const Reading& reading, const Place& place, const Fault& fault,
+                 Bytes record) const;
   Error located(const Error& error, std::size_t schema, std::span<const Place> places,
                 const std::vector<Damage>& skipped) const;
   void end_row(Reading* reading, std::size_t row) const;
