@@ -95,6 +95,7 @@ class Schema(metaclass=_Pybind11Type):
         source: str = "",
     ) -> None: ...
 
+def has_feature_lists(record: Buffer) -> bool: ...
 def parse_examples(
     schema: Schema,
     pool: BlockPool,

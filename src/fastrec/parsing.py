@@ -179,6 +179,8 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
     ------
     DecodeError
         If it cannot be read.
+    SchemaError
+        If it is a tf.train.SequenceExample that has feature lists.
     LimitError
         If it has more than 100,000 features: `parse_single_example` reads those that are
         wanted.
@@ -190,6 +192,12 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
     {'label': array([3]), 'name': BytesArray([b'cat'], shape=(1,))}
     """
     _check_one(serialized)
+    if _core.has_feature_lists(serialized):
+        msg = (
+            "the record is a tf.train.SequenceExample, whose feature lists "
+            "decode_example() would leave out: call fastrec.decode_sequence_example"
+        )
+        raise SchemaError(msg)
     survey = _core.Survey(Limits().features)
     survey.add(serialized)
     surveyed = survey.features

@@ -33,6 +33,7 @@ constexpr Entry kTable[] = {
     {Errc::kFieldNumber, "field_number", ErrorClass::kDecode},
     {Errc::kGroup, "group", ErrorClass::kDecode},
     {Errc::kPackedFloatLength, "packed_floats", ErrorClass::kDecode},
+    {Errc::kSequence, "sequence_example", ErrorClass::kSchema},
     {Errc::kFeatureMissing, "feature_missing", ErrorClass::kSchema},
     {Errc::kFeatureKind, "feature_kind", ErrorClass::kSchema},
     {Errc::kValueCount, "value_count", ErrorClass::kSchema},
@@ -95,8 +96,9 @@ Errc errc_named(std::string_view name) noexcept {
 bool is_of_record(Errc code) noexcept {
   switch (error_class(code)) {
     case ErrorClass::kDecode:
-    case ErrorClass::kSchema:
       return true;
+    case ErrorClass::kSchema:
+      return code != Errc::kSequence;
     case ErrorClass::kLimit:
       return code == Errc::kRecordTooLarge;
     case ErrorClass::kCorruption:
@@ -159,6 +161,11 @@ std::string describe(const Fault& fault) {
     case Errc::kPackedFloatLength:
       return "packed floats take " + std::to_string(fault.found) +
              " bytes, which is not a multiple of 4";
+    case Errc::kSequence:
+      return "the record is a tf.train.SequenceExample, whose feature lists are not "
+             "read as features: pass context_features= and sequence_features= to "
+             "fastrec.open, or call fastrec.parse_sequence_example or "
+             "fastrec.decode_sequence_example";
     case Errc::kFeatureMissing:
       return "a required feature is missing";
     case Errc::kFeatureKind:

@@ -46,6 +46,7 @@ enum class Errc : std::uint8_t {
   kPackedFloatLength,  // packed floats whose length is not a multiple of 4
 
   // Schema.
+  kSequence,         // a SequenceExample where Examples are read
   kFeatureMissing,   // a required feature is absent
   kFeatureKind,      // a feature holds another kind of values
   kValueCount,       // a feature holds another number of values
@@ -93,7 +94,8 @@ const char* code_name(Errc code) noexcept;
 // The Errc of that name; kUnexpected if there is none.
 Errc errc_named(std::string_view name) noexcept;
 
-// Whether it is one record that cannot be read: those around it are not concerned.
+// Whether it is one record that cannot be read: those around it are not concerned. That
+// a file holds SequenceExamples concerns all of it.
 bool is_of_record(Errc code) noexcept;
 
 // What is wrong, without the place. Faults of the schema are described by the stage

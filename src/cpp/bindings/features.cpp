@@ -8,6 +8,7 @@
 
 #include "bindings/bindings.h"
 #include "example/decode.h"
+#include "example/sequence.h"
 #include "file/buffer.h"
 
 namespace fastrec {
@@ -342,6 +343,12 @@ void register_features(py::module_& m) {
       .def(py::init<const py::list&, const py::list&, py::object, std::string>(),
            py::arg("columns"), py::arg("rules") = py::list(),
            py::arg("compose") = py::none(), py::arg("source") = "");
+  m.def(
+      "has_feature_lists",
+      [](const py::buffer& record) {
+        return has_feature_lists(BufferView(record).bytes());
+      },
+      py::arg("record"));
   m.def("parse_examples", &parse_examples, py::arg("schema"), py::arg("pool"),
         py::arg("examples"));
 }

@@ -92,6 +92,11 @@ ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema, Way way)
       reads_features_(std::any_of(
           schema_->columns.begin(), schema_->columns.end(),
           [](const ColumnSpec& spec) { return spec.layout != Layout::kRecord; })),
+      reads_example_(std::any_of(schema_->columns.begin(), schema_->columns.end(),
+                                 [](const ColumnSpec& spec) {
+                                   return spec.section == Section::kFeatures &&
+                                          spec.layout != Layout::kRecord;
+                                 })),
       way_(way),
       can_be_fast_(way == Way::kFast && FastPath::can_read(*schema_)) {}
 
@@ -123,6 +128,8 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
   Fault fault;
   if (reads_features_) fault = walk(bytes);
   if (fault) return fault;
+  // The fast path reads records of one field only, which have no feature lists.
+  if (reads_example_ && has_feature_lists(bytes)) return {.code = Errc::kSequence};
 
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
     if (schema_->columns[c].layout == Layout::kRecord) {

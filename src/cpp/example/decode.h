@@ -80,6 +80,7 @@ class ExampleDecoder {
   // Of the record at hand, by number of key.
   std::vector<Bytes> features_, lists_;
   bool reads_features_;  // or only records as they are
+  bool reads_example_;   // a feature of a record that must not be a SequenceExample
   Way way_;
   bool can_be_fast_;  // by the fast path
   std::optional<FastPath> fast_path_;

@@ -125,7 +125,57 @@ std::size_t append_uniform_steps(const ColumnSpec& spec, std::size_t column, Byt
   return n;
 }
 
+// Calls `on_message(number, content)` for each field of `message`. False if that ever
+// returns false, or if a field cannot be read or is not length-delimited.
+template <typename OnMessage>
+bool all_messages(Bytes message, OnMessage&& on_message) {
+  FieldReader fields(message);
+  Field field;
+  while (fields.next(&field)) {
+    if (field.type != WireType::kLengthDelimited ||
+        !on_message(field.number, field.content)) {
+      return false;
+    }
+  }
+  return !fields.fault();
+}
+
+// Whether `step` is a Feature; sets `*has_kind` if it has a list of values.
+bool is_feature(Bytes step, bool* has_kind) {
+  return all_messages(step, [&](std::uint32_t number, Bytes list) {
+    if (number < 1 || number > 3) return false;
+    std::size_t n;
+    if (count_values({static_cast<FeatureKind>(number), list}, &n)) return false;
+    *has_kind = true;
+    return true;
+  });
+}
+
+// Whether `message` is a FeatureLists message that has a value.
+bool is_feature_lists(Bytes message) {
+  bool has_kind = false;
+  const auto is_step = [&](std::uint32_t number, Bytes step) {
+    return number == 1 && is_feature(step, &has_kind);
+  };
+  const auto is_part = [&](std::uint32_t number, Bytes part) {
+    return number == 1 || (number == 2 && all_messages(part, is_step));
+  };
+  const auto is_entry = [&](std::uint32_t number, Bytes entry) {
+    return number == 1 && all_messages(entry, is_part);
+  };
+  return all_messages(message, is_entry) && has_kind;
+}
+
 }  // namespace
+
+bool has_feature_lists(Bytes record) {
+  FieldReader fields(record);
+  Bytes message;
+  while (fields.next_message(2, &message)) {
+    if (is_feature_lists(message)) return true;
+  }
+  return false;
+}
 
 Fault decode_steps(const Schema& schema, std::size_t column, Bytes list, Way way,
                    JoinedMessages* joined, BatchBuilder* batch) {

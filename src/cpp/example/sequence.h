@@ -17,6 +17,11 @@
 
 namespace fastrec {
 
+// Whether a field 2 of `record` proves to be the feature lists of a SequenceExample: it
+// has fields of FeatureLists and no others down to the values, and a step has a kind.
+// Anything else may be a field that Examples do not know.
+bool has_feature_lists(Bytes record);
+
 // Decodes the FeatureList `list` as the next row of `column`, and of the sizes of its
 // steps where that is ragged. The offset of a fault counts from the beginning of
 // `list`.
