@@ -250,11 +250,12 @@ def _checked(features: object) -> dict[str | bytes, Spec]:
             msg = f"a feature's name must be a str or bytes, not {name!r}"
             raise SchemaError(msg)
     specs = {name: as_spec(name, spec) for name, spec in features.items()}
-    names = _column_names(specs)
-    for name in names:
-        if names.count(name) > 1:
+    seen: set[str | bytes] = set()
+    for name in _column_names(specs):
+        if name in seen:
             msg = f"two columns are named {name!r}"
             raise SchemaError(msg)
+        seen.add(name)
     return specs
 
 
