@@ -1477,6 +1477,16 @@ def test_the_command_converts_tables_both_ways(tmp_path: Path) -> None:
     assert pq.read_table(table).to_pydict() == {"name": [b"a", b"b"]}
 
 
+def test_the_command_names_its_own_option(tmp_path: Path) -> None:
+    path, out = tmp_path / "two.npz", tmp_path / "two.tfrecord"
+    np.savez(path, a=np.arange(4), b=np.arange(2))
+    _, error = run(path, "-o", out, status=1)
+    assert "--column" in error
+    _, error = run(path, "-o", out, "--column", "a", "--column", "a", status=1)
+    assert "--column" in error
+    run(path, "-o", out, "--column", "a")
+
+
 def test_the_command_compresses(tmp_path: Path) -> None:
     np.save(tmp_path / "n.npy", np.arange(100))
     out = tmp_path / "n.tfrecord.gz"

@@ -43,7 +43,7 @@ def test_a_sequence_example_in_memory_is_refused(
         context=context, feature_lists={"frames": [[1.0]]}
     )
     with pytest.raises(
-        fr.SchemaError, match="SequenceExample.*decode_sequence_example"
+        fr.SchemaError, match=r"SequenceExample.*decode_sequence_example"
     ):
         read(record)
 

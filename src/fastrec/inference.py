@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fastrec import _core
+from fastrec import _core, guessing
 from fastrec.errors import DecodeError, SchemaError
-from fastrec.features import FixedLen, Raw, VarLen
+from fastrec.features import FixedLen, VarLen
 from fastrec.padding import FixedLenSequence
 from fastrec.schema import Schema
 from fastrec.sequence import SequenceSchema
@@ -281,14 +281,9 @@ class _Found:
             if self.in_context and seen.n_unset:
                 return ""
             return f"or fr.FixedLen({shape}, {DTYPE_OF[self._kind]!r}, default=...)"
-        size = seen.bytes_max
-        is_array = size > 1 and size == seen.bytes_min and not seen.format
-        if self._kind != "bytes" or shape or not is_array:
+        if self._kind != "bytes" or shape or seen.format:
             return ""
-        arrays = [Raw((size,), "uint8")]
-        if size % 4 == 0:
-            arrays.append(Raw((size // 4,), "float32"))
-        return "an array? " + " or ".join(array._text("fr.") for array in arrays)
+        return guessing.suggestion(seen)
 
 
 def _found_in(survey: _core.Survey) -> Mapping[str | bytes, _Found]:

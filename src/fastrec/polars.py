@@ -120,10 +120,11 @@ def _reading(dataset: Dataset, names: Collection[str]) -> Dataset:
     if dataset.has_transforms or dataset.on_error != "raise":
         return dataset
     schema: Any = dataset.schema  # its names may be bytes
+    asked = set(names)
     features = [
         feature
         for feature, spec in schema.items()
-        if any(name_of(column) in names for column in spec._names(feature))
+        if any(name_of(column) in asked for column in spec._names(feature))
     ]
     # Columns that datasets add to rows come with any other.
     return dataset.columns(features or list(schema)[:1])

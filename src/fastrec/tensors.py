@@ -14,7 +14,7 @@ from fastrec.arrays import Array, BytesArray
 from fastrec.errors import SchemaError
 from fastrec.spec import Column, ComposedColumns, Spec, checked_shape, numpy_dtype
 
-__all__ = ["TensorProto", "serialize_tensor", "serialized_rows"]
+__all__ = ["TensorProto", "serialize_tensor", "serialized_rows", "tensor_text"]
 
 # The dtypes of tensorflow/core/framework/types.proto, by their numbers there.
 _STRING = 7
@@ -138,6 +138,13 @@ class TensorProto(Spec):
 
     def _described(self) -> str:
         return "tensors" if self.shape is None else f"{self.dtype}{list(self.shape)}"
+
+
+def tensor_text(number: int, shape: tuple[int, ...]) -> str:
+    """Return the spec of tensors of a dtype, numbered as in types.proto; 0 is any."""
+    return (
+        f"fr.TensorProto({shape}, {_NAMES[number]!r})" if number else "fr.TensorProto()"
+    )
 
 
 def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:

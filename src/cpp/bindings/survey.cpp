@@ -103,6 +103,28 @@ py::dict kinds_of(const FeatureSurvey& survey) {
   return kinds;
 }
 
+// [(dtype, whether it is extended, values that are not zero)] of the possible dtypes.
+py::list dtypes_of(const FeatureSurvey& survey) {
+  py::list list;
+  for (std::size_t i = 0; i < ArrayGuess::kDtypes; ++i) {
+    const DtypeEvidence& seen = survey.arrays.dtypes[i];
+    if (!seen.is_possible()) continue;
+    list.append(
+        py::make_tuple(ArrayGuess::kNames[i], seen.is_extended, seen.n_nonzero));
+  }
+  return list;
+}
+
+// (number of the dtype, shape), (0, ()) if they differ, or None if not all are tensors.
+py::object tensor_of(const FeatureSurvey& survey) {
+  const TensorGuess& seen = survey.tensors;
+  if (seen.n_seen == 0 || seen.n_seen != survey.n_values || !seen.is_possible) {
+    return py::none();
+  }
+  if (!seen.is_uniform) return py::make_tuple(0, py::tuple());
+  return py::make_tuple(seen.dtype, py::tuple(py::cast(seen.shape)));
+}
+
 // [(key, what was seen), ...].
 template <typename Seen>
 py::list to_list(const std::map<std::string, Seen>& surveys) {
@@ -131,6 +153,8 @@ void register_survey(py::module_& m) {
       .def_readonly("float_max", &FeatureSurvey::float_max)
       .def_readonly("bytes_min", &FeatureSurvey::bytes_min)
       .def_readonly("bytes_max", &FeatureSurvey::bytes_max)
+      .def_property_readonly("dtypes", &dtypes_of)
+      .def_property_readonly("tensor", &tensor_of)
       .def_property_readonly("format", [](const FeatureSurvey& survey) {
         return format_name(survey.format);
       });

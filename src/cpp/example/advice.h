@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/error.h"
 #include "batch/schema.h"
 
 namespace fastrec {
@@ -14,5 +15,10 @@ namespace fastrec {
 // The keys of the features of `record`, or of its feature lists if `section` is kLists,
 // each once, in the order of the record; the first 1,000 of them.
 std::vector<std::string> names_in(Bytes record, Section section);
+
+// What reads the byte string of a feature that `spec` cannot read, to end a sentence: a
+// Raw of the shape that `spec` has, or whatever the bytes are. Empty if `fault` is not
+// about that, or nothing fits.
+std::string fitting_spec(const ColumnSpec& spec, const Fault& fault, Bytes record);
 
 }  // namespace fastrec

@@ -124,6 +124,10 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
     decoder_.begin();
   } else if (can_be_fast_) {
     fast_path_.emplace(*schema_);  // for the next record: one alone is not worth it
+    if (!fast_path_->is_usable()) {
+      fast_path_.reset();
+      can_be_fast_ = false;
+    }
   }
   Fault fault;
   if (reads_features_) fault = walk(bytes);
@@ -173,7 +177,10 @@ Error ExampleDecoder::error_of(const Fault& fault, Bytes record) const {
       error.advice =
           "give default=, or " + any_number(spec) + " if records may be without it";
     }
+    return error;
   }
+  const std::string fitting = fitting_spec(spec, fault, record);
+  if (!fitting.empty()) error.reason += "; " + fitting;
   return error;
 }
 

@@ -22,6 +22,10 @@ constexpr std::size_t kUnpredicted = 1024;
 constexpr std::size_t kMostFailures = 8;
 constexpr std::size_t kDeclined = 1024;
 
+// Buckets that are probed for a key on average. Keys that end alike share a run of
+// buckets, and searching a long run takes longer than hashing whole keys.
+constexpr std::size_t kMaxProbes = 64;
+
 constexpr std::size_t kShortKeyBytes = 64;    // whose hash is looked up at once
 constexpr std::size_t kMostPayloadBytes = 8;  // of a number whose header is known
 constexpr std::uint64_t kMostHashed = 2048;   // keys, in the search for a hash
@@ -111,16 +115,18 @@ inline std::size_t FastPath::bucket_of(Bytes key) const noexcept {
 bool FastPath::fill_buckets(std::uint64_t multiplier) {
   multiplier_ = multiplier;
   std::fill(buckets_.begin(), buckets_.end(), kNone);
-  bool is_perfect = true;
+  std::size_t n_probes = 0;
   for (std::uint32_t column = 0; column < keys_.size(); ++column) {
     const std::string padded = std::string(kWordBytes, '\0') + keys_[column];
     std::size_t bucket = bucket_of(as_bytes(padded).subspan(kWordBytes));
     for (; buckets_[bucket] != kNone; bucket = (bucket + 1) & (buckets_.size() - 1)) {
-      is_perfect = false;
+      ++n_probes;
     }
     buckets_[bucket] = column;
+    is_usable_ = n_probes <= kMaxProbes * keys_.size();
+    if (!is_usable_) return false;
   }
-  return is_perfect;
+  return n_probes == 0;
 }
 
 // The column whose key `entry` seems to have, or kNone.

@@ -39,6 +39,9 @@ class FastPath {
 
   explicit FastPath(const Schema& schema);
 
+  // Whether keys are found fast: not if very many end alike.
+  bool is_usable() const noexcept { return is_usable_; }
+
   // Decodes `record` into row `row` of `batch`. False if it cannot be proven, or if
   // those before it could not: the row then holds anything, and must be rewound.
   bool decode(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
@@ -108,6 +111,7 @@ class FastPath {
   std::vector<std::string> keys_;
   std::vector<std::uint32_t> buckets_;  // columns by the hash of their key, or kNone
   int bucket_shift_ = 0;
+  bool is_usable_ = true;
   std::uint64_t multiplier_ = 0;
   std::uint64_t n_records_ = 0;
   std::uint32_t first_ = 0;        // what the last record began with

@@ -59,6 +59,11 @@ Fault look_at(Bytes feature, JoinedMessages* joined, FeatureSurvey* seen) {
   for_each_string(list.message, [&](Bytes value) {
     widen<std::uint64_t>(value.size(), &seen->bytes_min, &seen->bytes_max);
     seen->format = common_format(seen->format, format_of(value));
+    const bool may_be_array = n == 1 && (seen->format == ByteFormat::kOther ||
+                                         seen->format == ByteFormat::kText);
+    if (!may_be_array) return;
+    seen->arrays.add(value);
+    seen->tensors.add(value);
   });
   return {};
 }
@@ -118,7 +123,7 @@ bool find_lists(Bytes record, std::size_t n_max, JoinedMessages* joined, Lists* 
 
 }  // namespace
 
-void FeatureSurvey::merge(const FeatureSurvey& other) noexcept {
+void FeatureSurvey::merge(const FeatureSurvey& other) {
   for (std::size_t kind = 0; kind < std::size(n_of_kind); ++kind) {
     n_of_kind[kind] += other.n_of_kind[kind];
   }
@@ -133,9 +138,11 @@ void FeatureSurvey::merge(const FeatureSurvey& other) noexcept {
   bytes_min = std::min(bytes_min, other.bytes_min);
   bytes_max = std::max(bytes_max, other.bytes_max);
   format = common_format(format, other.format);
+  arrays.merge(other.arrays);
+  tensors.merge(other.tensors);
 }
 
-void ListSurvey::merge(const ListSurvey& other) noexcept {
+void ListSurvey::merge(const ListSurvey& other) {
   n_records += other.n_records;
   n_steps_min = std::min(n_steps_min, other.n_steps_min);
   n_steps_max = std::max(n_steps_max, other.n_steps_max);

@@ -12,6 +12,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "example/format.h"
+#include "example/guess.h"
 #include "example/walk.h"
 
 namespace fastrec {
@@ -35,11 +36,14 @@ struct FeatureSurvey {
   std::uint64_t bytes_min = std::numeric_limits<std::uint64_t>::max();  // sizes
   std::uint64_t bytes_max = 0;
   ByteFormat format = ByteFormat::kNone;  // that all byte strings have
+  // Of byte strings that are alone in their record; impossible if any is not.
+  ArrayGuess arrays;
+  TensorGuess tensors;
 
   std::uint64_t n_present() const noexcept {
     return n_of_kind[1] + n_of_kind[2] + n_of_kind[3];
   }
-  void merge(const FeatureSurvey& other) noexcept;
+  void merge(const FeatureSurvey& other);
 };
 
 // What was seen of one feature list.
@@ -50,7 +54,7 @@ struct ListSurvey {
   std::uint64_t n_steps_max = 0;
   FeatureSurvey steps;
 
-  void merge(const ListSurvey& other) noexcept;
+  void merge(const ListSurvey& other);
 };
 
 class Survey {

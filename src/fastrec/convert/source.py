@@ -86,12 +86,14 @@ def chosen(
         If a column that is asked for is not there, or is asked for twice; if two of
         those that are left have one name.
     """
-    found = [pair for pair in there if columns is None or pair[0] in columns]
-    names = [name for name, _ in found]
-    for name in names:
-        if names.count(name) > 1:
+    asked = None if columns is None else set(columns)
+    by_name: dict[str, Kind] = {}
+    for name, kind in there:
+        if asked is not None and name not in asked:
+            continue
+        if name in by_name:
             raise ValueError(f"two columns are named {name!r}")
-    by_name = dict(found)
+        by_name[name] = kind
     if columns is None:
         return by_name
     for name in columns:
@@ -99,5 +101,5 @@ def chosen(
             listed = ", ".join(repr(other) for other, _ in there)
             raise ValueError(f"there is no column {name!r}, only {listed}")
     if len(set(columns)) < len(columns):
-        raise ValueError(f"columns names one of them twice: {list(columns)!r}")
+        raise ValueError(f"columns= (--column) names a column twice: {list(columns)!r}")
     return {name: by_name[name] for name in columns}

@@ -205,7 +205,7 @@ def _fields_of(
             raise ValueError(
                 f"{_where(field.array)} has {n_rows:,} rows and {_where(first)} "
                 f"{n_first:,}: columns must have one length; choose some of them with "
-                "columns="
+                "columns= (--column)"
             )
         _check_dtype(name, field)
     return fields
