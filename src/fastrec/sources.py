@@ -349,7 +349,7 @@ class Sources:
         What transforms make of them shows only when they are called.
         """
         readings, _ = self.readings()
-        if not any(reading.transforms for reading in readings):
+        if len(readings) > 1 and not any(reading.transforms for reading in readings):
             first, *others = [_described_columns(found.features) for found in readings]
             for other in others:
                 check_columns(first, other)
