@@ -31,7 +31,7 @@ class Name(str):
 
 def test_a_schema_compares_names_a_few_times_each() -> None:
     n_features = 3000
-    names = [Name(f"f{i}") for i in range(n_features)]
+    names: list[str] = [Name(f"f{i}") for i in range(n_features)]
     Name.n_compared = 0
     schema = fr.Schema(dict.fromkeys(names, "int64"))
     repr(schema)

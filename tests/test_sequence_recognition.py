@@ -54,7 +54,7 @@ def test_a_file_of_sequence_examples_is_refused(
     tmp_path: Path, on_error: str, compression: str | None
 ) -> None:
     path = tmp_path / "sequences"
-    with fr.Writer(path, compression=compression) as writer:  # type: ignore[arg-type]
+    with fr.Writer(path, compression=compression) as writer:
         for _ in range(20):
             writer.write_record(SEQUENCE)
     ds = fr.open(path, features=FEATURES, on_error=on_error)  # type: ignore[arg-type]
