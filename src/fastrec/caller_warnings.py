@@ -12,9 +12,7 @@ __all__ = ["warn_caller"]
 _PACKAGE = str(Path(__file__).parent) + os.sep
 
 
-def warn_caller(
-    message: str | Warning, category: type[Warning] = UserWarning
-) -> None:
+def warn_caller(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     """Warn with the first line outside of fastrec, at any depth of the call."""
     # Python 3.12 has skip_file_prefixes= for this; older versions count frames.
     frame = sys._getframe(1)
