@@ -474,13 +474,16 @@ def test_interrupted_writes_are_finished_in_directories_only(tmp_path: Path) -> 
 
 
 def test_names_that_were_cut_lead_to_names_of_their_own(tmp_path: Path) -> None:
+    script = """
+    import os, sys
+    import fastrec as fr
+    writer = fr.Writer(sys.argv[1], num_threads=0)
+    writer.write_record(b"record")
+    writer._shards.write(writer._added.buffers[0].take())
+    os._exit(0)  # as if it had been killed
+    """
     for name in ("x" * 255, "y" * 230 + "-{shard:05d}", "z" * 195 + NUMBERED):
-        writer = fr.Writer(tmp_path / name, num_threads=0)
-        writer.write_record(b"record")
-        writer._shards.write(writer._added.buffers[0].take())
-        # As if it had been killed.
-        writer._shards._resources.close()
-        writer._shards.closed = True
+        python(script, tmp_path / name)
     run(tmp_path, "--repair", tmp_path, status=1)
     assert len(names_in(tmp_path)) == 3
     assert {path.read_bytes() for path in tmp_path.iterdir()} == {frame(b"record")}

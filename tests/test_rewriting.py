@@ -14,6 +14,7 @@ Method
 from __future__ import annotations
 
 import gzip
+import io
 import itertools
 import os
 import signal
@@ -635,7 +636,7 @@ def test_an_exception_in_the_middle_leaves_nothing(
     assert_nothing_in(out)
 
 
-@pytest.mark.parametrize("call", ["open", "unlink", "rename", "link"])
+@pytest.mark.parametrize("call", ["FileIO", "unlink", "rename", "link"])
 def test_an_interrupt_at_a_call_of_the_system_leaves_nothing_unfinished(
     files_of: Callable[..., Files],
     out: Path,
@@ -643,7 +644,8 @@ def test_an_interrupt_at_a_call_of_the_system_leaves_nothing_unfinished(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     files = files_of([7, 23])
-    real = getattr(os, call)
+    module = io if call == "FileIO" else os
+    real = getattr(module, call)
 
     n_interrupts = 0
 
@@ -657,11 +659,11 @@ def test_an_interrupt_at_a_call_of_the_system_leaves_nothing_unfinished(
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, call, interrupted)
+        patch.setattr(module, call, interrupted)
         with pytest.raises(Interrupted):
             resharded_to(files.paths, out, n_threads=0)
     assert n_interrupts == 1
-    if call in ("open", "rename"):
+    if call in ("FileIO", "rename"):
         assert_nothing_in(out)
     for path in out.iterdir():  # it was complete, and has its name
         assert path.name == "0"

@@ -99,7 +99,6 @@ def counted(
         )
 
     counts = pass_over(
-        "fastrec-count",
         [
             partial(_count, file, index_dir, recovery, is_cancelled, not_kept)
             for file in files

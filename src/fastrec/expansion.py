@@ -137,7 +137,6 @@ def _expand_all(
         )
 
     return pass_over(
-        "fastrec-expand",
         [
             partial(_expand, path, content, stem, expansion_max, progress, is_cancelled)
             for path, content, stem in missing

@@ -174,7 +174,6 @@ def make_indexes(
         is_cancelled.set()
 
     indexes = pass_over(
-        "fastrec-index",
         [
             partial(make, path, name)
             for path, name in zip(paths, names or paths, strict=True)

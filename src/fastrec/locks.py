@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import stat
 import time
+import weakref
 from collections.abc import Iterator
 
-__all__ = ["is_locked", "lock_file", "opened_to_lock", "try_lock"]
+__all__ = ["FileLock", "is_locked", "lock_file", "opened_to_lock", "try_lock"]
 
 # A lock file may be in a directory that others can write to. Opening it neither waits
 # for a FIFO nor follows a link.
@@ -22,6 +24,7 @@ _SECONDS_BETWEEN_LOOKS = 0.01
 
 # Files that a fork would leave open, and so locked, with nobody to unlock them.
 _files: set[int] = set()
+_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 @contextlib.contextmanager
@@ -62,40 +65,83 @@ def try_lock(file: int) -> bool:
     return True
 
 
-@contextlib.contextmanager
-def lock_file(path: str) -> Iterator[None]:
-    """Hold a lock file, and remove it in the end.
+class FileLock:
+    """A lock file that one owner holds at a time, and that `release` removes.
 
-    Raises
-    ------
-    BlockingIOError
-        If somebody else holds it.
-    ImportError, OSError
-        If files cannot be locked, on this platform or this file system.
+    A signal may interrupt `acquire` anywhere: `release` removes what it left.
     """
-    with contextlib.ExitStack() as stack:
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._process = os.getpid()
+        # Its last reference closes it, which also unlocks it.
+        self._file: io.FileIO | None = None
+
+    def acquire(self) -> None:
+        """Lock the file.
+
+        Raises
+        ------
+        BlockingIOError
+            If another owner holds it.
+        ImportError, OSError
+            If files cannot be locked, on this platform or this file system.
+        """
+        _held.add(self)
         while True:
-            opened = stack.enter_context(contextlib.ExitStack())
-            file = opened.enter_context(opened_to_lock(path))
-            # Who only asks whether it is locked has it for microseconds.
+            self._file = io.FileIO(self._path, "ab")
+            # `is_locked` holds the lock for microseconds.
             for _ in range(_LOOKS):
-                if try_lock(file):
+                if try_lock(self._file.fileno()):
                     break
                 time.sleep(_SECONDS_BETWEEN_LOOKS)
             else:
-                raise BlockingIOError(errno.EWOULDBLOCK, "it is locked", path)
-            # Whoever had it before may have removed it since it was opened.
-            with contextlib.suppress(FileNotFoundError):
-                if os.path.samestat(os.fstat(file), os.stat(path)):  # noqa: PTH116
-                    break
-            opened.close()
-        process = os.getpid()
-        try:
-            yield
-        finally:
-            if os.getpid() == process:  # a fork has not locked it
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(path)  # noqa: PTH108
+                raise BlockingIOError(errno.EWOULDBLOCK, "it is locked", self._path)
+            # The owner before may have removed the file since it was opened.
+            if self._is_in_place(self._file):
+                return
+            self._file.close()
+
+    def release(self) -> None:
+        """Remove the file, unless another owner holds it. Does nothing in a fork."""
+        if os.getpid() != self._process:
+            return
+        # A file that stays locks no one out.
+        with contextlib.suppress(OSError, ImportError):
+            file = self._file
+            if file is None or file.closed:
+                file = io.FileIO(self._path, "r+b")
+            if try_lock(file.fileno()) and self._is_in_place(file):
+                os.unlink(self._path)  # noqa: PTH108
+            file.close()
+
+    def close(self) -> None:
+        """Let go of the file, without removing it."""
+        if self._file is not None:
+            self._file.close()
+
+    def _is_in_place(self, file: io.FileIO) -> bool:
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(self._path)  # noqa: PTH116
+            return os.path.samestat(os.fstat(file.fileno()), found)
+        return False
+
+
+@contextlib.contextmanager
+def lock_file(path: str) -> Iterator[None]:
+    """Hold a `FileLock`.
+
+    Raises
+    ------
+    BlockingIOError, ImportError, OSError
+        As `FileLock.acquire`.
+    """
+    lock = FileLock(path)
+    try:
+        lock.acquire()
+        yield
+    finally:
+        lock.release()
 
 
 def is_locked(path: str) -> bool:
@@ -123,6 +169,8 @@ def is_locked(path: str) -> bool:
 
 
 def _close_after_fork() -> None:
+    for lock in list(_held):
+        lock.close()
     while _files:
         os.close(_files.pop())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import stat
 from collections.abc import Iterator
@@ -61,29 +62,41 @@ def _named(path: str) -> Iterator[None]:
 
 
 class Output:
-    """A file that is open for writing; errors name it as the caller did."""
+    """A file that is open for writing; errors name it as the caller did.
 
-    def __init__(self, path: str, descriptor: int) -> None:
+    Its last reference closes the file: no thread ever writes through a descriptor that
+    belongs to another file by now.
+    """
+
+    def __init__(self, path: str) -> None:
         self.path = path
-        self._descriptor = descriptor
+        self._file: io.FileIO | None = None
+
+    @property
+    def _opened(self) -> io.FileIO:
+        if self._file is None:
+            msg = f"{self.path} is closed"
+            raise ValueError(msg)
+        return self._file
 
     def write(self, data: Buffer) -> None:
         """Write all of `data` at the end."""
+        file = self._opened
         rest = memoryview(data).cast("B")
         with _named(self.path):
             while rest:
-                rest = rest[os.write(self._descriptor, rest[:_MOST_AT_ONCE]) :]
+                rest = rest[os.write(file.fileno(), rest[:_MOST_AT_ONCE]) :]
 
     def sync(self) -> None:
         """Bring what was written to the disk."""
         with _named(self.path):
-            os.fsync(self._descriptor)
+            os.fsync(self._opened.fileno())
 
     def close(self) -> None:
         """Close the file; does nothing the next time."""
-        descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
 
 
 class OutputFile(Output):
@@ -103,7 +116,7 @@ class OutputFile(Output):
     """
 
     def __init__(self, path: str, temporary: str, *, overwrite: bool) -> None:
-        super().__init__(path, -1)
+        super().__init__(path)
         self._waiting = temporary + COMPLETE
         self._overwrite = overwrite
         self.temporary = temporary + UNFINISHED
@@ -118,11 +131,10 @@ class OutputFile(Output):
         OSError
             If that is not possible.
         """
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
         self._places.add(self.temporary)
         try:
             with _named(self.path):
-                self._descriptor = os.open(self.temporary, flags, 0o666)
+                self._file = io.FileIO(self.temporary, "xb")
         except OSError:
             self._places.clear()  # what is there is not this one
             raise
@@ -175,7 +187,7 @@ class OutputFile(Output):
 
 
 class AppendedFile(Output):
-    """A file that is there already, and grows at its end.
+    """An existing file that grows at its end.
 
     Parameters
     ----------
@@ -183,26 +195,32 @@ class AppendedFile(Output):
         What errors call it.
     target : str
     n_bytes : int
-        What is kept of it.
-
-    Raises
-    ------
-    OSError
-        If it cannot be opened, or not be cut.
+        The length to cut it to before it grows.
     """
 
     def __init__(self, path: str, target: str, n_bytes: int) -> None:
-        flags = os.O_WRONLY | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+        super().__init__(path)
+        self._target = target
         self._n_bytes = n_bytes
-        with _named(path):
-            super().__init__(path, os.open(target, flags))
-            os.ftruncate(self._descriptor, n_bytes)
+
+    def open(self) -> None:
+        """Open and cut the file.
+
+        Raises
+        ------
+        OSError
+            If that is not possible.
+        """
+        with _named(self.path):
+            self._file = io.FileIO(self._target, "r+b")
+            self._file.truncate(self._n_bytes)
+            self._file.seek(self._n_bytes)
 
     def abandon(self) -> None:
         """Cut what was appended."""
-        if self._descriptor >= 0:
+        if self._file is not None:
             with _named(self.path):
-                os.ftruncate(self._descriptor, self._n_bytes)
+                self._file.truncate(self._n_bytes)
         self.close()
 
 

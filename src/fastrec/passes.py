@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from fastrec.options import default_num_threads
+from fastrec.tasks import TaskPool
 
 __all__ = ["pass_over"]
 
@@ -21,7 +21,6 @@ _SECONDS_BETWEEN_LOOKS = 0.1
 
 
 def pass_over(
-    name: str,
     tasks: Sequence[Callable[[], _T]],
     *,
     cancel: Callable[[], object],
@@ -35,11 +34,9 @@ def pass_over(
 
     Parameters
     ----------
-    name : str
-        What the names of the threads begin with.
     tasks : sequence of callable
     cancel : callable
-        Tells the tasks at work that nobody wants their results any more.
+        Asks the tasks at work to end early. A thread calls it, also when all are done.
     so_far : callable
         ``so_far(n_done, seconds)`` returns what a pass that takes long says in the log,
         once: at least the first `n_done` tasks are done, after so many seconds.
@@ -48,26 +45,21 @@ def pass_over(
     n_threads : int, optional
         By default one for each usable CPU.
     """
-    n_threads = n_threads or default_num_threads()
     start = time.monotonic()
     is_logged = False
-    with concurrent.futures.ThreadPoolExecutor(n_threads, name) as pool:
-        futures = [pool.submit(task) for task in tasks]
-        try:
-            for n_done, future in enumerate(futures):
-                # A short wait, so that signals are looked at.
-                while not concurrent.futures.wait(
-                    [future], _SECONDS_BETWEEN_LOOKS
-                ).done:
-                    if on_look is not None:
-                        on_look()
-                    seconds = time.monotonic() - start
-                    if not is_logged and seconds > _SECONDS_BEFORE_LOG:
-                        is_logged = True
-                        _log.info("%s", so_far(n_done, seconds))
-                future.result()
-            return [future.result() for future in futures]
-        except BaseException:
-            cancel()
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+    pool = TaskPool(n_threads or default_num_threads(), cancel=cancel)
+    try:
+        submitted = [pool.submit(task) for task in tasks]
+        results = []
+        for n_done, task in enumerate(submitted):
+            while not task.wait(_SECONDS_BETWEEN_LOOKS):
+                if on_look is not None:
+                    on_look()
+                seconds = time.monotonic() - start
+                if not is_logged and seconds > _SECONDS_BEFORE_LOG:
+                    is_logged = True
+                    _log.info("%s", so_far(n_done, seconds))
+            results.append(task.result())
+        return results
+    finally:
+        pool.stop()

@@ -302,7 +302,6 @@ def recode(
         return _result(writer)
 
     return pass_over(
-        "fastrec-recode",
         [
             partial(recoded, number, path, target)
             for number, (path, target) in enumerate(targets.items())

@@ -11,14 +11,15 @@ waits where too much is under way. What is done does not depend on the threads.
 
 from __future__ import annotations
 
-import concurrent.futures
+import _thread
 import contextlib
 import errno
 import os
-import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
+from functools import partial
+from typing import ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,13 +28,15 @@ from fastrec.appending import end_of_records
 from fastrec.counting import keep_count, rename_count
 from fastrec.deflate import codec_of
 from fastrec.index import keep_index, rename_index
-from fastrec.locks import lock_file
+from fastrec.locks import FileLock
 from fastrec.output import AppendedFile, OutputFile, resolved
 from fastrec.printable import printable
 from fastrec.shard_names import ShardNames, new_token, refuse_existing
+from fastrec.tasks import Task, TaskPool
 
 __all__ = ["Frames", "ShardWriter", "Sharding"]
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 # Frames as they lie in a file, and where each begins and the last one ends.
@@ -111,30 +114,37 @@ class ShardWriter:
         self._token = new_token()
         # Where relative paths begin, whatever the process does later.
         self._directory = "" if os.path.isabs(names.path) else os.getcwd()  # noqa: PTH109, PTH117
-        self._resources = contextlib.ExitStack()
-        self._work = _Work(sharding.n_threads)
         self._shards: list[_Shard] = []
+        self._lock = FileLock(names.lock())
+        failures: list[BaseException] = []
+        self._work = _Work(
+            sharding.n_threads,
+            failures,
+            at_end=partial(
+                _remove_rest, self._lock, self._shards, failures, sharding.together
+            ),
+        )
         self.closed = False
         self.files: list[str] = []
-        try:
-            self._lock()
-            self._before = names.existing()
-            # The number of shards in the names is known at the end only. And shards of
-            # two data sets must not lie side by side for as long as one is written.
-            self._waits = (
-                sharding.together
-                or names.has_num_shards
-                or (names.is_pattern and bool(self._before))
-            )
-            if append and self._before:
-                self._lanes = [self._reopen_shard()]
-            else:
-                if not sharding.overwrite:
-                    refuse_existing(names)
-                self._lanes = [self._open_shard() for _ in range(n_lanes or 1)]
-        except BaseException:
-            self.abandon()
-            raise
+        self.attempt(self._begin, append=append)
+
+    def _begin(self, *, append: bool) -> None:
+        names, sharding = self._names, self._sharding
+        self._take_lock()
+        self._before = names.existing()
+        # The number of shards in the names is known at the end only. And shards of two
+        # data sets must not exist at once while one of them is written.
+        self._waits = (
+            sharding.together
+            or names.has_num_shards
+            or (names.is_pattern and bool(self._before))
+        )
+        if append and self._before:
+            self._lanes = [self._reopen_shard()]
+        else:
+            if not sharding.overwrite:
+                refuse_existing(names)
+            self._lanes = [self._open_shard() for _ in range(self._n_lanes or 1)]
 
     # What is written.
 
@@ -147,6 +157,9 @@ class ShardWriter:
             If the disk refused, now or before; then nothing more is published.
         """
         self.check()
+        self.attempt(self._submit, frames, lane)
+
+    def _submit(self, frames: Frames, lane: int) -> None:
         data, offsets = frames
         while len(offsets) > 1:
             shard = self._lanes[lane]
@@ -156,19 +169,17 @@ class ShardWriter:
                 continue
             end = int(offsets[n])
             first = int(offsets[0])
-            with self._failing():
-                shard.submit(data[first:end], offsets[: n + 1] - offsets[0], self._work)
+            shard.submit(data[first:end], offsets[: n + 1] - offsets[0], self._work)
             offsets = offsets[n:]
 
     def cut(self) -> None:
         """End the shard that is open, also if it has no records; begin the next one."""
         self.check()
-        self._cut(0)
+        self.attempt(self._cut, 0)
 
     def _cut(self, lane: int) -> None:
-        with self._failing():
-            self._end(self._lanes[lane])
-            self._lanes[lane] = self._open_shard()
+        self._end(self._lanes[lane])
+        self._lanes[lane] = self._open_shard()
 
     def wait(self) -> None:
         """Return when all that was handed over is in its files; then nothing holds it.
@@ -179,8 +190,7 @@ class ShardWriter:
             As for `write`.
         """
         self.check()
-        with self._failing():
-            self._work.wait()
+        self.attempt(self._work.wait)
 
     @property
     def n_records(self) -> int:
@@ -208,11 +218,13 @@ class ShardWriter:
             If the disk refuses, now or before.
         """
         self.check()
-        with self._failing():
-            lanes, self._lanes = self._lanes, []
-            for shard in lanes:
-                self._end(shard)
-            self._work.wait()
+        self.attempt(self._end_all)
+
+    def _end_all(self) -> None:
+        lanes, self._lanes = self._lanes, []
+        for shard in lanes:
+            self._end(shard)
+        self._work.wait()
 
     def close(self) -> None:
         """Publish all shards; does nothing the next time.
@@ -226,38 +238,26 @@ class ShardWriter:
         if self.closed and self._work.failure is None:
             return
         self.end()
-        with self._failing():
-            num_shards = len(self._shards)
-            for shard in self._shards:
-                if not shard.is_published:
-                    shard.publish(*self._paths(shard.number, num_shards))
-            self.files = [shard.path for shard in self._shards]
-            self._remove_replaced()
-        self.closed = True
+        self.attempt(self._publish_all)
         self._work.stop()
-        self._resources.close()
 
-    def abandon(self, *, keeps_complete: bool = False) -> None:
+    def _publish_all(self) -> None:
+        num_shards = len(self._shards)
+        for shard in self._shards:
+            if not shard.is_published:
+                shard.publish(*self._paths(shard.number, num_shards))
+        self.files = [shard.path for shard in self._shards]
+        self._remove_replaced()
+        self.closed = True
+
+    def abandon(self) -> None:
         """Remove all that is not published; does nothing once this is closed.
 
-        Parameters
-        ----------
-        keeps_complete : bool
-            Whether complete shards that wait for their names go on waiting, for
-            ``fastrec doctor``.
+        After an error of the disk, complete shards that wait for their names stay for
+        ``fastrec doctor``, unless all shards appear together.
         """
-        if self.closed:
-            return
         self.closed = True
-        if os.getpid() != self._process:
-            return
         self._work.stop()
-        with self._resources:  # all of this, whatever a part of it says
-            for shard in self._shards:
-                if not shard.is_published and not (
-                    keeps_complete and shard.is_complete
-                ):
-                    self._resources.callback(shard.abandon)
 
     def _remove_replaced(self) -> None:
         """Remove the files of the data set that this one takes the place of."""
@@ -294,21 +294,22 @@ class ShardWriter:
         return shard
 
     def _reopen_shard(self) -> _Shard:
-        """Open the file to append to, which is locked: nobody else cuts its end."""
+        """Open the file to append to. The lock keeps others from cutting its end."""
         path = self._names.path
         target = resolved(path, overwrite=True)
         offsets = end_of_records(path)
         file = AppendedFile(path, target, int(offsets[-1]))
         shard = _Shard(0, path, target, self._sharding, file, offsets)
         self._shards.append(shard)
+        file.open()
         return shard
 
     def _end(self, shard: _Shard) -> None:
         shard.submit_end(self._work, waits=self._waits)
 
-    def _lock(self) -> None:
+    def _take_lock(self) -> None:
         try:
-            self._resources.enter_context(lock_file(self._names.lock()))
+            self._lock.acquire()
         except ImportError:
             return  # a platform without locks
         except OSError as error:
@@ -333,27 +334,42 @@ class ShardWriter:
             raise ValueError(msg)
         failure = self._work.failure
         if failure is not None:
-            self._give_up(failure)
+            self.abandon()
             raise _again(failure, self._names.path)
         if self.closed:
             msg = f"the writer of {printable(self._names.path)} is closed"
             raise ValueError(msg)
 
-    @contextlib.contextmanager
-    def _failing(self) -> Iterator[None]:
-        """Give up for good if what is done fails, by a signal too."""
+    def attempt(
+        self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
+    ) -> _T:
+        """Call a function. If it raises, by a signal too, give up for good."""
         try:
-            yield
+            return function(*args, **kwargs)
         except BaseException as error:
-            self._work.fail(error)
-            self._give_up(error)
+            # The very first step: another signal may come before the next one.
+            self._work.failures.append(error)
+            self.abandon()
             raise
 
-    def _give_up(self, failure: BaseException) -> None:
-        # What the disk refused is no reason to lose what it took before, unless that is
-        # to be seen as a whole only.
-        is_refused = isinstance(failure, OSError)
-        self.abandon(keeps_complete=is_refused and not self._sharding.together)
+
+def _remove_rest(
+    lock: FileLock,
+    shards: Sequence[_Shard],
+    failures: Sequence[BaseException],
+    together: bool,
+) -> None:
+    """Remove the files that are not published, and at last the lock."""
+    # What the disk refused is no reason to lose what it took before, unless that is to be
+    # seen as a whole only.
+    keeps_complete = (
+        bool(failures) and isinstance(failures[0], OSError) and not together
+    )
+    with contextlib.ExitStack() as stack:  # all of this, even if a part of it raises
+        stack.callback(lock.release)
+        for shard in shards:
+            if not shard.is_published and not (keeps_complete and shard.is_complete):
+                stack.callback(shard.abandon)
 
 
 def _again(failure: BaseException, path: str) -> BaseException:
@@ -395,8 +411,7 @@ class _Shard:
         # What is prepared and not yet written, by its place in the order.
         self._ready: dict[int, Callable[[], object]] = {}
         self._n_done = 0
-        self._is_writing = False
-        self._lock = threading.Lock()
+        self._writing = _thread.allocate_lock()  # which no thread waits for
 
     def n_that_fit(self, offsets: NDArray[np.uint64], sharding: Sharding) -> int:
         """How many of the frames go into this shard: at least one if it has none."""
@@ -437,19 +452,14 @@ class _Shard:
 
     def _commit(self, place: int, write: Callable[[], object]) -> None:
         """Do `write` when its turn has come, now or by another thread that is at it."""
-        with self._lock:
-            self._ready[place] = write
-            if self._is_writing:
-                return
-            self._is_writing = True
-        while True:
-            with self._lock:
-                turn = self._ready.pop(self._n_done, None)
-                if turn is None:
-                    self._is_writing = False
-                    return
-            turn()
-            self._n_done += 1
+        self._ready[place] = write
+        while self._n_done in self._ready and self._writing.acquire(blocking=False):
+            try:
+                while turn := self._ready.pop(self._n_done, None):
+                    turn()
+                    self._n_done += 1
+            finally:
+                self._writing.release()
 
     def _finish(self, *, waits: bool) -> None:
         self._file.write(self._codec.end())
@@ -467,14 +477,17 @@ class _Shard:
             self._keep_index(self._target)
 
     def _keep_index(self, path: str) -> None:
-        """Keep where the records of `path` are, which nobody here needs any more."""
+        """Keep where the records of `path` are, and forget it here."""
         offsets = np.concatenate(self._offsets)
         payload_crcs = np.concatenate(self._payload_crcs)
         self._offsets, self._payload_crcs = [], []
-        if self._sharding.compression is None:
-            keep_index(path, offsets)
-        else:
-            keep_count(path, offsets, payload_crcs)
+        keep = (
+            partial(keep_index, path, offsets)
+            if self._sharding.compression is None
+            else partial(keep_count, path, offsets, payload_crcs)
+        )
+        # Not by the caller, whom a signal may interrupt.
+        TaskPool(0, at_end=keep).stop()
 
     def publish(self, path: str, target: str) -> None:
         """Give a file its name that waits for it."""
@@ -494,34 +507,37 @@ class _Shard:
 class _Work:
     """Tasks that threads do, and what is under way among them."""
 
-    def __init__(self, n_threads: int) -> None:
+    def __init__(
+        self,
+        n_threads: int,
+        failures: list[BaseException],
+        *,
+        at_end: Callable[[], object],
+    ) -> None:
         self._n_threads = n_threads
-        self._pool: concurrent.futures.ThreadPoolExecutor | None = None
-        self._changed = threading.Condition()
-        self._n_tasks = 0
-        self._n_bytes = 0
-        self._is_stopped = False
-        self.failure: BaseException | None = None
+        self._pool = TaskPool(n_threads, at_end=at_end)
+        self._under_way: deque[tuple[Task[None], int]] = deque()
+        self.failures = failures
 
-    def fail(self, failure: BaseException) -> None:
-        """Let nothing more be done. The first failure counts."""
-        if self.failure is None:
-            self.failure = failure
+    @property
+    def failure(self) -> BaseException | None:
+        """What ended the work: the first failure."""
+        return self.failures[0] if self.failures else None
 
     def submit(self, task: Callable[[], object], n_bytes: int) -> None:
         """Have `task` done, which holds `n_bytes`, once there is room for it."""
         if self._n_threads == 0:
             task()
             return
-        with self._changed:
-            while self._n_tasks >= _TASKS_UNDER_WAY or (
-                self._n_bytes and self._n_bytes + n_bytes > _BYTES_UNDER_WAY
-            ):
-                self._changed.wait()
-            self._raise_failure()
-            self._n_tasks += 1
-            self._n_bytes += n_bytes
-        self._threads().submit(self._do, task, n_bytes)
+        while self._under_way and (
+            self._under_way[0][0].is_done
+            or len(self._under_way) >= _TASKS_UNDER_WAY
+            or sum(n for _, n in self._under_way) + n_bytes > _BYTES_UNDER_WAY
+        ):
+            self._wait_for_first()
+        self._raise_failure()
+        done = self._pool.submit(partial(_attempt, task, self.failures))
+        self._under_way.append((done, n_bytes))
 
     def spread(self, tasks: Iterator[Callable[[], _T]]) -> Iterator[_T]:
         """Yield what tasks return, in their order."""
@@ -529,50 +545,44 @@ class _Work:
             for task in tasks:
                 yield task()
             return
-        under_way: list[concurrent.futures.Future[_T]] = []
+        under_way: deque[Task[_T]] = deque()
         try:
             for task in tasks:
-                under_way.append(self._threads().submit(task))
+                under_way.append(self._pool.submit(task))
                 if len(under_way) > self._n_threads:
-                    yield under_way.pop(0).result()
+                    yield under_way.popleft().result()
             while under_way:
-                yield under_way.pop(0).result()
+                yield under_way.popleft().result()
         finally:
             # The arrays are the caller's again when this returns.
-            concurrent.futures.wait(under_way)
+            for waited in under_way:
+                while not waited.wait():
+                    pass
 
     def wait(self) -> None:
         """Return when all tasks are done, or raise what one of them raised."""
-        with self._changed:
-            while self._n_tasks:
-                self._changed.wait()
-            self._raise_failure()
+        while self._under_way:
+            self._wait_for_first()
+        self._raise_failure()
+
+    def _wait_for_first(self) -> None:
+        self._under_way[0][0].result()
+        self._under_way.popleft()
 
     def stop(self) -> None:
-        """Let tasks that have not begun not be done, and wait for the others."""
-        self._is_stopped = True
-        pool, self._pool = self._pool, None
-        if pool is not None:
-            pool.shutdown(wait=True)
-
-    def _threads(self) -> concurrent.futures.ThreadPoolExecutor:
-        if self._pool is None:
-            self._pool = concurrent.futures.ThreadPoolExecutor(
-                self._n_threads, "fastrec-write"
-            )
-        return self._pool
-
-    def _do(self, task: Callable[[], object], n_bytes: int) -> None:
-        try:
-            if self.failure is None and not self._is_stopped:
-                task()
-        except BaseException as failure:  # noqa: BLE001 (raised where it is waited for)
-            self.fail(failure)
-        with self._changed:
-            self._n_tasks -= 1
-            self._n_bytes -= n_bytes
-            self._changed.notify_all()
+        """Let tasks that have not begun not be done, wait for the others, and end."""
+        self._pool.stop()
 
     def _raise_failure(self) -> None:
-        if self.failure is not None:
-            raise self.failure
+        if self.failures:
+            raise self.failures[0]
+
+
+def _attempt(task: Callable[[], object], failures: list[BaseException]) -> None:
+    """Do a task, unless one before has failed; the caller waits to hear of it."""
+    if failures:
+        return
+    try:
+        task()
+    except BaseException as failure:  # noqa: BLE001 (raised where it is waited for)
+        failures.append(failure)

@@ -179,8 +179,8 @@ class Writer:
         )
         self._order = _core.FeatureOrder()
         self._sequence_order = _core.SequenceOrder()
-        # Records that were dealt to lanes: to sum what is in all of them takes longer.
-        self._n_dealt = 0
+        # Records that lanes got, or None after an interrupt: summing them takes longer.
+        self._n_dealt: int | None = 0
         # What goes to the shards, and in which order.
         self._lock = threading.RLock()
         weakref.finalize(self, _forgotten, self._path, self._shards, self._added)
@@ -241,10 +241,11 @@ class Writer:
         found, n_rows = coerced(columns, self._features)
         encoder = _core.BatchEncoder(self._ordered(found), n_rows)
         with self._lock:
+            # A part of a batch is never left in the files.
             if self._n_lanes is None:
-                self._write_rows(encoder, n_rows)
+                self._shards.attempt(self._write_rows, encoder, n_rows)
             else:
-                self._deal_rows(encoder, n_rows, self._n_lanes)
+                self._shards.attempt(self._deal_rows, encoder, n_rows, self._n_lanes)
 
     def write_record(self, record: Buffer, /) -> None:
         """Write one record as it is.
@@ -375,13 +376,22 @@ class Writer:
                     self._hand_over(0)
             return
         with self._lock:
-            lane = self._n_dealt % self._n_lanes
+            n_dealt = self._taken_n_dealt()
+            lane = n_dealt % self._n_lanes
             n_bytes = add(self._added.buffers[lane])
-            self._n_dealt += 1
+            self._n_dealt = n_dealt + 1
             if n_bytes >= self._chunk_bytes:
                 self._hand_over(lane)
 
+    def _taken_n_dealt(self) -> int:
+        """Return how many records lanes got; None takes its place until the next is in."""
+        n_dealt, self._n_dealt = self._n_dealt, None
+        return self._added.n_records if n_dealt is None else n_dealt
+
     def _hand_over(self, lane: int) -> None:
+        self._shards.attempt(self._take_over, lane)
+
+    def _take_over(self, lane: int) -> None:
         self._shards.write(self._added.buffers[lane].take(), lane)
 
     # Batches.
@@ -450,8 +460,7 @@ class Writer:
     def _deal_rows(
         self, encoder: _core.BatchEncoder, n_rows: int, n_lanes: int
     ) -> None:
-        first = self._n_dealt
-        self._n_dealt += n_rows
+        first = self._taken_n_dealt()
         for lane in range(n_lanes):
             row = (lane - first) % n_lanes
             while row < n_rows:
@@ -460,6 +469,7 @@ class Writer:
                 )
                 if row < n_rows:
                     self._hand_over(lane)
+        self._n_dealt = first + n_rows
 
 
 class _Added:

@@ -1,0 +1,215 @@
+"""Tasks: functions that threads run for a caller whom a signal may interrupt anywhere.
+
+A signal handler runs in the main thread between two steps of Python code, and it may
+raise. `Thread.start`, `Condition` and `concurrent.futures` are Python code that holds
+locks: a handler that raises there leaves them locked, or leaves a thread that no pool
+knows. So the caller shares with the threads only objects whose single calls are atomic,
+and it starts threads by one such call. Work that must not be interrupted, such as
+removing files, is a task, too: signals never reach the thread that runs it.
+"""
+
+from __future__ import annotations
+
+import _thread
+import atexit
+import contextlib
+import os
+import weakref
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from functools import partial
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar, cast
+
+__all__ = ["Task", "TaskPool", "start"]
+
+_T = TypeVar("_T")
+
+# A second thread that waits for the same task looks this often.
+_SECONDS_BETWEEN_LOOKS = 0.05
+
+
+class Task(Generic[_T]):
+    """A function that is called once, by the first thread that runs the task."""
+
+    def __init__(self, function: Callable[[], _T]) -> None:
+        self._functions = [function]  # empty once a thread runs or cancels the task
+        self._result: _T | None = None
+        self._error: BaseException | None = None
+        self._done = _thread.allocate_lock()
+        self._done.acquire()
+        self.is_done = False
+
+    def run(self) -> None:
+        """Call the function, unless another thread has begun."""
+        with contextlib.suppress(IndexError):
+            self._run(self._functions.pop())
+
+    def _run(self, function: Callable[[], _T]) -> None:
+        try:
+            self._result = function()
+        except BaseException as error:  # noqa: BLE001 (`result` raises it)
+            self._error = error
+        del function  # and what it holds, before anyone continues
+        self._finish()
+
+    def cancel(self) -> None:
+        """Let `result` raise a CancelledError, unless a thread has begun."""
+        with contextlib.suppress(IndexError):
+            self._functions.pop()
+            self._error = CancelledError()
+            self._finish()
+
+    def _finish(self) -> None:
+        self.is_done = True
+        self._done.release()
+
+    def wait(self, seconds: float = _SECONDS_BETWEEN_LOOKS) -> bool:
+        """Wait for at most this long, and return whether the task is done."""
+        return self.is_done or self._done.acquire(timeout=seconds)
+
+    def result(self) -> _T:
+        """Wait for the task, and return or raise what its function did."""
+        while not self.wait():
+            pass
+        if self._error is not None:
+            raise self._error
+        return cast("_T", self._result)
+
+
+def start(task: Task[_T]) -> None:
+    """Run a task in a new thread.
+
+    Raises
+    ------
+    RuntimeError
+        If the system has no thread to give.
+    """
+    # One call of C, unlike `Thread.start`: the thread runs, or it does not exist.
+    _thread.start_new_thread(task.run, ())
+
+
+class TaskPool:
+    """Threads that run tasks in the order of `submit`.
+
+    Parameters
+    ----------
+    n_threads : int
+    cancel : callable, optional
+        Called by `stop` first: asks the tasks at work to end early.
+    at_end : callable, optional
+        Called by `stop` last, when no task is at work. A pool that becomes garbage before
+        it was stopped calls both, too.
+    """
+
+    _process = -1
+
+    def __init__(
+        self,
+        n_threads: int,
+        *,
+        cancel: Callable[[], object] | None = None,
+        at_end: Callable[[], object] | None = None,
+    ) -> None:
+        self._n_threads = n_threads
+        self._queue: SimpleQueue[Task[Any] | None] = SimpleQueue()
+        self._tasks: deque[Task[Any]] = deque()
+        self._workers: list[Task[None]] = []
+        self._threads: set[int] = set()
+        self._ending = Task(
+            partial(_end, self._queue, self._tasks, self._workers, cancel, at_end)
+        )
+        self._process = os.getpid()  # last: `__del__` finds the others
+        _pools.add(self)
+
+    def submit(self, function: Callable[[], _T]) -> Task[_T]:
+        """Have a thread call `function`.
+
+        Raises
+        ------
+        RuntimeError
+            If the system has no thread to give, and there is none yet.
+        """
+        task = Task(function)
+        while self._tasks and self._tasks[0].is_done:
+            self._tasks.popleft()
+        self._tasks.append(task)
+        self._queue.put(task)
+        if len(self._workers) < self._n_threads:
+            worker = Task(partial(_work, self._queue, self._threads))
+            self._workers.append(worker)
+            try:
+                start(worker)
+            except RuntimeError:
+                if len(self._workers) == 1:
+                    raise
+        return task
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` has done all of its work."""
+        return self._ending.is_done
+
+    def stop(self) -> None:
+        """Cancel the tasks that have not begun, and wait for the others.
+
+        A signal interrupts only the waiting: all is done nevertheless.
+        """
+        if self._ending.is_done or os.getpid() != self._process:
+            return  # a fork has none of the threads
+        self._begin_end()
+        # A thread of this pool gets here if it collects garbage.
+        if _thread.get_ident() not in self._threads:
+            self._ending.result()
+
+    def _begin_end(self) -> None:
+        try:
+            start(self._ending)
+        except RuntimeError:
+            self._ending.run()
+
+    def __del__(self) -> None:
+        if os.getpid() == self._process and not self._ending.is_done:
+            self._begin_end()
+
+
+def _work(queue: SimpleQueue[Task[Any] | None], threads: set[int]) -> None:
+    threads.add(_thread.get_ident())
+    while (task := queue.get()) is not None:
+        task.run()
+        del task  # and its result, before the next one comes
+    queue.put(None)  # for the other threads
+
+
+def _end(
+    queue: SimpleQueue[Task[Any] | None],
+    tasks: deque[Task[Any]],
+    workers: list[Task[None]],
+    cancel: Callable[[], object] | None,
+    at_end: Callable[[], object] | None,
+) -> None:
+    if cancel is not None:
+        cancel()
+    for task in list(tasks):
+        task.cancel()
+    queue.put(None)
+    for worker in list(workers):
+        worker.cancel()  # if its thread has not begun, or does not exist
+        while not worker.wait():
+            pass
+    if at_end is not None:
+        at_end()
+
+
+# A thread that comes back from the core to an interpreter that has ended would abort.
+_pools: weakref.WeakSet[TaskPool] = weakref.WeakSet()
+
+
+def _stop_all() -> None:
+    for pool in list(_pools):
+        if not pool.is_stopped:
+            pool.stop()
+
+
+atexit.register(_stop_all)
