@@ -104,6 +104,20 @@ def test_an_interrupt_costs_no_batch(write: Write, loop: str, compressed: bool) 
     assert max(latencies_ms) < 2000  # 200 on a machine that has nothing else to do
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc as Linux has it")
+@pytest.mark.parametrize("seed", [0, 1])
+def test_an_interrupt_leaves_a_writer_whole_or_nothing_of_it(
+    tmp_path: Path, seed: int
+) -> None:
+    # 50 times as many signals as runs of other programs, for each takes a millisecond.
+    n_signals = 50 * n_runs(5)
+    report = json.loads(
+        run_program("interrupted_writers.py", n_signals, seed, tmp_path / "top")
+    )
+    assert sum(report["signals"].values()) >= n_signals
+    assert {end.split()[1] for end in report["ends"]} == {"lost", "published"}
+
+
 @pytest.mark.parametrize("num_threads", [0, 2])
 @pytest.mark.parametrize("n_taken", [0, 1, 5])
 @pytest.mark.parametrize("transform_threads", [None, 0, 2])

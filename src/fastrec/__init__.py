@@ -48,7 +48,8 @@ from fastrec.stack import Stack
 from fastrec.stage import BatchOrigin, per_row
 from fastrec.stats import LoaderStats
 from fastrec.tensors import TensorProto, serialize_tensor
-from fastrec.writer import Writer, write
+from fastrec.writable import write
+from fastrec.writer import Writer
 
 __all__ = [
     "BatchOrigin",

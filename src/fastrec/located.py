@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 from collections.abc import Sequence
+from functools import partial
 from typing import Literal, TypeAlias
 
 from fastrec.expansion import expanded
 from fastrec.inflate import Content, content_of
 from fastrec.streams import FileContent
+from fastrec.tasks import TaskPool
 
 __all__ = ["Compression", "Located", "check_compression"]
 
@@ -111,5 +112,9 @@ class Located:
             return [_CONTENTS[self._compression]] * len(self.files)
         if len(self.files) == 1:
             return [content_of(self.files[0])]
-        with concurrent.futures.ThreadPoolExecutor(_N_AT_ONCE) as pool:
-            return list(pool.map(content_of, self.files))
+        pool = TaskPool(_N_AT_ONCE)
+        try:
+            tasks = [pool.submit(partial(content_of, path)) for path in self.files]
+            return [task.result() for task in tasks]
+        finally:
+            pool.stop()

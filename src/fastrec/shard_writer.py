@@ -124,7 +124,8 @@ class ShardWriter:
                 _remove_rest, self._lock, self._shards, failures, sharding.together
             ),
         )
-        self.closed = False
+        self._removal = self._work.removal
+        self._is_closed = False
         self.files: list[str] = []
         self.attempt(self._begin, append=append)
 
@@ -209,6 +210,16 @@ class ShardWriter:
 
     # How it ends.
 
+    @property
+    def closed(self) -> bool:
+        """Whether this is closed, abandoned or lost to an error."""
+        return self._is_closed or self._work.failure is not None
+
+    @property
+    def is_cleaned(self) -> bool:
+        """Whether all that is not published is removed, and no thread is left."""
+        return self._work.is_stopped
+
     def end(self) -> None:
         """Complete all shards, so that `close` has only their names to give.
 
@@ -248,7 +259,7 @@ class ShardWriter:
                 shard.publish(*self._paths(shard.number, num_shards))
         self.files = [shard.path for shard in self._shards]
         self._remove_replaced()
-        self.closed = True
+        self._is_closed = True
 
     def abandon(self) -> None:
         """Remove all that is not published; does nothing once this is closed.
@@ -256,7 +267,7 @@ class ShardWriter:
         After an error of the disk, complete shards that wait for their names stay for
         ``fastrec doctor``, unless all shards appear together.
         """
-        self.closed = True
+        self._is_closed = True
         self._work.stop()
 
     def _remove_replaced(self) -> None:
@@ -347,9 +358,17 @@ class ShardWriter:
         try:
             return function(*args, **kwargs)
         except BaseException as error:
-            # The very first step: another signal may come before the next one.
+            # First of all, two calls of C: another signal may come at any later step.
             self._work.failures.append(error)
+            try:
+                _thread.start_new_thread(self._removal, ())
+            except RuntimeError:  # the system has no thread to give
+                self._removal()
             self.abandon()
+            if not isinstance(error, Exception):
+                # The traceback would keep this writer, and its memory, in a cycle.
+                failures = self._work.failures
+                failures[failures.index(error)] = KeyboardInterrupt()
             raise
 
 
@@ -517,6 +536,7 @@ class _Work:
         self._n_threads = n_threads
         self._pool = TaskPool(n_threads, at_end=at_end)
         self._under_way: deque[tuple[Task[None], int]] = deque()
+        self.removal = self._pool.ending.run
         self.failures = failures
 
     @property
@@ -572,6 +592,11 @@ class _Work:
     def stop(self) -> None:
         """Let tasks that have not begun not be done, wait for the others, and end."""
         self._pool.stop()
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether `stop` has done all of its work."""
+        return self._pool.is_stopped
 
     def _raise_failure(self) -> None:
         if self.failures:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator, Sequence
@@ -19,6 +18,7 @@ from functools import partial
 from fastrec import _core
 from fastrec.errors import Error
 from fastrec.inflate import Content, Version, inflated, version_of
+from fastrec.tasks import Task, start
 
 __all__ = ["FileContent", "first_frames", "started"]
 
@@ -60,20 +60,14 @@ def started(
     _all.add(streams)
     try:
         for i in range(n_readers):
-            # Daemons: the interpreter waits for others before anybody can stop them.
-            thread = threading.Thread(
-                target=_read,
-                args=(files, versions, on_read, streams),
-                name="fastrec-inflate",
-                daemon=True,
-            )
+            reader = Task(partial(_read, files, versions, on_read, streams))
+            _readers.add(reader)
             try:
-                thread.start()
+                start(reader)
             except RuntimeError:
                 if i == 0:
                     raise
-                break  # no more are to be had: those there are read all files
-            _threads.add(thread)
+                break  # the system has no more threads: the others read all files
         yield streams
     except BaseException:
         streams.stop()
@@ -138,7 +132,7 @@ def first_frames(
 # Streams that may have threads, which return soon after the streams were stopped. A
 # thread that came back from the core to an interpreter that has ended would abort.
 _all: weakref.WeakSet[_core.ByteStreams] = weakref.WeakSet()
-_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+_readers: weakref.WeakSet[Task[None]] = weakref.WeakSet()
 
 
 def _end_all() -> None:
@@ -146,9 +140,9 @@ def _end_all() -> None:
     for streams in list(_all):
         streams.stop()
     until = time.monotonic() + _SECONDS_TO_END
-    for thread in list(_threads):
-        if thread.is_alive():
-            thread.join(max(0, until - time.monotonic()))
+    for reader in list(_readers):
+        while not reader.wait() and time.monotonic() < until:
+            pass
 
 
 atexit.register(_end_all)

@@ -101,9 +101,15 @@ class TaskPool:
     at_end : callable, optional
         Called by `stop` last, when no task is at work. A pool that becomes garbage before
         it was stopped calls both, too.
+
+    Attributes
+    ----------
+    ending : Task
+        What `stop` has a thread do.
     """
 
-    _process = -1
+    ending: Task[None] = Task(lambda: None)  # of a pool that is not made yet
+    ending.run()
 
     def __init__(
         self,
@@ -113,14 +119,22 @@ class TaskPool:
         at_end: Callable[[], object] | None = None,
     ) -> None:
         self._n_threads = n_threads
+        self._process = os.getpid()
         self._queue: SimpleQueue[Task[Any] | None] = SimpleQueue()
         self._tasks: deque[Task[Any]] = deque()
         self._workers: list[Task[None]] = []
         self._threads: set[int] = set()
-        self._ending = Task(
-            partial(_end, self._queue, self._tasks, self._workers, cancel, at_end)
+        self.ending = Task(
+            partial(
+                _end,
+                self._process,
+                self._queue,
+                self._tasks,
+                self._workers,
+                cancel,
+                at_end,
+            )
         )
-        self._process = os.getpid()  # last: `__del__` finds the others
         _pools.add(self)
 
     def submit(self, function: Callable[[], _T]) -> Task[_T]:
@@ -149,29 +163,27 @@ class TaskPool:
     @property
     def is_stopped(self) -> bool:
         """Whether `stop` has done all of its work."""
-        return self._ending.is_done
+        return self.ending.is_done
 
     def stop(self) -> None:
         """Cancel the tasks that have not begun, and wait for the others.
 
         A signal interrupts only the waiting: all is done nevertheless.
         """
-        if self._ending.is_done or os.getpid() != self._process:
+        if self.ending.is_done or os.getpid() != self._process:
             return  # a fork has none of the threads
-        self._begin_end()
+        try:
+            start(self.ending)
+        except RuntimeError:
+            self.ending.run()
         # A thread of this pool gets here if it collects garbage.
         if _thread.get_ident() not in self._threads:
-            self._ending.result()
-
-    def _begin_end(self) -> None:
-        try:
-            start(self._ending)
-        except RuntimeError:
-            self._ending.run()
+            self.ending.result()
 
     def __del__(self) -> None:
-        if os.getpid() == self._process and not self._ending.is_done:
-            self._begin_end()
+        # Python ignores what a signal raises here, so there is hardly a step.
+        if not self.ending.is_done:
+            _thread.start_new_thread(self.ending.run, ())
 
 
 def _work(queue: SimpleQueue[Task[Any] | None], threads: set[int]) -> None:
@@ -183,12 +195,15 @@ def _work(queue: SimpleQueue[Task[Any] | None], threads: set[int]) -> None:
 
 
 def _end(
+    process: int,
     queue: SimpleQueue[Task[Any] | None],
     tasks: deque[Task[Any]],
     workers: list[Task[None]],
     cancel: Callable[[], object] | None,
     at_end: Callable[[], object] | None,
 ) -> None:
+    if os.getpid() != process:
+        return
     if cancel is not None:
         cancel()
     for task in list(tasks):

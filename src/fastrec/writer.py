@@ -30,7 +30,7 @@ from fastrec.shard_writer import Frames, Sharding, ShardWriter
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
 
-__all__ = ["Writer", "write"]
+__all__ = ["Writer"]
 
 # In the range that the guide of the format advises: 100 MB and more.
 _MAX_SHARD_BYTES = "200MB"
@@ -497,7 +497,7 @@ class _Added:
 
 def _forgotten(path: str, shards: ShardWriter, added: _Added) -> None:
     """Remove what a writer wrote that nobody closed."""
-    if shards.closed:
+    if shards.is_cleaned:
         return
     shards.abandon()
     warn_caller(
@@ -581,41 +581,3 @@ def _check_appendable(names: ShardNames, sharding: Sharding) -> None:
             "overwrite nor compression"
         )
         raise ValueError(msg)
-
-
-def write(
-    path: str | os.PathLike[str],
-    columns: Mapping[Any, Any],
-    **options: Any,  # noqa: ANN401
-) -> list[str]:
-    """Write the rows of columns to a TFRecord file, or to shards.
-
-    Parameters
-    ----------
-    path : str or os.PathLike
-        As for `Writer`.
-    columns : mapping of str or bytes to columns
-        As for `Writer.write_batch`.
-    **options
-        Those of `Writer`.
-
-    Returns
-    -------
-    list of str
-        The files.
-
-    Raises
-    ------
-    OSError, ValueError, TypeError
-        As for `Writer`; then no file is left, except complete shards of a pattern without
-        ``{num_shards}``.
-
-    Examples
-    --------
-    >>> import fastrec as fr
-    >>> fr.write("t.tfrecord", {"x": [1.5, 2.5], "name": ["a", "b"]})  # doctest: +SKIP
-    ['t.tfrecord']
-    """
-    with Writer(path, **options) as writer:
-        writer.write_batch(columns)
-    return writer.files

@@ -18,7 +18,7 @@ from fastrec.convert.arrow_columns import columns_of, feature_kind, features_of
 from fastrec.convert.source import Columns, Source, chosen
 from fastrec.printable import printable
 
-__all__ = ["TableSource"]
+__all__ = ["TableSource", "slices"]
 
 # Types are inferred from the first block, and no row may be longer.
 _CSV_BLOCK_BYTES = 4 << 20
@@ -87,7 +87,7 @@ class TableSource(Source):
             # Closed at once, so that no file stays open behind a loop that is left.
             with _blamed(table.path), contextlib.closing(table.batches()) as batches:
                 for batch in batches:
-                    for part in _slices(batch.select(self._names)):
+                    for part in slices(batch.select(self._names)):
                         yield columns_of(part)
                     self.n_done = n_before + table.n_done
             n_before += table.n_total
@@ -152,7 +152,7 @@ def _check_equal(first: _Table, table: _Table) -> None:
             )
 
 
-def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """Yield views of a batch that have the size of a batch; of none, nothing."""
     n_rows = rows_per_batch(batch.get_total_buffer_size() / max(len(batch), 1))
     for first in range(0, len(batch), n_rows):

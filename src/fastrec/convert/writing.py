@@ -46,7 +46,7 @@ def write_tfrecords(
     progress : callable, optional
         Called after each batch with what is done and the total, as `Source` counts.
     **options
-        Of `fastrec.Writer`: ``overwrite=True``, ``max_shard_bytes="200MB"``,
+        Of `fastrec.Writer`: ``features=...``, ``overwrite=True``, ``max_shard_bytes="200MB"``,
         ``num_shards=8``, ``compression="GZIP"``, ...
 
     Returns
@@ -68,6 +68,7 @@ def write_tfrecords(
     if not isinstance(source, Source):
         source = open_source(source)
     features = {name: _optional(spec) for name, spec in source.features.items()}
+    features |= options.pop("features", None) or {}
     with fr.Writer(path, features=features or None, **options) as writer:
         for columns in source.batches():
             writer.write_batch(columns)
