@@ -288,3 +288,26 @@ def test_specs_are_values() -> None:
     for shape, dtype in wrong:
         with pytest.raises(fr.SchemaError):
             fr.TensorProto(shape, dtype)
+
+
+@pytest.mark.parametrize(
+    ("given", "shape", "expected"),
+    [
+        ([b"cat"], (1,), [b"cat"]),
+        ((b"a\0", b""), (2,), [b"a\0", b""]),
+        ([[b"a", b"b\0"], [b"", b"d"]], (2, 2), [[b"a", b"b\0"], [b"", b"d"]]),
+        (["cat", "\u00fc\0"], (2,), [b"cat", b"\xc3\xbc\0"]),
+        (np.array([b"a\0"], object), (1,), [b"a\0"]),
+    ],
+)
+def test_lists_of_bytes_are_serialized_whole(
+    given: Untyped, shape: tuple[int, ...], expected: list[Untyped]
+) -> None:
+    record = fr.encode_example({"t": fr.serialize_tensor(given)})
+    batch = fr.parse_example([record], {"t": fr.TensorProto(shape, "bytes")})
+    assert batch["t"].tolist() == [expected]
+
+
+def test_arrays_that_strip_zero_bytes_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"trailing NUL bytes .*list of bytes"):
+        fr.serialize_tensor(np.array([b"a\0"]))

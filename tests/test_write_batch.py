@@ -724,7 +724,7 @@ IMAGES = np.zeros((2, 4, 4), "uint8")
             ValueError,
             r"\.view\(\"int64\"\)",
         ),
-        (np.array([b"a", b"b"]), TypeError, r"strings with \.tolist\(\)"),
+        (np.array([b"a", b"b"]), TypeError, r"trailing NUL bytes .*\.tolist\(\)"),
         ([np.array([b"a"]), np.array([b"b"])], TypeError, r"\.tolist\(\)"),
         (np.array([1j, 2j]), TypeError, r"complex128.*\.astype\(\"float32\"\)"),
         ([1j, 2j], TypeError, "type complex"),

@@ -253,7 +253,7 @@ class Offsets:
         ([1, None], TypeError, "type NoneType"),
         (np.complex64(1), TypeError, "dtype complex64"),
         (np.array(["a"]), TypeError, r"\.tolist\(\)"),
-        (np.array([b"a"]), TypeError, r"\.tolist\(\)"),
+        (np.array([b"a"]), TypeError, r"trailing NUL bytes .*\.tolist\(\)"),
         (np.array([1, "a"], object), TypeError, "dtype object"),
         (np.datetime64("2020-01-01"), TypeError, r"\.astype\(\"int64\"\)"),
         (fr.BytesArray.from_list([[b"a"], [b"b"]]), ValueError, "more than one dim"),
@@ -729,3 +729,13 @@ def test_masked_crc32c_is_what_files_store(path: Path) -> None:
     held_as: list[Any] = [record, bytearray(record), np.frombuffer(record, np.uint8)]
     for held in held_as:
         assert fr.masked_crc32c(held) == int.from_bytes(tail, "little")
+
+
+@pytest.mark.parametrize(
+    "path", ["gs://bucket/a.tfrecord", "s3://bucket/a-{shard}", "HTTPS://host/a"]
+)
+def test_remote_paths_are_refused_with_what_to_do(path: str) -> None:
+    with pytest.raises(ValueError, match=r"cannot write remote path .*copy the files"):
+        fr.Writer(path)
+    with pytest.raises(ValueError, match="cannot write remote path"):
+        fr.write(path, {"x": [1]})

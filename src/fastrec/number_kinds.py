@@ -20,14 +20,17 @@ def number_kind(name: str | bytes, dtype: np.dtype[Any]) -> str:
         return "int64"
     if (dtype.kind == "f" and dtype.itemsize <= 8) or dtype.name == "bfloat16":
         return "float"
-    cure = '.astype("int64")'
     if dtype.kind == "S":
-        cure = "strings with .tolist()"
-    elif dtype.kind in "fc":
-        cure = '.astype("float32")'
+        msg = (
+            f"feature {name!r}: cannot write dtype {dtype}: NumPy strips trailing NUL "
+            "bytes from it; pass a list of bytes or an object array (.tolist(), if no "
+            "value ends in NUL)"
+        )
+        raise TypeError(msg)
+    target = "float32" if dtype.kind in "fc" else "int64"
     msg = (
-        f"feature {name!r}: dtype {dtype} cannot be written; convert it, for example "
-        f"{cure}"
+        f"feature {name!r}: cannot write dtype {dtype}; convert it, for example with "
+        f'.astype("{target}")'
     )
     raise TypeError(msg)
 

@@ -41,6 +41,7 @@ _LEFTOVER = re.compile(
     r"\.(?P<name>.+)\.(?P<token>\d+-\d+)-(?P<shard>\d{1,18})(?P<state>\.tmp|\.done)",
     re.DOTALL,
 )
+_REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://")
 _NUM_SHARDS = re.compile(r"\{num_shards(?::[^{}]*)?\}")
 # The formats of an int that can be found again in a name.
 _FORMAT = re.compile(r"0?\d{0,2}d?")
@@ -56,10 +57,16 @@ class ShardNames:
     Raises
     ------
     ValueError
-        If a pattern is none.
+        If a pattern is malformed, or the path is a remote URL.
     """
 
     def __init__(self, path: str) -> None:
+        if _REMOTE.match(path):
+            msg = (
+                f"cannot write remote path {path!r}: remote paths are not supported; write "
+                "to a local disk and copy the files, or mount the bucket"
+            )
+            raise ValueError(msg)
         self.path = path
         self.is_pattern = re.search(r"\{(shard|num_shards)[:}]", path) is not None
         self.has_num_shards = False

@@ -153,7 +153,8 @@ def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
     Parameters
     ----------
     tensor : array-like, BytesArray, str or bytes
-        Of any shape, and of the dtypes that `TensorProto` reads. Text is written as UTF-8.
+        Of any shape, and of the dtypes that `TensorProto` reads; bytes and text in lists
+        or object arrays. Text is written as UTF-8.
 
     Returns
     -------
@@ -164,7 +165,8 @@ def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
     Raises
     ------
     TypeError
-        If tensors have no such dtype.
+        If tensors have no such dtype. NumPy's ``S`` is refused, since it strips trailing
+        NUL bytes.
 
     Notes
     -----
@@ -181,6 +183,15 @@ def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
     if isinstance(tensor, BytesArray):
         return b"".join([_head("bytes", tensor.shape), *_string_fields(tensor)])
     array = np.asarray(tensor)
+    if array.dtype.kind == "S" and isinstance(tensor, np.ndarray):
+        msg = (
+            f"cannot serialize dtype {array.dtype}: NumPy strips trailing NUL bytes from "
+            "it; pass a list of bytes or an object array (.tolist(), if no value ends in "
+            "NUL)"
+        )
+        raise TypeError(msg)
+    if array.dtype.kind in "SU" and not isinstance(tensor, np.ndarray):
+        array = np.asarray(tensor, object)
     if array.dtype.kind in "UO":
         strings = BytesArray.from_list(array.ravel().tolist())
         return b"".join([_head("bytes", array.shape), *_string_fields(strings)])

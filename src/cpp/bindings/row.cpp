@@ -537,9 +537,15 @@ FeatureKind Row::add_number_array(const py::array& array) {
     append_floats<float>(array.attr("astype")("float32"));
     return FeatureKind::kFloat;
   }
-  throw py::type_error(where() + ": dtype " + std::string(py::str(dtype)) +
-                       " cannot be written; convert it with .astype(\"int64\") or "
-                       ".astype(\"float32\"), or strings with .tolist()");
+  if (kind == 'S') {
+    throw py::type_error(
+        where() + ": cannot write dtype " + std::string(py::str(dtype)) +
+        ": NumPy strips trailing NUL bytes from it; pass a list of "
+        "bytes or an object array (.tolist(), if no value ends in NUL)");
+  }
+  throw py::type_error(where() + ": cannot write dtype " + std::string(py::str(dtype)) +
+                       "; convert it with .astype(\"int64\") or .astype(\"float32\"), "
+                       "or text with .tolist()");
 }
 
 }  // namespace fastrec
