@@ -408,6 +408,8 @@ def main() -> None:
         shutil.rmtree(folder)
         if token % 100 == 0:
             gc.collect()
+            n_alive = sum(isinstance(found, fr.Writer) for found in gc.get_objects())
+            assert n_alive <= signals.n_swallowed, n_alive
             shutil.rmtree(cache)
             cache.mkdir()
     faulthandler.cancel_dump_traceback_later()

@@ -12,6 +12,7 @@ Method
 
 from __future__ import annotations
 
+import _thread
 import gc
 import gzip
 import json
@@ -21,7 +22,6 @@ import signal
 import struct
 import subprocess
 import sys
-import threading
 import time
 import zlib
 from collections.abc import Callable
@@ -597,17 +597,17 @@ def test_fewer_threads_than_asked_for_read_all_files(
     ds: Untyped, monkeypatch: pytest.MonkeyPatch, threads_end: Check, n_started: int
 ) -> None:
     assert len(ds) == N  # which takes threads, too
-    start, n_left = threading.Thread.start, n_started
+    start, n_left = _thread.start_new_thread, n_started
 
-    def started(thread: threading.Thread) -> None:
+    def started(*arguments: Untyped) -> int:
         nonlocal n_left
         if n_left == 0:
             msg = "can't start new thread"
             raise RuntimeError(msg)
         n_left -= 1
-        start(thread)
+        return start(*arguments)
 
-    monkeypatch.setattr(threading.Thread, "start", started)
+    monkeypatch.setattr(_thread, "start_new_thread", started)
     loader = ds.loader(N, num_threads=3)
     if n_started == 0:
         with pytest.raises(RuntimeError, match="start new thread"):

@@ -216,9 +216,9 @@ class ShardWriter:
         return self._is_closed or self._work.failure is not None
 
     @property
-    def is_cleaned(self) -> bool:
-        """Whether all that is not published is removed, and no thread is left."""
-        return self._work.is_stopped
+    def pool(self) -> TaskPool:
+        """The threads, which remove all that is not published when they end."""
+        return self._work.pool
 
     def end(self) -> None:
         """Complete all shards, so that `close` has only their names to give.
@@ -359,16 +359,13 @@ class ShardWriter:
             return function(*args, **kwargs)
         except BaseException as error:
             # First of all, two calls of C: another signal may come at any later step.
-            self._work.failures.append(error)
+            if not self._work.failures:
+                self._work.failures.append(error)
             try:
                 _thread.start_new_thread(self._removal, ())
             except RuntimeError:  # the system has no thread to give
                 self._removal()
             self.abandon()
-            if not isinstance(error, Exception):
-                # The traceback would keep this writer, and its memory, in a cycle.
-                failures = self._work.failures
-                failures[failures.index(error)] = KeyboardInterrupt()
             raise
 
 
@@ -534,9 +531,9 @@ class _Work:
         at_end: Callable[[], object],
     ) -> None:
         self._n_threads = n_threads
-        self._pool = TaskPool(n_threads, at_end=at_end)
+        self.pool = TaskPool(n_threads, at_end=at_end)
         self._under_way: deque[tuple[Task[None], int]] = deque()
-        self.removal = self._pool.ending.run
+        self.removal = self.pool.ending.run
         self.failures = failures
 
     @property
@@ -556,7 +553,7 @@ class _Work:
         ):
             self._wait_for_first()
         self._raise_failure()
-        done = self._pool.submit(partial(_attempt, task, self.failures))
+        done = self.pool.submit(partial(_attempt, task, self.failures))
         self._under_way.append((done, n_bytes))
 
     def spread(self, tasks: Iterator[Callable[[], _T]]) -> Iterator[_T]:
@@ -568,7 +565,7 @@ class _Work:
         under_way: deque[Task[_T]] = deque()
         try:
             for task in tasks:
-                under_way.append(self._pool.submit(task))
+                under_way.append(self.pool.submit(task))
                 if len(under_way) > self._n_threads:
                     yield under_way.popleft().result()
             while under_way:
@@ -591,12 +588,7 @@ class _Work:
 
     def stop(self) -> None:
         """Let tasks that have not begun not be done, wait for the others, and end."""
-        self._pool.stop()
-
-    @property
-    def is_stopped(self) -> bool:
-        """Whether `stop` has done all of its work."""
-        return self._pool.is_stopped
+        self.pool.stop()
 
     def _raise_failure(self) -> None:
         if self.failures:

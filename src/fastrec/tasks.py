@@ -41,6 +41,11 @@ class Task(Generic[_T]):
         self._done.acquire()
         self.is_done = False
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether a thread has begun to run the task, or it was cancelled."""
+        return not self._functions
+
     def run(self) -> None:
         """Call the function, unless another thread has begun."""
         with contextlib.suppress(IndexError):
@@ -131,6 +136,7 @@ class TaskPool:
                 self._queue,
                 self._tasks,
                 self._workers,
+                self._threads,
                 cancel,
                 at_end,
             )
@@ -161,9 +167,9 @@ class TaskPool:
         return task
 
     @property
-    def is_stopped(self) -> bool:
-        """Whether `stop` has done all of its work."""
-        return self.ending.is_done
+    def is_ending(self) -> bool:
+        """Whether the work of `stop` has begun, or is done."""
+        return self.ending.is_begun
 
     def stop(self) -> None:
         """Cancel the tasks that have not begun, and wait for the others.
@@ -176,13 +182,13 @@ class TaskPool:
             start(self.ending)
         except RuntimeError:
             self.ending.run()
-        # A thread of this pool gets here if it collects garbage.
+        # A thread of this pool gets here if it collects garbage: it cannot wait for itself.
         if _thread.get_ident() not in self._threads:
             self.ending.result()
 
     def __del__(self) -> None:
         # Python ignores what a signal raises here, so there is hardly a step.
-        if not self.ending.is_done:
+        if not self.ending.is_begun:
             _thread.start_new_thread(self.ending.run, ())
 
 
@@ -199,11 +205,13 @@ def _end(
     queue: SimpleQueue[Task[Any] | None],
     tasks: deque[Task[Any]],
     workers: list[Task[None]],
+    threads: set[int],
     cancel: Callable[[], object] | None,
     at_end: Callable[[], object] | None,
 ) -> None:
     if os.getpid() != process:
         return
+    threads.add(_thread.get_ident())
     if cancel is not None:
         cancel()
     for task in list(tasks):
@@ -223,8 +231,7 @@ _pools: weakref.WeakSet[TaskPool] = weakref.WeakSet()
 
 def _stop_all() -> None:
     for pool in list(_pools):
-        if not pool.is_stopped:
-            pool.stop()
+        pool.stop()
 
 
 atexit.register(_stop_all)

@@ -26,6 +26,7 @@ from fastrec.printable import printable
 from fastrec.schema import Features, Schema, as_schema
 from fastrec.shard_names import ShardNames
 from fastrec.shard_writer import Frames, Sharding, ShardWriter
+from fastrec.tasks import TaskPool
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
@@ -183,7 +184,8 @@ class Writer:
         self._n_dealt: int | None = 0
         # What goes to the shards, and in which order.
         self._lock = threading.RLock()
-        weakref.finalize(self, _forgotten, self._path, self._shards, self._added)
+        # Not the shards: they know errors, whose tracebacks know this writer.
+        weakref.finalize(self, _forgotten, self._path, self._shards.pool, self._added)
 
     # What is written.
 
@@ -495,11 +497,11 @@ class _Added:
         return self._n_bytes + sum(buffer.n_bytes for buffer in self.buffers)
 
 
-def _forgotten(path: str, shards: ShardWriter, added: _Added) -> None:
+def _forgotten(path: str, pool: TaskPool, added: _Added) -> None:
     """Remove what a writer wrote that nobody closed."""
-    if shards.is_cleaned:
+    if pool.is_ending:
         return
-    shards.abandon()
+    pool.stop()
     warn_caller(
         f"{printable(path)}: a Writer was never closed, {added.n_records} records are lost; use "
         "`with`",
