@@ -369,18 +369,21 @@ def nothing_left(
             gc.collect()  # a traceback may be part of a cycle
 
 
+def written_source(top: Path, token: int) -> str:
+    path = str(top / f"source-{token}")
+    with fr.Writer(path, sync=False, num_threads=0) as writer:
+        for i in range(200):
+            writer.write_record(payload(token, i))
+    return path
+
+
 def main() -> None:
     n_signals, seed, top = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
     kinds = sys.argv[4:] or [*KINDS, *REWRITES]
     cache = top / "cache"
     cache.mkdir(parents=True)
     os.environ["FASTREC_CACHE"] = str(cache)
-    sources = []
-    for token in range(3):
-        sources.append(str(top / f"source-{token}"))
-        with fr.Writer(sources[-1], sync=False, num_threads=0) as writer:
-            for i in range(200):
-                writer.write_record(payload(token, i))
+    sources = [written_source(top, token) for token in range(3)]
     signals = Signals(seed)
     ends: Counter[str] = Counter()
     raised: Counter[str] = Counter()
