@@ -92,9 +92,9 @@ class Signals:
         function()
 
     def _interrupt(self, _: int, frame: FrameType | None) -> None:
-        while frame is not None and frame.f_code is not _INTERRUPTIBLE:
+        while frame is not None and frame.f_code not in (_INTERRUPTIBLE, _SPARED):
             frame = frame.f_back
-        if frame is None or self._n_left == 0:
+        if frame is None or frame.f_code is _SPARED or self._n_left == 0:
             return
         self._n_left -= 1
         self.n_raised += 1
@@ -107,6 +107,7 @@ class Signals:
 
 
 _INTERRUPTIBLE = Signals._interruptible.__code__
+_SPARED = Signals._swallowed.__code__
 
 
 def payload(token: int, i: int) -> bytes:
