@@ -51,7 +51,8 @@ def measured(
     result = {"write": seconds(write, repeat)}
     ds = fr.open(path, limits=limits)
     result["infer"] = seconds(lambda: fr.infer_schema(ds), repeat)
-    result["print"] = seconds(lambda: repr(ds.schema), repeat)
+    schema = ds.schema
+    result["print"] = seconds(lambda: repr(schema), repeat)
     result["first batch, dense"] = seconds(lambda: first_batch(specs), repeat)
     result["first batch, ragged"] = seconds(lambda: first_batch(ragged), repeat)
     result["parse one"] = seconds(
