@@ -22,6 +22,12 @@ Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 
 _log = logging.getLogger("fastrec")
 
+# "a.tfrecord", "a.tfrecord-00000-of-00010", "a.tfrecords.gz"; not "a.tfrecord.index".
+_SHARD_NAME = re.compile(
+    r"\.tfrecords?(-\d+-of-\d+)?(\.(gz|gzip|zlib|zz|z))?\Z", re.IGNORECASE
+)
+_CONTENTS = ("tfrecord", "gzip", "zlib")  # of files with other names
+
 _SEPARATOR = f"[{re.escape(os.sep + (os.altsep or ''))}]"
 _ANY_DIRECTORIES = re.compile(rf"(?:^|(?<={_SEPARATOR}))\*\*(?:{_SEPARATOR}|$)")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
@@ -111,11 +117,9 @@ def _files_in(directory: str) -> list[str]:
         shown = [entry for entry in entries if not entry.name.startswith(".")]
     names = [entry.name for entry in shown]
     for path in _once(os.path.join(directory, name) for name in names):  # noqa: PTH118
-        content = _core.recognize(os.fsencode(path))
-        # A shard may be empty, but so is a file like _SUCCESS. A compressed file may
-        # be one of the shards: leaving it out in silence would lose its records.
-        is_shard = content == "empty" and "tfrecord" in os.path.basename(path).lower()  # noqa: PTH119
-        if is_shard or content in ("tfrecord", "gzip", "zlib"):
+        # The name of a shard is enough. It may be empty, or damaged at its beginning:
+        # leaving it out would lose its records without an error.
+        if _SHARD_NAME.search(path) or _core.recognize(os.fsencode(path)) in _CONTENTS:
             found.append(path)
     if not found:
         reason = "No TFRecord file in the directory"

@@ -27,6 +27,7 @@ from fastrec.features import FixedLen, Raw
 from fastrec.places import Places
 from fastrec.spec import Spec
 from fastrec.stats import Tally, clock
+from fastrec.tasks import Task, start
 
 __all__ = [
     "BatchOrigin",
@@ -481,7 +482,9 @@ class Stage:
             self._is_dirty = True
             return self._transformed(found)
         while self._n_started < self._n_transforming:
-            self._start_thread()
+            worker = Task(self._work)
+            _workers.add(worker)
+            start(worker)
             self._n_started += 1
         n_affordable = self._memory_limit // max(1, self._batch_bytes())
         while len(self._slots) < max(1, min(self._n_ahead, n_affordable)):
@@ -511,14 +514,7 @@ class Stage:
         if self._rows_pool is not None:
             self._rows_pool.shutdown(wait=False, cancel_futures=True)
 
-    def _start_thread(self) -> None:
-        # Daemons: the interpreter waits for others before anybody can stop them.
-        threading.Thread(
-            target=self._work, name="fastrec-transform", daemon=True
-        ).start()
-
     def _work(self) -> None:
-        _threads.add(threading.current_thread())
         _belong_to(weakref.ref(self))
         while self._tokens.get() and not self._is_over():
             with self._turn:
@@ -577,11 +573,13 @@ def is_stage_of_this_thread(stage: Stage) -> bool:
     return own is not None and own() is stage
 
 
-# Threads that may be at a transform: the interpreter should not end under them.
-_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+# What threads run that may be in a transform: the interpreter must not end before them.
+_workers: weakref.WeakSet[Task[None]] = weakref.WeakSet()
 
 
 def wait_for_threads() -> None:
-    """Wait for the threads of stages that were closed, at the end of the interpreter."""
-    for thread in list(_threads):
-        thread.join()
+    """Wait for the threads of closed stages, at the end of the interpreter."""
+    for worker in list(_workers):
+        worker.cancel()  # if a signal came before its thread was started
+        while not worker.wait():
+            pass

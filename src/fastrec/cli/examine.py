@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -20,6 +21,7 @@ from fastrec import _core
 from fastrec.cli.brief import hint
 from fastrec.errors import CorruptionError, Error, LimitError
 from fastrec.inflate import Content, content_of, inflated
+from fastrec.tasks import TaskPool
 
 __all__ = ["Damaged", "Examined", "examined"]
 
@@ -105,22 +107,17 @@ def examined(
         How plain files are cut: nothing depends on it but time.
     """
     work = _Work(paths, piece_bytes)
-    threads = [
-        threading.Thread(target=work.run, name="fastrec-doctor", daemon=True)
-        for _ in range(n_threads)
-    ]
-    for thread in threads:
-        thread.start()
+    pool = TaskPool(n_threads, cancel=work.stop)
     try:
+        for _ in range(n_threads):
+            pool.submit(work.run)
         for i in range(len(paths)):
             while (found := work.result(i, _SECONDS_BETWEEN_LOOKS)) is None:
                 on_look(work.n_bytes)
             yield found
         on_look(work.n_bytes)
     finally:
-        work.stop()
-        for thread in threads:
-            thread.join()
+        pool.stop()
 
 
 class _File:
@@ -136,20 +133,27 @@ class _File:
 
 
 class _Work:
-    """What is to be done, and what was found: for all threads."""
+    """Pieces to examine, and findings, shared by all threads.
+
+    A signal may interrupt the consumer anywhere, so it takes no lock: findings come
+    through a queue, and threads that wait for it look at `_n_taken`.
+    """
 
     def __init__(self, paths: Sequence[str], piece_bytes: int | None) -> None:
         self._paths = paths
         self._options = () if piece_bytes is None else (piece_bytes,)
         self._scan = _core.ScanProgress()
+        # Of the consumer.
+        self._results: queue.SimpleQueue[tuple[int, Examined] | BaseException]
+        self._results = queue.SimpleQueue()
+        self._received: dict[int, Examined] = {}
+        self._n_taken = 0
+        # Of the threads, which hold `_changed` for all of these.
         self._changed = threading.Condition()
-        # All of these only while it is held.
         self._next = 0
         self._n_opening = 0
         self._pieces: deque[tuple[_File, int]] = deque()
-        self._results: dict[int, Examined] = {}
-        self._n_taken = 0
-        self._failure: BaseException | None = None
+        self._has_failed = False
         self._is_stopped = False
         self._n_inflated = 0  # bytes read of compressed files
 
@@ -158,17 +162,18 @@ class _Work:
         return self._scan.n_bytes + self._n_inflated
 
     def result(self, number: int, seconds: float) -> Examined | None:
-        """Wait for what is found of a file, for so long at most."""
-        with self._changed:
-            if number not in self._results and self._failure is None:
-                self._changed.wait(seconds)
-            if self._failure is not None:
-                raise self._failure
-            found = self._results.pop(number, None)
-            if found is not None:
-                self._n_taken += 1
-                self._changed.notify_all()
-            return found
+        """Wait at most `seconds` for the findings of a file."""
+        while number not in self._received:
+            try:
+                result = self._results.get(timeout=seconds)
+            except queue.Empty:
+                return None
+            if isinstance(result, BaseException):
+                raise result
+            of, found = result
+            self._received[of] = found
+        self._n_taken += 1
+        return self._received.pop(number)
 
     def stop(self) -> None:
         with self._changed:
@@ -184,15 +189,15 @@ class _Work:
                     self._open(task)
                 else:
                     self._examine(*task)
-        except BaseException as error:  # noqa: BLE001 (whoever waits for results gets it)
+        except BaseException as error:  # noqa: BLE001 (`result` raises it)
             with self._changed:
-                if not self._is_stopped:
-                    self._failure = error
+                self._has_failed = True
                 self._changed.notify_all()
+            self._results.put(error)
 
     def _take(self) -> int | tuple[_File, int] | None:
         with self._changed:
-            while not self._is_stopped and self._failure is None:
+            while not self._is_stopped and not self._has_failed:
                 if self._pieces:
                     return self._pieces.popleft()
                 is_ahead = self._next >= self._n_taken + _FILES_AHEAD
@@ -202,7 +207,7 @@ class _Work:
                     return self._next - 1
                 if self._next == len(self._paths) and not self._n_opening:
                     return None
-                self._changed.wait()
+                self._changed.wait(_SECONDS_BETWEEN_LOOKS)
             return None
 
     def _open(self, number: int) -> None:
@@ -280,9 +285,7 @@ class _Work:
             found.damaged.append(rest)
 
     def _give(self, number: int, found: Examined) -> None:
-        with self._changed:
-            self._results[number] = found
-            self._changed.notify_all()
+        self._results.put((number, found))
 
     @contextlib.contextmanager
     def _unless_unreadable(self, found: Examined) -> Iterator[None]:
