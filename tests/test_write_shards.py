@@ -11,13 +11,19 @@ Method
 
 from __future__ import annotations
 
+import gc
 import gzip
+import itertools
+import linecache
 import os
 import signal
+import sys
 import threading
+import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -457,3 +463,98 @@ def test_ctrl_c_while_threads_write_ends_it_for_good(tmp_path: Path) -> None:
         assert names_in(tmp_path) == []
         with pytest.raises(ValueError, match=r"closed|interrupted"):
             writer.write_batch(columns)
+
+
+# --- Interrupts -----------------------------------------------------------------------
+
+
+class InterruptBefore:
+    """Raises a KeyboardInterrupt before the n-th line of fastrec that runs."""
+
+    def __init__(self, n: int) -> None:
+        self._n = n
+        self.is_raised = False
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401
+        path = frame.f_code.co_filename
+        if self.is_raised or not path.startswith(PACKAGE):
+            return None
+        if any(found.f_code.co_name in FINALIZERS for found in callers_of(frame)):
+            return None  # where Python ignores what is raised
+        # A real signal comes before a lock is taken or after it was let go.
+        line = linecache.getline(path, frame.f_lineno).lstrip()
+        if event == "line" and not line.startswith("with "):
+            self._n -= 1
+            if self._n < 0:
+                self.is_raised = True
+                raise KeyboardInterrupt
+        return self
+
+
+PACKAGE = str(Path(fr.__file__).parent)
+FINALIZERS = {"__del__", "_forgotten"}
+
+
+def callers_of(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def left_in(folder: Path) -> tuple[set[str], int]:
+    """Return the hidden files, and the number of open descriptors."""
+    hidden = {path.name for path in folder.iterdir() if path.name[0] == "."}
+    return hidden, len(list(Path("/proc/self/fd").iterdir()))
+
+
+# An interrupt in `__exit__` itself leaves the rest to the garbage collection.
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc as Linux has it")
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("a", {"num_threads": 0}),
+        ("a", {"num_threads": 2, "compression": "GZIP"}),
+        (OPEN_PATTERN, {"num_threads": 1, "max_shard_records": 3}),
+        (PATTERN, {"num_threads": 0, "num_shards": 2}),
+    ],
+)
+def test_an_interrupt_before_any_line_leaves_whole_files_or_nothing(
+    tmp_path: Path, name: str, options: dict[str, Any]
+) -> None:
+    def write(folder: Path, finds: list[str]) -> None:
+        with fr.Writer(folder / name, sync=False, **options) as writer:
+            writer.write_batch({"x": np.arange(5)})
+            writer.write({"x": 5})
+        finds.extend(writer.files)
+
+    (tmp_path / "whole").mkdir()
+    files: list[str] = []
+    write(tmp_path / "whole", files)
+    want = {Path(path).name: Path(path).read_bytes() for path in files}
+    for n in itertools.count():
+        folder = tmp_path / f"{n}"
+        folder.mkdir()
+        nothing = left_in(folder)
+        interrupt, before = InterruptBefore(n), sys.gettrace()
+        found: list[str] = []
+        sys.settrace(interrupt)
+        try:
+            write(folder, found)
+        except KeyboardInterrupt:
+            assert interrupt.is_raised
+        finally:
+            sys.settrace(before)
+        if left_in(folder) != nothing:
+            gc.collect()
+        # If `__exit__` was interrupted, a thread removes what is left.
+        until = time.monotonic() + 10
+        while left_in(folder) != nothing and time.monotonic() < until:
+            os.sched_yield()
+        assert left_in(folder) == nothing, n
+        left = {path.name: path.read_bytes() for path in folder.iterdir()}
+        assert left.items() <= want.items(), n
+        if found:
+            break
+    assert left == want
+    assert n > 300
