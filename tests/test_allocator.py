@@ -91,18 +91,21 @@ def test_after_the_first_batches_all_memory_is_the_allocators(
     allocator = Allocator()
     loader = ds.loader(20, shuffle=True, num_threads=num_threads)
     loader._allocate_by(allocator, recycles=recycles)
-    for _ in range(2):
-        assert all(is_right(batch) for batch in loader)
-    n_made = len(allocator.made)
-    found = [(is_right(batch), is_foreign(batch["image"])) for batch in loader]
-    assert all(right for right, _ in found)
-    # A batch of another size may come when no block of that size is there.
-    assert sum(foreign for _, foreign in found) >= len(found) - 3
-    assert allocator.threads == {threading.current_thread()}
-    if recycles:
-        assert len(allocator.made) <= n_made + 3
+    # Threads take a block of the system if no other is ready. How often depends on when
+    # they run, but each time one more block is made, so some epoch finds enough of them.
+    for _ in range(20):
+        n_made = len(allocator.made)
+        found = [(is_right(batch), is_foreign(batch["image"])) for batch in loader]
+        assert all(right for right, _ in found)
+        n_foreign = sum(foreign for _, foreign in found)
+        n_new = len(allocator.made) - n_made
+        if n_foreign >= len(found) - 3 and (not recycles or n_new <= 3):
+            break
     else:
-        assert len(allocator.made) >= n_made + len(found)
+        pytest.fail(f"the last epoch got {n_foreign} of {len(found)}, and made {n_new}")
+    assert allocator.threads == {threading.current_thread()}
+    if not recycles:
+        assert n_new >= len(found)
 
 
 @pytest.mark.parametrize("recycles", [True, False])

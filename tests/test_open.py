@@ -96,6 +96,22 @@ def test_a_directory_is_its_tfrecord_files_sorted(
     assert numbers(open_dataset(as_type(folder), features=SPEC)) == list(range(6))
 
 
+@pytest.mark.parametrize(
+    "name", ["b.tfrecord", "b.tfrecords", "b.tfrecord-00001-of-00002"]
+)
+def test_a_shard_with_a_damaged_beginning_is_not_left_out(
+    tmp_path: Path, name: str
+) -> None:
+    file_of(tmp_path / "a.tfrecord", 0, 1)
+    damaged = file_of(tmp_path / name, 2, 3)
+    data = bytearray(damaged.read_bytes())
+    data[9] ^= 1
+    damaged.write_bytes(data)
+    (tmp_path / "a.tfrecord.index").write_bytes(b"\0\1\2\3" * 10)
+    with pytest.raises(fr.CorruptionError, match=re.escape(name)):
+        len(open_dataset(tmp_path))
+
+
 def test_a_list_keeps_its_order(folder: Path) -> None:
     paths = [folder / "c.tfrecord", str(folder / "a.tfrecord"), folder / "b.tfrecord"]
     assert numbers(open_dataset(paths, features=SPEC)) == [5, 0, 1, 2, 3, 4]

@@ -739,3 +739,15 @@ def test_remote_paths_are_refused_with_what_to_do(path: str) -> None:
         fr.Writer(path)
     with pytest.raises(ValueError, match="cannot write remote path"):
         fr.write(path, {"x": [1]})
+
+
+def test_a_file_url_is_written_to_its_path(tmp_path: Path) -> None:
+    url = (tmp_path / "a b-{shard}.tfrecord").as_uri()
+    assert "%" in url
+    fr.write(url, {"x": [1, 2]}, max_shard_records=1)
+    names = sorted(path.name for path in tmp_path.glob("*.tfrecord"))
+    assert names == ["a b-0.tfrecord", "a b-1.tfrecord"]
+    assert [row["x"] for row in fr.open(url.replace("%7Bshard%7D", "*")).head()] == [
+        1,
+        2,
+    ]

@@ -16,7 +16,7 @@ from fastrec import _core
 from fastrec.printable import printable
 from fastrec.splits import check_one_split
 
-__all__ = ["Paths", "expand", "local_path"]
+__all__ = ["Paths", "expand", "local_path", "path_of_url"]
 
 Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 
@@ -71,19 +71,24 @@ def expand(paths: Paths, *, joins: bool = False) -> list[str]:
     return found
 
 
+def path_of_url(path: str) -> str:
+    """Return the path that a ``file://`` URL names, or any other text unchanged."""
+    if here := _FILE_URL.match(path):
+        # Bytes, for a name that is not UTF-8. A glob may follow, so "?" is a part of it.
+        return os.fsdecode(urllib.parse.unquote_to_bytes(path[here.end() :]))
+    return path
+
+
 def local_path(path: str) -> str:
-    """Return the path that a ``file://`` URL names, or any other path unchanged.
+    """Return the path to read: as `path_of_url`, if it is not remote.
 
     Raises
     ------
     ValueError
         If it is a remote URL.
     """
-    if not _URL.match(path):
-        return path
-    if here := _FILE_URL.match(path):
-        # Bytes, for a name that is not UTF-8. A glob may follow, so "?" is a part of it.
-        return os.fsdecode(urllib.parse.unquote_to_bytes(path[here.end() :]))
+    if _FILE_URL.match(path) or not _URL.match(path):
+        return path_of_url(path)
     msg = (
         f"cannot read remote path {path!r}: remote paths are not supported; mount the "
         "bucket, or copy the files to a local disk"

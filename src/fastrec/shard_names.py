@@ -22,6 +22,8 @@ import string
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from fastrec.paths import path_of_url
+
 __all__ = [
     "COMPLETE",
     "UNFINISHED",
@@ -61,6 +63,7 @@ class ShardNames:
     """
 
     def __init__(self, path: str) -> None:
+        path = path_of_url(path)
         if _REMOTE.match(path):
             msg = (
                 f"cannot write remote path {path!r}: remote paths are not supported; write "
