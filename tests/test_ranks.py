@@ -422,6 +422,7 @@ def filled_rows(batch: Batch) -> list[int]:
     return rows
 
 
+@pytest.mark.filterwarnings("ignore::fastrec.MissingFeatureWarning")
 @pytest.mark.parametrize("shuffle", SHUFFLES)
 @pytest.mark.parametrize("threads", [0, 2])
 def test_padding_fills_every_batch_with_zeros_and_empty_values(

@@ -471,6 +471,7 @@ WAYS = (leave_by_break, leave_by_error, leave_by_forgetting, leave_by_closing)
 N_CASES = 84  # of each of the six orders
 
 
+@pytest.mark.filterwarnings("ignore:prefetch=")  # drawn smaller than the threads need
 @every_order
 def test_a_cut_at_any_step_changes_no_bit_of_what_follows(
     ds: Untyped, order: str

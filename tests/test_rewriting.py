@@ -688,7 +688,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, out: Path) -> None:
         time.sleep(0.01)
     child.send_signal(signal.SIGINT)
     shown, errors = child.communicate(timeout=60)
-    assert (child.returncode, shown, errors) == (130, b"", b"")
+    assert (child.returncode, shown, errors) == (130, b"", b"interrupted\n")
     assert_nothing_in(out)
 
 

@@ -443,6 +443,8 @@ def test_shards_that_are_full_stay(tmp_path: Path, how: str, num_threads: int) -
         assert len(records_in(tmp_path / name)) == 1000
 
 
+# A signal may come right after a file was opened: then its last reference closes it.
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 def test_ctrl_c_while_threads_write_ends_it_for_good(tmp_path: Path) -> None:
     """A signal at any moment of the writing itself, not only between two batches."""
     columns = {"i": np.arange(200_000), "f": np.zeros((200_000, 8), np.float32)}

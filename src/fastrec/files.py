@@ -102,7 +102,7 @@ class Files:
 
     @contextlib.contextmanager
     def _advice(self) -> Iterator[None]:
-        """Name ``on_error=`` in the hints of errors: whoever opened the files has it."""
+        """Name ``on_error=`` in the hints of errors, for the caller of `open`."""
         try:
             yield
         except Error as error:

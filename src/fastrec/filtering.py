@@ -133,7 +133,7 @@ def _version(path: str) -> tuple[str, int, int, int, int]:
         status.st_ino,
         status.st_size,
         status.st_mtime_ns,
-        status.st_ctime_ns,  # which changes when somebody sets back the other
+        status.st_ctime_ns,  # which changes even if a program restores the mtime
     )
 
 

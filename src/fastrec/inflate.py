@@ -7,6 +7,7 @@ otherwise the standard library does. Both let other threads run meanwhile.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
@@ -59,6 +60,18 @@ def _opener(path: str, flags: int) -> int:
     raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
 
 
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[io.FileIO]:
+    """Open a regular file, and name it in errors of reading."""
+    try:
+        with io.FileIO(path, opener=_opener) as file:
+            yield file
+    except OSError as error:
+        if error.filename is None:
+            error.filename = path
+        raise
+
+
 def version_of(path: str) -> Version:
     """Return the version of a file, or raise an OSError."""
     status = os.stat(path)  # noqa: PTH116
@@ -90,7 +103,7 @@ def content_of(path: str) -> Content:
 
 def _inflates(path: str, kind: Content) -> bool:
     """Return whether the first KiB of a file inflates, or all of a smaller one."""
-    with io.FileIO(path, opener=_opener) as file:
+    with _opened(path) as file:
         beginning = file.read(_PROOF_BYTES) or b""
     stream = zlib.decompressobj(wbits=_WBITS[kind])
     try:
@@ -117,19 +130,14 @@ def inflated(
     OSError
         If the file cannot be read.
     """
-    try:
-        with io.FileIO(path, opener=_opener) as file:
-            if content == "plain":
-                while piece := file.read(_PLAIN_BYTES):
-                    if on_read is not None:
-                        on_read(file.tell())
-                    yield piece
-                return
-            yield from _Inflation(file, content, path, on_read).pieces()
-    except OSError as error:
-        if error.filename is None:  # reading names no file by itself
-            error.filename = path
-        raise
+    with _opened(path) as file:
+        if content == "plain":
+            while piece := file.read(_PLAIN_BYTES):
+                if on_read is not None:
+                    on_read(file.tell())
+                yield piece
+            return
+        yield from _Inflation(file, content, path, on_read).pieces()
 
 
 class _Inflation:
