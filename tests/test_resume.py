@@ -34,6 +34,7 @@ from hypothesis.stateful import (
 )
 
 import fastrec as fr
+from children import n_runs
 from columns import Untyped, open_dataset, snapshot
 from numbered import (
     FILE_SIZES,
@@ -420,7 +421,7 @@ def test_a_random_training_run_keeps_to_the_contract(write: Write) -> None:
     run_state_machine_as_test(
         TrainingHere,
         settings=settings(
-            max_examples=60,
+            max_examples=n_runs(60),
             stateful_step_count=20,
             deadline=None,
             suppress_health_check=list(HealthCheck),
@@ -468,7 +469,7 @@ def leave_by_closing(loader: fr.Loader, n_steps: int) -> None:
 
 
 WAYS = (leave_by_break, leave_by_error, leave_by_forgetting, leave_by_closing)
-N_CASES = 84  # of each of the six orders
+N_CASES = n_runs(84)  # of each of the six orders
 
 
 @pytest.mark.filterwarnings("ignore:prefetch=")  # drawn smaller than the threads need

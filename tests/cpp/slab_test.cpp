@@ -200,7 +200,7 @@ TEST(BatchBuilder, ALabelDoesNotKeepItsImage) {
   schema->columns[0].n_values = 784;
   auto pool = std::make_shared<BlockPool>(std::size_t{64} << 20);
   BatchBuilder builder(schema, pool);
-  for (const std::size_t n_rows : {1, 20, 256}) {
+  for (const std::size_t n_rows : {1U, 20U, 256U}) {
     builder.begin(n_rows);
     const Batch batch = builder.finish(n_rows);
     EXPECT_LE(batch.columns[1].values.block->size(), 2 * 8 * n_rows + 4096);
