@@ -14,7 +14,13 @@ from fastrec.arrays import Array, BytesArray
 from fastrec.errors import SchemaError
 from fastrec.spec import Column, ComposedColumns, Spec, checked_shape, numpy_dtype
 
-__all__ = ["TensorProto", "serialize_tensor", "serialized_rows", "tensor_text"]
+__all__ = [
+    "TensorProto",
+    "field_header",
+    "serialize_tensor",
+    "serialized_rows",
+    "tensor_text",
+]
 
 # The dtypes of tensorflow/core/framework/types.proto, by their numbers there.
 _STRING = 7
@@ -195,7 +201,7 @@ def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
     if array.dtype.kind in "UO":
         strings = BytesArray.from_list(array.ravel().tolist())
         return b"".join([_head("bytes", array.shape), *_string_fields(strings)])
-    head = _head(array.dtype.name, array.shape) + _field(4, array.nbytes)
+    head = _head(array.dtype.name, array.shape) + field_header(4, array.nbytes)
     return head + _little_endian(array).tobytes()
 
 
@@ -209,7 +215,7 @@ def serialized_rows(rows: npt.NDArray[Any] | BytesArray) -> npt.NDArray[np.uint8
         parts = [_head("bytes", shape), *_string_fields(rows)]
         return np.frombuffer(b"".join(parts), np.uint8)[None]
     memory = _little_endian(rows).reshape(len(rows), math.prod(shape)).view(np.uint8)
-    text = _head(rows.dtype.name, shape) + _field(4, memory.shape[1])
+    text = _head(rows.dtype.name, shape) + field_header(4, memory.shape[1])
     head = np.frombuffer(text, np.uint8)
     return np.concatenate(
         [np.broadcast_to(head, (len(rows), len(head))), memory], axis=1
@@ -229,8 +235,8 @@ def _varint(value: int) -> bytes:
     return bytes([*head, value])
 
 
-def _field(number: int, size: int) -> bytes:
-    """Return tag and length of a field that is `size` bytes long."""
+def field_header(number: int, size: int) -> bytes:
+    """Return tag and length of a length-delimited field of `size` bytes."""
     return _varint(number << 3 | 2) + _varint(size)
 
 
@@ -240,13 +246,13 @@ def _head(dtype: str, shape: Sequence[int]) -> bytes:
         msg = f"tensors of dtype {dtype} cannot be serialized"
         raise TypeError(msg)
     sizes = [b"\x08" + _varint(size) if size else b"" for size in shape]
-    dims = b"".join(_field(2, len(size)) + size for size in sizes)
-    return b"\x08" + _varint(_NUMBERS[dtype]) + _field(2, len(dims)) + dims
+    dims = b"".join(field_header(2, len(size)) + size for size in sizes)
+    return b"\x08" + _varint(_NUMBERS[dtype]) + field_header(2, len(dims)) + dims
 
 
 def _string_fields(strings: BytesArray) -> list[bytes]:
     flat = strings.tolist() if strings.ndim == 1 else _flat(strings.tolist())
-    return [part for text in flat for part in (_field(8, len(text)), text)]
+    return [part for text in flat for part in (field_header(8, len(text)), text)]
 
 
 def _flat(nested: list[Any]) -> list[bytes]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, SupportsIndex, TypeVar
 
 from fastrec import _core
 from fastrec.inference import name_of
+from fastrec.tensors import field_header
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -27,17 +28,9 @@ T = TypeVar("T")
 # The wire format of single fields. The core encodes the values of lists.
 
 
-def _varint(value: int) -> bytes:
-    head = bytearray()
-    while value >= 0x80:
-        head.append(value & 0x7F | 0x80)
-        value >>= 7
-    return bytes([*head, value])
-
-
 def field(number: int, content: bytes) -> bytes:
     """Return a length-delimited field."""
-    return bytes([number << 3 | 2]) + _varint(len(content)) + content
+    return field_header(number, len(content)) + content
 
 
 def list_bytes(values: Any) -> bytes:  # noqa: ANN401 (an array or BytesArray)
