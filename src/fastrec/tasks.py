@@ -48,15 +48,17 @@ class Task(Generic[_T]):
 
     def run(self) -> None:
         """Call the function, unless another thread has begun."""
-        with contextlib.suppress(IndexError):
-            self._run(self._functions.pop())
-
-    def _run(self, function: Callable[[], _T]) -> None:
+        try:
+            function = self._functions.pop()
+        except IndexError:
+            return
         try:
             self._result = function()
         except BaseException as error:  # noqa: BLE001 (`result` raises it)
             self._error = error
-        del function  # and what it holds, before anyone continues
+        # And what it holds, before anyone continues. It must not be an argument: in
+        # Python 3.10, the caller holds those until the call returns.
+        del function
         self._finish()
 
     def cancel(self) -> None:
