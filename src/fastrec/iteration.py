@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import difflib
 import functools
 import os
 import threading
@@ -21,6 +20,7 @@ from fastrec.damage import Loss, log_gaps, recovery_of
 from fastrec.errors import Error, advise_on_error
 from fastrec.feeding import Ahead, Forget, Source
 from fastrec.missing import absence
+from fastrec.options import nearest
 from fastrec.places import Places
 from fastrec.stage import (
     BatchOrigin,
@@ -433,8 +433,8 @@ def check_columns_exist(names: Iterable[object], columns: Iterable[object]) -> N
     known = list(columns)
     for name in names:
         if name not in known:
-            close = difflib.get_close_matches(str(name), map(str, known), n=1)
-            hint = f"; did you mean {close[0]!r}?" if close else "."
+            meant = nearest(str(name), [str(column) for column in known])
+            hint = "." if meant is None else f"; did you mean {meant!r}?"
             there = ", ".join(map(repr, known))
             msg = f"no column {name!r}{hint} Batches have {there}"
             raise KeyError(msg)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from fastrec.options import nearest
 
 if TYPE_CHECKING:
     from fastrec.sources import Sources
@@ -20,8 +21,8 @@ class MissingFeatureWarning(UserWarning):
     """A column is empty or its default in every row, because no record has its feature.
 
     Issued once for a dataset, after its first 1,000 records, or after its first epoch if
-    that is shorter but has 10 records at least. If such a feature may be absent, silence the warning with
-    ``warnings.simplefilter("ignore", fastrec.MissingFeatureWarning)``.
+    that is shorter but has 10 records at least. If such a feature may be absent, silence
+    the warning with ``warnings.simplefilter("ignore", fastrec.MissingFeatureWarning)``.
     """
 
 
@@ -57,13 +58,12 @@ def absence(
     columns = []
     found = {number: readings[number].features._columns() for number, *_ in absent}
     for number, column, n_records, names in absent:
-        name, key = (
-            found[number][column].name,
-            found[number][column].key.decode(errors="backslashreplace"),
-        )
+        spec = found[number][column]
+        key = spec.key.decode(errors="backslashreplace")
         columns.append(
-            f"column {name!r} is empty or its default in every row, because feature {key!r} "
-            f"is in none of the first {n_records:,} records; one of them has {_listed(names)}{_meant(key, names)}"
+            f"column {spec.name!r} is empty or its default in every row, because feature "
+            f"{key!r} is in none of the first {n_records:,} records; one of them has "
+            f"{_listed(names)}{_meant(key, names)}"
         )
     text = "\n".join(columns[:_MAX_LISTED])
     if len(columns) > _MAX_LISTED:
@@ -79,7 +79,5 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _meant(feature: str, names: Sequence[str]) -> str:
-    close = difflib.get_close_matches(feature, names, n=1)
-    if not close:  # or one that differs in case alone
-        close = [name for name in names if name.lower() == feature.lower()][:1]
-    return f": did you mean {close[0]!r}?" if close else ""
+    meant = nearest(feature, names)
+    return f": did you mean {meant!r}?" if meant is not None else ""

@@ -8,7 +8,7 @@ import inspect
 import operator
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
@@ -20,6 +20,7 @@ __all__ = [
     "checked_names",
     "default_memory_limit",
     "default_num_threads",
+    "nearest",
     "non_negative_int",
     "positive_int",
     "true_or_false",
@@ -65,6 +66,14 @@ _ELSEWHERE = {
 }
 
 
+def nearest(name: str, names: Sequence[str]) -> str | None:
+    """Return which of `names` was probably meant by `name`, if one is near."""
+    close = difflib.get_close_matches(name, names, n=1)
+    if not close:  # or one that differs in case alone
+        close = [known for known in names if known.lower() == name.lower()]
+    return close[0] if close else None
+
+
 def checked_names(function: Callable[P, R]) -> Callable[P, R]:
     """Make `function` answer an unknown keyword with the name it should have been."""
     names = [
@@ -81,11 +90,11 @@ def checked_names(function: Callable[P, R]) -> Callable[P, R]:
             called = function.__qualname__.removesuffix(".__init__").split(".")[-1]
             text = f"{called}() has no option {name!r}"
             right = _ELSEWHERE.get(name, "")
-            close = difflib.get_close_matches(name, names, n=1)
+            meant = nearest(name, names)
             if right.split("=")[0] in names or "(" in right.split("=")[0]:
                 text += f"; here it is {right}"
-            elif close:
-                text += f"; did you mean {close[0]}=?"
+            elif meant is not None:
+                text += f"; did you mean {meant}=?"
             raise TypeError(text)
         return function(*args, **kwargs)
 
