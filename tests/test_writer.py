@@ -732,7 +732,13 @@ def test_masked_crc32c_is_what_files_store(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["gs://bucket/a.tfrecord", "s3://bucket/a-{shard}", "HTTPS://host/a"]
+    "path",
+    [
+        "gs://bucket/a.tfrecord",
+        "s3://bucket/a-{shard}",
+        "HTTPS://host/a",
+        "file://host/a",
+    ],
 )
 def test_remote_paths_are_refused_with_what_to_do(path: str) -> None:
     with pytest.raises(ValueError, match=r"cannot write remote path .*copy the files"):

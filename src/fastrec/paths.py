@@ -16,7 +16,7 @@ from fastrec import _core
 from fastrec.printable import printable
 from fastrec.splits import check_one_split
 
-__all__ = ["Paths", "expand", "local_path", "path_of_url"]
+__all__ = ["Paths", "expand", "is_remote", "local_path", "path_of_url"]
 
 Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
 
@@ -79,6 +79,11 @@ def path_of_url(path: str) -> str:
     return path
 
 
+def is_remote(path: str) -> bool:
+    """Whether a path is a URL that names no local file."""
+    return bool(_URL.match(path)) and not _FILE_URL.match(path)
+
+
 def local_path(path: str) -> str:
     """Return the path to read: as `path_of_url`, if it is not remote.
 
@@ -87,7 +92,7 @@ def local_path(path: str) -> str:
     ValueError
         If it is a remote URL.
     """
-    if _FILE_URL.match(path) or not _URL.match(path):
+    if not is_remote(path):
         return path_of_url(path)
     msg = (
         f"cannot read remote path {path!r}: remote paths are not supported; mount the "

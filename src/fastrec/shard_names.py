@@ -22,7 +22,7 @@ import string
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from fastrec.paths import path_of_url
+from fastrec.paths import is_remote, path_of_url
 
 __all__ = [
     "COMPLETE",
@@ -43,7 +43,6 @@ _LEFTOVER = re.compile(
     r"\.(?P<name>.+)\.(?P<token>\d+-\d+)-(?P<shard>\d{1,18})(?P<state>\.tmp|\.done)",
     re.DOTALL,
 )
-_REMOTE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://")
 _NUM_SHARDS = re.compile(r"\{num_shards(?::[^{}]*)?\}")
 # The formats of an int that can be found again in a name.
 _FORMAT = re.compile(r"0?\d{0,2}d?")
@@ -63,14 +62,13 @@ class ShardNames:
     """
 
     def __init__(self, path: str) -> None:
-        path = path_of_url(path)
-        if _REMOTE.match(path):
+        if is_remote(path):
             msg = (
                 f"cannot write remote path {path!r}: remote paths are not supported; write "
                 "to a local disk and copy the files, or mount the bucket"
             )
             raise ValueError(msg)
-        self.path = path
+        path = self.path = path_of_url(path)
         self.is_pattern = re.search(r"\{(shard|num_shards)[:}]", path) is not None
         self.has_num_shards = False
         if not self.is_pattern:
