@@ -37,7 +37,7 @@ def install(session: nox.Session, *requirements: str) -> None:
 
 def marked(name: str) -> list[str]:
     """The files that have tests of a mark; to collect the others takes a while."""
-    files = sorted(Path("tests").glob("test_*.py"))
+    files = sorted(Path("tests").rglob("test_*.py"))
     return [str(file) for file in files if f"mark.{name}" in file.read_text()]
 
 
@@ -84,7 +84,9 @@ def frameworks(session: nox.Session) -> None:
     """
     # This torch comes without CUDA's libraries, which are several GB.
     install(session, f"{PACKAGE}[test,frameworks]", "torch==2.13.0")
-    of_jax = [f"tests/test_{name}.py" for name in ("jax", "grain", "frameworks_page")]
+    of_jax = [
+        f"tests/adapters/test_{name}.py" for name in ("jax", "grain", "frameworks_page")
+    ]
     others = [file for file in marked("frameworks") if file not in of_jax]
     # In one process, as they are few: to import them all takes longer than the tests.
     for n_processes, files in (("0", of_jax), ("auto", others)):
@@ -154,7 +156,9 @@ def fuzz(session: nox.Session) -> None:
         *("--seconds", str(FUZZ_SECONDS), "--jobs", str(os.cpu_count() or 1)),
         "--no-record",
     ]
-    session.run(sys.executable, "tests/fuzz_campaign.py", *arguments, external=True)
+    session.run(
+        sys.executable, "tests/support/fuzz_campaign.py", *arguments, external=True
+    )
 
 
 @nox.session(venv_backend="none")

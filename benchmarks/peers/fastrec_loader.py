@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 import fastrec as fr
-from fastrec import _core, inflate
+from fastrec import _core
+from fastrec.storage import inflate
 from peers.reader import Reader, Setup
 from truth import Column, Columns, byte_strings, unpadded
 from workloads import Feature

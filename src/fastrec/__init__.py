@@ -16,21 +16,17 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from fastrec._core import __version__
-from fastrec.arrays import BytesArray, RaggedArray, SparseArray, concatenate, take
-from fastrec.damage import Region, Report
-from fastrec.dataset import Dataset
-from fastrec.encoding import encode_example, encode_sequence_example, masked_crc32c
+from fastrec.arrays.batch import BytesArray, RaggedArray, SparseArray, concatenate, take
+from fastrec.dataset.dataset import Dataset
+from fastrec.dataset.mix import concat, mix
+from fastrec.dataset.open import infer_schema, open, read_records
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
-from fastrec.features import FixedLen, Raw, VarLen
-from fastrec.index import build_index
-from fastrec.limits import Limits
-from fastrec.loader import Loader
-from fastrec.missing import MissingFeatureWarning
-from fastrec.mixture import concat, mix
-from fastrec.opening import infer_schema, open, read_records
-from fastrec.order import Blocks, Window
-from fastrec.padding import FixedLenSequence
-from fastrec.parsing import (
+from fastrec.example.encode import (
+    encode_example,
+    encode_sequence_example,
+    masked_crc32c,
+)
+from fastrec.example.parse import (
     decode_example,
     decode_raw,
     decode_sequence_example,
@@ -40,16 +36,24 @@ from fastrec.parsing import (
     parse_single_sequence_example,
     parse_tensor,
 )
-from fastrec.ragged import Ragged
-from fastrec.sampling import buckets, weighted
-from fastrec.schema import Schema
-from fastrec.sparse import Sparse
-from fastrec.stack import Stack
-from fastrec.stage import BatchOrigin, per_row
-from fastrec.stats import LoaderStats
-from fastrec.tensors import TensorProto, serialize_tensor
-from fastrec.writable import write
-from fastrec.writer import Writer
+from fastrec.features.fixed import FixedLen, Raw, VarLen
+from fastrec.features.missing import MissingFeatureWarning
+from fastrec.features.padded import FixedLenSequence
+from fastrec.features.ragged import Ragged
+from fastrec.features.schema import Schema
+from fastrec.features.sparse import Sparse
+from fastrec.features.stack import Stack
+from fastrec.features.tensor import TensorProto, serialize_tensor
+from fastrec.limits import Limits
+from fastrec.loader.loader import Loader
+from fastrec.loader.order import Blocks, Window
+from fastrec.loader.samplers import buckets, weighted
+from fastrec.loader.stats import LoaderStats
+from fastrec.loader.transforms import BatchOrigin, per_row
+from fastrec.on_error import Region, Report
+from fastrec.storage.index import build_index
+from fastrec.writer.write import write
+from fastrec.writer.writer import Writer
 
 __all__ = [
     "BatchOrigin",

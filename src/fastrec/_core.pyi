@@ -5,13 +5,13 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer, Never
 
-from fastrec.arrays import Array, Batch, BytesArray
+from fastrec.arrays.batch import Array, Batch, BytesArray
 from fastrec.arrow.columns import Field, Values
-from fastrec.assembly import Parts
-from fastrec.coercion import CoercedColumn
-from fastrec.damage import Damage, Finding, Gap
 from fastrec.errors import Error
-from fastrec.spec import Column, RowRule
+from fastrec.features.base import Column, RowRule
+from fastrec.loader.collate import Parts
+from fastrec.on_error import Damage, Finding, Gap
+from fastrec.writer.coercion import CoercedColumn
 
 __version__: str
 

@@ -8,10 +8,10 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from fastrec.dataset import Dataset
+from fastrec.dataset.dataset import Dataset
+from fastrec.dataset.indexing import Row, n_rows, row_of
 from fastrec.extras import extra
 from fastrec.options import check_instance
-from fastrec.rows import Row, n_rows, row_of
 
 with extra("grain", "fastrec.grain"):
     from grain.python import RandomAccessDataSource

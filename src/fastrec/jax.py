@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fastrec.arrays import Batch, BytesArray, RaggedArray, SparseArray
-from fastrec.dataset import Dataset
+from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
+from fastrec.dataset.dataset import Dataset
 from fastrec.extras import extra
-from fastrec.feeding import Feed, empty_batch, fed
-from fastrec.loader import Loader
+from fastrec.loader.loader import Loader
+from fastrec.loader.prefetch import Feed, empty_batch, fed
 from fastrec.options import non_negative_int
 
 with extra("jax", "fastrec.jax"):

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from fastrec.arrays import Batch, BytesArray, RaggedArray, SparseArray
+from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.caller_warnings import warn_caller
 from fastrec.errors import SchemaError
 from fastrec.extras import extra
-from fastrec.loader import Loader
+from fastrec.loader.loader import Loader
+from fastrec.loader.targets import NO_BATCHES, Key, Keys, Targets
 from fastrec.options import check_instance
-from fastrec.targets import NO_BATCHES, Key, Keys, Targets
 
 _BACKENDS = ("jax", "torch", "tensorflow")
 

@@ -14,12 +14,12 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from fastrec.arrow.reader import RecordBatchReader, rows_at_once
-from fastrec.dataset import Dataset
+from fastrec.dataset.dataset import Dataset
+from fastrec.dataset.open import open as open_dataset
 from fastrec.extras import extra
-from fastrec.inference import name_of
-from fastrec.loader import Loader
-from fastrec.opening import open as open_dataset
-from fastrec.paths import Paths
+from fastrec.features.infer import name_of
+from fastrec.loader.loader import Loader
+from fastrec.storage.paths import Paths
 
 with extra("polars", "fastrec.polars"):
     import polars as pl

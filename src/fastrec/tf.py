@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fastrec.arrays import Array, Batch, BytesArray, RaggedArray, SparseArray
+from fastrec.arrays.batch import Array, Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.errors import SchemaError
 from fastrec.extras import extra
-from fastrec.feeding import upcoming
-from fastrec.loader import Loader
+from fastrec.loader.loader import Loader
+from fastrec.loader.prefetch import upcoming
+from fastrec.loader.targets import NO_BATCHES, Key, Keys, Targets
 from fastrec.options import check_instance
-from fastrec.targets import NO_BATCHES, Key, Keys, Targets
 
 with extra("tf", "fastrec.tf"):
     import tensorflow as tf

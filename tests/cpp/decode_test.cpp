@@ -3,7 +3,7 @@
 // Goal: what protobuf accepts is read as protobuf reads it, what it refuses is a fault
 // at a place inside the record, and no hostile number costs memory. Method: messages
 // written by hand, one per rule. The whole set of rules, against an oracle, is in
-// tests/test_decode.py.
+// tests/core/test_decode.py.
 
 #include "example/decode.h"
 

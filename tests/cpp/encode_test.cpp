@@ -2,7 +2,7 @@
 //
 // Goal: the bytes are those that protobuf would write, and as many as were measured.
 // Method: messages written out by hand, and sizes on both sides of every step of a
-// varint. tests/test_writer.py has protobuf itself read what is written.
+// varint. tests/writer/test_writer.py has protobuf itself read what is written.
 
 #include "example/encode.h"
 

@@ -4,7 +4,7 @@
 // together; numbers near 2^63 do not overflow; what names a record that does not exist
 // is refused. Method: small cases whole, against counting; large ones at their edges.
 // What Python can reach is tested there: quality, and the orders themselves
-// (tests/test_order.py).
+// (tests/loader/test_order.py).
 
 #include "loader/order.h"
 

@@ -2,7 +2,7 @@
 //
 // Goal: frames and gaps together are the file, in both kinds of I/O and by a walk as by
 // an index; what a search finds is proven by both checksums. Method: random files,
-// damaged at random. Which records survive which damage, tests/test_recovery.py asks an
+// damaged at random. Which records survive which damage, tests/core/test_recovery.py asks an
 // oracle.
 
 #include "record/recovery.h"

@@ -92,7 +92,7 @@ py::object exception_of(const Error& error) {
   if (error.code == Errc::kFeatureMissing) {
     py::list names;
     for (const std::string& name : error.names) names.append(readable(name));
-    reason = py::module_::import("fastrec.missing")
+    reason = py::module_::import("fastrec.features.missing")
                  .attr("reason")(reason, feature, names, error.advice);
   }
   return type(reason, path, number_or_none(error.record), number_or_none(error.offset),

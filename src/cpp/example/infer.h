@@ -1,7 +1,7 @@
 // Infer: records -> what features they have, how many values, of which kind and range.
 //
 // A survey says what it saw; which spec follows from that is decided where specs are
-// made (src/fastrec/inference.py).
+// made (src/fastrec/features/infer.py).
 #pragma once
 
 #include <cstdint>

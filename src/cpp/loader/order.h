@@ -3,7 +3,7 @@
 // Positions number what an epoch delivers, records what the data set holds. An order is
 // arithmetic: any position can be asked for at any time, by any thread, and costs no
 // memory in proportion to the data. What each one gives for a seed and an epoch is part
-// of the contract with users (docs/determinism.md, tests/test_order.py).
+// of the contract with users (docs/determinism.md, tests/loader/test_order.py).
 #pragma once
 
 #include <cstdint>

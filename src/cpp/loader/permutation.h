@@ -16,7 +16,7 @@
 // cells, that is rare. No memory, no state, nothing to replay.
 //
 // The result is part of the contract with users, who resume in the middle of an order:
-// it must never change (docs/determinism.md, tests/test_order.py).
+// it must never change (docs/determinism.md, tests/loader/test_order.py).
 #pragma once
 
 #include <array>

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fastrec.arrays import BytesArray, RaggedArray, SparseArray
+from fastrec.arrays.batch import BytesArray, RaggedArray, SparseArray
+from fastrec.arrays.offsets import offsets_from
 from fastrec.errors import SchemaError
-from fastrec.offsets import offsets_from
-from fastrec.padding import rows_of_one_length
+from fastrec.features.padded import rows_of_one_length
 
 __all__ = ["Field", "Values", "arrow_column", "described", "is_bytes", "is_text"]
 

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Collection, Iterable, Iterator
 
 from fastrec import _core
-from fastrec.arrays import Batch
+from fastrec.arrays.batch import Batch
 from fastrec.arrow.columns import Field, described
 from fastrec.arrow.record_batch import (
     RecordBatch,
@@ -15,10 +15,10 @@ from fastrec.arrow.record_batch import (
     schema_capsule,
 )
 from fastrec.batch_size import rows_per_batch
-from fastrec.dataset import Dataset
+from fastrec.dataset.dataset import Dataset
 from fastrec.errors import Error, SchemaError
-from fastrec.feeding import empty_batch, upcoming
-from fastrec.loader import Loader
+from fastrec.loader.loader import Loader
+from fastrec.loader.prefetch import empty_batch, upcoming
 from fastrec.options import positive_int
 
 __all__ = ["RecordBatchReader", "rows_at_once"]

@@ -8,7 +8,7 @@ from typing import Any
 from fastrec import _core
 from fastrec.arrow.columns import Field, Values, arrow_column, is_bytes, is_text
 from fastrec.errors import SchemaError
-from fastrec.inference import name_of
+from fastrec.features.infer import name_of
 
 __all__ = ["RecordBatch", "check_names", "requested_text", "schema_capsule"]
 

@@ -23,10 +23,10 @@ import numpy.typing as npt
 import fastrec as fr
 from fastrec import _core
 from fastrec.cli.terminal import counted
-from fastrec.inflate import inflated
-from fastrec.opening import Serialized
-from fastrec.rows import n_rows
-from fastrec.streams import FileContent, first_frames
+from fastrec.dataset.indexing import n_rows
+from fastrec.dataset.open import Serialized
+from fastrec.storage.inflate import inflated
+from fastrec.storage.stream_readers import FileContent, first_frames
 
 __all__ = [
     "Cost",

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 
 import fastrec as fr
-from fastrec.arrays import Batch
+from fastrec.arrays.batch import Batch
 from fastrec.cli import garments
 from fastrec.cli.brief import brief, brief_row
 from fastrec.cli.index import indexed

@@ -21,9 +21,9 @@ from fastrec.cli.examine import Damaged, Examined, examined
 from fastrec.cli.interrupted import Interrupted, interrupted
 from fastrec.cli.repair import repair, targets_of
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
-from fastrec.deflate import COMPRESSED_SUFFIXES
 from fastrec.options import default_num_threads
-from fastrec.paths import expand
+from fastrec.storage.deflate import COMPRESSED_SUFFIXES
+from fastrec.storage.paths import expand
 
 __all__ = ["doctor"]
 

@@ -12,8 +12,8 @@ import typer
 
 import fastrec as fr
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
-from fastrec.index import write_tfrecord2idx
-from fastrec.paths import expand
+from fastrec.storage.index import write_tfrecord2idx
+from fastrec.storage.paths import expand
 
 __all__ = ["files_of", "index", "indexed"]
 

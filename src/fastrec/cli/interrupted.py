@@ -33,12 +33,12 @@ from fastrec import _core
 from fastrec.cli.examine import Damaged, Examined, examined
 from fastrec.cli.repair import proven
 from fastrec.cli.terminal import counted, size
-from fastrec.deflate import codec_of
-from fastrec.inflate import Content
-from fastrec.locks import is_locked, lock_file
-from fastrec.output import OutputFile, sync_directory
 from fastrec.printable import printable
-from fastrec.shard_names import Leftover, ShardNames, leftovers_in
+from fastrec.storage.deflate import codec_of
+from fastrec.storage.inflate import Content
+from fastrec.storage.locks import is_locked, lock_file
+from fastrec.writer.output import OutputFile, sync_directory
+from fastrec.writer.shard_names import Leftover, ShardNames, leftovers_in
 
 __all__ = ["Interrupted", "Named", "examine", "finish", "interrupted", "refuse_mixed"]
 

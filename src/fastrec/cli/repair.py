@@ -10,10 +10,10 @@ from pathlib import Path
 
 import fastrec as fr
 from fastrec.cli.examine import Damaged, Examined, examined
-from fastrec.deflate import plain_name
-from fastrec.inflate import inflated
 from fastrec.printable import printable
-from fastrec.replacement import replacement
+from fastrec.storage.atomic import replacement
+from fastrec.storage.deflate import plain_name
+from fastrec.storage.inflate import inflated
 
 __all__ = ["proven", "repair", "targets_of"]
 

@@ -12,15 +12,16 @@ import typer
 from rich.console import Console
 
 import fastrec as fr
-from fastrec import reshuffling, rewriting
 from fastrec.cli.index import files_of
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
-from fastrec.index import make_indexes
-from fastrec.located import Located
 from fastrec.options import byte_count, default_num_threads
-from fastrec.rewriting import Written
-from fastrec.shard_names import ShardNames
-from fastrec.shard_writer import Sharding
+from fastrec.rewrite import copy
+from fastrec.rewrite import shuffle as shuffling
+from fastrec.rewrite.copy import Written
+from fastrec.storage.index import make_indexes
+from fastrec.storage.located import Located
+from fastrec.writer.shard_names import ShardNames
+from fastrec.writer.shards import Sharding
 
 __all__ = ["compress", "expand", "merge", "reshard", "shuffle", "split"]
 
@@ -152,7 +153,7 @@ def shuffle(
     if cache_dir is None:
         _index(files)
     with _rewriting("shuffling") as show:
-        written = reshuffling.shuffle(
+        written = shuffling.shuffle(
             files,
             out,
             sharding,
@@ -187,7 +188,7 @@ def merge(
                 f"merge writes one file, and {out!r} is a pattern: see fastrec reshard"
             )
             raise ValueError(msg)
-        show.written = [rewriting.reshard(files, out, sharding, progress=show)]
+        show.written = [copy.reshard(files, out, sharding, progress=show)]
 
 
 def reshard(
@@ -229,7 +230,7 @@ def reshard(
         _index(files)
     with _rewriting("resharding") as show:
         show.written = [
-            rewriting.reshard(files, out, sharding, num_shards=shards, progress=show)
+            copy.reshard(files, out, sharding, num_shards=shards, progress=show)
         ]
 
 
@@ -283,7 +284,7 @@ def split(
     files = files_of(paths, joins=True)
     _index(files)
     with _rewriting("splitting") as show:
-        written = rewriting.split(files, out, shares, sharding, seed, progress=show)
+        written = copy.split(files, out, shares, sharding, seed, progress=show)
         show.written = list(written.values())
 
 
@@ -327,8 +328,8 @@ def expand(
 def _recode(what: str, paths: list[str], out: Path, sharding: Sharding) -> None:
     files = files_of(paths, joins=False)
     with _rewriting(what) as show:
-        targets = rewriting.targets_of(files, str(out), sharding.compression)
-        show.written = rewriting.recode(targets, sharding, progress=show)
+        targets = copy.targets_of(files, str(out), sharding.compression)
+        show.written = copy.recode(targets, sharding, progress=show)
 
 
 # What the commands share.

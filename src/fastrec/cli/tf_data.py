@@ -13,8 +13,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import fastrec as fr
-from fastrec.sequence import SequenceSchema
-from fastrec.spec import Spec
+from fastrec.features.base import Spec
+from fastrec.features.sequence_schema import SequenceSchema
 
 __all__ = ["Batches", "make_batches", "stage"]
 

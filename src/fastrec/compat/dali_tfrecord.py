@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from fastrec.features import FixedLen, VarLen
+from fastrec.features.fixed import FixedLen, VarLen
 
 __all__ = ["FixedLenFeature", "VarLenFeature", "float32", "int64", "string"]
 

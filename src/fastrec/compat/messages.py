@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, SupportsIndex, TypeVar
 
 from fastrec import _core
-from fastrec.inference import name_of
-from fastrec.tensors import field_header
+from fastrec.features.infer import name_of
+from fastrec.features.tensor import field_header
 
 if TYPE_CHECKING:
     from typing_extensions import Self

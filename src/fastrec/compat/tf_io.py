@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 import fastrec
-from fastrec.arrays import Batch
-from fastrec.parsing import Strings
-from fastrec.paths import Paths
-from fastrec.ragged import Partition, Ragged
-from fastrec.rows import Row
+from fastrec.arrays.batch import Batch
+from fastrec.dataset.indexing import Row
+from fastrec.example.parse import Strings
+from fastrec.features.ragged import Partition, Ragged
+from fastrec.storage.paths import Paths
 
 __all__ = [
     "FixedLenFeature",

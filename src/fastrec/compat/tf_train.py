@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 import numpy as np
 
 from fastrec import _core
-from fastrec.arrays import BytesArray
+from fastrec.arrays.batch import BytesArray
 from fastrec.compat.messages import (
     Message,
     MessageMap,
@@ -40,7 +40,7 @@ from fastrec.compat.messages import (
     field,
     list_bytes,
 )
-from fastrec.inference import name_of
+from fastrec.features.infer import name_of
 from fastrec.limits import Limits
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ import pyarrow.compute
 from numpy.typing import NDArray
 
 import fastrec as fr
+from fastrec.arrays.offsets import offsets_from, run_positions
 from fastrec.convert.source import Columns
-from fastrec.offsets import offsets_from, run_positions
 
 __all__ = ["columns_of", "feature_kind", "features_of"]
 

@@ -12,8 +12,8 @@ from fastrec.convert.npy import npy_array, npz_arrays
 from fastrec.convert.source import Source
 from fastrec.convert.stored import ArraySource
 from fastrec.extras import extra
-from fastrec.paths import Paths, expand, local_path
 from fastrec.printable import printable
+from fastrec.storage.paths import Paths, expand, local_path
 
 __all__ = ["is_tfrecord", "open_source"]
 

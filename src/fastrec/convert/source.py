@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
-from fastrec.spec import Spec
+from fastrec.features.base import Spec
 
 __all__ = ["Columns", "Source", "chosen"]
 

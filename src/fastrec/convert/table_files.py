@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from fastrec.printable import printable
-from fastrec.replacement import replacement
+from fastrec.storage.atomic import replacement
 
 __all__ = ["written_table"]
 

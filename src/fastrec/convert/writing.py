@@ -15,8 +15,8 @@ import fastrec as fr
 from fastrec.convert.opening import open_source
 from fastrec.convert.source import Source
 from fastrec.extras import extra
-from fastrec.paths import Paths
-from fastrec.spec import Spec
+from fastrec.features.base import Spec
+from fastrec.storage.paths import Paths
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import torch
 
 from fastrec import _core
-from fastrec.arrays import BytesArray, RaggedArray, SparseArray
+from fastrec.arrays.batch import BytesArray, RaggedArray, SparseArray
 from fastrec.torch.columns import Jagged
 
 __all__ = ["BlockTensor", "block_tensors", "mapped", "page_locked"]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastrec.arrays import Batch, BytesArray, RaggedArray, SparseArray
+from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
 
 __all__ = ["Jagged", "RaggedAs", "check_ragged", "tensors"]
 

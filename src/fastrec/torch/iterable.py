@@ -9,12 +9,12 @@ from typing import Any
 import torch.distributed
 import torch.utils.data
 
-import fastrec.dataset
-from fastrec.arrays import Batch
-from fastrec.damage import Report
-from fastrec.loader import Loader
+import fastrec.dataset.dataset
+from fastrec.arrays.batch import Batch
+from fastrec.loader.loader import Loader
+from fastrec.loader.stats import LoaderStats
+from fastrec.on_error import Report
 from fastrec.options import non_negative_int
-from fastrec.stats import LoaderStats
 from fastrec.torch.columns import RaggedAs, check_ragged, tensors
 from fastrec.torch.ranks import check_group, check_not_divided
 from fastrec.torch.source import loader_of
@@ -82,7 +82,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def __init__(
         self,
-        dataset: fastrec.dataset.Dataset | Loader,
+        dataset: fastrec.dataset.dataset.Dataset | Loader,
         batch_size: int | None = None,
         *,
         ragged: RaggedAs = "offsets",

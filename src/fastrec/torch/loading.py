@@ -23,10 +23,10 @@ from typing import Any, Protocol
 
 import torch
 
-from fastrec.arrays import Batch
-from fastrec.dataset import Dataset
-from fastrec.feeding import Feed, fed
-from fastrec.loader import Loader
+from fastrec.arrays.batch import Batch
+from fastrec.dataset.dataset import Dataset
+from fastrec.loader.loader import Loader
+from fastrec.loader.prefetch import Feed, fed
 from fastrec.torch.blocks import (
     BlockTensor,
     block_tensors,

@@ -8,10 +8,10 @@ from typing import Any, overload
 import numpy as np
 import torch.utils.data
 
-import fastrec.dataset
-from fastrec.arrays import Batch
+import fastrec.dataset.dataset
+from fastrec.arrays.batch import Batch
+from fastrec.dataset.indexing import Row, is_one, n_rows
 from fastrec.options import check_instance
-from fastrec.rows import Row, is_one, n_rows
 from fastrec.torch.columns import RaggedAs, check_ragged, tensors
 
 __all__ = ["Dataset", "Rows", "collate"]
@@ -53,10 +53,13 @@ class Dataset(torch.utils.data.Dataset[Any]):
     """
 
     def __init__(
-        self, dataset: fastrec.dataset.Dataset, *, ragged: RaggedAs = "offsets"
+        self, dataset: fastrec.dataset.dataset.Dataset, *, ragged: RaggedAs = "offsets"
     ) -> None:
         check_instance(
-            "fr.torch.Dataset", dataset, fastrec.dataset.Dataset, "such as fr.open(...)"
+            "fr.torch.Dataset",
+            dataset,
+            fastrec.dataset.dataset.Dataset,
+            "such as fr.open(...)",
         )
         self._dataset = dataset
         self._ragged = check_ragged(ragged)

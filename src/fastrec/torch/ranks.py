@@ -9,7 +9,7 @@ import torch.distributed
 import torch.utils.data
 
 if TYPE_CHECKING:
-    from fastrec.loader import Loader
+    from fastrec.loader.loader import Loader
 
 __all__ = ["check_group", "check_not_divided", "rank_options"]
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import torch.distributed
 
-from fastrec.dataset import Dataset
-from fastrec.loader import Loader
+from fastrec.dataset.dataset import Dataset
+from fastrec.loader.loader import Loader
 from fastrec.options import check_instance
 from fastrec.torch.ranks import rank_options
 

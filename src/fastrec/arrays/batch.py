@@ -1,0 +1,162 @@
+"""What a batch is made of: a dict of arrays, all with the same number of rows.
+
+A column is a `numpy.ndarray`, a `BytesArray` (byte strings of any lengths), a
+`RaggedArray` (rows of any lengths) or a `SparseArray` (some values and their indices);
+its first axis counts the rows of the batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, SupportsIndex, TypeAlias, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fastrec.arrays.bytes import BytesArray
+from fastrec.arrays.offsets import offsets_from
+from fastrec.arrays.ragged import Array as RowValues
+from fastrec.arrays.ragged import RaggedArray, describe_rows
+from fastrec.arrays.sparse import SparseArray
+
+__all__ = [
+    "Array",
+    "Batch",
+    "BytesArray",
+    "RaggedArray",
+    "RowValues",
+    "SparseArray",
+    "concatenate",
+    "take",
+]
+
+Array: TypeAlias = RowValues | SparseArray
+
+# Columns by name. Values are arrays of one of the four kinds, as the schema says;
+# a union would have every user cast.
+Batch: TypeAlias = dict[str, Any]
+
+
+def take(
+    batch: Mapping[str, Array],
+    index: slice | Sequence[SupportsIndex] | NDArray[Any],
+) -> Batch:
+    """Select rows of a batch, the same of every column.
+
+    Parameters
+    ----------
+    batch : mapping of str to Array
+        Columns with the same number of rows.
+    index : slice, 1-D integer array, or 1-D bool mask
+        Which rows. Integers may be negative, repeated and in any order; a mask has one
+        entry for each row.
+
+    Returns
+    -------
+    dict of str to Array
+        The columns in the same order. A slice with step 1 shares their memory, an array
+        copies.
+
+    Raises
+    ------
+    IndexError
+        If an index is out of bounds or a mask has another length; names the column.
+    TypeError
+        If `index` is neither a slice nor a 1-D array of integers or bool.
+    ValueError
+        If columns differ in their number of rows.
+
+    Examples
+    --------
+    >>> batch = {"x": np.arange(3), "name": BytesArray.from_list(["a", "b", "c"])}
+    >>> take(batch, batch["x"] > 0)["name"].tolist()
+    [b'b', b'c']
+    """
+    if not isinstance(index, slice):
+        rows = np.asarray(index)
+        if rows.size == 0 and rows.dtype.kind == "f":  # an empty list
+            rows = rows.astype(np.intp)
+        if rows.ndim != 1 or rows.dtype.kind not in "iub":
+            found = f"{rows.ndim}-D {rows.dtype}"
+            raise TypeError(f"index must be a slice or 1-D int or bool, not {found}")
+        index = rows
+    counts = {name: len(column) for name, column in batch.items()}
+    taken: Batch = {}
+    for name, column in batch.items():
+        first = next(iter(counts))
+        if counts[name] != counts[first]:
+            pair = f"{counts[name]} rows, column {first!r} has {counts[first]}"
+            raise ValueError(f"column {name!r} has {pair}")
+        try:
+            taken[name] = column[index]
+        except IndexError as error:
+            raise IndexError(f"column {name!r}: {error}") from None
+    return taken
+
+
+def concatenate(batches: Sequence[Mapping[str, Array]]) -> Batch:
+    """Join batches with the same columns, one after the other.
+
+    Parameters
+    ----------
+    batches : sequence of mapping of str to Array
+        At least one. Columns of a name must be of one kind and dtype and, past the
+        first axis, of one shape: nothing is converted or padded.
+
+    Returns
+    -------
+    dict of str to Array
+        New arrays, in the order of columns of the first batch.
+
+    Raises
+    ------
+    ValueError
+        If there are no batches, or they do not fit together; names the column.
+
+    Examples
+    --------
+    >>> batch = {"tags": RaggedArray.from_list([[1, 2], [3]])}
+    >>> concatenate([batch, batch])["tags"].to_list()
+    [[1, 2], [3], [1, 2], [3]]
+    """
+    batches = list(batches)
+    if not batches:
+        message = "concatenate needs at least one batch"
+        raise ValueError(message)
+    for i in range(1, len(batches)):
+        for there, missing in ((0, i), (i, 0)):
+            for name in batches[there]:
+                if name not in batches[missing]:
+                    where = f"batch {there} but not in batch {missing}"
+                    raise ValueError(f"column {name!r} is in {where}")
+    whole: Batch = {}
+    for name in batches[0]:
+        try:
+            whole[name] = joined([batch[name] for batch in batches])
+        except ValueError as error:
+            raise ValueError(f"column {name!r}: {error}") from None
+    return whole
+
+
+def joined(arrays: Sequence[Array]) -> Array:
+    """Return all rows of the arrays, which are of one kind, as a new array."""
+    kinds = [
+        f"sparse {array.dtype} of shape {array.shape[1:]}"
+        if isinstance(array, SparseArray)
+        else describe_rows(array)
+        for array in arrays
+    ]
+    for i, kind in enumerate(kinds):
+        if kind != kinds[0]:
+            raise ValueError(f"rows are {kinds[0]} in batch 0 and {kind} in batch {i}")
+    first = arrays[0]
+    if isinstance(first, BytesArray):
+        return BytesArray._concatenate(cast("Sequence[BytesArray]", arrays))
+    if isinstance(first, SparseArray):
+        return SparseArray._concatenate(cast("Sequence[SparseArray]", arrays))
+    if isinstance(first, RaggedArray):
+        ragged = cast("Sequence[RaggedArray]", arrays)
+        offsets = offsets_from(np.concatenate([array.lengths for array in ragged]))
+        values = cast("RowValues", joined([array.values for array in ragged]))
+        return RaggedArray._wrap(values, first._splits(offsets))
+    return np.concatenate(cast("Sequence[NDArray[Any]]", arrays), dtype=first.dtype)

@@ -1,0 +1,466 @@
+"""Byte strings of any lengths, side by side in one buffer.
+
+::
+
+    data      c a t d o g s          uint8
+    offsets   0     3       7  7     int64; string i is data[offsets[i]:offsets[i+1]]
+
+NumPy's own ``S`` dtype is never used: it pads every string to the longest and drops
+trailing NULs, which damages encoded images, tensors and hashes.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import Any, SupportsIndex, overload
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from fastrec.arrays.excerpt import EDGE_ITEMS, abridged, edges, parts_text
+from fastrec.arrays.offsets import as_offsets, offsets_from, run_positions
+
+__all__ = ["BytesArray"]
+
+# Strings that are longer than this on average are copied one by one, because a call
+# per string is then cheaper than an index per byte.
+LONG_STRING = 96
+
+
+def encoded(value: object, place: int | str) -> bytes:
+    """Return `value` as bytes; `place` says in the error which value it is."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(f"value {place} must be bytes or str, not {type(value).__name__}")
+
+
+def flattened(values: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
+    """Return the leaves of nested lists, and the shape that the lists have."""
+    level = list(values)
+    shape: tuple[int, ...] = (len(level),)
+    while level and isinstance(level[0], (list, tuple)):
+        width = len(level[0])
+        for i, row in enumerate(level):
+            if not isinstance(row, (list, tuple)) or len(row) != width:
+                raise ValueError(f"row {i} differs from row 0 in length or depth")
+        level = [value for row in level for value in row]
+        shape = (*shape, width)
+    return level, shape
+
+
+def as_shape(shape: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
+    """Return `shape` as a tuple of sizes that are not negative."""
+    sizes = (shape,) if isinstance(shape, SupportsIndex) else shape
+    checked = tuple(operator.index(size) for size in sizes)
+    if any(size < 0 for size in checked):
+        raise ValueError(f"shape must hold no negative sizes, not {checked}")
+    return checked
+
+
+class BytesArray:
+    r"""An array of byte strings, each of any length, in one buffer.
+
+    It is what a bytes feature comes out as. Indexing is NumPy's: slices with step 1
+    share the buffer, all else copies the strings it selects. ``==`` and ``!=`` are
+    elementwise.
+
+    Parameters
+    ----------
+    data : ndarray of uint8, shape (n_bytes,)
+        The strings, one after the other. Used without a copy if contiguous.
+    offsets : ndarray of int64, shape (n + 1,)
+        String ``i`` is ``data[offsets[i]:offsets[i + 1]]``. Must not decrease and must
+        lie within `data`; need not start at 0.
+    shape : tuple of int, optional
+        Shape of the array of strings, in C order; its product is n. By default
+        ``(n,)``.
+
+    Attributes
+    ----------
+    data : ndarray of uint8, shape (n_bytes,)
+        As given. After a slice, still the whole buffer.
+    offsets : ndarray of int64, shape (n + 1,)
+        Where each string begins in `data`, and where the last one ends.
+    shape : tuple of int
+        At least one dimension.
+
+    Raises
+    ------
+    ValueError
+        If `data`, `offsets` and `shape` do not describe an array of strings.
+
+    Notes
+    -----
+    ``numpy.asarray(b)`` gives an object array of ``bytes``. Asked for another dtype it
+    raises `TypeError`, but a ``dtype="S"`` or ``"U"`` without a length never reaches
+    this class: NumPy converts the object array by itself, and loses trailing NULs.
+
+    Examples
+    --------
+    >>> b = BytesArray.from_list(["cat", "dogs", b"\x00"])
+    >>> b
+    BytesArray([b'cat', b'dogs', b'\x00'], shape=(3,))
+    >>> b[1], b[[2, 0]].tolist()
+    (b'dogs', [b'\x00', b'cat'])
+    >>> b == "cat"
+    array([ True, False, False])
+    >>> BytesArray.from_list([b"\x01\x00", b"\x02\x00"]).as_array("<u2")
+    array([1, 2], dtype=uint16)
+    """
+
+    __slots__ = ("__weakref__", "data", "offsets", "shape")
+    __hash__ = None  # type: ignore[assignment]
+    __array_ufunc__ = None  # so that `ndarray == b` asks b
+
+    data: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    shape: tuple[int, ...]
+
+    def __init__(
+        self,
+        data: ArrayLike,
+        offsets: ArrayLike,
+        shape: SupportsIndex | Sequence[SupportsIndex] | None = None,
+    ) -> None:
+        self.data = np.ascontiguousarray(data)
+        if self.data.dtype != np.uint8 or np.ndim(data) != 1:
+            found = f"{np.ndim(data)}-D {self.data.dtype}"
+            raise ValueError(f"data must be a 1-D array of uint8, not {found}")
+        self.offsets = as_offsets(offsets, "offsets").astype(np.int64, copy=False)
+        if self.offsets[0] < 0:
+            raise ValueError(f"offsets must not be negative, not {self.offsets[0]}")
+        if self.offsets[-1] > self.data.size:
+            end, size = self.offsets[-1], self.data.size
+            raise ValueError(f"offsets end at {end}, past the {size} bytes of data")
+        count = self.offsets.size - 1
+        self.shape = (count,) if shape is None else as_shape(shape)
+        if self.shape == () or math.prod(self.shape) != count:
+            raise ValueError(f"shape {self.shape} does not hold {count} strings")
+
+    @classmethod
+    def _wrap(
+        cls, data: NDArray[np.uint8], offsets: NDArray[np.int64], shape: tuple[int, ...]
+    ) -> BytesArray:
+        """Make an array of parts that are known to be right."""
+        array = cls.__new__(cls)
+        array.data, array.offsets, array.shape = data, offsets, shape
+        return array
+
+    @classmethod
+    def from_list(cls, values: Sequence[Any]) -> BytesArray:
+        """Make an array of a list of strings, or of nested lists of one shape.
+
+        Parameters
+        ----------
+        values : sequence of bytes or str, possibly nested
+            ``str`` is encoded as UTF-8.
+
+        Returns
+        -------
+        BytesArray
+            Its buffer is writable and its own.
+
+        Raises
+        ------
+        TypeError
+            If a value is neither bytes nor str.
+        ValueError
+            If nested lists differ in length or depth.
+
+        Examples
+        --------
+        >>> BytesArray.from_list([["a", "b"], ["c", "d"]]).shape
+        (2, 2)
+        """
+        leaves, shape = flattened(values)
+        strings = [encoded(value, i) for i, value in enumerate(leaves)]
+        data = np.frombuffer(bytearray().join(strings), np.uint8)
+        lengths = np.fromiter(map(len, strings), np.int64, len(strings))
+        return cls._wrap(data, offsets_from(lengths), shape)
+
+    @classmethod
+    def _concatenate(cls, arrays: Sequence[BytesArray]) -> BytesArray:
+        """Join arrays whose shapes agree past the first axis."""
+        data = np.concatenate([array._joined() for array in arrays])
+        lengths = np.concatenate([np.diff(array.offsets) for array in arrays])
+        shape = (sum(map(len, arrays)), *arrays[0].shape[1:])
+        return cls._wrap(data, offsets_from(lengths), shape)
+
+    @property
+    def dtype(self) -> np.dtype[np.object_]:
+        """``dtype('O')``: what ``numpy.asarray`` of this array has."""
+        return np.dtype(object)
+
+    @property
+    def ndim(self) -> int:
+        """Number of dimensions, at least 1."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of strings."""
+        return self.offsets.size - 1
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """Bytes in each string: int64 of shape `shape`."""
+        return np.diff(self.offsets).reshape(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of these strings and their offsets, not of the whole shared buffer."""
+        return int(self.offsets[-1] - self.offsets[0]) + self.offsets.nbytes
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[i] for i in range(len(self)))
+
+    def __contains__(self, value: object) -> bool:
+        return bool(np.any(self == value))
+
+    @overload
+    def __getitem__(
+        self, index: slice | Sequence[SupportsIndex] | NDArray[Any]
+    ) -> BytesArray: ...
+    @overload
+    def __getitem__(self, index: SupportsIndex | tuple[Any, ...]) -> Any: ...  # noqa: ANN401
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            start, stop, step = index.indices(len(self))
+            if step == 1:
+                rows = max(0, stop - start)
+                inner = self.shape[1:]
+                return self._run(start * math.prod(inner), (rows, *inner))
+        key = index if isinstance(index, tuple) else (index,)
+        if 0 < len(key) <= self.ndim and all(map(is_int, key)):
+            inner = self.shape[len(key) :]
+            first = self._position(key) * math.prod(inner)
+            return self._run(first, inner) if inner else self._string(first)
+        # Everything else means what it means to NumPy on an array of positions.
+        positions = np.arange(self.size).reshape(self.shape)
+        found = np.asarray(positions[index])
+        if found.ndim == 0:
+            return self._string(int(found))
+        if found.flags.c_contiguous and np.may_share_memory(found, positions):
+            return self._run(int(found.flat[0]) if found.size else 0, found.shape)
+        return self._take(found)
+
+    def view(self, index: SupportsIndex | tuple[SupportsIndex, ...]) -> memoryview:
+        """Return one string as a memoryview of the buffer, without a copy.
+
+        Parameters
+        ----------
+        index : int or tuple of int
+            One index for each axis.
+
+        Returns
+        -------
+        memoryview
+            Of format ``"B"``; writable if `data` is, and keeps the buffer alive.
+
+        Raises
+        ------
+        IndexError
+            If the index is out of bounds or does not name one string.
+        """
+        key = index if isinstance(index, tuple) else (index,)
+        if len(key) != self.ndim:
+            raise IndexError(f"view needs {self.ndim} indices, not {len(key)}")
+        i = self._position(key)
+        return self.data.data[self.offsets[i] : self.offsets[i + 1]]
+
+    def tolist(self) -> list[Any]:
+        """Return the strings as bytes, in lists nested as deep as `ndim`."""
+        nested: list[Any] = self._objects().tolist()
+        return nested
+
+    def as_array(
+        self, dtype: DTypeLike, shape: SupportsIndex | Sequence[SupportsIndex] = ()
+    ) -> NDArray[Any]:
+        r"""View strings of one size as numbers, without a copy.
+
+        Parameters
+        ----------
+        dtype : dtype-like
+            Type of the numbers in the strings, with its byte order: ``">f4"``.
+        shape : int or tuple of int, default ()
+            Shape of the array in each string.
+
+        Returns
+        -------
+        ndarray of `dtype`
+            Of shape ``self.shape + shape``. A view of `data`, which may be unaligned.
+
+        Raises
+        ------
+        ValueError
+            If a string does not have the size of such an array.
+        TypeError
+            If values of `dtype` have no fixed size, or are of dtype ``S``.
+
+        Examples
+        --------
+        >>> b = BytesArray.from_list([b"\x00\x01\x00\x02", b"\x00\x03\x00\x04"])
+        >>> b.as_array(">u2", (2,)).tolist()
+        [[1, 2], [3, 4]]
+        """
+        target, inner = np.dtype(dtype), as_shape(shape)
+        if target.hasobject or target.kind == "S" or target.itemsize == 0:
+            does = "drops trailing NULs" if target.kind == "S" else "has no fixed size"
+            raise TypeError(f"cannot view strings as dtype {target}: it {does}")
+        size = target.itemsize * math.prod(inner)
+        wrong = np.flatnonzero(np.diff(self.offsets) != size)
+        if wrong.size:
+            place = tuple(int(i) for i in np.unravel_index(wrong[0], self.shape))
+            where = str(place[0]) if self.ndim == 1 else str(place)
+            found = self.offsets[wrong[0] + 1] - self.offsets[wrong[0]]
+            raise ValueError(
+                f"cannot view string {where} of size {found} as {target} of shape "
+                f"{inner}, which has size {size}"
+            )
+        return self._joined().view(target).reshape(self.shape + inner)
+
+    def __array__(
+        self, dtype: DTypeLike | None = None, copy: bool | None = None
+    ) -> NDArray[np.object_]:
+        if dtype is not None and np.dtype(dtype) != np.dtype(object):
+            drops = ", which drops trailing NULs" if np.dtype(dtype).kind == "S" else ""
+            raise TypeError(
+                f"a BytesArray converts to dtype=object, not to {np.dtype(dtype)}"
+                f"{drops}; as_array views strings of one size as numbers"
+            )
+        if copy is False:
+            message = "a BytesArray cannot become an object array without a copy"
+            raise ValueError(message)
+        return self._objects()
+
+    def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        if isinstance(other, BytesArray):
+            self._check_shape(other.shape)
+            return self._equals(other)
+        if isinstance(other, (bytes, str)):
+            return self._equals_one(encoded(other, 0))
+        if isinstance(other, np.ndarray):
+            if other.dtype.kind == "S":
+                message = "dtype S drops trailing NULs: compare with dtype=object"
+                raise TypeError(message)
+            values, shape = other.ravel().tolist(), other.shape
+        elif isinstance(other, (list, tuple)):
+            values, shape = flattened(other)
+        else:
+            return NotImplemented
+        self._check_shape(shape)
+        wanted = (v.encode() if isinstance(v, str) else v for v in values)
+        pairs = map(operator.eq, self._objects().ravel(), wanted)
+        equal: NDArray[np.bool_] = np.fromiter(pairs, np.bool_, self.size)
+        return equal.reshape(self.shape)
+
+    def __ne__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        equal: Any = self.__eq__(other)
+        if equal is NotImplemented:
+            return NotImplemented
+        differs: NDArray[np.bool_] = ~equal
+        return differs
+
+    def __repr__(self) -> str:
+        if not all(isinstance(part, np.ndarray) for part in (self.data, self.offsets)):
+            return parts_text(self, "data", "offsets", "shape")
+        return f"BytesArray({self._text()}, shape={self.shape})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        offsets = self.offsets - self.offsets[0]
+        return BytesArray, (self._joined(), offsets, self.shape)
+
+    def __copy__(self) -> BytesArray:
+        return BytesArray._concatenate([self])
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> BytesArray:
+        return self.__copy__()
+
+    def _position(self, key: tuple[SupportsIndex, ...]) -> int:
+        """Return which block of strings `key` names, of those along its axes."""
+        position = 0
+        for axis, (item, size) in enumerate(zip(key, self.shape, strict=False)):
+            i = operator.index(item)
+            if not -size <= i < size:
+                place = f"axis {axis} with size {size}"
+                raise IndexError(f"index {i} is out of bounds for {place}")
+            position = position * size + i % size
+        return position
+
+    def _run(self, first: int, shape: tuple[int, ...]) -> BytesArray:
+        """Return adjacent strings from `first` on; they share the buffer."""
+        offsets = self.offsets[first : first + math.prod(shape) + 1]
+        return BytesArray._wrap(self.data, offsets, shape)
+
+    def _string(self, position: int) -> bytes:
+        return self.data[self.offsets[position] : self.offsets[position + 1]].tobytes()
+
+    def _take(self, positions: NDArray[np.integer[Any]]) -> BytesArray:
+        """Copy the strings at `positions` into an array of the same shape."""
+        starts = self.offsets[positions.ravel()]
+        ends = self.offsets[positions.ravel() + 1]
+        offsets = offsets_from(ends - starts)
+        if offsets[-1] > LONG_STRING * positions.size:
+            runs = zip(starts.tolist(), ends.tolist(), strict=True)
+            data = np.concatenate([self.data[start:end] for start, end in runs])
+        else:
+            data = self.data[run_positions(starts, ends - starts)]
+        return BytesArray._wrap(data, offsets, positions.shape)
+
+    def _joined(self, selected: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
+        """Return the strings one after the other: all are a view, some a copy."""
+        if selected is None or selected.all():
+            return self.data[self.offsets[0] : self.offsets[-1]]
+        return self._take(np.flatnonzero(selected)).data
+
+    def _objects(self) -> NDArray[np.object_]:
+        joined = self._joined().tobytes()
+        bounds = (self.offsets - self.offsets[0]).tolist()
+        objects = np.empty(self.size, object)
+        objects[:] = [joined[start:end] for start, end in pairwise(bounds)]
+        return objects.reshape(self.shape)
+
+    def _check_shape(self, shape: tuple[int, ...]) -> None:
+        if shape != self.shape:
+            raise ValueError(f"cannot compare shape {self.shape} with shape {shape}")
+
+    def _equals(self, other: BytesArray) -> NDArray[np.bool_]:
+        lengths = np.diff(self.offsets)
+        equal: NDArray[np.bool_] = lengths == np.diff(other.offsets)
+        differs = self._joined(equal) != other._joined(equal)
+        # Empty strings are left out: reduceat has no empty segments.
+        compared = equal & (lengths > 0)
+        if differs.size:
+            starts = offsets_from(lengths[compared])[:-1]
+            equal[compared] = ~np.logical_or.reduceat(differs, starts)
+        return equal.reshape(self.shape)
+
+    def _equals_one(self, value: bytes) -> NDArray[np.bool_]:
+        equal: NDArray[np.bool_] = np.diff(self.offsets) == len(value)
+        if value:
+            rows = self._joined(equal).reshape(-1, len(value))
+            matches = (rows == np.frombuffer(value, np.uint8)).all(axis=1)
+            equal[np.flatnonzero(equal)] = matches
+        return equal.reshape(self.shape)
+
+    def _text(self) -> str:
+        """Return the items as a repr shows them: few, and cut short."""
+        items = [abridged(x) if self.ndim == 1 else x._text() for x in edges(self)]
+        if len(items) < len(self):
+            items.insert(EDGE_ITEMS, "...")
+        return f"[{', '.join(items)}]"
+
+
+def is_int(index: object) -> bool:
+    """Tell whether `index` selects one item; to NumPy, a bool is a mask."""
+    return isinstance(index, (int, np.integer)) and not isinstance(index, bool)

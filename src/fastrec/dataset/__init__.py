@@ -1,0 +1,1 @@
+"""Datasets: opening, mixing, filtering and access by index."""

@@ -1,0 +1,161 @@
+"""Filters: which records a caller's function says yes to, found in one pass."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrec import _core
+from fastrec.arrays.batch import Batch
+from fastrec.dataset.indexing import n_rows
+from fastrec.loader.transforms import BatchOrigin
+from fastrec.sources.selection import Numbers
+from fastrec.storage.atomic import replacement
+from fastrec.storage.index import cache_dir
+
+if TYPE_CHECKING:
+    from fastrec.dataset.dataset import Dataset
+    from fastrec.sources.view import View
+
+__all__ = ["kept_records"]
+
+_log = logging.getLogger("fastrec")
+
+_ROWS_AT_ONCE = 1024
+
+_CHECKSUMS_AT_ONCE = 1 << 16
+
+# Kinds of cache files (src/cpp/file/cache_file.h). For the size of a file, they have the
+# number of records.
+_NUMBERS_KIND = "frecflt1"
+_DIGEST_KIND = "frecsum1"
+
+
+def kept_records(
+    dataset: Dataset,
+    keep: object,
+    key: object,
+) -> Numbers:
+    """Return the numbers of the records of `dataset` that `keep` says yes to."""
+    if not callable(keep):
+        msg = f"filter() takes a function of a batch, not {keep!r}"
+        raise TypeError(msg)
+    if key is None:
+        return _found(dataset, keep)[0]
+    if not isinstance(key, str):
+        msg = f"key must be a str, not {key!r}"
+        raise TypeError(msg)
+    path = _path(dataset, key)
+    kept = _kept(path, len(dataset))
+    if kept is None:
+        kept, is_whole = _found(dataset, keep)
+        if is_whole:
+            _save(path, _NUMBERS_KIND, len(dataset), kept.astype("<i8").view(np.uint8))
+    return kept
+
+
+def _found(
+    dataset: Dataset, keep: Callable[[Batch], npt.ArrayLike]
+) -> tuple[Numbers, bool]:
+    """Return what `keep` says yes to, and whether all records could be read."""
+
+    def filter(batch: Batch, info: BatchOrigin) -> Batch:
+        n, rows = n_rows(batch), info.positions
+        if n != len(rows):
+            msg = (
+                f"filter() needs a row for each record, but the transforms made {n:,} "
+                f"of {len(rows):,}"
+            )
+            raise ValueError(msg)
+        mask = np.asarray(keep(batch))
+        if mask.shape != (n,) or mask.dtype != bool:
+            msg = (
+                f"the function of filter() gets {n} rows at once and must return a "
+                f"bool array of shape ({n},), not {mask.dtype} of shape {mask.shape}"
+            )
+            raise TypeError(msg)
+        return {"rows": rows[mask & (rows >= 0)]}
+
+    # A record that cannot be read needs no row and no column that says so.
+    if dataset.on_error == "mask":
+        dataset = dataset.with_options(on_error="skip")
+    # A transform, so that an error of `keep` names the records. In this thread, where
+    # `keep` may use what belongs to it.
+    with dataset.loader(
+        _ROWS_AT_ONCE, rank=0, world_size=1, transform=filter, transform_threads=0
+    ) as loader:
+        found = [np.empty(0, np.int64), *(batch["rows"] for batch in loader)]
+        return np.concatenate(found), not loader.report
+
+
+def _path(dataset: Dataset, key: str) -> Path:
+    """Return where the result is kept for these records, as they are read, and this key."""
+    view = dataset._view
+    readings, _ = view.sources.readings()
+    read = [dict(reading.features) for reading in readings]
+    what = (view.fingerprint(), _checksum_of_all(view), read, key)
+    digest = hashlib.sha256(repr(what).encode())
+    return cache_dir() / "filter" / f"{digest.hexdigest()[:32]}.records"
+
+
+def _checksum_of_all(view: View) -> bytes:
+    """Return a digest of the checksums that are stored with all records of a view.
+
+    The fingerprint has only a sample of them. Reading them all takes a pass over the files,
+    so the digest is kept for as long as no file changes.
+    """
+    versions = [_version(path) for path in view.sources.paths]
+    of_files = hashlib.sha256(repr((view.fingerprint(), versions)).encode())
+    path = cache_dir() / "checksums" / f"{of_files.hexdigest()[:32]}.digest"
+    kept = _load(path, _DIGEST_KIND, len(view))
+    if kept is not None:
+        return kept.tobytes()
+    digest = hashlib.sha256()
+    for first in range(0, len(view), _CHECKSUMS_AT_ONCE):
+        numbers = np.arange(first, min(first + _CHECKSUMS_AT_ONCE, len(view)))
+        stored = _core.stored_checksums(view.sources.table, view.catalog(), numbers)
+        digest.update(stored.astype("<u4").tobytes())
+    _save(path, _DIGEST_KIND, len(view), digest.digest())
+    return digest.digest()
+
+
+def _version(path: str) -> tuple[str, int, int, int, int]:
+    status = os.stat(path)  # noqa: PTH116 (100,000 files: a Path for each is not free)
+    return (
+        os.path.realpath(path),
+        status.st_ino,
+        status.st_size,
+        status.st_mtime_ns,
+        status.st_ctime_ns,  # which changes even if a program restores the mtime
+    )
+
+
+def _kept(path: Path, n_records: int) -> Numbers | None:
+    """Return what is kept at `path`, if it can be of `n_records` records."""
+    content = _load(path, _NUMBERS_KIND, n_records)
+    if content is None or content.size % 8:
+        return None
+    kept = content.view("<i8").astype(np.int64)
+    is_possible = not kept.size or (kept[0] >= 0 and kept[-1] < n_records)
+    return kept if is_possible and bool((np.diff(kept) > 0).all()) else None
+
+
+def _load(path: Path, kind: str, n_records: int) -> npt.NDArray[np.uint8] | None:
+    return _core.load_cache(os.fsencode(path), kind, n_records, 0)
+
+
+def _save(
+    path: Path, kind: str, n_records: int, content: bytes | npt.NDArray[np.uint8]
+) -> None:
+    try:
+        with replacement(path) as temporary:
+            _core.save_cache(os.fsencode(temporary), kind, n_records, 0, content)
+    except OSError as error:
+        _log.info("the filter is not kept: %s", error)

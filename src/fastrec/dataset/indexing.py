@@ -1,0 +1,123 @@
+"""Rows: what an index means, one row of a batch, and the rows before damage."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
+from fastrec.errors import Error
+
+if TYPE_CHECKING:
+    from fastrec.dataset.dataset import Dataset
+
+__all__ = [
+    "Row",
+    "batches_until_damage",
+    "checked_number",
+    "is_one",
+    "n_rows",
+    "record_numbers",
+    "record_range",
+    "row_of",
+]
+
+Row = dict[str, Any]
+
+
+def is_one(index: object) -> bool:
+    """Whether `index` names one record."""
+    if isinstance(index, np.ndarray):
+        return index.ndim == 0 and index.dtype.kind in "iu"
+    return isinstance(index, (int, np.integer)) and not isinstance(index, bool)
+
+
+def checked_number(number: int, n_records: int) -> int:
+    """Return the record that `number` means, which may count from the end."""
+    if not -n_records <= number < n_records:
+        msg = f"record {number} is out of range: there are {n_records:,} records"
+        raise IndexError(msg)
+    return number % n_records
+
+
+def record_numbers(index: object, n_records: int) -> npt.NDArray[np.int64]:
+    """Return the record numbers that a slice, an index array or a mask means."""
+    if isinstance(index, slice):
+        return np.arange(*index.indices(n_records), dtype=np.int64)
+    array = np.asarray(() if isinstance(index, tuple) else index)
+    if array.ndim == 1 and array.dtype.kind == "b":
+        if len(array) != n_records:
+            msg = f"the mask has {len(array):,} entries for {n_records:,} records"
+            raise IndexError(msg)
+        return np.flatnonzero(array).astype(np.int64)
+    is_index = array.dtype.kind in "iu" or array.size == 0
+    if array.ndim != 1 or not is_index or isinstance(index, tuple):
+        msg = f"records are chosen by number, slice, index array or mask, not {index!r}"
+        raise TypeError(msg)
+    # Compared before it is converted: a large unsigned number would become negative.
+    wrong = array >= n_records
+    if array.dtype.kind == "i":
+        wrong |= array < -n_records
+    if wrong.any():
+        checked_number(int(array[wrong][0]), n_records)
+    numbers = array.astype(np.int64)
+    return np.where(numbers < 0, numbers + n_records, numbers)
+
+
+def record_range(numbers: range, n_records: int) -> range | npt.NDArray[np.int64]:
+    """Return the record numbers that a range means: a range where they are one."""
+    if not numbers:
+        return range(0)
+    # What lies between the ends is in bounds if they are.
+    first, last = numbers[0], numbers[-1]
+    checked_number(first, n_records)
+    checked_number(last, n_records)
+    if first < 0 and last < 0:
+        shifted = (numbers.start + n_records, numbers.stop + n_records, numbers.step)
+        return range(*shifted)
+    if first < 0 or last < 0:
+        return np.arange(numbers.start, numbers.stop, numbers.step) % n_records
+    return numbers
+
+
+def n_rows(batch: Batch) -> int:
+    """Return the rows of a batch: of its first column that has any."""
+    return next(
+        (len(column) for column in batch.values() if getattr(column, "shape", ())), 0
+    )
+
+
+def row_of(batch: Batch, i: int) -> Row:
+    """Return row `i` of a batch, in memory of its own."""
+    return {name: _copied(column[i]) for name, column in batch.items()}
+
+
+def _copied(value: Any) -> Any:  # noqa: ANN401 (a NumPy scalar, bytes or an array)
+    """Return a value that does not keep the batch alive which it came from."""
+    is_array = isinstance(value, (np.ndarray, BytesArray, RaggedArray, SparseArray))
+    return copy.copy(value) if is_array else value
+
+
+def batches_until_damage(
+    dataset: Dataset, batch_size: int, num_threads: int | None = None
+) -> Iterator[Batch]:
+    """Yield the batches of an epoch of all records, in their order.
+
+    Of a batch that cannot be read, and from there on, records come one by one, so that
+    the good ones before the damage come first, and then its error.
+    """
+    n_read = 0
+    try:
+        for batch in dataset.loader(
+            batch_size, rank=0, world_size=1, num_threads=num_threads
+        ):
+            yield batch
+            n_read += batch_size
+    except Error:
+        alone = dataset.loader(1, rank=0, world_size=1, num_threads=0)
+        yield from itertools.islice(alone, n_read, None)

@@ -1,0 +1,1 @@
+"""Parsing and encoding of single records in memory."""

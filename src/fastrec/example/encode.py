@@ -1,0 +1,159 @@
+"""One row -> the bytes of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from fastrec import _core
+from fastrec.features.schema import Features, as_schema
+from fastrec.writer.coercion import coerced_row
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["encode_example", "encode_sequence_example", "masked_crc32c"]
+
+
+def encode_example(
+    row: Mapping[Any, Any], /, *, features: Features | None = None
+) -> bytes:
+    r"""Serialize one row as a tf.train.Example.
+
+    Parameters
+    ----------
+    row : mapping of str or bytes to values
+        The features, encoded in this order. What a value becomes is decided by its
+        own type:
+
+        ==========================================  ===============================
+        bool, int, IntEnum; NumPy bool and int      int64
+        float; NumPy float16, float32, float64      float (float32)
+        str (as UTF-8), bytes, bytearray,           bytes
+        memoryview (of bytes)
+        ndarray of 0 or 1 dimensions                a list of int64 or float
+        list or tuple of the above scalars          a list; int and float do not mix
+        `BytesArray` of 1 dimension                 a list of bytes
+        ==========================================  ===============================
+
+    features : mapping of str or bytes to specs, optional
+        Specs of features to encode, as for `Writer`: arrays of two or more dimensions
+        (`Raw`, `FixedLen`, `TensorProto`), empty lists (`VarLen`). Features without a
+        spec are encoded by their types. Pass a `fastrec.Schema` to check the specs once
+        for many rows.
+
+    Returns
+    -------
+    bytes
+        The message: number lists packed, every length as short as it can be, each map
+        entry key first.
+
+    Raises
+    ------
+    ValueError
+        If an integer does not fit int64 (a uint64 is written as its bits by
+        ``.view("int64")``), an array has two or more dimensions (write it by
+        ``.tobytes()``), a list is empty (write an empty array, which has a dtype, or
+        ``BytesArray.from_list([])``) or mixes kinds, or the message reaches 2 GiB,
+        which protobuf cannot read. The text names the feature and the cure. With
+        `features`, also if a value does not fit its spec, or a feature is missing whose
+        spec has no default.
+    TypeError
+        If a value or key is of any other type.
+    SchemaError
+        If `features` is invalid.
+
+    Warns
+    -----
+    RuntimeWarning
+        If a float is too large for float32: it is written as inf, as NumPy casts it.
+
+    Notes
+    -----
+    Source of the format: ``tensorflow/core/example/{example,feature}.proto``; of the
+    coercions: TensorFlow's guide "TFRecord and tf.train.Example".
+
+    Examples
+    --------
+    >>> import fastrec as fr
+    >>> fr.encode_example({"label": 3})
+    b'\n\x10\n\x0e\n\x05label\x12\x05\x1a\x03\n\x01\x03'
+    >>> import numpy as np
+    >>> spec = {"image": fr.Raw((2, 2), "uint8")}
+    >>> record = fr.encode_example({"image": np.eye(2, dtype="uint8")}, features=spec)
+    >>> fr.parse_single_example(record, spec)["image"].tolist()
+    [[1, 0], [0, 1]]
+    """
+    if features is not None:
+        row = coerced_row(row, as_schema(features))
+    return _core.encode_example(row)
+
+
+def encode_sequence_example(
+    *,
+    context: Mapping[Any, Any] | None = None,
+    feature_lists: Mapping[Any, Iterable[Any]] | None = None,
+) -> bytes:
+    r"""Serialize one row as a tf.train.SequenceExample.
+
+    Parameters
+    ----------
+    context : mapping of str or bytes to values, optional
+        As for `encode_example`.
+    feature_lists : mapping of str or bytes to iterables of values, optional
+        An iterable of steps, each of which is what a feature can be. All steps of a list
+        are of one kind; an empty step has that of the others, or none.
+
+    Returns
+    -------
+    bytes
+        The message.
+
+    Raises
+    ------
+    ValueError, TypeError
+        As for `encode_example`.
+
+    Notes
+    -----
+    Source of the format: ``tensorflow/core/example/example.proto``.
+
+    Examples
+    --------
+    >>> import fastrec as fr
+    >>> record = fr.encode_sequence_example(
+    ...     context={"length": 3}, feature_lists={"words": ["a", "b", "c"]}
+    ... )
+    >>> words = {"words": fr.FixedLenSequence((), "bytes")}
+    >>> _, lists = fr.parse_single_sequence_example(record, sequence_features=words)
+    >>> lists["words"].tolist()
+    [b'a', b'b', b'c']
+    """
+    return _core.encode_sequence_example(
+        {} if context is None else context,
+        {} if feature_lists is None else feature_lists,
+    )
+
+
+def masked_crc32c(data: Buffer) -> int:
+    """Return the checksum that TFRecord files store of a record and of its length.
+
+    Parameters
+    ----------
+    data : bytes-like
+
+    Returns
+    -------
+    int
+        The CRC-32C of `data`, rotated right by 15 bits plus 0xa282ead8, modulo 2**32.
+
+    Notes
+    -----
+    Source: ``tensorflow/core/lib/hash/crc32c.h``.
+
+    Examples
+    --------
+    >>> f"{masked_crc32c(b'123456789'):#010x}"
+    '0xc78ab0e5'
+    """
+    return _core.masked_crc32c(data)

@@ -1,0 +1,442 @@
+"""Parsing of serialized examples that are in memory already, without files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrec import _core
+from fastrec.arrays.batch import Batch, BytesArray
+from fastrec.arrays.offsets import run_positions
+from fastrec.dataset.indexing import Row, row_of
+from fastrec.errors import DecodeError, SchemaError
+from fastrec.features.base import Spec, numpy_dtype
+from fastrec.features.fixed import VarLen
+from fastrec.features.infer import DTYPE_OF, name_of
+from fastrec.features.schema import Features, Schema, as_schema
+from fastrec.features.sequence_schema import ParsedSequences
+from fastrec.features.tensor import TensorProto
+from fastrec.limits import Limits
+
+__all__ = [
+    "decode_example",
+    "decode_raw",
+    "decode_sequence_example",
+    "parse_example",
+    "parse_sequence_example",
+    "parse_single_example",
+    "parse_single_sequence_example",
+    "parse_tensor",
+]
+
+Strings: TypeAlias = "Sequence[bytes] | BytesArray | npt.NDArray[Any]"
+
+# Memory that is kept for the next batches that are parsed.
+_IDLE_BYTES = 16 << 20
+
+# The feature that a tensor is read from.
+_TENSOR = "tensor"
+
+_pool = _core.BlockPool(_IDLE_BYTES)
+
+
+def parse_example(serialized: Strings, features: Features) -> Batch:
+    """Decode serialized tf.train.Examples as a batch.
+
+    Parameters
+    ----------
+    serialized : sequence of bytes, BytesArray, or 1-D object array of bytes
+        One record each.
+    features : mapping of str to specs
+        As for `fastrec.open`. A `fastrec.Schema` that is used again and again saves the
+        time to check and translate it.
+
+    Returns
+    -------
+    dict of str to array
+        One row for each record, as ``ds[0:n]`` of a file with these records.
+
+    Raises
+    ------
+    DecodeError, SchemaError
+        If a record cannot be read, or does not fit; `record` is its place among those
+        given.
+
+    Examples
+    --------
+    >>> from fastrec import FixedLen, encode_example
+    >>> records = [encode_example({"x": n}) for n in (3, 4)]
+    >>> parse_example(records, {"x": FixedLen((), "int64")})
+    {'x': array([3, 4])}
+    """
+    schema = as_schema(features)
+    return _core.parse_examples(schema._bind(), _pool, _memory_of(serialized))
+
+
+def parse_single_example(serialized: bytes, features: Features) -> Row:
+    """Decode one serialized tf.train.Example as a row.
+
+    Parameters
+    ----------
+    serialized : bytes-like
+    features : mapping of str to specs
+        As for `parse_example`.
+
+    Returns
+    -------
+    dict of str to scalar, bytes or array
+        As ``ds[i]`` is.
+
+    Raises
+    ------
+    DecodeError, SchemaError
+        If it cannot be read, or does not fit.
+    """
+    _check_one(serialized)
+    return row_of(parse_example([serialized], features), 0)
+
+
+def parse_sequence_example(
+    serialized: Strings,
+    context_features: Features | None = None,
+    sequence_features: Features | None = None,
+) -> tuple[Batch, Batch, dict[str | bytes, npt.NDArray[np.int64]]]:
+    """Decode serialized tf.train.SequenceExamples as a batch.
+
+    Parameters
+    ----------
+    serialized : sequence of bytes, BytesArray, or 1-D object array of bytes
+        One record each.
+    context_features, sequence_features : mapping of str to specs, optional
+        As for `fastrec.open`.
+
+    Returns
+    -------
+    context, sequence : dict of str to array
+        The columns of both parts, one row for each record.
+    lengths : dict of str to ndarray of int64, shape (batch,)
+        The steps of each row, for every list that is read with `FixedLenSequence`.
+
+    Raises
+    ------
+    DecodeError, SchemaError
+        If a record cannot be read, or does not fit; `record` is its place among those
+        given.
+    """
+    schema = ParsedSequences(context_features, sequence_features)
+    parsed: Any = _core.parse_examples(schema._bind(), _pool, _memory_of(serialized))
+    context, sequence, lengths = parsed
+    return context, sequence, lengths
+
+
+def parse_single_sequence_example(
+    serialized: bytes,
+    context_features: Features | None = None,
+    sequence_features: Features | None = None,
+) -> tuple[Row, Row]:
+    """Decode one serialized tf.train.SequenceExample as a row of each part.
+
+    Parameters
+    ----------
+    serialized : bytes-like
+    context_features, sequence_features : mapping of str to specs, optional
+        As for `fastrec.open`.
+
+    Returns
+    -------
+    context, sequence : dict of str to scalar, bytes or array
+
+    Raises
+    ------
+    DecodeError, SchemaError
+        If it cannot be read, or does not fit.
+    """
+    _check_one(serialized)
+    context, sequence, _ = parse_sequence_example(
+        [serialized], context_features, sequence_features
+    )
+    return row_of(context, 0), row_of(sequence, 0)
+
+
+def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
+    """Decode whatever a serialized tf.train.Example holds.
+
+    Parameters
+    ----------
+    serialized : bytes-like
+
+    Returns
+    -------
+    dict of str to ndarray, BytesArray or None
+        All values of each feature, int64, float32 or bytes, as a 1-D array; None for one
+        that has no kind of values. In the order of their names, which are ``bytes`` where
+        they are not UTF-8.
+
+    Raises
+    ------
+    DecodeError
+        If it cannot be read.
+    SchemaError
+        If it is a tf.train.SequenceExample that has feature lists.
+    LimitError
+        If it has more than 100,000 features: `parse_single_example` reads those that are
+        wanted.
+
+    Examples
+    --------
+    >>> from fastrec import encode_example
+    >>> decode_example(encode_example({"label": 3, "name": "cat"}))
+    {'label': array([3]), 'name': BytesArray([b'cat'], shape=(1,))}
+    """
+    _check_one(serialized)
+    if _core.has_feature_lists(serialized):
+        msg = (
+            "the record is a tf.train.SequenceExample, whose feature lists "
+            "decode_example() would leave out: call fastrec.decode_sequence_example"
+        )
+        raise SchemaError(msg)
+    survey = _core.Survey(Limits().features)
+    survey.add(serialized)
+    surveyed = survey.features
+    features: dict[str | bytes, Spec] = {
+        name_of(key): VarLen(DTYPE_OF[next(iter(seen.kinds))])
+        for key, seen in surveyed
+        if seen.kinds
+    }
+    row: Row = {}
+    if features:
+        batch = _core.parse_examples(Schema(features)._bind(), _pool, [serialized])
+        row = row_of(batch, 0)
+    names: Any = [name_of(key) for key, _ in surveyed]
+    return {name: row.get(name) for name in names}
+
+
+def decode_sequence_example(
+    serialized: bytes,
+) -> tuple[dict[str | bytes, Any], dict[str | bytes, list[Any]]]:
+    """Decode everything in a serialized tf.train.SequenceExample.
+
+    Parameters
+    ----------
+    serialized : bytes-like
+
+    Returns
+    -------
+    context : dict of str to ndarray, BytesArray or None
+        The features of the context, as `decode_example` returns them.
+    sequences : dict of str to list of ndarray, BytesArray or None
+        The steps of each feature list. Each step holds all values of one feature as a
+        1-D array of int64, float32 or bytes. A step without a kind of values is None.
+
+    Both are in the order of their names. A name that is not UTF-8 is ``bytes``. A record
+    without feature lists, such as a tf.train.Example, has an empty `sequences`.
+
+    Raises
+    ------
+    DecodeError
+        If the record cannot be read.
+    LimitError
+        If there are more than 100,000 features or feature lists:
+        `parse_single_sequence_example` reads only those it is asked for.
+
+    Examples
+    --------
+    >>> from fastrec import encode_sequence_example
+    >>> record = encode_sequence_example(
+    ...     context={"label": 3}, feature_lists={"tokens": [[1, 2], [3]]}
+    ... )
+    >>> context, sequences = decode_sequence_example(record)
+    >>> context
+    {'label': array([3])}
+    >>> sequences
+    {'tokens': [array([1, 2]), array([3])]}
+    """
+    _check_one(serialized)
+    context, lists = _core.decode_message(serialized, True, Limits().features)
+    return (
+        {name_of(key): values for key, values in context},
+        {name_of(key): steps for key, steps in lists},
+    )
+
+
+def parse_tensor(
+    serialized: bytes, dtype: npt.DTypeLike | None = None
+) -> npt.NDArray[Any]:
+    """Parse one serialized TensorProto, as tf.io.parse_tensor does.
+
+    Parameters
+    ----------
+    serialized : bytes-like
+        As `serialize_tensor` and ``tf.io.serialize_tensor`` return it.
+    dtype : dtype-like, optional
+        The dtype that the tensor must have, ``"bytes"`` for strings. Nothing is converted.
+
+    Returns
+    -------
+    ndarray
+        A new array of the tensor's shape and dtype; strings are an object array of
+        bytes. A scalar has shape (). bfloat16 is returned as its bits (uint16) unless
+        ml_dtypes is imported.
+
+    Raises
+    ------
+    DecodeError
+        If the bytes cannot be read.
+    SchemaError
+        If they are not a tensor that `TensorProto` reads, or it has another dtype.
+
+    Examples
+    --------
+    >>> from fastrec import serialize_tensor
+    >>> parse_tensor(serialize_tensor([[1.5, 2.0]]), "float64")
+    array([[1.5, 2. ]])
+    """
+    _check_one(serialized)
+    wanted = None if dtype is None else TensorProto((), dtype).dtype
+    record = _core.encode_example({_TENSOR: serialized})
+    try:
+        row = parse_single_example(record, {_TENSOR: TensorProto()})
+    except (DecodeError, SchemaError) as error:
+        # The place and the spec are those of the record that was made for it.
+        reason = error.reason.removeprefix(f"feature {_TENSOR!r} ")
+        msg = f"cannot parse the tensor: it {reason.partition('; its spec')[0]}"
+        raise type(error)(msg) from None
+    tensor = row[_TENSOR]
+    is_strings = isinstance(tensor, (bytes, BytesArray))
+    array = np.asarray(tensor, object if is_strings else None)
+    found = "bytes" if is_strings else array.dtype.name
+    if wanted not in (None, found):
+        msg = f"the tensor must have dtype {wanted}, got {found}"
+        raise SchemaError(msg)
+    return array
+
+
+def decode_raw(
+    values: bytes | Strings,
+    dtype: npt.DTypeLike,
+    *,
+    little_endian: bool = True,
+    fixed_length: int | None = None,
+) -> npt.NDArray[Any]:
+    r"""Read byte strings as the memory of arrays.
+
+    Parameters
+    ----------
+    values : bytes, sequence of bytes, BytesArray, or object array of bytes
+    dtype : dtype-like
+        Any NumPy dtype of a fixed size.
+    little_endian : bool, default True
+        How the strings have the bytes of a value.
+    fixed_length : int, optional
+        Cut strings that have more bytes than this, and fill the others up with zeros.
+
+    Returns
+    -------
+    ndarray of shape (\*values.shape, n)
+        A new array; n values to a string, of `dtype` in the machine's byte order.
+
+    Raises
+    ------
+    ValueError
+        If strings differ in size without `fixed_length`, or their size is no multiple of
+        that of a value.
+
+    Examples
+    --------
+    >>> decode_raw([b"\x01\x00", b"\x02\x00"], "int16")
+    array([[1],
+           [2]], dtype=int16)
+    """
+    native = numpy_dtype(dtype)
+    if native.hasobject or native.itemsize == 0:
+        msg = f"dtype {dtype!r} has no memory of a fixed size"
+        raise SchemaError(msg)
+    is_one = isinstance(values, (bytes, bytearray, memoryview))
+    strings = _as_strings([values] if is_one else values)
+    shape = () if is_one else strings.shape
+    size = fixed_length
+    if size is None:
+        size = _equal_size(strings)
+    elif size <= 0:
+        msg = f"fixed_length must be positive, not {fixed_length}"
+        raise ValueError(msg)
+    if size % native.itemsize:
+        msg = (
+            f"strings of {size} bytes are no arrays of {native.name}, "
+            f"whose values have {native.itemsize}"
+        )
+        raise ValueError(msg)
+    memory = _memory_of_size(strings, size)
+    if native == np.bool_:
+        found: npt.NDArray[Any] = memory != 0
+    else:
+        found = memory.view(native.newbyteorder("<" if little_endian else ">"))
+        found = found.astype(native, copy=False)
+    return found.reshape((*shape, size // native.itemsize))
+
+
+def _equal_size(strings: BytesArray) -> int:
+    lengths = strings.lengths.ravel()
+    differ = np.flatnonzero(lengths != lengths[:1])
+    if differ.size:
+        i = int(differ[0])
+        msg = (
+            f"string {i} has {lengths[i]} bytes, string 0 has {lengths[0]}: "
+            "fixed_length cuts and fills them up"
+        )
+        raise ValueError(msg)
+    return int(lengths[0]) if lengths.size else 0
+
+
+def _memory_of_size(strings: BytesArray, size: int) -> npt.NDArray[np.uint8]:
+    """Return the bytes of all strings, cut or filled up with zeros to one size."""
+    kept = np.minimum(strings.lengths.ravel(), size)
+    memory = np.zeros((strings.size, size), np.uint8)
+    found = strings.data[run_positions(strings.offsets[:-1], kept)]
+    memory[np.arange(size) < kept[:, np.newaxis]] = found
+    return memory
+
+
+def _as_strings(values: object) -> BytesArray:
+    if isinstance(values, BytesArray):
+        return values
+    if isinstance(values, np.ndarray):
+        values = values.tolist()
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        msg = f"values must be bytes, or a list or array of them, not {values!r}"
+        raise TypeError(msg)
+    return BytesArray.from_list(values)
+
+
+def _memory_of(serialized: object) -> Any:  # noqa: ANN401
+    """Return records as the core takes them."""
+    if isinstance(serialized, BytesArray):
+        if serialized.ndim != 1:
+            msg = f"records must be 1-D, not {serialized.ndim}-D"
+            raise ValueError(msg)
+        return serialized.data, serialized.offsets
+    if isinstance(serialized, np.ndarray):
+        if serialized.ndim != 1 or serialized.dtype != object:
+            msg = (
+                "records must be a 1-D object array of bytes, not "
+                f"{serialized.ndim}-D {serialized.dtype}"
+            )
+            raise ValueError(msg)
+        return serialized.tolist()
+    is_one = isinstance(serialized, (str, bytes, bytearray, memoryview))
+    if is_one or not isinstance(serialized, Sequence):
+        msg = (
+            "parse_example() takes a list of serialized records, not "
+            f"{type(serialized).__name__}; parse_single_example() takes one"
+        )
+        raise TypeError(msg)
+    return list(serialized)
+
+
+def _check_one(serialized: object) -> None:
+    if not isinstance(serialized, (bytes, bytearray, memoryview)):
+        msg = f"a serialized record is bytes, not {type(serialized).__name__}"
+        raise TypeError(msg)

@@ -1,0 +1,263 @@
+"""Schemas: the features of a data set that are read, in the order of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from fastrec import _core
+from fastrec.arrays.batch import Array, Batch
+from fastrec.errors import SchemaError
+from fastrec.features.base import Column, RowRule, Spec, checked_keys
+from fastrec.features.padded import FixedLenSequence
+from fastrec.features.tf_specs import as_spec
+
+__all__ = [
+    "Composition",
+    "Features",
+    "Schema",
+    "as_schema",
+    "as_schema_or_names",
+    "check_columns",
+    "n_arrays",
+]
+
+
+# What callers may give: mappings are invariant in their keys, so each is named. Values
+# are specs, those of tf.io, or names of dtypes.
+Features: TypeAlias = (
+    "Mapping[str, Any] | Mapping[bytes, Any] | Mapping[str | bytes, Any]"
+)
+
+
+class Schema(Mapping["str | bytes", Spec]):
+    """Which features are read, and as which columns: an immutable, ordered mapping.
+
+    Its `repr` is a dict to paste into a program. Where the schema was inferred, comments
+    say what was seen.
+
+    Parameters
+    ----------
+    features : mapping of str or bytes to specs
+        Columns in the order in which batches have them.
+    notes : mapping of str or bytes to str, optional
+        What the repr says of a column, or of what was not made one.
+    source : str, optional
+        Where the features come from: the repr says it, and errors about records that do
+        not fit.
+
+    Raises
+    ------
+    SchemaError
+        If `features` is something else; the message says what was found and where.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        *,
+        notes: Mapping[str | bytes, str] | None = None,
+        source: str = "",
+    ) -> None:
+        self._features = _checked(features)
+        for name, spec in self._features.items():
+            self._check_spec(name, spec)
+        self._notes = dict(notes or {})
+        self._source = source
+        self._bound: _core.Schema | None = None
+
+    def _check_spec(self, name: str | bytes, spec: Spec) -> None:
+        if isinstance(spec, FixedLenSequence) and not spec.allow_missing:
+            msg = (
+                f"feature {name!r}: allow_missing must be True, because a missing "
+                "feature is a row of padding"
+            )
+            raise SchemaError(msg)
+
+    def __getitem__(self, name: str | bytes) -> Spec:
+        return self._features[name]
+
+    def __iter__(self) -> Iterator[str | bytes]:
+        return iter(self._features)
+
+    def __len__(self) -> int:
+        return len(self._features)
+
+    def __repr__(self) -> str:
+        return "\n".join([self._head(), *self._lines(self, 4), *self._left_out(), "}"])
+
+    def _head(self) -> str:
+        return "{" + (f"  # {self._source}" if self._source else "")
+
+    def _lines(self, names: Iterable[str | bytes], indent: int) -> list[str]:
+        """Return the entries of some features, as a dict has them."""
+        entries = [
+            (" " * indent + f"{name!r}: {self[name]._text('fr.')},", name)
+            for name in names
+        ]
+        width = max((len(entry) for entry, _ in entries), default=0)
+        return [
+            f"{entry:<{width}}  # {self._notes[name]}" if name in self._notes else entry
+            for entry, name in entries
+        ]
+
+    def _left_out(self) -> list[str]:
+        """Return comments on what has no entry."""
+        return [
+            f"    # {name!r}: {note}"
+            for name, note in self._notes.items()
+            if name not in self
+        ]
+
+    def _asked(self) -> Mapping[str | bytes, Spec]:
+        """Return the specs as the core is asked for them."""
+        return self._features
+
+    def _chosen(self, names: Sequence[str | bytes]) -> Schema:
+        """Return a schema of some of the features."""
+        return self._with({name: self[name] for name in names})
+
+    def _with(self, features: Mapping[str | bytes, Spec]) -> Schema:
+        """Return a schema of some of the features, read as these specs say."""
+        return Schema(features, notes=self._notes_on(features), source=self._source)
+
+    def _notes_on(self, names: Iterable[str | bytes]) -> dict[str | bytes, str]:
+        return {name: self._notes[name] for name in names if name in self._notes}
+
+    def _columns(self) -> list[Column]:
+        asked = self._asked()
+        return [column for name in asked for column in asked[name]._columns(name)]
+
+    def _described(self, name: str | bytes) -> str:
+        return self._asked()[name]._described()
+
+    def _column_names(self) -> list[str | bytes]:
+        """Return the names of the columns that batches have."""
+        return _column_names(self._features)
+
+    def _bind(self) -> _core.Schema:
+        """Return the schema as the core has it, which is made once."""
+        if self._bound is None:
+            columns: list[Column] = []
+            rules: list[RowRule] = []
+            for name, spec in self._asked().items():
+                rules += spec._rules(len(columns))
+                columns += spec._columns(name)
+            self._bound = _core.Schema(
+                columns, rules, self._composition(), self._source
+            )
+        return self._bound
+
+    def _composition(self) -> Callable[[Sequence[Array]], Any] | None:
+        """Return what makes batches of the core's arrays, if they are not batches yet."""
+        asked = self._asked()
+        is_plain = all(spec._is_plain for spec in asked.values())
+        return None if is_plain else Composition(asked)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unpickled, (self._features, self._notes, self._source)
+
+
+def _unpickled(
+    features: Features, notes: Mapping[str | bytes, str], source: str
+) -> Schema:
+    return Schema(features, notes=notes, source=source)
+
+
+class Composition:
+    """Makes the columns of a batch of the arrays that the core decodes."""
+
+    def __init__(self, specs: Mapping[str | bytes, Spec]) -> None:
+        self._specs = [
+            (spec._compose if not spec._is_plain else None, name, n_arrays(spec, name))
+            for name, spec in specs.items()
+        ]
+
+    def __call__(self, arrays: Sequence[Array]) -> Batch:
+        """Return the batch that `arrays` make up."""
+        batch: dict[Any, Array] = {}
+        first = 0
+        for compose, name, n_arrays in self._specs:
+            if compose is None:
+                batch[name] = arrays[first]
+            else:
+                batch.update(compose(name, arrays[first : first + n_arrays]))
+            first += n_arrays
+        return batch
+
+
+def n_arrays(spec: Spec, name: str | bytes) -> int:
+    """How many arrays the core makes for a spec."""
+    columns = [column for column in spec._columns(name) if column.slot == 0]
+    return len(columns) + sum(column.has_lengths for column in columns)
+
+
+def as_schema_or_names(
+    features: object,
+) -> tuple[Schema | None, tuple[str | bytes, ...] | None]:
+    """Return `features` as a Schema; or as names of features, to infer their specs."""
+    is_list = isinstance(features, Sequence) and not isinstance(features, (str, bytes))
+    if not is_list:
+        return as_schema(features), None
+    names = checked_keys("features", features)
+    if len(set(names)) < len(names):
+        msg = f"features names one of them twice: {list(names)!r}"
+        raise SchemaError(msg)
+    return None, names
+
+
+def as_schema(features: object) -> Schema:
+    """Return `features` as a Schema that has at least one column.
+
+    Raises
+    ------
+    SchemaError
+        If that is not what it is.
+    """
+    schema = features if isinstance(features, Schema) else Schema(_checked(features))
+    if not schema:
+        msg = "features names no feature; leave it out to read all of them"
+        raise SchemaError(msg)
+    return schema
+
+
+def check_columns(first: Mapping[Any, str], other: Mapping[Any, str]) -> None:
+    """Raise a SchemaError that lists how columns differ, given what each of them is."""
+    differences = [
+        f"{name!r} is {first.get(name, 'missing')} in the first and "
+        f"{other.get(name, 'missing')} in another"
+        for name in dict.fromkeys([*first, *other])
+        if first.get(name) != other.get(name)
+    ]
+    if differences:
+        msg = (
+            "datasets that are joined must have equal columns: "
+            + "; ".join(differences)
+            + ". Say what to read with features=, or make them equal with with_transform()"
+        )
+        raise SchemaError(msg)
+
+
+def _checked(features: object) -> dict[str | bytes, Spec]:
+    if not isinstance(features, Mapping):
+        msg = (
+            "features must be a dict from feature name to spec, such as "
+            f'{{"label": fr.FixedLen((), "int64")}}, not {type(features).__name__}'
+        )
+        raise SchemaError(msg)
+    for name in features:
+        if not isinstance(name, (str, bytes)):
+            msg = f"a feature's name must be a str or bytes, not {name!r}"
+            raise SchemaError(msg)
+    specs = {name: as_spec(name, spec) for name, spec in features.items()}
+    seen: set[str | bytes] = set()
+    for name in _column_names(specs):
+        if name in seen:
+            msg = f"two columns are named {name!r}"
+            raise SchemaError(msg)
+        seen.add(name)
+    return specs
+
+
+def _column_names(features: Mapping[str | bytes, Spec]) -> list[str | bytes]:
+    return [column for name, spec in features.items() for column in spec._names(name)]

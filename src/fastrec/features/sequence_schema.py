@@ -1,0 +1,350 @@
+"""Schemas of tf.train.SequenceExample: a context, and lists of features.
+
+The context is read as the features of an Example are. Each list is a row whose items are
+its features, the steps: padded, or as rows of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fastrec import _core
+from fastrec.arrays.batch import Array, Batch, RaggedArray
+from fastrec.arrays.offsets import offsets_from
+from fastrec.errors import SchemaError
+from fastrec.features.base import Column, ComposedColumns, RowRule, Spec
+from fastrec.features.fixed import VarLen
+from fastrec.features.padded import FixedLenSequence
+from fastrec.features.ragged import Ragged
+from fastrec.features.schema import (
+    Composition,
+    Features,
+    Schema,
+    as_schema_or_names,
+    n_arrays,
+)
+
+__all__ = ["ParsedSequences", "SequenceSchema", "schema_or_names"]
+
+
+@dataclass(frozen=True)
+class _OfRecord(Spec):
+    """A feature of the context, which is about the record as a whole."""
+
+    spec: Spec
+
+    def _columns(self, name: str | bytes) -> list[Column]:
+        columns = self.spec._columns(name)
+        return [column._replace(section="context") for column in columns]
+
+    def _rules(self, first: int) -> list[RowRule]:
+        return self.spec._rules(first)
+
+    @property
+    def _is_plain(self) -> bool:
+        return self.spec._is_plain
+
+    def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
+        return self.spec._compose(name, arrays)
+
+    def _described(self) -> str:
+        return self.spec._described()
+
+
+@dataclass(frozen=True)
+class _Padded(Spec):
+    """A list whose steps are items of one shape."""
+
+    spec: FixedLenSequence
+    has_lengths: bool
+
+    def _columns(self, name: str | bytes) -> list[Column]:
+        [column] = self.spec._columns(name)
+        return [
+            column._replace(
+                section="lists",
+                is_required=not self.spec.allow_missing,
+                has_lengths=self.has_lengths,
+            )
+        ]
+
+    @property
+    def _is_plain(self) -> bool:
+        return not self.has_lengths
+
+    def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
+        return self.spec._compose(name, arrays)
+
+    def _described(self) -> str:
+        return f"list of {self.spec._described()}"
+
+
+@dataclass(frozen=True)
+class _Steps(Spec):
+    """A list whose steps have any number of values."""
+
+    spec: VarLen | Ragged
+
+    def _columns(self, name: str | bytes) -> list[Column]:
+        # Each column of a list is followed by the sizes of its steps.
+        columns: list[Column] = []
+        for column in self.spec._columns(name):
+            values = column._replace(section="lists")
+            sizes = values._replace(
+                section="step_sizes", kind="int64", dtype=np.dtype(np.int64), shape=()
+            )
+            columns += [values, sizes]
+        return columns
+
+    def _rules(self, first: int) -> list[RowRule]:
+        def place(column: int) -> int:
+            return first + 2 * (column - first)
+
+        return [
+            RowRule(
+                place(rule.values),
+                [(kind, place(at), length) for kind, at, length in rule.partitions],
+            )
+            for rule in self.spec._rules(first)
+        ]
+
+    @property
+    def _is_plain(self) -> bool:
+        return False
+
+    def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
+        # Steps are to their values what records are to theirs.
+        steps = [_steps(*arrays[i : i + 2]) for i in range(0, len(arrays), 2)]
+        inner: Any = steps[0]
+        if isinstance(self.spec, Ragged):
+            [(_, inner)] = self.spec._compose(name, steps)
+        sizes = arrays[1]
+        assert isinstance(sizes, RaggedArray)
+        outer = np.asarray(sizes.row_splits)
+        dtype = getattr(self.spec, "row_splits_dtype", "int64")
+        return [(name, RaggedArray._wrap(inner, _as_splits(outer, dtype)))]
+
+    def _described(self) -> str:
+        return f"list of {self.spec._described()}"
+
+
+def _steps(values: Array, sizes: Array) -> RaggedArray:
+    """Return the steps of all records, given their values and how many each has."""
+    assert isinstance(values, RaggedArray)
+    assert isinstance(sizes, RaggedArray)
+    return RaggedArray._wrap(values.values, offsets_from(np.asarray(sizes.values)))
+
+
+def _as_splits(splits: Any, dtype: str) -> Any:  # noqa: ANN401 (arrays of either dtype)
+    """Return row splits in the dtype that is asked for, if it holds them."""
+    fits = splits[-1] <= np.iinfo(dtype).max
+    return splits.astype(dtype, copy=False) if fits else splits
+
+
+class SequenceSchema(Schema):
+    """What is read of SequenceExamples: columns of the context, and of feature lists.
+
+    As a mapping, it has the columns of both. Its `repr` makes the arguments of
+    `fastrec.open` again.
+    """
+
+    def __init__(
+        self,
+        features: Features,
+        list_names: frozenset[str | bytes],
+        *,
+        notes: Mapping[str | bytes, str] | None = None,
+        source: str = "",
+    ) -> None:
+        self._list_names = list_names
+        super().__init__(features, notes=notes, source=source)
+
+    @classmethod
+    def of(
+        cls, context_features: Features | None, sequence_features: Features | None
+    ) -> SequenceSchema:
+        """Return the schema of both parts.
+
+        Raises
+        ------
+        SchemaError
+            If a spec is invalid, if no feature is named, or if a name is in both parts.
+        """
+        context, lists = _checked_parts(context_features, sequence_features)
+        for name in context:
+            if name in lists:
+                msg = (
+                    f"{name!r} is a name in both context_features and "
+                    "sequence_features, but batches are one dict: read one of them "
+                    f"under another name, with key={name!r}"
+                )
+                raise SchemaError(msg)
+        return cls({**context, **lists}, frozenset(lists))
+
+    def _check_spec(self, name: str | bytes, spec: Spec) -> None:
+        if name not in self._list_names:
+            super()._check_spec(name, spec)
+            return
+        reason = ""
+        if isinstance(spec, FixedLenSequence):
+            if spec.default is not None:
+                reason = "a feature list has no default; it is padded with zeros"
+        elif not isinstance(spec, (VarLen, Ragged)):
+            reason = (
+                "feature lists are read with FixedLenSequence, VarLen or Ragged, "
+                f"not {type(spec).__name__}"
+            )
+        if reason:
+            msg = f"sequence feature {name!r}: {reason}"
+            raise SchemaError(msg)
+
+    def __repr__(self) -> str:
+        lines = [self._head()]
+        for argument, is_list in (
+            ("context_features", False),
+            ("sequence_features", True),
+        ):
+            names = [name for name in self if (name in self._list_names) == is_list]
+            lines += [f'    "{argument}": {{', *self._lines(names, 8), "    },"]
+        return "\n".join([*lines, *self._left_out(), "}"])
+
+    def _asked(self) -> Mapping[str | bytes, Spec]:
+        return {
+            name: self._list_spec(spec) if name in self._list_names else _OfRecord(spec)
+            for name, spec in self.items()
+        }
+
+    def _list_spec(self, spec: Spec) -> Spec:
+        if isinstance(spec, FixedLenSequence):
+            return _Padded(spec, has_lengths=not spec._is_plain)
+        assert isinstance(spec, (VarLen, Ragged))
+        return _Steps(spec)
+
+    def _with(self, features: Mapping[str | bytes, Spec]) -> SequenceSchema:
+        return type(self)(
+            features,
+            self._list_names.intersection(features),
+            notes=self._notes_on(features),
+            source=self._source,
+        )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        parts = (self._features, self._list_names, self._notes, self._source)
+        return _unpickled, (type(self), *parts)
+
+
+def _unpickled(
+    cls: type[SequenceSchema],
+    features: Features,
+    list_names: frozenset[str | bytes],
+    notes: Mapping[str | bytes, str],
+    source: str,
+) -> SequenceSchema:
+    return cls(features, list_names, notes=notes, source=source)
+
+
+class ParsedSequences:
+    """A schema whose batches are (context, lists, lengths of the padded lists).
+
+    The parts are separate, so a name may be in both.
+
+    Raises
+    ------
+    SchemaError
+        If a spec is invalid, or if no feature is named.
+    """
+
+    def __init__(
+        self, context_features: Features | None, sequence_features: Features | None
+    ) -> None:
+        context, lists = _checked_parts(context_features, sequence_features)
+        of_context = SequenceSchema(context, frozenset())._asked()
+        of_lists: dict[str | bytes, Spec] = {
+            name: _Padded(spec.spec, has_lengths=True)
+            if isinstance(spec, _Padded)
+            else spec
+            for name, spec in SequenceSchema(lists, frozenset(lists))._asked().items()
+        }
+        columns: list[Column] = []
+        rules: list[RowRule] = []
+        for name, spec in (*of_context.items(), *of_lists.items()):
+            rules += spec._rules(len(columns))
+            columns += spec._columns(name)
+        self._bound = _core.Schema(columns, rules, _parted(of_context, of_lists))
+
+    def _bind(self) -> _core.Schema:
+        return self._bound
+
+
+def _parted(
+    of_context: Mapping[str | bytes, Spec], of_lists: Mapping[str | bytes, Spec]
+) -> Callable[[Sequence[Array]], Any]:
+    """Return what makes the three parts of a batch from the core's arrays."""
+    n_of_context = sum(n_arrays(spec, name) for name, spec in of_context.items())
+    compose_context, compose_lists = Composition(of_context), Composition(of_lists)
+    lengths_at: dict[str | bytes, int] = {}
+    first = n_of_context
+    for name, spec in of_lists.items():
+        if isinstance(spec, _Padded):
+            lengths_at[name] = first + 1
+        first += n_arrays(spec, name)
+
+    def compose(arrays: Sequence[Array]) -> tuple[Batch, Batch, Batch]:
+        lengths: dict[Any, Array] = {
+            name: arrays[at] for name, at in lengths_at.items()
+        }
+        context = compose_context(arrays[:n_of_context])
+        return context, compose_lists(arrays[n_of_context:]), lengths
+
+    return compose
+
+
+def _checked_parts(
+    context_features: Features | None, sequence_features: Features | None
+) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
+    given: dict[str, object] = {
+        "context_features": context_features,
+        "sequence_features": sequence_features,
+    }
+    for argument, features in given.items():
+        if features is not None and not isinstance(features, Mapping):
+            msg = (
+                f"{argument} must be a dict from feature name to spec, "
+                f"not {type(features).__name__}"
+            )
+            raise SchemaError(msg)
+    context: Mapping[Any, Any] = context_features or {}
+    lists: Mapping[Any, Any] = sequence_features or {}
+    if not context and not lists:
+        msg = "context_features and sequence_features name no feature"
+        raise SchemaError(msg)
+    return context, lists
+
+
+def schema_or_names(
+    features: object,
+    context_features: Features | None,
+    sequence_features: Features | None,
+) -> tuple[Schema | None, tuple[str | bytes, ...] | None]:
+    """Return the schema that a caller gives, or names of features to infer.
+
+    Neither, where nothing is given.
+
+    Raises
+    ------
+    SchemaError
+        If what is given makes no sense.
+    """
+    if context_features is not None or sequence_features is not None:
+        if features is not None:
+            msg = (
+                "features are those of tf.train.Example: give either them, or "
+                "context_features and sequence_features"
+            )
+            raise SchemaError(msg)
+        return SequenceSchema.of(context_features, sequence_features), None
+    return (None, None) if features is None else as_schema_or_names(features)

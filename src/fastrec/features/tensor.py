@@ -1,0 +1,289 @@
+"""The spec of a feature that holds a serialized tensor."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrec.arrays.batch import Array, BytesArray
+from fastrec.errors import SchemaError
+from fastrec.features.base import (
+    Column,
+    ComposedColumns,
+    Spec,
+    checked_shape,
+    numpy_dtype,
+)
+
+__all__ = [
+    "TensorProto",
+    "field_header",
+    "serialize_tensor",
+    "serialized_rows",
+    "tensor_text",
+]
+
+# The dtypes of tensorflow/core/framework/types.proto, by their numbers there.
+_STRING = 7
+_NUMBERS = {
+    "float32": 1,
+    "float64": 2,
+    "int32": 3,
+    "uint8": 4,
+    "int16": 5,
+    "int8": 6,
+    "bytes": _STRING,
+    "complex64": 8,
+    "int64": 9,
+    "bool": 10,
+    "bfloat16": 14,
+    "uint16": 17,
+    "complex128": 18,
+    "float16": 19,
+    "uint32": 22,
+    "uint64": 23,
+}
+_NAMES = {number: name for name, number in _NUMBERS.items()}
+
+
+def _dtype_named(name: str) -> np.dtype[Any]:
+    # NumPy knows bfloat16 once ml_dtypes is imported; without it there are its bits.
+    try:
+        return np.dtype(name)
+    except TypeError:
+        return np.dtype(np.uint16)
+
+
+@dataclass(frozen=True, repr=False)
+class TensorProto(Spec):
+    """A byte string that tf.io.serialize_tensor made.
+
+    With `shape` and `dtype`, it is read as one array of shape ``(batch, *shape)``: an
+    ndarray, or a `BytesArray` for ``"bytes"``. Without them, tensors may differ, and the
+    column is an object array of shape ``(batch,)``, whatever the records hold: each of
+    its items is a tensor as an ndarray (or, of strings, a `BytesArray`) of its own, or a
+    NumPy scalar or bytes where it has no axes. A row that only fills the batch is None.
+
+    Parameters
+    ----------
+    shape : tuple of int or int, optional
+        The shape of every tensor.
+    dtype : dtype-like, optional
+        The dtype of every tensor, ``"bytes"`` for strings. Nothing is converted.
+    key : str or bytes, optional
+        The feature's name, where it differs from the column's.
+
+    Raises
+    ------
+    SchemaError
+        If an argument makes no sense; when reading, if a record has not exactly one byte
+        string, or it is no tensor of this shape and dtype.
+
+    Examples
+    --------
+    >>> TensorProto((224, 224, 3), "float32")
+    TensorProto((224, 224, 3), 'float32')
+    """
+
+    shape: tuple[int, ...] | None = None
+    dtype: str | None = None
+
+    if TYPE_CHECKING:  # what the constructor takes is more than what the fields hold
+
+        def __init__(
+            self,
+            shape: int | Sequence[int] | None = None,
+            dtype: npt.DTypeLike | None = None,
+            *,
+            key: str | bytes | None = None,
+        ) -> None: ...
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.shape is None) != (self.dtype is None):
+            msg = "a TensorProto has a shape and a dtype, or neither"
+            raise SchemaError(msg)
+        if self.shape is None:
+            return
+        self._set("shape", checked_shape(self.shape))
+        is_bytes = self.dtype in ("bytes", "string")
+        name = "bytes" if is_bytes else str(numpy_dtype(self.dtype).name)
+        if name not in _NUMBERS:
+            msg = f"dtype {self.dtype!r} is none that a tensor is read as"
+            raise SchemaError(msg)
+        self._set("dtype", name)
+
+    def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
+        return [] if self.shape is None else [repr(self.shape), repr(self.dtype)]
+
+    def _columns(self, name: str | bytes) -> list[Column]:
+        number = 0 if self.dtype is None else _NUMBERS[self.dtype]
+        is_bytes = number in (0, _STRING)
+        column = Column(
+            name,
+            self._key_of(name),
+            "bytes",
+            "tensor",
+            np.dtype(np.uint8) if is_bytes else numpy_dtype(self.dtype),
+            self.shape or (),
+            repr(self),
+            tensor_dtype=number,
+        )
+        return [column]
+
+    @property
+    def _is_plain(self) -> bool:
+        return self.shape is not None
+
+    def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
+        (forms,) = arrays
+        assert isinstance(forms, BytesArray)
+        tensors = np.empty(len(forms), object)
+        for i in range(len(forms)):
+            tensors[i] = _tensor(forms.view(i))
+        return [(name, tensors)]
+
+    def _described(self) -> str:
+        return "tensors" if self.shape is None else f"{self.dtype}{list(self.shape)}"
+
+
+def tensor_text(number: int, shape: tuple[int, ...]) -> str:
+    """Return the spec of tensors of a dtype, numbered as in types.proto; 0 is any."""
+    return (
+        f"fr.TensorProto({shape}, {_NAMES[number]!r})" if number else "fr.TensorProto()"
+    )
+
+
+def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
+    r"""Serialize an array as tf.io.serialize_tensor does.
+
+    Parameters
+    ----------
+    tensor : array-like, BytesArray, str or bytes
+        Of any shape, and of the dtypes that `TensorProto` reads; bytes and text in lists
+        or object arrays. Text is written as UTF-8.
+
+    Returns
+    -------
+    bytes
+        A serialized ``tensorflow.TensorProto``, which `TensorProto` and
+        ``tf.io.parse_tensor`` read.
+
+    Raises
+    ------
+    TypeError
+        If tensors have no such dtype. NumPy's ``S`` is refused, since it strips trailing
+        NUL bytes.
+
+    Notes
+    -----
+    Source: ``tensorflow/core/framework/{tensor,tensor_shape,types}.proto``.
+
+    Examples
+    --------
+    >>> serialize_tensor(np.array([1, 2], "int8"))
+    b'\x08\x06\x12\x04\x12\x02\x08\x02"\x02\x01\x02'
+    """
+    if isinstance(tensor, (str, bytes)):
+        strings = BytesArray.from_list([tensor])
+        return b"".join([_head("bytes", ()), *_string_fields(strings)])
+    if isinstance(tensor, BytesArray):
+        return b"".join([_head("bytes", tensor.shape), *_string_fields(tensor)])
+    array = np.asarray(tensor)
+    if array.dtype.kind == "S" and isinstance(tensor, np.ndarray):
+        msg = (
+            f"cannot serialize dtype {array.dtype}: NumPy strips trailing NUL bytes from "
+            "it; pass a list of bytes or an object array (.tolist(), if no value ends in "
+            "NUL)"
+        )
+        raise TypeError(msg)
+    if array.dtype.kind in "SU" and not isinstance(tensor, np.ndarray):
+        array = np.asarray(tensor, object)
+    if array.dtype.kind in "UO":
+        strings = BytesArray.from_list(array.ravel().tolist())
+        return b"".join([_head("bytes", array.shape), *_string_fields(strings)])
+    head = _head(array.dtype.name, array.shape) + field_header(4, array.nbytes)
+    return head + _little_endian(array).tobytes()
+
+
+def serialized_rows(rows: npt.NDArray[Any] | BytesArray) -> npt.NDArray[np.uint8]:
+    """Return each row of an array as a serialized tensor: uint8, shape (n, bytes).
+
+    Byte strings have no one size: of them, there can be one row.
+    """
+    shape = rows.shape[1:]
+    if isinstance(rows, BytesArray):
+        parts = [_head("bytes", shape), *_string_fields(rows)]
+        return np.frombuffer(b"".join(parts), np.uint8)[None]
+    memory = _little_endian(rows).reshape(len(rows), math.prod(shape)).view(np.uint8)
+    text = _head(rows.dtype.name, shape) + field_header(4, memory.shape[1])
+    head = np.frombuffer(text, np.uint8)
+    return np.concatenate(
+        [np.broadcast_to(head, (len(rows), len(head))), memory], axis=1
+    )
+
+
+def _little_endian(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    little = array if np.little_endian else array.byteswap()
+    return np.ascontiguousarray(little)
+
+
+def _varint(value: int) -> bytes:
+    head = bytearray()
+    while value >= 0x80:
+        head.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*head, value])
+
+
+def field_header(number: int, size: int) -> bytes:
+    """Return tag and length of a length-delimited field of `size` bytes."""
+    return _varint(number << 3 | 2) + _varint(size)
+
+
+def _head(dtype: str, shape: Sequence[int]) -> bytes:
+    """Return what a tensor says before its values: dtype and shape."""
+    if dtype not in _NUMBERS:
+        msg = f"tensors of dtype {dtype} cannot be serialized"
+        raise TypeError(msg)
+    sizes = [b"\x08" + _varint(size) if size else b"" for size in shape]
+    dims = b"".join(field_header(2, len(size)) + size for size in sizes)
+    return b"\x08" + _varint(_NUMBERS[dtype]) + field_header(2, len(dims)) + dims
+
+
+def _string_fields(strings: BytesArray) -> list[bytes]:
+    flat = strings.tolist() if strings.ndim == 1 else _flat(strings.tolist())
+    return [part for text in flat for part in (field_header(8, len(text)), text)]
+
+
+def _flat(nested: list[Any]) -> list[bytes]:
+    return [
+        leaf
+        for item in nested
+        for leaf in (_flat(item) if isinstance(item, list) else [item])
+    ]
+
+
+def _tensor(form: memoryview) -> Any:  # noqa: ANN401 (an array, a scalar or bytes)
+    """Return the tensor that the core passes on: see ``ColumnSpec::tensor_dtype``."""
+    if not form:
+        return None  # a row that only fills the batch
+    number, n_axes = np.frombuffer(form, np.int32, 2).tolist()
+    shape = tuple(np.frombuffer(form, np.int64, n_axes, 8).tolist())
+    begin = 8 + 8 * n_axes
+    if number != _STRING:
+        dtype = _dtype_named(_NAMES[number])
+        memory: npt.NDArray[Any] = np.frombuffer(form, np.uint8, offset=begin)
+        found = memory != 0 if dtype == np.bool_ else memory.copy().view(dtype)
+        return found.reshape(shape)[()]  # a scalar where there are no axes
+    n_strings = math.prod(shape)
+    offsets = np.frombuffer(form, np.int64, n_strings + 1, begin).copy()
+    data = np.frombuffer(form, np.uint8, offset=begin + offsets.nbytes).copy()
+    if not shape:
+        return data.tobytes()
+    return BytesArray._wrap(data, offsets, shape)

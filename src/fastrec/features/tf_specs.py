@@ -1,0 +1,137 @@
+"""Specs of others, taken for ours: tf.io's, and dtypes by name.
+
+They are known by the names of their classes and of their fields, so that nothing has to
+be imported to recognise them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from fastrec.errors import SchemaError
+from fastrec.features.base import Spec
+from fastrec.features.fixed import FixedLen, VarLen
+from fastrec.features.padded import FixedLenSequence
+from fastrec.features.ragged import Partition, Ragged
+from fastrec.features.sparse import Sparse
+
+__all__ = ["as_spec"]
+
+
+def as_spec(name: str | bytes, feature: object) -> Spec:
+    """Return `feature`, which column `name` is to be read as, as a spec.
+
+    Raises
+    ------
+    SchemaError
+        If it is none that is known.
+    """
+    if isinstance(feature, Spec):
+        return feature
+    try:
+        if isinstance(feature, str):
+            return FixedLen((), _TFRECORD_DTYPES.get(feature, feature))
+        translate = _TRANSLATED.get(type(feature).__name__)
+        if translate is not None:
+            return translate(feature)
+    except SchemaError as error:
+        msg = f"feature {name!r}: {error.reason}"
+        raise SchemaError(msg, code=error.code) from None
+    except AttributeError:
+        pass  # a class of that name, but another one
+    if type(feature).__name__ == "Feature" and "dali" in type(feature).__module__:
+        msg = (
+            f"feature {name!r}: DALI's descriptions do not tell what they describe; "
+            "import fastrec.compat.dali_tfrecord as tfrec, and write them in the same way"
+        )
+        raise SchemaError(msg)
+    msg = (
+        f"feature {name!r} must have a spec, such as fr.FixedLen or fr.VarLen, one of "
+        f'tf.io, or the name of a dtype such as "int64", not {feature!r}'
+    )
+    raise SchemaError(msg)
+
+
+def _dtype(dtype: Any) -> Any:  # noqa: ANN401
+    """Return a dtype of TensorFlow by its name, all else as it is."""
+    name = getattr(dtype, "name", None)
+    is_foreign = isinstance(name, str) and not isinstance(dtype, np.dtype)
+    return name if is_foreign else dtype
+
+
+def _shape(shape: Any) -> Any:  # noqa: ANN401
+    return shape.as_list() if hasattr(shape, "as_list") else shape
+
+
+def _default(default: Any) -> Any:  # noqa: ANN401
+    return default.numpy() if hasattr(default, "numpy") else default
+
+
+def _fixed_len(feature: Any) -> Spec:  # noqa: ANN401
+    shape, default = _shape(feature.shape), _default(feature.default_value)
+    return FixedLen(shape, _dtype(feature.dtype), default)
+
+
+def _fixed_len_sequence(feature: Any) -> Spec:  # noqa: ANN401
+    default = np.asarray(_default(feature.default_value)).reshape(-1).tolist()
+    return FixedLenSequence(
+        _shape(feature.shape),
+        _dtype(feature.dtype),
+        None if feature.default_value is None else default,
+        feature.allow_missing,
+    )
+
+
+def _var_len(feature: Any) -> Spec:  # noqa: ANN401
+    return VarLen(_dtype(feature.dtype))
+
+
+def _ragged(feature: Any) -> Spec:  # noqa: ANN401
+    return Ragged(
+        _dtype(feature.dtype),
+        [_partition(partition) for partition in feature.partitions],
+        _dtype(feature.row_splits_dtype),
+        key=feature.value_key,
+    )
+
+
+def _partition(partition: Any) -> Partition:  # noqa: ANN401
+    kind = type(partition).__name__
+    if kind == "UniformRowLength":
+        return Ragged.UniformRowLength(partition.length)
+    keyed = {
+        "RowSplits": Ragged.RowSplits,
+        "RowLengths": Ragged.RowLengths,
+        "RowStarts": Ragged.RowStarts,
+        "RowLimits": Ragged.RowLimits,
+        "ValueRowIds": Ragged.ValueRowIds,
+    }
+    if kind not in keyed:
+        msg = f"{partition!r} is not a partition of a ragged feature"
+        raise SchemaError(msg)
+    return keyed[kind](partition.key)
+
+
+def _sparse(feature: Any) -> Spec:  # noqa: ANN401
+    return Sparse(
+        feature.index_key,
+        feature.value_key,
+        _dtype(feature.dtype),
+        feature.size,
+        feature.already_sorted,
+    )
+
+
+# The tfrecord package's names of kinds; NumPy's "byte" and "float" are other dtypes.
+_TFRECORD_DTYPES = {"byte": "bytes", "int": "int64", "float": "float32"}
+
+_TRANSLATED: Mapping[str, Callable[[Any], Spec]] = {
+    "FixedLenFeature": _fixed_len,
+    "FixedLenSequenceFeature": _fixed_len_sequence,
+    "VarLenFeature": _var_len,
+    "RaggedFeature": _ragged,
+    "SparseFeature": _sparse,
+}

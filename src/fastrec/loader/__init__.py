@@ -1,0 +1,1 @@
+"""Loaders: order, ranks, state, transforms and iteration."""

@@ -1,0 +1,294 @@
+"""Assembly: what becomes of decoded rows before a loop sees them.
+
+The core delivers a batch as parts, one for each way of reading (nearly always one). Each
+part goes through the transforms of its own sources; then rows are joined in their order,
+columns that tell about them are added, and the transforms of the whole are called.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrec.arrays.batch import Batch, concatenate, take
+from fastrec.arrays.ragged import describe_rows
+from fastrec.errors import add_note
+from fastrec.features.padded import FixedLenSequence, Unpadded
+from fastrec.features.schema import check_columns
+from fastrec.loader.transforms import BatchOrigin, CheckedTransform
+from fastrec.on_error import Loss
+
+if TYPE_CHECKING:
+    from fastrec.sources.sources import Reading
+
+__all__ = ["SOURCE", "VALID", "Assembly", "OnTransformError", "Parts", "valid_column"]
+
+# Columns that the loader adds: whether a row is a record, and which data set it is of.
+VALID = "__valid__"
+SOURCE = "__source__"
+
+# (which reading, its columns, where its rows stand in the batch or None for all)
+Parts: TypeAlias = "list[tuple[int, Batch, npt.NDArray[np.int64] | None]]"
+Extra: TypeAlias = "Callable[[BatchOrigin], npt.NDArray[Any]]"
+
+# What becomes of rows for which a transform raises.
+OnTransformError: TypeAlias = Literal["raise", "skip", "mask"]
+
+
+class Calls:
+    """Calls the transforms of one batch, and handles the rows for which they raise.
+
+    Parameters
+    ----------
+    on_error : {"raise", "skip", "mask"}
+        What becomes of these rows.
+    """
+
+    def __init__(self, on_error: OnTransformError) -> None:
+        self._on_error = on_error
+        self.losses: list[Loss] = []
+
+    def __call__(
+        self, transform: CheckedTransform, batch: Batch, info: BatchOrigin
+    ) -> tuple[Batch, BatchOrigin]:
+        """Return the transformed batch, and the origin of the rows that are left."""
+        if self._on_error == "raise":
+            return transform(batch, info), info
+        if not transform.is_per_row:
+            return self._whole(transform, batch, info)
+        failed: list[tuple[int, Exception]] = []
+        batch = transform(batch, dataclasses.replace(info, _failed=failed))
+        if not failed:
+            return batch, info
+        failed.sort(key=operator.itemgetter(0))  # threads share the rows
+        rows = [row for row, _ in failed]
+        self._lose(transform, info, failed)
+        if self._on_error == "mask":
+            info = info._masked(rows)
+            # The column is added after the transforms of datasets that are joined.
+            return batch | {
+                VALID: valid_column(info)
+            } if VALID in batch else batch, info
+        kept = np.delete(np.arange(len(info.positions)), rows)
+        return take(batch, kept), info._of_rows(kept)
+
+    def _whole(
+        self, transform: CheckedTransform, batch: Batch, info: BatchOrigin
+    ) -> tuple[Batch, BatchOrigin]:
+        """Call a transform of whole batches. If it raises, call it for no rows."""
+        none = np.empty(0, np.int64)
+        try:
+            # A copy of the dict, in case it has lost columns when it raises.
+            return transform(dict(batch), info), info
+        except MemoryError:
+            raise
+        except Exception as error:  # noqa: BLE001 (it is reported)
+            try:
+                empty = transform(take(batch, none), info._of_rows(none))
+            except Exception as second:  # noqa: BLE001 (it is in the note)
+                add_note(
+                    error,
+                    "cannot skip the batch: the transform raises for an empty one, too: "
+                    f"{type(second).__name__}: {second}",
+                )
+                raise error from None
+            rows = np.flatnonzero(info.positions >= 0).tolist()
+            self._lose(transform, info, [(row, error) for row in rows])
+            return empty, info._of_rows(none)
+
+    def _lose(
+        self,
+        transform: CheckedTransform,
+        info: BatchOrigin,
+        failed: list[tuple[int, Exception]],
+    ) -> None:
+        assert info._places is not None
+        self.losses += [
+            info._places.loss(row, error, transform.name) for row, error in failed
+        ]
+
+
+RAISE = Calls("raise")
+
+
+class Assembly:
+    """Makes of the parts of a batch what is delivered.
+
+    Parameters
+    ----------
+    readings : sequence of Reading
+        How the parts were read, and what is done to each alone.
+    extra : dict of str to callable
+        Columns to add; each is computed from the batch's origin.
+    transforms : tuple of CheckedTransform
+        What is done to the whole batch.
+    """
+
+    def __init__(
+        self,
+        readings: Sequence[Reading],
+        extra: dict[str, Extra],
+        transforms: tuple[CheckedTransform, ...],
+    ) -> None:
+        self._readings = list(readings)
+        self._made: dict[str, str] = {}  # the columns that transforms made before
+        self._extra = extra
+        self._transforms = transforms
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no Python code of the user's is called."""
+        return not self._transforms and not self._has_own_transforms
+
+    @property
+    def _has_own_transforms(self) -> bool:
+        return any(reading.transforms for reading in self._readings)
+
+    @property
+    def needs_origin(self) -> bool:
+        """Whether anything asks where the rows come from."""
+        return not self.is_plain or bool(self._extra)
+
+    @property
+    def column_names(self) -> list[str | bytes]:
+        """The columns before any transform."""
+        return [*self._readings[0].features._column_names(), *self._extra]
+
+    def __call__(self, parts: Parts, info: BatchOrigin | None) -> Batch:
+        """Return the batch of `parts`; `info` may be None if `needs_origin` is False."""
+        return self._assembled(parts, info, RAISE)
+
+    def lossy(
+        self,
+        parts: Parts,
+        info: BatchOrigin,
+        *,
+        on_error: OnTransformError,
+        keeps_shape: bool,
+    ) -> tuple[Batch, list[Loss]]:
+        """Return the batch of `parts`, and the rows for which transforms raised.
+
+        Parameters
+        ----------
+        on_error : {"raise", "skip", "mask"}
+            What becomes of these rows.
+        keeps_shape : bool
+            Whether batches must stay full: then rows are masked instead of skipped.
+        """
+        if on_error == "raise":
+            return self._assembled(parts, info, RAISE), []
+        calls = Calls("mask" if keeps_shape else on_error)
+        return self._assembled(parts, info, calls), calls.losses
+
+    def _assembled(self, parts: Parts, info: BatchOrigin | None, calls: Calls) -> Batch:
+        batch, info = self._joined(parts, info, calls)
+        if info is not None:
+            if any(name in batch for name in self._extra):
+                msg = (
+                    f"the columns {list(self._extra)} are added here: the transforms of "
+                    "data sets that are joined cannot make them"
+                )
+                raise ValueError(msg)
+            extra = {name: column(info) for name, column in self._extra.items()}
+            batch = {**batch, **extra}
+            for transform in self._transforms:
+                batch, info = calls(transform, batch, info)
+        return batch
+
+    def _joined(
+        self, parts: Parts, info: BatchOrigin | None, calls: Calls
+    ) -> tuple[Batch, BatchOrigin | None]:
+        if len(self._readings) == 1:
+            (part,) = parts
+            return self._part(*part, info, calls)
+        if len(parts) > 1:
+            self._widen(parts)
+        if info is not None:
+            info = dataclasses.replace(info, _rows=None)
+        made = [self._part(*part, info, calls) for part in parts]
+        batches = [batch for batch, _ in made]
+        if len(made) == 1:
+            ((whole, info),) = made
+        else:
+            for batch in batches[1:]:
+                check_columns(_kinds_of(batches[0]), _kinds_of(batch))
+            infos = [part for _, part in made if part is not None]
+            rows = np.concatenate(
+                [part._rows for part in infos if part._rows is not None]
+                or [rows for _, _, rows in parts if rows is not None]
+            )
+            order = np.argsort(rows)
+            whole = take(concatenate(batches), order)
+            if info is not None and infos and infos[0]._rows is not None:
+                is_row = np.concatenate([part.positions >= 0 for part in infos])[order]
+                info = info._of_rows(rows[order])
+                info = info._masked(np.flatnonzero(~is_row).tolist())
+        if self._has_own_transforms:
+            return whole, info
+        # Each reading has a separate order of columns.
+        names: list[Any] = list(self._readings[0].features._column_names())
+        return {name: whole[name] for name in names}, info
+
+    def _part(
+        self,
+        reading: int,
+        batch: Batch,
+        rows: npt.NDArray[np.int64] | None,
+        info: BatchOrigin | None,
+        calls: Calls,
+    ) -> tuple[Batch, BatchOrigin | None]:
+        transforms = self._readings[reading].transforms
+        if info is None or not self._has_own_transforms:
+            return batch, info
+        if rows is not None:
+            info = info._of_rows(rows)
+        for transform in transforms:
+            batch, info = calls(transform, batch, info)
+        # What holds for some batches must hold for all, whatever they are joined with.
+        if len(self._readings) > 1 or self._extra:
+            _check_rows(batch, len(info.positions))
+        if len(self._readings) > 1:
+            made = dict.fromkeys(batch, "there")
+            self._made = self._made or made
+            check_columns(self._made, made)
+        return batch, info
+
+    def _widen(self, parts: Parts) -> None:
+        """Give padded columns one width, where each part was padded to its own."""
+        schemas = [self._readings[reading].features for reading, _, _ in parts]
+        for name in schemas[0]:
+            specs = [schema.get(name) for schema in schemas]
+            padded = [
+                spec
+                for spec in specs
+                if isinstance(spec, FixedLenSequence) and not isinstance(spec, Unpadded)
+            ]
+            if len(padded) < len(parts):
+                continue
+            width = max(columns[name].shape[1] for _, columns, _ in parts)  # type: ignore[index]
+            for spec, (_, columns, _) in zip(padded, parts, strict=True):
+                columns[name] = spec._widened(columns[name], width)  # type: ignore[index]
+
+
+def _kinds_of(batch: Batch) -> dict[str, str]:
+    return {name: describe_rows(column) for name, column in batch.items()}
+
+
+def _check_rows(batch: Batch, n_rows: int) -> None:
+    for name, column in batch.items():
+        if not getattr(column, "shape", ()) or len(column) != n_rows:
+            msg = (
+                f"column {name!r}: the transform of a data set that is joined with others "
+                f"must return arrays of the {n_rows} rows that it was given"
+            )
+            raise ValueError(msg)
+
+
+def valid_column(info: BatchOrigin) -> npt.NDArray[np.bool_]:
+    """Return which rows are records, and not there to fill the batch."""
+    return info.positions >= 0

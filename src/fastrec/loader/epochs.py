@@ -1,0 +1,65 @@
+"""Other ways to iterate a loader: tuples of columns, and several epochs in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from fastrec.arrays.batch import Batch
+
+if TYPE_CHECKING:
+    from fastrec.loader.loader import Loader
+
+__all__ = ["Repeated", "Tuples"]
+
+
+class Tuples:
+    """The batches of a loader as tuples of columns; made by `Loader.tuples`.
+
+    Each ``for`` over it is a ``for`` over the loader: they share one running epoch, and
+    the loader's state, report and statistics.
+    """
+
+    def __init__(self, loader: Loader, names: tuple[str | bytes, ...]) -> None:
+        self._loader = loader
+        self._names = names
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        return self._loader._iterate(self._names)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __repr__(self) -> str:
+        return f"<tuples {self._names} of {self._loader!r}>"
+
+
+class Repeated(Iterator[Batch]):
+    """The batches of several epochs, one after another; made by `Loader.repeat`.
+
+    A signal may raise an exception anywhere; the next call goes on with the next batch.
+    """
+
+    def __init__(self, loader: Loader, n_epochs: int | None) -> None:
+        self._loader = loader
+        self._is_endless = n_epochs is None
+        self._n_left = n_epochs
+        self._epoch: Iterator[Batch] | None = None
+        self._is_empty = True
+
+    def __next__(self) -> Batch:
+        while self._n_left != 0:
+            if self._epoch is None:
+                self._is_empty = True
+                self._epoch = iter(self._loader)
+            for batch in self._epoch:
+                # Python handles signals at calls and jumps. None comes between taking
+                # the batch and returning it, so none is lost.
+                self._is_empty = False
+                return batch
+            if self._is_empty and self._is_endless:
+                msg = "an epoch has no batches, so they cannot be repeated for ever"
+                raise ValueError(msg)
+            self._n_left = None if self._n_left is None else self._n_left - 1
+            self._epoch = None
+        raise StopIteration

@@ -1,0 +1,94 @@
+"""Targets: which columns of a batch are inputs, labels and weights, as `fit` takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fastrec.arrays.batch import Batch
+from fastrec.loader.collate import VALID
+
+__all__ = ["NO_BATCHES", "Key", "Keys", "Targets"]
+
+NO_BATCHES = "an epoch has no batches, so nothing says what they would be"
+
+Key: TypeAlias = "str | bytes"
+Keys: TypeAlias = "Key | Sequence[Key]"
+
+
+class Targets:
+    """Divides the columns of a batch into x, y and sample weights.
+
+    Parameters
+    ----------
+    label_key : str, bytes or sequence of them, or None
+        The labels: one column is itself, a list is a dict of them.
+    weight_key : str or bytes, or None
+        The weight of each row.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If they make no sense.
+    """
+
+    def __init__(self, label_key: Keys | None, weight_key: Key | None) -> None:
+        is_one = label_key is None or isinstance(label_key, (str, bytes))
+        self._label_key = label_key if is_one else None
+        labels = [label_key] if is_one else list(label_key or ())
+        self._labels: list[Any] = [key for key in labels if key is not None]
+        if not is_one and not self._labels:
+            msg = "label_key names no column; leave it out where there are no labels"
+            raise ValueError(msg)
+        if weight_key is not None and not self._labels:
+            msg = "weight_key= weighs what label_key= is compared with: give both"
+            raise ValueError(msg)
+        for key in [*self._labels, *([] if weight_key is None else [weight_key])]:
+            if not isinstance(key, (str, bytes)):
+                msg = f"a key must be the name of a column, not {key!r}"
+                raise TypeError(msg)
+        self._weight_key: Any = weight_key
+
+    def check(self, names: Sequence[Key]) -> None:
+        """Raise a KeyError or ValueError if batches of such columns cannot be divided."""
+        for key in [*self._labels, self._weight_key]:
+            if key is not None and key not in names:
+                there = ", ".join(map(repr, names))
+                msg = f"no column {key!r}; there are {there}"
+                raise KeyError(msg)
+        if not self._inputs(names):
+            msg = "every column is a label or weight, so there is nothing to train on"
+            raise ValueError(msg)
+
+    def _inputs(self, names: Sequence[Key]) -> list[Any]:
+        taken = [*self._labels, self._weight_key, VALID]
+        return [name for name in names if name not in taken]
+
+    def __call__(self, batch: Batch) -> tuple[Any, ...]:
+        """Return ``(x,)``, ``(x, y)`` or ``(x, y, weights)``."""
+        columns: dict[Any, Any] = dict(batch)
+        inputs = self._inputs(list(columns))
+        x = _one_or_all(columns, inputs, is_one=len(inputs) == 1)
+        if not self._labels:
+            return (x,)
+        y = _one_or_all(columns, self._labels, is_one=self._label_key is not None)
+        weights = self._weights(columns)
+        return (x, y) if weights is None else (x, y, weights)
+
+    def _weights(self, columns: dict[Any, Any]) -> Any:  # noqa: ANN401
+        weights: Any = columns.get(self._weight_key)
+        is_record: Any = columns.get(VALID)
+        if is_record is None or self._weight_key == VALID:
+            is_bool = weights is not None and weights.dtype == np.bool_
+            return weights.astype(np.float32) if is_bool else weights
+        # Rows that only fill a batch must not count.
+        if weights is None:
+            return is_record.astype(np.float32)
+        shape = (len(is_record), *(1 for _ in weights.shape[1:]))
+        return weights * is_record.reshape(shape)
+
+
+def _one_or_all(columns: dict[Any, Any], names: Sequence[Any], *, is_one: bool) -> Any:  # noqa: ANN401
+    return columns[names[0]] if is_one else {name: columns[name] for name in names}

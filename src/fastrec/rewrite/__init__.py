@@ -1,0 +1,1 @@
+"""Rewriting whole files: copying, shuffling and resharding frames."""

@@ -1,0 +1,479 @@
+"""Rewriting: the frames of files -> other files, byte for byte.
+
+::
+
+    files -> (inflate) -> frames -> both checksums proven -> shards -> (deflate) -> files
+
+Nothing is decoded or encoded, and the checksums that are written are those that were
+read. Records keep their order; compressed files are read as they are. No file gets its
+name before all of them are complete, so an error leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import dataclasses
+import errno
+import itertools
+import os
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from fastrec import _core
+from fastrec.dataset.open import open as open_dataset
+from fastrec.errors import Error
+from fastrec.printable import printable
+from fastrec.sources.random_split import check_fractions, divided, even_bounds
+from fastrec.sources.sources import Sources
+from fastrec.storage.deflate import plain_name
+from fastrec.storage.parallel import pass_over
+from fastrec.storage.stream_readers import started
+from fastrec.writer.shard_names import ShardNames
+from fastrec.writer.shards import Frames, Sharding, ShardWriter
+
+__all__ = [
+    "PIECE_BYTES",
+    "Progress",
+    "Written",
+    "output",
+    "part_path",
+    "recode",
+    "reshard",
+    "split",
+    "targets_of",
+]
+
+# Told how much is done, and how much there is: bytes of the files that are read.
+Progress: TypeAlias = "Callable[[int, int], object]"
+
+# What is handed over at once: the members of GZIP files, and what a thread gets to do.
+PIECE_BYTES = 1 << 20
+
+_BYTES_AHEAD = 32 << 20
+_IDLE_BYTES = 96 << 20
+_SUFFIXES = {None: "", "GZIP": ".gz", "ZLIB": ".zz"}
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written.
+
+    Attributes
+    ----------
+    files : list of str
+    n_records : int
+    n_bytes : int
+        Of their frames, before compression.
+    """
+
+    files: list[str]
+    n_records: int
+    n_bytes: int
+
+
+def reshard(
+    files: Sequence[str],
+    out: str,
+    sharding: Sharding,
+    num_shards: int | None = None,
+    progress: Progress = lambda _done, _total: None,
+) -> Written:
+    """Write the records of all files to one file, or to shards, in their order.
+
+    Parameters
+    ----------
+    files : sequence of str
+    out : str
+        As for `Writer`.
+    sharding : Sharding
+        Says how much a shard holds, unless there is a number of them.
+    num_shards : int, optional
+        Shard k of n gets records ``k * len // n`` up to ``(k + 1) * len // n``.
+    progress : callable, optional
+
+    Raises
+    ------
+    CorruptionError
+        If a file is damaged.
+    OSError
+        If a file cannot be read or written, is there and may not be replaced, or is one
+        of those to read.
+    ValueError
+        If `out` is no pattern, and there would be several shards.
+    """
+    sources = _opened(files)
+    if num_shards is None:
+        with (
+            _reading(sources, sharding.n_threads, progress) as read,
+            output(files, out, sharding) as writer,
+        ):
+            while _n_records(piece := read(_ALL)):
+                writer.write(piece)
+        return _result(writer)
+    bounds = even_bounds(sources.n_records, num_shards)
+    with (
+        _reading(sources, sharding.n_threads, progress) as read,
+        output(files, out, sharding, num_shards) as writer,
+    ):
+        for shard, (begin, end) in enumerate(itertools.pairwise(bounds)):
+            if shard:
+                writer.cut()
+            while begin < end:
+                piece = read(end - begin)
+                begin += _n_records(piece)
+                if not _n_records(piece):
+                    raise _changed(files)
+                writer.write(piece)
+        if _n_records(read(1)):
+            raise _changed(files)
+    return _result(writer)
+
+
+def split(
+    files: Sequence[str],
+    out: str,
+    parts: Mapping[str, float],
+    sharding: Sharding,
+    seed: int = 0,
+    progress: Progress = lambda _done, _total: None,
+) -> dict[str, Written]:
+    """Divide records at random, as `Dataset.split` does, and write each part.
+
+    Parameters
+    ----------
+    files : sequence of str
+    out : str
+        As for `Writer`, with ``{part}`` where the names of the parts go.
+    parts : mapping of str to float
+        The share of each part.
+    sharding : Sharding
+    seed : int, default 0
+    progress : callable, optional
+
+    Returns
+    -------
+    dict of str to Written
+        By part.
+
+    Raises
+    ------
+    ValueError
+        If the shares, or the names of the parts, make no sense.
+    CorruptionError, OSError
+        As for `reshard`.
+    """
+    check_fractions(list(parts.values()))
+    paths = [part_path(out, name) for name in parts]
+    sources = _opened(files)
+    part_of = divided(sources.n_records, list(parts.values()), seed)
+    pool = _core.BlockPool(_IDLE_BYTES)
+    buffers = [_core.FrameBuffer(pool) for _ in parts]
+    with contextlib.ExitStack() as stack:
+        read = stack.enter_context(_reading(sources, sharding.n_threads, progress))
+        writers = [stack.enter_context(output(files, path, sharding)) for path in paths]
+        n_done = 0
+        while n := _n_records(piece := read(_ALL)):
+            data, offsets = piece
+            here = part_of[n_done : n_done + n]
+            n_done += n
+            if n_done > len(part_of):
+                break
+            for part, (buffer, writer) in enumerate(zip(buffers, writers, strict=True)):
+                chosen = np.flatnonzero(here == part)
+                n_bytes = buffer.add_frames(data, offsets.view(np.int64), chosen)
+                if n_bytes >= PIECE_BYTES:
+                    writer.write(buffer.take())
+        if n_done != len(part_of):
+            raise _changed(files)
+        for buffer, writer in zip(buffers, writers, strict=True):
+            writer.write(buffer.take())
+        # All parts are on the disk before the first one appears.
+        for writer in writers:
+            writer.end()
+    return {name: _result(writer) for name, writer in zip(parts, writers, strict=True)}
+
+
+def part_path(out: str, part: str) -> str:
+    """Return where a part is written: `out` with its name in place of ``{part}``.
+
+    Raises
+    ------
+    ValueError
+        If there is no ``{part}``, or the name cannot be in that of a file.
+    """
+    if "{part}" not in out:
+        msg = f"{out!r} has no {{part}}, which becomes the name of a part"
+        raise ValueError(msg)
+    if not part or not set(part).isdisjoint("/\\{}\0") or part in (".", ".."):
+        msg = f"{part!r} is no name for a part"
+        raise ValueError(msg)
+    return out.replace("{part}", part)
+
+
+# File by file.
+
+
+def targets_of(
+    files: Sequence[str], directory: str, compression: str | None
+) -> dict[str, str]:
+    """Return what each file is written to: its name, with the suffix of `compression`.
+
+    Raises
+    ------
+    FileExistsError
+        If two would be the same file.
+    ValueError
+        If a name would be a pattern of shards.
+    """
+    targets: dict[str, str] = {}
+    sources: dict[str, str] = {}
+    for path in files:
+        name = plain_name(path) + _SUFFIXES[compression]
+        target = os.path.join(directory, name)  # noqa: PTH118 (as the user wrote it)
+        if ShardNames(target).is_pattern:
+            msg = f"{target!r} would be a pattern of shards: rename {path!r}"
+            raise ValueError(msg)
+        if sources.setdefault(target, path) != path:
+            reason = (
+                f"this would be both {printable(sources[target])} and {printable(path)}"
+            )
+            raise FileExistsError(errno.EEXIST, reason, target)
+        targets[path] = target
+    return targets
+
+
+def recode(
+    targets: Mapping[str, str],
+    sharding: Sharding,
+    progress: Progress = lambda _done, _total: None,
+) -> list[Written]:
+    """Write each file to another one, several at a time.
+
+    A file gets its name when it is complete. After an error, those that are keep it.
+
+    Parameters
+    ----------
+    targets : mapping of str to str
+        What each file is written to. Directories are made.
+    sharding : Sharding
+        Its `n_threads` are those of all files together.
+    progress : callable, optional
+
+    Returns
+    -------
+    list of Written
+        In the order of `targets`.
+
+    Raises
+    ------
+    CorruptionError, OSError
+        As for `reshard`: of the first file that fails. What may not be replaced is found
+        before anything is written.
+    """
+    read = {_identity(path) for path in targets}
+    for target in targets.values():
+        if os.path.lexists(target):
+            _refuse_one(target, read, overwrite=sharding.overwrite)
+    for directory in {os.path.dirname(target) for target in targets.values()}:  # noqa: PTH120
+        os.makedirs(directory or ".", exist_ok=True)  # noqa: PTH103
+    is_cancelled = threading.Event()
+    n_at_once = max(1, min(len(targets), sharding.n_threads))
+    # A thread of a file does all of its work, unless there are more than files.
+    n_threads = sharding.n_threads // n_at_once
+    for_one = dataclasses.replace(sharding, n_threads=n_threads if n_threads > 1 else 0)
+    so_far = _ReadSoFar(list(targets))
+
+    def recoded(number: int, path: str, target: str) -> Written:
+        sources = _opened([path])
+        with (
+            _frames(sources, 1, n_at_once, partial(so_far.add, number)) as read,
+            _writer(ShardNames(target), for_one) as writer,
+        ):
+            while _n_records(piece := read(_ALL)):
+                if is_cancelled.is_set():
+                    raise concurrent.futures.CancelledError
+                writer.write(piece)
+        return _result(writer)
+
+    return pass_over(
+        [
+            partial(recoded, number, path, target)
+            for number, (path, target) in enumerate(targets.items())
+        ],
+        cancel=is_cancelled.set,
+        so_far=lambda n_done, _seconds: (
+            f"rewriting {len(targets)} files: {n_done} so far"
+        ),
+        on_look=lambda: progress(so_far.n_bytes, so_far.n_total),
+        n_threads=n_at_once,
+    )
+
+
+# Reading.
+
+_ALL = 2**63
+
+
+def _opened(files: Sequence[str]) -> Sources:
+    return open_dataset(files)._view.sources
+
+
+def _n_records(frames: Frames) -> int:
+    return len(frames[1]) - 1
+
+
+def _changed(files: Sequence[str]) -> Error:
+    return Error(
+        "a file changed while it was read: it has other records than were counted",
+        files[0] if len(files) == 1 else None,
+        code="file_changed",
+    )
+
+
+class _ReadSoFar:
+    """How much of each file was read; the threads that read tell it."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self._n_bytes = [0] * len(files)
+        self.n_total = sum(os.stat(path).st_size for path in files)  # noqa: PTH116
+
+    def add(self, first: int, file: int, n_bytes: int) -> None:
+        """Note that so much was read of a file, counted from file `first` on."""
+        self._n_bytes[first + file] = n_bytes
+
+    @property
+    def n_bytes(self) -> int:
+        """Of all files."""
+        return sum(self._n_bytes)
+
+
+@contextlib.contextmanager
+def _reading(
+    sources: Sources, n_threads: int, progress: Progress
+) -> Iterator[Callable[[int], Frames]]:
+    """Give `_frames`, and tell `progress` of them."""
+    so_far = _ReadSoFar(sources.files)
+    is_compressed = any(content != "plain" for _, content in sources.contents())
+    n_readers = max(1, n_threads) if is_compressed else 1
+    with _frames(sources, n_readers, 1, partial(so_far.add, 0)) as read:
+
+        def told(n_records_max: int) -> Frames:
+            piece = read(n_records_max)
+            progress(so_far.n_bytes, so_far.n_total)
+            return piece
+
+        yield told
+
+
+@contextlib.contextmanager
+def _frames(
+    sources: Sources,
+    n_readers: int,
+    n_others: int,
+    on_read: Callable[[int, int], object],
+) -> Iterator[Callable[[int], Frames]]:
+    """Give a function that returns the next frames of files, both checksums proven.
+
+    They are about `PIECE_BYTES`, at most as many as it is told, and none in the end.
+    `n_others` says among how many readings the memory is divided.
+    """
+    contents = sources.contents()
+    pool = _core.BlockPool(_IDLE_BYTES // n_others)
+    with started(
+        contents,
+        n_readers=n_readers,
+        bytes_ahead=_BYTES_AHEAD // n_others,
+        on_read=on_read,
+    ) as streams:
+        try:
+            stream = _core.FrameStream(
+                streams, sources.table, list(range(len(contents))), "raise"
+            )
+            yield partial(_next_frames, stream, pool)
+        finally:
+            streams.stop()
+
+
+def _next_frames(
+    stream: _core.FrameStream, pool: _core.BlockPool, n_records_max: int
+) -> Frames:
+    return stream.read_frames(pool, n_records_max, PIECE_BYTES)
+
+
+# Writing.
+
+
+@contextlib.contextmanager
+def output(
+    files: Sequence[str], out: str, sharding: Sharding, num_shards: int = 1
+) -> Iterator[ShardWriter]:
+    """Give a writer of `out`, and close it at the end; after an error, nothing is left.
+
+    Raises
+    ------
+    OSError
+        If it would replace what it may not, or one of `files`, or the disk refuses.
+    ValueError
+        If `out` is no pattern, and there may be several shards.
+    """
+    names = ShardNames(out)
+    is_limited = sharding.max_bytes is not None or sharding.max_records is not None
+    if not names.is_pattern and (num_shards > 1 or is_limited):
+        msg = (
+            f"several shards need a pattern, such as "
+            f'"train-{{shard:05d}}-of-{{num_shards:05d}}.tfrecord", and {out!r} is none'
+        )
+        raise ValueError(msg)
+    _refuse(names, files, overwrite=sharding.overwrite)
+    with _writer(names, sharding) as writer:
+        yield writer
+
+
+@contextlib.contextmanager
+def _writer(names: ShardNames, sharding: Sharding) -> Iterator[ShardWriter]:
+    writer = ShardWriter(names, dataclasses.replace(sharding, together=True))
+    try:
+        yield writer
+        writer.close()
+    finally:
+        writer.abandon()
+
+
+def _refuse(names: ShardNames, files: Sequence[str], *, overwrite: bool) -> None:
+    """Raise a FileExistsError if what bears one of the names must stay."""
+    there = names.existing()
+    read = {_identity(path) for path in files} if there else set()
+    for path in there:
+        _refuse_one(path, read, overwrite=overwrite)
+
+
+def _refuse_one(path: str, read: Collection[_Identity], *, overwrite: bool) -> None:
+    reason = ""
+    if _identity(path) in read:
+        reason = "it is one of the files to read"
+    elif not overwrite:
+        reason = "it is there already (--overwrite replaces it)"
+    if reason:
+        raise FileExistsError(errno.EEXIST, reason, path)
+
+
+_Identity: TypeAlias = "tuple[int, int] | str"
+
+
+def _identity(path: str) -> _Identity:
+    """Return what a file has under whatever name."""
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return path  # a link to nothing
+    return status.st_dev, status.st_ino
+
+
+def _result(writer: ShardWriter) -> Written:
+    return Written(writer.files, writer.n_records, writer.n_bytes)

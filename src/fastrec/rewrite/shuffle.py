@@ -1,0 +1,279 @@
+"""Reshuffling: the frames of files, in the order of a shuffled epoch -> other files.
+
+::
+
+    positions -> pieces -> as many as memory holds -> their records, as the files have
+    them -> each to its place in memory -> the pieces, one after another, to the shards
+
+So the files are read once for every time that memory fills up, from their beginnings to
+their ends. What is written does not depend on the memory or the threads.
+"""
+
+from __future__ import annotations
+
+import itertools
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrec import _core
+from fastrec.dataset.open import open as open_dataset
+from fastrec.errors import Error
+from fastrec.rewrite.copy import PIECE_BYTES, Progress, Written, output
+from fastrec.sources.random_split import even_bounds
+from fastrec.sources.view import View
+from fastrec.writer.shards import Sharding, ShardWriter
+
+__all__ = ["shuffle"]
+
+# What each record takes besides its frame: of all, while they are indexed as they lie and
+# as they are written, and counted where that is compressed; and of those in memory,
+# while they are put in order.
+_INDEX_BYTES, _COUNT_BYTES = 24, 32
+_ORDER_BYTES = 64
+# What threads read into, and what the allocator keeps.
+_READING_BYTES = 12 << 20
+_LEAST_BYTES = 4 << 20
+
+# Positions whose records are looked up together.
+_POSITIONS_AT_ONCE = 1 << 16
+# What one thread reads at a time.
+_READ_BYTES = 4 << 20
+
+
+def shuffle(
+    files: Sequence[str],
+    out: str,
+    sharding: Sharding,
+    *,
+    num_shards: int = 1,
+    seed: int = 0,
+    memory: int,
+    cache_dir: str | None = None,
+    progress: Progress = lambda _done, _total: None,
+) -> Written:
+    """Write the records of all files in the order of epoch 0 of a shuffled loader.
+
+    Parameters
+    ----------
+    files : sequence of str
+    out : str
+        As for `Writer`.
+    sharding : Sharding
+    num_shards : int
+        Shard k of n gets positions ``k * len // n`` up to ``(k + 1) * len // n``.
+    seed : int
+        That of the loader: the record at position j is the one that
+        ``loader(shuffle=True, seed=seed)`` delivers there.
+    memory : int
+        Bytes to take, at most, besides what the program itself does; more where a
+        single record needs it.
+    cache_dir : str, optional
+        Where compressed files are expanded to, as `fastrec.open` has it.
+    progress : callable, optional
+        Told of the bytes of frames that are done, and of all: half of what was read, and
+        half of what was written.
+
+    Raises
+    ------
+    CorruptionError
+        If a file is damaged.
+    Error
+        If a file is compressed, and there is no `cache_dir`.
+    ValueError
+        If there are too many records for `memory`.
+    OSError
+        If a file cannot be read or written, is there and may not be replaced, or is one
+        of those to read.
+    """
+    # Pages of a mapping would count as memory of this process.
+    view = open_dataset(files, io="pread", cache_dir=cache_dir)._view
+    _check_random_access(view)
+    n_records = len(view)
+    is_counted = sharding.compression is not None
+    taken = n_records * (_INDEX_BYTES + is_counted * _COUNT_BYTES) + _READING_BYTES
+    capacity = memory - taken
+    if capacity < _LEAST_BYTES:
+        msg = (
+            f"{n_records:,} records need memory of at least {taken + _LEAST_BYTES:,} "
+            f"bytes, not {memory:,}"
+        )
+        raise ValueError(msg)
+    bounds = even_bounds(n_records, num_shards)
+    with output(files, out, sharding, num_shards) as writer:
+        _write(view, seed, bounds, capacity, writer, progress)
+    return Written(writer.files, writer.n_records, writer.n_bytes)
+
+
+def _write(
+    view: View,
+    seed: int,
+    bounds: Sequence[int],
+    capacity: int,
+    writer: ShardWriter,
+    progress: Progress,
+) -> None:
+    """Write all shards; the last one is left open. Its memory is free when it returns."""
+    n_bytes = view.sources.n_bytes
+    order = _core.Order.of(_core.Shuffle.shuffled(), len(view), seed, 0)
+    memory = _Memory(view, min(capacity, n_bytes), writer)
+    shard = n_done = 0
+    for pieces in _chunks(_pieces(order, view.catalog(), bounds), capacity):
+        for n_read in memory.read(pieces):
+            progress((n_done + n_read + writer.n_bytes) // 2, n_bytes)
+        n_done += n_read
+        for piece, frames in zip(pieces, memory.frames(), strict=True):
+            for _ in range(shard, piece.shard):
+                writer.cut()
+            shard = piece.shard
+            writer.write((frames, piece.offsets))
+            progress((n_done + writer.n_bytes) // 2, n_bytes)
+        # Only then may the memory be filled again.
+        writer.wait()
+    for _ in range(shard, len(bounds) - 2):
+        writer.cut()
+
+
+def _check_random_access(view: View) -> None:
+    for path, content in view.sources.contents():
+        if content != "plain":
+            error = Error(
+                "a shuffle needs random access, but this is compressed",
+                path,
+                code="compressed",
+            )
+            error.cure = (
+                "Give --cache-dir DIR, where it is expanded once, or run: "
+                f"fastrec expand {shlex.quote(path)} -o DIR"
+            )
+            raise error
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Records that follow each other in a shard.
+
+    Attributes
+    ----------
+    shard : int
+    numbers : ndarray of int64, shape (n,)
+        Of the records.
+    offsets : ndarray of uint64, shape (n + 1,)
+        Where each frame begins in the piece, and the last one ends.
+    """
+
+    shard: int
+    numbers: npt.NDArray[np.int64]
+    offsets: npt.NDArray[np.uint64]
+
+    @property
+    def n_bytes(self) -> int:
+        """The bytes of the frames."""
+        return int(self.offsets[-1])
+
+
+def _pieces(
+    order: _core.Order, catalog: _core.Catalog, bounds: Sequence[int]
+) -> Iterator[_Piece]:
+    """Yield the pieces of all shards: so much that they have `PIECE_BYTES`.
+
+    They are the same whatever memory there is, and so are the members of a GZIP file.
+    """
+    for shard, (begin, end) in enumerate(itertools.pairwise(bounds)):
+        numbers = np.empty(0, np.int64)
+        for first in range(begin, end, _POSITIONS_AT_ONCE):
+            last = min(first + _POSITIONS_AT_ONCE, end)
+            more = order.records(np.arange(first, last, dtype=np.int64))
+            numbers = np.concatenate([numbers, more])
+            offsets = np.zeros(len(numbers) + 1, np.uint64)
+            np.cumsum(catalog.frame_bytes(numbers), out=offsets[1:], dtype=np.uint64)
+            at = 0
+            while at < len(numbers):
+                wanted = offsets[at] + np.uint64(PIECE_BYTES)
+                stop = int(np.searchsorted(offsets, wanted))
+                if stop > len(numbers) and last < end:
+                    break
+                stop = min(stop, len(numbers))
+                # Copies, for they outlive all that is looked up here.
+                yield _Piece(
+                    shard,
+                    numbers[at:stop].copy(),
+                    offsets[at : stop + 1] - offsets[at],
+                )
+                at = stop
+            numbers = numbers[at:]
+
+
+def _chunks(pieces: Iterator[_Piece], capacity: int) -> Iterator[list[_Piece]]:
+    """Yield as many pieces at a time as fit into memory, but one at least."""
+    chunk: list[_Piece] = []
+    n_free = capacity
+    for piece in pieces:
+        n_bytes = piece.n_bytes + len(piece.numbers) * _ORDER_BYTES
+        if chunk and n_bytes > n_free:
+            yield chunk
+            chunk, n_free = [], capacity
+        chunk.append(piece)
+        n_free -= n_bytes
+    if chunk:
+        yield chunk
+
+
+class _Memory:
+    """Memory that is filled with pieces, again and again."""
+
+    def __init__(self, view: View, n_bytes: int, writer: ShardWriter) -> None:
+        self._files = view.sources.table
+        self._catalog = view.catalog()
+        self._writer = writer
+        # What is never written to takes no memory.
+        self._frames = np.empty(n_bytes, np.uint8)
+        self._ends = np.zeros(1, np.int64)
+
+    def read(self, pieces: Sequence[_Piece]) -> Iterator[int]:
+        """Fill it with the frames of these pieces, one piece after another.
+
+        Yields about how many bytes were read so far, and at last how many there are.
+
+        Raises
+        ------
+        CorruptionError, OSError
+            If a record cannot be read: of the first such in the files.
+        """
+        self._ends = np.cumsum([0, *(piece.n_bytes for piece in pieces)])
+        n_bytes = int(self._ends[-1])
+        if n_bytes > len(self._frames):
+            self._frames = np.empty(0, np.uint8)  # gone before there is a larger one
+            self._frames = np.empty(n_bytes, np.uint8)
+        numbers = np.concatenate([piece.numbers for piece in pieces])
+        begins = np.concatenate(
+            [
+                piece.offsets[:-1].view(np.int64) + begin
+                for piece, begin in zip(pieces, self._ends, strict=False)
+            ]
+        )
+        by_number = np.argsort(numbers)
+        numbers, begins = numbers[by_number], begins[by_number]
+        n_tasks = min(len(numbers), n_bytes // _READ_BYTES + 1)
+        tasks = (
+            partial(
+                _core.read_frames,
+                self._files,
+                self._catalog,
+                numbers[first:last],
+                begins[first:last],
+                self._frames,
+            )
+            for first, last in itertools.pairwise(even_bounds(len(numbers), n_tasks))
+        )
+        for n_done, _ in enumerate(self._writer.spread(tasks), 1):
+            yield n_bytes * n_done // n_tasks
+
+    def frames(self) -> Iterator[npt.NDArray[np.uint8]]:
+        """Yield the frames of each piece that was read last."""
+        for begin, end in itertools.pairwise(self._ends):
+            yield self._frames[begin:end]

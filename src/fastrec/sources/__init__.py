@@ -1,0 +1,1 @@
+"""Sets of files, and views that select records of them."""

@@ -1,0 +1,80 @@
+"""Places: where the rows of a batch are stored, to name them in errors and reports."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrec.errors import add_note
+from fastrec.on_error import Loss, Region
+
+if TYPE_CHECKING:
+    from fastrec.sources.sources import Sources
+
+__all__ = ["Places"]
+
+_N_COLUMNS = 4  # file, record in the file, where its frame begins and ends
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the rows of one batch are stored.
+
+    Attributes
+    ----------
+    sources : Sources
+        The files.
+    numbers : ndarray of int64, shape (rows, 4)
+        File, record in the file, and where its frame begins and ends; an end of -1 is
+        unknown, and a row of -1 only fills the batch.
+    context : str
+        Step and epoch, in words; "" for records that were asked for by number.
+    """
+
+    sources: Sources
+    numbers: npt.NDArray[np.int64]
+    context: str
+
+    def padded(self, n_rows: int) -> Places:
+        """Return the places of `n_rows` rows, of which the last fill the batch."""
+        n_missing = n_rows - len(self.numbers)
+        if not n_missing:
+            return self
+        filling = np.full((n_missing, _N_COLUMNS), -1, np.int64)
+        return Places(self.sources, np.append(self.numbers, filling, 0), self.context)
+
+    def take(self, rows: npt.NDArray[np.int64]) -> Places:
+        """Return the places of some rows."""
+        return Places(self.sources, self.numbers[rows], self.context)
+
+    def note_row(self, error: BaseException, what: str, row: int) -> None:
+        """Add to `error` that `what` raised it for one row."""
+        add_note(error, self._note_of(row, what))
+
+    def note_batch(self, error: BaseException, what: str) -> None:
+        """Add to `error` that `what` raised it for the whole batch."""
+        rows = np.flatnonzero(self.numbers[:, 0] >= 0)
+        text = f"in {what}, {len(rows):,} {'row' if len(rows) == 1 else 'rows'}"
+        if len(rows):
+            text += f"{self.context}: the first is {self._described(int(rows[0]))}"
+        if len(rows) > 1:
+            text += f"; the last is {self._described(int(rows[-1]))}"
+        add_note(error, text)
+
+    def loss(self, row: int, error: Exception, what: str) -> Loss:
+        """Return a row as lost, because `what` raised `error`."""
+        file, _, begin, end = self.numbers[row].tolist()
+        reason = f"{what} raised {type(error).__name__}: {error}"
+        path = self.sources.files[file]
+        region = Region(path, begin, None if end < 0 else end, reason, 1)
+        return Loss(region, error, self._note_of(row, what))
+
+    def _note_of(self, row: int, what: str) -> str:
+        return f"in {what}, row {row}{self.context}: {self._described(row)}"
+
+    def _described(self, row: int) -> str:
+        file, record, begin, _ = self.numbers[row].tolist()
+        return f"{self.sources.files[file]}, record {record}, byte {begin}"

@@ -1,0 +1,1 @@
+"""Files on disk: paths, locks, compression, indexes and caches."""

@@ -1,0 +1,148 @@
+"""Streams: files whose records can only be had one after another.
+
+Reader threads inflate the files, several at a time, and push what comes out into a
+bounded queue of the core, which frames and decodes it. Nothing that runs in a thread
+refers to whoever consumes it: stopping the queue ends the threads.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from fastrec import _core
+from fastrec.errors import Error
+from fastrec.storage.inflate import Content, Version, inflated, version_of
+from fastrec.tasks import Task, start
+
+__all__ = ["FileContent", "first_frames", "started"]
+
+# A file, and what it is.
+FileContent = tuple[str, Content]
+
+# What is read ahead where only the first records are wanted.
+_FIRST_BYTES_AHEAD = 4 << 20
+_SECONDS_TO_END = 5.0
+
+
+@contextlib.contextmanager
+def started(
+    files: Sequence[FileContent],
+    *,
+    n_readers: int,
+    bytes_ahead: int,
+    versions: Sequence[Version] | None = None,
+    on_read: Callable[[int, int], object] | None = None,
+) -> Iterator[_core.ByteStreams]:
+    """Give the contents of `files`, one after another, as threads inflate them.
+
+    Whoever takes them stops them. An error in the body does so, too.
+
+    Parameters
+    ----------
+    files : sequence of (str, Content)
+    n_readers : int
+        Threads, and files that are inflated at a time.
+    bytes_ahead : int
+        What may be inflated and not yet consumed, of all files together.
+    versions : sequence of Version, optional
+        What the files must still be, because something is known of them.
+    on_read : callable, optional
+        ``on_read(i, n_bytes)`` is told by the threads how much of file `i` was read.
+    """
+    n_readers = max(1, min(n_readers, len(files)))
+    streams = _core.ByteStreams(len(files), n_readers, bytes_ahead // n_readers)
+    _all.add(streams)
+    try:
+        for i in range(n_readers):
+            reader = Task(partial(_read, files, versions, on_read, streams))
+            _readers.add(reader)
+            try:
+                start(reader)
+            except RuntimeError:
+                if i == 0:
+                    raise
+                break  # the system has no more threads: the others read all files
+        yield streams
+    except BaseException:
+        streams.stop()
+        raise
+
+
+def _read(
+    files: Sequence[FileContent],
+    versions: Sequence[Version] | None,
+    on_read: Callable[[int, int], object] | None,
+    streams: _core.ByteStreams,
+) -> None:
+    while (i := streams.begin()) is not None:
+        path, content = files[i]
+        try:
+            if versions is not None and version_of(path) != versions[i]:
+                reason = "the file has changed since its records were counted"
+                streams.fail(i, "file_changed", reason, os.fsencode(path), None)
+                continue
+            told = None if on_read is None else partial(on_read, i)
+            with contextlib.closing(inflated(path, content, on_read=told)) as pieces:
+                for piece in pieces:
+                    if not streams.push(i, piece):
+                        break  # nobody wants more of it
+        except BaseException as error:  # noqa: BLE001 (whoever consumes gets it)
+            _fail(streams, i, path, error)
+        else:
+            streams.end(i)
+
+
+def _fail(streams: _core.ByteStreams, i: int, path: str, error: BaseException) -> None:
+    name = os.fsencode(path)
+    if isinstance(error, OSError):
+        streams.fail_of_system(i, error.errno or 0, name)
+    elif isinstance(error, MemoryError):
+        streams.fail(i, "memory", "", name, None)
+    elif isinstance(error, Error):
+        streams.fail(i, error.code, error.reason, name, error.offset)
+    else:
+        streams.fail(i, "unexpected", f"{type(error).__name__}: {error}", name, None)
+
+
+@contextlib.contextmanager
+def first_frames(
+    files: Sequence[FileContent],
+    table: _core.FileTable,
+    order: Sequence[int],
+    recovery: str,
+) -> Iterator[_core.FrameStream]:
+    """Frames from the beginning of `files` on, as many as are taken.
+
+    `order` says which files of `table` they are, and `recovery` what is done where they
+    are damaged.
+    """
+    with started(files, n_readers=1, bytes_ahead=_FIRST_BYTES_AHEAD) as streams:
+        try:
+            yield _core.FrameStream(streams, table, order, recovery)
+        finally:
+            streams.stop()
+
+
+# Streams that may have threads, which return soon after the streams were stopped. A
+# thread that came back from the core to an interpreter that has ended would abort.
+_all: weakref.WeakSet[_core.ByteStreams] = weakref.WeakSet()
+_readers: weakref.WeakSet[Task[None]] = weakref.WeakSet()
+
+
+def _end_all() -> None:
+    """Stop all streams, and wait for their threads, before the interpreter ends."""
+    for streams in list(_all):
+        streams.stop()
+    until = time.monotonic() + _SECONDS_TO_END
+    for reader in list(_readers):
+        while not reader.wait() and time.monotonic() < until:
+            pass
+
+
+atexit.register(_end_all)

@@ -1,0 +1,1 @@
+"""Writing: column conversion, shards and output files."""

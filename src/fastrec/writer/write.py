@@ -1,0 +1,113 @@
+"""What `write` accepts: columns, rows, Arrow tables and Hugging Face datasets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fastrec.extras import extra
+from fastrec.writer.writer import Writer
+
+__all__ = ["write"]
+
+
+def write(
+    path: str | os.PathLike[str],
+    data: object,
+    **options: Any,  # noqa: ANN401
+) -> list[str]:
+    """Write columns, rows or a table to a TFRecord file, or to shards.
+
+    Parameters
+    ----------
+    path : str or os.PathLike
+        As for `Writer`.
+    data : mapping, iterable of mappings, Arrow stream or datasets.Dataset
+        One of:
+
+        ============================  ==================================================
+        mapping of columns            all of one length, as for `Writer.write_batch`
+        iterable of mappings          rows, as for `Writer.write`: a list or a generator
+        Arrow table                   an object with ``__arrow_c_stream__``: of pyarrow,
+                                      pandas, polars, DuckDB, ...; needs pyarrow
+        ``datasets.Dataset``          of Hugging Face; needs pyarrow
+        ============================  ==================================================
+
+        Rows and tables are read in pieces, so a generator may yield more than fits into
+        memory. Null leaves a feature out of its row.
+    **options
+        Those of `Writer`.
+
+    Returns
+    -------
+    list of str
+        The files.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `Writer`; also if `data` is of another type, has no rows (unless it is a
+        mapping of columns), or mixes rows and other objects.
+    SchemaError
+        If no feature can hold a column of a table.
+    OSError
+        As for `Writer`. After any error no file is left, except complete shards of a
+        pattern without ``{num_shards}``.
+    ModuleNotFoundError
+        If `data` needs pyarrow, and it is not installed.
+
+    Examples
+    --------
+    >>> import fastrec as fr
+    >>> fr.write("t.tfrecord", {"x": [1.5, 2.5], "name": ["a", "b"]})  # doctest: +SKIP
+    ['t.tfrecord']
+    >>> rows = ({"x": i / 2, "name": str(i)} for i in range(1000))
+    >>> fr.write("rows.tfrecord", rows)  # doctest: +SKIP
+    ['rows.tfrecord']
+    """
+    if isinstance(data, Mapping):
+        with Writer(path, **options) as writer:
+            writer.write_batch(data)
+        return writer.files
+    is_hugging_face = type(data).__module__.partition(".")[0] == "datasets" and hasattr(
+        data, "with_format"
+    )
+    if hasattr(data, "__arrow_c_stream__") or (
+        is_hugging_face and hasattr(data, "num_rows")
+    ):
+        with extra("arrow", "writing Arrow tables"):
+            from fastrec.convert.arrow_source import ArrowSource
+            from fastrec.convert.writing import write_tfrecords
+        return write_tfrecords(ArrowSource(data), path, **options)
+    if isinstance(data, (str, bytes, bytearray)) or not isinstance(data, Iterable):
+        raise TypeError(f"cannot write {type(data).__name__}: {_ACCEPTED}")
+    with Writer(path, **options) as writer:
+        for i, row in enumerate(data):
+            _write_row(writer, i, row)
+        if not writer.n_records:
+            msg = (
+                "data must have at least one row, got none; use fastrec.Writer to write "
+                "an empty file"
+            )
+            raise ValueError(msg)
+    return writer.files
+
+
+_ACCEPTED = (
+    "pass a mapping of columns, an iterable of rows (mappings), an Arrow table or a "
+    "datasets.Dataset"
+)
+
+
+def _write_row(writer: Writer, i: int, row: object) -> None:
+    if not isinstance(row, Mapping):
+        raise TypeError(
+            f"row {i} must be a mapping of features, got {type(row).__name__}; {_ACCEPTED}"
+        )
+    try:
+        writer.write(row)
+    except (TypeError, ValueError) as error:
+        if type(error) not in (TypeError, ValueError) or writer.closed:
+            raise
+        raise type(error)(f"row {i}: {error}") from error

@@ -1,0 +1,108 @@
+"""Batches as tuples, and epochs in a row.
+
+Goal
+    ``loader.tuples(...)`` gives columns of the same batches and moves the same state;
+    misspelt names are errors that cost no batch. ``loader.repeat()`` goes through epochs.
+Method
+    Tuples next to the dicts of an equal loader.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from columns import Untyped, open_dataset
+from fastrec.loader.prefetch import Feed, fed
+from numbered import FILE_SIZES, SPEC, N, Write, write_files
+
+
+@pytest.fixture(scope="module")
+def ds(write: Write) -> Untyped:
+    return open_dataset(write_files(write, FILE_SIZES), features=SPEC)
+
+
+@pytest.mark.parametrize("transform", [None, dict])
+def test_tuples_have_the_columns_in_the_order_of_the_names(
+    ds: Untyped, transform: Untyped
+) -> None:
+    loader = ds.loader(5, shuffle=True, transform=transform)
+    pairs = loader.tuples("words", "n")
+    assert len(pairs) == len(loader)
+    for _ in range(2):
+        epoch = loader.epoch
+        for step, (words, n) in enumerate(pairs):
+            want = loader.batch(step, epoch=epoch)
+            assert n.tolist() == want["n"].tolist()
+            assert words.to_list() == want["words"].to_list()
+            assert (loader.epoch, loader.step) == (epoch, step + 1)
+        assert (loader.epoch, loader.step) == (epoch + 1, 0)
+    assert [n.tolist() for (n,) in ds.loader(20).tuples("n")] == [
+        list(range(i, min(i + 20, N))) for i in range(0, N, 20)
+    ]
+
+
+def test_a_loader_of_two_columns_still_has_dicts(ds: Untyped) -> None:
+    batch = next(iter(ds.columns(["n", "words"]).loader(5)))
+    assert type(batch) is dict
+
+
+def test_tuples_resume_where_the_loader_is(ds: Untyped) -> None:
+    loader = ds.loader(5, shuffle=True)
+    numbers = loader.tuples("n")
+    want = [n.tolist() for (n,) in numbers]
+    loader.set_epoch(0)
+    loader.seek(0)
+    first = [n.tolist() for (n,) in itertools.islice(numbers, 3)]
+    state = loader.state_dict()
+    other = ds.loader(5, shuffle=True)
+    other.load_state_dict(state)
+    assert first + [n.tolist() for (n,) in other.tuples("n")] == want
+    assert other.stats.n_batches == len(want) - 3
+
+
+def test_a_name_that_does_not_exist_is_an_error_at_once(ds: Untyped) -> None:
+    loader = ds.loader(5)
+    with pytest.raises(KeyError, match="no column 'word'; did you mean 'words'"):
+        loader.tuples("n", "word")
+    with pytest.raises(TypeError, match="requires names of columns"):
+        loader.tuples()
+    with pytest.raises(TypeError, match="requires names of columns"):
+        loader.tuples(["n", "words"])
+
+
+def test_a_name_that_a_transform_does_not_make_costs_no_batch(ds: Untyped) -> None:
+    loader = ds.loader(5, transform=lambda batch: {"m": batch["n"]})
+    with pytest.raises(KeyError, match="no column 'n'"):
+        next(iter(loader.tuples("n")))
+    assert loader.step == 0
+    (m,) = next(iter(loader.tuples("m")))
+    assert m.tolist() == list(range(5))
+
+
+def test_tuples_have_what_an_adapter_makes(ds: Untyped) -> None:
+    loader = fed(ds.loader(5), Feed(lambda batch: {"text": batch["n"].tolist()}, 2))
+    assert next(text for (text,) in loader.tuples("text")) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.frameworks
+def test_tuples_of_tensors(ds: Untyped) -> None:
+    torch = pytest.importorskip("torch")
+    import fastrec.torch
+
+    loader = fastrec.torch.loader(ds.loader(5))
+    for n, pixels in loader.tuples("n", "pixels"):
+        assert isinstance(n, torch.Tensor)
+        assert isinstance(pixels, torch.Tensor)
+
+
+def test_epochs_in_a_row_can_be_left_and_resumed(ds: Untyped) -> None:
+    loader = ds.loader(20)
+    batches = loader.repeat(2)
+    assert [next(batches)["n"][0] for _ in range(4)] == [0, 20, 40, 0]
+    assert (loader.epoch, loader.step) == (1, 1)
+    assert [batch["n"][0] for batch in batches] == [20, 40]
+    assert list(batches) == []
+    with pytest.raises(ValueError, match="repeated for ever"):
+        next(ds.select([]).loader(20).repeat())

@@ -1,0 +1,455 @@
+"""What hostile files may cost: the limits, and the errors that say where they were met.
+
+Goal
+    No file makes fastrec take memory or time that its bytes do not account for.
+Method
+    Bombs of each kind, small in the file and large in what they ask for, are read in
+    processes of their own, whose memory is measured; options and places by hand.
+"""
+
+from __future__ import annotations
+
+import glob
+import gzip
+import os
+import pickle
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import pytest
+
+import fastrec as fr
+from fastrec import _core
+from oracle import example, frame, header, tfrecord_file
+from oracle_frames import masked
+
+Untyped: TypeAlias = Any
+Write = Callable[[bytes], Path]
+
+LISTS = {"n": fr.FixedLenSequence((), "int64")}
+NAMES = {"s": fr.FixedLenSequence((), "bytes", default="filling")}
+
+
+def numbered(*counts: int) -> list[bytes]:
+    """Records of so many numbers each."""
+    return [example({b"n": ("int64", [1] * count)}) for count in counts]
+
+
+def varint(value: int) -> bytes:
+    low = b""
+    while value > 127:
+        low += bytes([value & 127 | 128])
+        value >>= 7
+    return low + bytes([value])
+
+
+def field(number: int, content: bytes) -> bytes:
+    return bytes([number << 3 | 2]) + varint(len(content)) + content
+
+
+def long_list(n: int) -> bytes:
+    """A record of `n` ones, in as many bytes."""
+    feature = field(3, field(1, b"\1" * n))
+    return field(1, field(1, field(1, b"n") + field(2, feature)))
+
+
+def many_features(n: int) -> bytes:
+    """A record of `n` empty features with names of their own, in 7 bytes each."""
+    entries = np.empty((n, 7), np.uint8)
+    entries[:, :4] = list(field(1, field(1, b"key"))[:4])
+    entries[:, 4:] = np.arange(n, dtype=">u4").view(np.uint8).reshape(n, 4)[:, 1:]
+    return field(1, entries.tobytes())
+
+
+def quick_frame(payload: bytes) -> bytes:
+    return frame(payload, lambda data: _core.crc32c(data))
+
+
+# What is refused, and where.
+
+
+@pytest.mark.parametrize("io", ["mmap", "pread"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_record_above_the_limit_is_an_error_at_its_place(
+    write: Write, io: Untyped, shuffle: bool
+) -> None:
+    # Neighbours are read as one block, of which each record is looked at.
+    records = numbered(1, 2, 300, 3)
+    path = write(tfrecord_file(records))
+    spec = {"n": fr.VarLen("int64")}
+    limits = fr.Limits(record_bytes=len(records[2]) - 1)
+    ds = fr.open(path, features=spec, io=io, limits=limits)
+    loader = ds.loader(1, shuffle=shuffle, seed=1)
+    with pytest.raises(fr.LimitError, match="larger than the limit") as caught:
+        list(loader)
+    at = sum(len(frame(record)) for record in records[:2])
+    assert (caught.value.record, caught.value.offset) == (2, at)
+    assert caught.value.path == str(path)
+    with pytest.raises(fr.LimitError):
+        ds.records[2]
+    assert ds.records[3] == records[3]
+
+    skipping = ds.with_options(on_error="skip").loader(4)
+    assert [batch["n"].lengths.tolist() for batch in skipping] == [[1, 2, 3]]
+    assert [region.begin for region in skipping.report] == [at]
+    just = fr.Limits(record_bytes=len(records[2]))
+    assert len(list(fr.open(path, features=spec, io=io, limits=just).loader(1))) == 4
+
+
+def test_a_record_of_a_stream_above_the_limit(write: Write) -> None:
+    records = numbered(1, 2, 300, 3)
+    path = write(gzip.compress(tfrecord_file(records)))
+    ds = fr.open(
+        path, features={"n": fr.VarLen("int64")}, limits=fr.Limits(record_bytes=100)
+    )
+    batches = iter(ds.loader(1))
+    assert [len(next(batches)["n"].values) for _ in range(2)] == [1, 2]
+    with pytest.raises(fr.LimitError, match="limit of 100") as caught:
+        next(batches)
+    assert caught.value.record == 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "record"),
+    [
+        (LISTS, long_list(1000)),
+        (NAMES, example({b"s": ("bytes", [b"x"] * 1000)})),
+    ],
+)
+def test_a_column_that_padding_makes_too_large_names_the_record(
+    write: Write, spec: Untyped, record: bytes
+) -> None:
+    small = example({b"n": ("int64", [1]), b"s": ("bytes", [b"x"])})
+    path = write(tfrecord_file([small] * 30 + [record] + [small] * 33))
+    ds = fr.open(path, features=spec, limits=fr.Limits(padded_bytes=130_000))
+    assert len(list(ds.select(range(30)).loader(30))) == 1
+    with pytest.raises(
+        fr.LimitError, match="padding 64 rows to 1000 items takes more than 130000"
+    ) as caught:
+        list(ds.loader(64))
+    error = caught.value
+    assert (error.path, error.record) == (str(path), 30)
+    assert error.feature == next(iter(spec))
+    # In a smaller batch it has its place.
+    assert len(list(ds.loader(8))) == 8
+
+
+def test_padding_names_the_record_behind_one_that_was_left_out(write: Write) -> None:
+    small, large = numbered(1)[0], long_list(1000)
+    damaged = bytearray(frame(small))
+    damaged[-1] ^= 1
+    data = bytes(damaged) + tfrecord_file([small] * 9 + [large] + [small] * 5)
+    ds = fr.open(
+        write(data),
+        features=LISTS,
+        on_error="skip",
+        limits=fr.Limits(padded_bytes=50_000),
+    )
+    with pytest.raises(fr.LimitError, match="padding 15 rows") as caught:
+        list(ds.loader(16))
+    assert caught.value.record == 10
+
+
+def test_padding_is_limited_by_default(write: Write) -> None:
+    spec = {"n": fr.FixedLenSequence((), "int64", multiple_of=2**31 - 1)}
+    ds = fr.open(write(tfrecord_file(numbered(1, 2, 3))), features=spec)
+    with pytest.raises(fr.LimitError, match="padding 3 rows to"):
+        list(ds.loader(3))
+
+
+def test_more_features_than_the_limit(write: Write) -> None:
+    path = write(frame(many_features(50)) + frame(many_features(51)))
+    with pytest.raises(fr.SchemaError, match="no features"):
+        _ = fr.open(path, limits=fr.Limits(features=51)).schema
+    ds = fr.open(path, limits=fr.Limits(features=50))
+    for on_error in ("raise", "skip"):
+        with pytest.raises(fr.LimitError, match="more than 50 features") as caught:
+            _ = ds.with_options(on_error=on_error).schema
+        assert caught.value.record == 1
+    # Those that are asked for cost nothing more.
+    wanted = {"n": fr.FixedLen((), "int64", default=7)}
+    assert ds.with_features(wanted)[:]["n"].tolist() == [7, 7]
+
+
+def test_records_of_different_features_are_counted_together(write: Write) -> None:
+    records = [example({b"f%d" % i: ("int64", [1])}) for i in range(30)]
+    path = write(tfrecord_file(records))
+    assert len(fr.open(path, limits=fr.Limits(features=30)).schema) == 30
+    with pytest.raises(fr.LimitError, match="more than 29 features"):
+        _ = fr.open(path, limits=fr.Limits(features=29)).schema
+
+
+def test_more_feature_lists_than_the_limit(write: Write) -> None:
+    lists = field(2, b"".join(field(1, field(1, b"%d" % i)) for i in range(30)))
+    path = write(frame(numbered(1)[0] + lists))
+    assert len(fr.open(path, limits=fr.Limits(features=30)).schema) == 1
+    with pytest.raises(fr.LimitError, match="more than 29 features"):
+        _ = fr.open(path, limits=fr.Limits(features=29)).schema
+
+
+def test_an_expansion_above_the_limit_can_be_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastrec.storage.decompressed_cache._RATIO_FROM_BYTES", 1 << 20)
+    path = tmp_path / "zeros.gz"
+    path.write_bytes(gzip.compress(quick_frame(bytes(4 << 20))))
+    cache = tmp_path / "cache"
+    with pytest.raises(fr.LimitError, match=r"500 times its size.*Limits\(expansion"):
+        len(fr.open(path, cache_dir=cache))
+    assert len(fr.open(path, cache_dir=cache, limits=fr.Limits(expansion=1100))) == 1
+
+
+# The option.
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"record_bytes": 0}, ValueError),
+        ({"record_bytes": 2**31}, ValueError),
+        ({"record_bytes": "much"}, ValueError),
+        ({"features": 1.5}, TypeError),
+        ({"expansion": -1}, ValueError),
+        ({"padded_bytes": None}, TypeError),
+    ],
+)
+def test_limits_that_make_no_sense(options: Untyped, error: type[Exception]) -> None:
+    with pytest.raises(error, match=next(iter(options))):
+        fr.Limits(**options)
+
+
+def test_limits_are_values() -> None:
+    limits = fr.Limits(record_bytes="64MB", padded_bytes="1GiB")
+    assert limits.record_bytes == 64_000_000
+    assert eval(repr(limits), {"Limits": fr.Limits}) == limits
+    assert pickle.loads(pickle.dumps(limits)) == limits
+    assert fr.Limits() == fr.Limits() != limits
+
+
+def test_limits_stay_with_a_dataset(write: Write) -> None:
+    path = write(tfrecord_file(numbered(1, 300)))
+    limits = fr.Limits(record_bytes=100)
+    ds: fr.Dataset = fr.open(path, features=LISTS, limits=limits)
+    for view in (
+        ds.select([1]),
+        ds.with_options(on_error="mask").with_options(on_error="raise"),
+        ds.columns(["n"]),
+        pickle.loads(pickle.dumps(ds)),
+        fr.concat([ds, ds]),
+    ):
+        with pytest.raises(fr.LimitError):
+            list(view.loader(2))
+    with pytest.raises(ValueError, match="different limits"):
+        fr.concat([ds, fr.open(path, features=LISTS)])
+    with pytest.raises(TypeError, match=r"must be a fastrec\.Limits"):
+        fr.open(path, limits=5)  # type: ignore[arg-type]
+
+
+# Bombs.
+
+READ = """
+import sys
+import fastrec as fr
+def peak():  # getrusage() would count the process that started this one
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) << 10 for line in status if "VmHWM" in line)
+options = eval(sys.argv[2])
+before = peak()
+try:
+    ds = fr.open(sys.argv[1], io="pread", **options)
+    for batch in ds.loader(64, num_threads=0):
+        pass
+    print("read", end=" ")
+except fr.Error as error:
+    print(type(error).__name__, end=" ")
+print(peak() - before)
+"""
+MB = 1 << 20
+
+
+def read_bomb(path: Path, options: str) -> tuple[str, int]:
+    """Return what became of reading `path`, and the memory that it took."""
+    done = subprocess.run(
+        [sys.executable, "-c", READ, str(path), options],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    outcome, peak = done.stdout.split()
+    return outcome, int(peak)
+
+
+def repeated(block: bytes, n: int, kind: str = "gzip") -> bytes:
+    """Return `n` times `block`, compressed, without having it in memory."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31 if kind == "gzip" else 15)
+    return b"".join(packer.compress(block) for _ in range(n)) + packer.flush()
+
+
+def nested_groups(depth: int) -> bytes:
+    return b"\x0b" * depth + b"\x0c" * depth
+
+
+BOMBS: dict[str, tuple[Callable[[], bytes], str, str, int]] = {
+    # name: (file, options, outcome, memory on top of what the limit allows)
+    "length 2^63": (
+        lambda: header(2**63) + bytes(100),
+        "{'features': {'n': 'int64'}}",
+        "CorruptionError",
+        64 * MB,
+    ),
+    "length 2^40": (
+        lambda: header(2**40) + bytes(100),
+        "{'features': {'n': 'int64'}}",
+        "CorruptionError",
+        64 * MB,
+    ),
+    "length 2^40 in a stream": (
+        lambda: gzip.compress(header(2**40) + bytes(100)),
+        "{'features': {'n': 'int64'}}",
+        "LimitError",
+        64 * MB,
+    ),
+    "length 2^30 in a stream that ends": (
+        lambda: gzip.compress(header(2**30) + bytes(100)),
+        "{'features': {'n': 'int64'}}",
+        "CorruptionError",
+        64 * MB,
+    ),
+    "a record that inflates 1,000 times": (
+        lambda: repeated(header(2**30), 1) + repeated(bytes(MB), 64),
+        "{'features': {'n': 'int64'}, 'limits': fr.Limits(record_bytes='16MB')}",
+        "LimitError",
+        64 * MB,
+    ),
+    "a stream of empty records": (
+        lambda: repeated((header(0) + struct.pack("<I", masked(0))) * 1000, 1000),
+        "{'features': {'n': fr.FixedLen((), 'int64', default=0)}}",
+        "read",
+        64 * MB,
+    ),
+    "one long list among short ones": (
+        lambda: tfrecord_file(numbered(1) * 63) + quick_frame(long_list(10 * MB)),
+        """{"features": {"n": fr.FixedLenSequence((), "int64")},
+            "limits": fr.Limits(padded_bytes="1GiB")}""",
+        "LimitError",
+        10 * 8 * 3 * MB + 64 * MB,  # values that were read, in a block that grew
+    ),
+    "ten million features": (
+        lambda: quick_frame(many_features(10_000_000)),
+        "{}",
+        "LimitError",
+        # The file in memory, and its first 100,000 features.
+        128 * MB + 64 * MB,
+    ),
+    "ten million features nobody wants": (
+        lambda: quick_frame(many_features(10_000_000)),
+        "{'features': {'n': fr.FixedLen((), 'int64', default=0)}}",
+        "read",
+        128 * MB + 64 * MB,
+    ),
+    "groups in groups": (
+        lambda: quick_frame(nested_groups(1_000_000)),
+        "{'features': {'n': fr.FixedLen((), 'int64', default=0)}}",
+        "DecodeError",
+        64 * MB,
+    ),
+    "groups in groups, not deep": (
+        lambda: quick_frame(nested_groups(99)),
+        "{'features': {'n': fr.FixedLen((), 'int64', default=0)}}",
+        "read",
+        64 * MB,
+    ),
+}
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="measuring memory needs /proc"
+)
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_costs_what_it_delivers(write: Write, name: str) -> None:
+    make, options, outcome, most = BOMBS[name]
+    got, peak = read_bomb(write(make()), options)
+    assert got == outcome
+    assert peak < most, f"{peak / MB:.0f} MiB"
+
+
+# Names.
+
+
+def test_links_that_go_in_circles_are_not_followed(tmp_path: Path) -> None:
+    deep = tmp_path / "a" / "b"
+    deep.mkdir(parents=True)
+    for folder in (tmp_path, deep):
+        (folder / "x.tfrecord").write_bytes(tfrecord_file(numbered(1)))
+        for i in range(12):  # glob would try 12**40 ways
+            (folder / f"loop{i}").symlink_to(tmp_path)
+    wanted = [str(tmp_path / "a/b/x.tfrecord"), str(tmp_path / "x.tfrecord")]
+    assert fr.open(tmp_path / "**" / "*.tfrecord").files == wanted
+    assert fr.open(tmp_path / "**" / "x*").files == wanted
+    assert fr.open(f"{tmp_path}/**").files == wanted
+    assert fr.open(tmp_path / "**" / "b" / "**" / "*.tfrecord").files == wanted[:1]
+    assert fr.open(tmp_path / "a" / "**" / "x.tfrecord").files == wanted[:1]
+
+
+def test_any_directories_are_those_of_glob(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("x", "a/x", "a/y", "a/b/x", ".hidden/x", "a/.x", "[c]/x", "a/[c]/b/x"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(tfrecord_file(numbered(1)))
+    monkeypatch.chdir(tmp_path)
+    for pattern in (
+        "**",
+        "**/x",
+        "**/*",
+        "a/**",
+        "a/**/x",
+        "./**/x",
+        "*/**/x",
+        "**/b/x",
+        "**/b/**",
+        "**/[[]c]/**/x",
+        f"{glob.escape(str(tmp_path))}/**/x",
+        f"{glob.escape(str(tmp_path))}/*/**/b/*",
+    ):
+        wanted = {p for p in glob.glob(pattern, recursive=True) if Path(p).is_file()}  # noqa: PTH207
+        assert fr.open(pattern).files == sorted(wanted), pattern
+    with pytest.raises(FileNotFoundError):
+        fr.open("**/nothing*")
+
+
+def test_a_file_with_several_names_comes_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = tmp_path / "a.tfrecord"
+    first.write_bytes(tfrecord_file(numbered(1)))
+    (tmp_path / "b.tfrecord").symlink_to(first)
+    (tmp_path / "c.tfrecord").hardlink_to(first)
+    (tmp_path / "d.tfrecord").symlink_to(tmp_path / "nothing")
+    for paths in (tmp_path, tmp_path / "*.tfrecord"):
+        caplog.clear()
+        assert fr.open(paths).files == [str(first)]
+        assert caplog.text.count("is the same file as") == 2
+    # Whoever names a file twice gets it twice.
+    assert len(fr.open([first, tmp_path / "b.tfrecord"])) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
+def test_what_is_no_file_is_left_out_of_globs_and_directories(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.tfrecord")
+    (tmp_path / "null.tfrecord").symlink_to("/dev/null")
+    (tmp_path / "folder.tfrecord").mkdir()
+    path = tmp_path / "x.tfrecord"
+    path.write_bytes(tfrecord_file(numbered(1)))
+    assert fr.open(tmp_path).files == [str(path)]
+    assert fr.open(tmp_path / "*.tfrecord").files == [str(path)]
+    with pytest.raises(OSError, match="null"):
+        list(fr.open(tmp_path / "null.tfrecord"))

@@ -1,0 +1,41 @@
+"""Processes that tests start, each watched over so that a hang is a failed test."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+__all__ = ["SECONDS_TO_HANG", "SUPPORT", "n_runs", "run_program", "start_program"]
+
+SECONDS_TO_HANG = 60
+SUPPORT = Path(__file__).parent  # the folder of test helpers and programs
+
+
+def n_runs(few: int) -> int:
+    """How often to repeat what goes wrong rarely: ``$FASTREC_TEST_RUNS``, else `few`."""
+    return int(os.environ.get("FASTREC_TEST_RUNS", few))
+
+
+def start_program(program: str, *arguments: object) -> subprocess.Popen[str]:
+    """Start a program of this directory. It prints a traceback where it hangs."""
+    return subprocess.Popen(
+        [sys.executable, SUPPORT / program, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run_program(program: str, *arguments: object) -> str:
+    """Return what a program prints that must succeed, and say nothing on stderr."""
+    with start_program(program, *arguments) as child:
+        try:
+            # Longer than the program's own watchdog, which says where it hangs.
+            out, err = child.communicate(timeout=10 * SECONDS_TO_HANG)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            raise
+    assert (child.returncode, err) == (0, ""), (out, err)
+    return out

@@ -1,0 +1,493 @@
+"""fastrec against TensorFlow and protobuf, on as many generated records as are wanted.
+
+    python tests/support/differential.py --cases 2000000 --seed 0
+
+Every record is read by fastrec and by TensorFlow under the same specs. Either both
+refuse it, or both have the same columns, or the record has one of the differences that
+docs/semantics.md lists. Every record also goes through protobuf: what it makes of the
+record, written again in the plain way, must mean the same to fastrec, and to TensorFlow.
+
+A case is one record under one set of specs whose outcome was compared with
+TensorFlow's; a batch that was compared as a whole counts as one more.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, NamedTuple, NoReturn
+
+import ml_dtypes  # noqa: F401 (NumPy knows bfloat16 once this is imported)
+import numpy as np
+from google.protobuf.message import DecodeError
+
+import fastrec as fr
+from differential_cases import (
+    FORMS,
+    Form,
+    Spec,
+    random_record,
+    random_sequence_specs,
+    random_specs,
+)
+from differential_model import DIFFERENCES, allows, find_differences
+from differential_tf import Crash, Tensorflow, frozen_array, frozen_strings
+from oracle_protobuf import example_class, sequence_class
+
+__all__ = ["Comparison", "Disagreement"]
+
+DTYPES = {"int64": "int64", "float": "float32", "bytes": "bytes"}
+REFUSED = (fr.DecodeError, fr.SchemaError)
+
+
+class Disagreement(AssertionError):
+    """fastrec differs, and nothing that is listed explains it."""
+
+
+# fastrec's side.
+
+
+def fastrec_feature(spec: Spec) -> Any:  # noqa: ANN401
+    dtype = DTYPES[spec.kind]
+    if spec.form == "fixed":
+        return fr.FixedLen(spec.shape, dtype, spec.default)
+    if spec.form == "sequence":
+        return fr.FixedLenSequence(
+            spec.shape, dtype, spec.default, allow_missing=spec.allow_missing
+        )
+    if spec.form == "var":
+        return fr.VarLen(dtype)
+    if spec.form == "ragged":
+        parts = [getattr(fr.Ragged, kind)(value) for kind, value in spec.partitions]
+        return fr.Ragged(dtype, parts, spec.splits, key=spec.keys[0])
+    if spec.form == "sparse":
+        return fr.Sparse(
+            spec.keys[1:], spec.keys[0], dtype, spec.shape, spec.already_sorted
+        )
+    if spec.form == "raw":
+        return fr.Raw(spec.shape, spec.dtype, spec.little_endian)
+    if spec.form == "stack":
+        return fr.Stack(spec.keys, dtype, spec.default)
+    if spec.shape is None:
+        return fr.TensorProto()
+    return fr.TensorProto(spec.shape, "bytes" if spec.dtype == "string" else spec.dtype)
+
+
+def frozen(column: Any, form: str) -> Any:  # noqa: ANN401
+    """A column as plain values that compare bit for bit."""
+    if form == "var":
+        if isinstance(column, fr.RaggedArray):
+            column = column.to_sparse()
+        else:
+            indices = [[i] for i in range(len(column))]
+            return "sparse", indices, frozen(column, ""), (len(column),)
+    if isinstance(column, fr.SparseArray):
+        indices = np.asarray(column.indices).tolist()
+        shape = tuple(int(size) for size in column.dense_shape)
+        return "sparse", indices, frozen(column.values, ""), shape
+    if isinstance(column, fr.RaggedArray):
+        splits = frozen_array(np.asarray(column.row_splits))
+        return "ragged", splits, frozen(column.values, "")
+    if isinstance(column, bytes):
+        return frozen_strings((), column)
+    if isinstance(column, fr.BytesArray):
+        return frozen_strings(column.shape, column.tolist())
+    if isinstance(column, np.ndarray) and column.dtype == object:
+        return "tensors", [frozen(tensor, "") for tensor in column]
+    return frozen_array(column)
+
+
+class Ours:
+    """fastrec, with one set of specs."""
+
+    def __init__(self, specs: Sequence[Spec]) -> None:
+        self.specs = specs
+        self.parts: list[dict[str, Any]] = [{}, {}]
+        for spec in specs:
+            self.parts[spec.section == "lists"][spec.name] = fastrec_feature(spec)
+        # Made once, which the function for batches of Examples can use.
+        self.schema: Any = fr.Schema(self.parts[0]) if self.parts[0] else None
+
+    def outcome(self, mode: str, group: Any) -> Any:  # noqa: ANN401
+        """Columns, or None where refused."""
+        context, lists = self.parts
+        found: Any
+        try:
+            if mode == "batch":
+                found = (fr.parse_example(group, self.schema),)
+            elif mode == "single":
+                found = (fr.parse_single_example(group, self.schema),)
+            elif mode == "sequence":
+                found = fr.parse_sequence_example(group, context, lists)
+            else:
+                found = fr.parse_single_sequence_example(group, context, lists)
+        except REFUSED:
+            return None
+        columns = [
+            frozen(found[spec.section == "lists"][spec.name], spec.form)
+            for spec in self.specs
+        ]
+        if mode == "sequence":
+            columns += [
+                frozen_array(found[2][spec.name])
+                for spec in self.specs
+                if spec.section == "lists" and spec.form == "sequence"
+            ]
+        return columns
+
+
+def rewritten(record: bytes, *, is_sequence: bool) -> bytes | None:
+    """What protobuf reads in a record, written in its own way; None where it refuses."""
+    message = sequence_class() if is_sequence else example_class()
+    try:
+        parsed = message.FromString(record)
+    except DecodeError:
+        return None
+    parsed.DiscardUnknownFields()
+    written: bytes = parsed.SerializeToString(deterministic=True)
+    return written
+
+
+# The comparison.
+
+# TensorFlow is shown what may crash it so many times for each difference.
+MOST_CRASHES = 10
+BATCH = 32
+# Functions of TensorFlow are never freed.
+UNITS_OF_WORKER = 40
+
+
+class Unit(NamedTuple):
+    """Records for one set of specs."""
+
+    specs: list[Spec]
+    form: Form
+    records: list[bytes]
+    is_sequence: bool
+    is_single: bool  # alone, a record is parsed as one and not as a batch of one
+
+
+class Read:
+    """A record, and whether fastrec reads it."""
+
+    def __init__(self, unit: Unit, record: bytes, *, is_accepted: bool) -> None:
+        self.unit = unit
+        self.record = record
+        self.is_accepted = is_accepted
+
+    @cached_property
+    def _differences(self) -> tuple[set[str], set[str]]:
+        return find_differences(
+            self.record, self.unit.specs, is_sequence=self.unit.is_sequence
+        )
+
+    @property
+    def found(self) -> set[str]:
+        """The differences that it may show."""
+        return self._differences[0]
+
+    @property
+    def narrower(self) -> set[str]:
+        """Why protobuf may refuse it."""
+        return self._differences[1]
+
+    def is_plain(self) -> bool:
+        """Whether TensorFlow must read what fastrec reads."""
+        return self.is_accepted and not self.found
+
+    def seems_plain(self) -> bool:
+        """The same, but that valid records are not looked at first."""
+        return self.is_accepted and (self.unit.form == "valid" or not self.found)
+
+
+class Run(NamedTuple):
+    """A unit that is being compared."""
+
+    unit: Unit
+    ours: Ours
+
+    @property
+    def whole(self) -> str:
+        """How batches are parsed."""
+        return "sequence" if self.unit.is_sequence else "batch"
+
+    @property
+    def alone(self) -> str:
+        """How a record is parsed alone."""
+        if not self.unit.is_single:
+            return self.whole
+        return "single sequence" if self.unit.is_sequence else "single"
+
+    def group(self, record: bytes) -> Any:  # noqa: ANN401
+        return record if self.unit.is_single else [record]
+
+    def outcome(self, record: bytes) -> Any:  # noqa: ANN401
+        return self.ours.outcome(self.alone, self.group(record))
+
+    def read(self, record: bytes, *, is_accepted: bool) -> Read:
+        return Read(self.unit, record, is_accepted=is_accepted)
+
+
+class Comparison:
+    """Compares, and counts what was compared."""
+
+    def __init__(self, most_crashes: int = MOST_CRASHES) -> None:
+        self.tensorflow = Tensorflow()
+        self.most_crashes = most_crashes
+        self.counts: Counter[str] = Counter()
+        self.differences: Counter[str] = Counter()
+        self.crashes: Counter[str] = Counter()
+        self.narrower: Counter[str] = Counter()
+        self._n_units = 0
+
+    @property
+    def n_cases(self) -> int:
+        """Records and batches compared with TensorFlow."""
+        return self.counts["records"] + self.counts["batches"]
+
+    def close(self) -> None:
+        self.tensorflow.close()
+
+    def compare(self, unit: Unit) -> None:
+        """Compare each record, and those without differences in batches."""
+        self._n_units += 1
+        if self._n_units % UNITS_OF_WORKER == 0:
+            self.tensorflow.renew()
+        run = Run(unit, Ours(unit.specs))
+        for spec in unit.specs:
+            part = "" if spec.section == "features" else f" ({spec.section})"
+            self.counts[f"of {spec.form}{part}"] += len(unit.records)
+        self.counts["of SequenceExamples"] += unit.is_sequence * len(unit.records)
+        again: list[Read] = []
+        apart: list[Read] = []
+        for i in range(0, len(unit.records), BATCH):
+            reads = self.read(run, unit.records[i : i + BATCH], again)
+            apart += self.compare_plain(run, reads)
+        self.compare_apart(run, apart)
+        apart = []
+        for i in range(0, len(again), BATCH):
+            apart += self.compare_plain(run, again[i : i + BATCH], of_protobuf=True)
+        self.compare_apart(run, apart)
+
+    def compare_plain(
+        self, run: Run, reads: list[Read], *, of_protobuf: bool = False
+    ) -> list[Read]:
+        """Compare those that must be the same as a batch, and return the others."""
+        for is_plain in (Read.seems_plain, Read.is_plain):
+            together = [read for read in reads if is_plain(read)]
+            if not together or self.compare_batch(run, together, of_protobuf):
+                return [read for read in reads if not is_plain(read)]
+        self.compare_apart(run, together)
+        theirs = self.tensorflow.run(
+            run.unit.specs, run.whole, [[read.record for read in together]]
+        )
+        ours = run.ours.outcome(run.whole, [read.record for read in together])
+        return self.fail(run, together[-1], f"as a batch {ours}", theirs)
+
+    # fastrec against protobuf.
+
+    def read(self, run: Run, records: list[bytes], again: list[Read]) -> list[Read]:
+        """Read some records; adds to `again` what protobuf makes of odd ones."""
+        whole = run.ours.outcome(run.whole, records)
+        is_sequence = run.unit.is_sequence
+        rewrites = [rewritten(record, is_sequence=is_sequence) for record in records]
+        known = [record for record in rewrites if record is not None]
+        is_known = whole is not None and len(known) == len(records)
+        if is_known and run.ours.outcome(run.whole, known) == whole:
+            self.counts["records compared with protobuf"] += len(records)
+            reads = [run.read(record, is_accepted=True) for record in records]
+            again += [
+                run.read(written, is_accepted=True)
+                for read, written in zip(reads, known, strict=True)
+                if not read.seems_plain()
+            ]
+            return reads
+        if len(records) > 1:
+            middle = len(records) // 2
+            if run.unit.form == "malformed":
+                return [
+                    r for record in records for r in self.read(run, [record], again)
+                ]
+            return [
+                *self.read(run, records[:middle], again),
+                *self.read(run, records[middle:], again),
+            ]
+        [record], [written] = records, rewrites
+        self.counts["records compared with protobuf"] += 1
+        outcome = run.outcome(record)
+        read = run.read(record, is_accepted=outcome is not None)
+        self.counts["refused by fastrec"] += outcome is None
+        if self.is_protobufs(run, read, outcome, written) and not read.seems_plain():
+            assert written is not None
+            again.append(run.read(written, is_accepted=True))
+        return [read]
+
+    def is_protobufs(
+        self,
+        run: Run,
+        read: Read,
+        outcome: Any,  # noqa: ANN401
+        written: bytes | None,
+    ) -> bool:
+        """Whether protobuf reads the same in a record; it must, but for what is listed."""
+        if written is None:
+            if outcome is None:
+                return False
+            reasons = read.narrower & {"long", "key", "unasked", "depth"}
+        else:
+            if run.outcome(written) == outcome:
+                return outcome is not None
+            reasons = read.narrower & {"unknown in entry", "zero in group"}
+        if not reasons:
+            self.fail(run, read, outcome, f"protobuf's {written!r}")
+        self.narrower.update(reasons)
+        return False
+
+    # fastrec against TensorFlow.
+
+    def compare_batch(self, run: Run, reads: list[Read], of_protobuf: bool) -> bool:
+        """Whether a batch is the same; then its records have been compared."""
+        batch = [read.record for read in reads]
+        (theirs,) = self.tensorflow.run(run.unit.specs, run.whole, [batch])
+        if isinstance(theirs, Crash) or theirs is None:
+            return False
+        if theirs != run.ours.outcome(run.whole, batch):
+            return False
+        if of_protobuf:
+            self.counts["records as protobuf has them"] += len(batch)
+        else:
+            self.counts["batches"] += 1
+            self.counts["records"] += len(batch)
+            self.counts[f"records {run.unit.form}"] += len(batch)
+        return True
+
+    def compare_apart(self, run: Run, apart: list[Read]) -> None:
+        """Compare records each alone."""
+        calm = []
+        for read in apart:
+            crashing = [name for name in read.found if DIFFERENCES[name].crashes]
+            if not crashing:
+                calm.append(read)
+            elif all(self.crashes[f"tried: {n}"] < self.most_crashes for n in crashing):
+                self.crashes.update(f"tried: {name}" for name in crashing)
+                self.show(run, [read])
+                self.tensorflow.renew()  # its memory may be damaged
+            else:
+                self.counts["not shown to TensorFlow, which it may crash"] += 1
+        if not calm:
+            return
+        records = [read.record for read in calm]
+        accepted = set(self.tensorflow.sift(run.unit.specs, run.alone, records))
+        for i, read in enumerate(calm):
+            if i not in accepted:
+                self.judge(run, read, None)
+        self.show(run, [calm[i] for i in sorted(accepted)])
+
+    def show(self, run: Run, reads: list[Read]) -> None:
+        """Have TensorFlow read records one by one."""
+        groups = [run.group(read.record) for read in reads]
+        outcomes = self.tensorflow.run(run.unit.specs, run.alone, groups)
+        for read, theirs in zip(reads, outcomes, strict=True):
+            self.judge(run, read, theirs)
+
+    def judge(self, run: Run, read: Read, theirs: Any) -> None:  # noqa: ANN401
+        """Both refuse, or both have the same, or what differs is listed."""
+        self.counts["records"] += 1
+        self.counts["records alone"] += 1
+        self.counts[f"records {run.unit.form}"] += 1
+        if isinstance(theirs, Crash):
+            reasons = [name for name in read.found if DIFFERENCES[name].crashes]
+            if not reasons:
+                self.fail(run, read, run.outcome(read.record), theirs)
+            self.crashes.update(f"{name}: {theirs.signal}" for name in reasons)
+            return
+        self.counts["refused by TensorFlow"] += theirs is None
+        self.counts["refused by both"] += theirs is None and not read.is_accepted
+        if theirs is None and not read.is_accepted:
+            return
+        ours = run.outcome(read.record)
+        if theirs == ours:
+            return
+        reasons = [name for name in read.found if allows(name, ours, theirs)]
+        if not reasons:
+            self.fail(run, read, ours, theirs)
+        self.counts["records that differ"] += 1
+        self.differences.update(reasons)
+
+    def fail(self, run: Run, read: Read, ours: Any, theirs: Any) -> NoReturn:  # noqa: ANN401
+        raise Disagreement(
+            f"\nspecs   {run.unit.specs}\nmode    {run.alone}\n"
+            f"record  {read.record!r}\nfastrec {ours}\nother   {theirs}\n"
+            f"found   {read.found} {read.narrower}"
+        )
+
+
+def random_unit(
+    rng: random.Random, form: Form, n_records: int, *, is_sequence: bool
+) -> Unit:
+    specs = (random_sequence_specs if is_sequence else random_specs)(rng)
+    records = [
+        random_record(rng, specs, form, is_sequence=is_sequence)
+        for _ in range(n_records)
+    ]
+    return Unit(specs, form, records, is_sequence, rng.random() < 0.5)
+
+
+def report(comparison: Comparison, seconds: float) -> str:
+    lines = [f"{comparison.n_cases} cases in {seconds:.0f} s"]
+    for title, counts in (
+        ("counts", comparison.counts),
+        ("differences", comparison.differences),
+        ("crashes of TensorFlow", comparison.crashes),
+        ("protobuf is narrower", comparison.narrower),
+    ):
+        lines += [f"{title}:", *(f"{n:10} {name}" for name, n in counts.most_common())]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Compare the cases that a seed makes."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cases", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument(
+        "--records", type=int, default=3000, help="for one set of specs"
+    )
+    parser.add_argument("--keep-going", action="store_true", help="list all failures")
+    options = parser.parse_args()
+    comparison = Comparison()
+    begin = last = time.monotonic()
+    n_failures = 0
+    n_units = 0
+    while comparison.n_cases < options.cases:
+        rng = random.Random(f"{options.seed} {n_units}")
+        unit = random_unit(
+            rng,
+            rng.choices(FORMS, (70, 18, 12))[0],
+            options.records,
+            is_sequence=n_units % 10 >= 7,
+        )
+        n_units += 1
+        try:
+            comparison.compare(unit)
+        except Disagreement as found:
+            n_failures += 1
+            sys.stdout.write(f"unit {n_units - 1}{found}\n")
+            if not options.keep_going:
+                raise
+        if time.monotonic() - last > 60:
+            last = time.monotonic()
+            sys.stdout.write(f"{report(comparison, last - begin)}\n")
+            sys.stdout.flush()
+    comparison.close()
+    sys.stdout.write(f"{n_units} sets of specs, {n_failures} failures\n")
+    sys.stdout.write(f"{report(comparison, time.monotonic() - begin)}\n")
+
+
+if __name__ == "__main__":
+    main()

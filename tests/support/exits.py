@@ -1,0 +1,95 @@
+"""A program that ends in the middle of things, which must not be heard of.
+
+usage: python tests/support/exits.py SITUATION FILES
+"""
+
+from __future__ import annotations
+
+import atexit
+import faulthandler
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from children import SECONDS_TO_HANG
+
+kept: list[Any] = []  # lives until the modules die
+
+
+def main() -> None:
+    _, situation, *paths = sys.argv
+    faulthandler.dump_traceback_later(SECONDS_TO_HANG, exit=True)
+
+    def begin_late() -> None:
+        """Begin an epoch when fastrec has said goodbye already."""
+        kept.append(iter(kept.pop()))
+        next(kept[0])
+
+    if situation == "atexit":
+        atexit.register(begin_late)  # runs after what is registered later
+
+    import fastrec as fr
+
+    ds = fr.open(paths, features={"n": fr.FixedLen((), "int64")})
+    loader = ds.loader(8, num_threads=2)
+    assert len(ds)  # which Python's own pools of threads refuse at the end
+
+    def live_iterator() -> None:
+        kept.append(iter(loader))
+        kept.append(next(kept[0]))
+
+    def live_transform() -> None:
+        kept.append(iter(ds.loader(8, transform=dict, transform_threads=2)))
+        next(kept[0])
+
+    def live_rows() -> None:
+        transform = fr.per_row(
+            lambda row: row["n"], out={"m": fr.FixedLen((), "int64")}
+        )
+        kept.append(iter(ds.loader(8, transform=transform, transform_threads=2)))
+        next(kept[0])
+
+    def daemon_thread() -> None:
+        for_ever = ds.loader(8, num_threads=2, transform=dict).repeat()
+        is_at_it = threading.Event()
+
+        def take() -> None:
+            for _ in for_ever:
+                is_at_it.set()
+
+        threading.Thread(target=take, daemon=True).start()
+        is_at_it.wait()
+
+    def other_thread() -> None:
+        threading.Thread(target=lambda: kept.extend(loader)).start()
+
+    def exception_in_flight() -> None:
+        for _ in loader:
+            sys.exit(0)
+
+    def cycle() -> None:
+        iterator = iter(loader)
+        next(iterator)
+        knot: list[object] = [iterator, ds]
+        knot.append(knot)
+
+    def late() -> None:
+        kept.append(loader)
+
+    situations: dict[str, Callable[[], None]] = {
+        "live_iterator": live_iterator,
+        "live_transform": live_transform,
+        "live_rows": live_rows,
+        "daemon_thread": daemon_thread,
+        "other_thread": other_thread,
+        "exception_in_flight": exception_in_flight,
+        "cycle": cycle,
+        "atexit": late,
+    }
+    situations[situation]()
+    faulthandler.cancel_dump_traceback_later()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,315 @@
+"""Run the fuzz targets, for as long as is wanted, and keep account of it.
+
+    python tests/support/fuzz_campaign.py --executions 10000000 --jobs 2
+
+The targets are built (preset ``fuzz``: Clang, AddressSanitizer and
+UndefinedBehaviorSanitizer), the canary must be found, every input that was found once
+must pass, and then each target runs from its seeds and from the corpus of earlier
+campaigns in ``build/fuzz/corpus``. What a campaign came to is appended to the table in
+docs/robustness.md.
+
+A campaign that was stopped goes on where it was, for as long as the targets are the
+same programs. An input that fails is left in ``build/fuzz/findings``, the other targets
+go on, and the exit status is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date
+from pathlib import Path
+from typing import TypeAlias
+
+Command: TypeAlias = Sequence["str | Path"]
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "robustness.md"
+REGRESSIONS = ROOT / "tests" / "cpp" / "regressions"
+TABLE_HEAD = (
+    "| date | commit | compiler | target | executions | seconds | edges | findings |"
+)
+
+INTERRUPTED = 72  # how libFuzzer ends at Ctrl-C
+
+# What is done before the account is brought up to date.
+SLICE_EXECUTIONS = 500_000
+OPTIONS = (
+    "-max_len=2048",
+    "-timeout=10",
+    "-malloc_limit_mb=256",  # a length read from the input must not size memory
+    "-print_final_stats=1",
+    "-reload=0",  # nobody else writes to the corpus
+)
+CANARY_EXECUTIONS = 5_000_000
+# What the canary says, and which sanitizer must hear it.
+CANARY_WORDS = {b"heap": "AddressSanitizer", b"bits": "shift exponent"}
+
+
+def main() -> int:
+    """Run a campaign; the exit status is 1 if anything was found."""
+    options = parse_arguments()
+    build = options.build or build_targets()
+    targets = find_targets(build, options.targets)
+    run([build / "fuzz_seeds", build / "seeds"])
+    prove_canary(build)
+    prove_regressions(targets)
+    campaign = Campaign(build)
+    try:
+        with ThreadPoolExecutor(options.jobs) as pool:
+            runs = [
+                pool.submit(campaign.run_seconds, target, options.seconds)
+                if options.seconds is not None
+                else pool.submit(campaign.run_executions, target, options.executions)
+                for target in targets
+            ]
+        for finished in runs:
+            finished.result()
+    except KeyboardInterrupt:
+        campaign.stop()
+        say("stopped: the same command with --executions goes on from here")
+        return 130
+    if options.record:
+        record(build, targets, campaign.results)
+    n_executions = sum(account.executions for account in campaign.results.values())
+    say(f"{n_executions:,} executions, {campaign.n_failures} targets failed")
+    return 1 if campaign.n_failures else 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--executions", type=int, default=1_000_000, help="per target")
+    length.add_argument("--seconds", type=int, help="per target, instead")
+    parser.add_argument("--targets", nargs="*", help="by name, without _fuzz")
+    parser.add_argument("--jobs", type=int, default=1, help="targets at a time")
+    parser.add_argument("--build", type=Path, help="where the targets are, if built")
+    parser.add_argument(
+        "--no-record", dest="record", action="store_false", help="change no page"
+    )
+    return parser.parse_args()
+
+
+def build_targets() -> Path:
+    """Build all targets, and return where they are."""
+    run(["cmake", "--workflow", "--preset", "fuzz"])
+    return ROOT / "build" / "fuzz"
+
+
+def find_targets(build: Path, names: list[str] | None) -> list[Path]:
+    """Return the targets of these names: all but the canary, where there are none."""
+    found = sorted(path for path in build.glob("*_fuzz") if "canary" not in path.name)
+    if names:
+        found = [build / f"{name}_fuzz" for name in names]
+    missing = [str(path) for path in found if not path.exists()]
+    if missing or not found:
+        sys.exit(f"no such fuzz targets: {missing or build}")
+    return found
+
+
+def prove_canary(build: Path) -> None:
+    """See to it that the target with planted mistakes fails, and only for these."""
+    canary = build / "canary_fuzz"
+    findings = build / "canary"
+    findings.mkdir(exist_ok=True)
+    harmless = findings / "harmless"
+    harmless.write_bytes(b"harmless")
+    run([canary, harmless])
+    for word, sanitizer in CANARY_WORDS.items():
+        spoken = findings / word.decode()
+        spoken.write_bytes(word)
+        done = attempt([canary, spoken])
+        if done.returncode == 0 or sanitizer not in done.stderr:
+            sys.exit(f"the canary said {word!r} and {sanitizer} did not hear it")
+    prefix = f"-artifact_prefix={findings}/"
+    done = attempt([canary, f"-runs={CANARY_EXECUTIONS}", prefix])
+    if done.returncode == 0:
+        sys.exit(f"the canary was not found in {CANARY_EXECUTIONS} executions")
+    say("the canary was found: the fuzzer searches, and both sanitizers are on")
+
+
+def prove_regressions(targets: list[Path]) -> None:
+    """Run what was found once; what is found again ends the campaign."""
+    for target in targets:
+        inputs = sorted((REGRESSIONS / target.name.removesuffix("_fuzz")).glob("*"))
+        if inputs:
+            run([target, *inputs])
+
+
+@dataclasses.dataclass
+class Account:
+    """What was done with one target."""
+
+    program: str = ""  # which it is
+    executions: int = 0
+    seconds: float = 0
+    edges: int = 0
+    findings: int = 0
+
+
+class Campaign:
+    """Runs targets, several at a time, and keeps their accounts in a file."""
+
+    def __init__(self, build: Path) -> None:
+        self.build = build
+        self.results: dict[str, Account] = {}
+        self.n_failures = 0
+        self._file = build / "campaign.json"
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._accounts: dict[str, Account] = {}
+        if self._file.exists():
+            stored = json.loads(self._file.read_text(encoding="utf-8"))
+            self._accounts = {
+                name: Account(**fields) for name, fields in stored.items()
+            }
+
+    def stop(self) -> None:
+        """Begin nothing more."""
+        self._stopped.set()
+
+    def run_seconds(self, target: Path, seconds: int) -> None:
+        """Run a target for a time, whatever was done before."""
+        account = self.results[target.name] = Account()
+        self._run(target, account, [f"-max_total_time={seconds}"])
+
+    def run_executions(self, target: Path, executions: int) -> None:
+        """Run a target until so many executions are on its account."""
+        program = hashlib.sha256(target.read_bytes()).hexdigest()
+        account = self._accounts.get(target.name, Account())
+        if account.program != program:
+            account = Account(program)
+        self.results[target.name] = account
+        with self._lock:
+            self._accounts[target.name] = account
+        while account.executions < executions:
+            n = min(SLICE_EXECUTIONS, executions - account.executions)
+            if not self._run(target, account, [f"-runs={n}"]):
+                return
+
+    def _run(self, target: Path, account: Account, length: list[str]) -> bool:
+        """Run a target once. False if that failed, or nothing more is to be begun."""
+        if self._stopped.is_set():
+            return False
+        corpus = self.build / "corpus" / target.name
+        seeds = self.build / "seeds" / target.name
+        findings = self.build / "findings"
+        for folder in (corpus, seeds, findings):
+            folder.mkdir(parents=True, exist_ok=True)
+        prefix = f"-artifact_prefix={findings}/{target.name}-"
+        begin = time.monotonic()
+        done = attempt([target, *OPTIONS, *length, prefix, corpus, seeds])
+        with self._lock:
+            account.seconds += time.monotonic() - begin
+            account.executions += last_number(
+                r"stat::number_of_executed_units:\s*(\d+)", done.stderr
+            )
+            account.edges = max(account.edges, last_number(r" cov: (\d+)", done.stderr))
+            if done.returncode not in {0, INTERRUPTED}:
+                self._report(target, account, done.stderr)
+            self._save()
+            say(
+                f"{target.name:15} {account.executions:>11,} executions, "
+                f"{account.seconds:>8,.0f} s, {account.edges:,} edges"
+            )
+        return done.returncode == 0
+
+    def _report(self, target: Path, account: Account, output: str) -> None:
+        found = re.findall(r"Test unit written to (\S+)", output)
+        account.findings += len(found)
+        self.n_failures += 1
+        say(output[-8000:])
+        say(f"{target.name} failed: {', '.join(found) or 'without an input'}")
+
+    def _save(self) -> None:
+        stored = {name: vars(account) for name, account in self._accounts.items()}
+        written = self._file.with_suffix(".tmp")
+        written.write_text(json.dumps(stored, indent=1), encoding="utf-8")
+        written.replace(self._file)
+
+
+def record(build: Path, targets: list[Path], results: dict[str, Account]) -> None:
+    """Append what the campaign came to to the table of the page."""
+    commit = attempt(["git", "log", "-1", "--format=%h"]).stdout.strip() or "unknown"
+    if attempt(["git", "status", "--porcelain", "--", "src/cpp", "tests/cpp"]).stdout:
+        commit += "+"  # and what is not committed
+    compiler = compiler_of(build)
+    rows = []
+    for target in targets:
+        account = results[target.name]
+        cells = (
+            date.today().isoformat(),
+            commit,
+            compiler,
+            target.name.removesuffix("_fuzz"),
+            f"{account.executions:,}",
+            f"{account.seconds:,.0f}",
+            f"{account.edges:,}",
+            str(account.findings),
+        )
+        rows.append(f"| {' | '.join(cells)} |")
+    lines = PAGE.read_text(encoding="utf-8").splitlines()
+    end = lines.index(TABLE_HEAD)
+    while end < len(lines) and lines[end].startswith("|"):
+        end += 1
+    PAGE.write_text("\n".join([*lines[:end], *rows, *lines[end:]]) + "\n", "utf-8")
+
+
+def compiler_of(build: Path) -> str:
+    """Return which compiler made the targets."""
+    cache = (build / "CMakeCache.txt").read_text(encoding="utf-8")
+    found = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.*)$", cache, re.MULTILINE)
+    said = attempt([found[1], "--version"]).stdout if found else ""
+    version = re.search(r"(\w+) version ([\d.]+)", said)
+    return f"{version[1]} {version[2]}" if version else "unknown"
+
+
+def last_number(pattern: str, text: str) -> int:
+    """Return the last number that `pattern` finds in `text`, or 0."""
+    found = re.findall(pattern, text)
+    return int(found[-1]) if found else 0
+
+
+def attempt(command: Command) -> subprocess.CompletedProcess[str]:
+    """Run a command, and keep what it says."""
+    # What takes half of the time and can be had without: stacks of allocations, which
+    # a finding has when it is run again, and a check that the C++ tests make (asan).
+    options = "malloc_context_size=2:detect_stack_use_after_return=0"
+    environment = {"ASAN_OPTIONS": options, **os.environ}
+    return subprocess.run(
+        command,
+        check=False,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        errors="replace",
+    )
+
+
+def run(command: Command) -> None:
+    """Run a command that must succeed."""
+    done = attempt(command)
+    if done.returncode != 0:
+        sys.exit(f"{done.stdout}{done.stderr}{command[0]} failed")
+
+
+def say(text: str) -> None:
+    """Print a line at once: a campaign is long."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,425 @@
+"""A program that interrupts every call of writers of all kinds, at random moments.
+
+usage: python tests/support/interrupted_writers.py SIGNALS SEED FOLDER [KIND ...]
+
+A signal handler raises in the middle of a call, once or, in a storm, again and again.
+After each writer, the files that it published hold exactly the records that it accepted,
+and nothing else is left: no thread, descriptor, lock or temporary file. What a thread of
+an earlier writer wrote into a later one would be found there. At the end it prints, as
+JSON, how many signals each kind got and how its writers ended. A writer that hangs ends
+the program with all stacks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import gc
+import gzip
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import fastrec as fr
+from children import SECONDS_TO_HANG
+from columns import Untyped
+from fastrec.rewrite.copy import recode, reshard, split, targets_of
+from fastrec.rewrite.shuffle import shuffle
+from fastrec.writer.shards import Sharding
+
+_STORM_SHARE = 0.3
+_SPARED_SHARE = 0.5
+_SECONDS_TO_END = 10
+
+
+class Interrupted(BaseException):
+    """What the signal handler raises."""
+
+
+class Signals:
+    """Signals that come while `call` is at work, and raise there and nowhere else."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.n_raised = 0
+        self.n_swallowed = 0
+        self._n_left = 0
+        self._seconds: dict[str, float] = {}  # that calls take
+        signal.signal(signal.SIGALRM, self._interrupt)
+        sys.unraisablehook = self._swallowed
+
+    def call(self, name: str, function: Callable[[], object]) -> bool:
+        """Call a function, and return whether it was interrupted."""
+        if name not in self._seconds:
+            begin = time.monotonic()
+            function()
+            self._seconds[name] = time.monotonic() - begin
+            return False
+        if self.draw.random() < _SPARED_SHARE:
+            function()
+            return False
+        # Most of what is delicate is at the beginning and at the end.
+        longest = self.draw.choice([0.0001, 1.2 * self._seconds[name]])
+        first = max(1e-6, self.draw.uniform(0, longest))
+        is_storm = self.draw.random() < _STORM_SHARE
+        self._n_left = self.draw.randint(2, 20) if is_storm else 1
+        interval = self.draw.uniform(5e-5, 5e-4) if is_storm else 0.0
+        begin = time.monotonic()
+        try:
+            self._interruptible(function, first, interval)
+        except Interrupted:
+            return True
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        seconds = time.monotonic() - begin
+        self._seconds[name] += 0.1 * (seconds - self._seconds[name])
+        return False
+
+    def _interruptible(
+        self, function: Callable[[], object], first: float, interval: float
+    ) -> None:
+        signal.setitimer(signal.ITIMER_REAL, first, interval)
+        function()
+
+    def _interrupt(self, _: int, frame: FrameType | None) -> None:
+        while frame is not None and frame.f_code not in (_INTERRUPTIBLE, _SPARED):
+            frame = frame.f_back
+        if frame is None or frame.f_code is _SPARED or self._n_left == 0:
+            return
+        self._n_left -= 1
+        self.n_raised += 1
+        raise Interrupted
+
+    def _swallowed(self, found: Untyped) -> None:
+        # Python itself drops what is raised while it destroys an object.
+        assert found.exc_type is Interrupted, found
+        self.n_swallowed += 1
+
+
+_INTERRUPTIBLE = Signals._interruptible.__code__
+_SPARED = Signals._swallowed.__code__
+
+
+def payload(token: int, i: int) -> bytes:
+    """Return record `i` of a data set."""
+    return b"%08d %06d " % (token, i) + bytes([i % 251]) * (i * 997 % 3000)
+
+
+def row(token: int, i: int) -> dict[str, Untyped]:
+    return {"n": i, "data": payload(token, i)}
+
+
+def large(token: int, i: int) -> dict[str, Untyped]:
+    return {"n": i, "data": payload(token, i) + b"." * 90_000}
+
+
+# What each way of writing calls for the records from `i` on, the number of records in a
+# call, and the payload of each record.
+def one_record(writer: fr.Writer, token: int, i: int) -> None:
+    writer.write_record(payload(token, i))
+
+
+def one_row(writer: fr.Writer, token: int, i: int) -> None:
+    writer.write(row(token, i))
+
+
+def small_batch(writer: fr.Writer, token: int, i: int) -> None:
+    write_rows(writer, [row(token, i + k) for k in range(20)])
+
+
+def large_batch(writer: fr.Writer, token: int, i: int) -> None:
+    write_rows(writer, [large(token, i + k) for k in range(40)])
+
+
+def write_rows(writer: fr.Writer, rows: list[dict[str, Untyped]]) -> None:
+    writer.write_batch({name: [found[name] for found in rows] for name in rows[0]})
+
+
+def encoded(make: Untyped) -> Callable[[int, int], bytes]:
+    return lambda token, i: fr.encode_example(make(token, i))
+
+
+WAYS: dict[str, tuple[Untyped, int, Callable[[int, int], bytes]]] = {
+    "record": (one_record, 1, payload),
+    "row": (one_row, 1, encoded(row)),
+    "batch": (small_batch, 20, encoded(row)),
+    "large_batch": (large_batch, 40, encoded(large)),
+}
+
+ONE, PATTERN, TOTAL = "data", "data-{shard:03d}", "data-{shard:03d}-of-{num_shards:03d}"
+KINDS: dict[str, tuple[str, str, int, dict[str, Untyped]]] = {
+    "plain": (ONE, "record", 60, {}),
+    "rows": (ONE, "row", 40, {}),
+    "synced": (ONE, "batch", 40, {"sync": True}),
+    "batch": (ONE, "large_batch", 80, {}),
+    "gzip": (ONE, "batch", 60, {"compression": "GZIP"}),
+    "gzip_batch": (
+        ONE,
+        "large_batch",
+        40,
+        {"compression": "GZIP", "compression_level": 1},
+    ),
+    "zlib": (ONE, "batch", 60, {"compression": "ZLIB"}),
+    "append": (ONE, "batch", 40, {"append": True}),
+    "overwrite": (ONE, "batch", 40, {"overwrite": True}),
+    "by_records": (PATTERN, "batch", 60, {"max_shard_records": 7}),
+    "by_bytes": (PATTERN, "row", 60, {"max_shard_bytes": 5000}),
+    "by_total": (TOTAL, "batch", 60, {"max_shard_records": 13}),
+    "lanes": (TOTAL, "row", 60, {"num_shards": 3}),
+    "lanes_gzip": (
+        TOTAL,
+        "large_batch",
+        40,
+        {"num_shards": 3, "compression": "GZIP", "compression_level": 1},
+    ),
+}
+REWRITES = ("reshard", "split", "recode", "shuffle")
+
+
+def records_of(path: Path) -> list[bytes]:
+    """Return the payloads in a file."""
+    data = path.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        data = gzip.decompress(data)
+    elif path.stat().st_size and data[:1] == b"\x78" and data[8:12] != b"\0" * 4:
+        data = zlib.decompress(data)
+    found, offset = [], 0
+    while offset < len(data):
+        end = offset + 12 + int.from_bytes(data[offset : offset + 8], "little")
+        assert end + 4 <= len(data), path
+        found.append(data[offset + 12 : end])
+        offset = end + 4
+    return found
+
+
+class Case:
+    """One writer of a kind, whose calls are interrupted."""
+
+    def __init__(
+        self, signals: Signals, kind: str, n_threads: int, folder: Path, token: int
+    ) -> None:
+        self._name, self._way, self._n_wanted, options = KINDS[kind]
+        self._write, self._n_at_once, self._payload = WAYS[self._way]
+        self._options = {"sync": False, "num_threads": n_threads, **options}
+        self._signals = signals
+        self._kind = f"{kind}-{n_threads}"
+        self._folder, self._token = folder, token
+        self._old: list[bytes] = []
+        if self._name == ONE and ("append" in options or "overwrite" in options):
+            with fr.Writer(folder / ONE, num_threads=0, sync=False) as writer:
+                writer.write_record(b"old")
+            self._old = [b"old"]
+
+    def _call(self, name: str, function: Callable[[], object]) -> bool:
+        return self._signals.call(f"{self._kind} {name}", function)
+
+    def _opened(self) -> fr.Writer:
+        return fr.Writer(self._folder / self._name, **self._options)
+
+    def run(self) -> str:
+        """Write, and return how it ended."""
+        if self._signals.draw.random() < 0.25:
+            return self._in_context()
+        made: list[fr.Writer] = []
+        if self._call("open", lambda: made.append(self._opened())) and not made:
+            self._check_lost(0)
+            return "lost"
+        (writer,) = made
+        n = 0
+        while n < self._n_wanted and not writer.closed:
+            before = n
+
+            def write(writer: fr.Writer = writer, begin: int = n) -> None:
+                self._write(writer, self._token, begin)
+
+            if self._call("write", write):
+                n = writer.n_records
+                assert before <= n <= before + self._n_at_once, (before, n)
+            else:
+                n += self._n_at_once
+        was_closed = writer.closed
+        assert writer.n_records == n or was_closed
+        if not was_closed and self._signals.draw.random() < 0.1:
+            if self._call("abandon", writer.abandon):
+                writer.abandon()
+        elif was_closed or self._call("close", writer.close):
+            with contextlib.suppress(ValueError):  # it was interrupted
+                writer.close()
+        if not writer.files:
+            self._check_lost(n + self._n_at_once)
+            return "lost"
+        self._check_published(writer.files, n)
+        return "published"
+
+    def _in_context(self) -> str:
+        """Write in a `with` block, which is interrupted as a whole."""
+        files: list[str] = []
+
+        def write() -> None:
+            with self._opened() as writer:
+                for i in range(0, self._n_wanted, self._n_at_once):
+                    self._write(writer, self._token, i)
+            files.extend(writer.files)
+
+        self._call("with", write)
+        n = -(-self._n_wanted // self._n_at_once) * self._n_at_once
+        if not files:
+            self._check_lost(n)
+            return "lost"
+        self._check_published(files, n)
+        return "published"
+
+    def _expected(self, n: int) -> list[bytes]:
+        return [self._payload(self._token, i) for i in range(n)]
+
+    def _check_published(self, files: list[str], n: int) -> None:
+        found = [records_of(Path(file)) for file in files]
+        expected = self._expected(n)
+        n_lanes = self._options.get("num_shards")
+        if n_lanes is not None:
+            assert found == [expected[lane::n_lanes] for lane in range(n_lanes)]
+            return
+        old = [] if "overwrite" in self._options else self._old
+        assert list(itertools.chain(*found)) == old + expected
+
+    def _check_lost(self, n: int) -> None:
+        """Check what a lost writer left: shards with consecutive records of the first n."""
+        files = sorted(path for path in self._folder.iterdir() if path.name[0] != ".")
+        if self._name == ONE and files:
+            found = records_of(files[0])
+            if found != self._old:
+                old = [] if "overwrite" in self._options else self._old
+                # Interrupted when it was whole.
+                assert found == old + self._expected(len(found) - len(old))
+            return
+        n_lanes = self._options.get("num_shards")
+        expected = self._expected(n)
+        for path in files:
+            shard, found = int(path.name[5:8]), records_of(path)
+            if n_lanes is not None:
+                assert found == expected[shard::n_lanes][: len(found)]
+            elif found:
+                begin = expected.index(found[0])
+                assert found == expected[begin : begin + len(found)]
+
+
+def rewritten(
+    signals: Signals, kind: str, n_threads: int, folder: Path, sources: list[str]
+) -> str:
+    """Rewrite files, and check the result unless that was interrupted."""
+    sharding = Sharding(sync=False, n_threads=n_threads, max_records=None)
+    out, done = str(folder / "out-{shard:03d}"), False
+
+    def rewrite() -> None:
+        nonlocal done
+        if kind == "reshard":
+            reshard(sources, out, sharding, 3)
+        elif kind == "split":
+            split(sources, str(folder / "{part}"), {"a": 0.5, "b": 0.5}, sharding)
+        elif kind == "recode":
+            recode(targets_of(sources, str(folder), "GZIP"), sharding)
+        else:
+            shuffle(sources, out, sharding, seed=1, memory=64 << 20)
+        done = True
+
+    signals.call(f"{kind}-{n_threads}", rewrite)
+    files = sorted(path for path in folder.iterdir() if path.name[0] != ".")
+    found = list(itertools.chain(*map(records_of, files)))
+    expected = list(itertools.chain(*map(records_of, map(Path, sources))))
+    if done:
+        assert sorted(found) == sorted(expected)
+    else:
+        assert not set(found) - set(expected)
+    return "published" if done else "lost"
+
+
+def left_open() -> tuple[list[str], int]:
+    """Return the open descriptors and the number of threads."""
+    descriptors = sorted(path.name for path in Path("/proc/self/fd").iterdir())
+    return descriptors, sum(1 for _ in Path("/proc/self/task").iterdir())
+
+
+@contextlib.contextmanager
+def nothing_left(
+    folder: Path, cache: Path, before: tuple[list[str], int]
+) -> Iterator[None]:
+    """Check that the body leaves no thread, descriptor, lock or temporary file."""
+    yield
+    until = time.monotonic() + _SECONDS_TO_END
+    while True:
+        now = left_open()
+        hidden = [path for path in folder.iterdir() if path.name[0] == "."]
+        hidden += cache.rglob("*.tmp")
+        if now[0] == before[0] and now[1] <= before[1] and not hidden:
+            return
+        if time.monotonic() > until:
+            faulthandler.dump_traceback()
+            raise AssertionError(before, now, hidden)
+        time.sleep(0.0002)
+        if time.monotonic() > until - _SECONDS_TO_END + 0.05:
+            gc.collect()  # a traceback may be part of a cycle
+
+
+def written_source(top: Path, token: int) -> str:
+    path = str(top / f"source-{token}")
+    with fr.Writer(path, sync=False, num_threads=0) as writer:
+        for i in range(200):
+            writer.write_record(payload(token, i))
+    return path
+
+
+def main() -> None:
+    n_signals, seed, top = int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])
+    kinds = sys.argv[4:] or [*KINDS, *REWRITES]
+    cache = top / "cache"
+    cache.mkdir(parents=True)
+    os.environ["FASTREC_CACHE"] = str(cache)
+    sources = [written_source(top, token) for token in range(3)]
+    signals = Signals(seed)
+    ends: Counter[str] = Counter()
+    raised: Counter[str] = Counter()
+    faulthandler.dump_traceback_later(SECONDS_TO_HANG, exit=True)
+    at_first = left_open()
+    for token in range(sys.maxsize):
+        if signals.n_raised >= n_signals:
+            break
+        faulthandler.dump_traceback_later(SECONDS_TO_HANG, exit=True)
+        kind, n_threads = kinds[token % len(kinds)], signals.draw.randint(0, 2)
+        folder = top / f"case-{token}"
+        folder.mkdir()
+        before = signals.n_raised
+        try:
+            with nothing_left(folder, cache, at_first):
+                if kind in KINDS:
+                    end = Case(signals, kind, n_threads, folder, token).run()
+                else:
+                    end = rewritten(signals, kind, n_threads, folder, sources)
+        except BaseException:
+            sys.stderr.write(f"case {token}: {kind}, {n_threads} threads\n")
+            raise
+        ends[f"{kind} {end}"] += 1
+        raised[kind] += signals.n_raised - before
+        shutil.rmtree(folder)
+        if token % 100 == 0:
+            gc.collect()
+            n_alive = sum(isinstance(found, fr.Writer) for found in gc.get_objects())
+            assert n_alive <= signals.n_swallowed, n_alive
+            shutil.rmtree(cache)
+            cache.mkdir()
+    faulthandler.cancel_dump_traceback_later()
+    report = {"signals": raised, "ends": ends, "swallowed": signals.n_swallowed}
+    sys.stdout.write(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main()
