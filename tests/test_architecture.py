@@ -1,7 +1,8 @@
 """The rules of the house, as tests.
 
 Goal
-    Data flows one way: a room of the core includes only rooms above it, and only the
+    Data flows one way: a room includes or imports only rooms before it in the lists
+    below, and no two Python modules import each other, however indirectly. Only the
     bindings know Python. Names and texts keep to the conventions. Importing fastrec
     imports no framework.
 Method
@@ -33,6 +34,20 @@ ROOMS = [
     "loader",
     "writer",
     "bindings",
+]
+
+# The modules of src/fastrec, and packages, which hold the modules in them.
+PYTHON_ROOMS = [
+    *("printable", "errors", "options", "caller_warnings", "lifecycle", "tasks"),
+    *("arrays", "features", "limits", "on_error", "transforms"),
+    *("storage", "example", "arrow"),
+    *("sources", "writer"),
+    "loader",
+    "dataset",
+    *("jax", "grain", "keras", "tf", "torch", "polars"),
+    *("compat", "rewrite", "convert", "write"),
+    "__init__",
+    *("cli", "__main__"),
 ]
 
 BANNED_IN_TYPES = {
@@ -188,6 +203,57 @@ def test_adapters_are_not_imported_by_others(file: Path) -> None:
                 assert not names & ADAPTERS
             elif module[0] == "fastrec":
                 assert module[1] not in ADAPTERS
+
+
+def modules() -> dict[str, Path]:
+    found = {}
+    for file in PYTHON_FILES:
+        parts = file.relative_to(PYTHON.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
+
+
+MODULES = modules()
+
+
+def imported(module: str) -> set[str]:
+    """Modules of fastrec that a module imports anywhere: functions and types, too."""
+    names = set()
+    for node in ast.walk(ast.parse(MODULES[module].read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            of_module = {f"{node.module}.{alias.name}" for alias in node.names}
+            are_modules = of_module & {*MODULES, "fastrec._core"}
+            names |= are_modules
+            if len(are_modules) < len(of_module) and node.module is not None:
+                names.add(node.module)
+    return names & MODULES.keys() - {module}
+
+
+def python_room(module: str) -> str:
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def test_the_python_rooms_are_listed() -> None:
+    rooms = {python_room(module) for module in MODULES}
+    assert rooms <= set(PYTHON_ROOMS), rooms - set(PYTHON_ROOMS)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_python_room_imports_only_itself_and_rooms_before_it(module: str) -> None:
+    number = PYTHON_ROOMS.index(python_room(module))
+    for name in imported(module):
+        assert PYTHON_ROOMS.index(python_room(name)) <= number, name
+
+
+def test_no_modules_import_each_other() -> None:
+    left = {module: imported(module) for module in MODULES}
+    for module, names in left.items():  # a room's __init__ only passes names on
+        names -= {name for name in names if module.startswith(f"{name}.")}
+    while free := {module for module, names in left.items() if not names & left.keys()}:
+        left = {module: names for module, names in left.items() if module not in free}
+    assert not left, "these are in a circle, or import one"
 
 
 def test_importing_fastrec_imports_no_framework() -> None:

@@ -66,7 +66,7 @@ def report(*arguments: str | Path) -> Any:  # noqa: ANN401
 
 def sampled(*paths: Path) -> Sample:
     files = [str(path) for path in paths]
-    is_streamed = fr.open(files)._view.sources.is_streamed
+    is_streamed = fr.open(files)._view.files.is_streamed
     first = costs.first_read(files, is_streamed=is_streamed, seconds=60)
     return costs.sample_of(first)
 

@@ -760,7 +760,7 @@ def test_frames_are_read_to_where_they_are_wanted(
     begins = np.cumsum([1, *lengths[:-1]])[::1]
     into = np.zeros(int(lengths.sum()) + 2, np.uint8)
     read = fr._core.read_frames
-    read(view.sources.table, view.catalog(), numbers, begins, into)
+    read(view.files.table, view.catalog(), numbers, begins, into)
     expected = b"".join(files.frames[number] for number in numbers)
     assert into.tobytes() == b"\0" + expected + b"\0"
 
@@ -775,8 +775,8 @@ def test_frames_are_never_read_to_outside(
     number = np.zeros(1, np.int64)
     with pytest.raises(IndexError, match="would not fit"):
         fr._core.read_frames(
-            view.sources.table, view.catalog(), number, np.array([begin]), into
+            view.files.table, view.catalog(), number, np.array([begin]), into
         )
     into.flags.writeable = False
     with pytest.raises(ValueError, match="not writeable"):
-        fr._core.read_frames(view.sources.table, view.catalog(), number, number, into)
+        fr._core.read_frames(view.files.table, view.catalog(), number, number, into)

@@ -25,6 +25,7 @@ from fastrec import _core
 from fastrec.cli.terminal import counted
 from fastrec.dataset.indexing import n_rows
 from fastrec.dataset.open import Serialized
+from fastrec.loader.order import records_of
 from fastrec.storage.inflate import inflated
 from fastrec.storage.stream_readers import FileContent, first_frames
 
@@ -243,7 +244,7 @@ def sample_of(first: FirstRead, columns: Sequence[str] | None = None) -> Sample:
 def _indexed(dataset: fr.Dataset, most: dict[str, int]) -> Sample:
     ranges: list[Range] = []
     n_records = 0
-    for path, index in zip(dataset.files, dataset._view.sources.indexes(), strict=True):
+    for path, index in zip(dataset.files, dataset._view.files.indexes(), strict=True):
         offsets = index.offsets
         n_here = int(np.searchsorted(offsets, most.get(path, 0), side="right")) - 1
         if not n_records and not n_here:
@@ -259,7 +260,7 @@ def _indexed(dataset: fr.Dataset, most: dict[str, int]) -> Sample:
 def _streamed(dataset: fr.Dataset, most: dict[str, int]) -> Sample:
     ranges: list[Range] = []
     n_content = 0
-    for path, content in dataset._view.sources.contents():
+    for path, content in dataset._view.files.contents():
         n_read = 0
 
         def count(n_bytes: int) -> None:
@@ -285,7 +286,7 @@ def _streamed(dataset: fr.Dataset, most: dict[str, int]) -> Sample:
 def _frames(
     dataset: fr.Dataset,
 ) -> contextlib.AbstractContextManager[_core.FrameStream]:
-    sources = dataset._view.sources
+    sources = dataset._view.files
     files: list[FileContent] = sources.contents()
     return first_frames(files, sources.table, range(len(files)), "raise")
 
@@ -296,7 +297,7 @@ def _frames(
 def read(sample: Sample) -> Generator[float]:
     """Copy the bytes of the files into private memory, and do nothing with them."""
     n_per_byte = sample.n_records / sample.file_bytes
-    table = sample.dataset._view.sources.table
+    table = sample.dataset._view.files.table
     for file, (path, n_bytes) in enumerate(sample.ranges):
         if sample.is_streamed:
             for n_read in _blocks(path, n_bytes):
@@ -310,7 +311,7 @@ def read(sample: Sample) -> Generator[float]:
 def inflate(sample: Sample) -> Generator[float]:
     """Read and inflate."""
     n_left = sample.n_bytes
-    for path, content in sample.dataset._view.sources.contents():
+    for path, content in sample.dataset._view.files.contents():
         for piece in inflated(path, content):
             yield sample.n_records * min(len(piece), n_left) / sample.n_bytes
             n_left -= len(piece)
@@ -329,10 +330,10 @@ def verify(sample: Sample) -> Generator[float]:
                 n_left -= n_done
                 yield n_done
         return
-    table, catalog = view.sources.table, view.catalog()
+    table, catalog = view.files.table, view.catalog()
     for first in range(0, n_left, _VERIFIED_AT_ONCE):
         numbers = np.arange(first, min(first + _VERIFIED_AT_ONCE, n_left))
-        _core.verify_records(table, catalog, view.records_of(numbers))
+        _core.verify_records(table, catalog, records_of(view, numbers))
         yield len(numbers)
 
 

@@ -18,8 +18,8 @@ from fastrec.options import byte_count, default_num_threads
 from fastrec.rewrite import copy
 from fastrec.rewrite import shuffle as shuffling
 from fastrec.rewrite.copy import Written
+from fastrec.sources.file_set import File, FileSet
 from fastrec.storage.index import make_indexes
-from fastrec.storage.located import Located
 from fastrec.writer.shard_names import ShardNames
 from fastrec.writer.shards import Sharding
 
@@ -361,7 +361,7 @@ def _sharding(
 
 def _index(files: Sequence[str]) -> None:
     """Build the indexes that are missing, behind a progress bar."""
-    if any(content != "plain" for content in Located(files).contents):
+    if any(content != "plain" for content in FileSet(map(File, files)).formats):
         return  # which is refused, or expanded first
     with Bar("indexing", "bytes") as bar:
         make_indexes(files, io="pread", progress=bar)

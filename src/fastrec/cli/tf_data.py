@@ -42,7 +42,7 @@ def make_batches(
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
     import tensorflow as tf
 
-    contents = {content for _, content in dataset._view.sources.contents()}
+    contents = {content for _, content in dataset._view.files.contents()}
     if len(contents) > 1:
         msg = "tf.data reads files of one compression at a time"
         raise ValueError(msg)

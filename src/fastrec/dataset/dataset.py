@@ -1,4 +1,4 @@
-"""Datasets: what is in a set of TFRecord files, by number."""
+"""Datasets: the records of TFRecord files, as rows by number and as batches."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import operator
 import os
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
@@ -19,7 +18,6 @@ from fastrec.caller_warnings import warn_caller
 from fastrec.dataset import filter
 from fastrec.dataset.indexing import (
     Row,
-    batches_until_damage,
     checked_number,
     is_one,
     n_rows,
@@ -33,39 +31,39 @@ from fastrec.features.missing import absence
 from fastrec.features.padded import any_width_columns, without_padding
 from fastrec.features.schema import Features, Schema
 from fastrec.features.sequence_schema import schema_or_names
+from fastrec.lifecycle import renew_after_fork
 from fastrec.loader.collate import VALID, Assembly, OnTransformError, valid_column
 from fastrec.loader.loader import Loader, Transform
-from fastrec.loader.order import Batches, Shuffle
+from fastrec.loader.order import Batches, Shuffle, records_of
 from fastrec.loader.transforms import BatchOrigin, CheckedTransform
 from fastrec.on_error import OnError, Report, check_on_error
 from fastrec.options import checked_names, non_negative_int, positive_int
 from fastrec.sources.random_split import check_fractions, divided
 from fastrec.sources.selection import Numbers
-from fastrec.sources.sources import Source, Sources
 from fastrec.sources.view import View
 
 __all__ = ["Dataset"]
 
-# Rows that are read at once where rows are wanted one by one.
-_ROWS_AT_ONCE = 64
+_ROWS_AT_ONCE = 64  # rows that `iter` decodes together
+_FILTERED_AT_ONCE = 1024
 
 # Memory that a dataset keeps for the next batch it reads; loaders have their own.
 _IDLE_BYTES = 64 << 20
 
 
 class Dataset:
-    """The records of a set of TFRecord files, numbered from 0 through all of them.
-
-    Made by `fastrec.open`. Nothing is read until it is needed; the files are not held
-    open, and a dataset can be pickled and used in other processes.
+    """The records of a set of TFRecord files, numbered from 0; see `fastrec.open`.
 
     A dataset is a sequence of rows: ``ds[i]`` is a dict of NumPy scalars, arrays and
-    ``bytes``; a slice, an index array or a mask gives a dict of columns, as a batch does.
-    Training loops use `loader`. Views (`select`, `filter`, `split`, ...) are datasets of
-    their own, which number their records from 0 and share files and indexes.
+    ``bytes``; a slice, an index array or a mask gives a dict of columns, like a batch.
+    Training loops use `loader`. Views (`select`, `filter`, `split`, ...) are datasets,
+    too, which number their records from 0 and share files and indexes.
 
-    Records that are asked for by number are what was asked for, or raise, whatever
-    `on_error` says. Iterating, `head` and loaders pass over rows as it says.
+    Nothing is read until it is needed. A dataset can be pickled and used in other
+    processes.
+
+    A record that is read by number is returned or raises, whatever `on_error` is;
+    iterating, `head` and loaders follow `on_error`.
     """
 
     def __init__(
@@ -73,43 +71,42 @@ class Dataset:
     ) -> None:
         self._view = view
         self._transforms = transforms
-        self._renew()
-        _datasets.add(self)
+        self._renew_after_fork()
+        renew_after_fork(self)
 
-    def _renew(self) -> None:
-        """Make anew what has locks: after a fork, nobody would release them."""
+    def _renew_after_fork(self) -> None:
         self._pool = _core.BlockPool(_IDLE_BYTES)
 
-    # What is there.
+    # Properties.
 
     @property
     def files(self) -> list[str]:
-        """The files, in the order that records are numbered through them."""
-        return self._view.sources.files
+        """The files, in the order in which their records are numbered."""
+        return self._view.files.files
 
     @property
     def nbytes(self) -> int:
-        """The size of all files together, in bytes."""
+        """The size of all files in bytes."""
         return sum(os.stat(path).st_size for path in self.files)  # noqa: PTH116
 
     @property
     def is_streamed(self) -> bool:
-        """Whether records can only be had one after another, as of compressed files.
+        """Whether records can only be read in sequence, because files are compressed.
 
-        Then there are neither ``ds[i]`` nor ``shuffle=True``, but `head`, iterating and
-        loaders in file order or with ``shuffle=fr.Window(...)``. With ``cache_dir=``,
-        `fastrec.open` expands such files once, after which this is false.
+        Then `head`, iterating, and loaders in file order or with
+        ``shuffle=fr.Window(...)`` work; ``ds[i]`` and ``shuffle=True`` do not. With
+        ``cache_dir=``, `fastrec.open` expands such files once, and this is False.
         """
-        return self._view.sources.is_streamed
+        return self._view.files.is_streamed
 
     @property
     def has_transforms(self) -> bool:
-        """Whether functions of the user's make the batches: see `with_transform`."""
+        """Whether batches go through transforms; see `with_transform`."""
         return bool(self._all_transforms())
 
     @property
     def schema(self) -> Schema:
-        """What is read: the features that were given, or those the records have.
+        """The features that are read: those given to `fastrec.open`, or inferred ones.
 
         Without ``features=``, the schema is inferred from up to 4,096 records spread
         evenly over the files, once; see `fastrec.infer_schema`. Its repr can be pasted
@@ -121,32 +118,32 @@ class Dataset:
             If no schema can be inferred, or datasets that are joined have different
             columns.
         """
-        return self._view.sources.schema
+        return self._view.source.schema
 
     @property
     def records(self) -> Records:
-        """The bytes of the records, whatever they mean: a sequence of ``bytes``."""
-        return Records(self)
+        """The serialized records: a sequence of ``bytes``."""
+        return Records(self._view, self._pool)
 
     @property
     def on_error(self) -> OnError:
-        """What becomes of damage: see `fastrec.open`."""
-        return self._view.sources.on_error
+        """How damage is handled; see `fastrec.open`."""
+        return self._view.files.on_error
 
     @property
     def report(self) -> Report:
-        """What is left out of the files because their framing is damaged.
+        """The parts of files that are skipped because their framing is damaged.
 
-        Of compressed files that are read as they are, also where the compressed stream
-        is. Rows that cannot be read are in the report of the loader. Builds the indexes
-        of the files, or counts their records, if that was not done yet.
+        Of streamed files, also the damage to the compressed stream. Rows that cannot be
+        read are in `Loader.report`. Builds the indexes of the files, or counts their
+        records, if that was not done yet.
 
         Raises
         ------
         CorruptionError
             If a file is damaged, and ``on_error="raise"``.
         """
-        return self._view.sources.report()
+        return self._view.files.report()
 
     def __len__(self) -> int:
         return len(self._view)
@@ -182,25 +179,24 @@ class Dataset:
 
     def __iter__(self) -> Iterator[Row]:
         by_rows = Dataset(self._view.by_rows(), self._transforms)
-        for batch in batches_until_damage(by_rows, _ROWS_AT_ONCE):
+        for batch in by_rows._batches_until_damage(_ROWS_AT_ONCE):
             for i in range(n_rows(batch)):
                 yield row_of(batch, i)
 
     def head(self, n: int = 5) -> list[Row]:
-        """Return the first `n` rows as iterating gives them, or all if there are fewer.
+        """Return the first `n` rows, or all if there are fewer.
 
         Raises
         ------
         Error
-            If one of these rows cannot be read, and ``on_error="raise"``; what lies behind
-            them does not matter.
+            If one of these rows cannot be read, and ``on_error="raise"``.
         """
         return list(itertools.islice(self, non_negative_int("n", n)))
 
     # Views: other options.
 
     def with_options(self, *, on_error: OnError) -> Dataset:
-        """Return a dataset of the same files that treats damage in another way.
+        """Return a dataset of the same files with another error policy.
 
         Parameters
         ----------
@@ -210,8 +206,8 @@ class Dataset:
         Raises
         ------
         TypeError, ValueError
-            If it is no such thing; or if this is a view (`select`, `filter`, `mix`, ...)
-            of damaged files, and its numbers would mean other records.
+            If it is invalid; or if this is a view (`select`, `filter`, `mix`, ...) of
+            damaged files, whose numbers would mean other records.
         """
         view = self._view.with_on_error(check_on_error(on_error))
         return Dataset(view, self._transforms)
@@ -235,7 +231,7 @@ class Dataset:
         Raises
         ------
         SchemaError
-            If they make no sense, or none is given.
+            If they are invalid, or none is given.
         """
         schema, names = schema_or_names(features, context_features, sequence_features)
         if schema is None and names is None:
@@ -244,15 +240,15 @@ class Dataset:
                 "sequence_features="
             )
             raise SchemaError(msg)
-        sources = self._view.sources.changed(
-            lambda source: source.reading(schema, names)
+        source = self._view.source.changed(
+            lambda reading: dataclasses.replace(reading, features=schema, names=names)
         )
-        return Dataset(self._view.of(sources), self._transforms)
+        return Dataset(self._view.of(source), self._transforms)
 
     def columns(self, names: Sequence[str]) -> Dataset:
-        """Return a dataset of the same records that reads only the columns `names`.
+        """Return a dataset of the same records with only the columns `names`.
 
-        Transforms get only these columns, too.
+        Nothing else is decoded, and transforms get only these columns.
 
         Raises
         ------
@@ -265,20 +261,17 @@ class Dataset:
         if not len(names):
             msg = "columns() takes at least one name"
             raise ValueError(msg)
-        self._view.sources.readings()  # infers what nobody gave
 
-        def chosen(source: Source) -> Source:
-            schema = source.features
-            assert schema is not None
+        def chosen(schema: Schema) -> Schema:
             missing = [name for name in names if name not in schema]
             if missing:
                 there = ", ".join(map(repr, schema))
                 msg = f"no column {missing[0]!r}; there are {there}"
                 raise KeyError(msg)
-            return source.reading(schema._chosen(names))
+            return schema._chosen(names)
 
-        sources = self._view.sources.changed(chosen)
-        return Dataset(self._view.of(sources), self._transforms)
+        source = self._view.source.with_schema(chosen)
+        return Dataset(self._view.of(source), self._transforms)
 
     def with_transform(self, transform: Transform) -> Dataset:
         """Return a dataset whose batches and rows go through `transform`.
@@ -287,8 +280,8 @@ class Dataset:
         ----------
         transform : callable
             As for `loader`: ``transform(batch)`` or ``transform(batch, info)``. It is
-            called after the transforms that the dataset has, and before the loader's. To
-            read single rows, it gets batches of one row, or of a few.
+            called after the dataset's other transforms and before the loader's. Reading
+            single rows calls it with batches of one or a few rows.
         """
         return Dataset(self._view, (*self._transforms, CheckedTransform(transform)))
 
@@ -303,12 +296,12 @@ class Dataset:
         ----------
         indices : range, slice, or 1-D array of integers or bool
             Numbers of records, which may repeat and count from the end, or a mask. A
-            range or slice takes no memory, an array 8 bytes a record.
+            range or slice takes no memory, an array 8 bytes per record.
 
         Raises
         ------
         IndexError, TypeError
-            If there are no such records.
+            If a number is out of range, or `indices` is something else.
         """
         n_records = len(self)
         if isinstance(indices, slice):
@@ -327,9 +320,9 @@ class Dataset:
         columns: Sequence[str] | None = None,
         key: str | None = None,
     ) -> Dataset:
-        """Return a dataset of the records that `keep` says yes to.
+        """Return a dataset of the records for which `keep` returns True.
 
-        All records are read once, in parallel, as far as the columns need it.
+        All records are read once, in parallel.
 
         Parameters
         ----------
@@ -337,45 +330,56 @@ class Dataset:
             ``keep(batch)`` gets a dict of columns, as a loop does, and returns a bool
             array of shape ``(rows,)``.
         columns : sequence of str, optional
-            What `keep` looks at: nothing else is decoded. All columns by default, after
-            the transforms of the dataset, which are left out if columns are named.
+            The columns that `keep` gets; nothing else is decoded, and the transforms of
+            the dataset are not called. By default all columns, after the transforms.
         key : str, optional
-            A name for what `keep` does, and the transforms before it. With it, the result
-            is kept in the user's cache and used again for the same records, columns and
-            key. Records are the same if the stored checksums of all of them are; these are
-            read again only when a file has changed.
+            A name for `keep` and the transforms before it. The result is cached for the
+            same records, columns and key. Records are the same if the stored checksums of
+            all of them are; these are read again only when a file has changed.
 
         Raises
         ------
         TypeError, ValueError
-            If `keep` returns anything else.
+            If `keep` returns something else.
         """
-        self._view.sources.check_random_access("filter()")
+        self._view.files.check_random_access("filter()")
         self._view.check_selectable()
-        view = self
+        read = self
         if columns is not None:
-            chosen = Dataset(self._view).columns(columns)._view
-            view = Dataset(chosen)._without_transforms()
-        return self.select(filter.kept_records(view, keep, key))
+            read = Dataset(self._view).columns(columns)._without_transforms()
+
+        # `keep` runs in this thread, because it may use objects that belong to it. Rows
+        # that cannot be read are skipped, not masked.
+        def loader_with(transform: Transform) -> Loader:
+            return read.loader(
+                _FILTERED_AT_ONCE,
+                rank=0,
+                world_size=1,
+                transform=transform,
+                transform_threads=0,
+                on_error="skip" if read.on_error == "mask" else None,
+            )
+
+        return self.select(filter.kept_records(read._view, loader_with, keep, key))
 
     def split(
         self, fractions: Sequence[float], *, seed: int = 0
     ) -> tuple[Dataset, ...]:
-        """Divide the records at random, and return one dataset for each fraction.
+        """Split the records at random, and return one dataset for each fraction.
 
-        Every record is in one part at most; parts keep the order of the records. The same
-        seed divides the same number of records in the same way.
+        Every record is in at most one part; parts keep the order of the records. The split
+        depends on `seed` and the number of records only.
 
         Parameters
         ----------
         fractions : sequence of float
-            Shares of the records, such as ``[0.9, 0.1]``; together 1 at most.
+            Shares of the records, such as ``[0.9, 0.1]``; their sum is at most 1.
         seed : int, default 0
 
         Raises
         ------
         ValueError
-            If a fraction is negative, or they come to more than 1.
+            If a fraction is negative, or their sum exceeds 1.
         """
         check_fractions(fractions)
         seed = non_negative_int("seed", seed, 2**64 - 1)
@@ -389,13 +393,13 @@ class Dataset:
     def shard(self, *, num_shards: int, index: int) -> Dataset:
         """Return part `index` of `num_shards` parts of consecutive records.
 
-        Sizes differ by one record at most, whatever the files. Ranks of one job need no
-        shards: `loader` divides every batch among them.
+        Sizes differ by one record at most. The ranks of one job need no shards, because
+        `loader` divides every batch among them.
 
         Raises
         ------
         ValueError
-            If there is no such part.
+            If `index` is not below `num_shards`.
         """
         num_shards = positive_int("num_shards", num_shards)
         index = non_negative_int("index", index)
@@ -433,51 +437,50 @@ class Dataset:
     ) -> Loader:
         """Return an iterable of batches; each ``for`` over it is one epoch.
 
-        What a batch is, is said by exactly one of `batch_size`, `global_batch_size` and
-        `batches`.
+        Exactly one of `batch_size`, `global_batch_size` and `batches` is required.
 
         Parameters
         ----------
         batch_size : int, optional
             Rows in a batch of this rank.
         global_batch_size : int, optional
-            Rows in the batches of all ranks together. What a step holds then depends on
-            the world size no more.
+            Rows in the batches of all ranks together. The rows of a step then do not
+            depend on the world size.
         batches : callable, optional
             ``batches(seed, epoch)`` returns the epoch's global batches, 1-D arrays of
-            record numbers of any sizes, in place of batch size and shuffle. See
+            record numbers of any sizes; it replaces batch size and shuffle. See
             `fastrec.buckets` and `fastrec.weighted`.
         shuffle : bool, Blocks or Window, default False
-            False is the order of the files. True is a global shuffle, another one in
-            every epoch, which takes no memory and no time to begin. `fastrec.Blocks` is
-            nearly that, and reads whole blocks of neighbouring records. `fastrec.Window`
-            shuffles in a reservoir, also records of compressed files.
+            False is the order of the files. True is a global shuffle, a new one in every
+            epoch, which takes no memory and starts at once. `fastrec.Blocks` is nearly as
+            good and reads whole blocks of neighbouring records. `fastrec.Window` shuffles
+            in a reservoir, and also works on streamed files.
         seed : int, default 0
-            What orders, and the random generators of `transform`, are derived from.
+            Seeds the orders and the random generators of `transform`.
         drop_last : bool, default False
-            Leave out a last batch that is not full. Otherwise it has fewer rows, divided
+            Skip a last batch that is not full. Otherwise it has fewer rows, divided
             evenly among the ranks; all ranks make the same number of steps.
         pad_last : bool, default False
             Fill every batch to its full size with rows of zeros and empty values, and add
             a bool column ``__valid__`` that is False for them.
         rank, world_size : int, optional
-            Which part of every global batch this process gets. By default they are those
-            of torch.distributed, where that is imported and initialised, else those that
-            torchrun, SLURM or Open MPI put into the environment, else 0 of 1.
+            Which part of every global batch this process gets. By default those of
+            torch.distributed, if that is initialised, else those that torchrun, SLURM or
+            Open MPI set in the environment, else 0 of 1.
         num_threads : int, optional
             Native threads that decode in the background; 0 decodes inside ``next()``.
-            By default, one per CPU this process may use, divided by
-            ``$LOCAL_WORLD_SIZE``. Compressed files that are read as they are have one
-            more, and as many threads that inflate, but no more of these than files. The
-            batches are the same for any number.
+            By default, one per CPU that this process may use, divided by
+            ``$LOCAL_WORLD_SIZE``. Streamed files have one more, and the same number of
+            threads that inflate, at most one per file. The batches are the same for any
+            number.
         prefetch : int, optional
-            Batches that may be ready or in work ahead of the one being used; by default
+            Batches that may be ready or in work ahead of the current one; by default
             ``num_threads + 2``, and ``transform_threads + 1`` more if there is a
-            transform. (`fastrec.per_row` works on one batch at a time and adds 2.) Too
-            few for all threads is a warning.
-        on_error : {"raise", "skip", "resync", "mask"} or callable, optional
-            What becomes of rows that cannot be read, as `fastrec.open` has it: by default
-            what the dataset has. Another one is ``ds.with_options(on_error=...)`` first.
+            transform. (`fastrec.per_row` works on one batch at a time and adds 2.) If it
+            is too small for all threads, the loader warns.
+        on_error : {"raise", "skip", "resync", "mask"}, optional
+            How rows that cannot be read are handled; see `fastrec.open`. By default as
+            the dataset does.
         max_errors : int, optional
             How many rows of an epoch and rank may be skipped or masked, by `on_error` and
             `on_transform_error` together. The next one raises its error. By default,
@@ -490,24 +493,23 @@ class Dataset:
         transform_threads : int, optional
             Python threads that call `transform`, 1 by default; 0 calls it in ``next()``.
         on_transform_error : {"raise", "skip", "mask"}, default "raise"
-            What becomes of rows for which a transform raises an exception, other than
-            MemoryError. ``"skip"`` leaves out the row if `fastrec.per_row` made the
+            How rows are handled for which a transform raises an exception, other than
+            MemoryError. ``"skip"`` skips the row if `fastrec.per_row` made the
             transform. A transform of whole batches loses all rows of its batch: it is
-            called again for no rows, and that empty batch is delivered, so steps stay the
-            same. ``"mask"`` requires `fastrec.per_row`: the columns of ``out`` are zero,
+            called again for no rows, and that empty batch is delivered, so that steps
+            stay the same. ``"mask"`` requires `fastrec.per_row`: the columns of ``out`` are zero,
             the other columns stay, and ``__valid__`` is False. With ``pad_last=True``,
             ``"skip"`` masks, too. `Loader.report` lists the rows with their errors.
         memory_limit : int or str, optional
             Bytes (``"2GB"``) that batches may take before they are delivered; by default
-            an eighth of the memory, at most 4 GiB. A single larger batch passes, with a
-            warning.
+            an eighth of the memory, at most 4 GiB. A single larger batch is delivered,
+            with a warning.
 
         Raises
         ------
         TypeError, ValueError
-            If an option makes no sense, before any thread starts; also if the last batch
-            would leave a rank without a row, and neither `drop_last` nor `pad_last` says
-            what to do about it.
+            If an option is invalid, before any thread starts; also if the last batch
+            would leave a rank without a row, and neither `drop_last` nor `pad_last` is set.
         """
         dataset = self if on_error is None else self.with_options(on_error=on_error)
         return Loader(
@@ -530,7 +532,7 @@ class Dataset:
             memory_limit=memory_limit,
         )
 
-    # Tables: what the Arrow PyCapsule Interface asks for.
+    # The Arrow PyCapsule Interface.
 
     def __arrow_c_schema__(self) -> object:
         """Return names and types of the columns; see `fastrec.arrow.RecordBatchReader`."""
@@ -548,42 +550,46 @@ class Dataset:
 
         return arrow.RecordBatchReader(self).__arrow_c_stream__(requested_schema)
 
-    # Behind the scenes, shared with Loader and the like.
+    # Shared with adapters.
 
     def _all_transforms(self) -> list[CheckedTransform]:
-        return [*self._view.sources.transforms, *self._transforms]
+        return [*self._view.source.transforms, *self._transforms]
 
     def _without_transforms(self) -> Dataset:
-        return Dataset(self._view.of(self._view.sources.without_transforms()))
+        return Dataset(self._view.of(self._view.source.without_transforms()))
+
+    def _batches_until_damage(
+        self, batch_size: int, num_threads: int | None = None
+    ) -> Iterator[Batch]:
+        """Yield the batches of an epoch of all records, in their order.
+
+        From a batch that cannot be read, records come one by one, so that the good ones
+        before the damage come first, and then its error.
+        """
+        n_read = 0
+        try:
+            for batch in self.loader(
+                batch_size, rank=0, world_size=1, num_threads=num_threads
+            ):
+                yield batch
+                n_read += batch_size
+        except Error:
+            alone = self.loader(1, rank=0, world_size=1, num_threads=0)
+            yield from itertools.islice(alone, n_read, None)
 
     def _without_padding(self) -> Dataset:
         """Return a dataset whose columns of any width have rows of any lengths."""
         if not self._any_width_columns():
             return self
 
-        def unpadded(source: Source) -> Source:
-            assert source.features is not None
-            return source.reading(
-                source.features._with(without_padding(source.features))
-            )
-
-        return Dataset(
-            self._view.of(self._view.sources.changed(unpadded)), self._transforms
+        source = self._view.source.with_schema(
+            lambda schema: schema._with(without_padding(schema))
         )
+        return Dataset(self._view.of(source), self._transforms)
 
     def _any_width_columns(self) -> set[str | bytes]:
-        readings, _ = self._view.sources.readings()
-        return any_width_columns(reading.features for reading in readings)
-
-    def _sources_with_transforms(self) -> Sources:
-        """Return the sources, with what is done to the rows of the dataset."""
-        if not self._transforms:
-            return self._view.sources
-        return self._view.sources.changed(
-            lambda source: dataclasses.replace(
-                source, transforms=(*source.transforms, *self._transforms)
-            )
-        )
+        readings, _ = self._view.source.readings()
+        return any_width_columns(reading.schema for reading in readings)
 
     def _assembly(
         self, transform: CheckedTransform | None = None, *, adds_valid: bool = False
@@ -596,18 +602,18 @@ class Dataset:
             If a feature has the name of a column that is added here, or datasets that are
             joined have different columns.
         """
-        sources, extra = self._view.sources, self._view.extra_columns()
+        source, extra = self._view.source, self._view.extra_columns()
         if adds_valid:
             extra[VALID] = valid_column
-        readings, _ = sources.readings()
+        readings, _ = source.readings()
         for name in extra:
-            if any(name in reading.features._column_names() for reading in readings):
+            if any(name in reading.schema._column_names() for reading in readings):
                 msg = (
                     f"a column {name!r} is added here: read the feature under another "
                     "name, with key="
                 )
                 raise SchemaError(msg)
-        sources.check_columns()
+        source.check_columns()
         return Assembly(
             readings,
             extra,
@@ -616,29 +622,16 @@ class Dataset:
 
     def _decode(self, numbers: Numbers) -> Batch:
         assembly = self._assembly()
-        records = self._view.records_of(numbers)
+        records = records_of(self._view, numbers)
         try:
             parts, _ = _core.decode_records(
-                self._view.sources.of_core(), self._view.catalog(), self._pool, records
+                self._view.source.of_core(), self._view.catalog(), self._pool, records
             )
         except Error as error:
             if error.cure and error.path and self.on_error != "raise":
                 error.cure = hint_by_number(error.path)
             raise
-        if (warning := absence(self._view.sources)) is not None:
+        if (warning := absence(self._view.source)) is not None:
             warn_caller(warning)
         places = None if assembly.is_plain else self._view.located(records, "")
         return assembly(parts, BatchOrigin(0, 0, 0, numbers, records, _places=places))
-
-
-# Datasets that a fork would leave with locks that nobody holds.
-_datasets: weakref.WeakSet[Dataset] = weakref.WeakSet()
-
-
-def _renew_after_fork() -> None:
-    for dataset in list(_datasets):
-        dataset._renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_after_fork)

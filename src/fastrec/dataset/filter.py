@@ -1,4 +1,4 @@
-"""Filters: which records a caller's function says yes to, found in one pass."""
+"""Filters: the records for which a caller's function returns True, found in one pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import logging
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,20 +14,16 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.arrays.batch import Batch
 from fastrec.dataset.indexing import n_rows
+from fastrec.loader.loader import Loader, Transform
 from fastrec.loader.transforms import BatchOrigin
 from fastrec.sources.selection import Numbers
+from fastrec.sources.view import View
 from fastrec.storage.atomic import replacement
 from fastrec.storage.index import cache_dir
-
-if TYPE_CHECKING:
-    from fastrec.dataset.dataset import Dataset
-    from fastrec.sources.view import View
 
 __all__ = ["kept_records"]
 
 _log = logging.getLogger("fastrec")
-
-_ROWS_AT_ONCE = 1024
 
 _CHECKSUMS_AT_ONCE = 1 << 16
 
@@ -39,32 +34,36 @@ _DIGEST_KIND = "frecsum1"
 
 
 def kept_records(
-    dataset: Dataset,
+    view: View,
+    loader_with: Callable[[Transform], Loader],
     keep: object,
     key: object,
 ) -> Numbers:
-    """Return the numbers of the records of `dataset` that `keep` says yes to."""
+    """Return the numbers of the records of `view` for which `keep` returns True.
+
+    ``loader_with(transform)`` returns a loader of all of them, in their order.
+    """
     if not callable(keep):
         msg = f"filter() takes a function of a batch, not {keep!r}"
         raise TypeError(msg)
     if key is None:
-        return _found(dataset, keep)[0]
+        return _found(loader_with, keep)[0]
     if not isinstance(key, str):
         msg = f"key must be a str, not {key!r}"
         raise TypeError(msg)
-    path = _path(dataset, key)
-    kept = _kept(path, len(dataset))
+    path = _path(view, key)
+    kept = _kept(path, len(view))
     if kept is None:
-        kept, is_whole = _found(dataset, keep)
+        kept, is_whole = _found(loader_with, keep)
         if is_whole:
-            _save(path, _NUMBERS_KIND, len(dataset), kept.astype("<i8").view(np.uint8))
+            _save(path, _NUMBERS_KIND, len(view), kept.astype("<i8").view(np.uint8))
     return kept
 
 
 def _found(
-    dataset: Dataset, keep: Callable[[Batch], npt.ArrayLike]
+    loader_with: Callable[[Transform], Loader], keep: Callable[[Batch], npt.ArrayLike]
 ) -> tuple[Numbers, bool]:
-    """Return what `keep` says yes to, and whether all records could be read."""
+    """Return the numbers, and whether all records could be read."""
 
     def filter(batch: Batch, info: BatchOrigin) -> Batch:
         n, rows = n_rows(batch), info.positions
@@ -83,23 +82,16 @@ def _found(
             raise TypeError(msg)
         return {"rows": rows[mask & (rows >= 0)]}
 
-    # A record that cannot be read needs no row and no column that says so.
-    if dataset.on_error == "mask":
-        dataset = dataset.with_options(on_error="skip")
-    # A transform, so that an error of `keep` names the records. In this thread, where
-    # `keep` may use what belongs to it.
-    with dataset.loader(
-        _ROWS_AT_ONCE, rank=0, world_size=1, transform=filter, transform_threads=0
-    ) as loader:
+    # A transform, so that errors of `keep` name the records.
+    with loader_with(filter) as loader:
         found = [np.empty(0, np.int64), *(batch["rows"] for batch in loader)]
         return np.concatenate(found), not loader.report
 
 
-def _path(dataset: Dataset, key: str) -> Path:
-    """Return where the result is kept for these records, as they are read, and this key."""
-    view = dataset._view
-    readings, _ = view.sources.readings()
-    read = [dict(reading.features) for reading in readings]
+def _path(view: View, key: str) -> Path:
+    """Return the cache file of the result for these records, columns and key."""
+    readings, _ = view.source.readings()
+    read = [dict(reading.schema) for reading in readings]
     what = (view.fingerprint(), _checksum_of_all(view), read, key)
     digest = hashlib.sha256(repr(what).encode())
     return cache_dir() / "filter" / f"{digest.hexdigest()[:32]}.records"
@@ -108,10 +100,10 @@ def _path(dataset: Dataset, key: str) -> Path:
 def _checksum_of_all(view: View) -> bytes:
     """Return a digest of the checksums that are stored with all records of a view.
 
-    The fingerprint has only a sample of them. Reading them all takes a pass over the files,
-    so the digest is kept for as long as no file changes.
+    The fingerprint has only a sample of them. Reading them takes a pass over the files,
+    so the digest is cached until a file changes.
     """
-    versions = [_version(path) for path in view.sources.paths]
+    versions = [_version(path) for path in view.files.paths]
     of_files = hashlib.sha256(repr((view.fingerprint(), versions)).encode())
     path = cache_dir() / "checksums" / f"{of_files.hexdigest()[:32]}.digest"
     kept = _load(path, _DIGEST_KIND, len(view))
@@ -120,7 +112,7 @@ def _checksum_of_all(view: View) -> bytes:
     digest = hashlib.sha256()
     for first in range(0, len(view), _CHECKSUMS_AT_ONCE):
         numbers = np.arange(first, min(first + _CHECKSUMS_AT_ONCE, len(view)))
-        stored = _core.stored_checksums(view.sources.table, view.catalog(), numbers)
+        stored = _core.stored_checksums(view.files.table, view.catalog(), numbers)
         digest.update(stored.astype("<u4").tobytes())
     _save(path, _DIGEST_KIND, len(view), digest.digest())
     return digest.digest()
@@ -138,7 +130,7 @@ def _version(path: str) -> tuple[str, int, int, int, int]:
 
 
 def _kept(path: Path, n_records: int) -> Numbers | None:
-    """Return what is kept at `path`, if it can be of `n_records` records."""
+    """Return the numbers that `path` has, if they are valid for `n_records` records."""
     content = _load(path, _NUMBERS_KIND, n_records)
     if content is None or content.size % 8:
         return None

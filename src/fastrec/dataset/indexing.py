@@ -1,24 +1,17 @@
-"""Rows: what an index means, one row of a batch, and the rows before damage."""
+"""Indexing: which records a number, slice, index array or mask selects."""
 
 from __future__ import annotations
 
 import copy
-import itertools
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
-from fastrec.errors import Error
-
-if TYPE_CHECKING:
-    from fastrec.dataset.dataset import Dataset
 
 __all__ = [
     "Row",
-    "batches_until_damage",
     "checked_number",
     "is_one",
     "n_rows",
@@ -31,14 +24,14 @@ Row = dict[str, Any]
 
 
 def is_one(index: object) -> bool:
-    """Whether `index` names one record."""
+    """Return whether `index` selects one record."""
     if isinstance(index, np.ndarray):
         return index.ndim == 0 and index.dtype.kind in "iu"
     return isinstance(index, (int, np.integer)) and not isinstance(index, bool)
 
 
 def checked_number(number: int, n_records: int) -> int:
-    """Return the record that `number` means, which may count from the end."""
+    """Return `number` counted from the front; it may count from the end."""
     if not -n_records <= number < n_records:
         msg = f"record {number} is out of range: there are {n_records:,} records"
         raise IndexError(msg)
@@ -46,7 +39,7 @@ def checked_number(number: int, n_records: int) -> int:
 
 
 def record_numbers(index: object, n_records: int) -> npt.NDArray[np.int64]:
-    """Return the record numbers that a slice, an index array or a mask means."""
+    """Return the numbers that a slice, an index array or a mask selects."""
     if isinstance(index, slice):
         return np.arange(*index.indices(n_records), dtype=np.int64)
     array = np.asarray(() if isinstance(index, tuple) else index)
@@ -70,10 +63,9 @@ def record_numbers(index: object, n_records: int) -> npt.NDArray[np.int64]:
 
 
 def record_range(numbers: range, n_records: int) -> range | npt.NDArray[np.int64]:
-    """Return the record numbers that a range means: a range where they are one."""
+    """Return the numbers that a range selects, as a range if possible."""
     if not numbers:
         return range(0)
-    # What lies between the ends is in bounds if they are.
     first, last = numbers[0], numbers[-1]
     checked_number(first, n_records)
     checked_number(last, n_records)
@@ -101,23 +93,3 @@ def _copied(value: Any) -> Any:  # noqa: ANN401 (a NumPy scalar, bytes or an arr
     """Return a value that does not keep the batch alive which it came from."""
     is_array = isinstance(value, (np.ndarray, BytesArray, RaggedArray, SparseArray))
     return copy.copy(value) if is_array else value
-
-
-def batches_until_damage(
-    dataset: Dataset, batch_size: int, num_threads: int | None = None
-) -> Iterator[Batch]:
-    """Yield the batches of an epoch of all records, in their order.
-
-    Of a batch that cannot be read, and from there on, records come one by one, so that
-    the good ones before the damage come first, and then its error.
-    """
-    n_read = 0
-    try:
-        for batch in dataset.loader(
-            batch_size, rank=0, world_size=1, num_threads=num_threads
-        ):
-            yield batch
-            n_read += batch_size
-    except Error:
-        alone = dataset.loader(1, rank=0, world_size=1, num_threads=0)
-        yield from itertools.islice(alone, n_read, None)

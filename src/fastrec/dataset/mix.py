@@ -1,24 +1,15 @@
-"""Datasets made of datasets: one after another, or drawn from in proportion."""
+"""Datasets made of datasets: concatenated, or drawn from in proportion to weights."""
 
 from __future__ import annotations
 
-import hashlib
-import itertools
+import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-import numpy as np
-
-from fastrec import _core
 from fastrec.dataset.dataset import Dataset
-from fastrec.loader.collate import SOURCE, Extra
-from fastrec.loader.order import Shuffle
-from fastrec.loader.transforms import BatchOrigin
 from fastrec.options import non_negative_int, positive_int, true_or_false
-from fastrec.sources.selection import Numbers, Selection
-from fastrec.sources.sources import Sources
-from fastrec.sources.view import View
+from fastrec.sources.source import Source
+from fastrec.sources.view import Mix, View, joined_selection
 
 __all__ = ["concat", "mix"]
 
@@ -42,140 +33,10 @@ def concat(datasets: Iterable[Dataset]) -> Dataset:
         raise TypeError(f"{what}, not {given!r}")
     parts = list(datasets)
     _check_parts(parts, what)
-    sources, views = _joined_sources(parts), [part._view for part in parts]
+    source, views = _joined_source(parts), [part._view for part in parts]
     if all(view.is_walkable for view in views):
-        return Dataset(View(sources))
-    return Dataset(View(sources, _joined_selection(views)))
-
-
-class _MixedView(View):
-    """Rows drawn from several views in proportion to weights.
-
-    Parameters
-    ----------
-    components : dict of str to (View, float)
-        Views and their weights.
-    sources : Sources
-        The files of all of them, one view after another.
-    seed, length, per_batch
-        As for `mix`.
-    """
-
-    def __init__(
-        self,
-        components: dict[str, tuple[View, float]],
-        sources: Sources,
-        *,
-        seed: int,
-        length: int | None,
-        per_batch: bool,
-    ) -> None:
-        super().__init__(sources, None)
-        self._components = components
-        self._seed = seed
-        self._length = length
-        self._per_batch = per_batch
-
-    def __len__(self) -> int:
-        return sum(self._sizes()) if self._length is None else self._length
-
-    def __reduce__(self) -> tuple[object, ...]:
-        options = {
-            "seed": self._seed,
-            "length": self._length,
-            "per_batch": self._per_batch,
-        }
-        return _mixed_again, (self._components, self.sources, options)
-
-    def __repr__(self) -> str:
-        return "a mix of " + "; ".join(
-            f"{name!r} ({weight:g}): {view!r}"
-            for name, (view, weight) in self._components.items()
-        )
-
-    @property
-    def is_walkable(self) -> bool:
-        return False
-
-    @property
-    def is_mixed(self) -> bool:
-        return True
-
-    def selection(self) -> Selection:
-        return _joined_selection([view for view, _ in self._components.values()])
-
-    def check_selectable(self) -> None:
-        msg = (
-            "a mix draws its rows in an order of its own: select, filter, split or shard "
-            "the components, and mix those"
-        )
-        raise TypeError(msg)
-
-    def by_rows(self) -> View:
-        return (
-            self._like_this(self.sources, per_batch=False) if self._per_batch else self
-        )
-
-    def of(self, sources: Sources) -> View:
-        return self._like_this(sources, per_batch=self._per_batch)
-
-    def _like_this(self, sources: Sources, *, per_batch: bool) -> View:
-        return _MixedView(
-            self._components,
-            sources,
-            seed=self._seed,
-            length=self._length,
-            per_batch=per_batch,
-        )
-
-    def _add_to(self, digest: hashlib.blake2b) -> None:
-        for view, _ in self._components.values():
-            digest.update(view.fingerprint().encode())
-
-    def _sizes(self) -> list[int]:
-        for name, (view, _) in self._components.items():
-            if not len(view):
-                msg = f"component {name!r} of the mix has no records"
-                raise ValueError(msg)
-        return [len(view) for view, _ in self._components.values()]
-
-    def order(
-        self, shuffle: Shuffle, seed: int, epoch: int, global_batch_size: int
-    ) -> _core.Order:
-        components = [
-            (size, weight, view.shuffle_of_core(shuffle))
-            for (view, weight), size in zip(
-                self._components.values(), self._sizes(), strict=True
-            )
-        ]
-        run = global_batch_size if self._per_batch else 1
-        return _core.Order.mixed(components, len(self), run, self._seed, seed, epoch)
-
-    def order_state(self, global_batch_size: int) -> dict[str, Any]:
-        weights = [(name, weight) for name, (_, weight) in self._components.items()]
-        parameters = repr((weights, self._seed, len(self))).encode()
-        state: dict[str, Any] = {
-            "mix": hashlib.blake2b(parameters, digest_size=8).hexdigest()
-        }
-        return state | ({"run": global_batch_size} if self._per_batch else {})
-
-    def records_of(self, numbers: Numbers) -> Numbers:
-        return self.order(False, 0, 0, 1).records(numbers)
-
-    def extra_columns(self) -> dict[str, Extra]:
-        ends = np.cumsum(self._sizes())
-
-        def source(info: BatchOrigin) -> Numbers:
-            found = np.searchsorted(ends, info.records, side="right").astype(np.int64)
-            return np.where(info.records < 0, np.int64(-1), found)
-
-        return {SOURCE: source}
-
-
-def _mixed_again(
-    components: dict[str, tuple[View, float]], sources: Sources, options: dict[str, Any]
-) -> _MixedView:
-    return _MixedView(components, sources, **options)
+        return Dataset(View(source))
+    return Dataset(View(source, joined_selection(views)))
 
 
 def mix(
@@ -229,14 +90,13 @@ def mix(
     >>> loader = both.loader(256, shuffle=True)  # doctest: +SKIP
     """
     parts, weights = _parts_and_weights(components)
-    view = _MixedView(
+    drawn = Mix(
         {name: (part._view, weights[name]) for name, part in parts.items()},
-        _joined_sources(list(parts.values())),
-        seed=non_negative_int("seed", seed, 2**64 - 1),
-        length=None if length is None else positive_int("length", length),
-        per_batch=true_or_false("per_batch", per_batch),
+        non_negative_int("seed", seed, 2**64 - 1),
+        None if length is None else positive_int("length", length),
+        true_or_false("per_batch", per_batch),
     )
-    return Dataset(view)
+    return Dataset(View(_joined_source(list(parts.values())), mix=drawn))
 
 
 def _parts_and_weights(
@@ -277,16 +137,15 @@ def _check_parts(parts: Sequence[object], what: str) -> None:
             raise TypeError(msg)
 
 
-def _joined_sources(parts: Sequence[Dataset]) -> Sources:
-    """Return the files of all parts; what a part does to its rows belongs to them."""
-    return Sources.joined(part._sources_with_transforms() for part in parts)
-
-
-def _joined_selection(views: Sequence[View]) -> Selection:
-    """Return which records of the joined files the views consist of."""
-    counts = [view.sources.n_records for view in views]
-    begins = itertools.accumulate(counts, initial=0)
-    return Selection.joined(
-        view.selection().shifted(begin)
-        for view, begin in zip(views, begins, strict=False)
+def _joined_source(parts: Sequence[Dataset]) -> Source:
+    """Return the files of all parts. The transforms of a part apply to its rows only."""
+    return Source.joined(
+        [
+            part._view.source.changed(
+                lambda reading, part=part: dataclasses.replace(  # type: ignore[misc]
+                    reading, transforms=(*reading.transforms, *part._transforms)
+                )
+            )
+            for part in parts
+        ]
     )

@@ -1,4 +1,4 @@
-"""Opening: files -> a dataset, or their records as they are; what the records hold."""
+"""Opening: files as a dataset, or as the bytes of their records."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import numpy as np
 
 from fastrec.arrays.batch import Batch, BytesArray
 from fastrec.dataset.dataset import Dataset
-from fastrec.dataset.indexing import batches_until_damage
 from fastrec.errors import Error, advise_repair
 from fastrec.features.base import Column, Spec
 from fastrec.features.infer import SAMPLE_RECORDS
@@ -20,16 +19,20 @@ from fastrec.features.sequence_schema import schema_or_names
 from fastrec.limits import Limits, checked_limits
 from fastrec.on_error import OnError, check_on_error
 from fastrec.options import checked_names, positive_int
-from fastrec.sources.file_set import Files
-from fastrec.sources.sources import Source, Sources
+from fastrec.sources.file_set import (
+    Compression,
+    File,
+    FileOptions,
+    FileSet,
+    check_compression,
+)
+from fastrec.sources.source import Reading, Source
 from fastrec.sources.view import View
-from fastrec.storage.located import Compression, Located, check_compression
 from fastrec.storage.paths import Paths, expand
 
 __all__ = ["Serialized", "infer_schema", "open", "read_records"]
 
-# Records that are read at once where they are wanted one by one.
-_RECORDS_AT_ONCE = 64
+_RECORDS_AT_ONCE = 64  # read together if the caller wants single records
 
 _RECORD = "record"  # the column that read_records() reads
 
@@ -67,42 +70,38 @@ def open(
         read of their context, and of their feature lists, which take `FixedLenSequence`
         (padded to the longest list, a step being one item), `VarLen` and `Ragged` (a
         `RaggedArray` of steps of values). Batches have the columns of both.
-    on_error : {"raise", "skip", "resync", "mask"} or callable
-        What becomes of damage. ``"raise"`` delivers what comes before it, and raises.
-        ``"skip"`` leaves a record out that cannot be read, or does not fit its spec; where
-        the framing of a file is broken, so that nobody knows where records begin, it
-        leaves out the rest of the file. ``"resync"`` is the same, but searches on for the
-        next record that both checksums prove: not for files whose records may hold
-        TFRecords themselves. ``"mask"`` is as ``"skip"``, but a row that cannot be read is
-        filled with zeros and empty values, and a bool column ``__valid__`` is added that
-        is False there. A function gets the error that would be raised and returns one of
-        these; then batches have the column, too. `Dataset.report` and `Loader.report` list
-        what was left out, and the log says so.
+    on_error : {"raise", "skip", "resync", "mask"}, default "raise"
+        How damage is handled. ``"raise"`` delivers the records before it, and raises.
+        ``"skip"`` skips records that cannot be read or do not fit their spec; if the
+        framing of a file is broken, so that the next record cannot be found, it skips the
+        rest of the file. ``"resync"`` does the same, but searches for the next record
+        that both checksums prove; do not use it if records may contain TFRecords.
+        ``"mask"`` is ``"skip"``, but a row that cannot be read is filled with zeros and
+        empty values, and is False in an added bool column ``__valid__``. `Dataset.report`
+        and `Loader.report` list what was skipped, and it is logged.
     io : {"auto", "mmap", "pread"}
         How files are read: through a memory mapping, or in blocks. ``"auto"`` maps local
         files and reads those of network file systems in blocks. The results are the same.
     compression : {"auto", None, "GZIP", "ZLIB"}
-        ``"auto"`` recognises GZIP and ZLIB by the first bytes of each file, whatever its
-        name. None says that no file is compressed, ``"GZIP"`` and ``"ZLIB"`` that all are.
+        ``"auto"`` detects GZIP and ZLIB by the first bytes of each file, whatever its
+        name. With None no file is compressed, with ``"GZIP"`` or ``"ZLIB"`` all are.
     cache_dir : path-like, optional
-        Where compressed files are expanded to plain ones, each once, when they are first
-        needed. Then everything works as on plain files. When a file has changed, it is
-        expanded again, and the expansion of its earlier version is deleted; nothing else
-        there ever is.
+        Where compressed files are expanded, each once, when they are first needed. Then
+        everything works as on plain files. A file that has changed is expanded again, and
+        its earlier expansion is deleted; nothing else there is.
     index_dir : path-like, optional
-        Where indexes are kept, if not in the user's cache.
+        Where indexes are kept; by default in the user's cache.
     limits : Limits, optional
-        What records may cost, where they come from people whom you do not trust.
+        What records may cost, for files from untrusted sources.
 
     Raises
     ------
     OSError
         If a path does not exist, or names no files.
     ValueError
-        If an option is none of those above, a path is a remote URL, or a directory mixes
-        splits.
+        If an option is invalid, a path is a remote URL, or a directory mixes splits.
     SchemaError
-        If the features make no sense.
+        If the features are invalid.
 
     Examples
     --------
@@ -115,49 +114,42 @@ def open(
         msg = f"io must be 'auto', 'mmap' or 'pread', not {io!r}"
         raise ValueError(msg)
     check_compression(compression)
-    checked = checked_limits(limits)
-    located = Located(
-        expand(paths, joins=True),
+    options = FileOptions(
+        io,
         compression,
         None if cache_dir is None else os.path.abspath(os.fspath(cache_dir)),  # noqa: PTH100
-        checked.expansion,
-    )
-    files = Files(
-        located,
-        io,
         None if index_dir is None else os.fspath(index_dir),
-        check_on_error(on_error),
-        checked,
     )
-    schema, names = schema_or_names(features, context_features, sequence_features)
-    return Dataset(View(Sources([Source(files, schema, names=names)])))
+    policy, checked = check_on_error(on_error), checked_limits(limits)
+    names = expand(paths, joins=True)
+    files = FileSet([File(name, options) for name in names], policy, checked)
+    schema, wanted = schema_or_names(features, context_features, sequence_features)
+    return Dataset(View(Source(files, [Reading(len(files), schema, wanted)])))
 
 
 @checked_names
 def infer_schema(dataset: Dataset, *, sample: int | None = SAMPLE_RECORDS) -> Schema:
-    """Look at records, and return the schema of all that they hold.
+    """Infer the schema of all features from a sample of records.
 
-    A feature that all of them have, with one number of values, is `FixedLen`, any other
+    A feature that all records have, with one number of values, is `FixedLen`, any other
     `VarLen`. If any record has feature lists, they are tf.train.SequenceExample: a list
     all of whose steps have one number of values is `FixedLenSequence`, any other `VarLen`;
-    one that has the name of a feature of the context becomes a column ``name_list``.
-    Columns come in the order of their names. A feature that never has a kind of values is
-    left out.
+    one with the name of a context feature becomes a column ``name_list``. Columns are
+    sorted by name. Features without any values in the sample are left out.
 
-    The comments of its repr tell what was seen: how many records were looked at, the
-    share of them that has a feature, ranges, and byte strings that are all JPEG, PNG, GIF,
-    WebP or UTF-8 text. They suggest defaults and `Raw`, which are never assumed. The same
-    records give the same schema.
+    The comments of its repr show what was found: the number of records, the share of them
+    that has each feature, ranges, and byte strings that are all JPEG, PNG, GIF, WebP or
+    UTF-8 text. They suggest defaults and `Raw`, which are never assumed. The same records
+    give the same schema.
 
     Parameters
     ----------
     dataset : Dataset
-        Which features it reads does not matter. Of a view, these are the records of the
-        view; of compressed files that are read as they are, the first ones.
+        Whose records are sampled, whatever features it reads. Of streamed compressed
+        files, the first records are the sample.
     sample : int or None, default 4096
-        How many records are looked at, spread evenly over the dataset; None are all. On
-        compressed files that are read as they are, also no more than 64 MiB, or than
-        16 KiB for each record, whichever is more.
+        How many records are read, spread evenly over the dataset; None means all. Of
+        streamed files, the sample ends after 64 MiB or 16 KiB a record, whichever is more.
 
     Returns
     -------
@@ -167,14 +159,14 @@ def infer_schema(dataset: Dataset, *, sample: int | None = SAMPLE_RECORDS) -> Sc
     Raises
     ------
     TypeError, ValueError
-        If this is no dataset, or `sample` no positive integer.
+        If `dataset` is not a Dataset, or `sample` not a positive integer.
     SchemaError
-        If a feature holds values of several kinds, or the records have no features.
+        If a feature has values of several kinds, or the records have no features.
     DecodeError
         If a record is neither a tf.train.Example nor a SequenceExample.
     CorruptionError
-        If a record that is looked at is damaged, and the dataset's `on_error` is
-        ``"raise"``: otherwise records that cannot be read are left out.
+        If a sampled record is damaged and the dataset's `on_error` is ``"raise"``;
+        otherwise such records are skipped.
 
     Examples
     --------
@@ -184,8 +176,7 @@ def infer_schema(dataset: Dataset, *, sample: int | None = SAMPLE_RECORDS) -> Sc
     given: object = dataset
     if not isinstance(given, Dataset):
         msg = (
-            f"infer_schema() takes a dataset, not {given!r}: "
-            "fastrec.open(paths) makes one of files"
+            f"dataset must be a Dataset, got {given!r}; fastrec.open(paths) returns one"
         )
         raise TypeError(msg)
     if sample is not None:
@@ -195,7 +186,7 @@ def infer_schema(dataset: Dataset, *, sample: int | None = SAMPLE_RECORDS) -> Sc
 
 @dataclass(frozen=True, repr=False)
 class Serialized(Spec):
-    """The serialized record itself, whatever it is."""
+    """The serialized record itself."""
 
     def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
         return []
@@ -229,9 +220,9 @@ def read_records(
     batch_size: int | None = None,
     num_threads: int | None = None,
 ) -> Iterator[bytes] | Iterator[BytesArray]:
-    """Read the records of files one after another, whatever they hold.
+    """Read the records of files in sequence, as bytes.
 
-    Both checksums of every record are verified. No index is needed: the first records
+    Both checksums of every record are verified. No index is needed, so the first records
     come at once.
 
     Parameters
@@ -253,7 +244,7 @@ def read_records(
     Raises
     ------
     CorruptionError
-        Where a record is damaged, after all records before it: nothing is left out here.
+        At a damaged record, after all records before it; nothing is skipped.
     """
     dataset = open(paths, features={_RECORD: Serialized()}, compression=compression)
     if batch_size is not None:
@@ -290,7 +281,7 @@ def _until_damage(
     dataset: Dataset, batch_size: int, num_threads: int | None
 ) -> Iterator[Batch]:
     try:
-        yield from batches_until_damage(dataset, batch_size, num_threads)
+        yield from dataset._batches_until_damage(batch_size, num_threads)
     except Error as error:
         advise_repair(error)  # read_records() has no on_error=
         raise

@@ -1,32 +1,26 @@
-"""Records: the bytes of the records of a dataset, whatever they mean."""
+"""Records: the bytes of the records of a dataset."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.arrays.batch import BytesArray
-from fastrec.dataset.indexing import (
-    checked_number,
-    is_one,
-    record_numbers,
-)
+from fastrec.dataset.indexing import checked_number, is_one, record_numbers
 from fastrec.errors import Error
+from fastrec.loader.order import records_of
 from fastrec.on_error import recovery_of
+from fastrec.sources.view import View
 from fastrec.storage.stream_readers import first_frames
-
-if TYPE_CHECKING:
-    from fastrec.dataset.dataset import Dataset
 
 __all__ = ["Records"]
 
-# Records that are read at once where they are wanted one by one.
-_RECORDS_AT_ONCE = 64
+_READ_AT_ONCE = 64
 
 
 class Records:
@@ -40,11 +34,12 @@ class Records:
         If a record that is read is damaged.
     """
 
-    def __init__(self, dataset: Dataset) -> None:
-        self._dataset = dataset
+    def __init__(self, view: View, pool: _core.BlockPool) -> None:
+        self._view = view
+        self._pool = pool
 
     def __len__(self) -> int:
-        return len(self._dataset)
+        return len(self._view)
 
     @overload
     def __getitem__(self, index: int) -> bytes: ...
@@ -53,46 +48,39 @@ class Records:
         self, index: slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
     ) -> BytesArray: ...
     def __getitem__(self, index: Any) -> bytes | BytesArray:
-        view = self._dataset._view
+        view = self._view
         if is_one(index):
             number = checked_number(operator.index(index), len(self))
-            (number,) = view.records_of(np.array([number], dtype=np.int64)).tolist()
-            return _core.read_record(view.sources.table, view.catalog(), number)
+            (number,) = records_of(view, np.array([number], dtype=np.int64)).tolist()
+            return _core.read_record(view.files.table, view.catalog(), number)
         return self._read(record_numbers(index, len(self)))
 
     def __iter__(self) -> Iterator[bytes]:
-        sources = self._dataset._view.sources
-        if sources.is_streamed and self._dataset._view.is_walkable:
-            if callable(sources.on_error):
-                sources.counts()  # it is asked before anything is left out
-            files = sources.contents()
-            recovery = recovery_of(sources.on_error)
-            with first_frames(
-                files, sources.table, range(len(files)), recovery
-            ) as frames:
+        files = self._view.files
+        if files.is_streamed and self._view.is_walkable:
+            contents, recovery = files.contents(), recovery_of(files.on_error)
+            numbers = range(len(contents))
+            with first_frames(contents, files.table, numbers, recovery) as frames:
                 while (record := frames.next()) is not None:
                     yield record
             return
-        for first in range(0, len(self), _RECORDS_AT_ONCE):
-            numbers = np.arange(first, min(first + _RECORDS_AT_ONCE, len(self)))
+        for first in range(0, len(self), _READ_AT_ONCE):
+            numbers = range(first, min(first + _READ_AT_ONCE, len(self)))
             try:
-                found = self._read(numbers)
+                found = self._read(np.array(numbers, dtype=np.int64))
             except Error:
-                # One by one, so that the good records before the damage come first.
+                # Read one by one, so that the good records before the damage come first.
                 for number in numbers:
-                    yield self[int(number)]
+                    yield self[number]
             else:
                 yield from found
 
     def __repr__(self) -> str:
-        return f"<fastrec.Records of {self._dataset!r}>"
+        return f"<fastrec.Records of {self._view!r}>"
 
     def _read(self, numbers: npt.NDArray[np.int64]) -> BytesArray:
-        view = self._dataset._view
+        view = self._view
         data, offsets = _core.read_records(
-            view.sources.table,
-            view.catalog(),
-            self._dataset._pool,
-            view.records_of(numbers),
+            view.files.table, view.catalog(), self._pool, records_of(view, numbers)
         )
         return BytesArray._wrap(data, offsets, (len(numbers),))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from fastrec.options import nearest
 
 if TYPE_CHECKING:
-    from fastrec.sources.sources import Sources
+    from fastrec.sources.source import Source
 
 __all__ = ["MissingFeatureWarning", "absence", "reason"]
 
@@ -42,21 +42,21 @@ def reason(text: str, feature: str, names: Sequence[str], advice: str) -> str:
 
 
 def absence(
-    sources: Sources, epoch_records: int | None = None
+    source: Source, epoch_records: int | None = None
 ) -> MissingFeatureWarning | None:
     """Return a warning about columns that the first records do not have, if any.
 
     Each is returned once. `epoch_records` are those of an epoch that has ended.
     """
-    core = sources.of_core()
+    core = source.of_core()
     if not core.is_watching:
         return None
-    readings, _ = sources.readings()
+    readings, _ = source.readings()
     absent = core.take_absent(epoch_records)
     if not absent:
         return None
     columns = []
-    found = {number: readings[number].features._columns() for number, *_ in absent}
+    found = {number: readings[number].schema._columns() for number, *_ in absent}
     for number, column, n_records, names in absent:
         spec = found[number][column]
         key = spec.key.decode(errors="backslashreplace")

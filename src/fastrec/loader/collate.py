@@ -24,13 +24,11 @@ from fastrec.loader.transforms import BatchOrigin, CheckedTransform
 from fastrec.on_error import Loss
 
 if TYPE_CHECKING:
-    from fastrec.sources.sources import Reading
+    from fastrec.sources.source import Reading
 
-__all__ = ["SOURCE", "VALID", "Assembly", "OnTransformError", "Parts", "valid_column"]
+__all__ = ["VALID", "Assembly", "OnTransformError", "Parts", "valid_column"]
 
-# Columns that the loader adds: whether a row is a record, and which data set it is of.
-VALID = "__valid__"
-SOURCE = "__source__"
+VALID = "__valid__"  # the column that the loader adds: whether a row is a record
 
 # (which reading, its columns, where its rows stand in the batch or None for all)
 Parts: TypeAlias = "list[tuple[int, Batch, npt.NDArray[np.int64] | None]]"
@@ -157,7 +155,7 @@ class Assembly:
     @property
     def column_names(self) -> list[str | bytes]:
         """The columns before any transform."""
-        return [*self._readings[0].features._column_names(), *self._extra]
+        return [*self._readings[0].schema._column_names(), *self._extra]
 
     def __call__(self, parts: Parts, info: BatchOrigin | None) -> Batch:
         """Return the batch of `parts`; `info` may be None if `needs_origin` is False."""
@@ -231,7 +229,7 @@ class Assembly:
         if self._has_own_transforms:
             return whole, info
         # Each reading has a separate order of columns.
-        names: list[Any] = list(self._readings[0].features._column_names())
+        names: list[Any] = list(self._readings[0].schema._column_names())
         return {name: whole[name] for name in names}, info
 
     def _part(
@@ -260,7 +258,7 @@ class Assembly:
 
     def _widen(self, parts: Parts) -> None:
         """Give padded columns one width, where each part was padded to its own."""
-        schemas = [self._readings[reading].features for reading, _, _ in parts]
+        schemas = [self._readings[reading].schema for reading, _, _ in parts]
         for name in schemas[0]:
             specs = [schema.get(name) for schema in schemas]
             padded = [

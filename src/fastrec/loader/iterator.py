@@ -56,7 +56,7 @@ class Decoding:
         self._needs_origin = assembly.needs_origin
         # Errors of functions that are called for a batch name its records.
         self._needs_places = not assembly.is_plain or loader._feed is not None
-        self._sources = view.sources
+        self._source = view.source
         self._seed = loader._seed
         self._epoch = loader._epoch
         self._memory_limit = loader._memory_limit
@@ -69,9 +69,9 @@ class Decoding:
         self._may_have_gaps = False  # that nobody has told of
         self._plan: Plan | None = None
         self._walk_batch_size = planner.global_batch_size
-        if view.sources.is_streamed:
+        if view.files.is_streamed:
             if not view.is_walkable:
-                view.sources.check_random_access("a mix or a choice of records")
+                view.files.check_random_access("a mix or a choice of records")
             self._plan = streamed_plan(loader, is_plain=assembly.is_plain)
             self._pipeline = streaming_pipeline(
                 loader,
@@ -88,7 +88,7 @@ class Decoding:
         if not may_walk or view.is_indexed():
             self._plan = loader._plan()
         self._pipeline = _core.Pipeline(
-            view.sources.of_core(),
+            view.source.of_core(),
             None if self._plan is None else view.catalog(),
             None if self._plan is None else self._plan.order,
             planner.walk_grid() if self._plan is None else self._plan.grid,
@@ -186,14 +186,14 @@ class Decoding:
 
     def _places(self, step: int) -> Places:
         context = f" of step {step} of epoch {self._epoch}"
-        return Places(self._sources, self._pipeline.places(), context)
+        return Places(self._source.files.files, self._pipeline.places(), context)
 
     def _look_for_absence(self, n_records: int | None) -> None:
         """Note columns that no record has; `n_records` are those of a batch, if any."""
-        self._is_watching = self._sources.of_core().is_watching
+        self._is_watching = self._source.of_core().is_watching
         is_end = n_records is None
         self._n_watched += n_records or 0
-        warning = absence(self._sources, self._n_watched if is_end else None)
+        warning = absence(self._source, self._n_watched if is_end else None)
         if warning is not None:
             self.warnings.append(warning)
 

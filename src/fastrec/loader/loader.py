@@ -579,7 +579,7 @@ class Loader:
         positions, records = plan.rows(step)
         judge = self._judge()
         parts, damages = _core.decode_records(
-            self._dataset._view.sources.of_core(),
+            self._dataset._view.source.of_core(),
             self._dataset._view.catalog(),
             self._pool,
             records[positions >= 0],
@@ -774,7 +774,7 @@ class Loader:
         if self._planner.shuffle is not True or not len(view):
             return ""
         # Records one by one, each of them a trip over the network.
-        mean_bytes = view.sources.n_bytes // max(1, view.sources.n_records)
+        mean_bytes = view.files.n_bytes // max(1, view.files.n_records)
         is_slow = mean_bytes < _SMALL_RECORD_BYTES and _core.is_remote(
             os.fsencode(self._dataset.files[0])
         )

@@ -5,6 +5,7 @@ The arithmetic is the core's (loader/order.h); here is how callers choose it.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -14,6 +15,8 @@ import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.options import byte_count, positive_int, true_or_false
+from fastrec.sources.selection import Numbers
+from fastrec.sources.view import View
 
 __all__ = [
     "Batches",
@@ -23,7 +26,9 @@ __all__ = [
     "Shuffle",
     "Window",
     "as_shuffle",
-    "core_shuffle",
+    "order_of",
+    "order_state",
+    "records_of",
     "shuffle_state",
     "shuffled",
 ]
@@ -129,7 +134,7 @@ def as_shuffle(value: object) -> Shuffle:
     raise TypeError(msg)
 
 
-def core_shuffle(shuffle: Shuffle, n_records: int, n_bytes: int) -> _core.Shuffle:
+def _core_shuffle(shuffle: Shuffle, n_records: int, n_bytes: int) -> _core.Shuffle:
     """Return `shuffle` for `n_records` records that take `n_bytes` in their files."""
     if isinstance(shuffle, Blocks):
         assert isinstance(shuffle.block_bytes, int)
@@ -245,3 +250,51 @@ def _checked(i: int, batch: npt.ArrayLike, n_records: int) -> npt.NDArray[np.int
         )
         raise IndexError(msg)
     return numbers.astype(np.int64)
+
+
+def order_of(
+    view: View, shuffle: Shuffle, seed: int, epoch: int, global_batch_size: int
+) -> _core.Order:
+    """Return which record of `view` an epoch delivers at which position."""
+    mix = view.mix
+    if mix is not None:
+        parts = zip(mix.components.values(), mix.sizes(), strict=True)
+        components = [
+            (size, weight, _sized(shuffle, part)) for (part, weight), size in parts
+        ]
+        run = global_batch_size if mix.per_batch else 1
+        return _core.Order.mixed(components, len(view), run, mix.seed, seed, epoch)
+    if not isinstance(shuffle, Window):
+        return _core.Order.of(_sized(shuffle, view), len(view), seed, epoch)
+    if view.is_walkable:
+        counts = np.array(view.files.n_records_by_file(), np.int64)
+    else:
+        counts = np.array([len(view)], np.int64)
+    files = shuffle.file_order(len(counts), seed, epoch) if view.is_walkable else [0]
+    begins = np.cumsum(counts) - counts
+    return _core.Order.window(begins[files], counts[files], shuffle.n, seed, epoch)
+
+
+def _sized(shuffle: Shuffle, view: View) -> _core.Shuffle:
+    """Return `shuffle` for records of the size that those of `view` have."""
+    if not isinstance(shuffle, Blocks):
+        return _core_shuffle(shuffle, 0, 0)
+    return _core_shuffle(shuffle, view.files.n_records, view.files.n_bytes)
+
+
+def order_state(view: View, global_batch_size: int) -> dict[str, Any]:
+    """Return what the order depends on in addition to the shuffle, for a loader's state."""
+    mix = view.mix
+    if mix is None:
+        return {}
+    weights = [(name, weight) for name, (_, weight) in mix.components.items()]
+    parameters = repr((weights, mix.seed, len(view))).encode()
+    digest = hashlib.blake2b(parameters, digest_size=8).hexdigest()
+    return {"mix": digest} | ({"run": global_batch_size} if mix.per_batch else {})
+
+
+def records_of(view: View, numbers: Numbers) -> Numbers:
+    """Return the numbers in the catalog of the rows `numbers` of `view`."""
+    if view.mix is None:
+        return numbers
+    return order_of(view, False, 0, 0, 1).records(numbers)

@@ -13,6 +13,8 @@ from fastrec.loader.order import (
     ListedBatches,
     Shuffle,
     as_shuffle,
+    order_of,
+    order_state,
     shuffle_state,
 )
 from fastrec.loader.ranks import Rank
@@ -83,12 +85,12 @@ class Planner:
             self._global_batch_size = size
         if batches is not None or self._shuffle is True or isinstance(shuffle, Blocks):
             what = "batches=" if batches is not None else f"shuffle={self._shuffle}"
-            view.sources.check_random_access(what)
+            view.files.check_random_access(what)
         self._plans: dict[tuple[int, int, int], Plan] = {}
         self._deal: Deal | None = None
-        if rank.world_size > 1 and view.sources.is_streamed and view.is_walkable:
+        if rank.world_size > 1 and view.files.is_streamed and view.is_walkable:
             self._deal = dealt(
-                view.sources.n_records_by_file(),
+                view.files.n_records_by_file(),
                 rank.world_size,
                 drop_last=self._drop_last,
             )
@@ -184,7 +186,7 @@ class Planner:
         )
         if self._deal is not None:
             order["dealt"] = [self._rank.world_size, self._global_batch_size]
-        return order | self._view.order_state(self._global_batch_size)
+        return order | order_state(self._view, self._global_batch_size)
 
     def phase(self, position: int) -> int:
         """Return where the grid begins if a step is to begin at `position`."""
@@ -218,8 +220,8 @@ class Planner:
             self._check_shared(listed.smallest, "a batch of batches(seed, epoch)")
             order, bounds = _core.Order.listed(listed.records), listed.bounds
         else:
-            order = self._view.order(
-                self._shuffle, seed, epoch, self._global_batch_size
+            order = order_of(
+                self._view, self._shuffle, seed, epoch, self._global_batch_size
             )
             if not self._drop_last:
                 n_last = (len(order) - phase) % self._global_batch_size
@@ -241,7 +243,7 @@ class Planner:
         world_size = self._rank.world_size
         return DealtPlan.of(
             deal,
-            self._view.sources.n_records_by_file(),
+            self._view.files.n_records_by_file(),
             self._shuffle,
             seed=seed,
             epoch=epoch,

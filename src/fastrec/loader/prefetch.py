@@ -93,8 +93,8 @@ def upcoming(loader: Loader) -> Batch | None:
 
 def empty_batch(loader: Loader) -> Batch:
     """Return a batch of no rows, as transforms make it."""
-    readings, _ = loader.dataset._view.sources.readings()
-    schema = readings[0].features._bind()
+    readings, _ = loader.dataset._view.source.readings()
+    schema = readings[0].schema._bind()
     none = np.empty(0, np.int64)
     rows = None if len(readings) == 1 else none
     parts = [(0, _core.parse_examples(schema, loader._pool, []), rows)]

@@ -54,7 +54,8 @@ def streaming_pipeline(
     needs their records. As many threads inflate as decode: one more than the loader
     has, because the consumer, which would wait for others, does not help here.
     """
-    sources, shuffle = loader._dataset._view.sources, loader._planner.shuffle
+    view, shuffle = loader._dataset._view, loader._planner.shuffle
+    sources = view.files
     files = sources.contents()
     seed, epoch, deal = loader._seed, loader._epoch, loader._planner.deal
     first_position = 0
@@ -75,7 +76,7 @@ def streaming_pipeline(
         order, first_position = order[first:], begins[first]
     bytes_ahead = memory_limit // _READ_AHEAD_SHARE
     n_threads = loader._num_threads + 1
-    of_core = sources.of_core()
+    of_core = view.source.of_core()
     counts = None if plan is None else sources.counts()
     with started(
         [files[i] for i in order],

@@ -29,8 +29,8 @@ from fastrec import _core
 from fastrec.dataset.open import open as open_dataset
 from fastrec.errors import Error
 from fastrec.printable import printable
+from fastrec.sources.file_set import FileSet
 from fastrec.sources.random_split import check_fractions, divided, even_bounds
-from fastrec.sources.sources import Sources
 from fastrec.storage.deflate import plain_name
 from fastrec.storage.parallel import pass_over
 from fastrec.storage.stream_readers import started
@@ -320,8 +320,8 @@ def recode(
 _ALL = 2**63
 
 
-def _opened(files: Sequence[str]) -> Sources:
-    return open_dataset(files)._view.sources
+def _opened(files: Sequence[str]) -> FileSet:
+    return open_dataset(files)._view.files
 
 
 def _n_records(frames: Frames) -> int:
@@ -355,7 +355,7 @@ class _ReadSoFar:
 
 @contextlib.contextmanager
 def _reading(
-    sources: Sources, n_threads: int, progress: Progress
+    sources: FileSet, n_threads: int, progress: Progress
 ) -> Iterator[Callable[[int], Frames]]:
     """Give `_frames`, and tell `progress` of them."""
     so_far = _ReadSoFar(sources.files)
@@ -373,7 +373,7 @@ def _reading(
 
 @contextlib.contextmanager
 def _frames(
-    sources: Sources,
+    sources: FileSet,
     n_readers: int,
     n_others: int,
     on_read: Callable[[int, int], object],

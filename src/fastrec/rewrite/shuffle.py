@@ -118,7 +118,7 @@ def _write(
     progress: Progress,
 ) -> None:
     """Write all shards; the last one is left open. Its memory is free when it returns."""
-    n_bytes = view.sources.n_bytes
+    n_bytes = view.files.n_bytes
     order = _core.Order.of(_core.Shuffle.shuffled(), len(view), seed, 0)
     memory = _Memory(view, min(capacity, n_bytes), writer)
     shard = n_done = 0
@@ -139,7 +139,7 @@ def _write(
 
 
 def _check_random_access(view: View) -> None:
-    for path, content in view.sources.contents():
+    for path, content in view.files.contents():
         if content != "plain":
             error = Error(
                 "a shuffle needs random access, but this is compressed",
@@ -227,7 +227,7 @@ class _Memory:
     """Memory that is filled with pieces, again and again."""
 
     def __init__(self, view: View, n_bytes: int, writer: ShardWriter) -> None:
-        self._files = view.sources.table
+        self._files = view.files.table
         self._catalog = view.catalog()
         self._writer = writer
         # What is never written to takes no memory.

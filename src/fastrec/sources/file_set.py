@@ -1,127 +1,403 @@
-"""Files: in their order, with what is found of each once it is needed."""
+"""File sets: the files of a dataset, how they are opened, and what is known of each."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+import hashlib
+import itertools
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
 
 from fastrec import _core
 from fastrec.errors import Error, advise_on_error
+from fastrec.lifecycle import renew_after_fork
 from fastrec.limits import Limits
-from fastrec.on_error import Gap, OnError, decision, log_gaps, recovery_of
+from fastrec.on_error import Gap, OnError, Report, log_gaps, recovery_of, region_of
+from fastrec.sources.selection import Numbers
 from fastrec.storage import index
 from fastrec.storage.counting import Count, counted
-from fastrec.storage.located import Located
+from fastrec.storage.decompressed_cache import expanded
+from fastrec.storage.inflate import Content, content_of
+from fastrec.storage.stream_readers import FileContent
+from fastrec.tasks import TaskPool
 
-__all__ = ["Files"]
+__all__ = ["Compression", "File", "FileOptions", "FileSet", "check_compression"]
+
+Compression: TypeAlias = Literal["auto", "GZIP", "ZLIB"] | None
+
+_CONTENTS: dict[object, Content] = {None: "plain", "GZIP": "gzip", "ZLIB": "zlib"}
+
+# Files whose compression is detected at the same time: each costs little but a wait.
+_MAX_DETECTING = 16
+
+# Records whose stored checksums identify a file set, in addition to the last one.
+_N_FINGERPRINTED = 17
 
 
-class Files:
-    """Files in their order, and what is found of each: once, for all views of them.
+def check_compression(value: object) -> None:
+    """Raise a ValueError unless `value` is an accepted ``compression=``."""
+    if value is None or value in ("auto", "GZIP", "ZLIB"):
+        return
+    msg = f"compression must be 'auto', None, 'GZIP' or 'ZLIB', not {value!r}"
+    raise ValueError(msg)
+
+
+class FileOptions(NamedTuple):
+    """How a file is opened, in the terms of `fastrec.open`."""
+
+    io: str = "auto"
+    compression: Compression = "auto"
+    cache_dir: str | None = None
+    index_dir: str | None = None
+
+
+class File:
+    """One file, how it is opened, and what is known of it; file sets share it."""
+
+    __slots__ = ("content", "count", "index", "options", "path", "plain")
+
+    def __init__(self, path: str, options: FileOptions | None = None) -> None:
+        self.path = path
+        self.options = FileOptions() if options is None else options
+        self.content: Content | None = None
+        self.plain: str | None = None  # the path of its plain version
+        self.index: _core.Index | None = None
+        self.count: Count | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return File, (self.path, self.options)
+
+    def gaps(self) -> list[Gap]:
+        """Return the damage to its framing, if it was indexed or counted."""
+        found = [what for what in (self.index, self.count) if what is not None]
+        return [gap for what in found for gap in what.gaps]
+
+    def rescanned(self) -> File:
+        """Return this file for another error policy, which its index may depend on."""
+        file = File(self.path, self.options)
+        file.content, file.plain = self.content, self.plain
+        if not self.gaps():
+            file.index, file.count = self.index, self.count
+        return file
+
+
+class FileSet:
+    """Files in their order. Nothing is read until it is needed, and then once.
 
     Parameters
     ----------
-    located : Located
-        The files, and where their contents are.
-    io, index_dir, on_error, limits
-        As `fastrec.open` has them.
+    files : iterable of File
+    on_error, limits
+        Of all files, as `fastrec.open` has them.
     """
 
     def __init__(
         self,
-        located: Located,
-        io: str,
-        index_dir: str | None,
-        on_error: OnError,
-        limits: Limits,
+        files: Iterable[File],
+        on_error: OnError = "raise",
+        limits: Limits | None = None,
     ) -> None:
-        self.located = located
-        self.io = io
-        self._index_dir = index_dir
+        self._files = list(files)
+        self.files = [file.path for file in self._files]
+        self._formats: list[Content] | None = None
+        self._is_streamed: bool | None = None
+        self._paths: list[str] | None = None
         self.on_error = on_error
-        self.limits = limits
-        self._indexes: list[_core.Index] | None = None
-        self._counts: list[Count] | None = None
+        self.limits = Limits() if limits is None else limits
+        self._renew_after_fork()
+        renew_after_fork(self)
+
+    def _renew_after_fork(self) -> None:
+        self._lock = threading.RLock()
+        self._table: _core.FileTable | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        options = (self.io, self._index_dir, self.on_error, self.limits)
-        return Files, (self.located, *options)
+        return FileSet, (self._files, self.on_error, self.limits)
 
     def __len__(self) -> int:
-        return len(self.located.files)
+        return len(self._files)
 
-    def with_on_error(self, on_error: OnError) -> Files:
-        """Return the same files, whose damage is treated in another way."""
+    def __repr__(self) -> str:
+        more = f" and {len(self) - 1:,} more" if len(self) > 1 else ""
+        return repr(self._files[0].path) + more
+
+    @classmethod
+    def joined(cls, parts: Sequence[FileSet]) -> FileSet:
+        """Return the files of all parts, one part after another.
+
+        Raises
+        ------
+        ValueError
+            If the parts differ in `on_error` or `limits`.
+        """
+        first = parts[0]
+        if any(part.on_error != first.on_error for part in parts):
+            msg = (
+                "the datasets that are joined have different on_error=: give them one "
+                "with ds.with_options(on_error=...)"
+            )
+            raise ValueError(msg)
+        if any(part.limits != first.limits for part in parts):
+            msg = "the datasets that are joined have different limits="
+            raise ValueError(msg)
+        files = [file for part in parts for file in part._files]
+        return cls(files, first.on_error, first.limits)
+
+    def with_on_error(self, on_error: OnError) -> FileSet:
+        """Return the same files under another error policy."""
         if on_error == self.on_error:
             return self
-        files = Files(self.located, self.io, self._index_dir, on_error, self.limits)
-        if not self.gaps_if_known():  # whole files are the same either way
-            files._indexes, files._counts = self._indexes, self._counts
-        return files
+        files = [file.rescanned() for file in self._files]
+        return FileSet(files, on_error, self.limits)
+
+    def _known(
+        self,
+        name: str,
+        find: Callable[[FileOptions, list[File]], Iterable[object]] | None = None,
+    ) -> list[Any]:
+        """Return an attribute of all files. `find` returns it for those that lack it."""
+        if find is not None:
+            files = dict.fromkeys(self._files)  # one may be there twice
+            missing = [file for file in files if getattr(file, name) is None]
+            for options, run in itertools.groupby(missing, lambda file: file.options):
+                alike = list(run)
+                for file, value in zip(alike, find(options, alike), strict=True):
+                    setattr(file, name, value)
+        return [getattr(file, name) for file in self._files]
+
+    # Contents.
+
+    @property
+    def formats(self) -> list[Content]:
+        """The compression of each file, detected or as the caller said.
+
+        Raises
+        ------
+        OSError
+            If a file cannot be read.
+        """
+        if self._formats is None:
+            self._formats = self._known("content", _detected)
+        return self._formats
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether there are files whose records can only be read in sequence."""
+        if self._is_streamed is None:
+            self._is_streamed = any(
+                content != "plain" and file.options.cache_dir is None
+                for file, content in zip(self._files, self.formats, strict=True)
+            )
+        return self._is_streamed
+
+    @property
+    def paths(self) -> list[str]:
+        """The plain version of each file. Expands compressed files.
+
+        Raises
+        ------
+        CorruptionError, LimitError, OSError
+            If a file cannot be expanded.
+        """
+        if self._paths is not None:
+            return self._paths
+        formats = dict(zip(self._files, self.formats, strict=True))
+        most = self.limits.expansion
+
+        def plain(options: FileOptions, files: list[File]) -> list[str]:
+            paths = [file.path for file in files]
+            if options.cache_dir is None:
+                return paths
+            of_files = [formats[file] for file in files]
+            return expanded(paths, of_files, options.cache_dir, most)
+
+        self._paths = self._known("plain", plain)
+        return self._paths
+
+    def contents(self) -> list[FileContent]:
+        """Return what to read of each file in sequence: its path and compression."""
+        return [
+            (path, content if file.options.cache_dir is None else "plain")
+            for path, content, file in zip(
+                self.paths, self.formats, self._files, strict=True
+            )
+        ]
+
+    def check_random_access(self, what: str) -> None:
+        """Raise a ValueError if `what` needs random access and a file is streamed."""
+        if not self.is_streamed:
+            return
+        path = next(path for path, content in self.contents() if content != "plain")
+        msg = (
+            f"{what} needs random access, but {path!r} is compressed: "
+            "fastrec.open(..., cache_dir=...) expands such files once, after which "
+            "everything works"
+        )
+        raise ValueError(msg)
+
+    @property
+    def table(self) -> _core.FileTable:
+        """The files as the core opens them. A forked child has another one."""
+        with self._lock:
+            if self._table is None:
+                names = [os.fsencode(path) for path in self.files]
+                paths = [os.fsencode(path) for path in self.paths]
+                self._table = _core.FileTable(
+                    paths,
+                    [file.options.io for file in self._files],
+                    names if paths != names else [],
+                    self.limits.record_bytes,
+                )
+                self._expect()
+            return self._table
+
+    def _expect(self) -> None:
+        """Report files to the core that are not those of the indexes."""
+        if self._table is not None:
+            for i, found in enumerate(self._known("index")):
+                if found is not None:
+                    self._table.expect(i, found)
+
+    # Records.
 
     def indexes(self) -> list[_core.Index]:
         """Return where every record is, building the indexes that are missing."""
-        if self._indexes is None:
-            with self._advice():
+        with self._lock:
+            self.check_random_access("this")
+            plain = dict(zip(self._files, self.paths, strict=True))
+
+            def find(options: FileOptions, files: list[File]) -> list[_core.Index]:
                 indexes = index.make_indexes(
-                    self.located.paths,
-                    names=self.located.files,
-                    io=self.io,
-                    index_dir=self._index_dir,
+                    [plain[file] for file in files],
+                    names=[file.path for file in files],
+                    io=options.io,
+                    index_dir=options.index_dir,
                     recovery=recovery_of(self.on_error),
                 )
-            if callable(self.on_error):
-                indexes = [_judged(found, self.on_error) for found in indexes]
-            for found in indexes:
-                log_gaps(found.gaps)
-            self._indexes = indexes
-        return self._indexes
+                log_gaps(gap for found in indexes for gap in found.gaps)
+                return indexes
 
-    def indexes_if_cheap(self) -> list[_core.Index] | None:
-        """Return where every record is, if that is known without walking the files."""
-        if self._indexes is None:
-            self._indexes = index.load_indexes(self.located.paths, self._index_dir)
-        return self._indexes
+            with _advice():
+                indexes = self._known("index", find)
+            self._expect()
+            return indexes
+
+    def is_indexed(self) -> bool:
+        """Whether `indexes` returns without a pass over files."""
+        if self.is_streamed:
+            return False
+
+        def load(options: FileOptions, files: list[File]) -> Iterable[object]:
+            paths = [file.path if file.plain is None else file.plain for file in files]
+            found = index.load_indexes(paths, options.index_dir)
+            return [None] * len(files) if found is None else found
+
+        return None not in self._known("index", load)
 
     def counts(self) -> list[Count]:
         """Return how many records each file has, by a pass over those not counted."""
-        if self._counts is None:
-            with self._advice():
-                counts = counted(
-                    self.located.to_stream(),
-                    self._index_dir,
+        with self._lock:
+            contents = dict(zip(self._files, self.contents(), strict=True))
+
+            def find(options: FileOptions, files: list[File]) -> list[Count]:
+                found = counted(
+                    [contents[file] for file in files],
+                    options.index_dir,
                     recovery_of(self.on_error),
                 )
-            gaps = [gap for found in counts for gap in found.gaps]
-            if callable(self.on_error):
-                for _, _, error in gaps:
-                    if decision(self.on_error, error) == "raise":
-                        raise error
-            log_gaps(gaps)
-            self._counts = counts
-        return self._counts
+                log_gaps(gap for count in found for gap in count.gaps)
+                return found
 
-    @contextlib.contextmanager
-    def _advice(self) -> Iterator[None]:
-        """Name ``on_error=`` in the hints of errors, for the caller of `open`."""
-        try:
-            yield
-        except Error as error:
-            advise_on_error(error)
-            raise
+            with _advice():
+                return self._known("count", find)
 
-    def gaps_if_known(self) -> list[Gap]:
-        """Return what is left out of the files, as far as somebody has looked."""
-        found = [*(self._indexes or ()), *(self._counts or ())]
-        return [gap for of_file in found for gap in of_file.gaps]
+    def known_gaps(self) -> list[Gap]:
+        """Return the damage to framing in files that were indexed or counted."""
+        return [gap for file in self._files for gap in file.gaps()]
+
+    def report(self) -> Report:
+        """Return what is skipped of the files because their framing is damaged."""
+        found = self.counts() if self.is_streamed else self.indexes()
+        gaps = [gap for of_file in found for gap in of_file.gaps]
+        return Report(tuple(region_of(gap) for gap in gaps))
+
+    def n_records_by_file(self) -> list[int]:
+        """Return the number of records in each file."""
+        found = self.counts() if self.is_streamed else self.indexes()
+        return [len(of_file) for of_file in found]
+
+    @property
+    def n_records(self) -> int:
+        """Records in all files."""
+        return sum(self.n_records_by_file())
+
+    @property
+    def n_bytes(self) -> int:
+        """Bytes that the frames of all records take."""
+        return sum(int(found.offsets[-1]) for found in self.indexes())
+
+    def streamed_places(self, records: Numbers) -> list[tuple[int, int]]:
+        """Return the file of each record of streams, and its number in the file."""
+        begins = np.cumsum([0, *self.n_records_by_file()])
+        files = np.searchsorted(begins, records, side="right") - 1
+        return list(
+            zip(files.tolist(), (records - begins[files]).tolist(), strict=True)
+        )
+
+    def add_to(self, digest: hashlib.blake2b) -> None:
+        """Add to `digest` what identifies these files, wherever they are stored.
+
+        That is their sizes and record counts, and the stored checksums of some records.
+        """
+        chosen = _fingerprinted(self.n_records)
+        if self.is_streamed:
+            counts = self.counts()
+            sizes = [(found.n_bytes, len(found)) for found in counts]
+            stored = np.array(
+                [
+                    counts[file].payload_crc(number)
+                    for file, number in self.streamed_places(chosen)
+                ]
+            )
+        else:
+            indexes = self.indexes()
+            sizes = [(int(found.offsets[-1]), len(found)) for found in indexes]
+            stored = _core.stored_checksums(self.table, _core.Catalog(indexes), chosen)
+        for n_bytes, n_records in sizes:
+            digest.update(f"{n_bytes} {n_records};".encode())
+        digest.update(stored.astype("<u4").tobytes())
 
 
-def _judged(index: _core.Index, on_error: Callable[[Error], str]) -> _core.Index:
-    """Return the index that is left when `on_error` has seen its gaps in their order."""
-    for i, (_, _, error) in enumerate(index.gaps):
-        decided = decision(on_error, error)
-        if decided == "raise":
-            raise error
-        if decided != "resync":
-            return index.up_to_gap(i)
-    return index
+@contextlib.contextmanager
+def _advice() -> Iterator[None]:
+    """Name ``on_error=`` in the hints of errors, for the caller of `open`."""
+    try:
+        yield
+    except Error as error:
+        advise_on_error(error)
+        raise
+
+
+def _detected(options: FileOptions, files: list[File]) -> list[Content]:
+    if options.compression != "auto":
+        return [_CONTENTS[options.compression]] * len(files)
+    if len(files) == 1:
+        return [content_of(files[0].path)]
+    pool = TaskPool(_MAX_DETECTING)
+    try:
+        tasks = [pool.submit(partial(content_of, file.path)) for file in files]
+        return [task.result() for task in tasks]
+    finally:
+        pool.stop()
+
+
+def _fingerprinted(n_records: int) -> Numbers:
+    """Return the records whose checksums identify all of them."""
+    n = n_records
+    chosen = {n * i // _N_FINGERPRINTED for i in range(_N_FINGERPRINTED)}
+    return np.array(sorted(chosen | {n - 1}) if n else [], dtype=np.int64)

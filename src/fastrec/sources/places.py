@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec.errors import add_note
 from fastrec.on_error import Loss, Region
-
-if TYPE_CHECKING:
-    from fastrec.sources.sources import Sources
 
 __all__ = ["Places"]
 
@@ -25,8 +22,7 @@ class Places:
 
     Attributes
     ----------
-    sources : Sources
-        The files.
+    files : sequence of str
     numbers : ndarray of int64, shape (rows, 4)
         File, record in the file, and where its frame begins and ends; an end of -1 is
         unknown, and a row of -1 only fills the batch.
@@ -34,7 +30,7 @@ class Places:
         Step and epoch, in words; "" for records that were asked for by number.
     """
 
-    sources: Sources
+    files: Sequence[str]
     numbers: npt.NDArray[np.int64]
     context: str
 
@@ -44,11 +40,11 @@ class Places:
         if not n_missing:
             return self
         filling = np.full((n_missing, _N_COLUMNS), -1, np.int64)
-        return Places(self.sources, np.append(self.numbers, filling, 0), self.context)
+        return Places(self.files, np.append(self.numbers, filling, 0), self.context)
 
     def take(self, rows: npt.NDArray[np.int64]) -> Places:
         """Return the places of some rows."""
-        return Places(self.sources, self.numbers[rows], self.context)
+        return Places(self.files, self.numbers[rows], self.context)
 
     def note_row(self, error: BaseException, what: str, row: int) -> None:
         """Add to `error` that `what` raised it for one row."""
@@ -68,7 +64,7 @@ class Places:
         """Return a row as lost, because `what` raised `error`."""
         file, _, begin, end = self.numbers[row].tolist()
         reason = f"{what} raised {type(error).__name__}: {error}"
-        path = self.sources.files[file]
+        path = self.files[file]
         region = Region(path, begin, None if end < 0 else end, reason, 1)
         return Loss(region, error, self._note_of(row, what))
 
@@ -77,4 +73,4 @@ class Places:
 
     def _described(self, row: int) -> str:
         file, record, begin, _ = self.numbers[row].tolist()
-        return f"{self.sources.files[file]}, record {record}, byte {begin}"
+        return f"{self.files[file]}, record {record}, byte {begin}"

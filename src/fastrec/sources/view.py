@@ -1,101 +1,154 @@
-"""Views: which records of some sources a dataset has, and in what orders they come."""
+"""Views: which records of a source a dataset has."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.features import infer
 from fastrec.features.schema import Schema
-from fastrec.loader.collate import Extra
-from fastrec.loader.order import Blocks, Shuffle, Window, core_shuffle
 from fastrec.on_error import OnError, recovery_of
+from fastrec.sources.file_set import FileSet
 from fastrec.sources.places import Places
 from fastrec.sources.selection import Numbers, Selection
-from fastrec.sources.sources import Sources
+from fastrec.sources.source import Source
 
-__all__ = ["View"]
+__all__ = ["SOURCE", "Mix", "View", "joined_selection"]
+
+SOURCE = "__source__"  # the column that names the component of each row of a mix
 
 
-class View:
-    """Records of some sources, numbered from 0.
+@dataclass(frozen=True)
+class Mix:
+    """How rows are drawn from several views, in the terms of `fastrec.mix`."""
 
-    Parameters
-    ----------
-    sources : Sources
-    selection : Selection, optional
-        Which of their records, and in what order; by default all, as they lie.
-    """
-
-    def __init__(self, sources: Sources, selection: Selection | None = None) -> None:
-        self.sources = sources
-        self._selection = selection
-        self._catalog: _core.Catalog | None = None
-        self._fingerprint = ""
+    components: dict[str, tuple[View, float]]
+    seed: int
+    length: int | None
+    per_batch: bool
 
     def __len__(self) -> int:
-        if self.sources.is_streamed and self.is_walkable:
-            return self.sources.n_records
-        return len(self.catalog())
+        return sum(self.sizes()) if self.length is None else self.length
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return View, (self.sources, self._selection)
-
-    def __repr__(self) -> str:
-        files = self.sources.files
-        text = repr(files[0]) + (f" and {len(files) - 1:,} more" if files[1:] else "")
-        if self._catalog is not None:
-            text += f", {len(self._catalog):,} records"
-        return text + ("" if self._selection is None else " selected")
-
-    # Which records.
-
-    @property
-    def is_walkable(self) -> bool:
-        """Whether a walk through the files meets the records, in their order."""
-        return self._selection is None
-
-    @property
-    def is_mixed(self) -> bool:
-        """Whether rows are drawn from components, in an order of their own."""
-        return False
-
-    def check_selectable(self) -> None:
-        """Raise a TypeError if nothing can be left out of these records."""
-
-    def selection(self) -> Selection:
-        """Return which records of the sources these are."""
-        if self._selection is None:
-            return Selection([range(self.sources.n_records)])
-        return self._selection
-
-    def selected(self, chosen: range | Numbers) -> View:
-        """Return the records that `chosen` names, all in bounds."""
-        self.check_selectable()
-        self.sources.check_random_access("choosing records")
-        return View(self.sources, self.selection().select(chosen))
-
-    def of(self, sources: Sources) -> View:
-        """Return the same records of `sources`, which are the same files."""
-        return View(sources, self._selection)
-
-    def with_on_error(self, on_error: OnError) -> View:
-        """Return the same records; what becomes of damage is another thing.
+    def sizes(self) -> list[int]:
+        """Return the number of records of each component.
 
         Raises
         ------
         ValueError
-            If that would change which records the numbers mean that were chosen.
+            If a component has no records.
         """
-        before = self.sources
+        for name, (view, _) in self.components.items():
+            if not len(view):
+                msg = f"component {name!r} of the mix has no records"
+                raise ValueError(msg)
+        return [len(view) for view, _ in self.components.values()]
+
+
+class View:
+    """Records of a source, numbered from 0: all, a selection, or the rows of a mix."""
+
+    def __init__(
+        self, source: Source, selection: Selection | None = None, mix: Mix | None = None
+    ) -> None:
+        self.source = source
+        self.mix = mix
+        self._selection = selection
+        self._catalog: _core.Catalog | None = None
+        self._fingerprint = ""
+
+    @property
+    def files(self) -> FileSet:
+        """The files that the records are in."""
+        return self.source.files
+
+    def __len__(self) -> int:
+        if self.mix is not None:
+            return len(self.mix)
+        if self.is_walkable and self.files.is_streamed:
+            return self.files.n_records
+        return len(self.catalog())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return View, (self.source, self._selection, self.mix)
+
+    def __repr__(self) -> str:
+        if self.mix is not None:
+            return "a mix of " + "; ".join(
+                f"{name!r} ({weight:g}): {view!r}"
+                for name, (view, weight) in self.mix.components.items()
+            )
+        text = repr(self.files)
+        if self._catalog is not None:
+            text += f", {len(self._catalog):,} records"
+        return text + ("" if self._selection is None else " selected")
+
+    @property
+    def is_walkable(self) -> bool:
+        """Whether these are all records of the files, in their order."""
+        return self._selection is None and self.mix is None
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether rows are drawn from components."""
+        return self.mix is not None
+
+    def check_selectable(self) -> None:
+        """Raise a TypeError unless records can be selected from this view."""
+        if self.mix is not None:
+            msg = (
+                "a mix draws its rows in an order of its own: select, filter, split or "
+                "shard the components, and mix those"
+            )
+            raise TypeError(msg)
+
+    def selection(self) -> Selection:
+        """Return the records of the source that these are."""
+        if self.mix is not None:
+            views = [view for view, _ in self.mix.components.values()]
+            return joined_selection(views)
+        if self._selection is None:
+            return Selection([range(self.files.n_records)])
+        return self._selection
+
+    def selected(self, chosen: range | Numbers) -> View:
+        """Return the records that `chosen` names; all numbers are in bounds."""
+        self.check_selectable()
+        self.files.check_random_access("choosing records")
+        return View(self.source, self.selection().select(chosen))
+
+    def of(self, source: Source) -> View:
+        """Return the same records of `source`, which has the same files."""
+        return View(source, self._selection, self.mix)
+
+    def by_rows(self) -> View:
+        """Return the view whose rows are drawn one by one, not by whole batches."""
+        if self.mix is None or not self.mix.per_batch:
+            return self
+        mix = dataclasses.replace(self.mix, per_batch=False)
+        return View(self.source, self._selection, mix)
+
+    def with_on_error(self, on_error: OnError) -> View:
+        """Return the same records under another error policy.
+
+        Raises
+        ------
+        ValueError
+            If selected numbers would mean other records then.
+        """
+        before = self.files
         if on_error == before.on_error:
             return self
         if (
             not self.is_walkable
-            and before.has_known_gaps()
+            and before.known_gaps()
             and recovery_of(on_error) != recovery_of(before.on_error)
         ):
             msg = (
@@ -103,107 +156,76 @@ class View:
                 "would change: give it to fastrec.open"
             )
             raise ValueError(msg)
-        return self.of(before.with_on_error(on_error))
+        return self.of(self.source.of(before.with_on_error(on_error)))
 
     def catalog(self) -> _core.Catalog:
         """Return where every record is, building the indexes that are missing."""
         if self._catalog is None:
-            indexes = self.sources.indexes()
             pieces = [] if self.is_walkable else self.selection().of_core()
-            self._catalog = _core.Catalog(indexes, pieces)
+            self._catalog = _core.Catalog(self.files.indexes(), pieces)
         return self._catalog
 
     def is_indexed(self) -> bool:
-        """Whether `catalog` can be had without walking through files."""
-        return self._catalog is not None or self.sources.are_indexed()
+        """Whether `catalog` returns without a pass over files."""
+        return self._catalog is not None or self.files.is_indexed()
 
     def fingerprint(self) -> str:
-        """Return what tells these data from others, wherever they lie."""
+        """Return what identifies these records, wherever their files are stored."""
         if not self._fingerprint:
             digest = hashlib.blake2b(digest_size=8)
-            self._add_to(digest)
+            if self.mix is not None:
+                for view, _ in self.mix.components.values():
+                    digest.update(view.fingerprint().encode())
+            else:
+                self.files.add_to(digest)
+                if self._selection is not None:
+                    self._selection.add_to(digest)
             self._fingerprint = digest.hexdigest()
         return self._fingerprint
 
-    def _add_to(self, digest: hashlib.blake2b) -> None:
-        self.sources.add_to(digest)
-        if self._selection is not None:
-            self._selection.add_to(digest)
-
-    # What is in them.
-
     def inferred(self, sample: int | None) -> Schema:
-        """Infer the schema of all features of `sample` records, or of all."""
-        if self.sources.is_streamed:
-            return self.sources.inferred_of_first(lambda _: True, None, sample)
-        return infer.infer(
-            self.sources.table,
-            self.catalog(),
-            None,
-            sample,
-            skips_damage=self.sources.on_error != "raise",
-            features_max=self.sources.limits.features,
-        )
-
-    # In what order.
-
-    def shuffle_of_core(self, shuffle: Shuffle) -> _core.Shuffle:
-        """Return `shuffle` for records of the size that these have."""
-        if not isinstance(shuffle, Blocks):
-            return core_shuffle(shuffle, 0, 0)
-        return core_shuffle(shuffle, self.sources.n_records, self.sources.n_bytes)
-
-    def order(
-        self,
-        shuffle: Shuffle,
-        seed: int,
-        epoch: int,
-        global_batch_size: int,  # noqa: ARG002 (views that draw whole batches need it)
-    ) -> _core.Order:
-        """Return which record comes at which position of an epoch."""
-        if isinstance(shuffle, Window):
-            firsts, counts = self._runs(shuffle, seed, epoch)
-            return _core.Order.window(firsts, counts, shuffle.n, seed, epoch)
-        return _core.Order.of(self.shuffle_of_core(shuffle), len(self), seed, epoch)
-
-    def _runs(self, window: Window, seed: int, epoch: int) -> tuple[Numbers, Numbers]:
-        """Return where the runs of records begin that `window` reads, and their sizes."""
-        if not self.is_walkable:
-            return np.zeros(1, np.int64), np.array([len(self)], np.int64)
-        counts = np.array(self.sources.n_records_by_file(), np.int64)
-        files = window.file_order(len(counts), seed, epoch)
-        return (np.cumsum(counts) - counts)[files], counts[files]
-
-    def order_state(self, global_batch_size: int) -> dict[str, Any]:  # noqa: ARG002
-        """Return what the order depends on besides the shuffle."""
-        return {}
-
-    # Rows.
-
-    def by_rows(self) -> View:
-        """Return a view whose order is that of `records_of`, for any size of batches."""
-        return self
+        """Infer the schema of all features from `sample` records; None is all."""
+        if self.files.is_streamed:
+            numbers = range(len(self.files))
+            return self.source.inferred_in_sequence(numbers, None, sample)
+        return self.source.inferred_of(self.catalog(), None, sample)
 
     def places(self, records: Numbers) -> list[tuple[int, int, int]]:
         """Return file, record in the file, and byte of its content, of each record."""
-        if not (self.sources.is_streamed and self.is_walkable):
+        if not (self.is_walkable and self.files.is_streamed):
             return self.catalog().places(records)
-        counts = self.sources.counts()
+        counts = self.files.counts()
         return [
             (file, number, counts[file].offset(number))
-            for file, number in self.sources.streamed_places(records)
+            for file, number in self.files.streamed_places(records)
         ]
 
     def located(self, records: Numbers, context: str) -> Places:
         """Return the places of `records`, to name them in errors; see `Places`."""
         found = np.array(self.places(records), np.int64).reshape(-1, 3)
         ends = np.full((len(found), 1), -1, np.int64)
-        return Places(self.sources, np.concatenate([found, ends], 1), context)
+        return Places(self.files.files, np.concatenate([found, ends], 1), context)
 
-    def records_of(self, numbers: Numbers) -> Numbers:
-        """Return the numbers in the catalog of the rows `numbers`."""
-        return numbers
+    def extra_columns(self) -> dict[str, Callable[[Any], npt.NDArray[Any]]]:
+        """Return the columns of rows that are not in the files, made of batch infos."""
+        if self.mix is None:
+            return {}
+        ends = np.cumsum(self.mix.sizes())
 
-    def extra_columns(self) -> dict[str, Extra]:
-        """Return the columns that rows have besides those of the files."""
-        return {}
+        def component(info: Any) -> Numbers:  # noqa: ANN401 (a BatchOrigin)
+            found: Numbers
+            found = np.searchsorted(ends, info.records, side="right").astype(np.int64)
+            found[info.records < 0] = -1
+            return found
+
+        return {SOURCE: component}
+
+
+def joined_selection(views: Sequence[View]) -> Selection:
+    """Return the records of `views` by their numbers in the joined files."""
+    counts = [view.files.n_records for view in views]
+    begins = itertools.accumulate(counts, initial=0)
+    return Selection.joined(
+        view.selection().shifted(begin)
+        for view, begin in zip(views, begins, strict=False)
+    )

@@ -259,10 +259,10 @@ def build_index(
         raise ValueError(msg)
     mine = expand(paths)[rank::world_size]
     # Here, for both keep what they find as this module does.
+    from fastrec.sources.file_set import File, FileSet
     from fastrec.storage.counting import counted
-    from fastrec.storage.located import Located
 
-    files = Located(mine).to_stream()
+    files = FileSet(map(File, mine)).contents()
     plain = [path for path, content in files if content == "plain"]
     indexes = make_indexes(
         plain, index_dir=index_dir, progress=progress, must_keep=True

@@ -1,0 +1,254 @@
+"""Sources: a file set, and how its files are read."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from fastrec import _core
+from fastrec.features import infer
+from fastrec.features.schema import Schema, check_columns
+from fastrec.lifecycle import renew_after_fork
+from fastrec.loader.transforms import CheckedTransform
+from fastrec.on_error import recovery_of
+from fastrec.sources.file_set import FileSet
+from fastrec.sources.selection import Selection
+from fastrec.storage.stream_readers import first_frames
+
+__all__ = ["Reading", "Source"]
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How some consecutive files are read.
+
+    Attributes
+    ----------
+    n_files : int
+    features : Schema or None
+        What is read; None is inferred when it is needed.
+    names : tuple of str or bytes, or None
+        The features to infer; None means all.
+    transforms : tuple of CheckedTransform
+        Applied to the rows of these files before they are joined with others.
+    """
+
+    n_files: int
+    features: Schema | None = None
+    names: tuple[str | bytes, ...] | None = None
+    transforms: tuple[CheckedTransform, ...] = ()
+
+    @property
+    def schema(self) -> Schema:
+        """The features, which are known."""
+        assert self.features is not None
+        return self.features
+
+    def gives_columns_of(self, other: Reading) -> bool:
+        """Whether both make equal columns, so that their rows share arrays."""
+        return self.transforms == other.transforms and (
+            self.schema is other.schema
+            or self.schema._columns() == other.schema._columns()
+        )
+
+
+class Source:
+    """A file set, and how its files are read. It does not change; views share it.
+
+    Features that the caller left open are inferred when they are needed, and then once.
+    """
+
+    def __init__(
+        self,
+        files: FileSet,
+        readings: Sequence[Reading],
+        inferred: list[Reading] | None = None,
+    ) -> None:
+        self.files = files
+        self._given = list(readings)
+        self._inferred = inferred  # the readings, all with features
+        self._distinct: tuple[list[Reading], list[int]] | None = None
+        self._renew_after_fork()
+        renew_after_fork(self)
+
+    def _renew_after_fork(self) -> None:
+        self._lock = threading.RLock()
+        self._bound: _core.Sources | None = None
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Source, (self.files, self._given, self._inferred)
+
+    @classmethod
+    def joined(cls, parts: Sequence[Source]) -> Source:
+        """Return the files of all parts, one part after another.
+
+        What was inferred of a part alone is inferred again, of all parts together.
+        """
+        files = FileSet.joined([part.files for part in parts])
+        return cls(files, [reading for part in parts for reading in part._given])
+
+    def of(self, files: FileSet) -> Source:
+        """Return `files`, read in the same way."""
+        return Source(files, self._given, self._inferred)
+
+    def changed(self, change: Callable[[Reading], Reading]) -> Source:
+        """Return the same files, each read as `change` makes it."""
+        return Source(self.files, [change(reading) for reading in self._given])
+
+    def with_schema(self, change: Callable[[Schema], Schema]) -> Source:
+        """Return the same files, with the columns that `change` makes of theirs."""
+        return Source(
+            self.files,
+            [
+                dataclasses.replace(reading, features=change(reading.schema))
+                for reading in self._known()
+            ],
+        )
+
+    def without_transforms(self) -> Source:
+        """Return the same files, whose rows are not transformed."""
+        return self.changed(lambda reading: dataclasses.replace(reading, transforms=()))
+
+    @property
+    def transforms(self) -> list[CheckedTransform]:
+        """The transforms of all files."""
+        return [made for reading in self._given for made in reading.transforms]
+
+    def _known(self) -> list[Reading]:
+        """Return the readings, all with features."""
+        with self._lock:
+            if self._inferred is None:
+                readings = list(self._given)
+                while any(reading.features is None for reading in readings):
+                    readings = self._with_inferred(readings)
+                self._inferred = readings
+            return self._inferred
+
+    def readings(self) -> tuple[list[Reading], list[int]]:
+        """Return the distinct readings, and the number of the one of each file."""
+        with self._lock:
+            if self._distinct is None:
+                distinct: list[Reading] = []
+                of_files: list[int] = []
+                for reading in self._known():
+                    equal = [known.gives_columns_of(reading) for known in distinct]
+                    if not any(equal):
+                        distinct.append(reading)
+                        equal.append(True)
+                    of_files += [equal.index(True)] * reading.n_files
+                self._distinct = distinct, of_files
+            return self._distinct
+
+    @property
+    def schema(self) -> Schema:
+        """The columns that are read.
+
+        Raises
+        ------
+        SchemaError
+            If no schema can be inferred, or files give different columns.
+        """
+        self.check_columns()
+        return self.readings()[0][0].schema
+
+    def check_columns(self) -> None:
+        """Raise a SchemaError if files give different columns before any transform."""
+        readings, _ = self.readings()
+        if len(readings) > 1 and not any(reading.transforms for reading in readings):
+            first, *others = [_described(reading.schema) for reading in readings]
+            for other in others:
+                check_columns(first, other)
+
+    def of_core(self) -> _core.Sources:
+        """Return the files and their schemas as the core takes them."""
+        with self._lock:
+            if self._bound is None:
+                readings, of_files = self.readings()
+                self._bound = _core.Sources(
+                    self.files.table,
+                    [reading.schema._bind() for reading in readings],
+                    of_files if len(readings) > 1 else [],
+                    self.files.limits.padded_bytes,
+                )
+            return self._bound
+
+    # Inference.
+
+    def _with_inferred(self, readings: Sequence[Reading]) -> list[Reading]:
+        """Return the readings, where the first ones without features have them.
+
+        Files that are read and transformed alike are one data set.
+        """
+        unknown = next(reading for reading in readings if reading.features is None)
+        alike = dataclasses.replace(unknown, n_files=0)
+        begin, runs, numbers = 0, [], []
+        for i, reading in enumerate(readings):
+            end = begin + reading.n_files
+            if dataclasses.replace(reading, n_files=0) == alike:
+                runs.append(range(begin, end))
+                numbers.append(i)
+            begin = end
+        found = (
+            self.inferred_in_sequence([*itertools.chain(*runs)], unknown.names)
+            if self.files.is_streamed
+            else self._inferred_of(runs, unknown.names)
+        )
+        return [
+            dataclasses.replace(reading, features=found) if i in numbers else reading
+            for i, reading in enumerate(readings)
+        ]
+
+    def _inferred_of(
+        self, runs: Sequence[range], names: Sequence[str | bytes] | None
+    ) -> Schema:
+        """Infer the features of runs of files from all their records."""
+        indexes = self.files.indexes()
+        begins = [0, *itertools.accumulate(len(found) for found in indexes)]
+        pieces = [range(begins[run.start], begins[run.stop]) for run in runs]
+        catalog = _core.Catalog(indexes, Selection(pieces).of_core())
+        return self.inferred_of(catalog, names, infer.SAMPLE_RECORDS)
+
+    def inferred_of(
+        self,
+        catalog: _core.Catalog,
+        names: Sequence[str | bytes] | None,
+        sample: int | None,
+    ) -> Schema:
+        """Infer features from a sample of the records of `catalog`; None is all."""
+        return infer.infer(
+            self.files.table,
+            catalog,
+            names,
+            sample,
+            skips_damage=self.files.on_error != "raise",
+            features_max=self.files.limits.features,
+        )
+
+    def inferred_in_sequence(
+        self,
+        numbers: Sequence[int],
+        names: Sequence[str | bytes] | None,
+        sample: int | None = infer.SAMPLE_RECORDS,
+    ) -> Schema:
+        """Infer features from the first records of some files, given by number."""
+        contents = self.files.contents()
+        with first_frames(
+            [contents[i] for i in numbers],
+            self.files.table,
+            numbers,
+            recovery_of(self.files.on_error),
+        ) as frames:
+            return infer.infer_stream(
+                frames,
+                names,
+                sample,
+                skips_damage=self.files.on_error != "raise",
+                features_max=self.files.limits.features,
+            )
+
+
+def _described(schema: Schema) -> dict[str | bytes, str]:
+    return {name: schema._described(name) for name in schema}
