@@ -10,8 +10,7 @@ import numpy as np
 
 from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.indexing import Row, n_rows, row_of
-from fastrec.extras import extra
-from fastrec.options import check_instance
+from fastrec.options import check_instance, extra
 
 with extra("grain", "fastrec.grain"):
     from grain.python import RandomAccessDataSource

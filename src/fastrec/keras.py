@@ -19,10 +19,9 @@ import numpy as np
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.caller_warnings import warn_caller
 from fastrec.errors import SchemaError
-from fastrec.extras import extra
 from fastrec.loader.loader import Loader
 from fastrec.loader.targets import NO_BATCHES, Key, Keys, Targets
-from fastrec.options import check_instance
+from fastrec.options import check_instance, extra
 
 _BACKENDS = ("jax", "torch", "tensorflow")
 

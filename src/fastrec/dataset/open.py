@@ -17,13 +17,13 @@ from fastrec.features.base import Column, Spec
 from fastrec.features.infer import SAMPLE_RECORDS
 from fastrec.features.schema import Features, Schema
 from fastrec.features.sequence_schema import schema_or_names
-from fastrec.limits import Limits, checked_limits
 from fastrec.on_error import OnError, check_on_error
-from fastrec.options import checked_names, positive_int
+from fastrec.options import Limits, checked_limits, checked_names, positive_int
 from fastrec.sources.file_set import Files
 from fastrec.sources.sources import Source, Sources
 from fastrec.sources.view import View
-from fastrec.storage.located import Compression, Located, check_compression
+from fastrec.storage.compression import Compression, check_compression
+from fastrec.storage.located import Located
 from fastrec.storage.paths import Paths, expand
 
 __all__ = ["Serialized", "infer_schema", "open", "read_records"]

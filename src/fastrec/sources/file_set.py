@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 from fastrec import _core
 from fastrec.errors import Error, advise_on_error
-from fastrec.limits import Limits
 from fastrec.on_error import Gap, OnError, decision, log_gaps, recovery_of
+from fastrec.options import Limits
 from fastrec.storage import index
-from fastrec.storage.counting import Count, counted
+from fastrec.storage.index import Count, counted
 from fastrec.storage.located import Located
 
 __all__ = ["Files"]

@@ -19,13 +19,14 @@ import numpy as np
 from fastrec import _core
 from fastrec.features import infer
 from fastrec.features.schema import Schema, check_columns
-from fastrec.limits import Limits
 from fastrec.loader.transforms import CheckedTransform
 from fastrec.on_error import OnError, Report, recovery_of, region_of
+from fastrec.options import Limits
 from fastrec.sources.file_set import Files
 from fastrec.sources.selection import Numbers, Selection
-from fastrec.storage.counting import Count
-from fastrec.storage.stream_readers import FileContent, first_frames
+from fastrec.storage.compression import FileContent
+from fastrec.storage.index import Count
+from fastrec.storage.stream_readers import first_frames
 
 __all__ = ["Reading", "Source", "Sources"]
 

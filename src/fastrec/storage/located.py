@@ -1,32 +1,13 @@
-"""Where the bytes of some files are: as they lie, expanded, or in streams."""
+"""Where the contents of files are: in plain files, in plain copies, or in streams."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import Literal, TypeAlias
 
+from fastrec.storage.compression import Compression, Content, FileContent, contents_of
 from fastrec.storage.decompressed_cache import expanded
-from fastrec.storage.inflate import Content, content_of
-from fastrec.storage.stream_readers import FileContent
-from fastrec.tasks import TaskPool
 
-__all__ = ["Compression", "Located", "check_compression"]
-
-Compression: TypeAlias = Literal["auto", "GZIP", "ZLIB"] | None
-
-_CONTENTS: dict[object, Content] = {None: "plain", "GZIP": "gzip", "ZLIB": "zlib"}
-
-# Files that are recognised at the same time: each costs little but a wait.
-_N_AT_ONCE = 16
-
-
-def check_compression(value: object) -> None:
-    """Raise a ValueError unless `value` is what `fastrec.open` takes."""
-    if value is None or value in ("auto", "GZIP", "ZLIB"):
-        return
-    msg = f"compression must be 'auto', None, 'GZIP' or 'ZLIB', not {value!r}"
-    raise ValueError(msg)
+__all__ = ["Located"]
 
 
 class Located:
@@ -73,7 +54,7 @@ class Located:
             If one cannot be read: it must not be taken for what it is not.
         """
         if self._contents is None:
-            self._contents = self._recognized()
+            self._contents = contents_of(self.files, self._compression)
         return self._contents
 
     @property
@@ -106,15 +87,3 @@ class Located:
         if self._cache_dir is None:
             return list(zip(self.files, self.contents, strict=True))
         return [(path, "plain") for path in self.paths]
-
-    def _recognized(self) -> list[Content]:
-        if self._compression != "auto":
-            return [_CONTENTS[self._compression]] * len(self.files)
-        if len(self.files) == 1:
-            return [content_of(self.files[0])]
-        pool = TaskPool(_N_AT_ONCE)
-        try:
-            tasks = [pool.submit(partial(content_of, path)) for path in self.files]
-            return [task.result() for task in tasks]
-        finally:
-            pool.stop()

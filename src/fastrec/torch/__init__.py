@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from fastrec.extras import extra
+from fastrec.options import extra
 
 with extra("torch", "fastrec.torch"):
     import torch as _  # noqa: F401

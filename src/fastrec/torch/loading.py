@@ -35,8 +35,7 @@ from fastrec.torch.blocks import (
     view_at,
 )
 from fastrec.torch.columns import Jagged, RaggedAs, check_ragged, tensors
-from fastrec.torch.ranks import check_group
-from fastrec.torch.source import loader_of
+from fastrec.torch.ranks import loader_of
 
 __all__ = ["loader"]
 
@@ -112,7 +111,6 @@ def loader(
     target = torch.device("cpu" if device is None else device)
     example = "as in fr.torch.loader(ds.loader(256), device)"
     loader = loader_of("fr.torch.loader", source, options, process_group, example)
-    check_group(loader, process_group)
     if pin_memory is None:
         pin_memory = target.type == "cuda"
     if pin_memory:
