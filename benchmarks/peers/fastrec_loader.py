@@ -12,7 +12,7 @@ import numpy as np
 
 import fastrec as fr
 from fastrec import _core
-from fastrec.storage import inflate
+from fastrec.storage import compression
 from peers.reader import Reader, Setup
 from truth import Column, Columns, byte_strings, unpadded
 from workloads import Feature
@@ -77,9 +77,9 @@ class PeerReader(Reader):
         }
         if setup.form == "zlib":
             # What inflates where the extra `gzip` is not installed.
-            inflate._backend = lambda: zlib
+            compression._backend = lambda: zlib
         elif self.workload.is_gzip:
-            self.versions["fastrec inflates with"] = inflate._backend().__name__
+            self.versions["fastrec inflates with"] = compression._backend().__name__
         specs = {f.name: spec(f) for f in self.workload.features}
         if self.workload.is_sequence:
             lists = {f.name for f in self.workload.features if f.is_list}

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from fastrec._core import __version__
 from fastrec.arrays.batch import BytesArray, RaggedArray, SparseArray, concatenate, take
+from fastrec.dataset.build_index import build_index
 from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.mix import concat, mix
 from fastrec.dataset.open import infer_schema, open, read_records
@@ -44,14 +45,13 @@ from fastrec.features.schema import Schema
 from fastrec.features.sparse import Sparse
 from fastrec.features.stack import Stack
 from fastrec.features.tensor import TensorProto, serialize_tensor
-from fastrec.limits import Limits
 from fastrec.loader.loader import Loader
 from fastrec.loader.order import Blocks, Window
 from fastrec.loader.samplers import buckets, weighted
 from fastrec.loader.stats import LoaderStats
 from fastrec.loader.transforms import BatchOrigin, per_row
 from fastrec.on_error import Region, Report
-from fastrec.storage.index import build_index
+from fastrec.options import Limits
 from fastrec.writer.write import write
 from fastrec.writer.writer import Writer
 

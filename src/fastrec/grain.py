@@ -10,8 +10,7 @@ import numpy as np
 
 from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.indexing import Row, n_rows, row_of
-from fastrec.extras import extra
-from fastrec.options import check_instance
+from fastrec.options import check_instance, extra
 
 with extra("grain", "fastrec.grain"):
     from grain.python import RandomAccessDataSource
@@ -22,21 +21,17 @@ __all__ = ["DataSource"]
 class DataSource(RandomAccessDataSource):
     """A dataset as Grain reads it: by number, in the threads and processes of Grain.
 
-    For ``grain.DataLoader`` and ``grain.MapDataset.source``. Can be pickled if the
-    transforms of the dataset can, as worker processes need it.
-
-    Grain asks for rows by number, and these are never passed over, whatever `on_error` of
-    the dataset says: one that cannot be read raises. Loaders pass over them.
-
-    Grain 0.2 asks for rows one by one. A `fastrec.Loader` reads whole batches, and orders
-    and resumes them itself: this is for what only Grain does.
+    For ``grain.DataLoader`` and ``grain.MapDataset.source``. Grain 0.2 asks for rows one
+    by one; a `fastrec.Loader` reads whole batches, and orders and resumes them itself.
+    A row that cannot be read raises, whatever `on_error` of the dataset is.
 
     Parameters
     ----------
     dataset : Dataset
         Rows are those of ``dataset[i]``: dicts of NumPy scalars, arrays and ``bytes``.
-        Grain's batches stack them, which needs rows of one shape; of ``bytes`` it makes
-        NumPy strings, which lose NUL bytes at the end: read them by `fastrec.Raw`.
+        Grain's batches stack them, which needs rows of one shape; from ``bytes`` they
+        make NumPy strings, which lose trailing NUL bytes: read them by `fastrec.Raw`.
+        For worker processes, the transforms of the dataset must be picklable.
 
     Examples
     --------
@@ -57,30 +52,22 @@ class DataSource(RandomAccessDataSource):
         return self._dataset[operator.index(index)]
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
-        """Return several rows, which are read as one batch.
-
-        Raises
-        ------
-        IndexError
-            If there is no such row.
-        ValueError
-            If the transforms of the dataset make more or fewer rows of these.
-        """
+        """Return several rows, which are read as one batch."""
         if not len(indices):
             return []
         batch = self._dataset[np.asarray(indices)]
         if n_rows(batch) != len(indices):
             msg = (
-                f"the transforms made {n_rows(batch)} rows of {len(indices)} records: "
-                "Grain needs one of each"
+                f"transforms must return a row for each of the {len(indices)} records "
+                f"for Grain, got {n_rows(batch)} rows"
             )
             raise ValueError(msg)
         return [row_of(batch, i) for i in range(len(indices))]
 
-    # Where Grain reads many rows at once, it calls the method so.
+    # The name that Grain calls to read many rows at once.
     _getitems = __getitems__
 
     def __repr__(self) -> str:
-        # Grain compares it with that of a checkpoint: the same data, wherever they lie.
+        # Grain compares it with that of a checkpoint: equal for equal data.
         fingerprint = self._dataset._view.fingerprint()
         return f"<fastrec.grain.DataSource of {len(self):,} records, {fingerprint}>"

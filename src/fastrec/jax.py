@@ -1,10 +1,9 @@
 """JAX: batches whose columns are arrays on devices, their rows divided by a sharding.
 
-Importing this module makes `RaggedArray`, `BytesArray` and `SparseArray` pytrees of the
-arrays they consist of: ``jax.tree.map``, ``jax.device_put`` and ``jax.jit`` take batches
-as they are. Under ``jit`` every new number of values is a new shape, which is compiled
-anew: columns of rows of any lengths are better padded for it, by `fastrec.FixedLenSequence`
-or in a transform.
+Importing this module makes `RaggedArray`, `BytesArray` and `SparseArray` pytrees of their
+arrays: ``jax.tree.map``, ``jax.device_put`` and ``jax.jit`` take batches unchanged. Under
+``jit`` every new number of values is a new shape, which is compiled again: pad columns of
+rows of any lengths for it, by `fastrec.FixedLenSequence` or in a transform.
 """
 
 from __future__ import annotations
@@ -18,10 +17,9 @@ import numpy.typing as npt
 
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.dataset.dataset import Dataset
-from fastrec.extras import extra
 from fastrec.loader.loader import Loader
 from fastrec.loader.prefetch import Feed, empty_batch, fed
-from fastrec.options import non_negative_int
+from fastrec.options import extra, non_negative_int
 
 with extra("jax", "fastrec.jax"):
     import jax
@@ -40,54 +38,49 @@ def loader(
 ) -> Loader:
     """Return a loader whose batches are dicts of arrays on devices.
 
-    It is a `fastrec.Loader` in all else: a ``for`` is an epoch, and ``state_dict``,
-    ``step``, ``stats`` and ``report`` count the batches that were delivered, not those
-    on their way to the devices.
+    It is a `fastrec.Loader`, whose ``state_dict``, ``step``, ``stats`` and ``report``
+    count the batches that were delivered, not those on their way to the devices.
 
     Parameters
     ----------
     source : Dataset or Loader
-        What is read. Of a loader, a copy at the same place goes to the devices.
+        What is read. A Loader is copied at its current position and stays there.
     sharding : Sharding or Device, optional
-        How rows are divided, the same for all columns: such as
-        ``NamedSharding(mesh, PartitionSpec("batch"))``. By default, batches go to JAX's
-        default device. A sharding over several processes says which rows this one reads,
-        and so its rank and the world size: those that hold the same rows have the same
-        rank. Otherwise they are what `Dataset.loader` says, or else, after
-        ``jax.distributed.initialize``, the index and number of JAX's processes.
+        How the rows of all columns are divided, such as
+        ``NamedSharding(mesh, PartitionSpec("batch"))``; by default, batches go to JAX's
+        default device. A sharding over several processes gives rank and world size:
+        processes that hold the same rows have the same rank. Otherwise they are those of
+        `Dataset.loader`, or else, after ``jax.distributed.initialize``, the index and
+        number of JAX's processes.
     prefetch_to_device : int, default 1
-        Batches on their way to the devices, or there, beyond the one that is delivered.
+        Batches copied to the devices beyond the one that is delivered.
     **loader_args
-        Of `Dataset.loader`. Over several processes it needs ``drop_last=True`` or
-        ``pad_last=True``, for all of them must have arrays of equal shapes: columns of a
-        `fastrec.FixedLenSequence` need its ``length=``, and transforms must make all
-        batches of one shape. `batch_size` counts the rows of this rank.
+        Of `Dataset.loader`. Over several processes, all must have arrays of equal
+        shapes: pass ``drop_last=True`` or ``pad_last=True``, and ``length=`` to a
+        `fastrec.FixedLenSequence`. `batch_size` counts the rows of this rank.
 
     Returns
     -------
     Loader
-        Of batches with these columns:
+        Of batches with these columns, also in dicts that a transform makes:
 
         * ``jax.Array`` of shape ``(batch, *shape)``, or ``(global batch, *shape)`` over
           several processes. 64-bit integers become 32-bit ones, and float64 becomes
           float32, unless ``jax_enable_x64`` is on; all other dtypes stay.
-        * `RaggedArray` and `SparseArray` of such arrays, where rows are not divided.
-        * `BytesArray`, and all that holds one, of NumPy arrays on the host: JAX has no
-          byte strings.
+        * `RaggedArray` and `SparseArray` of such arrays, if rows are not divided.
+        * `BytesArray`, and columns that hold one, of NumPy arrays on the host: JAX has no
+          byte strings. What is not an array stays unchanged.
 
-        Columns in dicts that a transform makes are placed likewise. What is no array
-        stays as it is. A loader that has a sharding cannot be pickled.
-
-        On a CPU, arrays may share the memory of the batch. Nobody writes there, neither
-        fastrec nor a jitted function that they are donated to.
+        On a CPU, arrays may share the memory of the batch, which is never written to. A
+        loader with a sharding cannot be pickled.
 
     Raises
     ------
     TypeError, ValueError
-        If arguments make no sense, or batches cannot be divided as the sharding says:
-        before any thread starts, where it can be known. Otherwise with the batch in
-        question; so are columns of rows of any lengths, where rows are divided, and
-        columns of which JAX has no arrays, such as datetimes.
+        If an argument is invalid, or batches cannot be divided by the sharding: before
+        any thread starts if that is known, otherwise with the batch. So are columns of
+        rows of any lengths if rows are divided, and columns of a dtype that JAX does not
+        have, such as datetimes.
     OverflowError
         With a batch that has an integer beyond 32 bits, unless ``jax_enable_x64`` is on.
 
@@ -110,11 +103,11 @@ def loader(
 def _loader_of(source: object, share: Share, loader_args: dict[str, Any]) -> Loader:
     if isinstance(source, Loader):
         if loader_args:
-            msg = f"a loader has its options already: {', '.join(loader_args)}"
+            msg = f"a Loader has its options already, got {', '.join(loader_args)}"
             raise TypeError(msg)
         return source
     if not isinstance(source, Dataset):
-        msg = f"source must be a Dataset or a Loader, not {source!r}"
+        msg = f"source must be a Dataset or a Loader, got {source!r}"
         raise TypeError(msg)
     if share.rank is not None and not {"rank", "world_size"} & set(loader_args):
         loader_args |= {"rank": share.rank, "world_size": share.world_size}
@@ -123,17 +116,11 @@ def _loader_of(source: object, share: Share, loader_args: dict[str, Any]) -> Loa
 
 @dataclass(frozen=True)
 class Share:
-    """What a sharding gives this process of the rows of a global batch.
+    """The rows of a global batch that a sharding gives to this process.
 
-    Attributes
-    ----------
-    sharding : jax.sharding.Sharding or None
-    rank, world_size : int or None
-        None where other processes have no part in the arrays, and JAX knows of none.
-    n_shards : int
-        Over how many devices of this process its rows are divided.
-    is_global : bool
-        Whether arrays have rows of several ranks.
+    `rank` and `world_size` are None if no other process has a part in the arrays, and JAX
+    has one process. `n_shards` devices of this process divide its rows. With `is_global`,
+    arrays have rows of several ranks.
     """
 
     sharding: Any
@@ -144,13 +131,7 @@ class Share:
 
     @classmethod
     def of(cls, sharding: Sharding) -> Share:
-        """Return the share of this process.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If it is no sharding of rows, or rows of a process are not next to each other.
-        """
+        """Return the share of this process, or raise a TypeError or ValueError."""
         if isinstance(sharding, jax.Device):
             sharding = jax.sharding.SingleDeviceSharding(sharding)
         alone = (None, None)
@@ -161,24 +142,27 @@ class Share:
         if not isinstance(sharding, jax.sharding.Sharding):
             msg = (
                 "sharding must be a jax.sharding.Sharding, such as NamedSharding(mesh, "
-                f'PartitionSpec("batch")), not {sharding!r}'
+                f'PartitionSpec("batch")), got {sharding!r}'
             )
             if isinstance(sharding, int):
-                msg += f"; the number of rows is batch_size={sharding}"
+                msg += f"; pass the number of rows as batch_size={sharding}"
             raise TypeError(msg)
         n_rows = len(sharding.device_set)
         rows_of = _rows_of_devices(sharding, n_rows)
-        ranges = _ranges_of_processes(rows_of)
-        if jax.process_index() not in ranges:
+        held: dict[int, set[int]] = {}  # rows of each process
+        for device, rows in rows_of.items():
+            held.setdefault(device.process_index, set()).update(rows)
+        if jax.process_index() not in held:
             msg = f"no device of this process is in the sharding: {sharding}"
             raise ValueError(msg)
-        own = ranges[jax.process_index()]
-        distinct = sorted(set(ranges.values()), key=lambda rows: rows.start)
+        own = held[jax.process_index()]
         n = len(own)
-        if distinct != [range(begin, begin + n) for begin in range(0, n_rows, n)]:
+        distinct = [set(range(begin, begin + n)) for begin in range(0, n_rows, n)]
+        if not all(rows in distinct for rows in held.values()):
             msg = (
-                "processes must hold the same rows, or others and equally many, but of "
-                f"{n_rows} rows they hold {list(ranges.values())}: {sharding}"
+                "processes must hold equal or disjoint ranges of adjacent rows, all of "
+                f"one size, got {[*map(sorted, held.values())]} of {n_rows}: order the "
+                f"devices of the mesh by process: {sharding}"
             )
             raise ValueError(msg)
         n_shards = n // len(next(iter(rows_of.values())))
@@ -189,7 +173,7 @@ class Share:
         return cls(sharding, rank, len(distinct), n_shards, is_global)
 
     def check(self, source: Loader) -> None:
-        """Raise a ValueError if the batches of a loader cannot be divided so."""
+        """Raise a ValueError if the sharding cannot divide the batches of a loader."""
         given = source.rank, source.world_size
         if not self.is_local and given != (self.rank, self.world_size):
             msg = (
@@ -209,8 +193,8 @@ class Share:
         may_shrink = source.dataset.on_error not in ("raise", "mask")
         if is_divided and may_shrink and not source.pad_last:
             msg = (
-                "rows that are passed over make batches shorter, and these cannot be "
-                'divided: give on_error="mask" or pad_last=True'
+                "skipped rows make batches shorter, and these cannot be divided: pass "
+                'on_error="mask" or pad_last=True'
             )
             raise ValueError(msg)
         if self.n_shards > 1 and not (source.drop_last or source.pad_last):
@@ -218,27 +202,23 @@ class Share:
 
     def _check_shapes(self, source: Loader) -> None:
         """Raise a ValueError if processes would have batches of different shapes."""
+        msg = "processes that share arrays must have batches of equal shapes, "
         if not (source.drop_last or source.pad_last):
-            msg = (
-                "processes that share arrays must have batches of equal shapes, also "
-                "of the last rows: give drop_last=True or pad_last=True"
-            )
+            msg += "also the last one: pass drop_last=True or pad_last=True"
             raise ValueError(msg)
-        # After a transform, columns are what it made of them.
         padded = source.dataset._any_width_columns()
         if source.has_transforms or not padded:
             return
         for name, column in empty_batch(source).items():
             if name in padded and isinstance(column, np.ndarray):
-                msg = (
-                    "processes that share arrays must have batches of equal shapes, but "
-                    f"column {name!r} is as wide as the longest row of each: give its "
-                    "fr.FixedLenSequence a length=, and truncate=True if rows may be cut"
+                msg += (
+                    f"but column {name!r} is as wide as the longest row of each: pass "
+                    "length= to its fr.FixedLenSequence, and truncate=True to cut rows"
                 )
                 raise ValueError(msg)
 
     def _check_last(self, source: Loader) -> None:
-        # Where all files would have to be read through for it, the batch itself tells.
+        """Raise a ValueError if the last batch cannot be divided, where that is known."""
         if source.batch_size is None or source.dataset.is_streamed:
             return
         plan = source._plan()
@@ -249,7 +229,7 @@ class Share:
 
     @property
     def is_local(self) -> bool:
-        """Whether arrays are of this process alone, whatever others do."""
+        """Whether arrays are of this process alone."""
         return self.sharding is None or bool(self.sharding.is_fully_addressable)
 
 
@@ -259,60 +239,33 @@ def _rows_of_devices(sharding: Any, n_rows: int) -> dict[Any, range]:  # noqa: A
         indices = sharding.devices_indices_map((n_rows,))
     except (IndexError, ValueError) as error:
         msg = (
-            "sharding must divide rows, which all columns have, and nothing else, as "
-            f'NamedSharding(mesh, PartitionSpec("batch")) does: {sharding}'
+            "sharding must divide rows and nothing else, as NamedSharding(mesh, "
+            f'PartitionSpec("batch")) does, got {sharding}'
         )
         raise ValueError(msg) from error
     return {device: range(n_rows)[rows] for device, (rows,) in indices.items()}
 
 
-def _ranges_of_processes(rows_of: dict[Any, range]) -> dict[int, range]:
-    """Return which rows each process holds, on all of its devices."""
-    held: dict[int, set[int]] = {}
-    for device, rows in rows_of.items():
-        held.setdefault(device.process_index, set()).update(rows)
-    ranges = {
-        process: range(min(rows), max(rows) + 1) for process, rows in held.items()
-    }
-    for process, whole in ranges.items():
-        if len(held[process]) < len(whole):
-            msg = (
-                f"process {process} would hold rows that are not next to each other, "
-                f"{sorted(held[process])} of {len(rows_of)}: order the devices of the mesh by "
-                "process"
-            )
-            raise ValueError(msg)
-    return ranges
-
-
-_FULL = ": give drop_last=True or pad_last=True"
+_FULL = ": pass drop_last=True or pad_last=True"
 
 
 def _not_divided(what: str, n_rows: int, n_shards: int, cure: str = "") -> str:
     return f"{what} of {n_rows:,} rows cannot be divided over {n_shards} devices{cure}"
 
 
+@dataclass(frozen=True)
 class Placement:
-    """Puts the columns of batches on devices.
+    """Puts the columns of batches on devices; `batch_size` is that of all ranks."""
 
-    Parameters
-    ----------
-    share : Share
-        Where rows go.
-    batch_size : int or None
-        Rows of this rank in every batch that is shared with other processes.
-    """
-
-    def __init__(self, share: Share, batch_size: int | None) -> None:
-        self._share = share
-        self._batch_size = batch_size
+    share: Share
+    batch_size: int | None
 
     def __call__(self, batch: Batch) -> Batch:
-        """Return the batch with the columns on devices that can be there."""
+        """Return the batch with its numeric columns on devices."""
         taken = self._taken(batch)
-        # All of them at once, which is one dispatch.
-        if self._share.is_local:
-            placed = jax.device_put(taken, self._share.sharding)
+        # All at once, which is one dispatch.
+        if self.share.is_local:
+            placed = jax.device_put(taken, self.share.sharding)
         else:
             placed = jax.tree.map(self._global_array, taken)
         return _replaced(batch, placed)
@@ -329,55 +282,54 @@ class Placement:
 
     def _narrowed(self, name: str, column: Any) -> Any:  # noqa: ANN401
         """Return a column as JAX has it, if its rows can be divided."""
+        n_shards, is_global = self.share.n_shards, self.share.is_global
         if isinstance(column, RaggedArray | SparseArray):
-            if self._share.n_shards > 1 or self._share.is_global:
-                # Processes do not know the longest row of each other.
-                spec = "fr.FixedLenSequence" + " with length=" * self._share.is_global
-                msg = (
-                    f"column {name!r} has rows of any lengths, which cannot be divided "
-                    f"over devices: pad them ({spec}), or leave the column out "
-                    "(ds.columns)"
-                )
-                raise ValueError(msg)
-            # Row splits and indices are no rows: these are told by the column alone.
-            return jax.tree.map(lambda part: _narrow(name, part, "value"), column)
+            if n_shards == 1 and not is_global:
+                return jax.tree.map(lambda part: _narrow(name, part, "value"), column)
+            # Processes do not know each other's longest row.
+            spec = "fr.FixedLenSequence" + " with length=" * is_global
+            msg = (
+                f"column {name!r} has rows of any lengths, which cannot be divided over "
+                f"devices: pad them ({spec}), or leave the column out (ds.columns)"
+            )
+            raise ValueError(msg)
         n_rows = len(column)
-        if n_rows % self._share.n_shards:
+        if n_rows % n_shards:
             what = f"column {name!r}: a batch"
             cure = f"{_FULL}, and no other number of rows in batches= and transform="
-            raise ValueError(_not_divided(what, n_rows, self._share.n_shards, cure))
-        if self._share.is_global and self._batch_size not in (None, n_rows):
+            raise ValueError(_not_divided(what, n_rows, n_shards, cure))
+        if is_global and self.batch_size not in (None, n_rows):
             msg = (
-                f"column {name!r} has {n_rows} rows, and {self._batch_size} in other "
-                "processes perhaps: they must have batches of equal shapes"
+                f"column {name!r} must have {self.batch_size} rows, as in other "
+                f"processes that share the array, got {n_rows}"
             )
             raise ValueError(msg)
         return _narrow(name, column, "row")
 
     def _global_array(self, array: Any) -> Any:  # noqa: ANN401
-        n_rows = len(array) * (self._share.world_size or 1)
+        n_rows = len(array) * (self.share.world_size or 1)
         return jax.make_array_from_process_local_data(
-            self._share.sharding, array, (n_rows, *array.shape[1:])
+            self.share.sharding, array, (n_rows, *array.shape[1:])
         )
 
 
 def _is_numeric(name: str, column: object) -> bool:
-    """Whether a column can be on a device; what is no array is the user's own affair."""
+    """Return whether a column can be on a device; what is not an array stays."""
     if isinstance(column, RaggedArray | SparseArray):
         return _is_numeric(name, column.values)
     if not isinstance(column, np.ndarray | jax.Array) or not column.ndim:
         return False
     if not _is_of_jax(column.dtype):
         msg = (
-            f"column {name!r}: JAX has no arrays of {column.dtype}: transform= may make "
-            "numbers of it, and ds.columns([...]) leaves columns out"
+            f"column {name!r}: JAX has no arrays of {column.dtype}: convert it in a "
+            "transform, or leave it out with ds.columns([...])"
         )
         raise TypeError(msg)
     return True
 
 
 def _is_of_jax(dtype: np.dtype[Any]) -> bool:
-    # NumPy knows bfloat16 and the like as dtypes of the kind of raw memory.
+    # To NumPy, bfloat16 and the like are of the kind of raw memory.
     if dtype.kind == "V":
         return bool(jax.dtypes.issubdtype(dtype, np.number))
     is_wider = dtype.itemsize > (16 if dtype.kind == "c" else 8)
@@ -385,7 +337,7 @@ def _is_of_jax(dtype: np.dtype[Any]) -> bool:
 
 
 def _replaced(batch: Batch, placed: Batch) -> Batch:
-    """Return the batch with what is in `placed` instead, also in its dicts."""
+    """Return the batch with the columns of `placed`, also in its dicts."""
     return {
         name: _replaced(column, placed[name])
         if isinstance(column, dict)
@@ -395,7 +347,7 @@ def _replaced(batch: Batch, placed: Batch) -> Batch:
 
 
 def _narrow(name: str, array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
-    """Return integers in the dtype that JAX has for them, all of them unchanged."""
+    """Return integers in the dtype that JAX has for them, or raise OverflowError."""
     dtype = jax.dtypes.canonicalize_dtype(array.dtype)
     if array.dtype.kind not in "iu" or array.dtype == dtype:
         return array
@@ -404,38 +356,29 @@ def _narrow(name: str, array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
         place = tuple(np.argwhere(narrow != array)[0].tolist())
         msg = (
             f"column {name!r}, {what} {place[0]}: {array[place]} does not fit {dtype}, "
-            "which JAX has for 64-bit integers unless jax_enable_x64 is on; transform= "
-            "may make smaller ones, and ds.columns([...]) leaves columns out"
+            "which JAX uses unless jax_enable_x64 is on: make it smaller in a transform, "
+            "or leave it out with ds.columns([...])"
         )
         raise OverflowError(msg)
     return narrow
 
 
-# --- Pytrees --------------------------------------------------------------------------
+def _register(cls: Any, arrays: tuple[str, ...], rest: tuple[str, ...] = ()) -> None:  # noqa: ANN401
+    """Make a class a pytree of the attributes `arrays`; `rest` are part of its type."""
+    keys = [jax.tree_util.GetAttrKey(name) for name in arrays]
+
+    def flatten(array: object) -> tuple[list[Any], tuple[Any, ...]]:
+        children = [getattr(array, name) for name in arrays]
+        static = tuple(getattr(array, name) for name in rest)
+        return list(zip(keys, children, strict=True)), static
+
+    def unflatten(static: tuple[Any, ...], children: Iterable[Any]) -> Any:  # noqa: ANN401
+        # JAX also passes tracers and its own markers, so nothing is checked.
+        return cls._wrap(*children, *static)
+
+    jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
 
 
-def _register(cls: Any, arrays: tuple[str, ...], rest: tuple[str, ...]) -> None:  # noqa: ANN401
-    """Make a class a pytree of the attributes `arrays`; `rest` are part of its type.
-
-    What comes back need not be arrays: JAX also puts tracers and its own marks there.
-    """
-
-    def children(array: object) -> tuple[list[Any], tuple[Any, ...]]:
-        return [getattr(array, name) for name in arrays], tuple(
-            getattr(array, name) for name in rest
-        )
-
-    def children_with_keys(array: object) -> tuple[list[Any], tuple[Any, ...]]:
-        found, static = children(array)
-        keys = [jax.tree_util.GetAttrKey(name) for name in arrays]
-        return list(zip(keys, found, strict=True)), static
-
-    def made(static: tuple[Any, ...], found: Iterable[Any]) -> Any:  # noqa: ANN401
-        return cls._wrap(*found, *static)
-
-    jax.tree_util.register_pytree_with_keys(cls, children_with_keys, made, children)
-
-
-_register(RaggedArray, ("values", "row_splits"), ())
+_register(RaggedArray, ("values", "row_splits"))
 _register(BytesArray, ("data", "offsets"), ("shape",))
 _register(SparseArray, ("indices", "values"), ("dense_shape",))

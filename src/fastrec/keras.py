@@ -19,10 +19,9 @@ import numpy as np
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.caller_warnings import warn_caller
 from fastrec.errors import SchemaError
-from fastrec.extras import extra
 from fastrec.loader.loader import Loader
 from fastrec.loader.targets import NO_BATCHES, Key, Keys, Targets
-from fastrec.options import check_instance
+from fastrec.options import check_instance, extra
 
 _BACKENDS = ("jax", "torch", "tensorflow")
 
@@ -59,17 +58,15 @@ _TORCH_DTYPES |= {"float16", "float32", "float64"}
 class PyDataset(keras.utils.PyDataset):
     """The batches of a loader, as Keras asks for them.
 
-    ``dataset[i]`` is batch `i` of the loader's epoch, whatever was asked before. So
-    nothing is lost or repeated by Keras, which looks at a first batch to build the model
-    and may shuffle the batches. Where it asks for them in their order, the threads of the
-    loader read ahead; give ``shuffle=False`` to `fit` for that, and ``shuffle=True`` to
-    the loader, which shuffles records instead of batches.
+    ``dataset[i]`` is batch `i` of the loader's epoch, in any order of calls: Keras looks
+    at a first batch to build the model and may shuffle the batches. If it asks for them
+    in order, the threads of the loader read ahead: pass ``shuffle=False`` to `fit`, and
+    ``shuffle=True`` to the loader, which shuffles records instead of batches.
 
-    The loader is the dataset's while Keras uses it. It goes on to its next epoch when
-    Keras ends one of its own, if all batches were asked for. To go on with a training
-    run, set it to the epoch that `fit` begins with: ``loader.set_epoch(initial_epoch)``,
-    or load its state. A state in the middle of an epoch is taken for the beginning of
-    that epoch, because Keras always begins there.
+    The dataset owns the loader while Keras uses it, and moves it to the next epoch when
+    all batches were asked for and Keras ends its epoch. To resume a run, set the loader
+    to the epoch that `fit` begins with: ``loader.set_epoch(initial_epoch)``, or load its
+    state. Keras begins an epoch whose state was saved in its middle from its beginning.
 
     Parameters
     ----------
@@ -81,36 +78,33 @@ class PyDataset(keras.utils.PyDataset):
     weight_key : str, optional
         A column that weighs each row in the loss and in weighted metrics.
     workers, use_multiprocessing, max_queue_size
-        As Keras has them. Best left out, and a warning if not: the threads of the loader
-        decode faster than workers, and in every epoch of `fit` with workers, Keras 3.15
-        delivers some batches twice and others not at all. `evaluate` and `predict` are
-        right.
+        As for `keras.utils.PyDataset`. Leave them out: the threads of the loader are
+        faster than workers, and in `fit` with workers, Keras 3.15 delivers some batches
+        twice and others not at all. `evaluate` and `predict` are right.
 
     Raises
     ------
     TypeError
-        If `loader` is no loader, such as a dataset.
+        If `loader` is not a Loader.
     KeyError
         If there is no such column.
     SchemaError
-        If a column cannot be a tensor; the message says what to do about it.
+        If a column cannot be a tensor; the message says how to convert it.
     ValueError
-        If files are compressed, and cannot be read in any order; an epoch has no batches;
-        or no column is left.
+        If files are compressed and there is no `cache_dir`; an epoch has no batches; or
+        no column is left for the inputs.
 
     Notes
     -----
     Items are ``(x, y)``; ``(x, y, weights)`` with `weight_key`; ``(x,)`` without
-    `label_key`. The inputs ``x`` are the array of the only column that is left, or a dict
-    of all that are left, by name. Where the loader has ``pad_last=True``, or masks rows
-    that cannot be read, these weigh 0 instead of being an input ``"__valid__"``. Only
-    ``weighted_metrics`` heed weights, so this is for training and not for `evaluate` and
-    `predict`; and Keras takes no ``class_weight`` beside weights.
+    `label_key`. The inputs ``x`` are the only column that is left, or a dict of all that
+    are left, by name. With ``pad_last=True`` or masked rows, rows that are not records
+    weigh 0. Only ``weighted_metrics`` use weights, so this is for training, not for
+    `evaluate` and `predict`; and Keras takes no ``class_weight`` with weights.
 
-    Of a loader that `fit` uses, make no other PyDataset: validation needs its own. Each
-    call of ``fit(steps_per_epoch=k)`` begins with the first batches of the epoch. An
-    unshuffled loader gives `evaluate`, `predict` and ``validation_data`` the same
-    records each time. With the PyTorch backend, tensors share the memory of the batch.
+    Validation needs another loader. Each call of ``fit(steps_per_epoch=k)`` begins with
+    the first batches of the epoch. With the PyTorch backend, tensors share the memory of
+    the batch.
     """
 
     def __init__(
@@ -129,7 +123,7 @@ class PyDataset(keras.utils.PyDataset):
             warn_caller(
                 "Keras 3.15 itself loses records in fit() with workers, and repeats "
                 "others: leave out workers= and use_multiprocessing=, the loader has "
-                "threads (evaluate() and predict() are right)"
+                "threads"
             )
         self._loader = loader
         self._targets = Targets(label_key, weight_key)
@@ -156,7 +150,7 @@ class PyDataset(keras.utils.PyDataset):
             kind = type(column).__name__
             kind = f"dtype {column.dtype}" if is_array else f"type {kind}"
             msg = (
-                f"column {name!r} is of {kind}, and Keras takes numbers in arrays of one "
+                f"column {name!r} is of {kind}, and Keras needs numbers in arrays of one "
                 f"shape: {_cure(column)}, and ds.columns([...]) leaves columns out"
             )
             raise SchemaError(msg)
@@ -174,25 +168,21 @@ class PyDataset(keras.utils.PyDataset):
 
     def _n_steps(self) -> int:
         if self._loader._phase:
-            self._loader.seek(0)  # the epoch was cut where Keras cannot begin
+            self._loader.seek(0)  # Keras cannot begin where the epoch was cut
         return len(self._loader)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         """Return batch `index` of the epoch: ``(x,)``, ``(x, y)`` or ``(x, y, weights)``.
 
-        Raises
-        ------
-        IndexError
-            If the epoch has no such batch.
-        ValueError
-            If the batch has no rows, because all were passed over.
+        Raises an IndexError if the epoch has no such batch, and a ValueError if all rows
+        of the batch were skipped.
         """
         batch = self._batch(index)
         if not len(next(iter(batch.values()))):
             msg = (
-                f"step {index} of epoch {self._loader.epoch} has no rows, all of which "
-                "were passed over, and Keras cannot compute with none: "
-                'fastrec.open(..., on_error="mask") has rows that weigh 0 instead'
+                f"step {index} of epoch {self._loader.epoch} has no rows for Keras, since "
+                'all of them were skipped: fastrec.open(..., on_error="mask") keeps rows '
+                "that weigh 0 instead"
             )
             raise ValueError(msg)
         item: tuple[Any, ...] = self._targets(batch)
@@ -207,7 +197,7 @@ class PyDataset(keras.utils.PyDataset):
                 is_next = index in (0, self._last_asked + 1)
                 self._last_asked = index
                 self._asked.add(index)
-                # Several threads ask in no order, and processes for a part each.
+                # Workers ask in any order.
                 if self.workers <= 1 and not self.use_multiprocessing:
                     if is_next:
                         return self._next_batch(index)
@@ -229,23 +219,23 @@ class PyDataset(keras.utils.PyDataset):
             return
         self._has_warned = True
         warn_caller(
-            "Keras asks for batches in an order of its own, so none can be read ahead: "
-            "call fit(..., shuffle=False), and have the loader shuffle the records"
+            "Keras asks for batches in a shuffled order, so none can be read ahead: pass "
+            "shuffle=False to fit(), and shuffle=True to the loader"
         )
 
     def on_epoch_begin(self) -> None:
-        """Keras begins an epoch, or looks at a first batch."""
+        """Note that Keras begins an epoch, or looks at a first batch."""
         self._is_within_epoch = True
 
     def on_epoch_end(self) -> None:
-        """Go on to the next epoch of the loader, if all of this one was asked for.
+        """Move the loader to its next epoch, if all of this one was asked for.
 
-        Keras also calls this where it only looked at a batch, before the first epoch, and
-        after every ``steps_per_epoch``, when it goes on in the same pass.
+        Keras also calls this after it looked at a batch, before the first epoch, and
+        after every ``steps_per_epoch``, when it continues the same pass.
         """
         with self._lock:
             is_whole = len(self._asked) >= self._n_steps()
-            # Other processes were asked, which tell nobody here.
+            # Other processes were asked.
             is_elsewhere = self.use_multiprocessing and self._is_within_epoch
             self._is_within_epoch = False
             if not (is_whole or is_elsewhere):
@@ -269,7 +259,7 @@ class PyDataset(keras.utils.PyDataset):
 
 
 def _is_taken(dtype: np.dtype[Any]) -> bool:
-    # NumPy knows bfloat16 as a dtype of the kind of raw memory.
+    # To NumPy, bfloat16 is of the kind of raw memory.
     is_numeric = dtype.kind in "biufc" or dtype.name == "bfloat16"
     return is_numeric and not (dtype == np.uint64 and _is_on_torch())
 
@@ -279,7 +269,7 @@ def _is_on_torch() -> bool:
 
 
 def _cure(column: object) -> str:
-    """Say what makes numbers in arrays of one shape of a column."""
+    """Return how to make a column an array of numbers."""
     if isinstance(column, RaggedArray):
         return "fr.FixedLenSequence pads rows to one length"
     if isinstance(column, BytesArray):
@@ -287,16 +277,14 @@ def _cure(column: object) -> str:
     if isinstance(column, SparseArray):
         return "transform= may call its to_dense()"
     if isinstance(column, np.ndarray):
-        return "transform= may make numbers of it that the backend has"
+        return "transform= may convert it to numbers that the backend has"
     if hasattr(column, "dtype"):
-        return (
-            "give PyDataset the plain ds.loader(...), or let transform= return arrays"
-        )
+        return "pass the plain ds.loader(...), or let transform= return arrays"
     return "transform= must return arrays"
 
 
 def _as_torch_tensors(part: Any) -> Any:  # noqa: ANN401
-    """Return tensors in the memory of arrays, of which Keras would make copies."""
+    """Return tensors in the memory of arrays, which Keras would copy."""
     if isinstance(part, dict):
         return {name: _as_torch_tensors(array) for name, array in part.items()}
     is_taken = str(part.dtype) in _TORCH_DTYPES and part.flags.writeable

@@ -1,35 +1,43 @@
-"""What callers pass: names that are nearly right, numbers, sizes, and their defaults."""
+"""What callers pass: option names, numbers, sizes and limits; and optional packages."""
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import functools
 import inspect
 import operator
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import numpy as np
 
 __all__ = [
+    "BATCH_BYTES",
+    "Limits",
+    "MissingExtraError",
     "byte_count",
     "check_instance",
+    "checked_limits",
     "checked_names",
     "default_memory_limit",
     "default_num_threads",
+    "extra",
     "nearest",
     "non_negative_int",
     "positive_int",
+    "rows_per_batch",
     "true_or_false",
 ]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# What other readers call an option, and what to say about it.
+# What other libraries call an option, and what to write here.
 _ELSEWHERE = {
     "num_workers": "num_threads= (native threads; there are no worker processes)",
     "num_parallel_calls": "num_threads=",
@@ -67,15 +75,15 @@ _ELSEWHERE = {
 
 
 def nearest(name: str, names: Sequence[str]) -> str | None:
-    """Return which of `names` was probably meant by `name`, if one is near."""
+    """Return the one of `names` that is nearest to `name`, if one is near."""
     close = difflib.get_close_matches(name, names, n=1)
-    if not close:  # or one that differs in case alone
+    if not close:  # or one that differs only in case
         close = [known for known in names if known.lower() == name.lower()]
     return close[0] if close else None
 
 
 def checked_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Make `function` answer an unknown keyword with the name it should have been."""
+    """Make `function` raise a TypeError that names the right option for a wrong one."""
     names = [
         name
         for name, parameter in inspect.signature(function).parameters.items()
@@ -102,9 +110,9 @@ def checked_names(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def check_instance(taker: str, value: object, kind: type, example: str) -> None:
-    """Raise a TypeError unless `value` is a `kind` of fastrec's, which `taker` takes."""
+    """Raise a TypeError unless `value` is a `kind`, which the function `taker` needs."""
     if not isinstance(value, kind):
-        msg = f"{taker} takes a fastrec.{kind.__name__}, {example}, not {value!r}"
+        msg = f"{taker} takes a fastrec.{kind.__name__}, {example}, got {value!r}"
         raise TypeError(msg)
 
 
@@ -112,25 +120,25 @@ def true_or_false(name: str, value: object) -> bool:
     """Return `value` as a bool, or raise naming the option `name`."""
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    msg = f"{name} must be True or False, not {value!r}"
+    msg = f"{name} must be True or False, got {value!r}"
     raise TypeError(msg)
 
 
 def non_negative_int(name: str, value: object, most: int = 2**63 - 1) -> int:
     """Return `value` as an int of 0 to `most`, or raise naming the option `name`."""
     if isinstance(value, bool):
-        msg = f"{name} must be an integer, not {value!r}"
+        msg = f"{name} must be an integer, got {value!r}"
         raise TypeError(msg)
     try:
         number = operator.index(value)  # type: ignore[arg-type]
     except TypeError:
-        msg = f"{name} must be an integer, not {value!r}"
+        msg = f"{name} must be an integer, got {value!r}"
         raise TypeError(msg) from None
     if number < 0:
-        msg = f"{name} must not be negative, but is {number}"
+        msg = f"{name} must not be negative, got {number}"
         raise ValueError(msg)
     if number > most:
-        msg = f"{name} must be at most {most:,}, but is {number:,}"
+        msg = f"{name} must be at most {most:,}, got {number:,}"
         raise ValueError(msg)
     return number
 
@@ -157,7 +165,7 @@ def byte_count(name: str, value: int | str) -> int:
         return positive_int(name, value)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?|)B?\s*", value.upper())
     if match is None:
-        msg = f'{name} must be a number of bytes such as "4MB" or 4_000_000, not {value!r}'
+        msg = f'{name} must be a number of bytes such as "4MB" or 4_000_000, got {value!r}'
         raise ValueError(msg)
     return positive_int(name, int(float(match[1]) * _UNITS[match[2]]))
 
@@ -170,7 +178,7 @@ def _read_text(path: str) -> str:
 
 
 def _local_world_size() -> int:
-    """How many processes of one job share this machine: set by torchrun and others."""
+    """Return how many processes of the job share this machine, as torchrun sets it."""
     text = os.environ.get("LOCAL_WORLD_SIZE", "")
     return int(text) if text.isdecimal() and int(text) > 0 else 1
 
@@ -202,3 +210,111 @@ def default_memory_limit() -> int:
     else:
         total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min(4 * 1024**3, total // 8) // _local_world_size()
+
+
+_RECORD_BYTES_MAX = 2**31 - 1
+
+
+@dataclass(frozen=True, init=False)
+class Limits:
+    """What records may cost; more is a `LimitError`. The defaults suit most data.
+
+    All other costs are bounded by the bytes of the record: a value takes at least one of
+    them, and at most 8 bytes in a batch.
+
+    Parameters
+    ----------
+    record_bytes : int or str, default 2**31 - 1
+        The bytes of a record, as a number or as text such as ``"64MB"``. The default is
+        the limit of protobuf, and the maximum.
+    padded_bytes : int or str, default "4GiB"
+        The memory of a padded column (`FixedLenSequence`) in one batch, where one long
+        record makes all others as long.
+    features : int, default 100_000
+        The features of the records whose schema is inferred, and their feature lists.
+        It has no effect if the features are given.
+    expansion : int, default 500
+        How many times its size a compressed file may become in `cache_dir`; any file may
+        become 1 GiB.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a limit is not positive, or `record_bytes` is above its default.
+
+    Examples
+    --------
+    >>> import fastrec as fr
+    >>> limits = fr.Limits(record_bytes="64MB")
+    >>> ds = fr.open("uploads/*.tfrecord", limits=limits)  # doctest: +SKIP
+    """
+
+    record_bytes: int
+    padded_bytes: int
+    features: int
+    expansion: int
+
+    def __init__(
+        self,
+        *,
+        record_bytes: int | str = _RECORD_BYTES_MAX,
+        padded_bytes: int | str = "4GiB",
+        features: int = 100_000,
+        expansion: int = 500,
+    ) -> None:
+        checked = {
+            "record_bytes": byte_count("record_bytes", record_bytes),
+            "padded_bytes": byte_count("padded_bytes", padded_bytes),
+            "features": positive_int("features", features),
+            "expansion": positive_int("expansion", expansion),
+        }
+        if checked["record_bytes"] > _RECORD_BYTES_MAX:
+            msg = f"record_bytes must be at most {_RECORD_BYTES_MAX}, as for protobuf"
+            raise ValueError(msg)
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+
+def checked_limits(value: object) -> Limits:
+    """Return `value`, or the default limits for None."""
+    if value is None:
+        return Limits()
+    if isinstance(value, Limits):
+        return value
+    msg = f"limits must be a fastrec.Limits, got {value!r}"
+    raise TypeError(msg)
+
+
+# The batches of tables and conversions, whose size the caller does not choose.
+BATCH_BYTES = 16 << 20
+_ROWS_MAX = 1 << 16
+
+
+def rows_per_batch(row_bytes: float) -> int:
+    """Return how many rows of a size make a batch."""
+    return int(max(1, min(_ROWS_MAX, BATCH_BYTES // max(row_bytes, 1))))
+
+
+# The packages of extras that have other names, and what people call packages.
+_PACKAGES = {"arrow": "pyarrow", "image": "PIL", "tf": "tensorflow"}
+_CALLED = {"PIL": "Pillow", "tensorflow": "TensorFlow"}
+
+
+class MissingExtraError(ModuleNotFoundError):
+    """An extra is not installed; the text says how to install it."""
+
+
+@contextlib.contextmanager
+def extra(name: str, purpose: str) -> Iterator[None]:
+    """Import the package of the extra `name` in the body, or raise MissingExtraError."""
+    package = _PACKAGES.get(name, name)
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != package:
+            raise
+        msg = (
+            f"{purpose} needs {_CALLED.get(package, package)}, which is not installed: "
+            f'pip install "fastrec-io[{name}]"'
+        )
+        raise MissingExtraError(msg, name=error.name) from None

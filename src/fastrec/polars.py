@@ -16,9 +16,9 @@ from typing import Any
 from fastrec.arrow.reader import RecordBatchReader, rows_at_once
 from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.open import open as open_dataset
-from fastrec.extras import extra
 from fastrec.features.infer import name_of
 from fastrec.loader.loader import Loader
+from fastrec.options import extra
 from fastrec.storage.paths import Paths
 
 with extra("polars", "fastrec.polars"):

@@ -1,4 +1,4 @@
-"""TensorFlow: a loader as a `tf.data.Dataset`, for those who stay with tf.data.
+"""TensorFlow: a loader as a `tf.data.Dataset`.
 
 >>> loader = ds.loader(256, shuffle=True)
 >>> for image, label in fr.tf.dataset(loader, label_key="label"):  # doctest: +SKIP
@@ -16,11 +16,10 @@ import numpy.typing as npt
 
 from fastrec.arrays.batch import Array, Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.errors import SchemaError
-from fastrec.extras import extra
 from fastrec.loader.loader import Loader
 from fastrec.loader.prefetch import upcoming
 from fastrec.loader.targets import NO_BATCHES, Key, Keys, Targets
-from fastrec.options import check_instance
+from fastrec.options import check_instance, extra
 
 with extra("tf", "fastrec.tf"):
     import tensorflow as tf
@@ -37,41 +36,40 @@ def dataset(
 ) -> Any:  # noqa: ANN401
     """Return a `tf.data.Dataset` of the batches of a loader.
 
-    Each pass over it is one epoch of the loader, so ``repeat()`` goes on with the next
-    one. Order, shuffling, ranks and threads are the loader's; tf.data need not shard it,
-    and no ``interleave``, ``shuffle`` or ``batch`` is needed. What comes after it, such as
-    ``map`` and ``prefetch``, is tf.data's own.
+    Each pass over it is one epoch of the loader, so ``repeat()`` continues with the next
+    one. The loader orders, shuffles, shards and batches; later steps such as ``map`` and
+    ``prefetch`` are those of tf.data.
 
     Parameters
     ----------
     loader : Loader
-        It is the dataset's while that is iterated: one pass at a time.
+        The dataset owns it while it is iterated: one pass at a time.
     label_key : str or list of str, optional
         The name of a column, or a list of names for a dict of them: elements are
         ``(x, y)``, where ``x`` is the only column that is left, or a dict of all that
         are. Without it, elements are dicts of all columns.
     weight_key : str, optional
-        A column of weights: elements are ``(x, y, weights)``. Where the loader has
-        ``pad_last=True``, or masks rows that cannot be read, these weigh 0.
+        A column of weights: elements are ``(x, y, weights)``. With ``pad_last=True`` or
+        masked rows, rows that are not records weigh 0.
     shapes : dict of str to tuple of int or None, optional
-        Shapes of the rows of columns, without the batch, where a transform makes other
-        ones than those of the first batch: ``{"tokens": (None,)}``.
+        Shapes of the rows of columns, without the batch, if a transform makes others than
+        those of the first batch: ``{"tokens": (None,)}``.
 
     Returns
     -------
     tf.data.Dataset
         Numbers are tensors, byte strings ``tf.string`` tensors, a `RaggedArray` is a
-        `tf.RaggedTensor` and a `SparseArray` a `tf.SparseTensor`. Shapes are static where
+        `tf.RaggedTensor` and a `SparseArray` a `tf.SparseTensor`. Shapes are static if
         they are the same in every batch; so is the batch's, with ``drop_last`` or
         ``pad_last`` and without transforms. The cardinality is ``len(loader)``; it is
-        unknown for compressed files that are read as they are, for ``batches=``, and for
-        a loader in the middle of an epoch.
+        unknown for compressed files that are read in place, for ``batches=``, and for a
+        loader in the middle of an epoch.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument makes no sense, such as `shapes` that the first batch does not
-        have, or an epoch has no batches.
+        If an argument is invalid, such as `shapes` that the first batch does not have,
+        or an epoch has no batches.
     KeyError
         If there is no such column.
     SchemaError
@@ -80,18 +78,18 @@ def dataset(
 
     Notes
     -----
-    Arrays are not copied: tensors take over the memory that the batch was decoded into.
-    Byte strings are copied twice, into ``bytes`` and by TensorFlow into its own strings.
-    What a transform returns may be copied once, where NumPy has not aligned it.
+    Tensors share the memory that the batch was decoded into. Byte strings are copied
+    twice, into ``bytes`` and into TensorFlow's own strings. What a transform returns may
+    be copied once, if NumPy has not aligned it.
 
-    Errors come as `tf.errors.InvalidArgumentError`, with the text of fastrec's error in
-    theirs; those of a transform that are no ValueError or TypeError as `UnknownError`. A
-    pass is over after an error, also with ``ignore_errors()``: what passes over damaged
-    records is ``fastrec.open(..., on_error="skip")``.
+    Errors are raised as `tf.errors.InvalidArgumentError`, with the text of fastrec's
+    error; those of a transform that are not ValueError or TypeError as `UnknownError`. An
+    error ends the pass, also with ``ignore_errors()``; damaged records are skipped by
+    ``fastrec.open(..., on_error="skip")``.
 
-    The state of the loader counts what tf.data has taken: in an eager loop that is what
-    was delivered; ``prefetch`` and `fit` take batches ahead. Load a state before the
-    dataset is made. A `tf.train.Checkpoint` cannot save an iterator over it.
+    The state of the loader counts what tf.data has taken: ``prefetch`` and `fit` take
+    batches ahead. Load a state before the dataset is made. A `tf.train.Checkpoint` cannot
+    save an iterator over it.
     """
     check_instance("fr.tf.dataset", loader, Loader, "such as ds.loader(256)")
     targets = Targets(label_key, weight_key)
@@ -108,7 +106,7 @@ def dataset(
     item = as_item(first)
     described = {id(column): specs[name] for name, column in first.items()}
     leaves = [
-        # Weights may be made of other columns, and have no spec yet.
+        # Weights may be computed, and have no spec yet.
         described.get(id(leaf)) or _spec("weights", leaf, [_static_rows(loader)])
         for leaf in tf.nest.flatten(item)
     ]
@@ -133,12 +131,11 @@ def dataset(
         iterator = iter(loader)
         if n_batches is not None and len(loader) - loader.step != n_batches:
             msg = (
-                f"the loader is at step {loader.step} of {len(loader)}, and this dataset "
-                f"was made for epochs of {n_batches}: load states and seek before "
-                "fr.tf.dataset()"
+                f"the loader is at step {loader.step} of {len(loader)}, but this dataset "
+                f"has epochs of {n_batches}: load states and seek before fr.tf.dataset()"
             )
             raise ValueError(msg)
-        # A generator is at its end after an error, so that ignore_errors() ends, too.
+        # A generator ends after an error, so that ignore_errors() ends, too.
         return (parts(batch) for batch in iterator)
 
     if is_plain:
@@ -146,19 +143,19 @@ def dataset(
     else:
         signature = tuple(part for leaf in leaves for part in _parts(leaf))
         made = tf.data.Dataset.from_generator(batches, output_signature=signature)
-        # Not map(), which tf.data runs ahead by itself, and the loader's state with it.
+        # Not map(), which tf.data runs ahead, and the loader's state with it.
         made = made.flat_map(composed)
     options = tf.data.Options()
-    # Ranks are the loader's: tf.distribute must not leave out what is theirs.
+    # The loader divides the data among ranks: tf.distribute must not do it again.
     sharding = tf.data.experimental.AutoShardPolicy.OFF
     options.experimental_distribute.auto_shard_policy = sharding
-    # Nor a prefetch() that nobody asked for.
+    # Nor may it add a prefetch().
     options.experimental_optimization.inject_prefetch = False
     made = made.with_options(options)
     if n_batches is not None:
         made = made.apply(tf.data.experimental.assert_cardinality(n_batches))
-        # That fails again whenever it is asked for what is missing after an error. The
-        # steps beside it go on, and end; scan() keeps the cardinality, as map() would.
+        # After an error, that fails for every missing batch. Zipped with a range, it
+        # ends; scan() keeps the cardinality.
         steps = tf.data.Dataset.range(n_batches)
         numbered = tf.data.Dataset.zip((made, steps))
         made = numbered.scan(0, lambda state, item: (state, item[0]))
@@ -166,7 +163,7 @@ def dataset(
 
 
 def _cardinality(loader: Loader) -> int | None:
-    """How many batches every epoch has; None if that differs, or nobody has counted."""
+    """Return how many batches every epoch has; None if that varies or is unknown."""
     is_streamed = loader.dataset.is_streamed
     if is_streamed or loader.batch_size is None or loader.step or loader._phase:
         return None
@@ -174,14 +171,11 @@ def _cardinality(loader: Loader) -> int | None:
 
 
 def _static_rows(loader: Loader) -> int | None:
-    """How many rows every batch has, if that is known of all of them."""
+    """Return how many rows every batch has, if that is known of all of them."""
     is_cut = loader.drop_last and loader.dataset.on_error == "raise"
     if loader.has_transforms or loader._phase or not (loader.pad_last or is_cut):
         return None
     return loader.batch_size
-
-
-# What a column is to TensorFlow.
 
 
 def _specs(
@@ -190,7 +184,7 @@ def _specs(
     """Return the type of each column, of which `batch` is an example."""
     unknown = [name for name in shapes if name not in batch]
     if unknown:
-        msg = f"no column {unknown[0]!r} that shapes= could be about"
+        msg = f"shapes= names no column {unknown[0]!r}, got columns {[*batch]}"
         raise KeyError(msg)
     padded = loader.dataset._any_width_columns()
     n_rows = _static_rows(loader)
@@ -202,8 +196,8 @@ def _specs(
         given = list(shapes.get(name, row))
         if not tf.TensorShape(given).is_compatible_with(row):
             msg = (
-                f"shapes= says {tuple(given)} of column {name!r}, but its rows are of "
-                f"shape {tuple(row)}: None stands for a size that differs"
+                f"shapes= is {tuple(given)} for column {name!r}, but its rows are of "
+                f"shape {tuple(row)}: write None for a size that varies"
             )
             raise ValueError(msg)
         specs[name] = _spec(name, column, [n_rows, *given])
@@ -215,14 +209,14 @@ def _shape(name: Key, column: Any) -> tuple[int | None, ...]:  # noqa: ANN401
     if not shape:
         msg = (
             f"column {name!r} is of type {type(column).__name__}, which cannot be a "
-            "tensor of rows: transform= must return arrays"
+            "tensor: transform= must return arrays"
         )
         raise SchemaError(msg)
     return shape
 
 
 def _check(batch: Batch, specs: dict[Any, Any]) -> None:
-    """Raise a SchemaError if transforms make other columns than of the first batch."""
+    """Raise a SchemaError if a batch has other columns or shapes than the first one."""
     if batch.keys() != specs.keys():
         msg = (
             f"a batch has columns {[*batch]}, but the first one had {[*specs]}: "
@@ -233,13 +227,15 @@ def _check(batch: Batch, specs: dict[Any, Any]) -> None:
         shape, expected = _shape(name, column), specs[name].shape
         if expected.is_compatible_with(shape):
             continue
-        msg = f"column {name!r} is of shape {shape}, where {expected} is expected: "
+        msg = f"column {name!r} is of shape {shape}, expected {expected}: "
         if len(shape) == len(expected):
             sizes = zip(shape[1:], expected[1:], strict=True)
-            differing = tuple(size if size == other else None for size, other in sizes)
-            msg += f"shapes={{{name!r}: {differing}}} says which sizes differ"
+            varying = tuple(size if size == other else None for size, other in sizes)
+            msg += f"pass shapes={{{name!r}: {varying}}} if sizes vary"
         else:
-            msg += "transform= must make as many dimensions of every batch"
+            msg += (
+                "transform= must return the same number of dimensions for every batch"
+            )
         raise SchemaError(msg)
 
 
@@ -265,17 +261,14 @@ def _dtype(name: Key, values: Any) -> Any:  # noqa: ANN401
     if dtype is None or dtype == tf.string:
         msg = (
             f"column {name!r} is an array of {values.dtype}, which cannot be a tensor: "
-            "transform= may make numbers of it, and ds.columns([...]) leaves columns out"
+            "transform= may convert it, and ds.columns([...]) leaves columns out"
         )
         raise SchemaError(msg)
     return dtype
 
 
-# Arrays that go through as they are, and what TensorFlow makes of them.
-
-
 def _arrays(column: Any) -> Iterator[npt.NDArray[Any]]:  # noqa: ANN401
-    """Yield what a column consists of: values first, then splits, the inner ones first."""
+    """Yield the arrays of a column: values first, then splits, the inner ones first."""
     if isinstance(column, RaggedArray):
         yield from _arrays(column.values)
         yield column.row_splits
@@ -288,7 +281,7 @@ def _arrays(column: Any) -> Iterator[npt.NDArray[Any]]:  # noqa: ANN401
 
 
 def _parts(spec: Any) -> list[Any]:  # noqa: ANN401
-    """Return the types of what `_arrays` yields."""
+    """Return the specs of what `_arrays` yields."""
     if isinstance(spec, tf.RaggedTensorSpec):
         values = [None, *spec.shape[spec.ragged_rank + 1 :]]
         n_rows = spec.shape[0]
@@ -306,7 +299,7 @@ def _parts(spec: Any) -> list[Any]:  # noqa: ANN401
 
 
 def _composed(spec: Any, tensors: Iterator[Any]) -> Any:  # noqa: ANN401
-    """Make a tensor of `spec` of its parts, which are known to fit."""
+    """Return a tensor of `spec`, from its parts."""
     values = next(tensors)
     if isinstance(spec, tf.RaggedTensorSpec):
         for _ in range(spec.ragged_rank):
@@ -315,7 +308,7 @@ def _composed(spec: Any, tensors: Iterator[Any]) -> Any:  # noqa: ANN401
         return values
     if isinstance(spec, tf.SparseTensorSpec):
         indices, n_rows = next(tensors), next(tensors)
-        # Of constants as far as they are known, which TensorFlow keeps as a shape.
+        # TensorFlow keeps constants as a static shape.
         sizes = [
             n_rows if size is None else tf.constant(size, tf.int64)
             for size in spec.shape

@@ -128,7 +128,7 @@ def test_a_loader_that_exists_is_continued_on_devices(
     plain.seek(3)
     loader = fr.jax.loader(plain, by_row)
     assert labels(loader) == labels(plain)
-    with pytest.raises(TypeError, match="has its options already: seed"):
+    with pytest.raises(TypeError, match="has its options already, got seed"):
         fr.jax.loader(plain, seed=1)
 
 
@@ -157,7 +157,7 @@ def test_what_does_not_divide_evenly_is_refused_before_anything_starts(
     ):
         fr.jax.loader(ds, by_row, batch_size=8)
     for wrong, cure in (("cpu", ""), (by_row.spec, ""), (256, "; .* batch_size=256")):
-        message = r'NamedSharding\(mesh, PartitionSpec\("batch"\)\), not .*' + cure
+        message = r'NamedSharding\(mesh, PartitionSpec\("batch"\)\), got .*' + cure
         with pytest.raises(TypeError, match=message):
             fr.jax.loader(ds, wrong, batch_size=8)
     with pytest.raises(ValueError, match=r'shorter.* on_error="mask" or pad_last=True'):
@@ -168,7 +168,7 @@ def test_what_does_not_divide_evenly_is_refused_before_anything_starts(
         fr.jax.loader(ds, batch_size=8, num_workers=2)
     mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("batch", "model"))
     images = NamedSharding(mesh, PartitionSpec("batch", "model"))
-    with pytest.raises(ValueError, match=r"must divide rows, .* and nothing else"):
+    with pytest.raises(ValueError, match="must divide rows and nothing else"):
         fr.jax.loader(ds, images, batch_size=8)
     threads_end()
 
@@ -526,7 +526,7 @@ def test_processes_refuse_what_would_not_fit_together(
         assert f"rank {i} of 2, but the loader is rank 0 of 4" in errors["rank"]
         assert "order the devices of the mesh by process" in errors["interleaved"]
         assert "a batch of 6 rows cannot be divided over 4" in errors["size"]
-        assert 'give on_error="mask" or pad_last=True' in errors["skip"]
+        assert 'pass on_error="mask" or pad_last=True' in errors["skip"]
         assert "pad them (fr.FixedLenSequence with length=)" in errors["ragged"]
         assert "'many' is as wide as the longest row of each" in errors["padded"]
         assert "length=, and truncate=True" in errors["padded"]

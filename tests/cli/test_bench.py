@@ -31,7 +31,7 @@ import fastrec as fr
 from fastrec.cli import bench, costs
 from fastrec.cli.app import app
 from fastrec.cli.costs import Cost, FirstRead, Sample
-from fastrec.storage.inflate import inflated
+from fastrec.storage.compression import inflated
 from oracle import example, frame_offsets, tfrecord_file
 from oracle_example import sequence
 
@@ -165,8 +165,8 @@ def test_of_large_files_the_beginning_is_measured(
 ) -> None:
     monkeypatch.setattr(costs, "SAMPLE_BYTES", len(FILE) // 2)
     monkeypatch.setattr(costs, "_COMPRESSED_BYTES", len(FILE) // 2)
-    monkeypatch.setattr("fastrec.storage.inflate._PIECE_BYTES", 1000)
-    monkeypatch.setattr("fastrec.storage.inflate._READ_BYTES", 100)
+    monkeypatch.setattr("fastrec.storage.compression._PIECE_BYTES", 1000)
+    monkeypatch.setattr("fastrec.storage.compression._READ_BYTES", 100)
     sample = sampled(*(write(PACKS[form](FILE)) for _ in range(2)))
     ends = np.array(frame_offsets(FILE))
     assert len(sample.ranges) == 1

@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 
 import fastrec as fr
 from columns import Untyped, open_dataset, snapshot
-from fastrec.storage import decompressed_cache, inflate
+from fastrec.storage import compression, decompressed_cache
 from oracle import example, frame, tfrecord_file
 
 Compress = Callable[[bytes], bytes]
@@ -56,7 +56,7 @@ def with_name(data: bytes) -> bytes:
     return head + body + tail
 
 
-WAYS: dict[str, tuple[Compress, inflate.Content]] = {
+WAYS: dict[str, tuple[Compress, compression.Content]] = {
     "gzip": (gzip.compress, "gzip"),
     "stored": (lambda data: gzip.compress(data, 0), "gzip"),
     "members": (in_members, "gzip"),
@@ -83,15 +83,15 @@ ways = pytest.mark.parametrize(("compress", "content"), WAYS.values(), ids=WAYS)
 def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both decompressors, one after the other."""
     if request.param == "zlib":
-        monkeypatch.setattr(inflate, "_backend", lambda: zlib)
+        monkeypatch.setattr(compression, "_backend", lambda: zlib)
 
 
 def records(n: int, first: int = 0) -> list[bytes]:
     return [example({b"n": ("int64", [first + i])}) for i in range(n)]
 
 
-def content_of(path: Path, content: inflate.Content) -> bytes:
-    return b"".join(inflate.inflated(str(path), content))
+def content_of(path: Path, content: compression.Content) -> bytes:
+    return b"".join(compression.inflated(str(path), content))
 
 
 # Inflating.
@@ -100,14 +100,14 @@ def content_of(path: Path, content: inflate.Content) -> bytes:
 @ways
 @pytest.mark.usefixtures("backend")
 def test_the_content_is_what_was_compressed(
-    write: Write, compress: Compress, content: inflate.Content
+    write: Write, compress: Compress, content: compression.Content
 ) -> None:
     noise = np.random.default_rng(0).integers(0, 7, 1 << 20, np.uint8).tobytes()
     for data in (b"", b"x", b"abc" * 1000, noise, bytes(3 << 20)):
         if compress is in_members and len(data) > 1 << 14:
             data = data[: 1 << 14]
         path = write(compress(data))
-        pieces = list(inflate.inflated(str(path), content))
+        pieces = list(compression.inflated(str(path), content))
         assert b"".join(pieces) == data
         assert max(map(len, pieces), default=0) <= 1 << 20
 
@@ -125,7 +125,7 @@ def test_any_division_into_members(write: Write, data: bytes, sizes: list[int]) 
 @ways
 @pytest.mark.usefixtures("backend")
 def test_every_truncation_is_noticed(
-    write: Write, compress: Compress, content: inflate.Content
+    write: Write, compress: Compress, content: compression.Content
 ) -> None:
     data = tfrecord_file(records(12))
     whole = compress(data)
@@ -144,7 +144,7 @@ def test_every_truncation_is_noticed(
             assert data.startswith(content_of(path, content))
             continue
         with pytest.raises(fr.CorruptionError, match="cut short") as caught:
-            got.extend(inflate.inflated(str(path), content))
+            got.extend(compression.inflated(str(path), content))
         assert data.startswith(b"".join(got))
         assert (caught.value.path, caught.value.offset) == (str(path), n)
         assert f"after {len(b''.join(got)):,} bytes" in caught.value.reason
@@ -153,7 +153,7 @@ def test_every_truncation_is_noticed(
 @ways
 @pytest.mark.usefixtures("backend")
 def test_no_flipped_bit_changes_the_content(
-    write: Write, compress: Compress, content: inflate.Content
+    write: Write, compress: Compress, content: compression.Content
 ) -> None:
     data = tfrecord_file(records(3))
     whole = compress(data)
@@ -172,7 +172,7 @@ def test_no_flipped_bit_changes_the_content(
 )
 @pytest.mark.usefixtures("backend")
 def test_nothing_may_follow_a_stream(
-    write: Write, compress: Compress, content: inflate.Content, rest: bytes
+    write: Write, compress: Compress, content: compression.Content, rest: bytes
 ) -> None:
     whole = compress(b"content")
     is_begun = content == "gzip" and rest in (b"\x1f", b"\x1f\x8b")
@@ -190,7 +190,7 @@ def test_nothing_follows_a_zlib_stream_but_its_end(write: Write) -> None:
 
 @pytest.mark.usefixtures("backend")
 def test_the_wrong_kind_is_damage(write: Write) -> None:
-    kinds: list[tuple[Compress, inflate.Content]] = [
+    kinds: list[tuple[Compress, compression.Content]] = [
         (gzip.compress, "zlib"),
         (zlib.compress, "gzip"),
     ]

@@ -37,7 +37,7 @@ import fastrec as fr
 from columns import Untyped, open_dataset, snapshot
 from fastrec import _core
 from fastrec.loader import streaming
-from fastrec.storage import counting
+from fastrec.storage import index
 from oracle import example, frame, header, tfrecord_file
 
 Check = Callable[[], None]
@@ -155,7 +155,7 @@ def test_any_records_in_any_files(
 def test_rows_head_and_records_come_without_a_count(
     folders: tuple[Path, Path], plain: Untyped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counting, "_passed", None)  # nobody may count
+    monkeypatch.setattr(index, "_scanned", None)  # nobody may count
     ds = open_dataset(folders[0])
     assert [row["n"] for row in ds.head(12)] == list(range(12))
     assert [row["n"] for row in ds] == list(range(N))
@@ -171,7 +171,7 @@ def test_the_count_is_exact_and_kept(
     options = {"features": SPEC, "index_dir": tmp_path}
     ds = open_dataset(folders[0], **options)
     assert len(ds) == N
-    monkeypatch.setattr(counting, "_passed", None)  # nobody counts again
+    monkeypatch.setattr(index, "_scanned", None)  # nobody counts again
     assert len(open_dataset(folders[0], **options)) == N
     assert len(pickle.loads(pickle.dumps(ds))) == N
     kept = sorted(tmp_path.glob("*.freccnt"))
@@ -685,7 +685,7 @@ def test_the_interpreter_ends_while_records_are_left(tmp_path: Path) -> None:
 INTERRUPTED = """
 import itertools, os, sys, threading, time
 import fastrec as fr
-from fastrec.storage import counting
+from fastrec.storage import index
 from fastrec.storage import decompressed_cache
 from fastrec.storage import stream_readers
 
@@ -696,7 +696,7 @@ def endless(path, content, on_read=None):
         time.sleep(STALL if i else 0)
         yield frames
 
-for module in (counting, decompressed_cache, stream_readers):
+for module in (index, decompressed_cache, stream_readers):
     module.inflated = endless
 options = {"features": {"n": fr.FixedLen((), "int64")}, "compression": "GZIP"}
 ds = fr.open(sys.argv[1], **options)
@@ -758,7 +758,7 @@ def test_records_are_counted_ahead_of_time(
     assert found == {
         str(folders[0] / f"{i}.tfrecord"): size for i, size in enumerate(SIZES)
     }
-    monkeypatch.setattr(counting, "_passed", None)  # nobody counts again
+    monkeypatch.setattr(index, "_scanned", None)  # nobody counts again
     assert len(open_dataset(folders[0], index_dir=tmp_path)) == N
 
 

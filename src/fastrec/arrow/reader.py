@@ -14,12 +14,11 @@ from fastrec.arrow.record_batch import (
     requested_text,
     schema_capsule,
 )
-from fastrec.batch_size import rows_per_batch
 from fastrec.dataset.dataset import Dataset
 from fastrec.errors import Error, SchemaError
 from fastrec.loader.loader import Loader
 from fastrec.loader.prefetch import empty_batch, upcoming
-from fastrec.options import positive_int
+from fastrec.options import positive_int, rows_per_batch
 
 __all__ = ["RecordBatchReader", "rows_at_once"]
 

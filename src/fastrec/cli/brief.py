@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 import fastrec as fr
+from fastrec.storage.compression import GZIP_MAGIC
 
 __all__ = ["brief", "brief_row", "hint"]
 
@@ -22,7 +23,7 @@ _MAGIC = {
     b"II*\x00": "TIFF",
     b"MM\x00*": "TIFF",
     b"\x93NUMPY": "npy",
-    b"\x1f\x8b": "gzip",
+    GZIP_MAGIC: "gzip",
     b"\x28\xb5\x2f\xfd": "zstd",
     b"PK\x03\x04": "zip",
     b"fLaC": "FLAC",

@@ -13,7 +13,7 @@ import fastrec as fr
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, rate, size
 from fastrec.convert import open_source, write_table, write_tfrecords
 from fastrec.convert.writing import TABLE_SUFFIXES
-from fastrec.extras import MissingExtraError
+from fastrec.options import MissingExtraError
 
 __all__ = ["convert"]
 

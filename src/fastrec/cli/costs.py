@@ -26,8 +26,8 @@ from fastrec.cli.terminal import counted
 from fastrec.dataset.indexing import n_rows
 from fastrec.dataset.open import Serialized
 from fastrec.loader.order import records_of
-from fastrec.storage.inflate import inflated
-from fastrec.storage.stream_readers import FileContent, first_frames
+from fastrec.storage.compression import FileContent, inflated
+from fastrec.storage.stream_readers import first_frames
 
 __all__ = [
     "Cost",

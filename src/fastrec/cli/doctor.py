@@ -22,7 +22,7 @@ from fastrec.cli.interrupted import Interrupted, interrupted
 from fastrec.cli.repair import repair, targets_of
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
 from fastrec.options import default_num_threads
-from fastrec.storage.deflate import COMPRESSED_SUFFIXES
+from fastrec.storage.compression import COMPRESSED_SUFFIXES
 from fastrec.storage.paths import expand
 
 __all__ = ["doctor"]

@@ -6,7 +6,6 @@ of a loader, so they are what that loader delivers.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 import fastrec as fr
 from fastrec.options import positive_int
+from fastrec.storage.parallel import Progress
 
 __all__ = [
     "Draws",
@@ -24,7 +24,6 @@ __all__ = [
 ]
 
 Draws: TypeAlias = "npt.NDArray[np.int64]"
-Progress: TypeAlias = "Callable[[int, int], object]"
 
 BATCH_SIZE = 256  # Blocks sorts the rows of a batch by lane
 

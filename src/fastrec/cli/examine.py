@@ -20,7 +20,7 @@ import fastrec as fr
 from fastrec import _core
 from fastrec.cli.brief import hint
 from fastrec.errors import CorruptionError, Error, LimitError
-from fastrec.storage.inflate import Content, content_of, inflated
+from fastrec.storage.compression import Content, content_of, inflated
 from fastrec.tasks import TaskPool
 
 __all__ = ["Damaged", "Examined", "examined"]

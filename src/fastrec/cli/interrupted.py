@@ -34,8 +34,7 @@ from fastrec.cli.examine import Damaged, Examined, examined
 from fastrec.cli.repair import proven
 from fastrec.cli.terminal import counted, size
 from fastrec.printable import printable
-from fastrec.storage.deflate import codec_of
-from fastrec.storage.inflate import Content
+from fastrec.storage.compression import Content, codec_of
 from fastrec.storage.locks import is_locked, lock_file
 from fastrec.writer.output import OutputFile, sync_directory
 from fastrec.writer.shard_names import Leftover, ShardNames, leftovers_in

@@ -12,8 +12,7 @@ import fastrec as fr
 from fastrec.cli.examine import Damaged, Examined, examined
 from fastrec.printable import printable
 from fastrec.storage.atomic import replacement
-from fastrec.storage.deflate import plain_name
-from fastrec.storage.inflate import inflated
+from fastrec.storage.compression import inflated, plain_name
 
 __all__ = ["proven", "repair", "targets_of"]
 

@@ -41,7 +41,7 @@ from fastrec.compat.messages import (
     list_bytes,
 )
 from fastrec.features.infer import name_of
-from fastrec.limits import Limits
+from fastrec.options import Limits
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -25,12 +25,11 @@ import numpy as np
 
 import fastrec as fr
 from fastrec.convert.stored import StoredArray, read_up_to, reading
+from fastrec.storage.compression import GZIP_MAGIC
 
 __all__ = ["DTYPES", "idx_array", "looks_like_idx"]
 
 DTYPES = {0x08: "u1", 0x09: "i1", 0x0B: ">i2", 0x0C: ">i4", 0x0D: ">f4", 0x0E: ">f8"}
-
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 def looks_like_idx(path: str) -> bool:
@@ -87,7 +86,7 @@ def _opened(path: str) -> IO[bytes]:
 
 def _is_gzipped(path: str) -> bool:
     with Path(path).open("rb") as file:
-        return file.read(2) == _GZIP_MAGIC
+        return file.read(2) == GZIP_MAGIC
 
 
 def _column_name(path: str, n_dimensions: int) -> str:

@@ -31,8 +31,8 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 import fastrec as fr
-from fastrec.batch_size import BATCH_BYTES
 from fastrec.convert.source import Columns, Source, chosen
+from fastrec.options import BATCH_BYTES
 from fastrec.printable import printable
 
 __all__ = ["ImageSource"]

@@ -11,7 +11,7 @@ from fastrec.convert.idx import idx_array, looks_like_idx
 from fastrec.convert.npy import npy_array, npz_arrays
 from fastrec.convert.source import Source
 from fastrec.convert.stored import ArraySource
-from fastrec.extras import extra
+from fastrec.options import extra
 from fastrec.printable import printable
 from fastrec.storage.paths import Paths, expand, local_path
 

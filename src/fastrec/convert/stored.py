@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import fastrec as fr
-from fastrec.batch_size import rows_per_batch
 from fastrec.convert.source import Columns, Source, chosen
+from fastrec.options import rows_per_batch
 from fastrec.printable import printable
 
 __all__ = ["ArraySource", "StoredArray", "read_up_to", "reading"]

@@ -13,10 +13,11 @@ import pyarrow.csv
 import pyarrow.parquet
 
 import fastrec as fr
-from fastrec.batch_size import rows_per_batch
 from fastrec.convert.arrow_columns import columns_of, feature_kind, features_of
 from fastrec.convert.source import Columns, Source, chosen
+from fastrec.options import rows_per_batch
 from fastrec.printable import printable
+from fastrec.storage.compression import GZIP_MAGIC
 
 __all__ = ["TableSource", "slices"]
 
@@ -31,7 +32,6 @@ _PARQUET_OPTIONS: Mapping[str, Any] = {
 }
 
 _IPC_FILE_MAGIC = b"ARROW1"
-_GZIP_MAGIC = b"\x1f\x8b"
 
 
 class TableSource(Source):
@@ -288,7 +288,7 @@ class _CsvTable(_Table):
 
     def _open(self) -> pa.Schema:
         with Path(self.path).open("rb") as file:
-            self._is_gzipped = file.read(2) == _GZIP_MAGIC
+            self._is_gzipped = file.read(2) == GZIP_MAGIC
             self.n_total = file.seek(0, 2)
         self._types = dict(self._casts)
         with self._reader() as (reader, _):

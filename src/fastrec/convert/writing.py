@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import errno
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,9 @@ import numpy as np
 import fastrec as fr
 from fastrec.convert.opening import open_source
 from fastrec.convert.source import Source
-from fastrec.extras import extra
 from fastrec.features.base import Spec
+from fastrec.options import extra
+from fastrec.storage.parallel import Progress
 from fastrec.storage.paths import Paths
 
 if TYPE_CHECKING:
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 __all__ = ["TABLE_SUFFIXES", "to_arrow", "write_table", "write_tfrecords"]
 
 TABLE_SUFFIXES = (".parquet", ".arrow", ".feather")
-
-Progress = Callable[[int, int], object]
 
 
 def write_tfrecords(

@@ -16,18 +16,12 @@ from fastrec.features.base import Column, Spec
 from fastrec.features.infer import SAMPLE_RECORDS
 from fastrec.features.schema import Features, Schema
 from fastrec.features.sequence_schema import schema_or_names
-from fastrec.limits import Limits, checked_limits
 from fastrec.on_error import OnError, check_on_error
-from fastrec.options import checked_names, positive_int
-from fastrec.sources.file_set import (
-    Compression,
-    File,
-    FileOptions,
-    FileSet,
-    check_compression,
-)
+from fastrec.options import Limits, checked_limits, checked_names, positive_int
+from fastrec.sources.file_set import File, FileOptions, FileSet
 from fastrec.sources.source import Reading, Source
 from fastrec.sources.view import View
+from fastrec.storage.compression import Compression, check_compression
 from fastrec.storage.paths import Paths, expand
 
 __all__ = ["Serialized", "infer_schema", "open", "read_records"]

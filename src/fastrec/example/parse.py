@@ -19,7 +19,7 @@ from fastrec.features.infer import DTYPE_OF, name_of
 from fastrec.features.schema import Features, Schema, as_schema
 from fastrec.features.sequence_schema import ParsedSequences
 from fastrec.features.tensor import TensorProto
-from fastrec.limits import Limits
+from fastrec.options import Limits
 
 __all__ = [
     "decode_example",

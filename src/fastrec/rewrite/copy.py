@@ -31,15 +31,14 @@ from fastrec.errors import Error
 from fastrec.printable import printable
 from fastrec.sources.file_set import FileSet
 from fastrec.sources.random_split import check_fractions, divided, even_bounds
-from fastrec.storage.deflate import plain_name
-from fastrec.storage.parallel import pass_over
+from fastrec.storage.compression import plain_name
+from fastrec.storage.parallel import Progress, run_in_threads
 from fastrec.storage.stream_readers import started
 from fastrec.writer.shard_names import ShardNames
 from fastrec.writer.shards import Frames, Sharding, ShardWriter
 
 __all__ = [
     "PIECE_BYTES",
-    "Progress",
     "Written",
     "output",
     "part_path",
@@ -48,9 +47,6 @@ __all__ = [
     "split",
     "targets_of",
 ]
-
-# Told how much is done, and how much there is: bytes of the files that are read.
-Progress: TypeAlias = "Callable[[int, int], object]"
 
 # What is handed over at once: the members of GZIP files, and what a thread gets to do.
 PIECE_BYTES = 1 << 20
@@ -301,7 +297,7 @@ def recode(
                 writer.write(piece)
         return _result(writer)
 
-    return pass_over(
+    return run_in_threads(
         [
             partial(recoded, number, path, target)
             for number, (path, target) in enumerate(targets.items())

@@ -23,9 +23,10 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.dataset.open import open as open_dataset
 from fastrec.errors import Error
-from fastrec.rewrite.copy import PIECE_BYTES, Progress, Written, output
+from fastrec.rewrite.copy import PIECE_BYTES, Written, output
 from fastrec.sources.random_split import even_bounds
 from fastrec.sources.view import View
+from fastrec.storage.parallel import Progress
 from fastrec.writer.shards import Sharding, ShardWriter
 
 __all__ = ["shuffle"]

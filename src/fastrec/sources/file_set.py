@@ -8,43 +8,25 @@ import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fastrec import _core
 from fastrec.errors import Error, advise_on_error
 from fastrec.lifecycle import renew_after_fork
-from fastrec.limits import Limits
 from fastrec.on_error import Gap, OnError, Report, log_gaps, recovery_of, region_of
+from fastrec.options import Limits
 from fastrec.sources.selection import Numbers
 from fastrec.storage import index
-from fastrec.storage.counting import Count, counted
+from fastrec.storage.compression import Compression, Content, FileContent, contents_of
 from fastrec.storage.decompressed_cache import expanded
-from fastrec.storage.inflate import Content, content_of
-from fastrec.storage.stream_readers import FileContent
-from fastrec.tasks import TaskPool
+from fastrec.storage.index import Count, counted
 
-__all__ = ["Compression", "File", "FileOptions", "FileSet", "check_compression"]
-
-Compression: TypeAlias = Literal["auto", "GZIP", "ZLIB"] | None
-
-_CONTENTS: dict[object, Content] = {None: "plain", "GZIP": "gzip", "ZLIB": "zlib"}
-
-# Files whose compression is detected at the same time: each costs little but a wait.
-_MAX_DETECTING = 16
+__all__ = ["File", "FileOptions", "FileSet"]
 
 # Records whose stored checksums identify a file set, in addition to the last one.
 _N_FINGERPRINTED = 17
-
-
-def check_compression(value: object) -> None:
-    """Raise a ValueError unless `value` is an accepted ``compression=``."""
-    if value is None or value in ("auto", "GZIP", "ZLIB"):
-        return
-    msg = f"compression must be 'auto', None, 'GZIP' or 'ZLIB', not {value!r}"
-    raise ValueError(msg)
 
 
 class FileOptions(NamedTuple):
@@ -182,7 +164,11 @@ class FileSet:
             If a file cannot be read.
         """
         if self._formats is None:
-            self._formats = self._known("content", _detected)
+
+            def detect(options: FileOptions, files: list[File]) -> list[Content]:
+                return contents_of([file.path for file in files], options.compression)
+
+            self._formats = self._known("content", detect)
         return self._formats
 
     @property
@@ -381,19 +367,6 @@ def _advice() -> Iterator[None]:
     except Error as error:
         advise_on_error(error)
         raise
-
-
-def _detected(options: FileOptions, files: list[File]) -> list[Content]:
-    if options.compression != "auto":
-        return [_CONTENTS[options.compression]] * len(files)
-    if len(files) == 1:
-        return [content_of(files[0].path)]
-    pool = TaskPool(_MAX_DETECTING)
-    try:
-        tasks = [pool.submit(partial(content_of, file.path)) for file in files]
-        return [task.result() for task in tasks]
-    finally:
-        pool.stop()
 
 
 def _fingerprinted(n_records: int) -> Numbers:

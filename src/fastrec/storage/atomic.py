@@ -1,4 +1,4 @@
-"""Replacements: files that appear, or change, whole or not at all."""
+"""Files that appear, or change, whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,11 +13,7 @@ __all__ = ["replacement", "temporary_file"]
 
 @contextlib.contextmanager
 def replacement(target: Path) -> Iterator[Path]:
-    """Yield where to write what `target` becomes at the end.
-
-    The directory is made if it is not there. After an error, `target` is what it was, and
-    nothing else is left.
-    """
+    """Yield a path to write to, which replaces `target` unless there is an error."""
     with temporary_file(target) as temporary:
         yield temporary
         temporary.replace(target)
@@ -25,9 +21,9 @@ def replacement(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_file(target: Path) -> Iterator[Path]:
-    """Yield a name in the directory of `target`, for a file that the caller renames.
+    """Yield a new path in the directory of `target`, for a file that the caller renames.
 
-    The directory is made if it does not exist. After an error, the file is deleted.
+    The directory is created if it does not exist. After an error, the file is deleted.
     """
     temporary = target.with_name(
         f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"

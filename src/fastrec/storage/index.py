@@ -1,14 +1,16 @@
-"""Where records are: indexes of files, built once and kept in the user's cache.
+"""Where the records of files are: found once for each version of a file, and kept.
 
-An index is built when it is first needed, in parallel, with the checksum of every length
-verified, and kept under ``$FASTREC_CACHE`` (else ``$XDG_CACHE_HOME/fastrec``, else
-``~/.cache/fastrec``), never beside the data unless `index_dir` says so. It belongs to one
-version of a file: another size or modification time, and it is built again. A cache that
-cannot be written is no error; the index is then built in every process.
+A plain file has a `_core.Index`. A compressed file has a `Count`, from one pass over its
+content. Either is built when it is first needed, in parallel, and kept under
+``$FASTREC_CACHE`` (else ``$XDG_CACHE_HOME/fastrec``, else ``~/.cache/fastrec``), or in
+`index_dir`. Both are cache files (``src/cpp/file/cache_file.h``): one that was altered, or
+belongs to another size or modification time of the file, is built again. If the cache
+cannot be written, every process builds for itself.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import hashlib
 import logging
@@ -19,74 +21,135 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.options import (
-    checked_names,
-    default_num_threads,
-    non_negative_int,
-    positive_int,
-)
+from fastrec.errors import CorruptionError
+from fastrec.on_error import Gap
+from fastrec.options import default_num_threads
 from fastrec.printable import printable
 from fastrec.storage.atomic import replacement
+from fastrec.storage.compression import FileContent, inflated
 from fastrec.storage.locks import opened_to_lock, try_lock
-from fastrec.storage.parallel import pass_over
-from fastrec.storage.paths import Paths, expand
+from fastrec.storage.parallel import Progress, run_in_threads
+from fastrec.storage.paths import Version, version_of
 
 __all__ = [
-    "build_index",
+    "Count",
     "builder_lock",
     "cache_dir",
+    "counted",
     "index_path",
     "keep_index",
+    "load_indexes",
+    "make_indexes",
     "rename_index",
     "write_tfrecord2idx",
 ]
 
-Progress: TypeAlias = Callable[[int, int], None]
-
 _log = logging.getLogger("fastrec")
 
-# Builders of one machine take turns by locking one of these many files.
+# Builders of one machine take turns by locking one of this many files.
 _N_LOCKS = 64
 _SECONDS_BETWEEN_LOOKS = 0.1
 _SECONDS_BEFORE_LOG = 5.0
 
+_ROW = np.dtype([("offset", "<u8"), ("payload_crc", "<u4")])
+_COUNT_KIND = "freccnt2"
+
+
+class Count:
+    """How many records the content of a file has, and where.
+
+    The table has a row for each record: where its frame begins in the content, and the
+    checksum that is stored with its payload. A last row has the end of the content and 0.
+
+    Attributes
+    ----------
+    version : Version
+        Of the file that was counted.
+    gaps : list of Gap
+        What is left out of the content: its rest, if it is damaged.
+    """
+
+    def __init__(
+        self, table: npt.NDArray[Any], version: Version, gaps: Sequence[Gap] = ()
+    ) -> None:
+        self._table = table
+        self.version = version
+        self.gaps = list(gaps)
+
+    @classmethod
+    def of(
+        cls,
+        offsets: npt.NDArray[np.uint64],
+        payload_crcs: npt.NDArray[np.uint32],
+        version: Version,
+        gaps: Sequence[Gap] = (),
+    ) -> Count:
+        """Return the count of n frames, from n + 1 offsets and n checksums."""
+        table = np.zeros(len(offsets), _ROW)
+        table["offset"] = offsets
+        table["payload_crc"][:-1] = payload_crcs
+        return cls(table, version, gaps)
+
+    @classmethod
+    def load(cls, path: bytes, size: int, mtime_ns: int) -> Count | None:
+        """Return the count kept at `path`, or None if it does not fit the version."""
+        content = _core.load_cache(path, _COUNT_KIND, size, mtime_ns)
+        if content is None or not content.size or content.size % _ROW.itemsize:
+            return None
+        return cls(content.view(_ROW), (size, mtime_ns))
+
+    def save(self, path: bytes) -> None:
+        """Write a file that `load` reads, or raise an OSError."""
+        _core.save_cache(path, _COUNT_KIND, *self.version, self._table.view(np.uint8))
+
+    def __len__(self) -> int:
+        return len(self._table) - 1
+
+    @property
+    def n_bytes(self) -> int:
+        """The size of the content."""
+        return int(self._table["offset"][-1])
+
+    def offset(self, record: int) -> int:
+        """Return where the frame of a record begins."""
+        return int(self._table["offset"][record])
+
+    def payload_crc(self, record: int) -> int:
+        """Return the checksum that is stored with a record."""
+        return int(self._table["payload_crc"][record])
+
+
+_Entry = TypeVar("_Entry", _core.Index, Count)
+
 
 def cache_dir() -> Path:
-    """Return the directory that indexes are kept in. Read anew at every call."""
+    """Return the directory of the cache. The environment is read at every call."""
     for variable, tail in (("FASTREC_CACHE", "."), ("XDG_CACHE_HOME", "fastrec")):
         if value := os.environ.get(variable):
             return Path(value) / tail
     try:
         return Path.home() / ".cache" / "fastrec"
-    except RuntimeError:  # a user without a home, as there are in containers
+    except RuntimeError:  # a user without a home, as in containers
         return Path(os.devnull)  # where nothing can be kept
 
 
-def index_path(path: str, index_dir: str | os.PathLike[str] | None = None) -> Path:
-    """Return where the index of the file `path` is kept."""
+def index_path(
+    path: str,
+    index_dir: str | os.PathLike[str] | None = None,
+    kind: type = _core.Index,
+) -> Path:
+    """Return where the index of the file `path`, or its count, is kept."""
     directory = cache_dir() / "index" if index_dir is None else Path(index_dir)
     real = os.path.realpath(path)
     key = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
-    return directory / f"{Path(real).name[:100]}.{key}.frecidx"
-
-
-def load_index(
-    path: str, index_dir: str | os.PathLike[str] | None = None
-) -> _core.Index | None:
-    """Return the kept index of `path`, or None if there is none that fits the file."""
-    status = os.stat(path)  # noqa: PTH116 (100,000 files: a Path for each is not free)
-    kept = _core.Index.load(
-        os.fsencode(index_path(path, index_dir)), status.st_size, status.st_mtime_ns
-    )
-    if kept is None and index_dir is not None:
-        kept = _read_tfrecord2idx(path, Path(index_dir), status)
-    return kept
+    suffix = "freccnt" if kind is Count else "frecidx"
+    return directory / f"{Path(real).name[:100]}.{key}.{suffix}"
 
 
 def load_indexes(
@@ -95,7 +158,7 @@ def load_indexes(
     """Return the kept indexes of all `paths`, or None if one is missing."""
     found = []
     for path in paths:
-        index = load_index(path, index_dir)
+        index = _load(_core.Index, path, index_dir)
         if index is None:
             return None
         found.append(index)
@@ -112,167 +175,89 @@ def make_indexes(
     must_keep: bool = False,
     recovery: str = "raise",
 ) -> list[_core.Index]:
-    """Return the index of each file, building and keeping those that are missing.
+    """Return the index of each plain file, building those that are not kept.
 
-    Errors call the files by their `names`, if they are given. `recovery` says what is
-    done where the framing is damaged: "raise", "skip" or "resync". Indexes of damaged
-    files are not kept, so those that are hold for all of these.
-
-    Raises
-    ------
-    OSError
-        If a file cannot be read, or, with `must_keep`, an index not be kept.
-    CorruptionError
-        If the framing of a file is damaged: the first such file in order.
+    Errors call the files by `names`. `recovery` is "raise", "skip" or "resync"; an index
+    with gaps is not kept, so a kept one holds for all three. With `must_keep`, an index
+    that cannot be kept is an OSError.
     """
     n_bytes = sum(os.stat(path).st_size for path in paths)  # noqa: PTH116
     scan = _core.ScanProgress()
-    is_cancelled = threading.Event()
-    not_kept: list[OSError] = []
-    n_threads_per_file = max(1, default_num_threads() // max(1, len(paths)))
+    n_threads = max(1, default_num_threads() // max(1, len(paths)))
 
-    def make(path: str, name: str) -> _core.Index:
-        kept = load_index(path, index_dir)
-        if kept is not None:
-            return kept
-        target = index_path(path, index_dir)
-        with builder_lock(target, is_cancelled):
-            kept = load_index(path, index_dir)  # somebody else may have built it
-            if kept is not None:
-                return kept
-            index = _core.Index.build(
-                os.fsencode(path),
-                io,
-                n_threads_per_file,
-                scan,
-                os.fsencode(name),
-                recovery,
-            )
-            if index.gaps:
-                return index
-            try:
-                with replacement(target) as temporary:
-                    index.save(os.fsencode(temporary))
-            except OSError as error:
-                if must_keep:
-                    raise
-                not_kept.append(error)
-            return index
+    def build(i: int, _is_cancelled: threading.Event) -> _core.Index:
+        name = os.fsencode((names or paths)[i])
+        path = os.fsencode(paths[i])
+        return _core.Index.build(path, io, n_threads, scan, name, recovery)
 
     def report() -> None:
         if progress is not None:
             progress(min(scan.n_bytes, n_bytes), n_bytes)
 
-    def so_far(_n_done: int, seconds: float) -> str:
-        return (
+    indexes = _kept_or_built(
+        _core.Index,
+        paths,
+        build,
+        index_dir=index_dir,
+        so_far=lambda _n_done, seconds: (
             f"indexing {len(paths)} files, {n_bytes / 1e9:.1f} GB: "
             f"{scan.n_bytes / 1e9 / seconds:.2f} GB/s so far"
-        )
-
-    def cancel() -> None:
-        scan.cancel()
-        is_cancelled.set()
-
-    indexes = pass_over(
-        [
-            partial(make, path, name)
-            for path, name in zip(paths, names or paths, strict=True)
-        ],
-        cancel=cancel,
-        so_far=so_far,
+        ),
+        cancel=scan.cancel,
         on_look=report,
+        must_keep=must_keep,
     )
     report()
-    if not_kept:  # one line, however many files there are
-        _log.info(
-            "%d of %d indexes are not kept: %s", len(not_kept), len(paths), not_kept[0]
-        )
     return indexes
 
 
-def keep_index(path: str, offsets: NDArray[np.uint64]) -> None:
-    """Keep the index of a file that was just written, by whoever knows its offsets.
+def counted(
+    files: Sequence[FileContent],
+    index_dir: str | os.PathLike[str] | None,
+    recovery: str = "raise",
+) -> list[Count]:
+    """Return the count of each file, by a pass over those whose count is not kept.
 
-    Where each frame begins, and where the last one ends. A cache that cannot be written
-    is no error.
+    With a `recovery` other than "raise", the rest of a damaged content is left out.
     """
-    status = os.stat(path)  # noqa: PTH116
-    index = _core.Index.from_offsets(
-        offsets, status.st_size, status.st_mtime_ns, os.fsencode(path)
+    return _kept_or_built(
+        Count,
+        [path for path, _ in files],
+        lambda i, is_cancelled: _scanned(files[i], recovery, is_cancelled),
+        index_dir=index_dir,
+        so_far=lambda n_done, _seconds: (
+            f"counting the records of compressed files: {n_done} of {len(files)} files "
+            "so far"
+        ),
     )
+
+
+def keep_index(
+    path: str,
+    offsets: npt.NDArray[np.uint64],
+    payload_crcs: npt.NDArray[np.uint32] | None = None,
+) -> None:
+    """Keep the index of a plain file that was just written, if the cache can be written.
+
+    `offsets` are the beginnings of all frames and the end of the last one. Those of a
+    compressed file are offsets in its content, and come with `payload_crcs`.
+    """
     try:
-        with replacement(index_path(path)) as temporary:
-            index.save(os.fsencode(temporary))
+        version = version_of(path)
+        if payload_crcs is None:
+            index = _core.Index.from_offsets(offsets, *version, os.fsencode(path))
+            _save(index, path)
+        else:
+            _save(Count.of(offsets, payload_crcs, version), path)
     except OSError as error:
         _log.info("the index of %s is not kept: %s", printable(path), error)
 
 
 def rename_index(path: str, target: str) -> None:
-    """Keep the index of a file that was renamed, if there is one."""
-    with contextlib.suppress(OSError):
-        index_path(path).replace(index_path(target))
-
-
-@checked_names
-def build_index(
-    paths: Paths,
-    *,
-    index_dir: str | os.PathLike[str] | None = None,
-    rank: int = 0,
-    world_size: int = 1,
-    progress: Progress | None = None,
-) -> dict[str, int]:
-    """Build the indexes of files ahead of time, so that nothing waits for them later.
-
-    Of compressed files, the records are counted: what `fastrec.open` needs of those that
-    it reads as they are.
-
-    Parameters
-    ----------
-    paths : path-like or sequence of path-like
-        As for `fastrec.open`.
-    index_dir : path-like, optional
-        Keep the indexes there and not in the user's cache; it may be shared between
-        machines. Pass the same to `fastrec.open`.
-    rank, world_size : int
-        Divide the files among machines: this one takes every `world_size`-th file from
-        file `rank` on.
-    progress : callable, optional
-        Called with the bytes walked so far and their total, about ten times a second.
-
-    Returns
-    -------
-    dict of str to int
-        Records in each of this rank's files, by path.
-
-    Raises
-    ------
-    OSError
-        If a file cannot be read, or an index not be written.
-    CorruptionError
-        If the framing of a file is damaged.
-    """
-    world_size = positive_int("world_size", world_size)
-    rank = non_negative_int("rank", rank)
-    if rank >= world_size:
-        msg = f"rank must be below world_size, but is {rank} of {world_size}"
-        raise ValueError(msg)
-    mine = expand(paths)[rank::world_size]
-    # Here, for both keep what they find as this module does.
-    from fastrec.sources.file_set import File, FileSet
-    from fastrec.storage.counting import counted
-
-    files = FileSet(map(File, mine)).contents()
-    plain = [path for path, content in files if content == "plain"]
-    indexes = make_indexes(
-        plain, index_dir=index_dir, progress=progress, must_keep=True
-    )
-    # Among compressed files, plain ones are read in order, too.
-    streams = [] if len(plain) == len(files) else files
-    counts = counted(streams, None if index_dir is None else os.fspath(index_dir))
-    n_records = dict(zip(plain, map(len, indexes), strict=True))
-    n_records |= {file[0]: len(n) for file, n in zip(streams, counts, strict=True)}
-    return {path: n_records[path] for path in mine}
+    """Keep what is kept of a file that was renamed to `target`."""
+    for kind in (_core.Index, Count):
+        with contextlib.suppress(OSError):
+            index_path(path, None, kind).replace(index_path(target, None, kind))
 
 
 def write_tfrecord2idx(
@@ -284,8 +269,8 @@ def write_tfrecord2idx(
     """Write the index of one file in the text format of ``tfrecord2idx``.
 
     One line per record: the byte at which its frame begins, a space, and the size of the
-    frame in bytes. Other readers ask for such a file beside the data. A directory that
-    holds ``NAME.idx`` for each file can be passed to `fastrec.open` as `index_dir`.
+    frame in bytes. A directory that holds ``NAME.idx`` for each file can be passed to
+    `fastrec.open` as `index_dir`.
     """
     (index,) = make_indexes([os.fspath(path)], index_dir=index_dir)
     offsets = index.offsets.astype(np.int64)
@@ -293,8 +278,103 @@ def write_tfrecord2idx(
     np.savetxt(target, lines, fmt="%d")
 
 
+def _load(
+    kind: type[_Entry], path: str, index_dir: str | os.PathLike[str] | None
+) -> _Entry | None:
+    """Return what is kept of `path`, or None if nothing is that fits the file."""
+    version = version_of(path)
+    kept = kind.load(os.fsencode(index_path(path, index_dir, kind)), *version)
+    if kept is None and kind is _core.Index and index_dir is not None:
+        return _read_tfrecord2idx(path, Path(index_dir), version)
+    return kept
+
+
+def _save(
+    entry: _core.Index | Count,
+    path: str,
+    index_dir: str | os.PathLike[str] | None = None,
+) -> None:
+    with replacement(index_path(path, index_dir, type(entry))) as temporary:
+        entry.save(os.fsencode(temporary))
+
+
+def _kept_or_built(
+    kind: type[_Entry],
+    paths: Sequence[str],
+    build: Callable[[int, threading.Event], _Entry],
+    *,
+    index_dir: str | os.PathLike[str] | None,
+    so_far: Callable[[int, float], str],
+    cancel: Callable[[], object] = lambda: None,
+    on_look: Callable[[], object] | None = None,
+    must_keep: bool = False,
+) -> list[_Entry]:
+    """Return the entry of each file, building and keeping those that are missing."""
+    is_cancelled = threading.Event()
+    not_kept: list[OSError] = []
+
+    def made(i: int) -> _Entry:
+        path = paths[i]
+        if (kept := _load(kind, path, index_dir)) is not None:
+            return kept
+        with builder_lock(index_path(path, index_dir, kind), is_cancelled):
+            # Another process may have built it meanwhile.
+            if (kept := _load(kind, path, index_dir)) is not None:
+                return kept
+            entry = build(i, is_cancelled)
+            if not entry.gaps:
+                try:
+                    _save(entry, path, index_dir)
+                except OSError as error:
+                    if must_keep:
+                        raise
+                    not_kept.append(error)
+            return entry
+
+    def cancel_all() -> None:
+        is_cancelled.set()
+        cancel()
+
+    entries = run_in_threads(
+        [partial(made, i) for i in range(len(paths))],
+        cancel=cancel_all,
+        so_far=so_far,
+        on_look=on_look,
+    )
+    if not_kept:  # one line for any number of files
+        _log.info(
+            "%d of %d indexes are not kept: %s", len(not_kept), len(paths), not_kept[0]
+        )
+    return entries
+
+
+def _scanned(file: FileContent, recovery: str, is_cancelled: threading.Event) -> Count:
+    """Count the records of a file by a pass over its content."""
+    path, content = file
+    version = version_of(path)
+    scan = _core.StreamScan(os.fsencode(path))
+    gaps: list[Gap] = []
+    n_bytes = n_fed = 0
+    try:
+        for piece in inflated(path, content):
+            n_fed += len(piece)
+            scan.feed(piece)
+            n_bytes = n_fed
+            if is_cancelled.is_set():
+                raise concurrent.futures.CancelledError
+        scan.finish()
+    except CorruptionError as error:
+        if recovery == "raise":
+            raise
+        # If the framing is damaged and not the stream, the content may go on.
+        end = n_bytes if n_bytes == n_fed else None
+        unproven = scan.retract()
+        gaps.append((int(scan.offsets[-1]), end, unproven or error))
+    return Count.of(scan.offsets, scan.payload_crcs, version, gaps)
+
+
 def _read_tfrecord2idx(
-    path: str, directory: Path, status: os.stat_result
+    path: str, directory: Path, version: Version
 ) -> _core.Index | None:
     text = directory / f"{Path(path).name}.idx"
     if not text.is_file():
@@ -302,9 +382,7 @@ def _read_tfrecord2idx(
     try:
         lines = np.loadtxt(text, dtype=np.uint64, ndmin=2, usecols=(0, 1))
         offsets = np.append(lines[:, 0], lines[-1:].sum(dtype=np.uint64))
-        return _core.Index.from_offsets(
-            offsets, status.st_size, status.st_mtime_ns, os.fsencode(path)
-        )
+        return _core.Index.from_offsets(offsets, *version, os.fsencode(path))
     except (OSError, ValueError) as error:
         _log.warning("%s is not used: %s", printable(text), error)
         return None
@@ -312,10 +390,10 @@ def _read_tfrecord2idx(
 
 @contextlib.contextmanager
 def builder_lock(target: Path, is_cancelled: threading.Event) -> Iterator[None]:
-    """Hold one of the locks of the directory that `target` is in, if that works there.
+    """Hold a lock in the directory of `target`, if locks work there.
 
-    The lock saves work when several processes begin at once. Nothing depends on it, so
-    a wait that is cancelled simply ends. A long wait is logged.
+    The lock saves work when several processes begin at once. Correctness does not depend
+    on it, so a wait that is cancelled simply ends. A long wait is logged.
     """
     number = int.from_bytes(hashlib.sha256(os.fsencode(target)).digest()[:2], "big")
     with contextlib.ExitStack() as stack:

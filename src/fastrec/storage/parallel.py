@@ -1,16 +1,19 @@
-"""Passes over files: a task for each, done in threads while the caller waits."""
+"""Work on many files: a task for each, run in threads while the caller waits."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from fastrec.options import default_num_threads
 from fastrec.tasks import TaskPool
 
-__all__ = ["pass_over"]
+__all__ = ["Progress", "run_in_threads"]
+
+# Called with what is done so far, and the total.
+Progress: TypeAlias = Callable[[int, int], object]
 
 _T = TypeVar("_T")
 
@@ -20,7 +23,7 @@ _SECONDS_BEFORE_LOG = 5.0
 _SECONDS_BETWEEN_LOOKS = 0.1
 
 
-def pass_over(
+def run_in_threads(
     tasks: Sequence[Callable[[], _T]],
     *,
     cancel: Callable[[], object],
@@ -28,18 +31,18 @@ def pass_over(
     on_look: Callable[[], object] | None = None,
     n_threads: int | None = None,
 ) -> list[_T]:
-    """Do all `tasks` in threads, and return what they return.
+    """Run all `tasks` in threads, and return their results.
 
-    The first task in order that fails ends it all, and so does a signal.
+    The first task in order that fails ends all of them, and so does a signal.
 
     Parameters
     ----------
     tasks : sequence of callable
     cancel : callable
-        Asks the tasks at work to end early. A thread calls it, also when all are done.
+        Asks the running tasks to end early. A thread calls it, also when all are done.
     so_far : callable
-        ``so_far(n_done, seconds)`` returns what a pass that takes long says in the log,
-        once: at least the first `n_done` tasks are done, after so many seconds.
+        ``so_far(n_done, seconds)`` returns the line that is logged once if all this takes
+        long: at least the first `n_done` tasks are done, after this many seconds.
     on_look : callable, optional
         Called about ten times a second.
     n_threads : int, optional

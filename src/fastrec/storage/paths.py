@@ -14,11 +14,22 @@ from typing import TypeAlias
 
 from fastrec import _core
 from fastrec.printable import printable
-from fastrec.sources.splits import check_one_split
+from fastrec.storage.splits import check_one_split
 
-__all__ = ["Paths", "expand", "is_remote", "local_path", "path_of_url"]
+__all__ = [
+    "Paths",
+    "Version",
+    "expand",
+    "is_remote",
+    "local_path",
+    "path_of_url",
+    "version_of",
+]
 
 Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
+
+# The size and modification time of a file, which tell it from an earlier one.
+Version: TypeAlias = tuple[int, int]
 
 _log = logging.getLogger("fastrec")
 
@@ -69,6 +80,12 @@ def expand(paths: Paths, *, joins: bool = False) -> list[str]:
         msg = "no paths were given"
         raise ValueError(msg)
     return found
+
+
+def version_of(path: str) -> Version:
+    """Return the version of a file, or raise an OSError."""
+    status = os.stat(path)  # noqa: PTH116 (a Path for each of many files is slow)
+    return status.st_size, status.st_mtime_ns
 
 
 def path_of_url(path: str) -> str:

@@ -1,8 +1,7 @@
-"""Streams: files whose records can only be had one after another.
+"""Reader threads: they inflate files into a bounded queue of the core.
 
-Reader threads inflate the files, several at a time, and push what comes out into a
-bounded queue of the core, which frames and decodes it. Nothing that runs in a thread
-refers to whoever consumes it: stopping the queue ends the threads.
+The core frames and decodes the content of the queue. The threads hold no reference to
+its consumer: stopping the queue ends them.
 """
 
 from __future__ import annotations
@@ -17,15 +16,13 @@ from functools import partial
 
 from fastrec import _core
 from fastrec.errors import Error
-from fastrec.storage.inflate import Content, Version, inflated, version_of
+from fastrec.storage.compression import FileContent, inflated
+from fastrec.storage.paths import Version, version_of
 from fastrec.tasks import Task, start
 
-__all__ = ["FileContent", "first_frames", "started"]
+__all__ = ["first_frames", "started"]
 
-# A file, and what it is.
-FileContent = tuple[str, Content]
-
-# What is read ahead where only the first records are wanted.
+# Bytes read ahead where only the first records are needed.
 _FIRST_BYTES_AHEAD = 4 << 20
 _SECONDS_TO_END = 5.0
 
@@ -39,21 +36,12 @@ def started(
     versions: Sequence[Version] | None = None,
     on_read: Callable[[int, int], object] | None = None,
 ) -> Iterator[_core.ByteStreams]:
-    """Give the contents of `files`, one after another, as threads inflate them.
+    """Inflate the contents of `files`, one after another, in `n_readers` threads.
 
-    Whoever takes them stops them. An error in the body does so, too.
-
-    Parameters
-    ----------
-    files : sequence of (str, Content)
-    n_readers : int
-        Threads, and files that are inflated at a time.
-    bytes_ahead : int
-        What may be inflated and not yet consumed, of all files together.
-    versions : sequence of Version, optional
-        What the files must still be, because something is known of them.
-    on_read : callable, optional
-        ``on_read(i, n_bytes)`` is told by the threads how much of file `i` was read.
+    At most `bytes_ahead` bytes are inflated and not yet consumed, of all files together.
+    The caller stops the streams; an error in the body does so, too. A file that is not of
+    its version in `versions` is an error. ``on_read(i, n_bytes)`` is called by the threads
+    with the bytes of file `i` that were read.
     """
     n_readers = max(1, min(n_readers, len(files)))
     streams = _core.ByteStreams(len(files), n_readers, bytes_ahead // n_readers)
@@ -67,7 +55,7 @@ def started(
             except RuntimeError:
                 if i == 0:
                     raise
-                break  # the system has no more threads: the others read all files
+                break  # the system has no more threads; the others read all files
         yield streams
     except BaseException:
         streams.stop()
@@ -87,12 +75,12 @@ def _read(
                 reason = "the file has changed since its records were counted"
                 streams.fail(i, "file_changed", reason, os.fsencode(path), None)
                 continue
-            told = None if on_read is None else partial(on_read, i)
-            with contextlib.closing(inflated(path, content, on_read=told)) as pieces:
+            report = None if on_read is None else partial(on_read, i)
+            with contextlib.closing(inflated(path, content, on_read=report)) as pieces:
                 for piece in pieces:
                     if not streams.push(i, piece):
-                        break  # nobody wants more of it
-        except BaseException as error:  # noqa: BLE001 (whoever consumes gets it)
+                        break  # the consumer needs no more of it
+        except BaseException as error:  # noqa: BLE001 (the consumer raises it)
             _fail(streams, i, path, error)
         else:
             streams.end(i)
@@ -117,11 +105,7 @@ def first_frames(
     order: Sequence[int],
     recovery: str,
 ) -> Iterator[_core.FrameStream]:
-    """Frames from the beginning of `files` on, as many as are taken.
-
-    `order` says which files of `table` they are, and `recovery` what is done where they
-    are damaged.
-    """
+    """Yield the frames of `files`, which are those in `order` of `table`."""
     with started(files, n_readers=1, bytes_ahead=_FIRST_BYTES_AHEAD) as streams:
         try:
             yield _core.FrameStream(streams, table, order, recovery)
@@ -129,14 +113,14 @@ def first_frames(
             streams.stop()
 
 
-# Streams that may have threads, which return soon after the streams were stopped. A
-# thread that came back from the core to an interpreter that has ended would abort.
+# Streams that may have threads. They must return before the interpreter ends: a thread
+# that returned from the core after that would abort.
 _all: weakref.WeakSet[_core.ByteStreams] = weakref.WeakSet()
 _readers: weakref.WeakSet[Task[None]] = weakref.WeakSet()
 
 
 def _end_all() -> None:
-    """Stop all streams, and wait for their threads, before the interpreter ends."""
+    """Stop all streams, and wait for their threads."""
     for streams in list(_all):
         streams.stop()
     until = time.monotonic() + _SECONDS_TO_END

@@ -1,15 +1,15 @@
 """fastrec.torch: batches as tensors, and data sets for torch's DataLoader.
 
-* `loader` has the batches of a loader be tensors, on the CPU or on a device,
+* `loader` returns a loader whose batches are tensors, on the CPU or on a device,
 * `Dataset` is map-style: samplers choose its rows, which are read batch by batch,
 * `IterableDataset` yields the batches of a loader, also in worker processes,
-* `tensors` makes tensors of a batch's columns, which share their memory,
+* `tensors` returns the columns of a batch as tensors that share their memory,
 * `check_group` compares a loader's rank with that of a process group.
 """
 
 from __future__ import annotations
 
-from fastrec.extras import extra
+from fastrec.options import extra
 
 with extra("torch", "fastrec.torch"):
     import torch as _  # noqa: F401

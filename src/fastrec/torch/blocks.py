@@ -1,7 +1,6 @@
-"""Blocks: which memory of a loader's the tensors of a batch lie in.
+"""Blocks: the few pieces of memory in which the many columns of a batch lie.
 
-A batch has few blocks for many columns. What is to be done to memory, such as a copy to a
-device, is done to whole blocks, and the tensors are found again in the result.
+Copies to a device are made of whole blocks, and the tensors are found again in the copy.
 """
 
 from __future__ import annotations
@@ -14,21 +13,21 @@ import numpy.typing as npt
 import torch
 
 from fastrec import _core
-from fastrec.arrays.batch import BytesArray, RaggedArray, SparseArray
-from fastrec.torch.columns import Jagged
+from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
+from fastrec.torch.columns import Jagged, tensors
 
-__all__ = ["BlockTensor", "block_tensors", "mapped", "page_locked"]
+__all__ = ["block_tensors", "copied", "mapped", "page_locked"]
 
-_ALIGNMENT = 64  # of columns in a block, so that any dtype can be seen there
+_ALIGNMENT = 64  # of columns in a block, enough for any dtype
 
 
 def page_locked(n_bytes: int) -> npt.NDArray[np.uint8]:
-    """Return page-locked memory, which torch keeps and uses again: an allocator."""
-    # Memory outlives the modes that torch may be in now.
+    """Return page-locked memory, which torch keeps and recycles: an allocator."""
+    # The memory outlives the inference mode that may be on now.
     with torch.inference_mode(False):
         memory = _locked(n_bytes)
         begin = -memory.data_ptr() % _ALIGNMENT
-        if begin:  # torch can be told to lock what malloc returns
+        if begin:  # torch may be set to lock what malloc returns
             memory = _locked(n_bytes + _ALIGNMENT)
             begin = -memory.data_ptr() % _ALIGNMENT
         array: npt.NDArray[np.uint8] = memory[begin : begin + n_bytes].numpy()
@@ -40,13 +39,13 @@ def _locked(n_bytes: int) -> torch.Tensor:
 
 
 class BlockTensor:
-    """A block as a tensor of bytes, and tensors that lie in it.
+    """A block as a tensor of bytes.
 
     Attributes
     ----------
     bytes : torch.Tensor of uint8
-        The whole block. Where an allocator made its memory, it is the allocator's own
-        tensor, whose uses torch keeps track of.
+        The whole block. If an allocator made its memory, it is the allocator's own
+        tensor, whose uses torch tracks.
     is_foreign : bool
         Whether an allocator made its memory.
     """
@@ -60,8 +59,6 @@ class BlockTensor:
             if memory is None
             else memory.base
         )
-        self._begin = block.size
-        self._end = 0
 
     def place(self, tensor: torch.Tensor) -> int | None:
         """Return at which byte of the block a tensor begins, if it lies there whole."""
@@ -69,27 +66,6 @@ class BlockTensor:
         is_inside = begin >= 0 and begin + tensor.nbytes <= len(self.bytes)
         is_aligned = begin % tensor.element_size() == 0
         return begin if is_inside and is_aligned and tensor.is_contiguous() else None
-
-    def add(self, begin: int, n_bytes: int) -> None:
-        """Have `used` reach over `n_bytes` from `begin`, too."""
-        self._begin = min(self._begin, begin // _ALIGNMENT * _ALIGNMENT)
-        self._end = max(self._end, begin + n_bytes)
-
-    @property
-    def is_used(self) -> bool:
-        """Whether a tensor was added."""
-        return self._begin <= self._end
-
-    @property
-    def used(self) -> torch.Tensor:
-        """The bytes from the first tensor that was added to the end of the last one."""
-        return self.bytes[self._begin : self._end]
-
-    def view_in(
-        self, copied: torch.Tensor, tensor: torch.Tensor, begin: int
-    ) -> torch.Tensor:
-        """Return `tensor`, which begins at `begin`, as it is in a copy of `used`."""
-        return view_at(copied, tensor, begin - self._begin)
 
 
 def view_at(memory: torch.Tensor, tensor: torch.Tensor, begin: int) -> torch.Tensor:
@@ -121,15 +97,53 @@ def _arrays(column: Any) -> Iterator[np.ndarray[Any, Any]]:  # noqa: ANN401
         yield from (column.indices, column.values)
 
 
+def copied(
+    batch: Batch, copy: Callable[[torch.Tensor], torch.Tensor]
+) -> tuple[Batch, list[torch.Tensor]]:
+    """Copy a batch as tensors, those that share a block in one go.
+
+    Returns the columns, and what `copy` returned for blocks and for other tensors.
+    """
+    blocks = block_tensors(batch)
+    columns = tensors(batch)
+    places: list[tuple[BlockTensor, int] | None] = []
+    ends: dict[BlockTensor, tuple[int, int]] = {}  # of what is used of a block
+
+    def find(tensor: torch.Tensor) -> torch.Tensor:
+        for block in blocks:
+            if (begin := block.place(tensor)) is not None:
+                low, high = ends.get(block, (begin, begin))
+                low = min(low, begin // _ALIGNMENT * _ALIGNMENT)
+                ends[block] = low, max(high, begin + tensor.nbytes)
+                places.append((block, begin))
+                return tensor
+        places.append(None)
+        return tensor
+
+    mapped(columns, find)
+    whole = {block: copy(block.bytes[low:high]) for block, (low, high) in ends.items()}
+    copies = [*whole.values()]
+    next_place = iter(places)
+
+    def take(tensor: torch.Tensor) -> torch.Tensor:
+        if (place := next(next_place)) is None:
+            copies.append(copy(tensor))
+            return copies[-1]
+        block, begin = place
+        return view_at(whole[block], tensor, begin - ends[block][0])
+
+    return mapped(columns, take), copies
+
+
 def mapped(
     columns: Mapping[str, Any], function: Callable[[torch.Tensor], torch.Tensor]
 ) -> dict[str, Any]:
-    """Return columns with what `function` makes of each of their tensors."""
+    """Return the columns after `function` was applied to each of their tensors."""
     return {name: _mapped(column, function) for name, column in columns.items()}
 
 
 def _mapped(
-    column: Any,  # noqa: ANN401 (what a batch holds)
+    column: Any,  # noqa: ANN401 (any column)
     function: Callable[[torch.Tensor], torch.Tensor],
 ) -> Any:  # noqa: ANN401
     if isinstance(column, Jagged):
@@ -141,10 +155,6 @@ def _mapped(
     if column.layout == torch.sparse_coo:
         indices, values = function(column._indices()), function(column._values())
         return torch.sparse_coo_tensor(
-            indices,
-            values,
-            column.shape,
-            device=values.device,
-            check_invariants=False,  # it was one before
+            indices, values, column.shape, device=values.device, check_invariants=False
         )
     return function(column)

@@ -16,7 +16,7 @@ __all__ = ["Jagged", "RaggedAs", "check_ragged", "tensors"]
 
 RaggedAs: TypeAlias = Literal["offsets", "nested"]
 
-# Types that NumPy knows by way of ml_dtypes: their bits pass as integers.
+# Types of ml_dtypes, whose bits are passed as integers.
 _BITS = {
     "bfloat16": np.int16,
     "float8_e4m3fn": np.uint8,
@@ -28,12 +28,12 @@ _BITS = {
 
 @dataclass(frozen=True, eq=False)
 class Jagged:
-    """Rows of any lengths as tensors: what `torch.nested` calls the layout jagged.
+    """Rows of any lengths as tensors: the layout that `torch.nested` calls jagged.
 
     Attributes
     ----------
     values : torch.Tensor of shape (n, *inner), or Jagged
-        The values of all rows, one row after the other. Rows of rows nest here.
+        The values of all rows, one row after the other; of rows of rows, a Jagged.
     offsets : torch.Tensor of int64 or int32, shape (rows + 1,)
         Row ``i`` is ``values[offsets[i]:offsets[i + 1]]``.
     """
@@ -56,11 +56,11 @@ class Jagged:
         return self.map(lambda part: part.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> Jagged:
-        """Return the same rows in page-locked memory; a DataLoader asks for it."""
+        """Return the same rows in page-locked memory, as a DataLoader asks for."""
         return self.map(lambda part: part.pin_memory())
 
     def map(self, function: Callable[[torch.Tensor], torch.Tensor]) -> Jagged:
-        """Return what `function` makes of each of the tensors: values, then offsets."""
+        """Return the rows after `function` was applied to values, then to offsets."""
         values = self.values
         return Jagged(
             values.map(function) if isinstance(values, Jagged) else function(values),
@@ -76,15 +76,15 @@ class Jagged:
             If rows consist of rows: `torch.nested` has one ragged dimension.
         """
         if isinstance(self.values, Jagged):
-            msg = 'nested tensors have one ragged dimension: take ragged="offsets"'
+            msg = 'nested tensors have one ragged dimension: pass ragged="offsets"'
             raise TypeError(msg)
         return torch.nested.nested_tensor_from_jagged(self.values, self.offsets)
 
 
 def check_ragged(ragged: object) -> RaggedAs:
-    """Return `ragged`, if it says what a RaggedArray becomes, or raise a ValueError."""
+    """Return `ragged` if it is valid, or raise a ValueError."""
     if ragged not in ("offsets", "nested"):
-        msg = f'ragged must be "offsets" or "nested", not {ragged!r}'
+        msg = f'ragged must be "offsets" or "nested", got {ragged!r}'
         raise ValueError(msg)
     return ragged
 
@@ -92,30 +92,29 @@ def check_ragged(ragged: object) -> RaggedAs:
 def tensors(batch: Mapping[str, Any], ragged: RaggedAs = "offsets") -> Batch:
     """Return the columns of a batch as tensors.
 
-    Tensors share the memory of the arrays and keep it; nothing is copied but arrays that
-    are read-only, or whose strides torch does not know: transforms may return such.
+    Tensors share the memory of the arrays and keep it. Only arrays that are read-only, or
+    whose strides torch does not support, are copied; transforms may return such.
 
     Parameters
     ----------
     batch : mapping of str to column
         As a loader yields it.
     ragged : {"offsets", "nested"}, default "offsets"
-        What a `RaggedArray` becomes: a `Jagged`, or a nested tensor of layout
-        ``torch.jagged``, which knows one ragged dimension.
+        Whether a `RaggedArray` becomes a `Jagged`, or a nested tensor of layout
+        ``torch.jagged``, which has one ragged dimension.
 
     Returns
     -------
     dict
         A `torch.Tensor` for an ndarray, a sparse COO tensor for a `SparseArray`, a list
         of tensors for an object array of arrays. Torch has no byte strings: a
-        `BytesArray`, and whatever holds one, is there as it was, like all that is no
-        array.
+        `BytesArray`, a column that holds one, and what is not an array stay unchanged.
 
     Raises
     ------
     TypeError
-        If torch does not know a column's dtype or byte order, or cannot nest its rows;
-        names the column.
+        If torch does not support a column's dtype or byte order, or cannot nest its
+        rows; names the column.
     """
     check_ragged(ragged)
     return {name: _converted(name, column, ragged) for name, column in batch.items()}
@@ -129,7 +128,7 @@ def _converted(name: str, column: Any, ragged: RaggedAs) -> Any:  # noqa: ANN401
         raise TypeError(msg) from None
 
 
-def _of(column: Any, ragged: RaggedAs) -> Any:  # noqa: ANN401 (what a batch holds)
+def _of(column: Any, ragged: RaggedAs) -> Any:  # noqa: ANN401 (any column)
     if isinstance(column, np.ndarray):
         if column.dtype == object:
             return [_of(value, ragged) for value in column]
@@ -145,13 +144,13 @@ def _of(column: Any, ragged: RaggedAs) -> Any:  # noqa: ANN401 (what a batch hol
             _tensor(column.values),
             column.dense_shape,
             device="cpu",
-            check_invariants=False,  # SparseArray has looked
+            check_invariants=False,  # SparseArray has checked
         )
     return column
 
 
 def _jagged(column: RaggedArray) -> Jagged:
-    values: Any = column.values  # no bytes
+    values: Any = column.values  # not bytes
     return Jagged(
         _jagged(values) if isinstance(values, RaggedArray) else _tensor(values),
         _tensor(column.row_splits),
@@ -160,26 +159,19 @@ def _jagged(column: RaggedArray) -> Jagged:
 
 def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
     size = max(1, array.dtype.itemsize)
-    if not array.flags.writeable or any(
-        stride < 0 or stride % size for stride in array.strides
-    ):
-        # Tensors can be written to, and whoever made it read-only has said no to that.
-        array = array.copy()
+    has_strides = all(n >= 0 and n % size == 0 for n in array.strides)
+    if not (array.flags.writeable and has_strides):
+        array = array.copy()  # tensors can always be written to
     dtype = array.dtype
-    if not dtype.isnative:
-        msg = (
-            f"torch knows no dtype of another byte order ({dtype.str}): have a "
-            f'transform make it .astype("{dtype.name}")'
-        )
-        raise TypeError(msg)
-    try:
-        return torch.from_numpy(array)
-    except TypeError:
-        known = getattr(torch, dtype.name, None) if dtype.name in _BITS else None
+    if dtype.isnative:
+        try:
+            return torch.from_numpy(array)
+        except TypeError:
+            known = getattr(torch, dtype.name, None) if dtype.name in _BITS else None
         if known is not None:
             return torch.from_numpy(array.view(_BITS[dtype.name])).view(known)
-        msg = (
-            f"torch has no dtype for {dtype}: have a transform make it one that it has, "
-            "or leave out the column"
-        )
-        raise TypeError(msg) from None
+        cure = "a transform may convert it, and ds.columns([...]) leaves columns out"
+    else:
+        cure = f'let a transform call .astype("{dtype.name}")'
+    msg = f"torch has no dtype for {dtype.str if not dtype.isnative else dtype}: {cure}"
+    raise TypeError(msg)

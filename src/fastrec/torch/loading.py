@@ -2,24 +2,24 @@
 
 ::
 
-    files -> page-locked blocks --(a stream of its own, one batch ahead)--> device tensors
+    files -> page-locked blocks --(a separate stream, one batch ahead)--> device tensors
                ^                                       |
-               '--- once the copy has been made <------'
+               '--- when the copy is complete <--------'
 
-Blocks are page-locked once and used for batch after batch. A block goes back only when
-the event behind its copy has come to pass.
+Blocks are page-locked once and used for batch after batch. A block is recycled only after
+the event behind its copy.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import torch
 
@@ -27,24 +27,17 @@ from fastrec.arrays.batch import Batch
 from fastrec.dataset.dataset import Dataset
 from fastrec.loader.loader import Loader
 from fastrec.loader.prefetch import Feed, fed
-from fastrec.torch.blocks import (
-    BlockTensor,
-    block_tensors,
-    mapped,
-    page_locked,
-    view_at,
-)
+from fastrec.torch.blocks import block_tensors, copied, mapped, page_locked, view_at
 from fastrec.torch.columns import Jagged, RaggedAs, check_ragged, tensors
-from fastrec.torch.ranks import check_group
-from fastrec.torch.source import loader_of
+from fastrec.torch.ranks import loader_of
 
 __all__ = ["loader"]
 
-_N_AHEAD = 1  # batches on their way to the device, or there, before they are asked for
+_N_AHEAD = 1  # batches copied to the device before they are asked for
 
-# Copies that may be under way at once. A loop that runs ahead of its device by more steps
-# waits for the oldest.
-_MOST_UNDER_WAY = _N_AHEAD + 2
+# Copies under way at once. A loop that runs ahead of its device by more steps waits for
+# the oldest.
+_UNDER_WAY_MAX = _N_AHEAD + 2
 
 
 def loader(
@@ -58,11 +51,10 @@ def loader(
 ) -> Loader:
     """Return a loader whose batches are tensors.
 
-    On the CPU, tensors share the memory of the batch, and nothing is copied. To a CUDA
-    device, the columns of a batch that share a block of memory go in one copy, from
-    page-locked memory, on a stream of its own, while the batch before is computed with.
-    Nothing waits for the copy but the stream that is current when the batch is
-    delivered.
+    On the CPU, tensors share the memory of the batch, and nothing is copied. For a CUDA
+    device, columns that share a block of memory are copied together, from page-locked
+    memory, on a separate stream, while the batch before is computed with. Only the
+    stream that is current when the batch is delivered waits for the copy.
 
     Parameters
     ----------
@@ -70,12 +62,12 @@ def loader(
         What is read. A Loader is copied at its current position and stays there; its
         transforms see NumPy batches.
     device : torch.device, str or int, optional
-        Where tensors are to be; the CPU by default.
+        Where the tensors are; the CPU by default.
     pin_memory : bool, optional
         Whether batches are decoded into page-locked memory; by default, for a CUDA
-        device. Without a device, memory is then used for one batch only and goes back to
-        torch, which knows of copies that the caller began with ``non_blocking=True``.
-        The first batches, before there is such memory, are copied to it.
+        device. Without a device, memory is then used for one batch only and returns to
+        torch, which tracks copies that the caller began with ``non_blocking=True``.
+        Batches decoded before there is such memory are copied to it.
     ragged : {"offsets", "nested"}, default "offsets"
         What a `RaggedArray` becomes; see `tensors`.
     process_group : torch.distributed.ProcessGroup, optional
@@ -87,15 +79,15 @@ def loader(
     Returns
     -------
     Loader
-        Its batches are dicts as `tensors` returns them; `BytesArray` columns are there
-        as they were. State counts the batches that were delivered, not those ahead.
+        Its batches are dicts as `tensors` returns them; `BytesArray` columns stay as
+        they are. Its state counts the batches that were delivered, not those ahead.
 
     Raises
     ------
     TypeError, ValueError
         If an option is invalid, or `source` is a Loader and there are options.
     ValueError
-        If the rank of the loader is not that of this process in its group.
+        If the loader has another rank than this process in its group.
     RuntimeError
         If torch finds no GPU for a CUDA device, or has no page-locked memory for
         ``pin_memory=True``.
@@ -112,36 +104,34 @@ def loader(
     target = torch.device("cpu" if device is None else device)
     example = "as in fr.torch.loader(ds.loader(256), device)"
     loader = loader_of("fr.torch.loader", source, options, process_group, example)
-    check_group(loader, process_group)
+    is_cuda = target.type == "cuda"
     if pin_memory is None:
-        pin_memory = target.type == "cuda"
+        pin_memory = is_cuda
     if pin_memory:
         _check_page_locked(target)
-    if target.type == "cuda" and pin_memory:
-        copies = CopiesAhead(functools.partial(SideStream, target), ragged)
-        result = fed(loader, Feed(copies.begin, _N_AHEAD, copies.finish))
-        result._allocate_by(page_locked, recycles=True)
-        return result
-    if target.type != "cpu":
-        return fed(
-            loader, Feed(functools.partial(_moved, device=target, ragged=ragged))
-        )
+    if is_cuda and pin_memory:
+        copies = CopiesAhead(partial(SideStream, target), ragged)
+        feed = Feed(copies.begin, _N_AHEAD, copies.finish)
+    elif target.type != "cpu":
+        feed = Feed(partial(_moved, device=target, ragged=ragged))
+        return fed(loader, feed)
+    else:
+        feed = Feed(partial(_pinned if pin_memory else tensors, ragged=ragged))
+    result = fed(loader, feed)
     if pin_memory:
-        result = fed(loader, Feed(functools.partial(_pinned, ragged=ragged)))
-        result._allocate_by(page_locked, recycles=False)
-        return result
-    return fed(loader, Feed(functools.partial(tensors, ragged=ragged)))
+        result._allocate_by(page_locked, recycles=is_cuda)
+    return result
 
 
 def _check_page_locked(target: torch.device) -> None:
     """Raise a RuntimeError now, rather than in the loop, without page-locked memory."""
-    is_there = target.type == "cuda" and torch.cuda.is_available()
+    exists = target.type == "cuda" and torch.cuda.is_available()
     try:
-        # Without the context, torch would initialise the first GPU too.
-        with torch.cuda.device(target if is_there else -1):
+        # Without the context, torch would initialise the first GPU, too.
+        with torch.cuda.device(target if exists else -1):
             page_locked(1)
     except RuntimeError as error:
-        if target.type != "cuda" or is_there:
+        if target.type != "cuda" or exists:
             raise
         msg = (
             f"cannot copy batches to device {str(target)!r}: torch finds no NVIDIA or AMD "
@@ -160,17 +150,17 @@ def _as_asked(columns: Batch, ragged: RaggedAs) -> Batch:
 
 
 def _moved(batch: Batch, device: torch.device, ragged: RaggedAs) -> Batch:
-    columns, _ = _copied(batch, lambda source: source.to(device))
+    columns, _ = copied(batch, lambda source: source.to(device))
     return _as_asked(columns, ragged)
 
 
 def _pinned(batch: Batch, ragged: RaggedAs) -> Batch:
-    """Return tensors in page-locked memory, most of which is there already."""
+    """Return tensors in page-locked memory, where most of them are already."""
     blocks = [block for block in block_tensors(batch) if block.is_foreign]
 
     def pinned(tensor: torch.Tensor) -> torch.Tensor:
         for block in blocks:
-            # Torch follows the uses of its own tensors only, not of views by NumPy.
+            # Torch tracks uses of its own tensors only, not of NumPy's views of them.
             if (begin := block.place(tensor)) is not None:
                 return view_at(block.bytes, tensor, begin)
         return tensor.pin_memory()
@@ -178,89 +168,34 @@ def _pinned(batch: Batch, ragged: RaggedAs) -> Batch:
     return _as_asked(mapped(tensors(batch), pinned), ragged)
 
 
-def _copied(
-    batch: Batch, copy: Callable[[torch.Tensor], torch.Tensor]
-) -> tuple[Batch, list[torch.Tensor]]:
-    """Copy the tensors of a batch, those that share a block in one go.
-
-    Returns the columns, and what `copy` returned for blocks and for tensors in none.
-    """
-    blocks = block_tensors(batch)
-    columns = tensors(batch)
-    places: list[tuple[BlockTensor, int] | None] = []
-
-    def find(tensor: torch.Tensor) -> torch.Tensor:
-        for block in blocks:
-            if (begin := block.place(tensor)) is not None:
-                block.add(begin, tensor.nbytes)
-                places.append((block, begin))
-                return tensor
-        places.append(None)
-        return tensor
-
-    mapped(columns, find)
-    copies = {id(block): copy(block.used) for block in blocks if block.is_used}
-    loose: list[torch.Tensor] = []
-    next_place = iter(places)
-
-    def take(tensor: torch.Tensor) -> torch.Tensor:
-        if (place := next(next_place)) is None:
-            loose.append(copy(tensor))
-            return loose[-1]
-        block, begin = place
-        return block.view_in(copies[id(block)], tensor, begin)
-
-    columns = mapped(columns, take)
-    return columns, [*copies.values(), *loose]
-
-
-class Side(Protocol):
-    """Where copies are made, beside what is computed."""
-
-    def begin(self) -> None:
-        """Have the copies that follow wait for what is being computed now."""
-
-    def copied(self, source: torch.Tensor) -> torch.Tensor:
-        """Begin to copy memory, and return where it goes."""
-
-    def mark(self) -> Any:  # noqa: ANN401
-        """Return an event behind the copies that were begun."""
-
-    def join(self, event: Any, copies: list[torch.Tensor]) -> None:  # noqa: ANN401
-        """Have what is computed from now on wait for `event`, and keep its copies."""
-
-    def finish(self) -> None:
-        """Wait for all copies."""
-
-
 class SideStream:
-    """A stream of a CUDA device, beside the one that is current there."""
+    """A separate stream of a CUDA device, for copies."""
 
     def __init__(self, device: torch.device) -> None:
         self._stream = torch.cuda.Stream(device)
         self._device = self._stream.device  # with its index, whatever is current later
 
     def begin(self) -> None:
-        """Have the copies that follow wait for what is being computed now.
+        """Make later copies wait for the computation so far.
 
         So a loop that runs ahead of its device does not fill it with batches.
         """
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
 
     def copied(self, source: torch.Tensor) -> torch.Tensor:
-        """Begin to copy memory, and return where it goes."""
+        """Begin to copy memory, and return the target."""
         if source.device.type == "cpu" and source.nbytes and not source.is_pinned():
-            # A copy from other memory holds up the caller until the stream comes to it.
-            # Torch keeps this one for as long as it is read.
+            # A copy from pageable memory blocks the caller until the stream reaches it.
+            # Torch keeps the pinned copy while it is read.
             source = source.pin_memory()
         current = torch.cuda.current_stream()
-        beside = torch.cuda.current_stream(self._device)
+        on_device = torch.cuda.current_stream(self._device)
         try:
             with torch.cuda.stream(self._stream):
                 return source.to(self._device, non_blocking=True)
         except BaseException:
             # A signal may have left the context with its stream still set.
-            torch.cuda.set_stream(beside)
+            torch.cuda.set_stream(on_device)
             torch.cuda.set_stream(current)
             raise
 
@@ -269,11 +204,11 @@ class SideStream:
         return self._stream.record_event(torch.cuda.Event(blocking=True))
 
     def join(self, event: torch.cuda.Event, copies: list[torch.Tensor]) -> None:
-        """Have what is computed from now on wait for `event`, and keep its copies."""
+        """Make later computation wait for `event`, and keep the copies until then."""
         current = torch.cuda.current_stream(self._device)
         current.wait_event(event)
-        for copied in copies:
-            copied.record_stream(current)  # memory of the other stream's
+        for copy in copies:
+            copy.record_stream(current)  # memory of the other stream
 
     def finish(self) -> None:
         """Wait for all copies."""
@@ -290,7 +225,7 @@ class _UnderWay:
 
 @dataclass(frozen=True)
 class _Arriving:
-    """What a batch becomes on the device, once `event` has come to pass."""
+    """The columns of a batch on the device, ready behind `event`."""
 
     columns: Batch
     copies: list[torch.Tensor]
@@ -298,68 +233,60 @@ class _Arriving:
 
 
 class CopiesAhead:
-    """Copies batches to a device, beside what is computed there.
+    """Copies batches to a device while it computes.
 
-    A batch is kept until its copies were made, also if the consumer has it or does not
-    want it any more: its memory would be decoded into meanwhile. Any thread may begin.
+    A batch is kept until its copies are complete, even if the consumer drops it: its
+    memory would be decoded into meanwhile. Any thread may begin.
     """
 
-    def __init__(self, side: Callable[[], Side], ragged: RaggedAs) -> None:
+    def __init__(self, side: Callable[[], SideStream], ragged: RaggedAs) -> None:
         self._make_side = side
         self._ragged = ragged
-        self._begin()
-
-    def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._side: Side | None = None
+        self._side: SideStream | None = None
         self._under_way: deque[_UnderWay] = deque()  # the oldest first
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_make_side": self._make_side, "_ragged": self._ragged}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._begin()
+    def __reduce__(self) -> tuple[object, ...]:
+        return CopiesAhead, (self._make_side, self._ragged)
 
     def begin(self, batch: Batch) -> _Arriving:
         """Begin to copy a batch."""
-        # The mode may be that of the batch before: of its evaluation, say.
+        # The inference mode may be that of the batch before.
         with self._lock, torch.inference_mode(False):
             if self._side is None:
                 side = self._make_side()
                 weakref.finalize(self, _wait, side, self._under_way, os.getpid())
                 self._side = side
             side = self._side
-            self._let_go()
+            self._release(side)
             under_way = _UnderWay(dict(batch))
             self._under_way.append(under_way)
             side.begin()
-            columns, copies = _copied(batch, side.copied)
+            columns, copies = copied(batch, side.copied)
             under_way.event = side.mark()
             return _Arriving(columns, copies, under_way.event)
 
     def finish(self, arriving: _Arriving) -> Batch:
-        """Return the columns, which whatever is computed from now on may use."""
+        """Return the columns, which later computation may use."""
         assert self._side is not None
         self._side.join(arriving.event, arriving.copies)
         return _as_asked(arriving.columns, self._ragged)
 
-    def _let_go(self) -> None:
-        """Let go of the batches that were copied, and of some that are waited for."""
+    def _release(self, side: SideStream) -> None:
+        """Release the batches that were copied; wait for the oldest if there are many."""
         while self._under_way:
             oldest = self._under_way[0]
             if oldest.event is None:  # a signal came while its copies were begun
-                assert self._side is not None
-                self._side.finish()
-            elif len(self._under_way) >= _MOST_UNDER_WAY:
+                side.finish()
+            elif len(self._under_way) >= _UNDER_WAY_MAX:
                 oldest.event.synchronize()
             elif not oldest.event.query():
                 return
             self._under_way.popleft()
 
 
-def _wait(side: Side, under_way: deque[_UnderWay], process_id: int) -> None:
-    # A process that was forked has neither the device nor the copies.
+def _wait(side: SideStream, under_way: deque[_UnderWay], process_id: int) -> None:
+    # A forked process has neither the device nor the copies.
     if under_way and os.getpid() == process_id:
         side.finish()
         under_way.clear()

@@ -1,7 +1,8 @@
-"""Map-style: the rows of a fastrec data set, for torch's samplers to choose from."""
+"""Map-style: the rows of a fastrec dataset, chosen by samplers of torch."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
@@ -18,26 +19,28 @@ __all__ = ["Dataset", "Rows", "collate"]
 
 
 class Dataset(torch.utils.data.Dataset[Any]):
-    """The records of a `fastrec.Dataset` as a map-style data set of torch's.
+    """The records of a `fastrec.Dataset` as a map-style dataset of torch.
 
-    A `torch.utils.data.DataLoader` asks it for all rows of a batch at once, and they are
-    read at once, by native code. Samplers decide which; to have fastrec decide, take
-    `IterableDataset`, or `loader`.
+    A `torch.utils.data.DataLoader` asks it for all rows of a batch at once, and native
+    code reads them at once. Samplers choose the rows; for the order of fastrec, use
+    `IterableDataset` or `loader`.
 
     ``data[i]`` is a row, a dict of tensors and ``bytes``; a slice, an index array, a list
-    of numbers or a mask gives a dict of columns, as `tensors` makes them. It can be
+    of numbers or a mask gives a dict of columns, as `tensors` makes them. A row that
+    cannot be read raises, whatever `on_error` of the dataset is. The dataset can be
     pickled, and read in processes that are forked or spawned.
-
-    Rows that are asked for by number are never passed over, whatever `on_error` of the
-    data set says: one that cannot be read raises. `IterableDataset` passes over them.
 
     Parameters
     ----------
     dataset : fastrec.Dataset
-        Its records must be there by number; streams (compressed files that are read as
-        they are) have none.
+        Compressed files need `cache_dir`: their records cannot be read by number.
     ragged : {"offsets", "nested"}, default "offsets"
         See `tensors`.
+
+    Notes
+    -----
+    Torch's own ``default_collate`` copies, and cannot stack rows of different lengths,
+    sparse rows, nor several byte strings in a row.
 
     Examples
     --------
@@ -47,20 +50,13 @@ class Dataset(torch.utils.data.Dataset[Any]):
     ...     shuffle=True,
     ...     collate_fn=fr.torch.collate,
     ... )  # doctest: +SKIP
-
-    Torch's own ``default_collate`` copies, and cannot stack rows of different lengths,
-    sparse rows, nor several byte strings in a row.
     """
 
     def __init__(
         self, dataset: fastrec.dataset.dataset.Dataset, *, ragged: RaggedAs = "offsets"
     ) -> None:
-        check_instance(
-            "fr.torch.Dataset",
-            dataset,
-            fastrec.dataset.dataset.Dataset,
-            "such as fr.open(...)",
-        )
+        kind = fastrec.dataset.dataset.Dataset
+        check_instance("fr.torch.Dataset", dataset, kind, "such as fr.open(...)")
         self._dataset = dataset
         self._ragged = check_ragged(ragged)
 
@@ -74,63 +70,50 @@ class Dataset(torch.utils.data.Dataset[Any]):
         if isinstance(index, torch.Tensor):
             index = index.numpy()
         if is_one(index):
-            # A batch of one row, so that errors and transforms are those of one record.
-            return {
-                name: _of_row(value, self._ragged, name)
-                for name, value in self._dataset[index].items()
-            }
+            row = self._dataset[index].items()
+            return {name: _of_row(value, self._ragged, name) for name, value in row}
         return tensors(self._dataset[index], self._ragged)
 
     def __getitems__(self, indices: Sequence[int]) -> Rows:
-        """Return the rows of a batch, read at once; a DataLoader's fetcher asks so."""
+        """Return the rows of a batch, read at once, as a DataLoader asks for."""
         return Rows(self._dataset[indices], self._ragged)
 
 
 class Rows(Sequence[Row]):
-    """The rows of a batch: what a ``collate_fn`` gets.
+    """The rows of a batch, as a ``collate_fn`` gets them.
 
-    To torch's own it is a list of dicts. `collate` takes the columns as they are, and
-    rows are never made.
-
-    Attributes
-    ----------
-    batch : dict of str to column
-        The columns as NumPy has them.
+    To the one of torch it is a list of dicts. `collate` takes the columns, and rows are
+    never made.
     """
 
     def __init__(self, batch: Batch, ragged: RaggedAs) -> None:
-        self.batch = batch
+        self._batch = batch
         self._ragged = ragged
-        self._rows: list[Row] | None = None
 
     def __len__(self) -> int:
-        return n_rows(self.batch)
+        return n_rows(self._batch)
 
     @overload
     def __getitem__(self, index: int) -> Row: ...
     @overload
     def __getitem__(self, index: slice) -> Sequence[Row]: ...
     def __getitem__(self, index: int | slice) -> Row | Sequence[Row]:
-        return self._made()[index]
+        return self._rows[index]
 
     def __iter__(self) -> Iterator[Row]:
-        return iter(self._made())
+        return iter(self._rows)
 
     def tensors(self) -> Batch:
         """Return the columns as tensors that share the memory of the batch."""
-        return tensors(self.batch, self._ragged)
+        return tensors(self._batch, self._ragged)
 
-    def _made(self) -> list[Row]:
-        # All at once, because default_collate goes through them for every column.
-        if self._rows is None:
-            columns = [
-                self._rows_of(name, column) for name, column in self.batch.items()
-            ]
-            names = list(self.batch)
-            self._rows = [
-                dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)
-            ]
-        return self._rows
+    @functools.cached_property
+    def _rows(self) -> list[Row]:
+        columns = [self._rows_of(*item) for item in self._batch.items()]
+        names = list(self._batch)
+        return [
+            dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)
+        ]
 
     def _rows_of(self, name: str, column: Any) -> Sequence[Any]:  # noqa: ANN401
         if isinstance(column, np.ndarray) and column.dtype != object:
@@ -141,7 +124,7 @@ class Rows(Sequence[Row]):
 
 
 def _of_row(value: Any, ragged: RaggedAs, name: str) -> Any:  # noqa: ANN401
-    """Return one row's value of a column as a tensor, if there are such."""
+    """Return one row's value of a column as a tensor, if torch has such values."""
     value = np.array(value) if isinstance(value, np.generic) else value
     (tensor,) = tensors({name: value}, ragged).values()
     return tensor
@@ -151,7 +134,7 @@ def collate(rows: Sequence[Any]) -> Any:  # noqa: ANN401 (a batch, of rows)
     """Make a batch of rows: the ``collate_fn`` of a DataLoader over a `Dataset`.
 
     The tensors share the memory that the batch was read into, and ragged columns are as
-    `tensors` makes them. Rows that another data set has picked one by one (such as
+    `tensors` makes them. Rows that another dataset has picked one by one (such as
     `torch.utils.data.ConcatDataset`) go through torch's ``default_collate``, which copies.
 
     Returns
@@ -166,7 +149,7 @@ def collate(rows: Sequence[Any]) -> Any:  # noqa: ANN401 (a batch, of rows)
     """
     if isinstance(rows, Rows):
         return rows.tensors()
-    if not isinstance(rows[0], dict):  # what another data set has made of them
+    if not isinstance(rows[0], dict):  # values that another dataset made
         return torch.utils.data.default_collate(rows)
     return {name: _stacked(name, [row[name] for row in rows]) for name in rows[0]}
 
@@ -176,8 +159,8 @@ def _stacked(name: str, values: list[Any]) -> Any:  # noqa: ANN401
         return torch.utils.data.default_collate(values)
     except (RuntimeError, TypeError) as error:
         msg = (
-            f"column {name!r}: its rows were picked one by one, and torch cannot stack "
-            f"them ({error}). fr.torch.Dataset reads whole batches: of several data sets "
-            "by fr.concat([...]) instead of ConcatDataset"
+            f"column {name!r}: torch cannot stack rows that were picked one by one "
+            f"({error}); join datasets by fr.concat([...]) instead of ConcatDataset, so "
+            "that fr.torch.Dataset reads whole batches"
         )
         raise ValueError(msg) from error

@@ -3,31 +3,65 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch.distributed
 import torch.utils.data
 
-if TYPE_CHECKING:
-    from fastrec.loader.loader import Loader
+from fastrec.dataset.dataset import Dataset
+from fastrec.loader.loader import Loader
+from fastrec.options import check_instance
 
-__all__ = ["check_group", "check_not_divided", "rank_options"]
+__all__ = ["check_group", "check_not_divided", "loader_of"]
+
+
+def loader_of(
+    taker: str,
+    source: Dataset | Loader,
+    options: dict[str, Any],
+    process_group: torch.distributed.ProcessGroup | None,
+    example: str,
+) -> Loader:
+    """Return `source` if it is a Loader, else the loader of a Dataset.
+
+    A Dataset gets rank and world size from `process_group`, unless `options` have them.
+    """
+    if isinstance(source, Loader):
+        if options:
+            msg = (
+                f"{taker} got a Loader, which has its options already, and also the "
+                f"options {', '.join(options)}"
+            )
+            raise TypeError(msg)
+        check_group(source, process_group)
+        return source
+    check_instance(taker, source, Dataset, f"or a Loader, {example}")
+    if not options:
+        msg = f"{taker} needs loader options for a Dataset, or a Loader, {example}"
+        raise TypeError(msg)
+    if process_group is not None and not {"rank", "world_size"} & options.keys():
+        place = _place_in(process_group)
+        if place is not None:
+            options = options | {"rank": place[0], "world_size": place[1]}
+    loader = source.loader(**options)
+    check_group(loader, process_group)
+    return loader
 
 
 def check_group(
     loader: Loader, process_group: torch.distributed.ProcessGroup | None = None
 ) -> None:
-    """Refuse a loader that disagrees with the process group about rank or world size.
+    """Raise a ValueError if a loader has another rank than this process in its group.
 
-    It would have ranks train on the same records, or leave some out. Does nothing where
+    Ranks would then train on the same records, or leave some out. Does nothing if
     torch.distributed is not initialised.
 
     Parameters
     ----------
     loader : fastrec.Loader
     process_group : torch.distributed.ProcessGroup, optional
-        The ranks that divide the data; by default all. With tensor or pipeline
-        parallelism these are fewer, because several processes train on the same rows:
+        The ranks that divide the data; by default all. They are fewer if several
+        processes train on the same rows, as in tensor or pipeline parallelism: pass
         ``mesh["dp"].get_group()`` of a device mesh.
 
     Raises
@@ -57,23 +91,6 @@ def check_group(
     raise ValueError(msg)
 
 
-def rank_options(
-    process_group: torch.distributed.ProcessGroup | None,
-) -> dict[str, int]:
-    """Return the loader options ``rank`` and ``world_size`` of a process group.
-
-    Empty if `process_group` is None or torch.distributed is not initialised: the loader
-    then finds both itself.
-
-    Raises
-    ------
-    ValueError
-        If this process is not in the group.
-    """
-    place = None if process_group is None else _place_in(process_group)
-    return {} if place is None else {"rank": place[0], "world_size": place[1]}
-
-
 def _place_in(
     process_group: torch.distributed.ProcessGroup | None,
 ) -> tuple[int, int] | None:
@@ -94,23 +111,16 @@ def _place_in(
 def check_not_divided(
     dataset: torch.utils.data.IterableDataset[object], loader: Loader
 ) -> None:
-    """Raise if accelerate divides the batches of `dataset`, which are one rank's part.
+    """Raise a ValueError if accelerate divides the batches of `dataset` among ranks.
 
     A DataLoader that `Accelerator.prepare` or the Trainer of transformers made expects
-    all records from an IterableDataset. It reads them on rank 0 only, or on all ranks,
-    and gives each rank a part. Of a part that would be a part again, and the other
-    records would be lost.
-
-    Raises
-    ------
-    ValueError
-        If accelerate has several processes, and the DataLoader that it is iterating
-        reads `dataset`, or another IterableDataset that may contain it.
+    all records from an IterableDataset, and gives each rank a part of them. Of the part
+    of one rank that would lose records.
     """
     accelerate = sys.modules.get("accelerate.state")
     if loader.world_size == 1 or accelerate is None:
         return
-    # The classes share one state each. To make a first PartialState would begin it.
+    # All instances share a state, which a first instance would create.
     if not accelerate.PartialState._shared_state:
         return
     n_processes = accelerate.PartialState().num_processes
@@ -119,7 +129,7 @@ def check_not_divided(
         return
     while read is not dataset and hasattr(read, "dataset"):
         read = read.dataset
-    # The DataLoader may be one of other data, whose loop was left by a break.
+    # It may be the DataLoader of other data, whose loop was left by a break.
     is_other = type(read) is type(dataset) or not isinstance(
         read, torch.utils.data.IterableDataset
     )

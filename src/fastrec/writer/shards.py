@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastrec.printable import printable
-from fastrec.storage.counting import keep_count, rename_count
-from fastrec.storage.deflate import codec_of
+from fastrec.storage.compression import codec_of
 from fastrec.storage.index import keep_index, rename_index
 from fastrec.storage.locks import FileLock
 from fastrec.tasks import Task, TaskPool
@@ -497,11 +496,8 @@ class _Shard:
         offsets = np.concatenate(self._offsets)
         payload_crcs = np.concatenate(self._payload_crcs)
         self._offsets, self._payload_crcs = [], []
-        keep = (
-            partial(keep_index, path, offsets)
-            if self._sharding.compression is None
-            else partial(keep_count, path, offsets, payload_crcs)
-        )
+        is_plain = self._sharding.compression is None
+        keep = partial(keep_index, path, offsets, None if is_plain else payload_crcs)
         # Not by the caller, whom a signal may interrupt.
         TaskPool(0, at_end=keep).stop()
 
@@ -513,7 +509,6 @@ class _Shard:
         self.path = path
         self.is_published = True
         rename_index(waiting, target)
-        rename_count(waiting, target)
 
     def abandon(self) -> None:
         """Remove the file."""

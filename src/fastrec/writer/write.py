@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from fastrec.extras import extra
+from fastrec.options import extra
 from fastrec.writer.writer import Writer
 
 __all__ = ["write"]

@@ -22,7 +22,7 @@ from fastrec.options import (
     true_or_false,
 )
 from fastrec.printable import printable
-from fastrec.storage.deflate import COMPRESSIONS
+from fastrec.storage.compression import COMPRESSIONS
 from fastrec.tasks import TaskPool
 from fastrec.writer.coercion import CoercedColumn, coerced, coerced_row, of_kind
 from fastrec.writer.shard_names import ShardNames

@@ -1,0 +1,300 @@
+"""GZIP and ZLIB: which files are compressed, their content, and how content is compressed.
+
+A stream is whole only if its checksum and its end are present and nothing follows it. All
+members of a GZIP file are read, including empty ones. With the extra ``gzip``, isal
+inflates; otherwise the standard library does. Both release the GIL.
+
+Source: RFC 1950, RFC 1952.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import os
+import stat
+import zlib
+from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
+
+from fastrec import _core
+from fastrec.errors import CorruptionError
+from fastrec.tasks import TaskPool
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = [
+    "COMPRESSED_SUFFIXES",
+    "COMPRESSIONS",
+    "GZIP_MAGIC",
+    "Codec",
+    "Compression",
+    "Content",
+    "FileContent",
+    "check_compression",
+    "codec_of",
+    "content_of",
+    "contents_of",
+    "inflated",
+    "plain_name",
+]
+
+Compression: TypeAlias = Literal["auto", "GZIP", "ZLIB"] | None
+
+# What the bytes of a file are.
+Content: TypeAlias = Literal["plain", "gzip", "zlib"]
+FileContent: TypeAlias = tuple[str, Content]
+
+COMPRESSIONS = ("GZIP", "ZLIB")
+COMPRESSED_SUFFIXES = frozenset({".gz", ".gzip", ".zlib", ".zz", ".z"})
+GZIP_MAGIC = b"\x1f\x8b"
+
+_CONTENTS: dict[object, Content] = {None: "plain", "GZIP": "gzip", "ZLIB": "zlib"}
+_WBITS = {"gzip": 31, "zlib": 15}
+
+# Bytes read, and bytes yielded, at once: small enough for the second-level cache, large
+# enough that Python's share of the work does not show.
+_READ_BYTES = 64 << 10
+_PIECE_BYTES = 256 << 10
+_PLAIN_BYTES = 1 << 20
+
+# A compressed file must inflate this far to be recognised.
+_PROOF_BYTES = 1 << 10
+
+# Files recognised at the same time: each is mostly a wait.
+_N_AT_ONCE = 16
+
+
+# Recognising.
+
+
+def check_compression(value: object) -> None:
+    """Raise a ValueError unless `fastrec.open` accepts `value` as compression."""
+    if value not in ("auto", None, *COMPRESSIONS):
+        msg = f"compression must be 'auto', None, 'GZIP' or 'ZLIB', got {value!r}"
+        raise ValueError(msg)
+
+
+def contents_of(
+    files: Sequence[str], compression: Compression = "auto"
+) -> list[Content]:
+    """Return what each file is: by its first bytes, or as `compression` says."""
+    if compression != "auto":
+        return [_CONTENTS[compression]] * len(files)
+    if len(files) == 1:
+        return [content_of(files[0])]
+    pool = TaskPool(_N_AT_ONCE)
+    try:
+        tasks = [pool.submit(partial(content_of, path)) for path in files]
+        return [task.result() for task in tasks]
+    finally:
+        pool.stop()
+
+
+def content_of(path: str) -> Content:
+    """Return what the file `path` is, or raise an OSError.
+
+    The damaged first header of a plain file may look like that of a compressed one. So
+    a file counts as compressed only if its beginning inflates, or if it holds no frame of
+    a plain file.
+    """
+    looks_like = _core.recognize(os.fsencode(path))
+    if looks_like not in _WBITS:
+        return "plain"
+    content: Content = "gzip" if looks_like == "gzip" else "zlib"
+    if not _inflates(path, content) and _core.holds_frames(os.fsencode(path)):
+        return "plain"
+    return content
+
+
+def _inflates(path: str, content: Content) -> bool:
+    """Return whether the first KiB of a file inflates, or all of a smaller one."""
+    with _opened(path) as file:
+        beginning = file.read(_PROOF_BYTES) or b""
+    stream = zlib.decompressobj(wbits=_WBITS[content])
+    try:
+        return bool(stream.decompress(beginning, _PIECE_BYTES)) or stream.eof
+    except zlib.error:
+        return False
+
+
+def plain_name(path: str) -> str:
+    """Return the name of a file without the suffix of a compressed one."""
+    name = Path(path)
+    is_compressed = name.suffix.lower() in COMPRESSED_SUFFIXES and name.stem
+    return name.stem if is_compressed else name.name
+
+
+# Inflating.
+
+
+def inflated(
+    path: str, content: Content, *, on_read: Callable[[int], object] | None = None
+) -> Generator[bytes]:
+    """Yield the content of the file `path`, in pieces of at most 1 MiB.
+
+    `on_read` receives the number of bytes of the file that were read so far. What is
+    yielded before an error is as it was written, as far as the stream shows.
+
+    Raises
+    ------
+    CorruptionError
+        If the stream is damaged, cut, or followed by other bytes. Its `offset` is the
+        byte of the compressed file; the text also has that of the content.
+    OSError
+        If the file cannot be read.
+    """
+    with _opened(path) as file:
+        if content == "plain":
+            while piece := file.read(_PLAIN_BYTES):
+                if on_read is not None:
+                    on_read(file.tell())
+                yield piece
+        else:
+            yield from _inflated_members(file, content, path, on_read)
+
+
+def _inflated_members(
+    file: io.FileIO,
+    content: Content,
+    name: str,
+    on_read: Callable[[int], object] | None,
+) -> Generator[bytes]:
+    """Yield the content of all members of a compressed file."""
+    backend = _backend()
+    n_read = n_inflated = 0
+
+    def read() -> bytes:
+        nonlocal n_read
+        data = file.read(_READ_BYTES) or b""
+        n_read += len(data)
+        if on_read is not None:
+            on_read(n_read)
+        return data
+
+    def fail(what: str) -> NoReturn:
+        msg = (
+            f"the {content.upper()} stream {what}, after {n_inflated:,} bytes of its "
+            "content"
+        )
+        at = n_read - len(data)
+        raise CorruptionError(msg, name, offset=at, code="damaged_stream") from None
+
+    data = read()
+    while data:  # a file without bytes has no content
+        if n_read > len(data):  # `data` follows a whole stream
+            data += read() if len(data) == 1 else b""
+            if content != "gzip" or not data.startswith(GZIP_MAGIC[: len(data)]):
+                fail("is followed by other bytes")
+        member = backend.decompressobj(wbits=_WBITS[content])
+        while not member.eof:
+            data = data or read()
+            try:
+                piece = member.decompress(data, _PIECE_BYTES)
+            except backend.error as error:
+                fail(f"is damaged ({error})")
+            if piece:
+                n_inflated += len(piece)
+                yield piece
+            elif not data and not member.eof:
+                fail("is cut short")
+            data = member.unconsumed_tail
+        data = member.unused_data or read()
+
+
+def _backend() -> ModuleType:
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        return zlib
+    module: ModuleType = isal_zlib
+    return module
+
+
+def _opener(path: str, flags: int) -> int:
+    """Open a regular file; refuse a FIFO instead of waiting for it."""
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+
+
+@contextlib.contextmanager
+def _opened(path: str) -> Iterator[io.FileIO]:
+    """Open a regular file, and name it in errors of reading."""
+    try:
+        with io.FileIO(path, opener=_opener) as file:
+            yield file
+    except OSError as error:
+        if error.filename is None:
+            error.filename = path
+        raise
+
+
+# Compressing.
+
+
+class Codec:
+    """Turns the pieces of a file into the bytes to write: here, the same bytes."""
+
+    def prepared(self, piece: Buffer) -> Buffer:
+        """Return the bytes of a piece; several threads may call this at once."""
+        return piece
+
+    def ordered(self, prepared: Buffer) -> Buffer:
+        """Return the bytes of a prepared piece that depend on the pieces before it."""
+        return prepared
+
+    def end(self) -> Buffer:
+        """Return the bytes after the last piece."""
+        return b""
+
+
+class _Gzip(Codec):
+    """Writes each piece as a member.
+
+    So several threads can compress one file, and a file whose writer was killed can be
+    read to its last member.
+    """
+
+    def __init__(self, level: int) -> None:
+        self._level = level
+        self._is_empty = True
+
+    def prepared(self, piece: Buffer) -> Buffer:
+        member = zlib.compressobj(self._level, zlib.DEFLATED, _WBITS["gzip"])
+        return member.compress(piece) + member.flush()
+
+    def ordered(self, prepared: Buffer) -> Buffer:
+        self._is_empty = False
+        return prepared
+
+    def end(self) -> Buffer:
+        # Some readers stop at an empty member, so only an empty file has one.
+        return self.prepared(b"") if self._is_empty else b""
+
+
+class _Zlib(Codec):
+    """Writes one stream."""
+
+    def __init__(self, level: int) -> None:
+        self._stream = zlib.compressobj(level)
+
+    def ordered(self, prepared: Buffer) -> Buffer:
+        return self._stream.compress(prepared)
+
+    def end(self) -> Buffer:
+        return self._stream.flush()
+
+
+def codec_of(compression: str | None, level: int) -> Codec:
+    """Return a codec for one file; `level` is zlib's, -1 to 9."""
+    if compression is None:
+        return Codec()
+    return _Gzip(level) if compression == "GZIP" else _Zlib(level)
