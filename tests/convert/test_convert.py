@@ -366,7 +366,7 @@ def test_columns_are_chosen_by_name_and_in_order(tmp_path: Path) -> None:
     assert list(next(source.batches())) == ["y_train", "x_train"]
     with pytest.raises(ValueError, match="there is no column 'z', only 'x_train', "):
         convert.open_source(path, columns=["z"])
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="must not repeat"):
         convert.open_source(path, columns=["x_test", "x_test"])
 
 
@@ -396,7 +396,7 @@ def test_python_objects_are_refused_and_run_no_code(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", array, allow_pickle=True)
     np.savez(tmp_path / "a.npz", a=array)
     for name in ("a.npy", "a.npz"):
-        with pytest.raises(fr.CorruptionError, match="objects|Objects|Object"):
+        with pytest.raises(fr.CorruptionError, match=r"Object|object"):
             convert.open_source(tmp_path / name)
     assert SPRUNG == []
     pickle.loads(pickle.dumps(Trap()))
@@ -926,7 +926,7 @@ def test_tables_must_have_equal_columns(tmp_path: Path) -> None:
     _, ds = converted([one, same, null])
     assert [row.tolist() for row in whole(ds)["x"]] == [[1], [2], []]
     with pytest.raises(
-        fr.SchemaError, match="cannot cast column 'x'.*types="
+        fr.SchemaError, match=r"cannot cast column 'x'.*types="
     ) as caught:
         list(convert.open_source([one, other]).batches())
     assert caught.value.path == str(other)

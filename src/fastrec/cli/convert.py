@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -95,39 +95,42 @@ def convert(
         "max_shard_bytes": max_shard_bytes,
         "num_shards": num_shards,
     }
-    unused = (
-        {**to_records, "type": cast, "on_error": on_error}
-        if is_table
-        else {"text": text, "optional": optional}
-    )
+    unused: dict[str, object] = {"text": text, "optional": optional}
+    if is_table:
+        unused = {**to_records, "type": cast, "on_error": on_error}
     for name, value in unused.items():
         if value is not None:
-            output = (
-                "TFRecord files" if is_table else f"{', '.join(TABLE_SUFFIXES)} files"
-            )
-            option = f"--{name.replace('_', '-')}"
+            output = "TFRecord files" if is_table else f"one of {TABLE_SUFFIXES}"
             msg = f"this option requires {output} as OUT, got {out}"
-            raise typer.BadParameter(msg, param_hint=option)
+            raise typer.BadParameter(msg, param_hint=f"--{name.replace('_', '-')}")
     types = dict(_name_and_type(pair) for pair in cast or ())
     watch = Stopwatch()
+    source = None
     try:
-        if is_table:
-            n_records = _write_table(
-                *(sources, column, out),
-                text=text or (),
-                optional=optional or (),
-                overwrite=overwrite,
-            )
-            files = [out]
-        else:
-            source = open_source(
-                sources, columns=column, types=types, on_error=on_error or "raise"
-            )
-            with Bar("converting") as bar:
-                files = write_tfrecords(
-                    source, out, progress=bar, overwrite=overwrite, **to_records
+        with Bar("converting") as bar:
+
+            def show(done: int, total: int) -> None:
+                bar(done, max(done, total))
+
+            if is_table:
+                ds = fr.open(sources)
+                n_records = write_table(
+                    ds if column is None else ds.columns(column),
+                    out,
+                    text=text or (),
+                    optional=optional or (),
+                    overwrite=overwrite,
+                    progress=show,
                 )
-            n_records = source.n_rows
+                files = [out]
+            else:
+                source = open_source(
+                    sources, columns=column, types=types, on_error=on_error or "raise"
+                )
+                files = write_tfrecords(
+                    source, out, progress=show, overwrite=overwrite, **to_records
+                )
+                n_records = source.n_rows
     except MissingExtraError as error:
         console(stderr=True).print(f"error: {error}")
         raise typer.Exit(2) from None
@@ -145,10 +148,10 @@ def convert(
         f"{counted(len(files), 'file')}, {printable(where)}, in {watch.seconds:.2f} s "
         f"({rate(n_records, watch.seconds)} records/s)"
     )
-    if not is_table and source.n_skipped:
+    if source and source.n_skipped:
         skipped = counted(source.n_skipped, "image")
         console(stderr=True).print(f"skipped {skipped} that could not be read")
-    if not is_table and source.features:
+    if source and source.features:
         specs = (f"{name!r}: fr.{spec!r}" for name, spec in source.features.items())
         console().print(f"read with features={{{', '.join(specs)}, ...}}")
 
@@ -159,15 +162,3 @@ def _name_and_type(pair: str) -> tuple[str, str]:
         msg = f"--type must be NAME=TYPE, such as score=float64, got {pair!r}"
         raise typer.BadParameter(msg, param_hint="--type")
     return name, kind
-
-
-def _write_table(
-    sources: list[str],
-    columns: list[str] | None,
-    out: str,
-    **options: Any,  # noqa: ANN401
-) -> int:
-    ds = fr.open(sources)
-    ds = ds if columns is None else ds.columns(columns)
-    with Bar("converting") as bar:
-        return write_table(ds, out, progress=bar, **options)
