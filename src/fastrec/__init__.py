@@ -52,7 +52,7 @@ from fastrec.loader.stats import LoaderStats
 from fastrec.loader.transforms import BatchOrigin, per_row
 from fastrec.on_error import Region, Report
 from fastrec.options import Limits
-from fastrec.writer.write import write
+from fastrec.write import write
 from fastrec.writer.writer import Writer
 
 __all__ = [

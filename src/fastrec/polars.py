@@ -1,4 +1,4 @@
-"""polars: TFRecords as a LazyFrame, of which only what a query needs is decoded.
+"""polars: TFRecords as a LazyFrame that decodes only what a query needs.
 
 >>> import fastrec as fr
 >>> import polars as pl
@@ -36,21 +36,17 @@ def scan(
 ) -> pl.LazyFrame:
     """Return a LazyFrame of a dataset.
 
-    What a query asks of it is pushed down: of the columns it leaves out, nothing is
-    decoded; rows that it filters out are dropped batch by batch; behind the rows it
-    wants, nothing is read. Each ``collect`` is a new pass over the files.
+    A query decodes only the columns it needs, filters rows batch by batch, and stops
+    reading after the rows it needs. Each ``collect`` is a new pass over the files.
 
     Parameters
     ----------
     source : Dataset, or path-like, or iterable of path-like
-        What `fastrec.open` returns, or takes. All its records are read, whatever the rank
-        of this process. Where it has transforms, or `on_error` passes over rows that
-        cannot be read, all columns are decoded: for them, or to tell which rows those are.
-    text : collection of str, default ()
-        Those columns of byte strings that are UTF-8: String, not Binary.
-    optional : collection of str, default ()
-        Those variable-length columns that have at most one value in a row: the value or
-        null, not lists.
+        A dataset, or the argument of `fastrec.open`. All records are read, on every rank.
+        With transforms, or an `on_error` that skips rows, all columns are decoded.
+    text, optional : collection of str, default ()
+        As for `fastrec.arrow.RecordBatch`: text is String, not Binary, and optional
+        columns have a value or null, not lists.
 
     Returns
     -------
@@ -63,7 +59,7 @@ def scan(
     SchemaError, TypeError, ValueError
         As `fastrec.arrow.RecordBatchReader`; about records, when they are collected.
     fastrec.Error, OSError
-        What `fastrec.open` and loading raise.
+        As `fastrec.open` and loading.
     ModuleNotFoundError
         If polars is not installed.
 
@@ -74,7 +70,7 @@ def scan(
     """
     given: object = source
     if isinstance(given, Loader):
-        msg = "scan() takes a dataset or files, not a Loader: pass the dataset"
+        msg = "source must be a Dataset or paths, got a Loader"
         raise TypeError(msg)
     dataset = source if isinstance(source, Dataset) else open_dataset(source)
 
@@ -85,18 +81,20 @@ def scan(
         batch_size: int | None,
     ) -> Iterator[pl.DataFrame]:
         chosen = dataset
+        names = {*text, *optional}
         if with_columns is not None:
             chosen = _reading(dataset, with_columns)
-        sizes = [rows_at_once(chosen), batch_size, n_rows]
+            names &= {*with_columns}
+        sizes = (rows_at_once(chosen), batch_size, n_rows)
         reader = RecordBatchReader(
             chosen,
             batch_size=max(1, min(size for size in sizes if size is not None)),
-            text=_there(text, with_columns),
-            optional=_there(optional, with_columns),
+            text=names.intersection(text),
+            optional=names.intersection(optional),
         )
         n_left = n_rows
         for batch in reader:
-            # One by one, so that a column that is left keeps no memory of the others.
+            # One by one, so that a column keeps no memory of the others.
             columns = [pl.DataFrame(column) for column in batch._by_column()]
             frame = pl.concat(columns, how="horizontal").slice(0, n_left)
             if n_left is not None:
@@ -108,27 +106,22 @@ def scan(
                 break
 
     whole = RecordBatchReader(dataset, text=text, optional=optional)
-    # Two passes give the same, unless a transform has a mind of its own.
+    # Two passes are equal, unless a transform is random.
     return register_io_source(
         frames, schema=dict(pl.Schema(whole)), is_pure=not dataset.has_transforms
     )
 
 
 def _reading(dataset: Dataset, names: Collection[str]) -> Dataset:
-    """Return a dataset that reads the features which the columns `names` are made of."""
-    # What is passed over must be the same for each query.
+    """Return a dataset that reads only the features of the columns `names`."""
+    # Each query must skip the same rows.
     if dataset.has_transforms or dataset.on_error != "raise":
         return dataset
     schema: Any = dataset.schema  # its names may be bytes
-    asked = set(names)
     features = [
         feature
         for feature, spec in schema.items()
-        if any(name_of(column) in asked for column in spec._names(feature))
+        if any(name_of(column) in names for column in spec._names(feature))
     ]
     # Columns that datasets add to rows come with any other.
     return dataset.columns(features or list(schema)[:1])
-
-
-def _there(names: Collection[str], columns: list[str] | None) -> list[str]:
-    return [name for name in names if columns is None or name in columns]

@@ -156,7 +156,9 @@ def test_text_is_what_is_text_string_by_string(
         try:
             expected.append(string.decode())
         except UnicodeDecodeError:
-            with pytest.raises(fr.SchemaError, match=rf"'x'.* no text.* record {i}$"):
+            with pytest.raises(
+                fr.SchemaError, match=rf"'x'.* not UTF-8 text.* record {i}$"
+            ):
                 record_batch({"x": column}, text=["x"])
             return
     assert record_batch({"x": column}, text=["x"])["x"].to_pylist() == expected
@@ -219,12 +221,10 @@ def test_what_arrow_has_not_is_refused_by_name() -> None:
             pa.record_batch(batch({one: np.arange(2)}))
     with pytest.raises(fr.SchemaError, match="two columns are named 'a'"):
         batch({"a": np.arange(2), b"a": np.arange(2)})
-    with pytest.raises(TypeError, match="name must be str or bytes, not 3"):
+    with pytest.raises(TypeError, match="name must be str or bytes, got 3"):
         batch({3: np.arange(2)})
-    with pytest.raises(ValueError, match="'b' has 3 rows, column 'a' has 2"):
+    with pytest.raises(ValueError, match=r"must have one length, got {'a': 2, 'b': 3}"):
         batch({"a": np.arange(2), "b": np.arange(3)})
-    with pytest.raises(TypeError, match="takes a list of names, not 'a'"):
-        batch({"a": np.arange(2)}, text="a")
     with pytest.raises(ValueError, match="no column 'b', only 'a'"):
         batch({"a": np.arange(2)}, optional=["b"])
 
@@ -240,23 +240,12 @@ def test_record_batches_tell_their_length_and_schema() -> None:
     assert pa.record_batch(batch) == pa.record_batch(batch)  # as often as one likes
 
 
-def test_text_is_given_to_whom_it_is_text() -> None:
-    words = fr.RaggedArray.from_list([["a"], []])
-    batch = fr.arrow.RecordBatch(
-        {"s": fr.BytesArray.from_list(["a", "b"]), "w": words, "n": np.arange(2)}
-    )
-    for text in (pa.string(), pa.large_string(), pa.string_view()):
-        wanted = pa.schema([("s", text), ("w", pa.list_(text)), ("n", pa.string())])
-        schema, array = batch.__arrow_c_array__(wanted.__arrow_c_schema__())
-        made = pa.RecordBatch._import_from_c_capsule(schema, array)
-        kinds = [pa.large_string(), pa.large_list(pa.large_string()), pa.int64()]
-        assert made.schema.types == kinds
-    strange = pa.schema([pa.field(b"\xff", pa.string())]).__arrow_c_schema__()
-    schema, _ = batch.__arrow_c_array__(strange)
+def test_a_requested_schema_changes_nothing() -> None:
+    batch = fr.arrow.RecordBatch({"s": fr.BytesArray.from_list(["a", "b"])})
+    wanted = pa.schema([("s", pa.string())])
+    schema, _ = batch.__arrow_c_array__(wanted.__arrow_c_schema__())
     assert pa.Schema._import_from_c_capsule(schema) == pa.schema(batch)
-    as_they_are = pa.schema(batch).__arrow_c_schema__()
-    schema, _ = batch.__arrow_c_array__(as_they_are)
-    assert pa.Schema._import_from_c_capsule(schema) == pa.schema(batch)
+    assert pa.record_batch(batch, schema=wanted)["s"].to_pylist() == ["a", "b"]
 
 
 # Whose memory it is.
@@ -717,7 +706,7 @@ def test_text_and_null_are_as_asked_for_in_streams(data: DataSets) -> None:
     few = ds.filter(lambda batch: batch["w"].lengths < 2)
     words = [row[0].decode() if row else None for row in table_of(few)["w"].to_pylist()]
     assert table_of(few, text=["w"], optional=["w"])["w"].to_pylist() == words
-    with pytest.raises(pa.ArrowInvalid, match=r"has 2 values, .* record 2"):
+    with pytest.raises(pa.ArrowInvalid, match=r"has 2 values: .* record 2"):
         table_of(ds, optional=["w"])
     wanted = pa.schema([("w", pa.large_list(pa.string()))])
     assert pa.table(ds, schema=wanted)["w"].to_pylist()[:2] == [[], ["w"]]
@@ -725,14 +714,12 @@ def test_text_and_null_are_as_asked_for_in_streams(data: DataSets) -> None:
 
 def test_options_that_make_no_sense_are_refused(data: DataSets) -> None:
     ds = data.of((10,))
-    with pytest.raises(TypeError, match="Dataset or a Loader, not str"):
+    with pytest.raises(TypeError, match="Dataset or a Loader, got str"):
         Reader("a.tfrecord")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="batch_size of its own"):
+    with pytest.raises(ValueError, match="got a Loader, which has its own"):
         Reader(ds.loader(2), batch_size=3)
     with pytest.raises(ValueError, match="batch_size"):
         Reader(ds, batch_size=0)
-    with pytest.raises(TypeError, match="list of names"):
-        Reader(ds, text="words")
     with pytest.raises(ValueError, match="no column 'x', only 'n', 'pixels', 'words'"):
         pa.table(Reader(ds, text=["x"]))
 
@@ -772,13 +759,13 @@ def test_damage_is_told_with_file_and_record(write: Write) -> None:
 def test_values_that_do_not_fit_are_told_with_file_and_record(data: DataSets) -> None:
     words = [[b"a"], [b"b", b"c"], [], [b"d", b"\xff"]]
     nested = fr.RaggedArray(fr.RaggedArray.from_list(words), [0, 1, 1, 3, 4])
-    with pytest.raises(fr.SchemaError, match="no text") as caught:
+    with pytest.raises(fr.SchemaError, match="not UTF-8 text") as caught:
         fr.arrow.RecordBatch({"x": nested}, text=["x"])
     assert (caught.value.record, caught.value.feature) == (3, "x")
     ds = data.of((3, 40))  # records 2, 5, 8, ... have two words
     with pytest.raises(fr.SchemaError, match=f"{ds.files[0]}, record 2, byte"):
         list(Reader(ds, optional=["words"]))
-    second = rf"'words': .* 2 values, .* - at {ds.files[1]}, record 5, byte \d+$"
+    second = rf"'words': .* 2 values: .* - at {ds.files[1]}, record 5, byte \d+$"
     few = ds.select([0, 1, 8])
     with pytest.raises(fr.SchemaError, match=second):
         list(Reader(few, batch_size=2, optional=["words"]))
@@ -910,12 +897,15 @@ def test_what_ends_another_thread_ends_not_the_program(data: DataSets) -> None:
 @pytest.mark.parametrize(
     ("later", "text"),
     [
-        ({"x": np.zeros(2, np.int32)}, "'x' is int64 at first and int32 in a later"),
-        ({"x": np.zeros((2, 3), int)}, r"at first and fixed_size_list<int64>\[3\] in"),
-        ({"y": np.zeros(2, int)}, "'x' is int64 at first and missing in a later"),
+        ({"x": np.zeros(2, np.int32)}, r"got {'x': 'int32'} after {'x': 'int64'}"),
+        (
+            {"x": np.zeros((2, 3), int)},
+            r"got {'x': 'fixed_size_list<int64>\[3\]'} after",
+        ),
+        ({"y": np.zeros(2, int)}, r"got {'y': 'int64'} after {'x': 'int64'}"),
         (
             {"x": fr.RaggedArray.from_list([[1], []])},
-            "and large_list<int64> in a later",
+            r"got {'x': 'large_list<int64>'} after",
         ),
     ],
 )
@@ -939,17 +929,6 @@ def test_batches_without_rows_are_left_out(data: DataSets) -> None:
     table = table_of(ds, batch_size=4)
     assert table["n"].num_chunks == 3
     assert table["n"].to_pylist() == [n for n in range(20) if n % 8 < 4]
-
-
-def test_capsules_of_another_kind_are_refused() -> None:
-    batch = fr.arrow.RecordBatch({"x": np.arange(2)})
-    _, array = batch.__arrow_c_array__()
-    with pytest.raises(ValueError, match="PyCapsule"):
-        batch.__arrow_c_array__(array)
-    taken = batch.__arrow_c_schema__()
-    assert pa.Schema._import_from_c_capsule(taken).names == ["x"]
-    with pytest.raises(ValueError, match="released"):
-        batch.__arrow_c_array__(taken)
 
 
 @pytest.mark.parametrize("buffers", [(), ("x",)])

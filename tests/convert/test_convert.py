@@ -43,10 +43,13 @@ from PIL import Image
 
 import fastrec as fr
 from commands import run as run_command
-from fastrec import batch_size, convert
-from fastrec.convert.idx import DTYPES
+from fastrec import convert
+from fastrec import options as fastrec_options
 
 Array = npt.NDArray[Any]
+
+# The types of IDX files.
+DTYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
 
 
 def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
@@ -57,7 +60,7 @@ def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of some hundred bytes, so that small files have many."""
-    monkeypatch.setattr(batch_size, "BATCH_BYTES", 256)
+    monkeypatch.setattr(fastrec_options, "BATCH_BYTES", 256)
 
 
 @pytest.fixture(scope="module")
@@ -216,7 +219,7 @@ def test_a_wrong_magic_is_an_error(tmp_path: Path, beginning: bytes) -> None:
 def test_an_idx_file_without_dimensions_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a-idx0-ubyte"
     path.write_bytes(b"\0\0\x08\0\7")
-    with pytest.raises(fr.CorruptionError, match="0 dimensions"):
+    with pytest.raises(fr.CorruptionError, match=r"IDX file of shape \(\)"):
         convert.open_source(path)
 
 
@@ -224,7 +227,9 @@ def test_a_header_that_promises_too_much_costs_no_memory(tmp_path: Path) -> None
     path = tmp_path / "a-idx3-ubyte.gz"
     sizes = np.array([2**32 - 1, 2**20 - 1, 2**20 - 1], ">u4").tobytes()
     path.write_bytes(gzip.compress(b"\0\0\x08\3" + sizes + bytes(100)))
-    with pytest.raises(fr.CorruptionError, match="the file ends within"):
+    with pytest.raises(
+        fr.CorruptionError, match=r"IDX file of shape \(4294967295, 1048575, 1048575\)"
+    ):
         next(convert.open_source(path).batches())
 
 
@@ -348,7 +353,8 @@ def test_npy_files_lie_side_by_side_and_npz_files_follow_one_another(
     source = convert.open_source(tmp_path / "?.npz")
     found = [batch["n"].tolist() for batch in source.batches()]
     assert found == [[0, 1, 2], [10, 11, 12]]
-    assert source.n_rows == source.n_total == 6
+    assert source.n_rows == 6
+    assert source.n_total == 0, "it is not known before all are read"
 
 
 def test_columns_are_chosen_by_name_and_in_order(tmp_path: Path) -> None:
@@ -361,17 +367,15 @@ def test_columns_are_chosen_by_name_and_in_order(tmp_path: Path) -> None:
     assert list(next(source.batches())) == ["y_train", "x_train"]
     with pytest.raises(ValueError, match="there is no column 'z', only 'x_train', "):
         convert.open_source(path, columns=["z"])
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="must not repeat"):
         convert.open_source(path, columns=["x_test", "x_test"])
 
 
 def test_npz_files_must_have_equal_columns(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", n=np.zeros(3))
     np.savez(tmp_path / "b.npz", n=np.zeros((3, 2)))
-    with pytest.raises(
-        ValueError, match=r"'n' is float64 of shape \(2,\).* in .*b.npz"
-    ):
-        convert.open_source(tmp_path / "?.npz")
+    with pytest.raises(ValueError, match=r"'n': 'float64\[2\]'.* in .*b.npz"):
+        list(convert.open_source(tmp_path / "?.npz").batches())
 
 
 SPRUNG: list[int] = []
@@ -393,7 +397,7 @@ def test_python_objects_are_refused_and_run_no_code(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", array, allow_pickle=True)
     np.savez(tmp_path / "a.npz", a=array)
     for name in ("a.npy", "a.npz"):
-        with pytest.raises(fr.SchemaError, match="Python objects"):
+        with pytest.raises(fr.CorruptionError, match=r"Object|object"):
             convert.open_source(tmp_path / name)
     assert SPRUNG == []
     pickle.loads(pickle.dumps(Trap()))
@@ -406,12 +410,6 @@ def test_python_objects_are_refused_and_run_no_code(tmp_path: Path) -> None:
         (np.zeros(2, np.complex64), '.view("float64")'),
         (np.zeros(2, "M8[s]"), '.astype("int64")'),
         (np.zeros((2, 3), "m8[s]"), '.astype("int64")'),
-        pytest.param(
-            *(np.zeros(2, np.longdouble), '.astype("float64")'),
-            marks=pytest.mark.skipif(
-                np.dtype(np.longdouble) == np.float64, reason="it is float64 here"
-            ),
-        ),
     ],
     ids=str,
 )
@@ -427,7 +425,7 @@ def test_dtypes_that_no_feature_holds_are_refused_with_a_cure(
 
 def test_a_single_value_has_no_rows(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.float32(1))
-    with pytest.raises(fr.SchemaError, match="no rows"):
+    with pytest.raises(fr.SchemaError, match="at least one dimension"):
         convert.open_source(tmp_path / "a.npy")
 
 
@@ -525,7 +523,7 @@ def test_what_is_no_image_is_left_out_and_told(
 def test_an_unreadable_image_is_named(pictures: Path, data: bytes) -> None:
     bad = pictures / "cat/bad.png"
     bad.write_bytes(data)
-    with pytest.raises(fr.CorruptionError, match="cannot be read") as caught:
+    with pytest.raises(fr.CorruptionError, match="cannot read the image") as caught:
         converted(pictures)
     assert caught.value.path == str(bad)
     assert [path.name for path in pictures.parent.iterdir()] == ["pictures"]
@@ -603,7 +601,7 @@ def test_nothing_is_written_where_no_image_can_be_read(tmp_path: Path) -> None:
     folder.mkdir()
     (folder / "a.png").write_bytes(b"no image")
     _, errors = run(folder, "-o", out, "--on-error", "skip", status=1)
-    assert "none of 1 images can be read" in errors
+    assert "cannot read any of 1 images" in errors
     assert not out.exists()
 
 
@@ -754,7 +752,6 @@ def test_columns_without_nulls_share_the_memory_of_arrow() -> None:
         "f": (columns["f"], batch["f"].buffers()[1]),
         "s": (columns["s"].data, batch["s"].buffers()[2]),
         "l": (columns["l"].values, batch["l"].buffers()[3]),
-        "splits": (columns["l"].row_splits, batch["l"].buffers()[1]),
         "k": (columns["k"], batch["k"].buffers()[2]),
     }
     for name, (array, buffer) in addresses.items():
@@ -851,7 +848,7 @@ def test_types_that_no_feature_holds_are_refused_with_a_cure(
     path = table_file(tmp_path / "t.arrow", pa.table({"x": array}))
     with pytest.raises(fr.SchemaError) as caught:
         convert.open_source(path)
-    assert f"'x' is of type {kind}" in str(caught.value)
+    assert f"'x' of type {kind}" in str(caught.value)
     assert f"--type NAME={cast}" in str(caught.value)
     assert (caught.value.path, caught.value.feature) == (str(path), "x")
     _, ds = converted(path, types={"x": cast})
@@ -861,9 +858,9 @@ def test_types_that_no_feature_holds_are_refused_with_a_cure(
 @pytest.mark.parametrize(
     ("array", "cure"),
     [
-        (pa.array([{"a": 1}]), "columns of their own"),
-        (pa.array([[{"a": 1}]]), "columns of their own"),
-        (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), "of their own"),
+        (pa.array([{"a": 1}]), "separate columns"),
+        (pa.array([[{"a": 1}]]), "separate columns"),
+        (pa.array([[("k", 1)]], pa.map_(pa.string(), pa.int64())), "separate columns"),
         (pa.array([[[1]]]), "one level"),
         (pa.array([[[1]]], pa.list_(pa.list_(pa.int64()), 1)), "one level"),
         (pa.array([[["a"]]], pa.list_(pa.list_(pa.string(), 1), 1)), "one level"),
@@ -878,7 +875,7 @@ def test_nested_types_are_refused_with_a_cure(
     cure: str,
 ) -> None:
     path = table_file(tmp_path / "t.arrow", pa.table({"n": [1], "x": array}))
-    with pytest.raises(fr.SchemaError, match="which no feature holds") as caught:
+    with pytest.raises(fr.SchemaError, match="no feature can hold") as caught:
         convert.open_source(path)
     assert cure in str(caught.value)
     assert caught.value.feature == "x"
@@ -898,8 +895,8 @@ def test_tables_come_in_batches_and_one_after_another(
     sizes = []
     for batch in source.batches():
         sizes.append(len(batch["n"]))
-        assert 0 <= source.n_done <= source.n_total
-    assert source.n_done == source.n_total
+        assert source.n_done == sum(sizes)
+    assert source.n_total == (300 if suffix == ".parquet" else 0)
     assert len(sizes) > 6
     assert sum(sizes) == source.n_rows == 300
     convert.write_tfrecords(source, tmp_path / "out.tfrecord")
@@ -923,21 +920,27 @@ def test_a_table_without_rows_is_a_file_without_records(
 
 def test_tables_must_have_equal_columns(tmp_path: Path) -> None:
     one = table_file(tmp_path / "1.parquet", pa.table({"x": pa.array([1], pa.int8())}))
+    null = table_file(tmp_path / "0.parquet", pa.table({"x": pa.nulls(1)}))
     same = table_file(tmp_path / "2.parquet", pa.table({"x": pa.array([2])}))
     other = table_file(tmp_path / "3.parquet", pa.table({"x": ["a"]}))
     more = table_file(tmp_path / "4.parquet", pa.table({"x": [1], "y": [2]}))
-    _, ds = converted([one, same])
-    assert whole(ds)["x"].tolist() == [1, 2]
-    with pytest.raises(ValueError, match=r"'x' is bytes in .* and int64 in"):
-        convert.open_source([one, other])
-    with pytest.raises(ValueError, match=r"'y' is int64 in .* and missing in"):
+    _, ds = converted([one, same, null])
+    assert [row.tolist() for row in whole(ds)["x"]] == [[1], [2], []]
+    with pytest.raises(
+        fr.SchemaError, match=r"cannot cast column 'x'.*types="
+    ) as caught:
+        list(convert.open_source([one, other]).batches())
+    assert caught.value.path == str(other)
+    with pytest.raises(ValueError, match=r"column 'y' must be in all files"):
         convert.open_source([one, more])
+    source = convert.open_source([one, more], columns=["x"])
+    assert [batch["x"].tolist() for batch in source.batches()] == [[1], [1]]
 
 
 def test_files_of_different_kinds_do_not_go_together(tmp_path: Path) -> None:
     table = table_file(tmp_path / "1.parquet", pa.table({"x": [1]}))
     np.save(tmp_path / "a.npy", np.arange(1))
-    with pytest.raises(ValueError, match="different kinds"):
+    with pytest.raises(ValueError, match="all be of one kind"):
         convert.open_source([table, tmp_path / "a.npy"])
 
 
@@ -959,7 +962,7 @@ def test_kinds_are_recognized_without_a_suffix(tmp_path: Path) -> None:
 
 def test_unknown_files_and_tfrecords_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
-    with pytest.raises(ValueError, match="known are IDX files"):
+    with pytest.raises(ValueError, match="known are IDX"):
         convert.open_source(tmp_path / "a.txt")
     with fr.Writer(tmp_path / "a.tfrecord") as writer:
         writer.write({"x": 1})
@@ -970,7 +973,7 @@ def test_unknown_files_and_tfrecords_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no paths"):
         convert.open_source([])
     np.save(tmp_path / "a.npy", np.arange(1))
-    with pytest.raises(ValueError, match="types require tables"):
+    with pytest.raises(ValueError, match="types= requires tables"):
         convert.open_source(tmp_path / "a.npy", types={"a": "int64"})
 
 
@@ -1044,8 +1047,7 @@ def test_csv_columns_have_the_kinds_of_their_values(tmp_path: Path, name: str) -
         quoted = '"x, ""y"""'
         text = text.replace(quoted, "@").replace(",", "\t").replace("@", quoted)
     source, ds = converted(csv_file(tmp_path / name, text))
-    assert source.n_rows == 3
-    assert source.n_done == source.n_total
+    assert source.n_rows == source.n_done == 3
     batch = whole(ds)
     assert {name: lists(column) for name, column in batch.items()} == {
         "i": [[1], [], [-3]],
@@ -1071,7 +1073,7 @@ def test_types_of_csv_columns_are_given_where_the_beginning_misleads(
     assert whole(ds)["x"].tolist() == [1.0] * 100 + [0.5]
     with pytest.raises(ValueError, match="there is no column 'y', only 'x'"):
         convert.open_source(path, types={"y": "float64"})
-    with pytest.raises(ValueError, match="'number' is no type"):
+    with pytest.raises(ValueError, match="number"):
         convert.open_source(path, types={"x": "number"})
 
 
@@ -1350,7 +1352,7 @@ def test_a_failure_leaves_what_was_there(tmp_path: Path, suffix: str) -> None:
 
 def test_no_records_make_no_table(tmp_path: Path) -> None:
     (tmp_path / "a.tfrecord").write_bytes(b"")
-    with pytest.raises(fr.Error, match="no record"):
+    with pytest.raises(fr.Error, match="without records"):
         convert.write_table(tmp_path / "a.tfrecord", tmp_path / "t.parquet")
     assert [path.name for path in tmp_path.iterdir()] == ["a.tfrecord"]
     with pytest.raises(ValueError, match=r"\.parquet, \.arrow, \.feather"):
@@ -1412,7 +1414,7 @@ def test_parquet_to_tfrecord_and_back_is_equal(
     folder = fresh()
     pq.write_table(table, folder / "in.parquet")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_size, "MOST_ROWS", n_rows)
+        patch.setattr(fastrec_options, "_ROWS_MAX", n_rows)
         source = convert.open_source(folder / "in.parquet")
         convert.write_tfrecords(source, folder / "a.tfrecord")
     ds = fr.open(folder / "a.tfrecord")
@@ -1515,8 +1517,6 @@ def test_an_existing_file_is_kept(tmp_path: Path) -> None:
         (["-o", "x.arrow", "--type", "a=int64"], "--type"),
         (["-o", "x.tfrecord", "--text", "a"], "--text"),
         (["-o", "x.tfrecord", "--optional", "a"], "--optional"),
-        (["-o", "x.tfrecord", "--num-shards", "2"], "--num-shards"),
-        (["-o", "x.tfrecord", "--max-shard-bytes", "1MB"], "--max-shard-bytes"),
         (["-o", "x.tfrecord", "--type", "a"], "--type"),
         ([], "--out"),
     ],

@@ -161,7 +161,7 @@ def test_nulls_and_tensors_of_arrow_are_written(tmp_path: Path) -> None:
     ("columns", "error", "text"),
     [
         ({}, ValueError, "at least one column"),
-        ({"s": [{"a": 1}]}, fr.SchemaError, "column 's' is of type struct"),
+        ({"s": [{"a": 1}]}, fr.SchemaError, "column 's' of type struct"),
     ],
 )
 def test_arrow_tables_that_cannot_be_written(

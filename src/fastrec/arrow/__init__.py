@@ -1,7 +1,7 @@
-"""Arrow: TFRecords as tables, for whatever reads Arrow, without pyarrow.
+"""Arrow: TFRecords as tables of pyarrow, polars, DuckDB and pandas, without pyarrow.
 
-A dataset is a table by itself, and so is a loader: they have the methods of the Arrow
-PyCapsule Interface. `RecordBatch` makes one of a batch, `RecordBatchReader` has options.
+Datasets and loaders are tables: they have the methods of the Arrow PyCapsule Interface.
+`RecordBatch` wraps one batch; `RecordBatchReader` adds options.
 
 >>> import fastrec as fr
 >>> ds = fr.open("train-*.tfrecord")  # doctest: +SKIP

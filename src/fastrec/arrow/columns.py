@@ -1,11 +1,11 @@
-"""Columns of batches -> Arrow types and buffers, without a copy where that can be.
+"""Columns of batches -> Arrow types and buffers, without a copy where possible.
 
 ==========================================  =============================================
 ndarray ``(n,)``                            the same numbers; bool is packed
-ndarray or BytesArray ``(n, k, ...)``       fixed_size_list, one within the other
+ndarray or BytesArray ``(n, k, ...)``       fixed_size_list, nested
 RaggedArray                                 large_list
-BytesArray                                  large_binary, or large_string if it is text
-padded columns, of another width per batch  large_list, of the rows as they are padded
+BytesArray                                  large_binary, or large_string for text
+padded columns, whose width varies          large_list of the padded rows
 ==========================================  =============================================
 
 Source: Apache Arrow, "Columnar format" and "The Arrow C data interface".
@@ -24,39 +24,20 @@ from fastrec.arrays.offsets import offsets_from
 from fastrec.errors import SchemaError
 from fastrec.features.padded import rows_of_one_length
 
-__all__ = ["Field", "Values", "arrow_column", "described", "is_bytes", "is_text"]
+__all__ = ["Field", "Values", "arrow_column", "type_name"]
 
 
 class Field(NamedTuple):
-    """A type and its name, as `batch/arrow.h` has them.
-
-    Attributes
-    ----------
-    name : str
-    format : str
-        The type, as the C data interface spells it.
-    is_nullable : bool
-    children : tuple of Field
-    """
+    """A name and a type, in the format strings of the C data interface."""
 
     name: str
     format: str
-    is_nullable: bool = (
-        True  # as pyarrow says of arrays, whether nulls are there or not
-    )
+    is_nullable: bool = True  # like arrays of pyarrow, with nulls or without
     children: tuple[Field, ...] = ()
 
 
 class Values(NamedTuple):
-    """What an array of some type holds.
-
-    Attributes
-    ----------
-    length, null_count : int
-    buffers : tuple of (ndarray or None)
-        The first is a bitmap of what is no null; None, where nothing is null.
-    children : tuple of Values
-    """
+    """The buffers of an array; the first is its validity bitmap, or None."""
 
     length: int
     null_count: int
@@ -64,142 +45,99 @@ class Values(NamedTuple):
     children: tuple[Values, ...] = ()
 
 
-# What `Field.format` is for NumPy's dtypes, and what people call it.
-_NUMBERS = {
-    "b1": ("b", "bool"),
-    "i1": ("c", "int8"),
-    "u1": ("C", "uint8"),
-    "i2": ("s", "int16"),
-    "u2": ("S", "uint16"),
-    "i4": ("i", "int32"),
-    "u4": ("I", "uint32"),
-    "i8": ("l", "int64"),
-    "u8": ("L", "uint64"),
-    "f2": ("e", "float16"),
-    "f4": ("f", "float32"),
-    "f8": ("g", "float64"),
-}
+# The formats of NumPy's dtypes.
+_CODES = ("b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8")
+_FORMATS = dict(zip(_CODES, "bcCsSiIlLefg", strict=True))
 _BINARY, _TEXT = "Z", "U"
-_TEXTS = ("u", "U", "vu")  # utf8, large_utf8, utf8_view
-_CALLED = dict(_NUMBERS.values()) | {_BINARY: "large_binary", _TEXT: "large_string"}
+_NAMES = {format: np.dtype(code).name for code, format in _FORMATS.items()}
+_NAMES |= {_BINARY: "large_binary", _TEXT: "large_string"}
 
 
 def arrow_column(
     name: str,
-    column: Any,  # noqa: ANN401 (arrays of the four kinds, or what a transform made)
+    column: Any,  # noqa: ANN401
     *,
     is_text: bool,
     is_optional: bool,
     has_any_width: bool,
 ) -> tuple[Field, Values]:
-    """Return a column as Arrow has it.
-
-    Parameters
-    ----------
-    name : str
-    column : ndarray, RaggedArray or BytesArray
-    is_text : bool
-        Its byte strings are UTF-8.
-    is_optional : bool
-        Rows that have any number of values have at most one: that value or null.
-    has_any_width : bool
-        Its second axis is as long as the longest row of the batch.
-
-    Raises
-    ------
-    SchemaError
-        If Arrow has no such column, it is no text, or has several values in a row; with
-        the row as its `record`, where it is one of them.
-    """
+    """Return a column as Arrow has it; errors about one row have it as `record`."""
     try:
         if has_any_width and getattr(column, "ndim", 1) > 1:
             column = rows_of_one_length(column)
         if is_text:
             _check_text(column)
-        there = None
+        present = None
         if is_optional and isinstance(column, RaggedArray):
-            column, there = _one_by_row(column)
+            column, present = _scalar_rows(column)
         field, values = _array(column, is_text)
     except SchemaError as error:
         reason = f"column {name!r}: {error.reason}"
         raise SchemaError(
             reason, record=error.record, feature=name
         ) from error.__cause__
-    if there is not None:
-        values = _with_nulls(values, there)
+    if present is not None:
+        values = _with_nulls(values, present)
     return field._replace(name=name), values
 
 
-def described(field: Field) -> str:
-    """Return what a type is called."""
+def type_name(field: Field) -> str:
+    """Return the name of a type."""
     if not field.children:
-        return _CALLED[field.format]
-    inner = described(field.children[0])
+        return _NAMES[field.format]
+    inner = type_name(field.children[0])
     _, _, size = field.format.partition(":")
     return f"fixed_size_list<{inner}>[{size}]" if size else f"large_list<{inner}>"
 
 
-def is_bytes(field: Field) -> bool:
-    """Whether the innermost values are byte strings that could be text."""
-    return is_bytes(field.children[0]) if field.children else field.format == _BINARY
-
-
-def is_text(field: Field) -> bool:
-    """Whether the innermost values are text of any kind."""
-    if len(field.children) == 1:
-        return is_text(field.children[0])
-    return field.format in _TEXTS
-
-
 def _array(column: Any, is_text: bool) -> tuple[Field, Values]:  # noqa: ANN401
     if isinstance(column, RaggedArray):
-        child, inside = _array(column.values, is_text)
+        item, inside = _array(column.values, is_text)
         splits = np.ascontiguousarray(column.row_splits, np.int64)
-        values = Values(len(column), 0, (None, splits), (inside,))
-        return Field("", "+L", children=(_item(child),)), values
-    if isinstance(column, BytesArray):
-        return _in_lists(*_strings(column, is_text), column.shape)
-    return _in_lists(*_numbers(column), column.shape)
-
-
-def _numbers(column: Any) -> tuple[Field, Values]:  # noqa: ANN401
-    """Return all numbers of an array, one after the other."""
-    dtype = getattr(column, "dtype", None)
-    code = "" if dtype is None else dtype.str[1:]
-    if not isinstance(column, np.ndarray) or code not in _NUMBERS or not column.ndim:
-        raise SchemaError(_trouble(column))
-    native = np.ascontiguousarray(column, column.dtype.newbyteorder("=")).reshape(-1)
-    buffer = np.packbits(native, bitorder="little") if code == "b1" else native
-    values = Values(native.size, 0, (None, buffer))
-    if isinstance(column, np.ma.MaskedArray):
-        values = _with_nulls(values, ~np.ma.getmaskarray(column).reshape(-1))
-    return Field("", _NUMBERS[code][0]), values
-
-
-def _trouble(column: object) -> str:
-    """Return why something is no column of numbers."""
-    if isinstance(column, SparseArray):
-        return "Arrow has no sparse columns: read it with fr.VarLen"
-    if not isinstance(column, np.ndarray):
-        return f"a {type(column).__name__} is no array of rows"
-    if not column.ndim:
-        return "a single value is no array of rows"
-    reason = f"Arrow has no values of dtype {column.dtype}"
-    if column.dtype.name == "bfloat16":
-        reason += ": read it as float32, or convert it in a transform"
-    return reason
+        field = Field("", "+L", children=(item._replace(name="item"),))
+        return field, Values(len(column), 0, (None, splits), (inside,))
+    field, values = (
+        _strings(column, is_text)
+        if isinstance(column, BytesArray)
+        else _numbers(column)
+    )
+    shape = column.shape
+    for axis in range(len(shape) - 1, 0, -1):
+        field = Field("", f"+w:{shape[axis]}", children=(field._replace(name="item"),))
+        values = Values(math.prod(shape[:axis]), 0, (None,), (values,))
+    return field, values
 
 
 def _strings(column: BytesArray, is_text: bool) -> tuple[Field, Values]:
-    """Return all strings of an array, one after the other."""
     offsets = np.ascontiguousarray(column.offsets, np.int64)
     data = np.ascontiguousarray(column.data, np.uint8)
     values = Values(column.size, 0, (None, offsets, data))
     return Field("", _TEXT if is_text else _BINARY), values
 
 
+def _numbers(column: Any) -> tuple[Field, Values]:  # noqa: ANN401
+    if isinstance(column, SparseArray):
+        reason = "Arrow has no sparse columns: read it with fr.VarLen"
+        raise SchemaError(reason)
+    if not isinstance(column, np.ndarray) or not column.ndim:
+        reason = f"expected an array of rows, got {type(column).__name__}"
+        raise SchemaError(reason)
+    code = column.dtype.str[1:]
+    if code not in _FORMATS:
+        reason = f"Arrow has no dtype {column.dtype}: convert it in a transform"
+        if column.dtype.name == "bfloat16":
+            reason += ", or read it as float32"
+        raise SchemaError(reason)
+    native = np.ascontiguousarray(column, column.dtype.newbyteorder("=")).reshape(-1)
+    buffer = np.packbits(native, bitorder="little") if code == "b1" else native
+    values = Values(native.size, 0, (None, buffer))
+    if isinstance(column, np.ma.MaskedArray):
+        values = _with_nulls(values, ~np.ma.getmaskarray(column).reshape(-1))
+    return Field("", _FORMATS[code]), values
+
+
 def _check_text(column: Any) -> None:  # noqa: ANN401
-    """Raise a SchemaError unless all are strings, and each is UTF-8 by itself."""
+    """Raise a SchemaError unless each value is a UTF-8 string."""
     strings = column._flat_values if isinstance(column, RaggedArray) else column
     if not isinstance(strings, BytesArray):
         reason = "only byte strings can be text"
@@ -211,12 +149,14 @@ def _check_text(column: Any) -> None:  # noqa: ANN401
         try:
             str(string.data, "utf-8")
         except UnicodeDecodeError as error:
-            reason = f"it is no text, so it must stay bytes ({error.reason})"
+            reason = (
+                f"a value is not UTF-8 text ({error.reason}): leave it out of text="
+            )
             raise SchemaError(reason, record=_row_of(i, column)) from error
 
 
 def _row_of(value: int, column: Any) -> int:  # noqa: ANN401
-    """Return the row that one of all values is in."""
+    """Return the row of one of all values."""
     if isinstance(column, RaggedArray):
         item = _row_of(value, column.values)
         return int(np.searchsorted(column.row_splits, item, "right")) - 1
@@ -224,7 +164,7 @@ def _row_of(value: int, column: Any) -> int:  # noqa: ANN401
 
 
 def _is_text_throughout(column: BytesArray) -> bool:
-    """Tell whether strings are one text, and none begins inside of a character."""
+    """Return whether the strings are one text, each beginning with a whole character."""
     first, last = int(column.offsets[0]), int(column.offsets[-1])
     strings = column.data[first:last]
     if strings.size == 0 or strings.max() < 0x80:
@@ -237,53 +177,33 @@ def _is_text_throughout(column: BytesArray) -> bool:
     return not (column.data[begins] & 0xC0 == 0x80).any()
 
 
-def _in_lists(
-    field: Field, values: Values, shape: tuple[int, ...]
-) -> tuple[Field, Values]:
-    """Return rows of a shape, whose values are there one after the other."""
-    for axis in range(len(shape) - 1, 0, -1):
-        field = Field("", f"+w:{shape[axis]}", children=(_item(field),))
-        values = Values(math.prod(shape[:axis]), 0, (None,), (values,))
-    return field, values
-
-
-def _item(field: Field) -> Field:
-    return field._replace(name="item")
-
-
-def _one_by_row(column: RaggedArray) -> tuple[Any, NDArray[np.bool_] | None]:
-    """Return the value of each row, and which rows have one if not all do.
-
-    Raises
-    ------
-    SchemaError
-        If a row has several.
-    """
+def _scalar_rows(column: RaggedArray) -> tuple[Any, NDArray[np.bool_] | None]:
+    """Return the single value of each row, and which rows have one if not all do."""
     lengths, splits, values = column.lengths, column.row_splits, column.values
     if lengths.max(initial=0) > 1:
         row = int((lengths > 1).argmax())
-        reason = f"a row has {lengths[row]} values, so it is a list"
+        reason = f"a row has {lengths[row]} values: leave the column out of optional="
         raise SchemaError(reason, record=row)
-    there = lengths == 1
-    if there.all():
+    present = lengths == 1
+    if present.all():
         return values, None
-    # Strings and lists that are not there have no bytes and no items, wherever they are.
+    # Missing strings and lists are empty.
     if isinstance(values, RaggedArray):
-        return RaggedArray._wrap(values.values, values.row_splits[splits]), there
+        return RaggedArray._wrap(values.values, values.row_splits[splits]), present
     shape = (len(column), *values.shape[1:])
     if isinstance(values, BytesArray):
         sizes = np.zeros(shape, np.int64)
-        sizes[there] = np.diff(values.offsets).reshape(values.shape)
+        sizes[present] = np.diff(values.offsets).reshape(values.shape)
         offsets = values.offsets[0] + offsets_from(sizes.reshape(-1))
-        return BytesArray._wrap(values.data, offsets, shape), there
+        return BytesArray._wrap(values.data, offsets, shape), present
     spread = np.zeros(shape, values.dtype)
-    spread[there] = values
-    return spread, there
+    spread[present] = values
+    return spread, present
 
 
-def _with_nulls(values: Values, there: NDArray[np.bool_]) -> Values:
-    bitmap = np.packbits(there, bitorder="little")
+def _with_nulls(values: Values, present: NDArray[np.bool_]) -> Values:
+    bitmap = np.packbits(present, bitorder="little")
     return values._replace(
-        null_count=int(there.size - np.count_nonzero(there)),
+        null_count=int(present.size - np.count_nonzero(present)),
         buffers=(bitmap, *values.buffers[1:]),
     )

@@ -7,13 +7,8 @@ from collections.abc import Collection, Iterable, Iterator
 
 from fastrec import _core
 from fastrec.arrays.batch import Batch
-from fastrec.arrow.columns import Field, described
-from fastrec.arrow.record_batch import (
-    RecordBatch,
-    check_names,
-    requested_text,
-    schema_capsule,
-)
+from fastrec.arrow.columns import Field, type_name
+from fastrec.arrow.record_batch import RecordBatch, schema_capsule
 from fastrec.dataset.dataset import Dataset
 from fastrec.errors import Error, SchemaError
 from fastrec.loader.loader import Loader
@@ -26,46 +21,45 @@ _SAMPLE_RECORDS = 64
 
 
 class RecordBatchReader:
-    """A dataset or loader that pyarrow, polars, DuckDB and pandas take for a table.
+    """A dataset or loader as a table of pyarrow, polars, DuckDB and pandas, with options.
 
-    Datasets and loaders are such tables by themselves; this one has options. It speaks
-    the Arrow PyCapsule Interface: ``pyarrow.table(reader)``, ``polars.DataFrame(reader)``,
-    ``pandas.DataFrame.from_arrow(reader)``, and in DuckDB ``SELECT ... FROM reader``.
-    Iterating gives `RecordBatch` objects.
+    It has the methods of the Arrow PyCapsule Interface: ``pyarrow.table(reader)``,
+    ``polars.DataFrame(reader)``, ``pandas.DataFrame.from_arrow(reader)``, and in DuckDB
+    ``SELECT ... FROM reader``. Iterating yields `RecordBatch` objects.
 
-    Each use of a dataset is a new pass over it, which decodes as batches are asked for;
+    Each use of a dataset is a new pass over it, which decodes as batches are requested;
     each use of a loader is its next epoch. All columns are decoded: leave out what a
-    query does not need, with ``ds.columns([...])``. A column of a table keeps its batches
-    in memory, with all their columns.
+    query does not need, with ``ds.columns([...])``. A column of a table keeps all columns
+    of its batches in memory.
 
-    What `on_error` passes over is in the report of a loader: let that be the table, and
-    read ``loader.report`` afterwards.
+    To read the report of rows that `on_error` skips, use a loader as the table, and read
+    ``loader.report`` afterwards.
 
     Parameters
     ----------
     source : Dataset or Loader
-        Of a dataset, all records are read, whatever the rank of this process.
+        All records of a dataset are read, on every rank.
     batch_size : int, optional
         Rows in a record batch of a dataset. By default about 16 MiB of them.
     text, optional : collection of str, default ()
-        As `RecordBatch` has them.
+        As for `RecordBatch`.
 
     Raises
     ------
     TypeError, ValueError
-        If an option makes no sense.
+        If an option is invalid.
 
     Notes
     -----
-    Types are those of `RecordBatch`. `fastrec.FixedLenSequence` without ``length=``, which
-    is also what is inferred for lists of SequenceExamples, has another width in each batch,
-    and so is large_list: without padding in the table of a dataset; as the batches have
-    it, if there are transforms, or of a loader. What a transform makes is known from the
+    Types are those of `RecordBatch`. A `fastrec.FixedLenSequence` without ``length=``
+    (which is also inferred for lists of SequenceExamples) has another width in each batch,
+    so it becomes large_list: without padding in the table of a dataset without transforms,
+    otherwise with the padding of the batches. The columns of a transform are those of the
     first batch; all others must be like it.
 
     Consumers get an error of a stream as a text: pyarrow raises it as ArrowInvalid or
-    OSError, for example. It says which file and record are damaged. In the main
-    thread, KeyboardInterrupt and SystemExit are then raised themselves, too.
+    OSError, for example. It names the damaged file and record. In the main thread,
+    KeyboardInterrupt and SystemExit are then raised themselves, too.
 
     Examples
     --------
@@ -86,17 +80,14 @@ class RecordBatchReader:
     ) -> None:
         given: object = source
         if not isinstance(given, (Dataset, Loader)):
-            msg = f"source must be a Dataset or a Loader, not {type(given).__name__}"
+            msg = f"source must be a Dataset or a Loader, got {type(given).__name__}"
             raise TypeError(msg)
-        if isinstance(source, Loader) and batch_size is not None:
-            msg = "a loader has a batch_size of its own"
-            raise ValueError(msg)
-        check_names("text", text)
-        check_names("optional", optional)
-        self._source = source
-        self._batch_size = (
-            None if batch_size is None else positive_int("batch_size", batch_size)
-        )
+        if batch_size is not None:
+            if isinstance(source, Loader):
+                msg = "batch_size= requires a Dataset, got a Loader, which has its own"
+                raise ValueError(msg)
+            batch_size = positive_int("batch_size", batch_size)
+        self._source, self._batch_size = source, batch_size
         self._text, self._optional = frozenset(text), frozenset(optional)
 
     def __iter__(self) -> Iterator[RecordBatch]:
@@ -105,7 +96,7 @@ class RecordBatchReader:
         Raises
         ------
         SchemaError
-            If a batch has other columns than the first, or one that Arrow has not.
+            If a batch has other columns than the first, or Arrow lacks the type of one.
         fastrec.Error, OSError
             As the loader.
         """
@@ -114,63 +105,50 @@ class RecordBatchReader:
     def __arrow_c_schema__(self) -> object:
         """Return a capsule ``arrow_schema`` with names and types of the columns.
 
-        Decodes nothing, unless there are transforms: then, the first batch.
+        Decodes nothing, except the first batch if there are transforms.
         """
-        return schema_capsule(self._schema())
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return a capsule ``arrow_array_stream``.
-
-        Parameters
-        ----------
-        requested_schema : capsule, optional
-            Byte strings that it has as text become text; nothing else is converted.
-        """
-        if requested_schema is not None and (
-            more := requested_text(requested_schema, self._schema())
-        ):
-            reader = RecordBatchReader(
-                self._source,
-                batch_size=self._batch_size,
-                text=self._text | more,
-                optional=self._optional,
-            )
-            return reader.__arrow_c_stream__()
-        field, batches = self._begin()
-        schema_capsule(field)  # what no schema can name, no stream can
-        return _core.arrow_array_stream(field, (batch._values for batch in batches))
-
-    def _schema(self) -> Field:
-        """Return the columns as the batches will have them."""
         source = self._source
         if isinstance(source, Dataset):
-            # What is in no batch depends on no batch size.
+            # The schema depends on no batch size, which it takes a batch to choose.
             loader = source.loader(1, rank=0, world_size=1)
             if not loader.has_transforms:
-                return self._record_batch(empty_batch(loader), loader)._field
-        return self._begin()[0]
+                empty = self._record_batch(empty_batch(loader), loader)
+                return empty.__arrow_c_schema__()
+        return schema_capsule(self._begin()[0])
+
+    def __arrow_c_stream__(
+        self,
+        requested_schema: object | None = None,
+    ) -> object:
+        """Return a capsule ``arrow_array_stream``.
+
+        The requested schema is ignored, as the interface allows.
+        """
+        field, batches = self._begin()
+        schema_capsule(field)  # refuses names that the stream would fail at
+        return _core.arrow_array_stream(field, (batch._values for batch in batches))
 
     def _begin(self) -> tuple[Field, Iterator[RecordBatch]]:
         """Return the columns, and the batches of a new pass."""
         source = self._source
         loader = source if isinstance(source, Loader) else self._loader_of(source)
         batches: Iterable[Batch] = loader
-        first: list[Batch] = []
         sample: Batch | None = None
         if loader.has_transforms and loader is source:
             sample = upcoming(loader)
         elif loader.has_transforms:
-            batches = iter(loader)
-            first = list(itertools.islice(batches, 1))
+            rest = iter(loader)
+            first = list(itertools.islice(rest, 1))
+            batches = itertools.chain(first, rest)
             sample = first[0] if first else None
         if sample is None:
             sample = empty_batch(loader)
         field = self._record_batch(sample, loader)._field
-        return field, self._checked(itertools.chain(first, batches), loader, field)
+        return field, self._checked(batches, loader, field)
 
     def _loader_of(self, dataset: Dataset) -> Loader:
         batch_size = self._batch_size or rows_at_once(dataset)
-        if not dataset.has_transforms:  # they expect what batches have
+        if not dataset.has_transforms:  # which expect padded batches
             dataset = dataset._without_padding()
         # One rank, whatever the environment says: a table is not divided among machines.
         return dataset.loader(batch_size, rank=0, world_size=1)
@@ -178,10 +156,10 @@ class RecordBatchReader:
     def _record_batch(
         self, batch: Batch, loader: Loader, n_before: int = 0
     ) -> RecordBatch:
-        """Return a batch with `n_before` rows before it, the last that was delivered."""
+        """Return the batch that was delivered last, after `n_before` rows."""
         any_width = loader.dataset._any_width_columns()
         try:
-            return RecordBatch._of(batch, self._text, self._optional, any_width)
+            return RecordBatch(batch, self._text, self._optional, _any_width=any_width)
         except SchemaError as error:
             if error.record is None:
                 raise
@@ -194,48 +172,41 @@ class RecordBatchReader:
         n_before = 0
         for batch in batches:
             made = self._record_batch(batch, loader, n_before)
-            if not len(made):  # what nothing was left of has no types to speak of
+            if not len(made):  # the types of no rows may be anything
                 continue
             if made._field != field:
-                raise SchemaError(_difference(field, made._field))
+                raise SchemaError(
+                    "transforms must return the same columns for all batches, got "
+                    f"{_types(made._field)} after {_types(field)}"
+                )
             yield made
             n_before += len(made)
 
 
 def rows_at_once(dataset: Dataset) -> int:
-    """Return how many rows make a batch of a good size, by the memory of the first."""
-    if callable(dataset.on_error):  # it is asked once about a row
+    """Return how many rows make a batch of about 16 MiB, judged by the first rows."""
+    if callable(dataset.on_error):  # which must be called once per row
         return _SAMPLE_RECORDS
     plain = dataset._without_transforms()
     loader = plain.loader(_SAMPLE_RECORDS, rank=0, world_size=1, num_threads=0)
     try:
         next(iter(loader), None)
-    except Error:  # which whoever reads on will meet, too
+    except Error:  # the pass itself raises it again
         return _SAMPLE_RECORDS
     stats = loader.stats
     return rows_per_batch(stats.n_bytes / max(stats.n_records, 1))
 
 
 def _placed(error: SchemaError, row: int, loader: Loader, n_before: int) -> SchemaError:
-    """Return an error about a row of a batch, with where that row is from."""
+    """Return an error about a row of a batch, with the place of that row."""
     dataset = loader.dataset
     if loader.has_transforms or dataset.is_streamed or dataset.on_error != "raise":
-        # Rows need not be those that the step was to have.
+        # The rows of a batch need not be the records of its step.
         reason = f"{error.reason} (row {n_before + row:,} of the table)"
         return SchemaError(reason, feature=error.feature, code=error.code)
     place = loader.records_at(loader.step - 1)[row]
     return SchemaError(error.reason, *place, feature=error.feature, code=error.code)
 
 
-def _difference(first: Field, other: Field) -> str:
-    """Return how columns differ from those of the first batch."""
-    before = {field.name: described(field) for field in first.children}
-    after = {field.name: described(field) for field in other.children}
-    for name in [*before, *after]:
-        if before.get(name) != after.get(name):
-            pair = f"{before.get(name, 'missing')} at first and "
-            return (
-                f"column {name!r} is {pair}{after.get(name, 'missing')} in a later batch: "
-                "transforms must make the same columns of all batches"
-            )
-    return f"columns are {list(before)} at first and {list(after)} in a later batch"
+def _types(field: Field) -> dict[str, str]:
+    return {child.name: type_name(child) for child in field.children}

@@ -1,15 +1,8 @@
-"""Converters: files of other formats to TFRecord files, and TFRecords to tables.
+"""Converters: files of other formats to TFRecord files, and TFRecord files to tables.
 
-::
-
-    IDX, .npy, .npz                       (NumPy)             Parquet       (pyarrow)
-    CSV, Parquet, Arrow, Feather          (pyarrow)   -->     Arrow IPC, Feather
-    folders of images                     (Pillow)
-         open_source -> Source -> write_tfrecords       fr.open -> write_table
-
-Everything goes batch by batch, in memory that does not depend on the size of the files.
-pyarrow comes with the extra ``arrow`` and Pillow with the extra ``image``; both are
-imported when they are needed.
+IDX, .npy and .npz files need NumPy only; CSV, Parquet, Arrow and Feather files need the
+extra ``arrow`` (pyarrow), and folders of images the extra ``image`` (Pillow). All are
+converted batch by batch; .npz and gzipped IDX files are read into memory one at a time.
 
 >>> from fastrec import convert
 >>> convert.write_tfrecords(

@@ -1,4 +1,4 @@
-"""Sources: files of another format -> batches of columns, for `fastrec.Writer`."""
+"""Sources: files of another format as batches of columns."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fastrec.features.base import Spec
 
 __all__ = ["Columns", "Source", "chosen"]
 
-# What `Writer.write_batch` takes: arrays and lists of one length, by name.
+# The argument of `Writer.write_batch`: arrays and lists of one length, by name.
 Columns: TypeAlias = dict[str, Any]
 
-Kind = TypeVar("Kind")
+T = TypeVar("T")
 
 
 class Source(ABC):
@@ -22,29 +22,25 @@ class Source(ABC):
     Attributes
     ----------
     features : dict of str to spec
-        Those columns that need a spec to be written (arrays of three or more dimensions
-        are written as `fastrec.Raw`), and to be read as they were. Give it to
-        ``fastrec.Writer(features=)``, and to ``fastrec.open(features=)`` with the specs
-        of the others.
+        Columns that need a spec to be written and read: arrays of three or more
+        dimensions, as `fastrec.Raw`. Pass it to ``fastrec.Writer(features=)``, and to
+        ``fastrec.open(features=)`` with the specs of the other columns.
     n_rows : int
         Rows that `batches` has yielded so far.
     n_skipped : int
-        Inputs that could not be read and were skipped so far, if `open_source` was
-        called with ``on_error="skip"``.
-    n_done, n_total : int
-        How far it has come, for progress bars.
-    unit : {"", "bytes"}
-        What these count: rows or what else can be counted before, or bytes.
+        Images that were skipped so far, with ``on_error="skip"``.
+    n_total : int
+        Rows and skipped images at the end; 0 if that is not known in advance.
     """
 
-    features: dict[str, Spec]
-    n_done: int
-    n_total: int
-    unit = ""
-
     def __init__(self) -> None:
-        self.features = {}
-        self.n_rows = self.n_skipped = self.n_done = self.n_total = 0
+        self.features: dict[str, Spec] = {}
+        self.n_rows = self.n_skipped = self.n_total = 0
+
+    @property
+    def n_done(self) -> int:
+        """Rows and skipped images so far."""
+        return self.n_rows + self.n_skipped
 
     def batches(self) -> Iterator[Columns]:
         """Yield all rows from the beginning, batch by batch.
@@ -52,9 +48,9 @@ class Source(ABC):
         Yields
         ------
         dict of str to column
-            What ``Writer.write_batch`` takes: ndarrays, BytesArrays, RaggedArrays, or
-            lists and masked arrays where values are missing; all of one length, which
-            is at least 1. About 16 MiB, unless a single row is larger.
+            The argument of ``Writer.write_batch``: ndarrays, BytesArrays, RaggedArrays,
+            or lists and masked arrays where values are missing; all of one length, at
+            least 1. About 16 MiB, unless one row is larger.
 
         Raises
         ------
@@ -65,41 +61,35 @@ class Source(ABC):
         OSError
             If a file cannot be read.
         """
-        self.n_rows = self.n_skipped = self.n_done = 0
+        self.n_rows = self.n_skipped = 0
         for columns in self._batches():
             self.n_rows += len(next(iter(columns.values())))
             yield columns
 
     @abstractmethod
     def _batches(self) -> Iterator[Columns]:
-        """Yield as `batches` does, and count `n_done` from 0 to `n_total`."""
+        """Yield the batches, and count `n_skipped`."""
 
 
 def chosen(
-    columns: Sequence[str] | None, there: Iterable[tuple[str, Kind]]
-) -> dict[str, Kind]:
-    """Return what is there by its name: of all columns, or of those asked for.
-
-    Raises
-    ------
-    ValueError
-        If a column that is asked for is not there, or is asked for twice; if two of
-        those that are left have one name.
-    """
-    asked = None if columns is None else set(columns)
-    by_name: dict[str, Kind] = {}
-    for name, kind in there:
-        if asked is not None and name not in asked:
+    columns: Sequence[str] | None, available: Iterable[tuple[str, T]]
+) -> dict[str, T]:
+    """Return the available columns by name, or those in `columns`, in that order."""
+    found: dict[str, T] = {}
+    names = [name for name, _ in available]
+    for name, column in available:
+        if columns is not None and name not in columns:
             continue
-        if name in by_name:
+        if name in found:
             raise ValueError(f"two columns are named {name!r}")
-        by_name[name] = kind
-    if columns is None:
-        return by_name
-    for name in columns:
-        if name not in by_name:
-            listed = ", ".join(repr(other) for other, _ in there)
+        found[name] = column
+    for name in columns or ():
+        if name not in found:
+            listed = ", ".join(map(repr, names))
             raise ValueError(f"there is no column {name!r}, only {listed}")
-    if len(set(columns)) < len(columns):
-        raise ValueError(f"columns= (--column) names a column twice: {list(columns)!r}")
-    return {name: by_name[name] for name in columns}
+    if columns is not None and len(set(columns)) < len(columns):
+        raise ValueError(f"columns= (--column) must not repeat a name, got {columns!r}")
+    if not found:
+        msg = "the data must have at least one column, got none"
+        raise ValueError(msg)
+    return found if columns is None else {name: found[name] for name in columns}

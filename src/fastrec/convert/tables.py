@@ -1,336 +1,250 @@
-"""CSV, Parquet, Arrow IPC and Feather files -> columns; needs pyarrow."""
+"""CSV, Parquet, Arrow IPC and Feather files, and Arrow tables -> columns."""
 
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-import fastrec as fr
-from fastrec.convert.arrow_columns import columns_of, feature_kind, features_of
+from fastrec.convert.arrow_columns import columns_of, features_of
 from fastrec.convert.source import Columns, Source, chosen
+from fastrec.errors import CorruptionError, Error, SchemaError
 from fastrec.options import rows_per_batch
 from fastrec.printable import printable
 from fastrec.storage.compression import GZIP_MAGIC
 
-__all__ = ["TableSource", "slices"]
+__all__ = ["ArrowSource", "TableSource"]
 
 # Types are inferred from the first block, and no row may be longer.
 _CSV_BLOCK_BYTES = 4 << 20
 
-# Pages are read in such pieces, and not a whole row group at once.
+# Read pages in small pieces instead of whole row groups.
 _PARQUET_OPTIONS: Mapping[str, Any] = {
     "buffer_size": 1 << 20,
     "pre_buffer": False,
     "page_checksum_verification": True,
 }
 
-_IPC_FILE_MAGIC = b"ARROW1"
+_HF_ROWS = 256  # of a Hugging Face dataset that are in memory at once
+
+# The schema of a file, its rows (0 if unknown), and its record batches.
+_Table: TypeAlias = tuple[pa.Schema, int, Iterable[pa.RecordBatch]]
 
 
 class TableSource(Source):
-    """Tables of equal columns, one after another.
-
-    Parameters
-    ----------
-    kind : {"csv", "parquet", "arrow"}
-        What the files are.
-    paths : sequence of str
-    columns : sequence of str, optional
-        Which of the columns, in this order.
-    types : mapping of str to str, optional
-        Columns to cast, and the Arrow types to cast them to.
-
-    Raises
-    ------
-    ValueError
-        If tables differ in their columns, or one that is named is not there.
-    CorruptionError
-        If a file is not what it should be.
-    SchemaError
-        If no feature holds a column.
-    OSError
-        If a file cannot be read.
-    """
+    """Table files in sequence; later files are cast to the types of the first."""
 
     def __init__(
         self,
         kind: str,
         paths: Sequence[str],
-        columns: Sequence[str] | None = None,
-        types: Mapping[str, str] | None = None,
+        columns: Sequence[str] | None,
+        types: Mapping[str, str] | None,
     ) -> None:
         super().__init__()
-        casts = {name: _type_of(alias) for name, alias in (types or {}).items()}
-        self._tables: list[_Table] = []
+        self._paths, self._open = paths, _FORMATS[kind]
+        casts = {
+            name: pa.type_for_alias(alias) for name, alias in (types or {}).items()
+        }
+        self._schema = pa.schema([])
         for path in paths:
-            self._tables.append(_TABLES[kind](path, columns, casts))
-        first = self._tables[0]
-        self._names = first.schema.names
-        for table in self._tables:
-            with _blamed(table.path):
-                features = features_of(table.schema)
-            _check_equal(first, table)
-            self.features = dict(features)
-        self.n_total = sum(table.n_total for table in self._tables)
-        self.unit = first.unit
+            with _reading(path), self._open(path, casts, None) as (schema, n_rows, _):
+                fields = chosen(columns, [(field.name, field) for field in schema])
+                chosen(list(casts) or None, fields.items())
+                if path is paths[0]:
+                    self._schema = pa.schema(
+                        [(name, casts.get(name, f.type)) for name, f in fields.items()]
+                    )
+                    self.features = features_of(self._schema)
+                elif differing := set(fields) ^ set(self._schema.names):
+                    raise ValueError(
+                        f"column {min(differing)!r} must be in all files, but is only in "
+                        f"one of {printable(paths[0])} and {printable(path)}; choose "
+                        "columns with columns= (--column)"
+                    )
+                self.n_total += n_rows
 
     def _batches(self) -> Iterator[Columns]:
-        n_before = 0
-        for table in self._tables:
-            # Closed at once, so that no file stays open behind a loop that is left.
-            with _blamed(table.path), contextlib.closing(table.batches()) as batches:
+        types = {field.name: field.type for field in self._schema}
+        for path in self._paths:
+            with (
+                _reading(path),
+                self._open(path, types, list(types)) as (_, _, batches),
+            ):
                 for batch in batches:
-                    for part in slices(batch.select(self._names)):
+                    for part in _slices(self._cast(batch)):
                         yield columns_of(part)
-                    self.n_done = n_before + table.n_done
-            n_before += table.n_total
-        self.n_done = self.n_total
+
+    def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        arrays = []
+        for field in self._schema:
+            array = batch.column(field.name)
+            try:
+                arrays.append(
+                    array.cast(field.type) if array.type != field.type else array
+                )
+            except pa.ArrowException as error:
+                reason = (
+                    f"cannot cast column {field.name!r} from {array.type} to {field.type}: "
+                    f"{error}; set its type with types= (--type)"
+                )
+                raise SchemaError(reason, feature=field.name) from error
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
-@contextlib.contextmanager
-def _blamed(path: str) -> Iterator[None]:
-    """Say in errors which file they are about.
+class ArrowSource(Source):
+    """The record batches of a table in memory, which can be read once.
 
-    Raises
-    ------
-    CorruptionError, SchemaError, Error, OSError
-        In place of Arrow's errors.
+    Parameters
+    ----------
+    data : object with ``__arrow_c_stream__``, or datasets.Dataset
     """
-    try:
-        yield
-    except fr.SchemaError as error:
-        if error.path is not None:
-            raise
-        raise fr.SchemaError(
-            error.reason, path, feature=error.feature, code=error.code
-        ) from None
-    except pa.ArrowMemoryError:
-        raise
-    except pa.ArrowNotImplementedError as error:  # no codec, for example
-        raise fr.Error(" ".join(str(error).split()), path) from error
-    except pa.ArrowException as error:
-        reason = " ".join(str(error).split())
-        if "conversion error" in reason:
-            reason += (
-                ': say what the column is, with types={NAME: "string"} '
-                "(--type NAME=string)"
+
+    def __init__(self, data: Any) -> None:  # noqa: ANN401
+        super().__init__()
+        self._reader = (
+            pa.RecordBatchReader.from_stream(data)
+            if hasattr(data, "__arrow_c_stream__")
+            else _dataset_reader(data)
+        )
+        schema = self._reader.schema
+        chosen(None, [(field.name, field) for field in schema])
+        self.features = features_of(schema)
+
+    def _batches(self) -> Iterator[Columns]:
+        for batch in self._reader:
+            yield from map(columns_of, _slices(batch))
+        if not self.n_rows:
+            msg = (
+                "data must have at least one row, got none; use fastrec.Writer to write "
+                "an empty file"
             )
-            raise fr.SchemaError(reason, path) from error
-        raise fr.CorruptionError(reason, path) from error
-    except OSError as error:
-        if error.errno is not None:
-            error.filename = error.filename or path
-            raise
-        raise fr.CorruptionError(" ".join(str(error).split()), path) from error
+            raise ValueError(msg)
 
 
-def _type_of(alias: str) -> pa.DataType:
-    try:
-        return pa.type_for_alias(alias)
-    except ValueError:
-        raise ValueError(
-            f"{alias!r} is no type of Arrow that has a name: int64, float64, string, ..."
-        ) from None
+def _dataset_reader(dataset: Any) -> pa.RecordBatchReader:  # noqa: ANN401
+    """Return the rows of a Hugging Face dataset in its order."""
+    schema = dataset.features.arrow_schema
+    tables = dataset.with_format("arrow").iter(_HF_ROWS)
+    batches = (batch for table in tables for batch in table.cast(schema).to_batches())
+    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def _check_equal(first: _Table, table: _Table) -> None:
-    """Refuse a table whose features would differ from those of the first."""
-    one = {field.name: feature_kind(field.type) for field in first.schema}
-    other = {field.name: feature_kind(field.type) for field in table.schema}
-    for name in {**one, **other}:
-        if one.get(name) != other.get(name):
-            raise ValueError(
-                f"column {name!r} is {other.get(name, 'missing')} in {printable(table.path)} and "
-                f"{one.get(name, 'missing')} in {printable(first.path)}"
-            )
-
-
-def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield views of a batch that have the size of a batch; of none, nothing."""
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Yield views of a batch, each of about 16 MiB."""
     n_rows = rows_per_batch(batch.get_total_buffer_size() / max(len(batch), 1))
     for first in range(0, len(batch), n_rows):
         yield batch.slice(first, n_rows)
 
 
-# Each kind of file.
+@contextlib.contextmanager
+def _reading(path: str) -> Iterator[None]:
+    """Raise Arrow's errors as those of fastrec, with the path."""
+    try:
+        yield
+    except SchemaError as error:
+        error.path = error.path or path
+        raise
+    except pa.ArrowNotImplementedError as error:  # a codec, for example
+        raise Error(_one_line(error), path) from error
+    except (pa.ArrowException, OSError) as error:
+        # Arrow raises damage as OSError without a number.
+        if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
+            raise
+        raise CorruptionError(_one_line(error), path) from error
 
 
-class _Table(ABC):
-    """A file as record batches.
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
 
-    Attributes
-    ----------
-    path : str
-    schema : pyarrow.Schema
-        Of those columns that are asked for, after casts.
-    n_done, n_total, unit
-        As `Source` has them.
-    """
 
-    schema: pa.Schema
-    n_total: int
-    unit = ""
+# Each format: open a file with the types of columns and, to read them, their names.
 
-    def __init__(
-        self,
-        path: str,
-        columns: Sequence[str] | None,
-        casts: Mapping[str, pa.DataType],
-    ) -> None:
-        self.path = path
-        self.n_done = 0
-        self._casts = casts
-        with _blamed(path):
-            there = self._open()
-        fields = chosen(columns, [(field.name, field) for field in there])
-        if not fields:
-            raise ValueError(f"there is no column in {printable(path)}")
-        for name in casts:
-            if name not in fields:
-                listed = ", ".join(map(repr, fields))
-                raise ValueError(f"there is no column {name!r}, only {listed}")
-        self._names = list(fields)
-        self.schema = pa.schema(
-            [(name, casts.get(name, field.type)) for name, field in fields.items()]
+
+@contextlib.contextmanager
+def _parquet(path: str, _types: object, columns: list[str] | None) -> Iterator[_Table]:
+    with pyarrow.parquet.ParquetFile(path, **_PARQUET_OPTIONS) as file:
+        meta = file.metadata
+        n_bytes = sum(
+            meta.row_group(i).total_byte_size for i in range(meta.num_row_groups)
         )
-
-    @abstractmethod
-    def _open(self) -> pa.Schema:
-        """Look at the beginning of the file, and return its schema."""
-
-    @abstractmethod
-    def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        """Yield the file in batches that have the columns of `schema`."""
-
-    def _cast(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        arrays = []
-        for field in self.schema:
-            array = batch.column(field.name)
-            if field.name in self._casts:
-                try:
-                    array = array.cast(field.type)
-                except pa.ArrowException as error:
-                    reason = (
-                        f"column {field.name!r} of type {array.type} cannot be cast to "
-                        f"{field.type}: {error}"
-                    )
-                    raise fr.SchemaError(reason, feature=field.name) from error
-            arrays.append(array)
-        return pa.RecordBatch.from_arrays(arrays, names=self.schema.names)
+        n_rows = rows_per_batch(n_bytes / max(meta.num_rows, 1))
+        batches = file.iter_batches(n_rows, columns=columns)
+        yield file.schema_arrow, meta.num_rows, batches
 
 
-class _ParquetTable(_Table):
-    def _open(self) -> pa.Schema:
-        with pyarrow.parquet.ParquetFile(self.path, **_PARQUET_OPTIONS) as file:
-            self.n_total = file.metadata.num_rows
-            groups = map(file.metadata.row_group, range(file.metadata.num_row_groups))
-            n_bytes = sum(group.total_byte_size for group in groups)
-            self._n_rows = rows_per_batch(n_bytes / max(self.n_total, 1))
-            return file.schema_arrow
-
-    def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        self.n_done = 0
-        with pyarrow.parquet.ParquetFile(self.path, **_PARQUET_OPTIONS) as file:
-            for batch in file.iter_batches(self._n_rows, columns=self._names):
-                self.n_done += len(batch)
-                yield self._cast(batch)
+@contextlib.contextmanager
+def _ipc(path: str, _types: object, _columns: object) -> Iterator[_Table]:
+    with pa.memory_map(path) as file:
+        is_file = file.read(6) == b"ARROW1"
+        file.seek(0)
+        if is_file:
+            reader = pa.ipc.open_file(file)
+            batches = map(reader.get_batch, range(reader.num_record_batches))
+        else:
+            reader = batches = pa.ipc.open_stream(file)
+        yield reader.schema, 0, map(_validated, batches)
 
 
-class _ArrowTable(_Table):
-    """The IPC formats: a file, with its batches counted, or a stream."""
-
-    def _open(self) -> pa.Schema:
-        with Path(self.path).open("rb") as file:
-            self._is_file = file.read(len(_IPC_FILE_MAGIC)) == _IPC_FILE_MAGIC
-            n_bytes = file.seek(0, 2)
-        with pa.memory_map(self.path) as file:
-            if self._is_file:
-                with pa.ipc.open_file(file) as reader:
-                    self.n_total = reader.num_record_batches
-                    return reader.schema
-            self.n_total, self.unit = n_bytes, "bytes"
-            with pa.ipc.open_stream(file) as reader:
-                return reader.schema
-
-    def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        self.n_done = 0
-        with pa.memory_map(self.path) as file:
-            if self._is_file:
-                with pa.ipc.open_file(file) as reader:
-                    for i in range(reader.num_record_batches):
-                        batch = reader.get_batch(i)
-                        batch.validate(full=True)  # for offsets are followed blindly
-                        self.n_done += 1
-                        yield self._cast(batch)
-            else:
-                with pa.ipc.open_stream(file) as reader:
-                    for batch in reader:
-                        batch.validate(full=True)
-                        self.n_done = file.tell()
-                        yield self._cast(batch)
+def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
+    batch.validate(full=True)  # offsets of a damaged file may point anywhere
+    return batch
 
 
-class _CsvTable(_Table):
-    """Text with the names in its first line; .tsv has tabs for commas.
+@contextlib.contextmanager
+def _csv(
+    path: str, types: Mapping[str, pa.DataType], columns: list[str] | None
+) -> Iterator[_Table]:
+    """Open text with names in its first line; .tsv has tabs in place of commas.
 
-    Dates and times stay text, and so does what is empty in the whole first block. An
+    Dates and times stay text, like columns that are empty in the whole first block. An
     empty cell is null in a column of numbers, and an empty string in one of text.
     """
+    malformed: list[object] = []
 
-    unit = "bytes"
+    def refuse(row: object) -> str:
+        malformed.append(row)
+        return "error"
 
-    def _open(self) -> pa.Schema:
-        with Path(self.path).open("rb") as file:
-            self._is_gzipped = file.read(2) == GZIP_MAGIC
-            self.n_total = file.seek(0, 2)
-        self._types = dict(self._casts)
-        with self._reader() as (reader, _):
-            schema = reader.schema
-        for field in schema:
-            is_time = pa.types.is_temporal(field.type)
-            if is_time or pa.types.is_null(field.type):
-                self._types.setdefault(field.name, pa.string())
-        types = [self._types.get(field.name, field.type) for field in schema]
-        return pa.schema(list(zip(schema.names, types, strict=True)))
-
-    @contextlib.contextmanager
-    def _reader(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
-        """Yield what reads batches, and the file below, to ask how far it has come."""
-        is_tsv = ".tsv" in [suffix.lower() for suffix in Path(self.path).suffixes]
-        with contextlib.ExitStack() as stack:
-            file = stack.enter_context(pa.OSFile(self.path))
-            text = file
-            if self._is_gzipped:
-                text = stack.enter_context(pa.CompressedInputStream(file, "gzip"))
-            reader = pyarrow.csv.open_csv(
+    with Path(path).open("rb") as file:
+        compression = "gzip" if file.read(2) == GZIP_MAGIC else None
+    is_tsv = ".tsv" in [suffix.lower() for suffix in Path(path).suffixes]
+    try:
+        with (
+            pa.input_stream(path, compression=compression) as text,
+            pyarrow.csv.open_csv(
                 text,
                 pyarrow.csv.ReadOptions(block_size=_CSV_BLOCK_BYTES),
                 pyarrow.csv.ParseOptions(
-                    delimiter="\t" if is_tsv else ",", newlines_in_values=True
+                    delimiter="\t" if is_tsv else ",",
+                    newlines_in_values=True,
+                    invalid_row_handler=refuse,
                 ),
-                pyarrow.csv.ConvertOptions(
-                    column_types=self._types, include_columns=columns
-                ),
-            )
-            yield stack.enter_context(reader), file
+                pyarrow.csv.ConvertOptions(column_types=types, include_columns=columns),
+            ) as reader,
+        ):
+            is_text = [
+                f.name not in types
+                and (pa.types.is_temporal(f.type) or f.type == pa.null())
+                for f in reader.schema
+            ]
+            fields = [
+                (field.name, pa.string() if is_text[i] else field.type)
+                for i, field in enumerate(reader.schema)
+            ]
+            yield pa.schema(fields), 0, reader
+    except pa.ArrowInvalid as error:
+        if malformed:
+            raise
+        hint = (
+            'set the type of a column with types={NAME: "string"} (--type NAME=string)'
+        )
+        raise SchemaError(f"{_one_line(error)}; {hint}", path) from error
 
-    def batches(self) -> Generator[pa.RecordBatch, None, None]:
-        self.n_done = 0
-        with self._reader(self._names) as (reader, file):
-            for batch in reader:
-                self.n_done = file.tell()
-                yield batch
 
-
-_TABLES: Mapping[str, type[_Table]] = {
-    "csv": _CsvTable,
-    "parquet": _ParquetTable,
-    "arrow": _ArrowTable,
-}
+_FORMATS = {"csv": _csv, "parquet": _parquet, "arrow": _ipc}

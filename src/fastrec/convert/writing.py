@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import errno
 import os
@@ -11,13 +12,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import fastrec as fr
+from fastrec.arrow.reader import RecordBatchReader
+from fastrec.arrow.record_batch import RecordBatch
 from fastrec.convert.opening import open_source
 from fastrec.convert.source import Source
+from fastrec.dataset.dataset import Dataset
+from fastrec.dataset.open import open as open_dataset
+from fastrec.errors import Error
 from fastrec.features.base import Spec
+from fastrec.features.fixed import Raw
 from fastrec.options import extra
+from fastrec.printable import printable
+from fastrec.storage.atomic import replacement
 from fastrec.storage.parallel import Progress
 from fastrec.storage.paths import Paths
+from fastrec.writer.writer import Writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,16 +43,16 @@ def write_tfrecords(
     progress: Progress | None = None,
     **options: Any,  # noqa: ANN401
 ) -> list[str]:
-    """Write a source as TFRecord files, a tf.train.Example for each row.
+    """Write a source as TFRecord files, one tf.train.Example per row.
 
     Parameters
     ----------
     source : Source, or path-like, or iterable of path-like
-        What `open_source` returns, or takes.
+        A source of `open_source`, or its argument.
     path : path-like
-        The file, or a pattern of shards, as `fastrec.Writer` has it.
+        The file, or a pattern of shards, as for `fastrec.Writer`.
     progress : callable, optional
-        Called after each batch with what is done and the total, as `Source` counts.
+        Called after each batch with ``source.n_done`` and ``source.n_total``.
     **options
         Of `fastrec.Writer`: ``features=...``, ``overwrite=True``, ``max_shard_bytes="200MB"``,
         ``num_shards=8``, ``compression="GZIP"``, ...
@@ -56,8 +65,8 @@ def write_tfrecords(
     Raises
     ------
     ValueError, fastrec.Error, ModuleNotFoundError, OSError
-        As `open_source`, ``Source.batches`` and `fastrec.Writer`. Then nothing
-        unfinished bears a final name.
+        As `open_source`, ``Source.batches`` and `fastrec.Writer`. After an error, no
+        unfinished file has a final name.
 
     Examples
     --------
@@ -68,7 +77,7 @@ def write_tfrecords(
         source = open_source(source)
     features = {name: _optional(spec) for name, spec in source.features.items()}
     features |= options.pop("features", None) or {}
-    with fr.Writer(path, features=features or None, **options) as writer:
+    with Writer(path, features=features or None, **options) as writer:
         for columns in source.batches():
             writer.write_batch(columns)
             if progress is not None:
@@ -77,15 +86,14 @@ def write_tfrecords(
 
 
 def _optional(spec: Spec) -> Spec:
-    """Return a spec that lets rows be without the feature, as tables have nulls."""
-    if not isinstance(spec, fr.Raw):
+    """Return a spec with a default, so that null rows may leave the feature out."""
+    if not isinstance(spec, Raw):
         return spec
-    shape, dtype = spec.shape, np.dtype(spec.dtype)
-    return dataclasses.replace(spec, default=np.zeros(shape, dtype))
+    return dataclasses.replace(spec, default=np.zeros(spec.shape, spec.dtype))
 
 
 def write_table(
-    dataset: fr.Dataset | Paths,
+    dataset: Dataset | Paths,
     path: str | os.PathLike[str],
     *,
     text: Collection[str] = (),
@@ -99,19 +107,19 @@ def write_table(
     Parameters
     ----------
     dataset : Dataset, or path-like, or iterable of path-like
-        What `fastrec.open` returns, or takes. Its schema says what the columns are.
+        A dataset, or the argument of `fastrec.open`. Its schema gives the columns.
     path : path-like
-        The suffix says the format: ``.parquet``, ``.arrow`` (not compressed, to be
-        mapped), or ``.feather`` (the same with LZ4, as pandas writes it).
+        Its suffix is the format: ``.parquet``, ``.arrow`` (not compressed, to be
+        mapped), or ``.feather`` (compressed with LZ4).
     text, optional : collection of str
-        As `to_arrow` has them.
+        As for `to_arrow`.
     batch_size : int, optional
         Records in a row group or record batch. By default about 16 MiB of them.
     overwrite : bool, default False
         Replace an existing file when the new one is complete.
     progress : callable, optional
-        Called after each batch with the records written and, where that is known
-        without a pass over the data, their number, else 0.
+        Called after each batch with the records written and their total, or 0 if that
+        is not known without reading the files.
 
     Returns
     -------
@@ -121,39 +129,51 @@ def write_table(
     Raises
     ------
     FileExistsError
-        If there is a file at `path`, and `overwrite` is not given.
+        If `path` exists, unless `overwrite` is given.
     ValueError
-        If the suffix is another one, or a column that is named is not there.
+        If the suffix is unknown, or `text` or `optional` names a missing column.
     SchemaError
-        If a column cannot be written to a table, is named as text and is none, or has
-        several values in a row though it is optional.
+        As `to_arrow`.
     fastrec.Error, OSError
-        What `fastrec.open` and loading raise; also if there are no records.
+        As `fastrec.open` and loading; also if there are no records.
     ModuleNotFoundError
         If pyarrow is not installed.
     """
     target = Path(path)
     with extra("arrow", f"writing {target.suffix} files"):
-        from fastrec.convert.table_files import written_table
-    if not isinstance(dataset, fr.Dataset):
-        dataset = fr.open(dataset)
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    suffix = target.suffix.lower()
+    if suffix not in TABLE_SUFFIXES:
+        listed = ", ".join(TABLE_SUFFIXES)
+        raise ValueError(f"path must end in one of {listed}, got {printable(target)}")
+    ds = dataset if isinstance(dataset, Dataset) else open_dataset(dataset)
     if os.path.lexists(target) and not overwrite:
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
-    batches = fr.arrow.RecordBatchReader(
-        dataset, batch_size=batch_size, text=text, optional=optional
-    )
-    n_total = 0 if dataset.is_streamed else len(dataset)
+    n_total = 0 if ds.is_streamed else len(ds)
     n_records = 0
-    with written_table(target) as write:
-        # Batch by batch, and not as a stream: errors stay what they are.
-        for batch in batches:
-            write(_as_pyarrow(batch))
-            n_records += len(batch)
-            if progress is not None:
-                progress(n_records, n_total)
+    writer: Any = None
+    # Batch by batch, because a stream of Arrow turns errors into text.
+    batches = RecordBatchReader(ds, batch_size=batch_size, text=text, optional=optional)
+    with replacement(target) as temporary, temporary.open("xb") as file:
+        with contextlib.ExitStack() as stack:
+            for batch in map(pa.record_batch, batches):
+                if writer is None:
+                    codec = "lz4" if suffix == ".feather" else None
+                    options = pa.ipc.IpcWriteOptions(compression=codec)
+                    writer = stack.enter_context(
+                        pq.ParquetWriter(file, batch.schema)
+                        if suffix == ".parquet"
+                        else pa.ipc.new_file(file, batch.schema, options=options)
+                    )
+                writer.write_batch(batch)
+                n_records += len(batch)
+                if progress is not None:
+                    progress(n_records, n_total)
         if not n_records:
-            listed = ", ".join(dataset.files)
-            raise fr.Error(f"there is no record to write, in {listed}")
+            raise Error(f"cannot write a table without records: {', '.join(ds.files)}")
+        file.flush()
+        os.fsync(file.fileno())
     return n_records
 
 
@@ -163,42 +183,28 @@ def to_arrow(
     text: Collection[str] = (),
     optional: Collection[str] = (),
 ) -> pa.RecordBatch:
-    """Return a batch as a `pyarrow.RecordBatch`, without a copy where that can be.
+    """Return a batch as a `pyarrow.RecordBatch`, without a copy where possible.
 
     Parameters
     ----------
     batch : mapping of str to array
-        As a loader delivers it.
-    text : collection of str
-        Those columns of byte strings that are UTF-8: large_string, not large_binary.
-    optional : collection of str
-        Those variable-length columns that have at most one value in a row: the value or
-        null, not lists.
+        A batch of a loader.
+    text, optional : collection of str
+        As for `fastrec.arrow.RecordBatch`.
 
     Returns
     -------
     pyarrow.RecordBatch
-        The types are those of `fastrec.arrow.RecordBatch`. It shares the memory of the
-        batch.
+        It shares the memory of the batch and has the types of
+        `fastrec.arrow.RecordBatch`.
 
     Raises
     ------
-    SchemaError
-        If a column is sparse, of a dtype that Arrow does not have, named as text and no
-        UTF-8, or has several values in a row though it is optional.
-    ValueError
-        If a column that is named is not there.
+    SchemaError, TypeError, ValueError
+        As `fastrec.arrow.RecordBatch`.
     ModuleNotFoundError
         If pyarrow is not installed.
     """
     with extra("arrow", "making Arrow record batches"):
-        import pyarrow  # noqa: F401
-    return _as_pyarrow(fr.arrow.RecordBatch(batch, text, optional))
-
-
-def _as_pyarrow(batch: fr.arrow.RecordBatch) -> pa.RecordBatch:
-    import pyarrow as pa
-
-    # By numbers, because names may have zero bytes, which would end them in C.
-    numbered = batch._with_names(map(str, range(len(batch.column_names))))
-    return pa.record_batch(numbered).rename_columns(batch.column_names)
+        import pyarrow as pa
+    return pa.record_batch(RecordBatch(batch, text, optional))

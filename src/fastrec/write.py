@@ -1,4 +1,4 @@
-"""What `write` accepts: columns, rows, Arrow tables and Hugging Face datasets."""
+"""Write columns, rows, Arrow tables or Hugging Face datasets in one call."""
 
 from __future__ import annotations
 
@@ -70,14 +70,10 @@ def write(
         with Writer(path, **options) as writer:
             writer.write_batch(data)
         return writer.files
-    is_hugging_face = type(data).__module__.partition(".")[0] == "datasets" and hasattr(
-        data, "with_format"
-    )
-    if hasattr(data, "__arrow_c_stream__") or (
-        is_hugging_face and hasattr(data, "num_rows")
-    ):
+    is_hugging_face = hasattr(data, "with_format") and hasattr(data, "num_rows")
+    if hasattr(data, "__arrow_c_stream__") or is_hugging_face:
         with extra("arrow", "writing Arrow tables"):
-            from fastrec.convert.arrow_source import ArrowSource
+            from fastrec.convert.tables import ArrowSource
             from fastrec.convert.writing import write_tfrecords
         return write_tfrecords(ArrowSource(data), path, **options)
     if isinstance(data, (str, bytes, bytearray)) or not isinstance(data, Iterable):
