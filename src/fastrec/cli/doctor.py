@@ -193,7 +193,7 @@ def _examined(files: list[str], n_threads: int) -> Iterable[Examined]:
     with Bar("examining", "bytes") as bar:
 
         def show(done: int) -> None:
-            bar(min(done, n_bytes), n_bytes)
+            bar(done, n_bytes)
 
         with closing(examined(files, n_threads, show)) as results:
             yield from results
@@ -222,7 +222,7 @@ def _repair(damaged: list[Examined], targets: dict[str, Path], report: _Report) 
         def show(n_written: int) -> None:
             nonlocal n_done
             n_done += n_written
-            bar(min(n_done, n_total), n_total)
+            bar(n_done, n_total)
 
         for found in damaged:
             if not found.n_records:
