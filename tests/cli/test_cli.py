@@ -414,7 +414,7 @@ def test_numbers_read_well() -> None:
         "1.0 kB",
         "58.7 MB",
         "2.0 TB",
-        "3,000.0 TB",
+        "3.0 PB",
     ]
     assert [counted(n, "file") for n in (0, 1, 2000)] == [
         "0 files",

@@ -108,7 +108,6 @@ def test_the_keys_of_the_report_are_those_that_are_documented(file: Path) -> Non
         "unreadable",
         "not_tfrecords",
         "written",
-        "interrupted",
         "seconds",
         "num_threads",
     ]
@@ -329,6 +328,32 @@ def test_two_files_of_one_name_are_not_repaired_into_one(tmp_path: Path) -> None
 def test_a_plain_file_gets_no_name_of_a_compressed_one(file: Path) -> None:
     _, errors = run(file, "--repair", file.with_suffix(".gz"), status=2)
     assert "plain file" in errors
+
+
+@pytest.mark.parametrize("compression", [None, "GZIP", "ZLIB"])
+def test_the_records_of_a_killed_writer_are_saved(
+    tmp_path: Path, compression: str | None
+) -> None:
+    code = (
+        "import os, sys, random, fastrec as fr\n"
+        "random = random.Random(0)\n"
+        f"writer = fr.Writer(sys.argv[1], num_threads=0, compression={compression!r})\n"
+        "for _ in range(4000):\n"
+        "    writer.write_record(random.randbytes(1000))\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    target = tmp_path / "data"
+    subprocess.run([sys.executable, "-c", code, target], check=False)
+    (left,) = tmp_path.glob(".data.*.tmp")
+    with left.open("r+b") as torn:
+        torn.truncate(left.stat().st_size - 3)
+    assert report_of(tmp_path, status=2)["n_files"] == 0, "it is hidden"
+    report = report_of(left, "--repair", target, status=1)
+    assert report["written"][0]["n_records"] > 2000
+    rng = random.Random(0)
+    for record in sound_records(target):
+        assert record == rng.randbytes(1000)
+    run(target)
 
 
 def test_a_full_disk_leaves_nothing_behind(

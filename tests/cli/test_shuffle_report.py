@@ -276,9 +276,9 @@ def test_records_without_labels_are_reported_on(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("order", "reason"),
     [
-        ("random", "no order 'random'"),
-        ("window", "no order 'window'"),
-        ("true:1", "no order 'true:1'"),
+        ("random", "got 'random'"),
+        ("window", "got 'window'"),
+        ("true:1", "got 'true:1'"),
         ("window:", "must be a number"),
         ("window:0", "at least 1"),
         ("blocks:", "block_bytes"),
@@ -318,7 +318,7 @@ def test_a_label_must_be_one_integer(tmp_path: Path) -> None:
     for name in ("name", "pair", "weight"):
         _, errors = run(path, "--label", name, status=1)
         assert errors.startswith(
-            f"error: a label is one integer for each record, but {name!r} is "
+            f"error: a label must be one integer for each record, but {name!r} is "
         )
         assert errors.count("\n") == 1
 

@@ -332,10 +332,10 @@ def test_what_is_appended_is_in_the_index(
         (PATTERN, {"append": True}, ValueError, "append adds to one plain file"),
         ("f", {"max_shards": 1}, TypeError, "no option 'max_shards'.*num_shards"),
         ("f", {"features": {"a": 1}}, fr.SchemaError, "'a'"),
-        ("{num_shards}", {}, ValueError, r"but not \{shard\}"),
-        ("{shard}-{other}", {}, ValueError, "no pattern of shards"),
-        ("{shard:x.y}", {}, ValueError, "no pattern of shards"),
-        ("{shard}/f", {}, ValueError, "in its last part only"),
+        ("{num_shards}", {}, ValueError, r"must have \{shard\}"),
+        ("{shard}-{other}", {}, ValueError, "a pattern of shards must look like"),
+        ("{shard:x.y}", {}, ValueError, "a pattern of shards must look like"),
+        ("{shard}/f", {}, ValueError, "in the last part of the path only"),
     ],
 )  # fmt: skip
 def test_options_that_make_no_sense_are_refused(

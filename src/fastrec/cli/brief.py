@@ -7,14 +7,15 @@ from collections.abc import Mapping
 import numpy as np
 
 import fastrec as fr
+from fastrec.cli.terminal import counted
 from fastrec.storage.compression import GZIP_MAGIC
 
 __all__ = ["brief", "brief_row", "hint"]
 
-LONG_TEXT = 60  # characters of a text that is shown
-SHOWN_ITEMS = 4  # of an array
+_MAX_TEXT_BYTES = 60
+_MAX_ITEMS = 4  # of an array
 
-# How formats begin; WebP, WAV and the like name themselves behind a RIFF header.
+# How formats begin; WebP, WAV and the like have their name after a RIFF header.
 _MAGIC = {
     b"\xff\xd8\xff": "JPEG",
     b"\x89PNG\r\n\x1a\n": "PNG",
@@ -43,45 +44,40 @@ def hint(data: bytes) -> str:
 
 
 def brief(value: object) -> str:
-    """Return `value` as it is shown to people: bytes by length, arrays by their ends."""
+    """Return a short text for `value`: the length of bytes, the first items of arrays."""
     if isinstance(value, bytes):
         return _brief_bytes(value)
     if isinstance(value, np.generic):
         return f"{value.item():.6g}" if value.dtype.kind == "f" else str(value.item())
+    items: fr.BytesArray | fr.RaggedArray | np.ndarray
     if isinstance(value, fr.BytesArray):
         kind = f"{value.shape[0]} strings" if value.ndim == 1 else f"bytes{value.shape}"
-        items = [value[i] for i in range(SHOWN_ITEMS)[: len(value)]]
-        return _listed(kind, [brief(item) for item in items], len(value))
-    if isinstance(value, fr.RaggedArray):
-        rows = [value[i] for i in range(SHOWN_ITEMS)[: len(value)]]
-        return _listed(f"{len(value)} rows", [brief(row) for row in rows], len(value))
-    if isinstance(value, np.ndarray):
-        kind = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
-        shown = [brief(item) for item in value.ravel()[:SHOWN_ITEMS]]
-        return _listed(kind, shown, value.size)
-    return type(value).__name__
+        items = value
+    elif isinstance(value, fr.RaggedArray):
+        kind, items = f"{len(value)} rows", value
+    elif isinstance(value, np.ndarray):
+        kind, items = (
+            f"{value.dtype}[{', '.join(map(str, value.shape))}]",
+            value.ravel(),
+        )
+    else:
+        return type(value).__name__
+    shown = [brief(items[i]) for i in range(min(len(items), _MAX_ITEMS))]
+    rest = ", ..." if len(items) > len(shown) else ""
+    return f"<{kind}: {', '.join(shown)}{rest}>" if shown else f"<{kind}>"
 
 
 def brief_row(row: Mapping[str, object]) -> list[str]:
     """Return the features of a row, one line each, in columns."""
-    names = [repr(name) for name in row]
-    width = max(map(len, names), default=0)
-    return [
-        f"{name:<{width}}  {brief(value)}"
-        for name, value in zip(names, row.values(), strict=True)
-    ]
+    width = max((len(repr(name)) for name in row), default=0)
+    return [f"{name!r:<{width}}  {brief(value)}" for name, value in row.items()]
 
 
 def _brief_bytes(data: bytes) -> str:
     kind = hint(data)
-    if not kind and 0 < len(data) <= LONG_TEXT:
+    if not kind and 0 < len(data) <= _MAX_TEXT_BYTES:
         text = data.decode("utf-8", "replace")
         if text.isprintable() and "\ufffd" not in text:
             return repr(data)
-    count = "1 byte" if len(data) == 1 else f"{len(data):,} bytes"
+    count = counted(len(data), "byte")
     return f"<{count}, {kind}>" if kind else f"<{count}>"
-
-
-def _listed(kind: str, shown: list[str], count: int) -> str:
-    rest = ", ..." if count > len(shown) else ""
-    return f"<{kind}: {', '.join(shown)}{rest}>" if shown else f"<{kind}>"

@@ -1,11 +1,11 @@
-"""``fastrec doctor``: verify every checksum, say what is damaged, write what is not."""
+"""``fastrec doctor``: verify every checksum, report damage, save sound records."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,9 +16,7 @@ from rich.console import Console
 
 import fastrec as fr
 from fastrec import _core
-from fastrec.cli import interrupted as interrupting
 from fastrec.cli.examine import Damaged, Examined, examined
-from fastrec.cli.interrupted import Interrupted, interrupted
 from fastrec.cli.repair import repair, targets_of
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
 from fastrec.options import default_num_threads
@@ -30,7 +28,7 @@ __all__ = ["doctor"]
 
 @dataclass
 class _Report:
-    """All that was found, as ``--json`` prints it."""
+    """All findings, as ``--json`` prints them."""
 
     n_files: int = 0
     n_damaged_files: int = 0
@@ -42,11 +40,11 @@ class _Report:
     unreadable: list[dict[str, str]] = field(default_factory=list)
     not_tfrecords: list[str] = field(default_factory=list)
     written: list[dict[str, Any]] = field(default_factory=list)
-    interrupted: list[dict[str, Any]] = field(default_factory=list)
     seconds: float = 0.0
     num_threads: int = 0
 
     def add(self, found: Examined) -> None:
+        """Add the findings of one file."""
         self.n_files += 1
         self.n_bytes += found.n_bytes
         self.n_records += found.n_records
@@ -60,11 +58,9 @@ class _Report:
             kind = "damaged" if damaged.bit is None else "repaired"
             self.regions.append({**fields, "kind": kind, "bit": damaged.bit})
 
-    @property
-    def status(self) -> int:
-        """The exit status."""
-        are_left = any(not write["is_being_written"] for write in self.interrupted)
-        return 2 if self.unreadable else int(bool(self.regions) or are_left)
+    def refuse(self, path: str, reason: str) -> None:
+        """Add a path that cannot be read or written."""
+        self.unreadable.append({"path": _text(path), "reason": reason})
 
 
 def doctor(
@@ -80,9 +76,8 @@ def doctor(
             metavar="OUT",
             help="Write the proven records of damaged files to new ones: to the file OUT "
             "for one PATH that is a file, otherwise to files of the same names in the "
-            "directory OUT. Nothing is ever written over. What is written is not "
-            "compressed, and names lose .gz and the like. Interrupted writes are finished "
-            "in the directory OUT.",
+            "directory OUT. No file is ever replaced. What is written is not compressed, "
+            "and names lose .gz and the like.",
         ),
     ] = None,
     threads: Annotated[
@@ -92,86 +87,63 @@ def doctor(
         ),
     ] = None,
     as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print one JSON object, with all that was found."),
+        bool, typer.Option("--json", help="Print one JSON object with all findings.")
     ] = False,
 ) -> None:
-    """Verify all checksums of TFRecord files, and say what is damaged.
+    """Verify all checksums of TFRecord files, and report what is damaged.
 
-    Behind broken framing, records are searched for that both checksums prove. A header
-    of which one bit was flipped is repaired, which counts as damage. GZIP and ZLIB files
-    are inflated and verified, too.
+    After broken framing, it searches for records that both checksums prove. It repairs a
+    header of which one bit was flipped, which counts as damage. GZIP and ZLIB files are
+    inflated and verified, too.
 
-    What fastrec.Writer left that was killed is told of, too: complete shards, and whole
-    records of unfinished ones. With --repair all that is whole gets its final names in
-    OUT; where that is its own directory, what was left is removed. What somebody is
-    writing is left alone.
+    The temporary file of a fastrec.Writer that was killed is a file like any other, if
+    PATH names it: --repair saves its whole records.
 
-    The exit status is 0 if all is sound, 1 if anything is damaged or was interrupted (also
-    if it could be repaired or finished), and 2 if a file could not be read or OUT not be written, whatever else was
-    found, and for a wrong command line.
+    The exit status is 0 if all is sound, 1 if anything is damaged (even if it could be
+    repaired), and 2 if a file could not be read or OUT could not be written, or for a
+    wrong command line.
     """
-    out, errors = console(), console(stderr=True)
-    n_threads = threads or default_num_threads()
-    report = _Report(num_threads=n_threads)
+    out = console()
+    report = _Report(num_threads=threads or default_num_threads())
     watch = Stopwatch()
-    writes, named = interrupted(paths)
-    files, guessed = _files(paths, report, writes, named)
+    files, guessed = _files(paths, report)
     targets = {} if repair_to is None else _targets(paths, files, repair_to)
     damaged_files = []
-    for found in _examined(files, n_threads):
+    for found in _examined(files, report.num_threads):
         if found.unreadable:
-            report.unreadable.append(_failure(found.path, found.unreadable))
-            continue
-        if found.path in guessed and found.damaged and not found.n_records:
+            report.refuse(found.path, found.unreadable)
+        elif found.path in guessed and found.damaged and not found.n_records:
             report.not_tfrecords.append(_text(found.path))
-            continue
-        report.add(found)
-        if found.damaged:
-            damaged_files.append(found)
-        if not as_json:
-            _print_damaged(out, found.damaged)
+        else:
+            report.add(found)
+            if found.damaged:
+                damaged_files.append(found)
+            if not as_json:
+                _print_damaged(out, found.damaged)
     report.seconds = watch.seconds
     if repair_to is not None:
         _repair(damaged_files, targets, report)
-    writes = _examined_writes(writes, n_threads, report)
-    if repair_to is not None:
-        _finish(writes, repair_to, report)
-    report.interrupted = [
-        {**write.as_json(), "path": _text(write.path)} for write in writes
-    ]
-    if not as_json:
-        for write in writes:
-            out.print(printable(str(write)))
 
     for failure in report.unreadable:
-        errors.print(printable(f"error: {failure['path']}: {failure['reason']}"))
-    is_nothing_read = bool(report.unreadable) and not (
-        report.n_files or report.not_tfrecords or report.interrupted
-    )
+        console(stderr=True).print(
+            printable(f"error: {failure['path']}: {failure['reason']}")
+        )
     if as_json:
         out.print(json.dumps(dataclasses.asdict(report), indent=1))
-    elif not is_nothing_read:
+    elif report.n_files or report.not_tfrecords or not report.unreadable:
         _print_report(out, report, is_repairing=repair_to is not None)
-    raise typer.Exit(report.status)
+    raise typer.Exit(2 if report.unreadable else int(bool(report.regions)))
 
 
 # What is examined.
 
 
-def _files(
-    paths: Iterable[str],
-    report: _Report,
-    writes: Iterable[Interrupted],
-    named: set[str],
-) -> tuple[list[str], set[str]]:
-    """Return all files, each once, and which of them may be no TFRecords.
+def _files(paths: Iterable[str], report: _Report) -> tuple[list[str], set[str]]:
+    """Return all files, each once, and those that may not be TFRecords.
 
-    Those are files of directories that do not begin as TFRecords do: perhaps because it
-    is the beginning that is damaged. A path may also stand for interrupted writes only.
+    Those are files of directories that do not begin as TFRecords do: perhaps because the
+    beginning is damaged.
     """
-    left = {path for write in writes for path in write.leftovers}
-    above = {os.path.realpath(write.directory) for write in writes}
     files: dict[str, None] = {}
     guessed = set()
     for path in paths:
@@ -182,22 +154,16 @@ def _files(
                     if is_guess:
                         guessed.add(name)
             else:
-                files |= dict.fromkeys(
-                    file for file in expand(path) if os.path.realpath(file) not in left
-                )
+                files |= dict.fromkeys(expand(path))
         except OSError as error:
-            is_nothing = isinstance(error, FileNotFoundError)
-            if is_nothing and (path in named or os.path.realpath(path) in above):
-                continue
-            reason = error.strerror or str(error)
-            report.unreadable.append(_failure(path, reason))
+            report.refuse(path, error.strerror or str(error))
         except ValueError as error:  # a remote path
             raise typer.BadParameter(str(error), param_hint="PATH") from error
     return list(files), guessed
 
 
 def _files_in(directory: str) -> Iterable[tuple[str, bool]]:
-    """Yield the files in a directory, and whether one may be no TFRecord."""
+    """Yield the files in a directory, and whether each may not be a TFRecord."""
     with os.scandir(directory) as entries:
         names = sorted(
             entry.path
@@ -210,7 +176,7 @@ def _files_in(directory: str) -> Iterable[tuple[str, bool]]:
         try:
             content = _core.recognize(os.fsencode(path))
         except OSError:
-            content = "tfrecord"  # it is refused when its turn comes to be read
+            content = "tfrecord"  # examining it reports the error
         if is_named or content not in ("empty", "text"):
             n_files += 1
             yield path, not is_named and content == "unknown"
@@ -219,15 +185,15 @@ def _files_in(directory: str) -> Iterable[tuple[str, bool]]:
 
 
 def _examined(files: list[str], n_threads: int) -> Iterable[Examined]:
-    """Yield what is found of each file, behind a progress bar."""
+    """Yield the findings of each file, behind a progress bar."""
     n_bytes = 0
     for path in files:
-        with suppress(OSError):  # it is refused when its turn comes to be read
+        with suppress(OSError):  # examining it reports the error
             n_bytes += os.stat(path).st_size  # noqa: PTH116 (there may be 100,000)
     with Bar("examining", "bytes") as bar:
 
         def show(done: int) -> None:
-            bar(min(done, n_bytes), n_bytes)
+            bar(done, n_bytes)
 
         with closing(examined(files, n_threads, show)) as results:
             yield from results
@@ -238,48 +204,37 @@ def _examined(files: list[str], n_threads: int) -> Iterable[Examined]:
 
 def _targets(paths: list[str], files: list[str], out: Path) -> dict[str, Path]:
     is_file = len(files) == 1 and not Path(paths[0]).is_dir()
+    if is_file and out.suffix.lower() in COMPRESSED_SUFFIXES:
+        msg = f"{out} would be a plain file: give a name without {out.suffix}"
+        raise typer.BadParameter(msg, param_hint="--repair")
     try:
-        if is_file and out.suffix.lower() in COMPRESSED_SUFFIXES:
-            msg = f"{out} would be a plain file: give a name without {out.suffix}"
-            raise typer.BadParameter(msg, param_hint="--repair")
-        if not is_file and out.is_dir():
-            # What lies there itself is in its own way, if it is damaged; not otherwise,
-            # and interrupted writes are finished where they lie.
-            files = [path for path in files if not out.samefile(Path(path).parent)]
         return targets_of(files, out, is_file=is_file)
     except FileExistsError as error:
         msg = f"{error.filename}: {error.strerror}"
         raise typer.BadParameter(msg, param_hint="--repair") from error
 
 
-def _summed(bar: Bar, n_total: int) -> Callable[[int], None]:
-    """Return what is told of each piece how much it had, and shows the sum."""
-    n_done = 0
-
-    def show(n: int) -> None:
-        nonlocal n_done
-        n_done += n
-        bar(min(n_done, n_total), n_total)
-
-    return show
-
-
 def _repair(damaged: list[Examined], targets: dict[str, Path], report: _Report) -> None:
     n_total = sum(found.content_bytes for found in damaged)
+    n_done = 0
     with Bar("writing", "bytes") as bar:
-        show = _summed(bar, n_total)
+
+        def show(n_written: int) -> None:
+            nonlocal n_done
+            n_done += n_written
+            bar(n_done, n_total)
+
         for found in damaged:
             if not found.n_records:
                 continue
-            target = targets.get(found.path)
-            if target is None:
-                reason = "it exists, and nothing is ever written over"
-                report.unreadable.append(_failure(found.path, reason))
-                continue
+            target = targets[found.path]
             try:
                 n_bytes = repair(found, target, report.num_threads, show)
-            except (OSError, fr.Error) as error:
-                report.unreadable.append(_refusal(error, found.path))
+            except OSError as error:
+                path = str(error.filename or found.path)
+                report.refuse(path, error.strerror or str(error))
+            except fr.Error as error:
+                report.refuse(found.path, error.reason)
             else:
                 report.written.append(
                     {
@@ -291,96 +246,39 @@ def _repair(damaged: list[Examined], targets: dict[str, Path], report: _Report) 
                 )
 
 
-# Interrupted writes.
-
-
-def _examined_writes(
-    writes: list[Interrupted], n_threads: int, report: _Report
-) -> list[Interrupted]:
-    """Return those that are still there, examined behind a progress bar."""
-    n_bytes = 0
-    for write in writes:
-        for path in write.leftovers:
-            with suppress(OSError):
-                n_bytes += Path(path).stat().st_size
-    with Bar("examining what was interrupted", "bytes") as bar:
-        writes = interrupting.examine(
-            writes, n_threads, lambda done: bar(min(done, n_bytes), n_bytes)
-        )
-    for write in writes:
-        for path, reason in write.unreadable:
-            report.unreadable.append(_failure(path, reason))
-    return writes
-
-
-def _finish(writes: list[Interrupted], out: Path, report: _Report) -> None:
-    ended = [write for write in writes if not write.is_being_written]
-    if ended and out.exists() and not out.is_dir():
-        reason = "interrupted writes are finished in a directory, and this is none"
-        report.unreadable.append(_failure(str(out), reason))
-        return
-    refused = interrupting.refuse_mixed(ended)
-    n_total = sum(write.n_bytes for write in ended)
-    with Bar("finishing", "bytes") as bar:
-        show = _summed(bar, n_total)
-        for number, write in enumerate(ended):
-            try:
-                if number in refused:
-                    raise refused[number]
-                named = interrupting.finish(write, out, report.num_threads, show)
-            except (OSError, fr.Error) as error:
-                report.unreadable.append(_refusal(error, write.path))
-                continue
-            for each in named:
-                report.written.append(
-                    {
-                        **dataclasses.asdict(each),
-                        "path": _text(each.path),
-                        "target": _text(each.target),
-                    }
-                )
-
-
 # What is printed.
 
 
 def _text(path: str) -> str:
-    """Return a path as JSON can hold it: bytes that are no UTF-8 as escapes."""
+    """Return a path as JSON can hold it: bytes that are not UTF-8 are escaped."""
     return os.fsencode(path).decode("utf-8", "backslashreplace")
-
-
-def _failure(path: str, reason: str) -> dict[str, str]:
-    return {"path": _text(path), "reason": reason}
-
-
-def _refusal(error: OSError | fr.Error, path: str) -> dict[str, str]:
-    """Return a failure that has to do with `path`, if the error names no other."""
-    if isinstance(error, OSError):
-        return _failure(str(error.filename or path), error.strerror or str(error))
-    return _failure(path, error.reason)
 
 
 def _print_damaged(out: Console, damaged: Iterable[Damaged]) -> None:
     for each in damaged:
         text = str(each.region)
         if each.bit is not None:
-            text = text.replace(", 1 record: ", ", 1 record repaired: ", 1)
+            region = each.region
+            text = (
+                f"{region.path}, bytes {region.begin} to {region.end}, "
+                f"1 record repaired: {region.reason}"
+            )
         out.print(printable(text))
 
 
 def _print_report(out: Console, report: _Report, *, is_repairing: bool) -> None:
     for path in report.not_tfrecords:
-        out.print(f"{printable(path)}: no TFRecord file, and nothing of one in it")
+        out.print(f"{printable(path)}: not a TFRecord file, and has no record")
     for written in report.written:
         records = counted(written["n_records"], "record")
         out.print(f"wrote {records} to {printable(written['target'])}")
-    if is_repairing and not report.regions and not report.interrupted:
+    if is_repairing and not report.regions:
         out.print("nothing is damaged, so nothing is written")
-    total = (
+    out.print(
         f"{counted(report.n_records, 'sound record')} in "
-        f"{counted(report.n_files, 'file')}, {size(report.n_bytes)}"
+        f"{counted(report.n_files, 'file')}, {size(report.n_bytes)}",
+        style="bold",
     )
-    out.print(total, style="bold")
     if report.regions:
         more = "" if report.is_loss_known else " and an unknown number"
         n_repaired = sum(region["kind"] == "repaired" for region in report.regions)
@@ -391,13 +289,6 @@ def _print_report(out: Console, report: _Report, *, is_repairing: bool) -> None:
             f"{n_repaired:,} repaired",
             style="bold",
         )
-    n_left = sum(
-        not (write["is_being_written"] or write["is_finished"])
-        for write in report.interrupted
-    )
-    if n_left:
-        cure = "" if is_repairing else "; --repair OUT finishes what is whole of them"
-        out.print(f"interrupted: {counted(n_left, 'write')}{cure}", style="bold")
     out.print(
         f"verified in {report.seconds:.2f} s ({size(report.n_bytes / report.seconds)}/s)"
     )

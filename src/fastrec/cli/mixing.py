@@ -13,21 +13,16 @@ from fastrec.cli.draws import Draws
 
 __all__ = ["LabelMix", "Mixing", "label_mix", "mixing"]
 
-# A count whose expectation is smaller is far from normal, so its z would say nothing.
-LEAST_EXPECTED = 10
+# A count with a smaller expectation is far from normal, so its z is meaningless.
+_MIN_EXPECTED = 10
 
 
 @dataclass(frozen=True)
 class Mixing:
-    """What one epoch did with the records.
+    """What one epoch does with the records.
 
-    Attributes
-    ----------
-    rank_correlation : float
-        Spearman's, of draw and record: 1 in the order of the files, near 0 at random.
-        NaN for less than two different records.
-    n_repeated, n_lost : int
-        Records that were drawn more than once, or never.
+    `rank_correlation` is Spearman's, of draw and record: 1 in the order of the files, near
+    0 at random, NaN for fewer than two different records.
     """
 
     rank_correlation: float
@@ -38,29 +33,24 @@ class Mixing:
 def mixing(draws: Draws, n_records: int) -> Mixing:
     """Return how `draws` treat the records 0 to `n_records` - 1."""
     times = np.bincount(draws, minlength=n_records)
-    return Mixing(
-        _rank_correlation(draws, times),
-        int(np.count_nonzero(times > 1)),
-        int(np.count_nonzero(times == 0)),
-    )
-
-
-def _rank_correlation(draws: Draws, times: npt.NDArray[np.intp]) -> float:
     # Records that were drawn several times share the mean of their ranks.
     ranks = (np.cumsum(times) - (times + 1) / 2)[draws]
     ranks -= ranks.mean() if len(ranks) else 0
     when = np.arange(len(draws)) - (len(draws) - 1) / 2
     scale = math.sqrt(float(ranks @ ranks) * float(when @ when))
-    return float(ranks @ when) / scale if scale else math.nan
+    return Mixing(
+        float(ranks @ when) / scale if scale else math.nan,
+        n_repeated=int(np.count_nonzero(times > 1)),
+        n_lost=int(np.count_nonzero(times == 0)),
+    )
 
 
 @dataclass(frozen=True)
 class LabelMix:
-    """How evenly labels come, window by window.
+    """How evenly labels come, in windows of draws of equal size.
 
-    Draws are cut into windows of equal size. Those of an epoch are without repetition,
-    so the count of a label in a window of a random order is hypergeometric; z is its
-    distance from the mean in standard deviations.
+    An epoch draws without repetition, so the count of a label in a window of a random
+    order is hypergeometric; z is its distance from the mean in standard deviations.
 
     Attributes
     ----------
@@ -69,13 +59,12 @@ class LabelMix:
     n_first, expected_first : int, float
         Different labels in the first window; the mean of that over all orders.
     last_label, last_draw : int
-        The label that is seen for the first time after all others, and the number of
-        draws before that. -1 draws if it is never seen.
+        The label that comes first after all others, and the number of draws before that,
+        or -1 if it never comes.
     worst_z : float
-        The largest |z| of all windows and labels. NaN if `n_counts` is 0.
+        The largest |z| of all windows and labels; NaN if `n_counts` is 0.
     n_counts : int
-        How many counts `worst_z` is the largest of: those with an expectation of 10 or
-        more.
+        The counts with an expectation of 10 or more, which `worst_z` judges.
     """
 
     n_labels: int
@@ -88,7 +77,7 @@ class LabelMix:
 
     @property
     def usual_z(self) -> float:
-        """What `worst_z` is below in about 99 of 100 random orders."""
+        """The bound of `worst_z` in about 99 of 100 random orders."""
         if not self.n_counts:
             return math.nan
         return NormalDist().inv_cdf((1 + 0.99 ** (1 / self.n_counts)) / 2)
@@ -100,33 +89,29 @@ def label_mix(draws: Draws, labels: npt.NDArray[np.int64], window: int) -> Label
     kinds, codes, totals = np.unique(labels, return_inverse=True, return_counts=True)
     drawn = codes.reshape(-1)[draws]
     window = min(window, n_records)
-
     first_seen = np.full(len(kinds), len(draws))
     seen, when = np.unique(drawn, return_index=True)
     first_seen[seen] = when
     last = int(first_seen.argmax())
-
-    worst, n_counts = 0.0, 0
-    for begin in range(0, len(drawn), window):
-        counts = np.bincount(drawn[begin : begin + window], minlength=len(kinds))
-        z = _z(counts, totals, n_records)
-        n_counts += len(z)
-        worst = max(worst, float(np.abs(z).max(initial=0)))
+    z = np.concatenate(
+        [
+            _z(np.bincount(part, minlength=len(kinds)), totals, n_records)
+            for part in np.split(drawn, range(window, len(drawn), window))
+        ]
+    )
     return LabelMix(
         n_labels=len(kinds),
         n_first=len(np.unique(drawn[:window])),
-        expected_first=sum(
-            1 - _absence(total, n_records, window) for total in totals.tolist()
-        ),
+        expected_first=sum(1 - _absence(int(n), n_records, window) for n in totals),
         last_label=int(kinds[last]),
         last_draw=-1 if first_seen[last] == len(draws) else int(first_seen[last]),
-        worst_z=worst if n_counts else math.nan,
-        n_counts=n_counts,
+        worst_z=float(np.abs(z).max()) if len(z) else math.nan,
+        n_counts=len(z),
     )
 
 
 def _absence(total: int, n_records: int, window: int) -> float:
-    """Return how likely none of `total` records is in a window of a random order."""
+    """Return how likely a window of a random order has none of `total` records."""
     others = n_records - total
     if window > others:
         return 0.0
@@ -140,12 +125,12 @@ def _absence(total: int, n_records: int, window: int) -> float:
 def _z(
     counts: npt.NDArray[np.intp], totals: npt.NDArray[np.intp], n_records: int
 ) -> npt.NDArray[np.float64]:
-    """Return z of the counts in one window that are expected to be large enough."""
+    """Return z of the counts in one window whose expectations are large enough."""
     size = int(counts.sum())
     share = totals / n_records
     expected = size * share
     variance = expected * (1 - share) * (n_records - size) / max(1, n_records - 1)
-    # No variance: the only label, or a window of all records.
-    chosen = (expected >= LEAST_EXPECTED) & (variance > 0)
+    # There is no variance with one label, or in a window of all records.
+    chosen = (expected >= _MIN_EXPECTED) & (variance > 0)
     z: npt.NDArray[np.float64] = (counts - expected)[chosen] / np.sqrt(variance[chosen])
     return z

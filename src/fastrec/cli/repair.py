@@ -14,20 +14,14 @@ from fastrec.printable import printable
 from fastrec.storage.atomic import replacement
 from fastrec.storage.compression import inflated, plain_name
 
-__all__ = ["proven", "repair", "targets_of"]
-
-_READ_BYTES = 1 << 20
+__all__ = ["repair", "targets_of"]
 
 
 def targets_of(paths: Sequence[str], out: Path, *, is_file: bool) -> dict[str, Path]:
-    """Return what becomes of each file: `out`, or a file of its name in that directory.
+    """Return the target of each file: `out`, or a file of its name in that directory.
 
-    What is written is never compressed, so names of compressed files lose their suffix.
-
-    Raises
-    ------
-    FileExistsError
-        If a target is there already, under whatever name, or two would be the same.
+    Targets are not compressed, so names of compressed files lose their suffix. Raises a
+    FileExistsError if a target exists already, or two are the same.
     """
     targets = {path: out if is_file else out / plain_name(path) for path in paths}
     sources: dict[Path, str] = {}
@@ -47,34 +41,15 @@ def targets_of(paths: Sequence[str], out: Path, *, is_file: bool) -> dict[str, P
 def repair(
     found: Examined, target: Path, n_threads: int, on_write: Callable[[int], object]
 ) -> int:
-    """Write the records of a file that are proven, examine that, and give it its name.
+    """Write the proven records of a file to `target`; return the bytes written.
 
-    Parameters
-    ----------
-    found : Examined
-    target : Path
-        Which is not there yet.
-    n_threads : int
-    on_write : callable
-        Told of each piece how many bytes it had.
-
-    Returns
-    -------
-    int
-        The bytes that were written.
-
-    Raises
-    ------
-    OSError
-        If that is not possible; then nothing is left behind.
-    Error
-        If what was written is not what was found before.
+    What is written is examined before it gets its name; after an error nothing is left.
     """
     n_bytes = 0
     try:
         with replacement(target) as temporary:
             with temporary.open("xb") as file:
-                for piece in proven(found):
+                for piece in _proven(found):
                     file.write(piece)
                     n_bytes += len(piece)
                     on_write(len(piece))
@@ -92,7 +67,7 @@ def repair(
     return n_bytes
 
 
-def proven(found: Examined) -> Iterator[bytes]:
+def _proven(found: Examined) -> Iterator[bytes]:
     """Yield the bytes of the content that are proven, and of repaired headers."""
     with closing(inflated(found.path, found.content)) as pieces:
         at = 0  # of the content
@@ -101,19 +76,19 @@ def proven(found: Examined) -> Iterator[bytes]:
             while at < end:
                 piece = piece or next(pieces, b"")
                 if not piece:
-                    return  # the file is shorter than it was: the result is compared
+                    return  # the file has become shorter: the result is compared
                 n_before = min(len(piece), max(0, begin - at))
                 here = piece[n_before : max(0, end - at)]
                 at += n_before + len(here)
                 piece = piece[n_before + len(here) :]
-                if damaged is not None and here:
+                if damaged is not None:
                     here = _mended(here, at - len(here) - begin, damaged)
                 if here:
                     yield here
 
 
 def _spans(found: Examined) -> Iterator[tuple[int, int, Damaged | None]]:
-    """Yield where proven frames lie, and which of them was repaired."""
+    """Yield the spans of proven frames, and which of them was repaired."""
     at = 0
     for damaged in found.damaged:
         region = damaged.region
@@ -127,11 +102,11 @@ def _spans(found: Examined) -> Iterator[tuple[int, int, Damaged | None]]:
 
 
 def _mended(data: bytes, offset: int, damaged: Damaged) -> bytes:
-    """Turn the flipped bit back, if it is in `data`, which begins at byte `offset`."""
+    """Flip the bit back, if it is in `data`, which begins at byte `offset`."""
     assert damaged.bit is not None
-    byte = damaged.bit // 8 - offset
-    if not 0 <= byte < len(data):
+    byte, bit = divmod(damaged.bit, 8)
+    if not 0 <= byte - offset < len(data):
         return data
     mended = bytearray(data)
-    mended[byte] ^= 1 << damaged.bit % 8
+    mended[byte - offset] ^= 1 << bit
     return bytes(mended)

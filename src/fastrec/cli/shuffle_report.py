@@ -1,14 +1,14 @@
 """``fastrec shuffle-report``: how random an order is, in figures and in a picture.
 
-`draws` says which record comes when, `mixing` computes the figures, `picture` plots.
+`draws` returns which record comes when, `mixing` computes the figures, `picture` plots.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -17,25 +17,18 @@ import numpy.typing as npt
 import typer
 
 import fastrec as fr
-from fastrec.cli.draws import (
-    Draws,
-    Shuffle,
-    as_shuffle,
-    loader_draws,
-    title,
-)
+from fastrec.cli.draws import Shuffle, as_shuffle, loader_draws, title
 from fastrec.cli.index import files_of, indexed
 from fastrec.cli.mixing import LabelMix, Mixing, label_mix, mixing
 from fastrec.cli.terminal import Bar, console, counted, print_table, printable
 
 __all__ = ["shuffle_report"]
 
-MADE_UP_RECORDS = 70_000
-MADE_UP_LABELS = 10
-MADE_UP_NAME = "label"
-ORDERS = ("window:10000", "true")
-ROWS_AT_ONCE = 4096
-PLOT_SUFFIXES = (".png", ".svg", ".pdf")
+_N_MADE_UP = 70_000
+_N_MADE_UP_LABELS = 10
+_ORDERS = ("window:10000", "true")
+_ROWS_AT_ONCE = 4096
+_PLOT_SUFFIXES = (".png", ".svg", ".pdf")
 
 
 def shuffle_report(
@@ -80,31 +73,29 @@ def shuffle_report(
         ),
     ] = None,
 ) -> None:
-    """Report how random the order of an epoch is, beside that of a window.
+    """Report how random the order of an epoch is, compared with that of a window.
 
-    Nothing but the labels is read: which record a loader delivers when is arithmetic.
+    It reads nothing but the labels, because the order of a loader is arithmetic.
     """
-    names = shuffle or list(ORDERS)
+    names = shuffle or list(_ORDERS)
     orders = [_checked_order(name) for name in names]
     if plot is not None:
         _check_plot(plot)
     out = console()
-    if paths:
-        files = files_of(paths, joins=True)
-        indexed(files)  # behind a progress bar, for this may take a while
-        ds = fr.open(files)
-        if not len(ds):
+    with _opened(paths) as ds:
+        n_records = len(ds)
+        if not n_records:
             msg = f"there is no record in {counted(len(ds.files), 'file')}"
             raise fr.Error(msg)
+        what = f"in {counted(len(ds.files), 'file')}"
+        if not paths:
+            label, what = label or "label", "made up, sorted by label"
         labels = None if label is None else _labels(ds, label)
-        made = [_drawn(ds, order, seed, epoch) for order in orders]
-        n_records, what = len(ds), f"in {counted(len(ds.files), 'file')}"
-    else:
-        with _made_up() as ds:
-            labels = _labels(ds, label or MADE_UP_NAME)
-            made = [_drawn(ds, order, seed, epoch) for order in orders]
-            n_records, what = len(ds), "made up, sorted by label"
-
+        with Bar("drawing") as bar:
+            made = [
+                loader_draws(ds, order, seed=seed, epoch=epoch, progress=bar)
+                for order in orders
+            ]
     out.print(
         f"{counted(n_records, 'record')} {what}; seed {seed}, epoch {epoch}",
         style="bold",
@@ -116,8 +107,14 @@ def shuffle_report(
         lines += _label_lines(mixes, min(window, n_records))
     print_table(out, ["", *names, "at random"], lines)
     if plot is not None:
-        _plot(plot, orders, made, figures, labels)
-        out.print(f"wrote {printable(str(plot))}")
+        from fastrec.cli.picture import draw_picture  # needs matplotlib
+
+        titles = [
+            f"{title(order)}\nrank correlation {_text(found.rank_correlation, 3)}"
+            for order, found in zip(orders, figures, strict=True)
+        ]
+        draw_picture(plot, list(zip(titles, made, strict=True)), labels)
+        out.print(f"wrote {printable(plot)}")
 
 
 def _checked_order(text: str) -> Shuffle:
@@ -127,19 +124,37 @@ def _checked_order(text: str) -> Shuffle:
         raise typer.BadParameter(str(error), param_hint="--shuffle") from error
 
 
+def _check_plot(path: Path) -> None:
+    """Refuse early what would fail after all the work."""
+    if path.suffix.lower() not in _PLOT_SUFFIXES:
+        msg = f"{path} does not end in {', '.join(_PLOT_SUFFIXES)}"
+        raise typer.BadParameter(msg, param_hint="--plot")
+    try:
+        import matplotlib as _  # noqa: F401
+    except ModuleNotFoundError as error:
+        console(stderr=True).print(
+            f"error: --plot needs {error.name}, which is not installed: "
+            'pip install "fastrec-io[plot]"'
+        )
+        raise typer.Exit(2) from None
+
+
 # What is reported on.
 
 
-@contextmanager
-def _made_up() -> Iterator[fr.Dataset]:
-    """Write records that are sorted by label, and open them; they are gone afterwards."""
+@contextlib.contextmanager
+def _opened(paths: list[str] | None) -> Iterator[fr.Dataset]:
+    """Open files, or made-up records that are sorted by label."""
+    if paths:
+        files = files_of(paths, joins=True)
+        indexed(files)  # behind a progress bar, because this may take a while
+        yield fr.open(files)
+        return
     with tempfile.TemporaryDirectory(prefix="fastrec-") as folder:
-        path = Path(folder) / "sorted.tfrecord"
-        with fr.Writer(path) as writer:
-            for i in range(MADE_UP_RECORDS):
-                writer.write({MADE_UP_NAME: i * MADE_UP_LABELS // MADE_UP_RECORDS})
-        # An index of a file that will not be there tomorrow stays out of the cache.
-        yield fr.open(path, index_dir=folder)
+        labels = np.arange(_N_MADE_UP) * _N_MADE_UP_LABELS // _N_MADE_UP
+        files = fr.write(Path(folder) / "sorted.tfrecord", {"label": labels})
+        # The index of a temporary file stays out of the cache.
+        yield fr.open(files, index_dir=folder)
 
 
 def _labels(ds: fr.Dataset, name: str) -> npt.NDArray[np.int64]:
@@ -149,16 +164,13 @@ def _labels(ds: fr.Dataset, name: str) -> npt.NDArray[np.int64]:
         msg = f"no feature {name!r}; there are {there}"
         raise fr.SchemaError(msg)
     spec = ds.schema[name]
-    if not (
-        isinstance(spec, fr.FixedLen)
-        and spec.shape == ()
-        and np.dtype(spec.dtype).kind in "iu"
-    ):
-        msg = f"a label is one integer for each record, but {name!r} is {spec!r}"
+    is_scalar = isinstance(spec, fr.FixedLen) and spec.shape == ()
+    if not is_scalar or np.dtype(spec.dtype).kind not in "iu":
+        msg = f"a label must be one integer for each record, but {name!r} is {spec!r}"
         raise fr.SchemaError(msg)
     found = np.empty(len(ds), np.int64)
     n_read = 0
-    loader = ds.columns([name]).loader(ROWS_AT_ONCE, rank=0, world_size=1)
+    loader = ds.columns([name]).loader(_ROWS_AT_ONCE, rank=0, world_size=1)
     with Bar("reading labels") as bar:
         for batch in loader:
             column = np.asarray(batch[name])
@@ -168,12 +180,7 @@ def _labels(ds: fr.Dataset, name: str) -> npt.NDArray[np.int64]:
     return found
 
 
-def _drawn(ds: fr.Dataset, order: Shuffle, seed: int, epoch: int) -> Draws:
-    with Bar("drawing") as bar:
-        return loader_draws(ds, order, seed=seed, epoch=epoch, progress=bar)
-
-
-# What is printed: a line has a name, a value for each order, and what a random one has.
+# What is printed: a line has a name, a value for each order, and that of a random one.
 
 
 def _lines(figures: Sequence[Mixing], n_records: int) -> list[list[str]]:
@@ -195,20 +202,16 @@ def _lines(figures: Sequence[Mixing], n_records: int) -> list[list[str]]:
 
 def _label_lines(mixes: Sequence[LabelMix], window: int) -> list[list[str]]:
     first = mixes[0]
+    last = [
+        "never seen" if mix.last_draw < 0 else f"{mix.last_draw:,}" for mix in mixes
+    ]
     return [
         [
             f"labels in the first {window:,} draws, of {first.n_labels:,}",
             *(f"{mix.n_first:,}" for mix in mixes),
             f"{first.expected_first:,.1f}",
         ],
-        [
-            "draws before the last label is seen",
-            *(
-                "never seen" if mix.last_draw < 0 else f"{mix.last_draw:,}"
-                for mix in mixes
-            ),
-            "",
-        ],
+        ["draws before the last label is seen", *last, ""],
         [
             f"worst |z| of a label in {window:,} draws",
             *(_text(mix.worst_z, 1) for mix in mixes),
@@ -219,40 +222,3 @@ def _label_lines(mixes: Sequence[LabelMix], window: int) -> list[list[str]]:
 
 def _text(value: float, digits: int) -> str:
     return "-" if math.isnan(value) else f"{value:.{digits}f}"
-
-
-# What is plotted.
-
-
-def _check_plot(path: Path) -> None:
-    """Refuse what would fail after all the work."""
-    if path.suffix.lower() not in PLOT_SUFFIXES:
-        msg = f"{path} does not end in {', '.join(PLOT_SUFFIXES)}"
-        raise typer.BadParameter(msg, param_hint="--plot")
-    try:
-        import matplotlib as _  # noqa: F401
-    except ModuleNotFoundError as error:
-        console(stderr=True).print(
-            f"error: --plot needs {error.name}, which is not installed: "
-            'pip install "fastrec-io[plot]"'
-        )
-        raise typer.Exit(2) from None
-
-
-def _plot(
-    path: Path,
-    orders: Sequence[Shuffle],
-    made: Sequence[Draws],
-    figures: Sequence[Mixing],
-    labels: npt.NDArray[np.int64] | None,
-) -> None:
-    from fastrec.cli.picture import Panel, draw_picture  # needs matplotlib
-
-    panels = [
-        Panel(
-            f"{title(order)}\nrank correlation {_text(found.rank_correlation, 3)}",
-            draws,
-        )
-        for order, draws, found in zip(orders, made, figures, strict=True)
-    ]
-    draw_picture(path, panels, labels)

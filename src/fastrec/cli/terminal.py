@@ -1,27 +1,27 @@
-"""What the commands share on the screen: consoles, progress bars, and short forms.
+"""What the commands share on the screen: consoles, progress bars, tables, short forms.
 
 Results go to stdout as plain lines that are never wrapped, so that they can be copied
-and piped. Progress bars go to stderr, and only where that is a terminal.
+and piped. Progress bars go to stderr, and only if that is a terminal.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.filesize import decimal
 from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
-    ProgressColumn,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from rich.table import Table
 
 from fastrec.printable import printable
 
@@ -39,41 +39,39 @@ __all__ = [
     "size",
 ]
 
-_UNITS = ("kB", "MB", "GB", "TB")
+_WIDTH = 10_000  # of stdout: no line is wrapped, and no table is cut
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console for plain text: nothing in it is markup, and no line is wrapped."""
+    """Return a console for plain text: it has no markup and wraps no line."""
     return Console(
-        stderr=stderr, markup=False, emoji=False, highlight=False, soft_wrap=True
+        stderr=stderr,
+        width=None if stderr else _WIDTH,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        soft_wrap=True,
     )
 
 
 class Bar:
     """A progress bar on stderr, gone when its ``with`` block ends.
 
-    Call it with the amount done and the total, in whatever unit.
-
-    Parameters
-    ----------
-    label : str
-        What is going on.
-    unit : {"", "bytes"}
-        ``"bytes"`` shows sizes and their rate, otherwise counts are shown.
+    Call it with the amount done and the total. With the unit ``"bytes"`` it shows sizes
+    and their rate.
     """
 
     def __init__(self, label: str, unit: str = "") -> None:
-        columns: list[ProgressColumn] = [
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-        ]
-        if unit == "bytes":
-            columns += [DownloadColumn(), TransferSpeedColumn()]
-        else:
-            columns.append(TextColumn("{task.completed:,.0f} of {task.total:,.0f}"))
+        amounts = (
+            [DownloadColumn(), TransferSpeedColumn()]
+            if unit == "bytes"
+            else [TextColumn("{task.completed:,.0f} of {task.total:,.0f}")]
+        )
         screen = console(stderr=True)
         self._progress = Progress(
-            *columns,
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            *amounts,
             TimeRemainingColumn(),
             TextColumn("{task.fields[note]}", markup=False),
             console=screen,
@@ -83,8 +81,10 @@ class Bar:
         self._task = self._progress.add_task(label, total=0, note="")
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
-        """Show that `done` of `total` is done, and `note` behind it."""
-        self._progress.update(self._task, completed=done, total=total, note=note)
+        """Show `done` of `total`, at most all of it, followed by `note`."""
+        self._progress.update(
+            self._task, completed=min(done, total), total=total, note=note
+        )
 
     def __enter__(self) -> Self:
         self._progress.start()
@@ -119,13 +119,13 @@ def counted(count: int, noun: str) -> str:
 def print_table(
     out: Console, head: Sequence[str], lines: Sequence[Sequence[str]]
 ) -> None:
-    """Print lines under a bold head, the first column at the left, the others right."""
-    widths = [max(map(len, column)) for column in zip(head, *lines, strict=True)]
-    for style, line in [("bold", head), *(("", line) for line in lines)]:
-        name, *values = line
-        cells = [f"{name:<{widths[0]}}"]
-        cells += [f"{value:>{w}}" for value, w in zip(values, widths[1:], strict=True)]
-        out.print("  ".join(cells).rstrip(), style=style)
+    """Print lines under a bold head, the first column left-justified, the others right."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for number, name in enumerate(head):
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    for line in lines:
+        table.add_row(*line)
+    out.print(table)
 
 
 def rate(amount: float, seconds: float) -> str:
@@ -136,7 +136,4 @@ def rate(amount: float, seconds: float) -> str:
 
 def size(n_bytes: float) -> str:
     """Return a size in units of 1,000, such as "47.3 MB"."""
-    if n_bytes < 1000:
-        return f"{n_bytes:,.0f} bytes"
-    power = min(int(math.log10(n_bytes)) // 3, len(_UNITS))
-    return f"{n_bytes / 1000**power:,.1f} {_UNITS[power - 1]}"
+    return decimal(int(n_bytes))

@@ -1,7 +1,7 @@
-"""tf.data beside fastrec: the same columns of the same records, where it is installed.
+"""tf.data compared with fastrec: the same columns of the same records.
 
-In the form that benchmarks/ found to be fastest: batches of records are parsed at once,
-on as many threads as fastrec has, and no array is made of a tensor.
+It runs in the form that benchmarks/ found to be fastest: batches of records are parsed
+at once, on as many threads as fastrec has, and no array is made of a tensor.
 """
 
 from __future__ import annotations
@@ -18,12 +18,9 @@ from fastrec.features.sequence_schema import SequenceSchema
 
 __all__ = ["Batches", "make_batches", "stage"]
 
-BUFFER_BYTES = 1 << 20
-N_AHEAD = 2
-
 _COMPRESSION = {"plain": "", "gzip": "GZIP", "zlib": "ZLIB"}
 
-# Batches of tensors without an end.
+# Endless batches of tensors.
 Batches: TypeAlias = "Iterator[Any]"
 
 
@@ -32,12 +29,8 @@ def make_batches(
 ) -> Batches:
     """Return batches of the first `n_records`, again and again.
 
-    Raises
-    ------
-    ModuleNotFoundError
-        If TensorFlow is not installed.
-    ValueError
-        If tf.data cannot read what fastrec does.
+    Raises a ModuleNotFoundError if TensorFlow is not installed, and a ValueError if
+    tf.data cannot read what fastrec does.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
     import tensorflow as tf
@@ -51,24 +44,21 @@ def make_batches(
     options.autotune.enabled = False
     options.threading.max_intra_op_parallelism = 1
     options.threading.private_threadpool_size = n_threads
+    compression = _COMPRESSION[contents.pop()]
     batches = (
-        tf.data.TFRecordDataset(
-            dataset.files,
-            compression_type=_COMPRESSION[contents.pop()],
-            buffer_size=BUFFER_BYTES,
-        )
+        tf.data.TFRecordDataset(dataset.files, compression, buffer_size=1 << 20)
         .take(n_records)
         .repeat()
         .batch(batch_size)
         .map(parse, num_parallel_calls=n_threads if n_threads > 1 else None)
-        .prefetch(N_AHEAD)
+        .prefetch(2)
         .with_options(options)
     )
     return iter(batches)
 
 
 def _parser(tf: Any, schema: fr.Schema) -> Callable[[Any], Any]:  # noqa: ANN401
-    """Return what parses a batch of records into the columns of `schema`."""
+    """Return a function that parses a batch of records into the columns of `schema`."""
     if not isinstance(schema, SequenceSchema):
         features = {str(name): _feature(tf, spec) for name, spec in schema.items()}
         return lambda records: tf.io.parse_example(records, features)
@@ -82,19 +72,17 @@ def _parser(tf: Any, schema: fr.Schema) -> Callable[[Any], Any]:  # noqa: ANN401
 
 
 def _feature(tf: Any, spec: Spec) -> Any:  # noqa: ANN401
-    """Return the spec as tf.io names it: of those that are inferred."""
+    """Return the tf.io form of a spec, if it is one of those that are inferred."""
+    dtype = getattr(spec, "dtype", None)
+    dtype = tf.string if dtype == "bytes" else tf.as_dtype(np.dtype(dtype))
     if isinstance(spec, fr.FixedLen):
-        return tf.io.FixedLenFeature(spec.shape, _dtype(tf, spec.dtype))
+        return tf.io.FixedLenFeature(spec.shape, dtype)
     if isinstance(spec, fr.FixedLenSequence):
-        return tf.io.FixedLenSequenceFeature(spec.shape, _dtype(tf, spec.dtype))
+        return tf.io.FixedLenSequenceFeature(spec.shape, dtype)
     if isinstance(spec, fr.VarLen):
-        return tf.io.RaggedFeature(_dtype(tf, spec.dtype), row_splits_dtype=tf.int64)
+        return tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
     msg = f"there is no form of {spec!r} in tf.io here"
     raise ValueError(msg)
-
-
-def _dtype(tf: Any, name: str) -> Any:  # noqa: ANN401
-    return tf.string if name == "bytes" else tf.as_dtype(np.dtype(name))
 
 
 def stage(batches: Batches, batch_size: int, n_records: int) -> Generator[float]:

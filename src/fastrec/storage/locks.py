@@ -7,35 +7,26 @@ import errno
 import io
 import os
 import stat
-import time
 import weakref
 from collections.abc import Iterator
 
-__all__ = ["FileLock", "is_locked", "lock_file", "opened_to_lock", "try_lock"]
+__all__ = ["FileLock", "opened_to_lock", "try_lock"]
 
 # A lock file may be in a directory that others can write to. Opening it neither waits
 # for a FIFO nor follows a link.
 _SAFELY = sum(
     getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")
 )
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL)
 
-_LOOKS = 5
-_SECONDS_BETWEEN_LOOKS = 0.01
-
-# Files that a fork would leave open, and so locked, with nobody to unlock them.
+# A forked child would keep these files open, and so locked.
 _files: set[int] = set()
 _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 @contextlib.contextmanager
 def opened_to_lock(path: str | os.PathLike[str]) -> Iterator[int]:
-    """Open a file to lock, without which a process forked meanwhile goes on.
-
-    Raises
-    ------
-    OSError
-        If it can neither be opened nor made, or is not a regular file.
-    """
+    """Open a regular file for `try_lock`; a forked child closes it."""
     file = os.open(path, os.O_WRONLY | os.O_CREAT | _SAFELY, 0o666)
     _files.add(file)
     try:
@@ -49,12 +40,9 @@ def opened_to_lock(path: str | os.PathLike[str]) -> Iterator[int]:
 
 
 def try_lock(file: int) -> bool:
-    """Lock an open file until it is closed, unless somebody else has it locked.
+    """Lock an open file until it is closed, unless another owner has it locked.
 
-    Raises
-    ------
-    ImportError, OSError
-        If files cannot be locked, on this platform or this file system.
+    Raises an ImportError on a platform without locks, an OSError on such a file system.
     """
     import fcntl  # not on every platform
 
@@ -77,29 +65,26 @@ class FileLock:
         # Its last reference closes it, which also unlocks it.
         self._file: io.FileIO | None = None
 
-    def acquire(self) -> None:
-        """Lock the file.
+    def acquire(self) -> bool:
+        """Lock the file; return False where files cannot be locked.
 
-        Raises
-        ------
-        BlockingIOError
-            If another owner holds it.
-        ImportError, OSError
-            If files cannot be locked, on this platform or this file system.
+        Raises a BlockingIOError if another owner holds it.
         """
         _held.add(self)
         while True:
             self._file = io.FileIO(self._path, "ab")
-            # `is_locked` holds the lock for microseconds.
-            for _ in range(_LOOKS):
-                if try_lock(self._file.fileno()):
-                    break
-                time.sleep(_SECONDS_BETWEEN_LOOKS)
-            else:
-                raise BlockingIOError(errno.EWOULDBLOCK, "it is locked", self._path)
-            # The owner before may have removed the file since it was opened.
+            try:
+                if not try_lock(self._file.fileno()):
+                    raise BlockingIOError(errno.EWOULDBLOCK, "it is locked", self._path)
+            except ImportError:
+                return False
+            except OSError as error:
+                if error.errno in _NO_LOCKS:
+                    return False
+                raise
+            # The previous owner may have removed the file since it was opened.
             if self._is_in_place(self._file):
-                return
+                return True
             self._file.close()
 
     def release(self) -> None:
@@ -116,7 +101,7 @@ class FileLock:
             file.close()
 
     def close(self) -> None:
-        """Let go of the file, without removing it."""
+        """Close the file without removing it."""
         if self._file is not None:
             self._file.close()
 
@@ -125,47 +110,6 @@ class FileLock:
             found = os.stat(self._path)  # noqa: PTH116
             return os.path.samestat(os.fstat(file.fileno()), found)
         return False
-
-
-@contextlib.contextmanager
-def lock_file(path: str) -> Iterator[None]:
-    """Hold a `FileLock`.
-
-    Raises
-    ------
-    BlockingIOError, ImportError, OSError
-        As `FileLock.acquire`.
-    """
-    lock = FileLock(path)
-    try:
-        lock.acquire()
-        yield
-    finally:
-        lock.release()
-
-
-def is_locked(path: str) -> bool:
-    """Tell whether somebody else holds a lock file, if there is one.
-
-    Raises
-    ------
-    ImportError, OSError
-        If that cannot be told.
-    """
-    import fcntl  # not on every platform
-
-    try:
-        file = os.open(path, os.O_RDONLY | _SAFELY)
-    except FileNotFoundError:
-        return False
-    try:
-        # Shared, so that those who ask do not see each other.
-        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(file)
-    return False
 
 
 def _close_after_fork() -> None:

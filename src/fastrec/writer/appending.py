@@ -1,4 +1,4 @@
-"""Appending: where the records of a file end, and whether it can go on there."""
+"""Appending: where the records of a file end, and whether more may follow there."""
 
 from __future__ import annotations
 
@@ -17,27 +17,21 @@ __all__ = ["end_of_records"]
 
 _log = logging.getLogger("fastrec")
 
-# Errors at the end of a file whose writer or machine stopped in the middle. Any other
-# damage may have sound records behind it.
+# Errors at the end of a file whose writer or machine stopped in the middle. After any
+# other damage, sound records may follow.
 _TORN = ("truncated_header", "truncated_record", "trailing_zeros")
 
 
 def end_of_records(path: str) -> NDArray[np.uint64]:
-    """Return where each frame of a file begins, and where the next one is to begin.
+    """Return the byte where each frame of a file begins, and where the next is to begin.
 
-    A record at the end that is only there in part is not counted.
-
-    Raises
-    ------
-    CorruptionError
-        If the file is damaged in any other way, or is no plain TFRecord file.
-    OSError
-        If it cannot be read.
+    A torn record at the end is not counted. Raises a CorruptionError if the file is
+    damaged in any other way or is not a plain TFRecord file.
     """
     try:
         (index,) = make_indexes([path])
     except CorruptionError:
-        # What is wrong with the rest as a whole: it may be zeros to the end.
+        # Judge the rest as a whole: it may be zeros to the end.
         (index,) = make_indexes([path], recovery="skip")
         ((begin, _, error),) = index.gaps
         is_text = begin == 0 and _core.recognize(os.fsencode(path)) == "text"
@@ -46,14 +40,13 @@ def end_of_records(path: str) -> NDArray[np.uint64]:
         offsets = index.offsets[:-1]
         offsets = np.append(offsets[offsets < begin], np.uint64(begin))
         _log.warning(
-            "%s: %d bytes at the end are no whole record (%s), and are cut off",
+            "%s: cutting off %d bytes at the end that are not a whole record (%s)",
             *(printable(path), os.path.getsize(path) - begin, error.reason),  # noqa: PTH202
         )
     else:
         offsets = index.offsets
-    n_records = len(offsets) - 1
-    if n_records:
-        # What was written last is what may not have reached the disk.
+    if n_records := len(offsets) - 1:
+        # What was written last may not have reached the disk.
         files = _core.FileTable([os.fsencode(path)], ["pread"])
         last = np.array([n_records - 1], np.int64)
         _core.verify_records(files, _core.Catalog([index]), last)

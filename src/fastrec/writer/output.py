@@ -1,4 +1,4 @@
-"""Files that are written: they get their name whole, or not at all."""
+"""Files that are written: they get their final name whole, or not at all."""
 
 from __future__ import annotations
 
@@ -10,27 +10,21 @@ import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from fastrec.writer.shard_names import COMPLETE, UNFINISHED
-
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["AppendedFile", "Output", "OutputFile", "resolved", "sync_directory"]
+__all__ = ["AppendedFile", "OutputFile", "resolved"]
 
-_MOST_AT_ONCE = 1 << 30  # macOS refuses 2 GiB
-# What a file system says that has no links (FAT, many in user space).
+_MAX_WRITE_BYTES = 1 << 30  # macOS refuses 2 GiB
+# What a file system without links reports (FAT, many in user space).
 _NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS}
 
 
 def resolved(path: str, *, overwrite: bool, directory: str = "") -> str:
-    """Return where a file named `path` comes to lie: absolute, and without links.
+    """Return the absolute place of a new file, without links.
 
-    A relative path is one from `directory`.
-
-    Raises
-    ------
-    OSError
-        If a file there may not be replaced, or cannot be, or there is no directory.
+    A relative path begins at `directory`. Raises an OSError if a file there may not be or
+    cannot be replaced, or if its directory does not exist.
     """
     with _named(path):
         place = os.path.join(directory, path)  # noqa: PTH118
@@ -38,7 +32,7 @@ def resolved(path: str, *, overwrite: bool, directory: str = "") -> str:
             os.lstat(place)
             if not overwrite:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-            # A rename would put a file in the place of a device.
+            # A rename would replace a device by a file.
             mode = os.stat(place).st_mode  # noqa: PTH116
             if stat.S_ISDIR(mode):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
@@ -53,7 +47,7 @@ def resolved(path: str, *, overwrite: bool, directory: str = "") -> str:
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Let errors name `path`, and not a temporary file or none."""
+    """Make errors name `path` instead of a temporary file."""
     try:
         yield
     except OSError as error:
@@ -61,36 +55,46 @@ def _named(path: str) -> Iterator[None]:
         raise
 
 
-class Output:
-    """A file that is open for writing; errors name it as the caller did.
+class OutputFile:
+    """A new file at a temporary place until it is published; errors call it `path`.
 
-    Its last reference closes the file: no thread ever writes through a descriptor that
-    belongs to another file by now.
+    `open` creates it, so that `abandon` can remove it even if an interrupt comes at the
+    moment when it is created.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, temporary: str, *, overwrite: bool = False) -> None:
         self.path = path
+        self.place = temporary
+        self._overwrite = overwrite
+        self._may_exist = False
+        # Its last reference closes it, so no thread ever writes through a descriptor that
+        # another file has taken over.
         self._file: io.FileIO | None = None
 
-    @property
-    def _opened(self) -> io.FileIO:
-        if self._file is None:
-            msg = f"{self.path} is closed"
-            raise ValueError(msg)
-        return self._file
+    def open(self) -> None:
+        """Create the file, which must not exist."""
+        self._may_exist = True  # before it does, because interrupts come anywhere
+        try:
+            with _named(self.path):
+                self._file = io.FileIO(self.place, "xb")
+        except OSError:
+            self._may_exist = False  # an existing file is not this one
+            raise
 
     def write(self, data: Buffer) -> None:
         """Write all of `data` at the end."""
-        file = self._opened
+        file = self._file
+        assert file is not None
         rest = memoryview(data).cast("B")
         with _named(self.path):
             while rest:
-                rest = rest[os.write(file.fileno(), rest[:_MOST_AT_ONCE]) :]
+                rest = rest[os.write(file.fileno(), rest[:_MAX_WRITE_BYTES]) :]
 
     def sync(self) -> None:
         """Bring what was written to the disk."""
+        assert self._file is not None
         with _named(self.path):
-            os.fsync(self._opened.fileno())
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Close the file; does nothing the next time."""
@@ -98,137 +102,72 @@ class Output:
         if file is not None:
             file.close()
 
-
-class OutputFile(Output):
-    """A new file, which has a temporary name until it is published.
-
-    It is made by `open`, and not before, so that whoever has it can abandon it even if
-    an interrupt comes at the moment it is made.
-
-    Parameters
-    ----------
-    path : str
-        What errors call it.
-    temporary : str
-        What it is called until then, without the state.
-    overwrite : bool
-        Whether it may replace a file.
-    """
-
-    def __init__(self, path: str, temporary: str, *, overwrite: bool) -> None:
-        super().__init__(path)
-        self._waiting = temporary + COMPLETE
-        self._overwrite = overwrite
-        self.temporary = temporary + UNFINISHED
-        # Where it may be. Written down before it is there, for interrupts come anywhere.
-        self._places: set[str] = set()
-
-    def open(self) -> None:
-        """Make the file.
-
-        Raises
-        ------
-        OSError
-            If that is not possible.
-        """
-        self._places.add(self.temporary)
-        try:
-            with _named(self.path):
-                self._file = io.FileIO(self.temporary, "xb")
-        except OSError:
-            self._places.clear()  # what is there is not this one
-            raise
-
-    def complete(self) -> str:
-        """Keep the file, which is whole, until its name is known; return where."""
-        self._places.add(self._waiting)
-        with _named(self.path):
-            os.rename(self.temporary, self._waiting)  # noqa: PTH104
-        self.temporary = self._waiting
-        return self.temporary
-
     def publish(self, path: str, target: str, *, sync: bool) -> None:
-        """Give the file its name, and with `sync`, make that last.
+        """Give the file its final name, and with `sync`, make that last.
 
-        Raises
-        ------
-        OSError
-            If that is not possible, or there is a file that may not be replaced.
+        Raises an OSError if a file exists there that may not be replaced.
         """
         self.path = path
         with _named(path):
             if self._overwrite:
-                os.replace(self.temporary, target)  # noqa: PTH105
+                os.replace(self.place, target)  # noqa: PTH105
             else:
-                self._link(target)
+                _rename_to_new(self.place, target)
+        self._may_exist = False  # first: an interrupt here must not remove the target
+        self.place = target
         if sync:
-            sync_directory(os.path.dirname(target))  # noqa: PTH120
-
-    def _link(self, target: str) -> None:
-        """Name the file as nothing else is named: unlike a rename, a link never replaces."""
-        try:
-            os.link(self.temporary, target)
-        except OSError as error:
-            if error.errno not in _NO_LINKS:
-                raise
-            # What remains is to look first, which leaves a gap of microseconds.
-            if os.path.lexists(target):
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
-            os.rename(self.temporary, target)  # noqa: PTH104
-            return
-        os.unlink(self.temporary)  # noqa: PTH108
+            _sync_directory(os.path.dirname(target))  # noqa: PTH120
 
     def abandon(self) -> None:
         """Remove the file, which is not published."""
         self.close()
-        for path in self._places:
+        if self._may_exist:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)  # noqa: PTH108
+                os.unlink(self.place)  # noqa: PTH108
 
 
-class AppendedFile(Output):
-    """An existing file that grows at its end.
-
-    Parameters
-    ----------
-    path : str
-        What errors call it.
-    target : str
-    n_bytes : int
-        The length to cut it to before it grows.
-    """
+class AppendedFile(OutputFile):
+    """An existing file that grows at its end, after it was cut to `n_bytes`."""
 
     def __init__(self, path: str, target: str, n_bytes: int) -> None:
-        super().__init__(path)
-        self._target = target
+        super().__init__(path, target)
         self._n_bytes = n_bytes
 
     def open(self) -> None:
-        """Open and cut the file.
-
-        Raises
-        ------
-        OSError
-            If that is not possible.
-        """
+        """Open and cut the file."""
         with _named(self.path):
-            self._file = io.FileIO(self._target, "r+b")
+            self._file = io.FileIO(self.place, "r+b")
             self._file.truncate(self._n_bytes)
             self._file.seek(self._n_bytes)
 
+    def publish(self, path: str, target: str, *, sync: bool) -> None:
+        """Do nothing: the file has its name."""
+
     def abandon(self) -> None:
-        """Cut what was appended."""
+        """Cut off what was appended."""
         if self._file is not None:
             with _named(self.path):
                 self._file.truncate(self._n_bytes)
         self.close()
 
 
-def sync_directory(directory: str) -> None:
-    """Make a rename last.
+def _rename_to_new(path: str, target: str) -> None:
+    """Rename a file by a link: unlike a rename, it never replaces a file."""
+    try:
+        os.link(path, target)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # What remains is to look first, which leaves a gap of microseconds.
+        if os.path.lexists(target):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST)) from None
+        os.rename(path, target)  # noqa: PTH104
+    else:
+        os.unlink(path)  # noqa: PTH108
 
-    Not every file system can, and by then the file itself is safe: a refusal is no failure.
-    """
+
+def _sync_directory(directory: str) -> None:
+    """Make a rename last, where the file system can: the file itself is safe."""
     with contextlib.suppress(OSError):
         descriptor = os.open(directory, os.O_RDONLY)
         try:

@@ -48,12 +48,12 @@ _N_MEASURED = 16
 class Writer:
     """Writes TFRecord files: one, or shards. A file appears whole or not at all.
 
-    A file is written under a temporary name beside its own, ``.NAME.PID-N-SHARD.tmp``,
-    and gets its name when it is complete and on the disk: one file by `close`, and shards
-    as they are full. Where the names have the number of shards, complete ones wait as
-    ``.NAME.PID-N-SHARD.done``, and all get their names by `close`. Leaving the ``with``
-    block by an exception, or `abandon`, removes what has no name yet. What a process
-    leaves that was killed, ``fastrec doctor --repair`` can finish.
+    A file has a hidden temporary name in its directory, ``.NAME.*.tmp``, and gets its
+    final name when it is complete and on the disk: a single file by `close`, and shards
+    as they are full. Where the names have the number of shards, all shards get their
+    names by `close`. Leaving the ``with`` block by an exception, or `abandon`, removes
+    the temporary files. Those that a killed process leaves are removed by the next writer
+    of the same path; until then, ``fastrec doctor --repair`` saves their records.
 
     Parameters
     ----------
@@ -102,8 +102,8 @@ class Writer:
         If another writer is writing the same file, or the same pattern.
     OSError
         If a file cannot be made, or, from any method, if the disk refuses (it is full,
-        for example). Complete shards stay, also those that wait for their names, all else
-        is removed, and every later call reports the same error.
+        for example). Shards that have their final names stay, all else is removed, and
+        every later call reports the same error.
     CorruptionError
         If the file to append to is damaged in another way than at its end.
     SchemaError, TypeError, ValueError

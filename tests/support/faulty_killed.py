@@ -1,13 +1,11 @@
-"""A program that kills writers of one kind at random moments, and has them finished.
+"""A program that kills writers of one kind at random moments, and writes again.
 
 Arguments: the kind, a new folder, and how often. It prints how many writers were killed
-before they were done, how many of these left something to finish, and how many records
-of unfinished files were saved.
+before they were done, and how many of these left temporary files.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import re
@@ -29,7 +27,7 @@ from faults import check_nothing_more, is_killed, left_open
 
 PATTERN, NUMBERED = "data-{shard:05d}", "data-{shard:03d}-of-{num_shards:03d}.rec"
 N_MOST = 300
-LEFT = re.compile(r"\.(?P<name>.+)\.\d+-\d+-(?P<shard>\d+)\.(?P<state>tmp|done)")
+LEFT = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}-(?P<shard>\d+)\.tmp")
 SOME = [random.Random(n).randbytes(n * 997 % 20_000) for n in range(60)]
 
 
@@ -129,16 +127,12 @@ def records_in(path: Path) -> tuple[list[bytes], bool]:
 
 
 class Run:
-    """One writer that is killed, and what becomes of its records."""
+    """One writer that is killed, and its records."""
 
     def __init__(self, kind: Kind, folder: Path, n_records: int) -> None:
         self.kind = kind
         self.folder = folder
         self.records = [record(number) for number in range(n_records)]
-        self.has_num_shards = "num_shards" in kind.name
-
-    def name(self, shard: int, num_shards: int) -> str:
-        return self.kind.name.format(shard=shard, num_shards=num_shards)
 
     def published(self) -> dict[int, tuple[str, list[bytes]]]:
         """The shards that have their names, each of which must be whole."""
@@ -155,101 +149,43 @@ class Run:
             found[shard] = (path.name, records)
         return found
 
-    def left(self) -> dict[int, tuple[str, list[bytes]]]:
-        """What leftovers hold: a part of each shard, or all of it."""
-        found = {}
+    def check_left(self) -> bool:
+        """Check that temporary files hold parts of their shards; return if any exist."""
+        has_left = False
         for path in self.folder.iterdir():
             if path.name == f".{self.kind.name}.lock" or not path.name.startswith("."):
                 continue
             match = LEFT.fullmatch(path.name)
             assert match, path
             assert match["name"] == self.kind.name
-            shard = int(match["shard"])
-            records, is_whole = records_in(path)
-            expected = self.kind.of_shard(self.records, shard)
+            records, _ = records_in(path)
+            expected = self.kind.of_shard(self.records, int(match["shard"]))
             assert records == expected[: len(records)], path
-            if match["state"] == "done":
-                assert is_whole, path
-                assert records == expected, path
-                assert self.has_num_shards
-            found[shard] = (match["state"], records)
-        return found
-
-    def expected(self) -> dict[str, list[bytes]]:
-        """What doctor is to make of what is left, worked out without it."""
-        left = self.left()
-        while left and left[max(left)] == ("tmp", []):
-            del left[max(left)]
-        num_shards = max(left) + 1 if left else 0
-        return {self.name(n, num_shards): records for n, (_, records) in left.items()}
+            saved = saved_of(path)
+            assert saved == expected[: len(saved)], path
+            assert len(saved) >= len(records), path
+            has_left = True
+        return has_left
 
 
-def doctor(*arguments: object, status: int) -> dict[str, Any]:
-    """Run the command, and return its report."""
-    result = CliRunner().invoke(app, ["doctor", "--json", *map(str, arguments)])
-    assert result.exit_code == status, result.output
-    report: dict[str, Any] = json.loads(result.stdout)
-    return report
-
-
-def finished(run: Run, out: Path) -> int:
-    """Have what was left finished, and return how many records that saved."""
-    expected = run.expected()
-    before = run.published()
-    n_left = len(run.left())
-    (write,) = doctor(run.folder, status=1)["interrupted"]
-    assert write["path"] == str(run.folder / run.kind.name)
-    assert write["n_records"] == sum(map(len, expected.values()))
-    assert write["n_complete"] + write["n_unfinished"] == n_left
-    report = doctor(run.folder, "--repair", out, status=1)
-    (write,) = report["interrupted"]
-    assert write["is_finished"]
-    for name, records in expected.items():
-        found, is_whole = records_in(out / name)
-        assert is_whole
-        assert found == records
-        assert list(fr.read_records(out / name, num_threads=0)) == records
-    names = {path.name for path in out.iterdir()}
-    if out == run.folder:
-        assert names == {*expected, *(name for name, _ in before.values())}
-        if names:
-            doctor(out, status=0)
-    else:
-        assert names == set(expected)
-        assert len(run.left()) == n_left, "what is finished elsewhere is kept"
-    saved: int = write["n_records_unfinished"]
-    return saved
-
-
-def finished_by_many(run: Run, draw: random.Random) -> None:
-    """Kill doctors at their work, until one comes to an end."""
-    expected = run.expected()
-    before = dict(run.published().values())
-    words = ["doctor", str(run.folder), "--repair", str(run.folder)]
-    n_tries = 0
-    while n_tries < 5 and is_killed(
-        lambda: CliRunner().invoke(app, words), draw.random() * 0.05
-    ):
-        n_tries += 1
-        # What it has copied so far is of no use to anybody.
-        for path in run.folder.iterdir():
-            if path.name.startswith(".") and not LEFT.fullmatch(path.name):
-                path.unlink()
-    result = CliRunner().invoke(app, words)
-    assert result.exit_code in (0, 1, 2 * (not before and not expected)), result.output
-    assert not run.left()
-    found = {}
-    for path in run.folder.iterdir():
-        if not path.name.startswith("."):
-            found[path.name], is_whole = records_in(path)
-            assert is_whole
-    assert found == {**before, **expected}
+def saved_of(path: Path) -> list[bytes]:
+    """Return the records that doctor saves of a torn file, or that a whole file has."""
+    out = path.with_name("saved")
+    result = CliRunner().invoke(app, ["doctor", str(path), "--repair", str(out)])
+    assert result.exit_code in (0, 1), result.output
+    found = out if out.exists() else path
+    if result.exit_code == 1 and not out.exists():
+        return []
+    records, is_whole = records_in(found)
+    assert is_whole
+    out.unlink(missing_ok=True)
+    return records
 
 
 def kill(
     kind: Kind, folder: Path, draw: random.Random, seconds: float
-) -> tuple[bool, bool, int]:
-    """Kill a writer; return that, whether it left anything, and what was saved."""
+) -> tuple[bool, bool]:
+    """Kill a writer; return whether it was killed, and whether it left anything."""
     folder.mkdir()
     run = Run(kind, folder, draw.randrange(N_MOST))
     options = {**kind.options, "sync": draw.random() < 0.5}
@@ -259,29 +195,20 @@ def kill(
         lambda: write(path, len(run.records), **options),
         draw.random() * seconds * share,
     )
-    has_left = bool(run.left())
+    has_left = run.check_left()
     assert killed or not has_left
     run.published()
-    n_saved = 0
-    if has_left and draw.random() < 0.2:
-        finished_by_many(run, draw)
-    elif has_left:
-        out = folder if draw.random() < 0.7 else folder.with_name("out")
-        n_saved = finished(run, out)
-        if out != folder:
-            shutil.rmtree(out)
-    # What was left, and the lock, stand in nobody's way.
+    # The next writer removes what was left, and ignores the lock.
     again = Run(kind, folder, 60)
     write(path, 60, **kind.options, overwrite=True)
     n_shards = kind.n_lanes or (1 if kind.per_shard is None else 3)
     assert set(again.published()) == set(range(n_shards))
+    assert not [left for left in folder.iterdir() if left.name.startswith(".")]
     shutil.rmtree(folder)
-    return killed, has_left, n_saved
+    return killed, has_left
 
 
-def kill_append(
-    folder: Path, draw: random.Random, seconds: float
-) -> tuple[bool, bool, int]:
+def kill_append(folder: Path, draw: random.Random, seconds: float) -> tuple[bool, bool]:
     """Kill who appends, twice, and append again."""
     folder.mkdir()
     path = folder / "data"
@@ -305,7 +232,7 @@ def kill_append(
         assert list(fr.read_records(path, num_threads=0)) == again
         assert {left.name for left in folder.iterdir()} == {"data"}
     shutil.rmtree(folder)
-    return killed, n_added > 0, n_added
+    return killed, n_added > 0
 
 
 def whole_runs(added: list[bytes]) -> list[int]:
@@ -332,7 +259,7 @@ def main() -> None:
     write(folder / "measured" / name, N_MOST, **options)
     seconds = 1.2 * (time.perf_counter() - begin)
     before = left_open()[0], 1  # the threads of that writer may not be gone yet
-    sums = [0, 0, 0]
+    sums = [0, 0]
     for number in range(n_runs):
         below = folder / f"{number}"
         results = (
