@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 import fastrec as fr
 from fastrec import _core
+from fastrec.arrays.batch import n_rows
 from fastrec.cli.terminal import counted
-from fastrec.dataset.indexing import n_rows
 from fastrec.dataset.open import Serialized
 from fastrec.storage.inflate import inflated
 from fastrec.storage.stream_readers import FileContent, first_frames

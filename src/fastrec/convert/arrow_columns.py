@@ -24,7 +24,7 @@ import pyarrow.compute
 from numpy.typing import NDArray
 
 import fastrec as fr
-from fastrec.arrays.offsets import offsets_from, run_positions
+from fastrec.arrays.layout import offsets_from, run_positions
 from fastrec.convert.source import Columns
 
 __all__ = ["columns_of", "feature_kind", "features_of"]
