@@ -37,13 +37,12 @@ from fastrec.example.parse import (
     parse_single_sequence_example,
     parse_tensor,
 )
-from fastrec.features.fixed import FixedLen, Raw, VarLen
+from fastrec.features.fixed import FixedLen, Raw, Stack, VarLen
 from fastrec.features.missing import MissingFeatureWarning
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.ragged import Ragged
 from fastrec.features.schema import Schema
 from fastrec.features.sparse import Sparse
-from fastrec.features.stack import Stack
 from fastrec.features.tensor import TensorProto, serialize_tensor
 from fastrec.loader.loader import Loader
 from fastrec.loader.order import Blocks, Window

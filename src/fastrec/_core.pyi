@@ -8,10 +8,10 @@ from typing_extensions import Buffer, Never
 from fastrec.arrays.batch import Array, Batch, BytesArray
 from fastrec.arrow.columns import Field, Values
 from fastrec.errors import Error
+from fastrec.example.columns import ColumnValues
 from fastrec.features.base import Column, RowRule
 from fastrec.loader.collate import Parts
 from fastrec.on_error import Damage, Finding, Gap
-from fastrec.writer.coercion import CoercedColumn
 
 __version__: str
 
@@ -438,7 +438,7 @@ class SequenceOrder(metaclass=_Pybind11Type):
 
 @final
 class BatchEncoder(metaclass=_Pybind11Type):
-    def __init__(self, columns: list[CoercedColumn], n_rows: int) -> None: ...
+    def __init__(self, columns: list[ColumnValues], n_rows: int) -> None: ...
     def measure(self, row: int) -> int: ...
 
 @final

@@ -8,8 +8,8 @@ from typing import SupportsIndex
 
 import numpy as np
 
+from fastrec.arrays.batch import Row, n_rows, row_of
 from fastrec.dataset.dataset import Dataset
-from fastrec.dataset.indexing import Row, n_rows, row_of
 from fastrec.options import check_instance, extra
 
 with extra("grain", "fastrec.grain"):

@@ -686,7 +686,7 @@ def test_rows_and_slices_share_the_values() -> None:
         (2, "index 2 is out of bounds for axis 0 with size 2"),
         (-3, "index -3 is out of bounds for axis 0 with size 2"),
         ([0, 5], "index 5 is out of bounds for axis 0 with size 2"),
-        ((0, 1), r"r\[i\]\[j\], not r\[i, j\]"),
+        ((0, 1), r"a\[i\]\[j\], not a\[i, j\]"),
         (np.ones(3, bool), "boolean index did not match"),
         (True, "1-D index, not 2-D"),
         ("a", "only integers, slices"),

@@ -687,30 +687,30 @@ IMAGES = np.zeros((2, 4, 4), "uint8")
         (
             IMAGES,
             ValueError,
-            r"2 dimensions.*\.tobytes\(\).*fr\.Raw\(\(4, 4\), 'uint8'\)",
+            r"2 dimensions.*fr\.Raw\(\(4, 4\), 'uint8'\).*\.tobytes\(\)",
         ),
         ([IMAGES[0]] * 2, ValueError, r"2 dimensions.*\.tobytes\(\)"),
-        (fr.BytesArray.from_list([[["a"]]] * 2), ValueError, r"fr\.FixedLen\(\(1, 1\)"),
+        (fr.BytesArray.from_list([[["a"]]] * 2), ValueError, r"fr\.FixedLen\("),
         (
             fr.RaggedArray(np.zeros((2, 2)), [0, 1, 2]),
             ValueError,
-            r"fr\.VarLen\('float64'",
+            r"fr\.VarLen\(.*shape",
         ),
         ([[[1], [2, 3]], []], ValueError, "lists of lists.*fr.Ragged"),
         ([[["a"]], []], ValueError, "lists of lists.*fr.Ragged"),
         (np.array([[["a"]], [["b"]]]), ValueError, "lists of lists"),
-        ([1, 2.0], ValueError, "mixes int and float"),
-        ([np.int64(1), np.float32(2)], ValueError, "mixes int and float"),
-        ([[1], [2.0]], ValueError, "mixes int and float"),
-        ([[1, 2.0], []], ValueError, "mixes int and float"),
-        ([np.array([1]), np.array([2.0])], ValueError, "mixes int and float"),
-        (["a", 1], ValueError, "mixes strings, lists and numbers"),
-        ([[1], 1], ValueError, "mixes strings, lists and numbers"),
-        ([[1], "a"], ValueError, "mixes strings, lists and numbers"),
-        ([["a"], [1]], ValueError, "mixes strings and numbers"),
-        ([["a", 1], []], ValueError, "mixes strings and numbers"),
-        ([[b"a", 1], []], ValueError, "mixes strings and numbers"),
-        ([[1, [2]], []], ValueError, "lists and values side by side"),
+        ([1, 2.0], ValueError, "cannot mix float and int"),
+        ([np.int64(1), np.float32(2)], ValueError, "cannot mix float and int"),
+        ([[1], [2.0]], ValueError, "cannot mix float and int"),
+        ([[1, 2.0], []], ValueError, "cannot mix float and int"),
+        ([np.array([1]), np.array([2.0])], ValueError, "cannot mix float and int"),
+        (["a", 1], ValueError, "cannot mix int and string"),
+        ([[1], 1], ValueError, "cannot mix int and list"),
+        ([[1], "a"], ValueError, "cannot mix list and string"),
+        ([["a"], [1]], ValueError, "cannot mix int and string"),
+        ([["a", 1], []], ValueError, "cannot mix int and string"),
+        ([[b"a", 1], []], ValueError, "cannot mix int and string"),
+        ([[1, [2]], []], ValueError, "cannot mix int and list"),
         ([[], []], ValueError, "empty lists only.*features="),
         ([[], None], ValueError, "empty lists only.*features="),
         (np.array([0, 2**63], "uint64"), ValueError, r"\.view\(\"int64\"\)"),
@@ -724,7 +724,7 @@ IMAGES = np.zeros((2, 4, 4), "uint8")
             ValueError,
             r"\.view\(\"int64\"\)",
         ),
-        (np.array([b"a", b"b"]), TypeError, r"trailing NUL bytes .*\.tolist\(\)"),
+        (np.array([b"a", b"b"]), TypeError, r"\.tolist\(\).*trailing NUL bytes"),
         ([np.array([b"a"]), np.array([b"b"])], TypeError, r"\.tolist\(\)"),
         (np.array([1j, 2j]), TypeError, r"complex128.*\.astype\(\"float32\"\)"),
         ([1j, 2j], TypeError, "type complex"),
@@ -739,11 +739,11 @@ IMAGES = np.zeros((2, 4, 4), "uint8")
         ([[1, None], [1]], TypeError, "type NoneType"),
         (["\ud800", "a"], ValueError, "UTF-8"),
         ([["\ud800"], []], ValueError, "UTF-8"),
-        ([memoryview(b"abcd")[::2]] * 2, ValueError, r"\.tobytes\(\)"),
+        ([memoryview(b"abcd")[::2]] * 2, TypeError, "type memoryview"),
         (
             masked([[1, 2], [3, 4]], [[1, 0], [0, 0]]),
             ValueError,
-            "only a part",
+            "masked only in part",
         ),
     ],
 )
@@ -770,17 +770,17 @@ def test_what_cannot_be_written_names_the_feature_and_the_cure(
         ([1, 300], fr.FixedLen((), "uint8"), ValueError, "300.*does not fit uint8"),
         ([1, -1], fr.FixedLen((), "uint64"), ValueError, "-1.*does not fit uint64"),
         ([1, 2], fr.FixedLen((), "bool"), ValueError, "2.*does not fit bool"),
-        ([[1], [2]], fr.FixedLen((), "int64"), ValueError, r"shape \(1,\).*says \(\)"),
+        ([[1], [2]], fr.FixedLen((), "int64"), ValueError, r"shape \(1,\) do not fit FixedLen\(\(\)"),
         (IMAGES, fr.FixedLen((4, 5), "int64"), ValueError, r"shape \(4, 4\).*\(4, 5\)"),
         (IMAGES, fr.Raw((16,), "uint8"), ValueError, r"shape \(4, 4\).*\(16,\)"),
         (IMAGES, fr.Raw((4, 4), "int8"), ValueError, r"\.astype\('int8'\)"),
         (IMAGES, fr.VarLen("int64"), ValueError, r"shape \(4, 4\)"),
-        ([b"abc", b"ab"], fr.Raw((3,)), ValueError, "2 bytes in row 1.*says 3"),
+        ([b"abc", b"ab"], fr.Raw((3,)), ValueError, "2 bytes in row 1.*needs 3"),
         ([[1, 2], [3]], fr.FixedLen((2,), "int64"), ValueError, r"rows of \[1, 2\] values"),
         ([[], []], fr.FixedLen((2,), "int64"), ValueError, r"shape \(0,\)"),
-        ([np.zeros(2), np.zeros(3)], fr.FixedLen((2,)), ValueError, "arrays of shapes"),
-        ([1, None], fr.FixedLen((), "int64"), ValueError, "not there in row 1.*no default"),
-        ([None, b"a"], fr.Raw((1,)), ValueError, "not there in row 0.*no default"),
+        ([np.zeros(2), np.zeros(3)], fr.FixedLen((2,)), ValueError, "same shape"),
+        ([1, None], fr.FixedLen((), "int64"), ValueError, "missing in row 1.*no default"),
+        ([None, b"a"], fr.Raw((1,)), ValueError, "missing in row 0.*no default"),
         ([[1, 2], None], fr.Stack(["a", "b"]), ValueError, "row 1.*no default"),
         ([[1], [2]], fr.Stack(["a", "b"]), ValueError, r"shape \(1,\)"),
         ([[1, 2], [3]], fr.Stack(["a", "b"]), ValueError, r"rows of \[1, 2\] values"),
@@ -809,18 +809,30 @@ def test_what_does_not_fit_its_spec_is_refused(
         ({"a": [1], "b": [1, 2]}, ValueError, r"one length.*'a': 1, 'b': 2"),
         ({"a": [1], b"a": [2]}, ValueError, "two columns.*feature 'a'"),
         ({b"\xff": [1], "spec": [2]}, ValueError, "two columns.*xff"),
-        ({"a": 5}, TypeError, "column 'a': int is no column"),
-        ({"a": "text"}, TypeError, "column 'a': str is no column"),
-        ({"a": {1: 2}}, TypeError, "column 'a': dict is no column"),
-        ({"a": None}, TypeError, "column 'a': NoneType is no column"),
-        ({"a": np.array(5)}, ValueError, "column 'a' is a single value"),
+        ({"a": 5}, TypeError, "feature 'a': a column must be an array, .* got int"),
+        (
+            {"a": "text"},
+            TypeError,
+            "feature 'a': a column must be an array, .* got str",
+        ),
+        (
+            {"a": {1: 2}},
+            TypeError,
+            "feature 'a': a column must be an array, .* got dict",
+        ),
+        (
+            {"a": None},
+            TypeError,
+            "feature 'a': a column must be an array, .* got NoneType",
+        ),
+        ({"a": np.array(5)}, ValueError, "feature 'a': .* got a single value"),
         (
             {"a": masked(5, 1)},
             ValueError,
-            "column 'a' is a single value",
+            "feature 'a': .* got a single value",
         ),
         ({1: [1]}, TypeError, "str or bytes, not int"),
-        ([("a", [1])], TypeError, "mapping of names to arrays, not list"),
+        ([("a", [1])], TypeError, "mapping of names to values, not list"),
     ],
 )
 def test_mappings_that_are_no_columns_are_refused(
@@ -883,7 +895,7 @@ def test_rows_without_a_feature_are_refused_where_the_spec_has_no_default(
     needed: bool,
 ) -> None:
     refused = (
-        pytest.raises(ValueError, match=r"feature 'f' is not there.*no default")
+        pytest.raises(ValueError, match=r"feature 'f': missing.*no default")
         if needed
         else contextlib.nullcontext()
     )
@@ -896,7 +908,7 @@ def test_rows_without_a_feature_are_refused_where_the_spec_has_no_default(
             writer.write({"f": masked(np.zeros(2 if "Stack" in str(spec) else ()), 1)})
         with pytest.raises(TypeError, match="None: leave it out"):
             writer.write({"f": None})
-        with pytest.raises(TypeError, match="a row is a mapping"):
+        with pytest.raises(TypeError, match="a row must be a mapping"):
             writer.write([("f", 1)])  # type: ignore[arg-type]
     assert len(examples(path)) == (0 if needed else 3)
 
@@ -909,7 +921,7 @@ def test_the_features_of_a_spec_may_be_written_by_their_own_names(path: Path) ->
     with fr.Writer(path, features=features) as writer:
         writer.write({"h": 1, "w": 2, "image/label": 3})
         writer.write_batch({"h": [1], "w": [2], b"image/label": [3]})
-        with pytest.raises(ValueError, match="'size' is not there"):
+        with pytest.raises(ValueError, match="'size': missing"):
             writer.write({"h": 1, "image/label": 3})
     got = fr.open(path, features=features)[0:2]
     assert got["size"].tolist() == [[1, 2]] * 2

@@ -1,4 +1,4 @@
-"""What a batch is made of: a dict of arrays, all with the same number of rows.
+"""Batches: a dict of columns, which all have the same number of rows.
 
 A column is a `numpy.ndarray`, a `BytesArray` (byte strings of any lengths), a
 `RaggedArray` (rows of any lengths) or a `SparseArray` (some values and their indices);
@@ -7,6 +7,7 @@ its first axis counts the rows of the batch.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from typing import Any, SupportsIndex, TypeAlias, cast
 
@@ -14,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastrec.arrays.bytes import BytesArray
-from fastrec.arrays.offsets import offsets_from
+from fastrec.arrays.layout import offsets_from
 from fastrec.arrays.ragged import Array as RowValues
 from fastrec.arrays.ragged import RaggedArray, describe_rows
 from fastrec.arrays.sparse import SparseArray
@@ -24,9 +25,12 @@ __all__ = [
     "Batch",
     "BytesArray",
     "RaggedArray",
+    "Row",
     "RowValues",
     "SparseArray",
     "concatenate",
+    "n_rows",
+    "row_of",
     "take",
 ]
 
@@ -35,6 +39,24 @@ Array: TypeAlias = RowValues | SparseArray
 # Columns by name. Values are arrays of one of the four kinds, as the schema says;
 # a union would have every user cast.
 Batch: TypeAlias = dict[str, Any]
+Row: TypeAlias = dict[str, Any]
+
+
+def n_rows(batch: Batch) -> int:
+    """Return the number of rows of a batch: of its first column that has an axis."""
+    return next(
+        (len(column) for column in batch.values() if getattr(column, "shape", ())), 0
+    )
+
+
+def row_of(batch: Batch, i: int) -> Row:
+    """Return a copy of row `i` of a batch."""
+    row = {name: column[i] for name, column in batch.items()}
+    arrays = (np.ndarray, BytesArray, RaggedArray, SparseArray)
+    return {
+        name: copy.copy(value) if isinstance(value, arrays) else value
+        for name, value in row.items()
+    }
 
 
 def take(

@@ -13,15 +13,26 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastrec.arrays.excerpt import EDGE_ITEMS, abridged, edges, parts_text
-from fastrec.arrays.offsets import as_offsets, offsets_from, run_positions
+from fastrec.arrays.layout import (
+    Rows,
+    abridged,
+    as_offsets,
+    as_shape,
+    edges,
+    is_int,
+    listed,
+    offsets_from,
+    parts_text,
+    row_number,
+    run_positions,
+)
 
 __all__ = ["BytesArray"]
 
@@ -55,41 +66,23 @@ def flattened(values: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
     return level, shape
 
 
-def as_shape(shape: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
-    """Return `shape` as a tuple of sizes that are not negative."""
-    sizes = (shape,) if isinstance(shape, SupportsIndex) else shape
-    checked = tuple(operator.index(size) for size in sizes)
-    if any(size < 0 for size in checked):
-        raise ValueError(f"shape must hold no negative sizes, not {checked}")
-    return checked
-
-
-class BytesArray:
+class BytesArray(Rows):
     r"""An array of byte strings, each of any length, in one buffer.
 
-    It is what a bytes feature comes out as. Indexing is NumPy's: slices with step 1
-    share the buffer, all else copies the strings it selects. ``==`` and ``!=`` are
-    elementwise.
+    A bytes feature is read as one. Indexing is NumPy's: slices with step 1 share the
+    buffer, all else copies the strings it selects. ``==`` and ``!=`` are elementwise.
 
     Parameters
     ----------
     data : ndarray of uint8, shape (n_bytes,)
-        The strings, one after the other. Used without a copy if contiguous.
+        The strings, one after the other. Used without a copy if contiguous. A slice
+        keeps the whole buffer.
     offsets : ndarray of int64, shape (n + 1,)
         String ``i`` is ``data[offsets[i]:offsets[i + 1]]``. Must not decrease and must
         lie within `data`; need not start at 0.
     shape : tuple of int, optional
-        Shape of the array of strings, in C order; its product is n. By default
-        ``(n,)``.
-
-    Attributes
-    ----------
-    data : ndarray of uint8, shape (n_bytes,)
-        As given. After a slice, still the whole buffer.
-    offsets : ndarray of int64, shape (n + 1,)
-        Where each string begins in `data`, and where the last one ends.
-    shape : tuple of int
-        At least one dimension.
+        Shape of the array of strings, in C order: at least one dimension, and n
+        strings. By default ``(n,)``.
 
     Raises
     ------
@@ -115,9 +108,7 @@ class BytesArray:
     array([1, 2], dtype=uint16)
     """
 
-    __slots__ = ("__weakref__", "data", "offsets", "shape")
-    __hash__ = None  # type: ignore[assignment]
-    __array_ufunc__ = None  # so that `ndarray == b` asks b
+    __slots__ = ("data", "offsets", "shape")
 
     data: NDArray[np.uint8]
     offsets: NDArray[np.int64]
@@ -148,7 +139,7 @@ class BytesArray:
     def _wrap(
         cls, data: NDArray[np.uint8], offsets: NDArray[np.int64], shape: tuple[int, ...]
     ) -> BytesArray:
-        """Make an array of parts that are known to be right."""
+        """Make an array without checking its parts."""
         array = cls.__new__(cls)
         array.data, array.offsets, array.shape = data, offsets, shape
         return array
@@ -165,7 +156,7 @@ class BytesArray:
         Returns
         -------
         BytesArray
-            Its buffer is writable and its own.
+            With a new, writable buffer.
 
         Raises
         ------
@@ -221,9 +212,6 @@ class BytesArray:
     def __len__(self) -> int:
         return self.shape[0]
 
-    def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(len(self)))
-
     def __contains__(self, value: object) -> bool:
         return bool(np.any(self == value))
 
@@ -245,7 +233,7 @@ class BytesArray:
             inner = self.shape[len(key) :]
             first = self._position(key) * math.prod(inner)
             return self._run(first, inner) if inner else self._string(first)
-        # Everything else means what it means to NumPy on an array of positions.
+        # NumPy selects positions by any other index.
         positions = np.arange(self.size).reshape(self.shape)
         found = np.asarray(positions[index])
         if found.ndim == 0:
@@ -344,9 +332,6 @@ class BytesArray:
         return self._objects()
 
     def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
-        if isinstance(other, BytesArray):
-            self._check_shape(other.shape)
-            return self._equals(other)
         if isinstance(other, (bytes, str)):
             return self._equals_one(encoded(other, 0))
         if isinstance(other, np.ndarray):
@@ -356,20 +341,21 @@ class BytesArray:
             values, shape = other.ravel().tolist(), other.shape
         elif isinstance(other, (list, tuple)):
             values, shape = flattened(other)
+        elif isinstance(other, BytesArray):
+            shape = other.shape
         else:
             return NotImplemented
-        self._check_shape(shape)
+        if shape != self.shape:
+            raise ValueError(f"cannot compare shape {self.shape} with shape {shape}")
+        if isinstance(other, BytesArray):
+            return self._equals(other)
         wanted = (v.encode() if isinstance(v, str) else v for v in values)
         pairs = map(operator.eq, self._objects().ravel(), wanted)
-        equal: NDArray[np.bool_] = np.fromiter(pairs, np.bool_, self.size)
-        return equal.reshape(self.shape)
+        return np.fromiter(pairs, np.bool_, self.size).reshape(self.shape)
 
     def __ne__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
         equal: Any = self.__eq__(other)
-        if equal is NotImplemented:
-            return NotImplemented
-        differs: NDArray[np.bool_] = ~equal
-        return differs
+        return equal if equal is NotImplemented else ~equal
 
     def __repr__(self) -> str:
         if not all(isinstance(part, np.ndarray) for part in (self.data, self.offsets)):
@@ -383,22 +369,15 @@ class BytesArray:
     def __copy__(self) -> BytesArray:
         return BytesArray._concatenate([self])
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> BytesArray:
-        return self.__copy__()
-
     def _position(self, key: tuple[SupportsIndex, ...]) -> int:
-        """Return which block of strings `key` names, of those along its axes."""
+        """Return the number of the block of strings that `key` selects."""
         position = 0
-        for axis, (item, size) in enumerate(zip(key, self.shape, strict=False)):
-            i = operator.index(item)
-            if not -size <= i < size:
-                place = f"axis {axis} with size {size}"
-                raise IndexError(f"index {i} is out of bounds for {place}")
-            position = position * size + i % size
+        for axis, (index, size) in enumerate(zip(key, self.shape, strict=False)):
+            position = position * size + row_number(index, size, axis)
         return position
 
     def _run(self, first: int, shape: tuple[int, ...]) -> BytesArray:
-        """Return adjacent strings from `first` on; they share the buffer."""
+        """Return adjacent strings from `first` on, in the same buffer."""
         offsets = self.offsets[first : first + math.prod(shape) + 1]
         return BytesArray._wrap(self.data, offsets, shape)
 
@@ -418,7 +397,7 @@ class BytesArray:
         return BytesArray._wrap(data, offsets, positions.shape)
 
     def _joined(self, selected: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
-        """Return the strings one after the other: all are a view, some a copy."""
+        """Return the bytes of all strings as a view, or of the selected ones as a copy."""
         if selected is None or selected.all():
             return self.data[self.offsets[0] : self.offsets[-1]]
         return self._take(np.flatnonzero(selected)).data
@@ -429,10 +408,6 @@ class BytesArray:
         objects = np.empty(self.size, object)
         objects[:] = [joined[start:end] for start, end in pairwise(bounds)]
         return objects.reshape(self.shape)
-
-    def _check_shape(self, shape: tuple[int, ...]) -> None:
-        if shape != self.shape:
-            raise ValueError(f"cannot compare shape {self.shape} with shape {shape}")
 
     def _equals(self, other: BytesArray) -> NDArray[np.bool_]:
         lengths = np.diff(self.offsets)
@@ -454,13 +429,14 @@ class BytesArray:
         return equal.reshape(self.shape)
 
     def _text(self) -> str:
-        """Return the items as a repr shows them: few, and cut short."""
-        items = [abridged(x) if self.ndim == 1 else x._text() for x in edges(self)]
-        if len(items) < len(self):
-            items.insert(EDGE_ITEMS, "...")
-        return f"[{', '.join(items)}]"
+        """Return the items as a repr shows them."""
+        return listed(
+            self, [abridged(x) if self.ndim == 1 else x._text() for x in edges(self)]
+        )
 
 
-def is_int(index: object) -> bool:
-    """Tell whether `index` selects one item; to NumPy, a bool is a mask."""
-    return isinstance(index, (int, np.integer)) and not isinstance(index, bool)
+def reshaped(values: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401
+    """Return an ndarray or BytesArray of another shape, in the same memory."""
+    if isinstance(values, BytesArray):
+        return BytesArray._wrap(values.data, values.offsets, shape)
+    return np.reshape(values, shape)

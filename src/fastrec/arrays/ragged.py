@@ -10,43 +10,48 @@ from __future__ import annotations
 
 import copy
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, SupportsIndex, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastrec.arrays.bytes import BytesArray, encoded, is_int
-from fastrec.arrays.excerpt import EDGE_ITEMS, edges, parts_text
-from fastrec.arrays.offsets import as_offsets, offsets_from, run_positions
+from fastrec.arrays.bytes import BytesArray, encoded, reshaped
+from fastrec.arrays.layout import (
+    EDGE_ITEMS,
+    NotComparable,
+    as_offsets,
+    edges,
+    equal_values,
+    is_int,
+    listed,
+    offsets_from,
+    parts_text,
+    row_number,
+    row_numbers,
+    run_positions,
+)
 from fastrec.arrays.sparse import SparseArray
 
 __all__ = ["Array", "RaggedArray"]
 
 
-class RaggedArray:
+class RaggedArray(NotComparable):
     """An array of rows, each with any number of values.
 
-    It is what a variable-length feature comes out as. ``r[i]`` is a row; slices, masks
-    and index arrays select rows as they do in NumPy, and give a RaggedArray. Slices
-    with step 1 share the values, all else copies.
+    A variable-length feature is read as one. ``r[i]`` is a row; slices, masks and index
+    arrays select rows as in NumPy, and return a RaggedArray. Slices with step 1 share
+    the values, all else copies.
 
     Parameters
     ----------
     values : ndarray of shape (n, *inner), BytesArray of that, or RaggedArray
         The values of all rows, one row after the other. Used without a copy. Rows of
-        rows nest here: the outermost level is this array's `row_splits`.
+        rows nest here; this array's `row_splits` are the outermost level.
     row_splits : ndarray of int64 or int32, shape (rows + 1,)
         Row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``. Starts at 0, does not
         decrease, and ends at n.
-
-    Attributes
-    ----------
-    values : ndarray, BytesArray or RaggedArray
-        As given.
-    row_splits : ndarray of int64 or int32, shape (rows + 1,)
-        As given.
 
     Raises
     ------
@@ -55,9 +60,9 @@ class RaggedArray:
 
     Notes
     -----
-    ``==`` and ``!=`` raise `TypeError`: NumPy's are elementwise, and an answer of one
-    bool would pass for that. Ask ``r.equals(other)``, or compare ``r.values``. For
-    like reasons ``numpy.asarray(r)`` raises: ask for `to_padded` or `values`.
+    ``==`` and ``!=`` raise `TypeError`, because one bool could be mistaken for NumPy's
+    elementwise result: call ``r.equals(other)``, or compare ``r.values``.
+    ``numpy.asarray(r)`` raises, too: use `to_padded` or `values`.
 
     Examples
     --------
@@ -72,9 +77,8 @@ class RaggedArray:
            [ 3,  4,  5]])
     """
 
-    __slots__ = ("__weakref__", "row_splits", "values")
-    __hash__ = None  # type: ignore[assignment]
-    __array_ufunc__ = None  # so that `ndarray == r` asks r
+    __slots__ = ("row_splits", "values")
+    _dense_form = "to_padded"
 
     values: Array
     row_splits: NDArray[np.int64] | NDArray[np.int32]
@@ -101,7 +105,7 @@ class RaggedArray:
     def _wrap(
         cls, values: Array, row_splits: NDArray[np.int64] | NDArray[np.int32]
     ) -> RaggedArray:
-        """Make an array of parts that are known to be right."""
+        """Make an array without checking its parts."""
         array = cls.__new__(cls)
         array.values, array.row_splits = values, row_splits
         return array
@@ -166,9 +170,6 @@ class RaggedArray:
     def __len__(self) -> int:
         return self.row_splits.size - 1
 
-    def __iter__(self) -> Iterator[Any]:
-        return (self[i] for i in range(len(self)))
-
     @overload
     def __getitem__(
         self, index: slice | Sequence[SupportsIndex] | NDArray[Any]
@@ -184,24 +185,12 @@ class RaggedArray:
                     self.values[splits[0] : splits[-1]], splits - splits[0]
                 )
         if is_int(index):
-            i, rows = operator.index(index), len(self)
-            if not -rows <= i < rows:
-                place = f"axis 0 with size {rows}"
-                raise IndexError(f"index {i} is out of bounds for {place}")
-            i %= rows
+            i = row_number(index, len(self))
             return self.values[self.row_splits[i] : self.row_splits[i + 1]]
-        if isinstance(index, tuple):
-            message = "a RaggedArray is indexed by row only: r[i][j], not r[i, j]"
-            raise IndexError(message)
-        found = np.asarray(np.arange(len(self))[index])
-        if found.ndim == 0:
-            return self[int(found)]
-        if found.ndim != 1:
-            raise IndexError(f"rows need a 1-D index, not {found.ndim}-D")
-        return self._take(found)
+        return self._take(row_numbers(index, len(self)))
 
     def mask(self, length: int | None = None) -> NDArray[np.bool_]:
-        """Tell which positions of the padded rows hold values.
+        """Return which positions of the padded rows hold values.
 
         Parameters
         ----------
@@ -211,8 +200,7 @@ class RaggedArray:
         Returns
         -------
         ndarray of bool, shape (rows, length)
-            True where ``to_padded(length=length, truncate=True)`` holds a value and
-            False where it holds the fill.
+            False where ``to_padded(length=length, truncate=True)`` has the fill.
         """
         return np.arange(self._width(length)) < self.lengths[:, np.newaxis]
 
@@ -285,11 +273,7 @@ class RaggedArray:
             within = np.tile(np.arange(size), len(indices))
             indices = np.column_stack([np.repeat(indices, size, axis=0), within])
             shape.append(size)
-        flat: Any = (
-            BytesArray._wrap(level.data, level.offsets, (level.size,))
-            if isinstance(level, BytesArray)
-            else level.reshape(-1)
-        )
+        flat = reshaped(level, (level.size,))
         return SparseArray._wrap(indices, flat, tuple(shape))
 
     def to_list(self) -> list[Any]:
@@ -299,9 +283,9 @@ class RaggedArray:
         return [flat[start:end] for start, end in pairwise(self.row_splits.tolist())]
 
     def equals(self, other: object) -> bool:
-        """Tell whether `other` is a RaggedArray of the same rows, dtype and values.
+        """Return whether `other` is a RaggedArray of the same rows, dtype and values.
 
-        NaN equals NaN. Whether `row_splits` are int32 or int64 does not matter.
+        NaN equals NaN. The dtype of `row_splits` does not matter.
         """
         return (
             isinstance(other, RaggedArray)
@@ -310,22 +294,9 @@ class RaggedArray:
             and same_values(self.values, other.values)
         )
 
-    def __eq__(self, other: object) -> bool:
-        message = "a RaggedArray has no ==: use r.equals(other), or compare r.values"
-        raise TypeError(message)
-
-    def __ne__(self, other: object) -> bool:
-        message = "a RaggedArray has no !=: use r.equals(other), or compare r.values"
-        raise TypeError(message)
-
-    def __array__(
-        self, dtype: DTypeLike | None = None, copy: bool | None = None
-    ) -> NDArray[Any]:
-        message = "a RaggedArray is not an ndarray: use r.to_padded() or r.values"
-        raise TypeError(message)
-
     def __repr__(self) -> str:
-        if not self._is_of_numpy():
+        values: Any = self._flat_values  # of JAX, perhaps
+        if not isinstance(values, (np.ndarray, BytesArray)):
             return parts_text(self, "values", "row_splits")
         return f"RaggedArray({self._text()}, shape={self.shape}, dtype={self.dtype})"
 
@@ -335,22 +306,11 @@ class RaggedArray:
     def __copy__(self) -> RaggedArray:
         return RaggedArray._wrap(copy.copy(self.values), self.row_splits.copy())
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> RaggedArray:
-        return self.__copy__()
-
     @property
     def _flat_values(self) -> NDArray[Any] | BytesArray:
         """The values of the innermost rows."""
         values = self.values
         return values._flat_values if isinstance(values, RaggedArray) else values
-
-    def _is_of_numpy(self) -> bool:
-        values = self.values
-        if isinstance(values, RaggedArray):
-            is_known = values._is_of_numpy()
-        else:
-            is_known = isinstance(values, (np.ndarray, BytesArray))
-        return is_known and isinstance(self.row_splits, np.ndarray)
 
     def _take(self, rows: NDArray[np.integer[Any]]) -> RaggedArray:
         row_splits = np.asarray(self.row_splits)  # of JAX, perhaps
@@ -411,33 +371,34 @@ class RaggedArray:
         return dense
 
     def _text(self) -> str:
-        """Return the rows as a repr shows them: few, and cut short."""
-        rows = [row_text(row) for row in edges(self)]
-        if len(rows) < len(self):
-            rows.insert(EDGE_ITEMS, "...")
-        return f"[{', '.join(rows)}]"
+        """Return the rows as a repr shows them."""
+        return listed(self, [row_text(row) for row in edges(self)])
 
 
 Array: TypeAlias = NDArray[Any] | BytesArray | RaggedArray
 
 
 def is_numbers(row: object) -> bool:
-    """Tell whether `row` is an ndarray of numbers, to be taken as it is."""
+    """Return whether `row` is an ndarray of numbers."""
     return isinstance(row, np.ndarray) and row.dtype.kind not in "SUO"
 
 
 def values_from(values: list[Any], dtype: DTypeLike | None) -> Array:
-    """Make the array of values that fits a flat list of them."""
-    if any(isinstance(x, (list, tuple, BytesArray, RaggedArray)) for x in values):
+    """Return a flat list of values as the array that fits them."""
+    if any(
+        isinstance(x, (list, tuple, BytesArray, RaggedArray))
+        or (isinstance(x, np.ndarray) and x.ndim)
+        for x in values
+    ):
         return RaggedArray.from_list(values, dtype)
-    if any(np.ndim(x) for x in values if isinstance(x, np.ndarray)):
-        return RaggedArray.from_list(values, dtype)
-    named_bytes = isinstance(dtype, str) and dtype == "string"
-    if named_bytes or (dtype is not None and np.dtype(dtype).kind in "SUO"):
-        return BytesArray.from_list(values)
-    if any(isinstance(x, (bytes, str)) for x in values):
-        if dtype is not None:
+    is_bytes = any(isinstance(x, (bytes, str)) for x in values)
+    if dtype is not None:
+        named_bytes = isinstance(dtype, str) and dtype == "string"
+        wants_bytes = named_bytes or np.dtype(dtype).kind in "SUO"
+        if is_bytes and not wants_bytes:
             raise TypeError(f"values are bytes or str, not {np.dtype(dtype)}")
+        is_bytes = wants_bytes
+    if is_bytes:
         return BytesArray.from_list(values)
     array = np.array(values, dtype)
     if array.dtype.kind == "O":
@@ -475,25 +436,22 @@ def pad_bytes(values: BytesArray, mask: NDArray[np.bool_], fill: object) -> Byte
 
 
 def describe_rows(array: Array) -> str:
-    """Say what one row of `array` is: equal texts for rows that go together."""
+    """Return what one row of `array` is: equal texts for rows that can be joined."""
     if isinstance(array, RaggedArray):
         return f"ragged rows of {describe_rows(array.values)}"
     kind = "bytes" if isinstance(array, BytesArray) else str(array.dtype)
     return f"{kind} of shape {array.shape[1:]}"
 
 
-def same_values(a: Array, b: Array) -> bool:
-    """Tell whether arrays of equal shape and dtype hold the same, NaN equal to NaN."""
+def same_values(a: Any, b: Any) -> bool:  # noqa: ANN401
+    """Return whether arrays of equal shape and dtype are equal, NaN equal to NaN."""
     if isinstance(a, RaggedArray):
         return a.equals(b)
-    if isinstance(a, BytesArray):
-        return bool(np.all(a == b))
-    nan = operator.ne(a, a) & operator.ne(b, b)
-    return bool(np.all((a == b) | nan))
+    return equal_values(a, b)
 
 
 def row_text(row: Array) -> str:
-    """Return one row on one line, cut short."""
+    """Return one row as a repr shows it, on one line."""
     if not isinstance(row, np.ndarray):
         return row._text()
     edge_items = EDGE_ITEMS if row.ndim == 1 else 1

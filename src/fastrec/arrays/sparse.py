@@ -1,4 +1,4 @@
-"""Arrays of which only some values are there, by their indices.
+"""Sparse arrays: some values and their indices.
 
 ::
 
@@ -10,30 +10,37 @@
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Sequence
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from fastrec.arrays.bytes import BytesArray, as_shape, is_int
-from fastrec.arrays.excerpt import parts_text
+from fastrec.arrays.bytes import BytesArray
+from fastrec.arrays.layout import (
+    NotComparable,
+    as_shape,
+    equal_values,
+    is_int,
+    parts_text,
+    row_number,
+    row_numbers,
+    run_positions,
+)
 
 __all__ = ["SparseArray"]
 
 
-class SparseArray:
+class SparseArray(NotComparable):
     """An array of some values and their indices, as tf.sparse.SparseTensor has them.
 
-    It is what a `Sparse` feature comes out as. ``s[i]`` is a row, a SparseArray of one
-    dimension less; slices, masks and index arrays select rows, and copy.
+    A `Sparse` feature is read as one. ``s[i]`` is a row, a SparseArray of one dimension
+    less; slices, masks and index arrays select rows, and copy.
 
     Parameters
     ----------
     indices : ndarray of int64, shape (n, ndim)
-        Where each value is. Rows of the array, which the first column counts, must come
-        in their order.
+        The index of each value; the first column must not decrease.
     values : ndarray or BytesArray of shape (n,)
     dense_shape : sequence of int
         Shape of the array; at least one dimension.
@@ -41,7 +48,7 @@ class SparseArray:
     Raises
     ------
     ValueError
-        If these do not describe an array.
+        If the arguments do not describe an array.
 
     Examples
     --------
@@ -56,9 +63,8 @@ class SparseArray:
     [[0]]
     """
 
-    __slots__ = ("__weakref__", "dense_shape", "indices", "values")
-    __hash__ = None  # type: ignore[assignment]
-    __array_ufunc__ = None  # so that `ndarray == s` asks s
+    __slots__ = ("dense_shape", "indices", "values")
+    _dense_form = "to_dense"
 
     indices: NDArray[np.int64]
     values: NDArray[Any] | BytesArray
@@ -97,7 +103,7 @@ class SparseArray:
         values: NDArray[Any] | BytesArray,
         dense_shape: tuple[int, ...],
     ) -> SparseArray:
-        """Make an array of parts that are known to be right."""
+        """Make an array without checking its parts."""
         array = cls.__new__(cls)
         array.indices, array.values, array.dense_shape = indices, values, dense_shape
         return array
@@ -150,36 +156,21 @@ class SparseArray:
     @overload
     def __getitem__(self, index: SupportsIndex) -> Any: ...  # noqa: ANN401
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, tuple):
-            message = "a SparseArray is indexed by row only: s[i], not s[i, j]"
+        if not is_int(index):
+            return self._take(row_numbers(index, len(self)))
+        i = row_number(index, len(self))
+        if self.ndim == 1:
+            message = "a SparseArray of one dimension has no rows: use s.to_dense()[i]"
             raise IndexError(message)
-        if is_int(index):
-            row, n_rows = operator.index(index), len(self)
-            if not -n_rows <= row < n_rows:
-                raise IndexError(f"index {row} is out of bounds for {n_rows} rows")
-            if self.ndim == 1:
-                message = "a SparseArray of one dimension has no rows: s.to_dense()[i]"
-                raise IndexError(message)
-            begin, end = np.searchsorted(
-                self.indices[:, 0], [row % n_rows, row % n_rows + 1]
-            )
-            return SparseArray._wrap(
-                self.indices[begin:end, 1:],
-                self.values[begin:end],
-                self.dense_shape[1:],
-            )
-        rows = np.asarray(np.arange(len(self))[index])
-        if rows.ndim != 1:
-            raise IndexError(f"rows need a 1-D index, not {rows.ndim}-D")
-        return self._take(rows)
+        begin, end = np.searchsorted(self.indices[:, 0], [i, i + 1])
+        indices, values = self.indices[begin:end, 1:], self.values[begin:end]
+        return SparseArray._wrap(indices, values, self.dense_shape[1:])
 
     def _take(self, rows: NDArray[np.integer[Any]]) -> SparseArray:
         all_indices = np.asarray(self.indices)  # of JAX, perhaps
         begins = np.searchsorted(all_indices[:, 0], rows)
         counts = np.searchsorted(all_indices[:, 0], rows, side="right") - begins
-        ends = np.cumsum(counts)
-        total = int(ends[-1]) if len(ends) else 0
-        found = np.repeat(begins - ends + counts, counts) + np.arange(total)
+        found = run_positions(begins, counts)
         indices = all_indices[found]
         indices[:, 0] = np.repeat(np.arange(len(rows)), counts)
         return SparseArray._wrap(
@@ -187,9 +178,9 @@ class SparseArray:
         )
 
     def to_dense(self, fill: ArrayLike = 0) -> Any:  # noqa: ANN401
-        """Return the whole array, with `fill` where there is no value.
+        """Return a dense array, with `fill` where no value is.
 
-        Where an index occurs twice, the last value counts.
+        If an index occurs twice, the last value counts.
 
         Parameters
         ----------
@@ -212,32 +203,17 @@ class SparseArray:
         return dense
 
     def equals(self, other: object) -> bool:
-        """Tell whether `other` is a SparseArray of the same indices, values and shape.
+        """Return whether `other` is a SparseArray of the same indices, values and shape.
 
         NaN equals NaN.
         """
-        if not isinstance(other, SparseArray) or self.dense_shape != other.dense_shape:
-            return False
-        a, b = self.values, other.values
-        if self.dtype != other.dtype or not np.array_equal(self.indices, other.indices):
-            return False
-        if isinstance(a, BytesArray):
-            return bool(np.all(a == b))
-        return bool(np.all((a == b) | (operator.ne(a, a) & operator.ne(b, b))))
-
-    def __eq__(self, other: object) -> bool:
-        message = "a SparseArray has no ==: use s.equals(other), or compare s.values"
-        raise TypeError(message)
-
-    def __ne__(self, other: object) -> bool:
-        message = "a SparseArray has no !=: use s.equals(other), or compare s.values"
-        raise TypeError(message)
-
-    def __array__(
-        self, dtype: DTypeLike | None = None, copy: bool | None = None
-    ) -> NDArray[Any]:
-        message = "a SparseArray is not an ndarray: use s.to_dense() or s.values"
-        raise TypeError(message)
+        return (
+            isinstance(other, SparseArray)
+            and self.dense_shape == other.dense_shape
+            and self.dtype == other.dtype
+            and np.array_equal(self.indices, other.indices)
+            and equal_values(self.values, other.values)
+        )
 
     def __repr__(self) -> str:
         values: Any = self.values  # of JAX, perhaps
@@ -250,10 +226,6 @@ class SparseArray:
         return SparseArray, (self.indices, self.values, self.dense_shape)
 
     def __copy__(self) -> SparseArray:
-        values = self.values
         return SparseArray._wrap(
-            self.indices.copy(), copy.copy(values), self.dense_shape
+            self.indices.copy(), copy.copy(self.values), self.dense_shape
         )
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> SparseArray:
-        return self.__copy__()

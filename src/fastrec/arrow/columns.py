@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastrec.arrays.batch import BytesArray, RaggedArray, SparseArray
-from fastrec.arrays.offsets import offsets_from
+from fastrec.arrays.layout import offsets_from
 from fastrec.errors import SchemaError
 from fastrec.features.padded import rows_of_one_length
 

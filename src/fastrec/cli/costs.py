@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 import fastrec as fr
 from fastrec import _core
+from fastrec.arrays.batch import n_rows
 from fastrec.cli.terminal import counted
-from fastrec.dataset.indexing import n_rows
 from fastrec.dataset.open import Serialized
 from fastrec.loader.order import records_of
 from fastrec.storage.compression import FileContent, inflated

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 import fastrec
-from fastrec.arrays.batch import Batch
-from fastrec.dataset.indexing import Row
+from fastrec.arrays.batch import Batch, Row
 from fastrec.example.parse import Strings
 from fastrec.features.ragged import Partition, Ragged
 from fastrec.storage.paths import Paths

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fastrec.arrays.batch import BytesArray, RaggedArray
-from fastrec.arrays.offsets import offsets_from
+from fastrec.arrays.layout import offsets_from
 from fastrec.convert.source import Columns
 from fastrec.errors import SchemaError
 from fastrec.features.base import Spec

@@ -13,17 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.arrays.batch import Batch
+from fastrec.arrays.batch import Batch, Row, n_rows, row_of
 from fastrec.caller_warnings import warn_caller
 from fastrec.dataset import filter
 from fastrec.dataset.indexing import (
-    Row,
     checked_number,
     is_one,
-    n_rows,
     record_numbers,
     record_range,
-    row_of,
 )
 from fastrec.dataset.records import Records
 from fastrec.errors import Error, SchemaError, hint_by_number

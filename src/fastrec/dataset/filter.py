@@ -12,8 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.arrays.batch import Batch
-from fastrec.dataset.indexing import n_rows
+from fastrec.arrays.batch import Batch, n_rows
 from fastrec.loader.loader import Loader, Transform
 from fastrec.loader.transforms import BatchOrigin
 from fastrec.sources.selection import Numbers

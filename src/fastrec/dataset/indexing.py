@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-import copy
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
-from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
-
 __all__ = [
-    "Row",
     "checked_number",
     "is_one",
-    "n_rows",
     "record_numbers",
     "record_range",
-    "row_of",
 ]
-
-Row = dict[str, Any]
 
 
 def is_one(index: object) -> bool:
@@ -75,21 +65,3 @@ def record_range(numbers: range, n_records: int) -> range | npt.NDArray[np.int64
     if first < 0 or last < 0:
         return np.arange(numbers.start, numbers.stop, numbers.step) % n_records
     return numbers
-
-
-def n_rows(batch: Batch) -> int:
-    """Return the rows of a batch: of its first column that has any."""
-    return next(
-        (len(column) for column in batch.values() if getattr(column, "shape", ())), 0
-    )
-
-
-def row_of(batch: Batch, i: int) -> Row:
-    """Return row `i` of a batch, in memory of its own."""
-    return {name: _copied(column[i]) for name, column in batch.items()}
-
-
-def _copied(value: Any) -> Any:  # noqa: ANN401 (a NumPy scalar, bytes or an array)
-    """Return a value that does not keep the batch alive which it came from."""
-    is_array = isinstance(value, (np.ndarray, BytesArray, RaggedArray, SparseArray))
-    return copy.copy(value) if is_array else value

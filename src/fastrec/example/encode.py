@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fastrec import _core
+from fastrec.example.columns import row_of_lists
 from fastrec.features.schema import Features, as_schema
-from fastrec.writer.coercion import coerced_row
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -85,7 +85,7 @@ def encode_example(
     [[1, 0], [0, 1]]
     """
     if features is not None:
-        row = coerced_row(row, as_schema(features))
+        row = row_of_lists(row, as_schema(features))
     return _core.encode_example(row)
 
 

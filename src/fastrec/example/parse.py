@@ -9,9 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.arrays.batch import Batch, BytesArray
-from fastrec.arrays.offsets import run_positions
-from fastrec.dataset.indexing import Row, row_of
+from fastrec.arrays.batch import Batch, BytesArray, Row, row_of
+from fastrec.arrays.layout import run_positions
 from fastrec.errors import DecodeError, SchemaError
 from fastrec.features.base import Spec, numpy_dtype
 from fastrec.features.fixed import VarLen

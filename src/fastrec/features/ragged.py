@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays.batch import Array, BytesArray, RaggedArray, RowValues
-from fastrec.arrays.offsets import offsets_from
+from fastrec.arrays.layout import offsets_from
 from fastrec.errors import SchemaError
 from fastrec.features.base import (
     Column,

@@ -14,7 +14,7 @@ import numpy as np
 
 from fastrec import _core
 from fastrec.arrays.batch import Array, Batch, RaggedArray
-from fastrec.arrays.offsets import offsets_from
+from fastrec.arrays.layout import offsets_from
 from fastrec.errors import SchemaError
 from fastrec.features.base import Column, ComposedColumns, RowRule, Spec
 from fastrec.features.fixed import VarLen

@@ -10,8 +10,8 @@ import numpy as np
 import torch.utils.data
 
 import fastrec.dataset.dataset
-from fastrec.arrays.batch import Batch
-from fastrec.dataset.indexing import Row, is_one, n_rows
+from fastrec.arrays.batch import Batch, Row, n_rows
+from fastrec.dataset.indexing import is_one
 from fastrec.options import check_instance
 from fastrec.torch.columns import RaggedAs, check_ragged, tensors
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastrec import _core
 from fastrec.caller_warnings import warn_caller
+from fastrec.example.columns import ColumnValues, columns_of, of_kind, row_of_lists
 from fastrec.features.schema import Features, Schema, as_schema
 from fastrec.options import (
     byte_count,
@@ -24,7 +25,6 @@ from fastrec.options import (
 from fastrec.printable import printable
 from fastrec.storage.compression import COMPRESSIONS
 from fastrec.tasks import TaskPool
-from fastrec.writer.coercion import CoercedColumn, coerced, coerced_row, of_kind
 from fastrec.writer.shard_names import ShardNames
 from fastrec.writer.shards import Frames, Sharding, ShardWriter
 
@@ -207,7 +207,7 @@ class Writer:
             If the disk refuses.
         """
         if self._features:
-            row = coerced_row(row, self._features)
+            row = row_of_lists(row, self._features)
         self._add(lambda buffer: buffer.add_example(row, self._order))
 
     def write_batch(self, columns: Mapping[Any, Any], /) -> None:
@@ -240,7 +240,7 @@ class Writer:
             If the disk refuses.
         """
         self._check()
-        found, n_rows = coerced(columns, self._features)
+        found, n_rows = columns_of(columns, self._features)
         encoder = _core.BatchEncoder(self._ordered(found), n_rows)
         with self._lock:
             # A part of a batch is never left in the files.
@@ -289,7 +289,7 @@ class Writer:
         """
         context = {} if context is None else context
         if self._features:
-            context = coerced_row(context, self._features)
+            context = row_of_lists(context, self._features)
         lists = {} if feature_lists is None else feature_lists
         self._add(
             lambda buffer: buffer.add_sequence(context, lists, self._sequence_order)
@@ -398,14 +398,14 @@ class Writer:
 
     # Batches.
 
-    def _ordered(self, columns: list[CoercedColumn]) -> list[CoercedColumn]:
+    def _ordered(self, columns: list[ColumnValues]) -> list[ColumnValues]:
         """Return columns in the order and of the kinds of the records before."""
-        placed: list[tuple[int, CoercedColumn]] = []
+        placed: list[tuple[int, ColumnValues]] = []
         for column in columns:
             position, kind = self._order.place(column.key, "")
             if kind:
                 column = of_kind(column, kind)
-            if not column.kind and not column.is_there:
+            if not column.kind and not column.is_present:
                 continue  # in no row, and nothing says of which kind it would be
             if not column.kind:
                 msg = (
@@ -417,7 +417,7 @@ class Writer:
         # Only now: what is refused says nothing of the records to come.
         ordered = []
         for _, column in sorted(placed, key=lambda item: item[0]):
-            if column.is_there and column.has_values:
+            if column.is_present and column.has_values:
                 _, kind = self._order.place(column.key, column.kind)
                 column = of_kind(column, kind)
             ordered.append(column)
