@@ -12,31 +12,13 @@ such files.
 from __future__ import annotations
 
 import importlib
-from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fastrec._core import __version__
 from fastrec.arrays.batch import BytesArray, RaggedArray, SparseArray, concatenate, take
-from fastrec.dataset.build_index import build_index
 from fastrec.dataset.dataset import Dataset
-from fastrec.dataset.mix import concat, mix
 from fastrec.dataset.open import infer_schema, open, read_records
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
-from fastrec.example.encode import (
-    encode_example,
-    encode_sequence_example,
-    masked_crc32c,
-)
-from fastrec.example.parse import (
-    decode_example,
-    decode_raw,
-    decode_sequence_example,
-    parse_example,
-    parse_sequence_example,
-    parse_single_example,
-    parse_single_sequence_example,
-    parse_tensor,
-)
 from fastrec.features.fixed import FixedLen, Raw, Stack, VarLen
 from fastrec.features.missing import MissingFeatureWarning
 from fastrec.features.padded import FixedLenSequence
@@ -46,13 +28,41 @@ from fastrec.features.sparse import Sparse
 from fastrec.features.tensor import TensorProto, serialize_tensor
 from fastrec.loader.loader import Loader
 from fastrec.loader.order import Blocks, Window
-from fastrec.loader.samplers import buckets, weighted
 from fastrec.loader.stats import LoaderStats
 from fastrec.loader.transforms import BatchOrigin, per_row
 from fastrec.on_error import Region, Report
 from fastrec.options import Limits
-from fastrec.write import write
-from fastrec.writer.writer import Writer
+
+if TYPE_CHECKING:
+    from fastrec import arrow as arrow
+    from fastrec import compat as compat
+    from fastrec import convert as convert
+    from fastrec import grain as grain
+    from fastrec import jax as jax
+    from fastrec import keras as keras
+    from fastrec import polars as polars
+    from fastrec import tf as tf
+    from fastrec import torch as torch
+    from fastrec.convert.write import write
+    from fastrec.dataset.build_index import build_index
+    from fastrec.dataset.mix import concat, mix
+    from fastrec.example.encode import (
+        encode_example,
+        encode_sequence_example,
+        masked_crc32c,
+    )
+    from fastrec.example.parse import (
+        decode_example,
+        decode_raw,
+        decode_sequence_example,
+        parse_example,
+        parse_sequence_example,
+        parse_single_example,
+        parse_single_sequence_example,
+        parse_tensor,
+    )
+    from fastrec.loader.samplers import buckets, weighted
+    from fastrec.writer.writer import Writer
 
 __all__ = [
     "BatchOrigin",
@@ -110,8 +120,9 @@ __all__ = [
     "write",
 ]
 
-# Imported on first access. An adapter imports its framework.
-_SUBMODULES = (
+# Imported on first access: adapters, which import their frameworks, and what a loop over
+# files does not need.
+_MODULES = (
     "arrow",
     "compat",
     "convert",
@@ -122,21 +133,35 @@ _SUBMODULES = (
     "tf",
     "torch",
 )
+_MODULE_OF = {
+    "Writer": "writer.writer",
+    "buckets": "loader.samplers",
+    "build_index": "dataset.build_index",
+    "concat": "dataset.mix",
+    "decode_example": "example.parse",
+    "decode_raw": "example.parse",
+    "decode_sequence_example": "example.parse",
+    "encode_example": "example.encode",
+    "encode_sequence_example": "example.encode",
+    "masked_crc32c": "example.encode",
+    "mix": "dataset.mix",
+    "parse_example": "example.parse",
+    "parse_sequence_example": "example.parse",
+    "parse_single_example": "example.parse",
+    "parse_single_sequence_example": "example.parse",
+    "parse_tensor": "example.parse",
+    "weighted": "loader.samplers",
+    "write": "convert.write",
+}
 
-if TYPE_CHECKING:
-    from fastrec import arrow as arrow
-    from fastrec import compat as compat
-    from fastrec import convert as convert
-    from fastrec import grain as grain
-    from fastrec import jax as jax
-    from fastrec import keras as keras
-    from fastrec import polars as polars
-    from fastrec import tf as tf
-    from fastrec import torch as torch
-else:
+if not TYPE_CHECKING:
 
-    def __getattr__(name: str) -> ModuleType:
-        if name not in _SUBMODULES:
+    def __getattr__(name: str) -> Any:  # noqa: ANN401 (a module, class or function)
+        if name in _MODULE_OF:
+            module = importlib.import_module(f"fastrec.{_MODULE_OF[name]}")
+            value = globals()[name] = getattr(module, name)
+            return value
+        if name not in _MODULES:
             msg = f"module 'fastrec' has no attribute {name!r}"
             raise AttributeError(msg)
         try:
@@ -148,4 +173,4 @@ else:
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, *_SUBMODULES])
+    return sorted([*__all__, *_MODULES])

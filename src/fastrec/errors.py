@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 
 from fastrec import _core
 from fastrec.printable import printable
@@ -190,6 +189,8 @@ def _is_end_proven(error: Error) -> bool:
 
 
 def _repair(path: str) -> str:
+    import shlex  # slow to import, and used for errors only
+
     return f"fastrec doctor {printable(shlex.quote(path))} --repair OUT"
 
 

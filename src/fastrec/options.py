@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import functools
 import inspect
 import operator
@@ -76,6 +75,8 @@ _ELSEWHERE = {
 
 def nearest(name: str, names: Sequence[str]) -> str | None:
     """Return the one of `names` that is nearest to `name`, if one is near."""
+    import difflib  # slow to import, and used for errors only
+
     close = difflib.get_close_matches(name, names, n=1)
     if not close:  # or one that differs only in case
         close = [known for known in names if known.lower() == name.lower()]

@@ -17,17 +17,20 @@ import os
 import weakref
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import CancelledError
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
-__all__ = ["Task", "TaskPool", "start"]
+__all__ = ["CancelledError", "Task", "TaskPool", "start"]
 
 _T = TypeVar("_T")
 
 # A second thread that waits for the same task looks this often.
 _SECONDS_BETWEEN_LOOKS = 0.05
+
+
+class CancelledError(Exception):
+    """The task was cancelled."""
 
 
 class Task(Generic[_T]):

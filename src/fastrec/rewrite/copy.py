@@ -11,7 +11,6 @@ name before all of them are complete, so an error leaves nothing behind.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import dataclasses
 import errno
@@ -34,6 +33,7 @@ from fastrec.sources.random_split import check_fractions, divided, even_bounds
 from fastrec.storage.compression import plain_name
 from fastrec.storage.parallel import Progress, run_in_threads
 from fastrec.storage.stream_readers import started
+from fastrec.tasks import CancelledError
 from fastrec.writer.shard_names import ShardNames
 from fastrec.writer.shards import Frames, Sharding, ShardWriter
 
@@ -293,7 +293,7 @@ def recode(
         ):
             while _n_records(piece := read(_ALL)):
                 if is_cancelled.is_set():
-                    raise concurrent.futures.CancelledError
+                    raise CancelledError
                 writer.write(piece)
         return _result(writer)
 

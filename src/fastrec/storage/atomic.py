@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,7 +25,7 @@ def temporary_file(target: Path) -> Iterator[Path]:
     The directory is created if it does not exist. After an error, the file is deleted.
     """
     temporary = target.with_name(
-        f".{target.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp"
+        f".{target.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp"
     )
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,6 @@ continue to read it.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import glob
 import hashlib
@@ -29,6 +28,7 @@ from fastrec.storage.compression import Content, FileContent, inflated
 from fastrec.storage.index import builder_lock
 from fastrec.storage.parallel import run_in_threads
 from fastrec.storage.paths import version_of
+from fastrec.tasks import CancelledError
 
 __all__ = ["expanded"]
 
@@ -173,4 +173,4 @@ class _Expansion:
 
     def _check_cancelled(self) -> None:
         if self.is_cancelled.is_set():
-            raise concurrent.futures.CancelledError
+            raise CancelledError

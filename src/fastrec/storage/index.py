@@ -10,7 +10,6 @@ cannot be written, every process builds for itself.
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import hashlib
 import logging
@@ -36,6 +35,7 @@ from fastrec.storage.compression import FileContent, inflated
 from fastrec.storage.locks import opened_to_lock, try_lock
 from fastrec.storage.parallel import Progress, run_in_threads
 from fastrec.storage.paths import Version, version_of
+from fastrec.tasks import CancelledError
 
 __all__ = [
     "Count",
@@ -361,7 +361,7 @@ def _scanned(file: FileContent, recovery: str, is_cancelled: threading.Event) ->
             scan.feed(piece)
             n_bytes = n_fed
             if is_cancelled.is_set():
-                raise concurrent.futures.CancelledError
+                raise CancelledError
         scan.finish()
     except CorruptionError as error:
         if recovery == "raise":

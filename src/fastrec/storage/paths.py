@@ -8,7 +8,6 @@ import logging
 import os
 import re
 import stat
-import urllib.parse
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
 
@@ -92,7 +91,9 @@ def path_of_url(path: str) -> str:
     """Return the path that a ``file://`` URL names, or any other text unchanged."""
     if here := _FILE_URL.match(path):
         # Bytes, for a name that is not UTF-8. A glob may follow, so "?" is a part of it.
-        return os.fsdecode(urllib.parse.unquote_to_bytes(path[here.end() :]))
+        from urllib.parse import unquote_to_bytes  # slow to import, and rarely used
+
+        return os.fsdecode(unquote_to_bytes(path[here.end() :]))
     return path
 
 

@@ -15,7 +15,6 @@ import contextlib
 import hashlib
 import os
 import re
-import secrets
 import string
 from collections.abc import Iterable
 
@@ -119,7 +118,7 @@ class ShardNames:
 
 def new_token() -> str:
     """Return what the temporary names of one writer share."""
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()
 
 
 def _listed(directory: str) -> list[str]:
