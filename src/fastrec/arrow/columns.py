@@ -49,7 +49,9 @@ class Values(NamedTuple):
 _CODES = ("b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8")
 _FORMATS = dict(zip(_CODES, "bcCsSiIlLefg", strict=True))
 _BINARY, _TEXT = "Z", "U"
-_NAMES = {format: np.dtype(code).name for code, format in _FORMATS.items()}
+_NAMES: dict[str, str] = {
+    format: np.dtype(code).name for code, format in _FORMATS.items()
+}
 _NAMES |= {_BINARY: "large_binary", _TEXT: "large_string"}
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 from fastrec import _core
 from fastrec.arrays.batch import Batch
 from fastrec.arrow.columns import Field, type_name
-from fastrec.arrow.record_batch import RecordBatch, schema_capsule
+from fastrec.arrow.record_batch import RecordBatch
 from fastrec.dataset.dataset import Dataset
 from fastrec.errors import Error, SchemaError
 from fastrec.loader.loader import Loader
@@ -27,13 +27,10 @@ class RecordBatchReader:
     ``polars.DataFrame(reader)``, ``pandas.DataFrame.from_arrow(reader)``, and in DuckDB
     ``SELECT ... FROM reader``. Iterating yields `RecordBatch` objects.
 
-    Each use of a dataset is a new pass over it, which decodes as batches are requested;
-    each use of a loader is its next epoch. All columns are decoded: leave out what a
-    query does not need, with ``ds.columns([...])``. A column of a table keeps all columns
-    of its batches in memory.
-
-    To read the report of rows that `on_error` skips, use a loader as the table, and read
-    ``loader.report`` afterwards.
+    Each use of a dataset is a new pass over it; each use of a loader is its next epoch,
+    and ``loader.report`` lists the rows that `on_error` skips. All columns are decoded:
+    select those a query needs with ``ds.columns([...])``. A column of a table keeps all
+    columns of its batches in memory.
 
     Parameters
     ----------
@@ -51,15 +48,14 @@ class RecordBatchReader:
 
     Notes
     -----
-    Types are those of `RecordBatch`. A `fastrec.FixedLenSequence` without ``length=``
-    (which is also inferred for lists of SequenceExamples) has another width in each batch,
-    so it becomes large_list: without padding in the table of a dataset without transforms,
-    otherwise with the padding of the batches. The columns of a transform are those of the
-    first batch; all others must be like it.
+    Types are those of `RecordBatch`. A `fastrec.FixedLenSequence` without ``length=``,
+    whose width varies between batches, becomes large_list: with the padding of the
+    batches in the table of a loader or of transforms, otherwise without padding.
+    Transforms must return the same columns for all batches.
 
-    Consumers get an error of a stream as a text: pyarrow raises it as ArrowInvalid or
-    OSError, for example. It names the damaged file and record. In the main thread,
-    KeyboardInterrupt and SystemExit are then raised themselves, too.
+    Consumers raise an error of a stream with its text, as another exception: pyarrow as
+    ArrowInvalid or OSError. In the main thread, KeyboardInterrupt and SystemExit are then
+    raised themselves, too.
 
     Examples
     --------
@@ -114,7 +110,7 @@ class RecordBatchReader:
             if not loader.has_transforms:
                 empty = self._record_batch(empty_batch(loader), loader)
                 return empty.__arrow_c_schema__()
-        return schema_capsule(self._begin()[0])
+        return _core.arrow_schema(self._begin()[0])
 
     def __arrow_c_stream__(
         self,
@@ -125,7 +121,6 @@ class RecordBatchReader:
         The requested schema is ignored, as the interface allows.
         """
         field, batches = self._begin()
-        schema_capsule(field)  # refuses names that the stream would fail at
         return _core.arrow_array_stream(field, (batch._values for batch in batches))
 
     def _begin(self) -> tuple[Field, Iterator[RecordBatch]]:

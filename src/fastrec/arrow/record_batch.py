@@ -10,7 +10,7 @@ from fastrec.arrow.columns import Field, Values, arrow_column
 from fastrec.errors import SchemaError
 from fastrec.features.infer import name_of
 
-__all__ = ["RecordBatch", "schema_capsule"]
+__all__ = ["RecordBatch"]
 
 
 class RecordBatch:
@@ -112,7 +112,7 @@ class RecordBatch:
 
     def __arrow_c_schema__(self) -> object:
         """Return a capsule ``arrow_schema`` with names and types of the columns."""
-        return schema_capsule(self._field)
+        return _core.arrow_schema(self._field)
 
     def __arrow_c_array__(
         self,
@@ -125,24 +125,13 @@ class RecordBatch:
         return self.__arrow_c_schema__(), _core.arrow_array(self._values)
 
 
-def schema_capsule(field: Field) -> object:
-    """Return a capsule ``arrow_schema``; refuse names that C or UTF-8 cannot hold."""
-    for child in field.children:
-        try:
-            is_valid = b"\0" not in child.name.encode()
-        except UnicodeEncodeError:
-            is_valid = False
-        if not is_valid:
-            reason = f"Arrow has no name for the column {child.name!r}"
-            raise SchemaError(reason, feature=child.name)
-    return _core.arrow_schema(field)
-
-
 def _text_name(key: object) -> str:
+    """Return a name as text that C and UTF-8 can hold."""
     if not isinstance(key, (str, bytes)):
         msg = f"a column's name must be str or bytes, got {key!r}"
         raise TypeError(msg)
     name = name_of(key)
-    if not isinstance(name, str):
+    is_text = isinstance(name, str) and name.encode(errors="replace").decode() == name
+    if not isinstance(name, str) or not is_text or "\0" in name:
         raise SchemaError(f"Arrow has no name for the column {name!r}")
     return name

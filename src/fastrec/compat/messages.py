@@ -1,4 +1,4 @@
-"""What the messages of `tf_train` have in common: protobuf's messages, lists and maps."""
+"""Protobuf's messages, lists and maps, as far as `tf_train` needs them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 __all__ = [
     "Message",
     "MessageMap",
+    "RecordMessage",
     "Repeated",
+    "RepeatedMessage",
     "copied",
     "field",
     "list_bytes",
@@ -46,8 +48,148 @@ def list_bytes(values: Any) -> bytes:  # noqa: ANN401 (an array or BytesArray)
     return example[at:]
 
 
+class Message:
+    """The base of all messages. Fields exist from the beginning and change in place."""
+
+    # What makes each field, in the order of their numbers.
+    _fields: ClassVar[Mapping[str, Callable[[], Any]]] = {}
+
+    def __init__(self, **fields: Any) -> None:  # noqa: ANN401
+        self._reset()
+        for name, value in fields.items():
+            self._check_field(name)
+            if value is not None:
+                self._fill(name, value)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if not name.startswith("_"):
+            msg = f"cannot assign to {type(self).__name__}.{name}: change it in place"
+            raise AttributeError(msg)
+        super().__setattr__(name, value)
+
+    def _check_field(self, name: str) -> None:
+        if name not in self._fields:
+            msg = f"{type(self).__name__} has no field {name!r}"
+            raise ValueError(msg)
+
+    def _reset(self) -> None:
+        for name, make in self._fields.items():
+            self.__dict__[name] = make()
+
+    def _fill(self, name: str, value: Any) -> None:  # noqa: ANN401
+        """Set a field to the value that the constructor was passed."""
+        getattr(self, name).MergeFrom(value)
+
+    def _present(self) -> list[str]:
+        """Return the names of the fields that are set."""
+        return [name for name in self._fields if getattr(self, name)]
+
+    def _serialized(self) -> bytes:
+        present = self._present()
+        return b"".join(
+            getattr(self, name)._encoded(number)
+            for number, name in enumerate(self._fields, 1)
+            if name in present
+        )
+
+    def _encoded(self, number: int) -> bytes:
+        return field(number, self._serialized())
+
+    @classmethod
+    def _parsed(cls, data: bytes) -> Self:
+        raise NotImplementedError
+
+    def SerializeToString(self, *, deterministic: bool | None = None) -> bytes:  # noqa: ARG002
+        """Return the message in wire format, with map entries in protobuf's fixed order."""
+        return self._serialized()
+
+    def ByteSize(self) -> int:
+        """Return the size of the serialized message in bytes."""
+        return len(self._serialized())
+
+    @classmethod
+    def FromString(cls, data: bytes) -> Self:
+        """Parse a serialized message.
+
+        Raises
+        ------
+        DecodeError
+            If the bytes are not such a message.
+        """
+        given: object = data
+        if not isinstance(given, (bytes, bytearray, memoryview)):
+            msg = f"a serialized message must be bytes, got {type(data).__name__}"
+            raise TypeError(msg)
+        return cls._parsed(bytes(given))
+
+    def ParseFromString(self, data: bytes) -> int:
+        """Replace the contents by a serialized message; return its size."""
+        self.CopyFrom(type(self).FromString(data))
+        return len(data)
+
+    def CopyFrom(self, other: Self) -> None:
+        """Replace the contents by a copy of another message of the same class."""
+        self.__dict__.update(copied(other, type(self)).__dict__)
+
+    def Clear(self) -> None:
+        """Unset all fields."""
+        self._reset()
+
+    def HasField(self, name: str) -> bool:
+        """Return whether a field that holds one message is set."""
+        self._check_field(name)
+        return name in self._present()
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not type(self):
+            return NotImplemented
+        return self._serialized() == other._serialized()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        parts = [f"{name}={getattr(self, name)!r}" for name in self._present()]
+        return f"{type(self).__name__}({', '.join(parts)})"
+
+
+M = TypeVar("M", bound=Message)
+
+
+class RecordMessage(Message):
+    """A message whose fields are messages, each of which may be set or not."""
+
+    def _reset(self) -> None:
+        super()._reset()
+        self._given: set[str] = set()
+
+    def _fill(self, name: str, value: object) -> None:
+        self.__dict__[name] = copied(value, type(getattr(self, name)))
+        self._given.add(name)
+
+    def _present(self) -> list[str]:
+        return [
+            name
+            for name in self._fields
+            if name in self._given or getattr(self, name)._present()
+        ]
+
+
+def copied(value: object, wanted: type[M]) -> M:
+    """Return a copy of a message, which may also be given as a dict of its fields."""
+    if isinstance(value, dict):
+        return wanted(**value)
+    if not isinstance(value, wanted):
+        kind = type(value).__name__
+        msg = f"expected a message of class {wanted.__name__}, got {kind}"
+        raise TypeError(msg)
+    return copy.deepcopy(value)
+
+
+# Containers.
+
+
 class Repeated(list[T], Generic[T]):
-    """A repeated field: a list that converts or refuses whatever is put into it.
+    """A repeated field: a list that converts or refuses each value.
 
     `is_touched` is whether it was ever changed; an empty `extend` counts.
     """
@@ -61,8 +203,7 @@ class Repeated(list[T], Generic[T]):
 
     def append(self, value: Any) -> None:  # noqa: ANN401
         """Add a value at the end."""
-        super().append(self._convert(value))
-        self.is_touched = True
+        self.insert(len(self), value)
 
     def insert(self, index: SupportsIndex, value: Any) -> None:  # noqa: ANN401
         """Add a value before an index."""
@@ -97,122 +238,30 @@ class Repeated(list[T], Generic[T]):
         return type(self), (self._convert, list(self))
 
 
-class Message:
-    """What all messages have."""
+class RepeatedMessage(Repeated[M]):
+    """A repeated field of messages."""
 
-    _fields: ClassVar[tuple[str, ...]] = ()
+    def __init__(self, made: type[M], values: Iterable[Any] = ()) -> None:
+        self._made = made
+        super().__init__(self._copied, values)
 
-    def __init__(self, **fields: object) -> None:
-        for name in fields:
-            self._check_field(name)
-        for name, value in fields.items():
-            if value is not None:
-                self._fill(name, value)
+    def _copied(self, value: object) -> M:
+        return copied(value, self._made)
 
-    def __setattr__(self, name: str, value: object) -> None:
-        if not name.startswith("_"):
-            msg = f"cannot assign to {type(self).__name__}.{name}: change it in place"
-            raise AttributeError(msg)
-        super().__setattr__(name, value)
+    def add(self, **fields: Any) -> M:  # noqa: ANN401
+        """Append a message with these fields, and return it."""
+        self.append(self._made(**fields))
+        return self[-1]
 
-    def _check_field(self, name: str) -> None:
-        if name not in self._fields:
-            msg = f"{type(self).__name__} has no field {name!r}"
-            raise ValueError(msg)
+    def _encoded(self, number: int) -> bytes:
+        return b"".join(message._encoded(number) for message in self)
 
-    def _fill(self, name: str, value: Any) -> None:  # noqa: ANN401
-        """Set a field from what the constructor was given."""
-        raise NotImplementedError
-
-    def _present(self) -> list[str]:
-        """Return the names of the fields that are set."""
-        return [name for name in self._fields if getattr(self, name)]
-
-    def _serialized(self) -> bytes:
-        raise NotImplementedError
-
-    @classmethod
-    def _parsed(cls, data: bytes) -> Self:
-        raise NotImplementedError
-
-    def SerializeToString(self, *, deterministic: bool | None = None) -> bytes:  # noqa: ARG002
-        """Return the message in wire format, with map entries in protobuf's fixed order."""
-        return self._serialized()
-
-    def ByteSize(self) -> int:
-        """Return the size of the serialized message in bytes."""
-        return len(self._serialized())
-
-    @classmethod
-    def FromString(cls, data: bytes) -> Self:
-        """Return the message that `data` holds.
-
-        Raises
-        ------
-        DecodeError
-            If the bytes cannot be read.
-        """
-        given: object = data
-        if not isinstance(given, (bytes, bytearray, memoryview)):
-            msg = f"a serialized message must be bytes, got {type(data).__name__}"
-            raise TypeError(msg)
-        return cls._parsed(bytes(given))
-
-    def ParseFromString(self, data: bytes) -> int:
-        """Replace the contents by the message that `data` holds; return its size."""
-        self.CopyFrom(type(self).FromString(data))
-        return len(data)
-
-    def CopyFrom(self, other: Self) -> None:
-        """Replace the contents by a copy of another message of the same class."""
-        _check_class(other, type(self))
-        self.__dict__.update(copy.deepcopy(other.__dict__))
-
-    def Clear(self) -> None:
-        """Unset all fields."""
-        self.CopyFrom(type(self)())
-
-    def HasField(self, name: str) -> bool:
-        """Return whether a field that holds one message is set."""
-        self._check_field(name)
-        return name in self._present()
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return self._serialized() == other._serialized()
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __repr__(self) -> str:
-        parts = [f"{name}={getattr(self, name)!r}" for name in self._present()]
-        return f"{type(self).__name__}({', '.join(parts)})"
-
-
-def _check_class(value: object, wanted: type) -> None:
-    if not isinstance(value, wanted):
-        msg = (
-            f"expected a message of class {wanted.__name__}, got {type(value).__name__}"
-        )
-        raise TypeError(msg)
-
-
-M = TypeVar("M", bound=Message)
-
-
-def copied(value: object, wanted: type[M]) -> M:
-    """Return a copy of a message, which may also be given as a dict of its fields."""
-    if isinstance(value, dict):
-        return wanted(**value)
-    _check_class(value, wanted)
-    return copy.deepcopy(value)  # type: ignore[return-value]
-
-
-# Maps.
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self._made, list(self))
 
 
 class MessageMap(dict[Any, M], Generic[M]):
-    """A map field: reading an entry that is absent makes it."""
+    """A map field: reading an absent entry creates it."""
 
     def __init__(self, made: type[M], entries: Mapping[Any, M] | None = None) -> None:
         super().__init__()
@@ -249,13 +298,12 @@ class MessageMap(dict[Any, M], Generic[M]):
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._made, dict(self))
 
-    def _serialized(self) -> bytes:
+    def _encoded(self, number: int) -> bytes:
         named = [(key.encode() if isinstance(key, str) else key, key) for key in self]
         # protobuf's order: by bytes, and a key after those that it begins.
         named.sort(key=lambda pair: [*pair[0], 256])
         return b"".join(
-            field(1, field(1, name) + field(2, self[key]._serialized()))
-            for name, key in named
+            field(number, field(1, name) + self[key]._encoded(2)) for name, key in named
         )
 
 

@@ -5,10 +5,10 @@
 >>> tf_io.parse_example([b""], features)
 {'label': array([0])}
 
-What comes out are NumPy arrays, `fastrec.BytesArray` for strings, `fastrec.RaggedArray` for
+Results are NumPy arrays, `fastrec.BytesArray` for strings, `fastrec.RaggedArray` for
 `VarLenFeature` (``.to_sparse()`` has TensorFlow's indices) and `RaggedFeature`, and
-`fastrec.SparseArray` for `SparseFeature`. Dtypes are named (``"int64"``, ``"float32"``,
-``"string"``), or those of TensorFlow itself.
+`fastrec.SparseArray` for `SparseFeature`. Dtypes are names (``"int64"``, ``"float32"``,
+``"string"``), or TensorFlow's own.
 """
 
 from __future__ import annotations
@@ -19,11 +19,14 @@ from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
-import fastrec
-from fastrec.arrays.batch import Batch, Row
+from fastrec.arrays.batch import Batch, BytesArray, Row
+from fastrec.dataset.open import read_records
+from fastrec.example import parse
 from fastrec.example.parse import Strings
+from fastrec.features import tensor as tensors
 from fastrec.features.ragged import Partition, Ragged
 from fastrec.storage.paths import Paths
+from fastrec.writer.writer import Writer
 
 __all__ = [
     "FixedLenFeature",
@@ -101,7 +104,7 @@ def parse_example(
     name: str | None = None,  # noqa: ARG001
 ) -> Batch:
     """As `fastrec.parse_example`."""
-    return fastrec.parse_example(serialized, features)
+    return parse.parse_example(serialized, features)
 
 
 def parse_single_example(
@@ -111,7 +114,7 @@ def parse_single_example(
     name: str | None = None,  # noqa: ARG001
 ) -> Row:
     """As `fastrec.parse_single_example`."""
-    return fastrec.parse_single_example(serialized, features)
+    return parse.parse_single_example(serialized, features)
 
 
 def parse_sequence_example(
@@ -122,9 +125,7 @@ def parse_sequence_example(
     name: str | None = None,  # noqa: ARG001
 ) -> tuple[Batch, Batch, dict[str | bytes, npt.NDArray[Any]]]:
     """As `fastrec.parse_sequence_example`."""
-    return fastrec.parse_sequence_example(
-        serialized, context_features, sequence_features
-    )
+    return parse.parse_sequence_example(serialized, context_features, sequence_features)
 
 
 def parse_single_sequence_example(
@@ -135,7 +136,7 @@ def parse_single_sequence_example(
     name: str | None = None,  # noqa: ARG001
 ) -> tuple[Row, Row]:
     """As `fastrec.parse_single_sequence_example`."""
-    return fastrec.parse_single_sequence_example(
+    return parse.parse_single_sequence_example(
         serialized, context_features, sequence_features
     )
 
@@ -149,7 +150,7 @@ def decode_raw(
 ) -> npt.NDArray[Any]:
     """As `fastrec.decode_raw`."""
     dtype = getattr(out_type, "as_numpy_dtype", out_type)
-    return fastrec.decode_raw(
+    return parse.decode_raw(
         input_bytes, dtype, little_endian=little_endian, fixed_length=fixed_length
     )
 
@@ -160,15 +161,15 @@ def parse_tensor(
     name: str | None = None,  # noqa: ARG001
 ) -> npt.NDArray[Any]:
     """As `fastrec.parse_tensor`."""
-    return fastrec.parse_tensor(serialized, getattr(out_type, "name", out_type))
+    return parse.parse_tensor(serialized, getattr(out_type, "name", out_type))
 
 
 def serialize_tensor(
-    tensor: npt.ArrayLike | fastrec.BytesArray | str | bytes,
+    tensor: npt.ArrayLike | BytesArray | str | bytes,
     name: str | None = None,  # noqa: ARG001
 ) -> bytes:
     """As `fastrec.serialize_tensor`."""
-    return fastrec.serialize_tensor(tensor)
+    return tensors.serialize_tensor(tensor)
 
 
 def _compression_of(options: object) -> Any:  # noqa: ANN401
@@ -181,17 +182,16 @@ def tf_record_iterator(path: Paths, options: object = None) -> Iterator[bytes]:
 
     Without `options`, compression is recognised.
     """
-    return fastrec.read_records(path, compression=_compression_of(options) or "auto")
+    return read_records(path, compression=_compression_of(options) or "auto")
 
 
 class TFRecordDataset:
     """The serialized records of files: an iterable of bytes, in file order.
 
     Each `iter` reads the files from their beginning. Without `compression_type`,
-    compression is recognised. `buffer_size` and `num_parallel_reads` are accepted and
-    not used, because fastrec chooses them itself. The methods of ``tf.data.Dataset``,
-    such as ``map`` and ``batch``, are not available: `fastrec.open` and
-    `fastrec.Dataset.loader` do what they do.
+    compression is recognised. `buffer_size` and `num_parallel_reads` are ignored. The
+    methods of ``tf.data.Dataset``, such as ``map`` and ``batch``, are not available: use
+    `fastrec.open` and `fastrec.Dataset.loader`.
 
     Raises
     ------
@@ -213,9 +213,7 @@ class TFRecordDataset:
         self._compression = _compression_of(compression_type)
 
     def __iter__(self) -> Iterator[bytes]:
-        return fastrec.read_records(
-            self._filenames, compression=self._compression or "auto"
-        )
+        return read_records(self._filenames, compression=self._compression or "auto")
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         msg = (
@@ -226,7 +224,7 @@ class TFRecordDataset:
         raise AttributeError(msg)
 
 
-class TFRecordWriter(fastrec.Writer):
+class TFRecordWriter(Writer):
     """As `fastrec.Writer`, for serialized records; an existing file is replaced."""
 
     def __init__(self, path: str | os.PathLike[str], options: object = None) -> None:

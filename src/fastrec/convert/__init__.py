@@ -2,7 +2,7 @@
 
 IDX, .npy and .npz files need NumPy only; CSV, Parquet, Arrow and Feather files need the
 extra ``arrow`` (pyarrow), and folders of images the extra ``image`` (Pillow). All are
-converted batch by batch; .npz and gzipped IDX files are read into memory one at a time.
+converted batch by batch; only .npz and gzipped IDX files are read into memory as a whole.
 
 >>> from fastrec import convert
 >>> convert.write_tfrecords(

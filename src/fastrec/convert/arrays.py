@@ -37,8 +37,8 @@ Arrays = dict[str, NDArray[Any]]
 class ArraySource(Source):
     """Arrays as columns: those of several .npz files in sequence, others side by side.
 
-    Arrays of .npz and gzipped files are read into memory, one file at a time. All others
-    are mapped.
+    Arrays of .npz and gzipped files are read into memory as a whole; all others are
+    mapped.
     """
 
     def __init__(

@@ -58,7 +58,8 @@ def open_source(
                                         ``label`` and ``class``. Needs Pillow
         ==============================  ================================================
 
-        Files that each have all columns are read in sequence.
+        Tables and .npz files are read in sequence; tables are cast to the types of the
+        first one.
     columns : sequence of str, optional
         Which columns, in this order. By default all.
     types : mapping of str to str, optional
