@@ -45,7 +45,7 @@ PYTHON_ROOMS = [
     "loader",
     "dataset",
     *("jax", "grain", "keras", "tf", "torch", "polars"),
-    *("compat", "rewrite", "convert", "write"),
+    *("compat", "rewrite", "convert"),
     "__init__",
     *("cli", "__main__"),
 ]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from fastrec.arrow.reader import RecordBatchReader, rows_at_once
+from fastrec.arrow.reader import RecordBatchReader
 from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.open import open as open_dataset
 from fastrec.features.infer import name_of
@@ -85,7 +85,7 @@ def scan(
         if with_columns is not None:
             chosen = _reading(dataset, with_columns)
             names &= {*with_columns}
-        sizes = (rows_at_once(chosen), batch_size, n_rows)
+        sizes = (chosen._rows_at_once(), batch_size, n_rows)
         reader = RecordBatchReader(
             chosen,
             batch_size=max(1, min(size for size in sizes if size is not None)),

@@ -4,20 +4,34 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Collection, Iterable, Iterator
+from typing import Protocol
 
 from fastrec import _core
 from fastrec.arrays.batch import Batch
 from fastrec.arrow.columns import Field, type_name
 from fastrec.arrow.record_batch import RecordBatch
-from fastrec.dataset.dataset import Dataset
-from fastrec.errors import Error, SchemaError
-from fastrec.loader.loader import Loader
-from fastrec.loader.prefetch import empty_batch, upcoming
-from fastrec.options import positive_int, rows_per_batch
+from fastrec.errors import SchemaError
+from fastrec.options import positive_int
 
-__all__ = ["RecordBatchReader", "rows_at_once"]
+__all__ = ["RecordBatchReader"]
 
-_SAMPLE_RECORDS = 64
+
+class Batches(Protocol):
+    """What a reader needs of a loader."""
+
+    def __iter__(self) -> Iterator[Batch]: ...
+    @property
+    def has_transforms(self) -> bool: ...
+    def _upcoming(self) -> Batch | None: ...
+    def _empty_batch(self) -> Batch: ...
+    def _any_width_columns(self) -> set[str | bytes]: ...
+    def _place_of(self, row: int) -> tuple[str, int, int] | None: ...
+
+
+class Table(Protocol):
+    """What a reader needs of a dataset or loader."""
+
+    def _table_loader(self, batch_size: int | None) -> Batches: ...
 
 
 class RecordBatchReader:
@@ -68,18 +82,18 @@ class RecordBatchReader:
 
     def __init__(
         self,
-        source: Dataset | Loader,
+        source: Table,
         *,
         batch_size: int | None = None,
         text: Collection[str] = (),
         optional: Collection[str] = (),
     ) -> None:
-        given: object = source
-        if not isinstance(given, (Dataset, Loader)):
-            msg = f"source must be a Dataset or a Loader, got {type(given).__name__}"
+        if not hasattr(source, "_table_loader"):
+            msg = f"source must be a Dataset or a Loader, got {type(source).__name__}"
             raise TypeError(msg)
+        self._is_loader = hasattr(source, "batch_size")
         if batch_size is not None:
-            if isinstance(source, Loader):
+            if self._is_loader:
                 msg = "batch_size= requires a Dataset, got a Loader, which has its own"
                 raise ValueError(msg)
             batch_size = positive_int("batch_size", batch_size)
@@ -103,13 +117,11 @@ class RecordBatchReader:
 
         Decodes nothing, except the first batch if there are transforms.
         """
-        source = self._source
-        if isinstance(source, Dataset):
-            # The schema depends on no batch size, which it takes a batch to choose.
-            loader = source.loader(1, rank=0, world_size=1)
-            if not loader.has_transforms:
-                empty = self._record_batch(empty_batch(loader), loader)
-                return empty.__arrow_c_schema__()
+        # The schema depends on no batch size, which it takes a batch to choose.
+        loader = self._source._table_loader(self._batch_size or 1)
+        if not loader.has_transforms:
+            empty = self._record_batch(loader._empty_batch(), loader)
+            return empty.__arrow_c_schema__()
         return _core.arrow_schema(self._begin()[0])
 
     def __arrow_c_stream__(
@@ -125,34 +137,26 @@ class RecordBatchReader:
 
     def _begin(self) -> tuple[Field, Iterator[RecordBatch]]:
         """Return the columns, and the batches of a new pass."""
-        source = self._source
-        loader = source if isinstance(source, Loader) else self._loader_of(source)
+        loader = self._source._table_loader(self._batch_size)
         batches: Iterable[Batch] = loader
         sample: Batch | None = None
-        if loader.has_transforms and loader is source:
-            sample = upcoming(loader)
+        if loader.has_transforms and self._is_loader:
+            sample = loader._upcoming()
         elif loader.has_transforms:
             rest = iter(loader)
             first = list(itertools.islice(rest, 1))
             batches = itertools.chain(first, rest)
             sample = first[0] if first else None
         if sample is None:
-            sample = empty_batch(loader)
+            sample = loader._empty_batch()
         field = self._record_batch(sample, loader)._field
         return field, self._checked(batches, loader, field)
 
-    def _loader_of(self, dataset: Dataset) -> Loader:
-        batch_size = self._batch_size or rows_at_once(dataset)
-        if not dataset.has_transforms:  # which expect padded batches
-            dataset = dataset._without_padding()
-        # One rank, whatever the environment says: a table is not divided among machines.
-        return dataset.loader(batch_size, rank=0, world_size=1)
-
     def _record_batch(
-        self, batch: Batch, loader: Loader, n_before: int = 0
+        self, batch: Batch, loader: Batches, n_before: int = 0
     ) -> RecordBatch:
         """Return the batch that was delivered last, after `n_before` rows."""
-        any_width = loader.dataset._any_width_columns()
+        any_width = loader._any_width_columns()
         try:
             return RecordBatch(batch, self._text, self._optional, _any_width=any_width)
         except SchemaError as error:
@@ -162,7 +166,7 @@ class RecordBatchReader:
             raise placed from error.__cause__
 
     def _checked(
-        self, batches: Iterable[Batch], loader: Loader, field: Field
+        self, batches: Iterable[Batch], loader: Batches, field: Field
     ) -> Iterator[RecordBatch]:
         n_before = 0
         for batch in batches:
@@ -178,28 +182,14 @@ class RecordBatchReader:
             n_before += len(made)
 
 
-def rows_at_once(dataset: Dataset) -> int:
-    """Return how many rows make a batch of about 16 MiB, judged by the first rows."""
-    if callable(dataset.on_error):  # which must be called once per row
-        return _SAMPLE_RECORDS
-    plain = dataset._without_transforms()
-    loader = plain.loader(_SAMPLE_RECORDS, rank=0, world_size=1, num_threads=0)
-    try:
-        next(iter(loader), None)
-    except Error:  # the pass itself raises it again
-        return _SAMPLE_RECORDS
-    stats = loader.stats
-    return rows_per_batch(stats.n_bytes / max(stats.n_records, 1))
-
-
-def _placed(error: SchemaError, row: int, loader: Loader, n_before: int) -> SchemaError:
+def _placed(
+    error: SchemaError, row: int, loader: Batches, n_before: int
+) -> SchemaError:
     """Return an error about a row of a batch, with the place of that row."""
-    dataset = loader.dataset
-    if loader.has_transforms or dataset.is_streamed or dataset.on_error != "raise":
-        # The rows of a batch need not be the records of its step.
+    place = loader._place_of(row)
+    if place is None:
         reason = f"{error.reason} (row {n_before + row:,} of the table)"
         return SchemaError(reason, feature=error.feature, code=error.code)
-    place = loader.records_at(loader.step - 1)[row]
     return SchemaError(error.reason, *place, feature=error.feature, code=error.code)
 
 

@@ -34,7 +34,12 @@ from fastrec.loader.loader import Loader, Transform
 from fastrec.loader.order import Batches, Shuffle, records_of
 from fastrec.loader.transforms import BatchOrigin, CheckedTransform
 from fastrec.on_error import OnError, Report, check_on_error
-from fastrec.options import checked_names, non_negative_int, positive_int
+from fastrec.options import (
+    checked_names,
+    non_negative_int,
+    positive_int,
+    rows_per_batch,
+)
 from fastrec.sources.random_split import check_fractions, divided
 from fastrec.sources.selection import Numbers
 from fastrec.sources.view import View
@@ -533,9 +538,9 @@ class Dataset:
 
     def __arrow_c_schema__(self) -> object:
         """Return names and types of the columns; see `fastrec.arrow.RecordBatchReader`."""
-        from fastrec import arrow
+        from fastrec.arrow.reader import RecordBatchReader
 
-        return arrow.RecordBatchReader(self).__arrow_c_schema__()
+        return RecordBatchReader(self).__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return all records as a stream of record batches, in a new pass over the files.
@@ -543,9 +548,9 @@ class Dataset:
         So ``pyarrow.table(ds)``, ``polars.DataFrame(ds)`` and DuckDB's
         ``SELECT ... FROM ds`` work. See `fastrec.arrow.RecordBatchReader`.
         """
-        from fastrec import arrow
+        from fastrec.arrow.reader import RecordBatchReader
 
-        return arrow.RecordBatchReader(self).__arrow_c_stream__(requested_schema)
+        return RecordBatchReader(self).__arrow_c_stream__(requested_schema)
 
     # Shared with adapters.
 
@@ -583,6 +588,24 @@ class Dataset:
             lambda schema: schema._with(without_padding(schema))
         )
         return Dataset(self._view.of(source), self._transforms)
+
+    def _table_loader(self, batch_size: int | None) -> Loader:
+        """Return a loader of all records for a table: on one rank, without padding."""
+        batch_size = batch_size or self._rows_at_once()
+        # Transforms expect padded batches.
+        dataset = self if self.has_transforms else self._without_padding()
+        return dataset.loader(batch_size, rank=0, world_size=1)
+
+    def _rows_at_once(self) -> int:
+        """Return how many rows make a batch of about 16 MiB, judged by the first rows."""
+        plain = self._without_transforms()
+        loader = plain.loader(_ROWS_AT_ONCE, rank=0, world_size=1, num_threads=0)
+        try:
+            next(iter(loader), None)
+        except Error:  # the pass itself raises it again
+            return _ROWS_AT_ONCE
+        stats = loader.stats
+        return rows_per_batch(stats.n_bytes / max(stats.n_records, 1))
 
     def _any_width_columns(self) -> set[str | bytes]:
         readings, _ = self._view.source.readings()

@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.arrays.batch import Batch
+from fastrec.features.padded import any_width_columns
 from fastrec.loader.collate import Assembly, OnTransformError
 from fastrec.loader.epochs import Repeated, Tuples
 from fastrec.loader.iterator import BatchIterator, check_columns_exist
 from fastrec.loader.order import Batches, Shuffle
 from fastrec.loader.plan import Planner
-from fastrec.loader.prefetch import Feed
+from fastrec.loader.prefetch import Feed, empty_batch, upcoming
 from fastrec.loader.ranks import find_rank
 from fastrec.loader.state import State
 from fastrec.loader.stats import LoaderStats, Tally
@@ -662,18 +663,39 @@ class Loader:
 
         See `fastrec.arrow.RecordBatchReader`.
         """
-        from fastrec import arrow
+        from fastrec.arrow.reader import RecordBatchReader
 
-        return arrow.RecordBatchReader(self).__arrow_c_schema__()
+        return RecordBatchReader(self).__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """Return the next epoch as a stream of record batches, which begins it.
 
         See `fastrec.arrow.RecordBatchReader`.
         """
-        from fastrec import arrow
+        from fastrec.arrow.reader import RecordBatchReader
 
-        return arrow.RecordBatchReader(self).__arrow_c_stream__(requested_schema)
+        return RecordBatchReader(self).__arrow_c_stream__(requested_schema)
+
+    def _table_loader(self, batch_size: int | None) -> Self:  # noqa: ARG002
+        return self
+
+    def _upcoming(self) -> Batch | None:
+        return upcoming(self)
+
+    def _empty_batch(self) -> Batch:
+        return empty_batch(self)
+
+    def _any_width_columns(self) -> set[str | bytes]:
+        return any_width_columns(
+            reading.schema for reading in self._dataset._view.source.readings()[0]
+        )
+
+    def _place_of(self, row: int) -> tuple[str, int, int] | None:
+        """Return the record of a row of the last batch, if rows are records."""
+        files = self._dataset._view.files
+        if self.has_transforms or files.is_streamed or files.on_error != "raise":
+            return None
+        return self.records_at(self._step - 1)[row]
 
     # The end.
 
