@@ -43,7 +43,7 @@ from PIL import Image
 
 import fastrec as fr
 from commands import run as run_command
-from fastrec import batch_size, convert
+from fastrec import convert, options
 from fastrec.convert.idx import DTYPES
 
 Array = npt.NDArray[Any]
@@ -57,7 +57,7 @@ def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
 @pytest.fixture
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches of some hundred bytes, so that small files have many."""
-    monkeypatch.setattr(batch_size, "BATCH_BYTES", 256)
+    monkeypatch.setattr(options, "BATCH_BYTES", 256)
 
 
 @pytest.fixture(scope="module")
@@ -1412,7 +1412,7 @@ def test_parquet_to_tfrecord_and_back_is_equal(
     folder = fresh()
     pq.write_table(table, folder / "in.parquet")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_size, "MOST_ROWS", n_rows)
+        patch.setattr(options, "_ROWS_MAX", n_rows)
         source = convert.open_source(folder / "in.parquet")
         convert.write_tfrecords(source, folder / "a.tfrecord")
     ds = fr.open(folder / "a.tfrecord")
