@@ -529,5 +529,7 @@ def test_processes_refuse_what_would_not_fit_together(
         assert 'pass on_error="mask" or pad_last=True' in errors["skip"]
         assert "pad them (fr.FixedLenSequence with length=)" in errors["ragged"]
         assert "'many' is as wide as the longest row of each" in errors["padded"]
-        assert "length=, and truncate=True" in errors["padded"]
+        assert (
+            "length= to its fr.FixedLenSequence, and truncate=True" in errors["padded"]
+        )
         assert errors["to one width"] == ""

@@ -193,7 +193,7 @@ def test_batches_come_in_the_order_of_the_loader_and_are_read_ahead(
     assert (loader.epoch, loader.step) == (6, 0)
 
 
-@pytest.mark.filterwarnings("ignore:Keras asks for batches in an order of its own")
+@pytest.mark.filterwarnings("ignore:Keras asks for batches in a shuffled order")
 def test_batches_that_keras_shuffles_are_all_there(ds: Untyped) -> None:
     loader, train = training(ds)
     model = counting_model()
@@ -436,7 +436,7 @@ def test_a_column_that_cannot_be_a_tensor_is_refused_with_a_cure(
         (lambda x: x.tolist(), "type list.* transform= must return arrays"),
         (lambda x: {"x": x}, "type dict.* transform= must return arrays"),
         (keras.ops.convert_to_tensor, r"type .* the plain ds\.loader"),
-        (lambda x: x.astype("U"), "dtype <U32.* transform= may make numbers"),
+        (lambda x: x.astype("U"), "dtype <U32.* transform= may convert it"),
     ],
 )
 def test_what_a_transform_makes_must_be_arrays_of_numbers(

@@ -388,7 +388,7 @@ def test_what_makes_no_dataset_is_refused(ds: Untyped) -> None:
         fr.tf.dataset(loader, shapes={"m": ()})
     for shape in ((None,), (5,)):
         with pytest.raises(
-            ValueError, match=r"of column 'n', but its rows are of shape"
+            ValueError, match=r"for column 'n', but its rows are of shape"
         ):
             fr.tf.dataset(loader, shapes={"n": shape})
     with pytest.raises(ValueError, match="no batches"):

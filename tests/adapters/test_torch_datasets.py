@@ -292,7 +292,7 @@ def test_another_number_of_workers_begins_another_pass(ds: Untyped) -> None:
         assert first["n"].tolist() == epoch_of(ds, epoch)[0]
 
 
-class Wrapped(data.IterableDataset):  # type: ignore[misc] (torch is untyped here)
+class Wrapped(data.IterableDataset):  # type: ignore[misc]
     """A dataset whose workers may not begin a pass that ends early."""
 
     def __init__(self, dataset: Untyped) -> None:

@@ -230,7 +230,9 @@ def test_a_dataset_is_read_by_a_loader_with_the_options(ds: fr.Dataset) -> None:
     made = fr.torch.loader(ds, batch_size=BATCH_SIZE, shuffle=True, seed=1)
     plain = ds.loader(BATCH_SIZE, shuffle=True, seed=1)
     assert [rows(batch) for batch in made] == [rows(batch) for batch in plain]
-    with pytest.raises(TypeError, match=r"a loader is given as it is.*got batch_size"):
+    with pytest.raises(
+        TypeError, match=r"got a Loader, which has its options already.*batch_size"
+    ):
         fr.torch.loader(plain, batch_size=4)
     with pytest.raises(TypeError, match=r"did you mean shuffle="):
         fr.torch.loader(ds, batch_size=4, shufle=True)

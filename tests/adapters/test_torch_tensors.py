@@ -148,7 +148,7 @@ def test_ragged_rows_are_a_nested_tensor_if_asked_for(splits: str) -> None:
 def test_what_cannot_be_nested_is_an_error() -> None:
     with pytest.raises(TypeError, match=r"column 'x': .*one ragged dimension"):
         tensor_of(ragged([[[1]]]), ragged="nested")
-    with pytest.raises(ValueError, match=r'"offsets" or "nested", not .padded'):
+    with pytest.raises(ValueError, match=r'"offsets" or "nested", got .padded'):
         tensor_of(ragged([[1]]), ragged="padded")
 
 

@@ -205,15 +205,15 @@ def test_a_user_without_a_home_keeps_nothing(
     assert len(ds) == len(list(ds.records)) == N_RECORDS
 
 
-@pytest.mark.parametrize(("name", "kept"), [("plain", "indexes"), ("packed", "counts")])
+@pytest.mark.parametrize("name", ["plain", "packed"])
 def test_what_cannot_be_kept_of_many_files_is_one_line_of_the_log(
-    folder: Path, caplog: pytest.LogCaptureFixture, name: str, kept: str
+    folder: Path, caplog: pytest.LogCaptureFixture, name: str
 ) -> None:
     nowhere = "/dev/null/index"
     with caplog.at_level("INFO", "fastrec"):
         assert len(fr.open([folder / name] * 5, index_dir=nowhere)) == 5 * N_RECORDS
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith(f"5 of 5 {kept} are not kept: ")
+    assert line.startswith("5 of 5 indexes are not kept: ")
     assert nowhere in line
 
 

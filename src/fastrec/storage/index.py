@@ -284,7 +284,7 @@ def _load(
     """Return what is kept of `path`, or None if nothing is that fits the file."""
     version = version_of(path)
     kept = kind.load(os.fsencode(index_path(path, index_dir, kind)), *version)
-    if kept is None and kind is _core.Index and index_dir is not None:
+    if kept is None and index_dir is not None and kind is _core.Index:
         return _read_tfrecord2idx(path, Path(index_dir), version)
     return kept
 

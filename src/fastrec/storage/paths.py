@@ -46,19 +46,13 @@ _MAX_LISTED = 5
 
 
 def expand(paths: Paths, *, joins: bool = False) -> list[str]:
-    """Return the files that `paths` names, in the order that records count through them.
+    """Return the files that `paths` names, in the order of their records.
 
-    Parameters
-    ----------
-    paths : path-like or iterable of path-like
-        A file, a glob such as ``"train-*.tfrecord"`` (sorted by name, ``**`` goes into
-        directories, but not through links to them), a directory (those files in it that
-        are TFRecords, judged by their first bytes, sorted by name), or several of these,
-        in the order given. Each may be a ``file://`` URL. A file that has several names in
-        a glob or a directory comes once.
-    joins : bool, default False
-        Whether the records become one dataset. Then a directory is refused if the names
-        of its files differ by a split word, such as train and test.
+    Each is a file, a glob (sorted by name; ``**`` does not follow links to directories), a
+    directory (its TFRecord files, recognised by their first bytes, sorted by name), or a
+    ``file://`` URL of one. A file that has several names in a glob or a directory comes
+    once. With `joins`, a directory is refused if the names of its files differ by a split
+    word, such as train and test.
 
     Raises
     ------
@@ -98,18 +92,12 @@ def path_of_url(path: str) -> str:
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is a URL that names no local file."""
+    """Return whether a path is a URL other than ``file://``."""
     return bool(_URL.match(path)) and not _FILE_URL.match(path)
 
 
 def local_path(path: str) -> str:
-    """Return the path to read: as `path_of_url`, if it is not remote.
-
-    Raises
-    ------
-    ValueError
-        If it is a remote URL.
-    """
+    """Return the path to read, or raise a ValueError if it is a remote URL."""
     if not is_remote(path):
         return path_of_url(path)
     msg = (
@@ -145,8 +133,8 @@ def _files_in(directory: str) -> list[str]:
         shown = [entry for entry in entries if not entry.name.startswith(".")]
     names = [entry.name for entry in shown]
     for path in _once(os.path.join(directory, name) for name in names):  # noqa: PTH118
-        # The name of a shard is enough. It may be empty, or damaged at its beginning:
-        # leaving it out would lose its records without an error.
+        # The name of a shard is enough: an empty or damaged shard must not be left out
+        # without an error.
         if _SHARD_NAME.search(path) or _core.recognize(os.fsencode(path)) in _CONTENTS:
             found.append(path)
     if not found:
@@ -165,10 +153,7 @@ def _files_in(directory: str) -> list[str]:
 
 
 def _matches(pattern: str) -> Iterator[str]:
-    """Yield what a glob matches.
-
-    glob follows links to directories, and so goes round in circles that these may make.
-    """
+    """Yield what a glob matches; unlike `glob`, ``**`` does not follow links."""
     parts = _ANY_DIRECTORIES.split(pattern, maxsplit=1)
     if len(parts) == 1:
         yield from glob.iglob(pattern)  # noqa: PTH207
@@ -188,13 +173,13 @@ def _matches(pattern: str) -> Iterator[str]:
 
 
 def _once(paths: Iterable[str]) -> list[str]:
-    """Return those that are regular files, sorted by name, each file once."""
+    """Return the regular files among `paths`, sorted by name, each file once."""
     found: dict[tuple[int, int], str] = {}
     for path in sorted(set(paths)):
         try:
             status = os.stat(path)  # noqa: PTH116
         except OSError:
-            continue  # a link to nothing, or a file that has gone meanwhile
+            continue  # a dangling link, or a file that was deleted meanwhile
         if not stat.S_ISREG(status.st_mode):
             continue
         first = found.setdefault((status.st_dev, status.st_ino), path)

@@ -1,4 +1,4 @@
-"""Splits: the names of the files in a directory -> whether they are one dataset."""
+"""Splits: whether the files of a directory are one dataset, by their names."""
 
 from __future__ import annotations
 
@@ -24,14 +24,10 @@ _MAX_LISTED = 10
 
 
 def check_one_split(directory: str, files: Iterable[str]) -> None:
-    """Refuse the files of a directory if their names differ by a split word.
+    """Raise a ValueError if the names of `files` differ by a split word.
 
-    If the names differ in another way than by numbers, that is logged.
-
-    Raises
-    ------
-    ValueError
-        With the glob of each group of names.
+    The message has the glob of each group of names. Other differences than numbers are
+    logged.
     """
     names = [os.path.basename(file) for file in files]  # noqa: PTH119
     counts = Counter(map(_literal_parts, names))
@@ -61,7 +57,7 @@ def check_one_split(directory: str, files: Iterable[str]) -> None:
 
 
 def _literal_parts(name: str) -> tuple[str, ...]:
-    """Return what is left of a name without the numbers in it."""
+    """Return the parts of a name between the numbers in it."""
     return tuple(_NUMBER.split(name))
 
 

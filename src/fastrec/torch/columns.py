@@ -163,15 +163,20 @@ def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
     if not (array.flags.writeable and has_strides):
         array = array.copy()  # tensors can always be written to
     dtype = array.dtype
-    if dtype.isnative:
-        try:
-            return torch.from_numpy(array)
-        except TypeError:
-            known = getattr(torch, dtype.name, None) if dtype.name in _BITS else None
-        if known is not None:
-            return torch.from_numpy(array.view(_BITS[dtype.name])).view(known)
-        cure = "a transform may convert it, and ds.columns([...]) leaves columns out"
-    else:
-        cure = f'let a transform call .astype("{dtype.name}")'
-    msg = f"torch has no dtype for {dtype.str if not dtype.isnative else dtype}: {cure}"
+    if not dtype.isnative:
+        msg = (
+            f"torch has no dtypes of another byte order ({dtype.str}): let a transform "
+            f'call .astype("{dtype.name}")'
+        )
+        raise TypeError(msg)
+    try:
+        return torch.from_numpy(array)
+    except TypeError:
+        known = getattr(torch, dtype.name, None) if dtype.name in _BITS else None
+    if known is not None:
+        return torch.from_numpy(array.view(_BITS[dtype.name])).view(known)
+    msg = (
+        f"torch has no dtype for {dtype}: convert the column in a transform, or leave it "
+        "out with ds.columns([...])"
+    )
     raise TypeError(msg)
