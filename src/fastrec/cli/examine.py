@@ -1,8 +1,8 @@
 """Examining files on several threads: what both checksums prove, and what is damaged.
 
-A thread takes the next piece of a file that is open, or else opens the next file. Plain
-files are cut into pieces; a compressed one is inflated by one thread from its beginning
-to its end. What is found of a file does not depend on the threads.
+A thread takes the next piece of an open file, or else opens the next file. Plain files
+are cut into pieces; one thread inflates all of a compressed file. The findings do not
+depend on the threads.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _FILES_AHEAD = 4096
 _BYTES_OF_HINT = 64
 
 _SEARCHED = (
-    "; what follows was found by searching: if a TFRecord file lay in a record here, it "
-    "may be of that file"
+    "; what follows was found by searching: if a record here contained a TFRecord file, "
+    "it may belong to that file"
 )
 _NOT_SEARCHED = (
     "; compressed files are not searched: expand it, and examine the expanded file"
@@ -41,17 +41,11 @@ _NOT_SEARCHED = (
 
 @dataclass(frozen=True)
 class Damaged:
-    """Bytes of a file, or of the content of a compressed one, that are damaged.
+    """Damaged bytes of a file, or of the content of a compressed one.
 
-    Attributes
-    ----------
-    region : Region
-        Its `records` are lost, or, where a header was repaired, restored.
-    bit : int or None
-        The bit of the header, 0 to 95, that was flipped: bit ``bit % 8`` of byte
-        ``bit // 8``. None where nothing can be repaired.
-    code : str
-        That of the error.
+    The `records` of the region are lost or, where a header was repaired, restored. `bit`
+    is that of the header, 0 to 95, that was flipped: bit ``bit % 8`` of byte ``bit // 8``;
+    None if nothing can be repaired. `code` is that of the error.
     """
 
     region: fr.Region
@@ -61,22 +55,11 @@ class Damaged:
 
 @dataclass
 class Examined:
-    """What is known of one file.
+    """The findings of one file.
 
-    Attributes
-    ----------
-    path : str
-    content : {"plain", "gzip", "zlib"}
-    n_bytes : int
-        Of the file.
-    content_bytes : int
-        Of its content, as far as that was seen.
-    n_records : int
-        Proven by both checksums, repaired ones too.
-    damaged : list of Damaged
-        In the order of the bytes.
-    unreadable : str
-        Why the file could not be examined; "" if it was.
+    `content_bytes` is the size of the content that was seen. `n_records` are proven by
+    both checksums, repaired ones included. `damaged` is in the order of the bytes.
+    `unreadable` says why the file could not be examined; "" if it was.
     """
 
     path: str
@@ -95,16 +78,10 @@ def examined(
     *,
     piece_bytes: int | None = None,
 ) -> Generator[Examined]:
-    """Examine files, and yield what is found, in their order.
+    """Examine files, and yield the findings in their order.
 
-    Parameters
-    ----------
-    paths : sequence of str
-    n_threads : int
-    on_look : callable
-        Told about ten times a second how many bytes of the files were read.
-    piece_bytes : int, optional
-        How plain files are cut: nothing depends on it but time.
+    About ten times a second, `on_look` gets the number of bytes read so far. The pieces
+    that plain files are cut into do not change the findings.
     """
     work = _Work(paths, piece_bytes)
     pool = TaskPool(n_threads, cancel=work.stop)
@@ -123,20 +100,18 @@ def examined(
 class _File:
     """A plain file that is being examined."""
 
-    def __init__(
-        self, number: int, found: Examined, of_core: _core.Examination
-    ) -> None:
+    def __init__(self, number: int, found: Examined, core: _core.Examination) -> None:
         self.number = number
         self.found = found
-        self.of_core = of_core
-        self.n_left = of_core.n_pieces
+        self.core = core
+        self.n_left = core.n_pieces
 
 
 class _Work:
     """Pieces to examine, and findings, shared by all threads.
 
     A signal may interrupt the consumer anywhere, so it takes no lock: findings come
-    through a queue, and threads that wait for it look at `_n_taken`.
+    through a queue, and threads that wait for it poll `_n_taken`.
     """
 
     def __init__(self, paths: Sequence[str], piece_bytes: int | None) -> None:
@@ -182,7 +157,7 @@ class _Work:
         self._scan.cancel()
 
     def run(self) -> None:
-        """Do what is to be done, until there is nothing more."""
+        """Open and examine files until none is left."""
         try:
             while (task := self._take()) is not None:
                 if isinstance(task, int):
@@ -211,15 +186,15 @@ class _Work:
             return None
 
     def _open(self, number: int) -> None:
-        """Open a file; examine it if it has one piece, or else leave that to all."""
+        """Open a file and examine its first piece; offer the others to all threads."""
         found = Examined(self._paths[number])
         file: _File | None = None
         with self._unless_unreadable(found):
             found.content = content_of(found.path)
             if found.content == "plain":
-                of_core = _core.Examination(os.fsencode(found.path), *self._options)
-                found.n_bytes = found.content_bytes = of_core.n_bytes
-                file = _File(number, found, of_core)
+                core = _core.Examination(os.fsencode(found.path), *self._options)
+                found.n_bytes = found.content_bytes = core.n_bytes
+                file = _File(number, found, core)
         with self._changed:
             self._n_opening -= 1
             if file is not None:
@@ -231,12 +206,12 @@ class _Work:
         if not found.unreadable:
             with self._unless_unreadable(found):
                 self._inflate(found)
-        self._give(number, found)
+        self._results.put((number, found))
 
     def _examine(self, file: _File, piece: int) -> None:
         with self._unless_unreadable(file.found):
-            if file.of_core.n_pieces and not file.found.unreadable:
-                file.of_core.examine(piece, self._scan)
+            if file.core.n_pieces and not file.found.unreadable:
+                file.core.examine(piece, self._scan)
         with self._changed:
             file.n_left -= 1
             is_last = file.n_left <= 0
@@ -244,12 +219,12 @@ class _Work:
             return
         if not file.found.unreadable:
             with self._unless_unreadable(file.found):
-                n_records, found = file.of_core.finish(self._scan)
+                n_records, found = file.core.finish(self._scan)
                 file.found.n_records = n_records
                 file.found.damaged = [
                     _damaged(finding, file.found) for finding in found
                 ]
-        self._give(file.number, file.found)
+        self._results.put((file.number, file.found))
 
     def _inflate(self, found: Examined) -> None:
         found.n_bytes = Path(found.path).stat().st_size
@@ -284,9 +259,6 @@ class _Work:
         if rest is not None:
             found.damaged.append(rest)
 
-    def _give(self, number: int, found: Examined) -> None:
-        self._results.put((number, found))
-
     @contextlib.contextmanager
     def _unless_unreadable(self, found: Examined) -> Iterator[None]:
         try:
@@ -316,7 +288,7 @@ def _damaged(
 
 
 def _kind_of(path: str) -> str:
-    """Return what a file looks like that holds no record, as the end of a reason."""
+    """Return the format that a file without records looks like, as the end of a reason."""
     with contextlib.suppress(OSError), Path(path).open("rb") as file:
         if kind := hint(file.read(_BYTES_OF_HINT)):
             return f" It looks like {kind}"
