@@ -150,10 +150,11 @@ class _File:
             if found.content != "plain":
                 self._inflate()
                 return
-            self._core = _core.Examination(os.fsencode(found.path), *self._options)
-            found.n_bytes = found.content_bytes = self._core.n_bytes
-        if self._core is not None and self._core.n_pieces:
-            self.examine(0)
+            core = _core.Examination(os.fsencode(found.path), *self._options)
+            self._core = core
+            found.n_bytes = found.content_bytes = core.n_bytes
+            if core.n_pieces:
+                core.examine(0, self._scan)
         if not self.other_pieces:
             self.finish()
 
