@@ -462,9 +462,9 @@ def test_parts_may_have_shards_and_leave_records_out(
     ("pattern", "parts", "message"),
     [
         ("x", {"a": 1.0}, r"has no \{part\}"),
-        ("{part}", {"../a": 1.0}, "no name for a part"),
-        ("{part}", {"": 1.0}, "no name for a part"),
-        ("{part}", {"{shard}": 1.0}, "no name for a part"),
+        ("{part}", {"../a": 1.0}, "the name of a part must be"),
+        ("{part}", {"": 1.0}, "the name of a part must be"),
+        ("{part}", {"{shard}": 1.0}, "the name of a part must be"),
         ("{part}", {"a": 0.9, "b": 0.2}, "together 1 at most"),
     ],
 )

@@ -1,11 +1,11 @@
-"""``fastrec bench``: what each stage costs on a user's own files, and which one limits."""
+"""``fastrec bench``: what each stage costs on the user's files, and which one limits."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -28,10 +28,8 @@ from fastrec.options import default_num_threads
 
 __all__ = ["bench"]
 
-# What stands in front of the names of other stages.
-ALL_THREADS = "all threads"
-MEMCPY = "memcpy"
-TF_DATA = "tf.data"
+_ALL_THREADS = "all threads"
+_MEMCPY = "memcpy"
 
 _CURES = {
     "disk": "the disk delivers less than is decoded in the same time: keep the files in "
@@ -54,19 +52,10 @@ _CURES = {
 
 @dataclass(frozen=True)
 class Line:
-    """One stage: what it and those before it cost, and what it adds itself.
+    """One stage: its cost with all stages before it, and what it adds to them.
 
-    Attributes
-    ----------
-    name : str
-    cpu_ns : float
-        Nanoseconds of CPU for a record, with all stages before.
-    own_ns : float
-        What comes to the stages before.
-    share : float
-        Of the CPU time of all stages, 0 to 1.
-    records_per_s : float
-        With all stages before, by the wall clock.
+    `cpu_ns` and `own_ns` are nanoseconds of CPU per record; `share` is that of all stages,
+    0 to 1.
     """
 
     name: str
@@ -160,36 +149,33 @@ def _measured(
     batch_size: int,
     seconds: float,
 ) -> Report:
-    one = sample.dataset.loader(batch_size, num_threads=0, rank=0, world_size=1)
     n_threads = default_num_threads()
-    every = sample.dataset.loader(
-        batch_size, num_threads=n_threads, rank=0, world_size=1
+    one, every = (
+        sample.dataset.loader(batch_size, num_threads=n, rank=0, world_size=1)
+        for n in (0, n_threads)
     )
-    stages: dict[str, Stage] = {"reading": functools.partial(costs.read, sample)}
-    if sample.is_streamed:
-        stages["inflating"] = functools.partial(costs.inflate, sample)
-    stages["checksums"] = functools.partial(costs.verify, sample)
-    stages["decoding"] = functools.partial(costs.decode, one, sample)
+    stages: dict[str, Stage] = {"reading": partial(costs.read, sample)}
+    if sample.dataset.is_streamed:
+        stages["inflating"] = partial(costs.inflate, sample)
+    stages["checksums"] = partial(costs.verify, sample)
+    stages["decoding"] = partial(costs.decode, one, sample)
     # Without decoding, a loader delivers the bytes of the records: it has no line.
     names = [name for name in stages if not (sample.not_decoded and name == "decoding")]
-    stages[ALL_THREADS] = functools.partial(costs.decode, every, sample)
-    stages[MEMCPY] = functools.partial(costs.memcpy, costs.memory(), costs.memory())
+    stages[_ALL_THREADS] = partial(costs.decode, every, sample)
+    stages[_MEMCPY] = partial(costs.memcpy, costs.memory(), costs.memory())
     peers, missing = _tf_stages(sample, batch_size, n_threads)
-    stages |= peers
-    found = costs.measured(stages, seconds)
+    found = costs.measured(stages | peers, seconds)
 
     lines = _lines({name: found[name] for name in names})
-    stats = one.stats
-    column_bytes = stats.n_bytes / stats.n_records
-    memcpy_ns = found[MEMCPY].cpu_ns  # for a byte
+    column_bytes = one.stats.n_bytes / one.stats.n_records
+    copying_ns = column_bytes * found[_MEMCPY].cpu_ns
+    n_per_s = found[_ALL_THREADS].records_per_s
     bottleneck = _bottleneck(
         first,
         lines,
         is_waiting=found["decoding"].wall_ns > 2 * found["decoding"].cpu_ns,
-        file_bytes_per_s=(
-            found[ALL_THREADS].records_per_s * sample.file_bytes / sample.n_records
-        ),
-        copying_ns=column_bytes * memcpy_ns,
+        file_bytes_per_s=n_per_s * sample.file_bytes / sample.n_records,
+        copying_ns=copying_ns,
     )
     kernel = _core.crc32c_kernel()
     return Report(
@@ -204,12 +190,12 @@ def _measured(
         first_read_mb_per_s=first.n_bytes / first.seconds / 1e6,
         first_read_from="disk" if first.is_from_disk else "page cache",
         crc32c_kernel=kernel,
-        memcpy_gb_per_s=1 / memcpy_ns,
+        memcpy_gb_per_s=1 / found[_MEMCPY].cpu_ns,
         stages=lines,
-        copying_ns=column_bytes * memcpy_ns,
+        copying_ns=copying_ns,
         num_threads=n_threads,
         one_thread_records_per_s=found["decoding"].records_per_s,
-        all_threads_records_per_s=found[ALL_THREADS].records_per_s,
+        all_threads_records_per_s=n_per_s,
         tf_data={name: found[name].records_per_s for name in peers},
         tf_data_missing=missing,
         decoding_left_out=sample.not_decoded,
@@ -221,28 +207,27 @@ def _measured(
 def _tf_stages(
     sample: Sample, batch_size: int, n_threads: int
 ) -> tuple[dict[str, Stage], str]:
-    """Return tf.data on one thread and on all, or why it is not there."""
+    """Return tf.data on one thread and on all, or why it cannot run."""
     if sample.not_decoded:
         return {}, "the records are not decoded"
     stages: dict[str, Stage] = {}
+    n_records = sample.n_records
     for n in sorted({1, n_threads}):
         try:
             batches = tf_data.make_batches(
-                sample.dataset, sample.n_records, batch_size=batch_size, n_threads=n
+                sample.dataset, n_records, batch_size=batch_size, n_threads=n
             )
         except ModuleNotFoundError:
             return {}, "TensorFlow is not installed"
         except ValueError as error:
             return {}, str(error)
-        name = f"{TF_DATA}, {counted(n, 'thread')}"
-        stages[name] = functools.partial(
-            tf_data.stage, batches, batch_size, sample.n_records
-        )
+        name = f"tf.data, {counted(n, 'thread')}"
+        stages[name] = partial(tf_data.stage, batches, batch_size, n_records)
     return stages, ""
 
 
 def _lines(found: dict[str, Cost]) -> list[Line]:
-    """Return what each stage adds to those before it, which is never less than nothing."""
+    """Return what each stage adds to those before it, which is never less than 0."""
     own: dict[str, float] = {}
     before = 0.0
     for name, cost in found.items():
@@ -263,7 +248,7 @@ def _bottleneck(
     file_bytes_per_s: float,
     copying_ns: float,
 ) -> str:
-    """Return what limits: the disk, or what takes most of one thread's time."""
+    """Return what limits: the disk, or the stage that takes most of one thread's time."""
     if first.is_from_disk and first.n_bytes / first.seconds < file_bytes_per_s:
         return "disk"
     if is_waiting:
@@ -289,53 +274,39 @@ def _print_report(out: Console, report: Report) -> None:
         f"read first from the {report.first_read_from}: "
         f"{rate(report.first_read_mb_per_s, 1)} MB/s"
     )
+
+    def rates(records_per_s: float) -> list[str]:
+        return [rate(records_per_s, 1), f"{records_per_s * record_bytes / 1e9:.3g}"]
+
     lines = []
     for line in report.stages:
+        share = f"{100 * line.share:.0f} %"
         lines.append(
-            [
-                line.name,
-                f"{line.own_ns:,.0f}",
-                f"{100 * line.share:.0f} %",
-                *_rates(line.records_per_s, record_bytes),
-            ]
+            [line.name, f"{line.own_ns:,.0f}", share, *rates(line.records_per_s)]
         )
         if line.name == "decoding":
-            lines.append(
-                ["  columns at memcpy speed", f"{report.copying_ns:,.0f}", "", "", ""]
-            )
+            lines.append(["  columns at memcpy speed", f"{report.copying_ns:,.0f}"])
     print_table(
         out, ["one thread", "ns/record", "share", "records/s", "GB/s, up to it"], lines
     )
     out.print()
-    lines = [
-        _whole("1 thread", report.one_thread_records_per_s, report),
-        _whole(
-            f"{counted(report.num_threads, 'thread')} and the consumer",
-            report.all_threads_records_per_s,
-            report,
+    ends = {
+        "1 thread": report.one_thread_records_per_s,
+        f"{counted(report.num_threads, 'thread')} and the consumer": (
+            report.all_threads_records_per_s
         ),
-        *(_whole(name, value, report) for name, value in report.tf_data.items()),
-        [MEMCPY, "", f"{report.memcpy_gb_per_s:.3g}", ""],
+        **report.tf_data,
+    }
+    lines = [
+        [name, *rates(n), f"{n / report.one_thread_records_per_s:.2g}x"]
+        for name, n in ends.items()
     ]
+    lines.append([_MEMCPY, "", f"{report.memcpy_gb_per_s:.3g}"])
     print_table(out, ["end to end", "records/s", "GB/s", "of 1 thread"], lines)
     if report.tf_data_missing:
         out.print(f"tf.data was not measured: {printable(report.tf_data_missing)}")
     if report.decoding_left_out:
-        reason = printable(report.decoding_left_out)
-        out.print(f"decoding was left out: {reason}")
+        out.print(f"decoding was left out: {printable(report.decoding_left_out)}")
     out.print()
     out.print(f"bottleneck: {report.bottleneck}", style="bold")
     out.print(report.cure)
-
-
-def _rates(records_per_s: float, record_bytes: float) -> list[str]:
-    return [rate(records_per_s, 1), f"{records_per_s * record_bytes / 1e9:.3g}"]
-
-
-def _whole(name: str, records_per_s: float, report: Report) -> list[str]:
-    ratio = records_per_s / report.one_thread_records_per_s
-    return [
-        name,
-        *_rates(records_per_s, report.n_bytes / report.n_records),
-        f"{ratio:.2g}x",
-    ]

@@ -1,15 +1,14 @@
 """Costs: what each stage takes on the way from files to batches, on the same records.
 
-Each stage is measured together with all before it, in rounds over a sample that begins
-with the first record: so what a stage adds is a difference, and all of them have the
-same noise. Costs are CPU time, of all threads together; rates are by the wall clock.
+Each stage is measured together with all before it, in rounds over the same sample: so
+what a stage adds is a difference, and all of them have the same noise. Costs are CPU
+time of all threads together; rates are by the wall clock.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import statistics
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -45,10 +44,10 @@ __all__ = [
     "verify",
 ]
 
-# More than the last level of caches holds, and little enough to go through many times.
+# More than the last level of caches holds, and little enough to read many times.
 SAMPLE_BYTES = 256 << 20
 _COMPRESSED_BYTES = SAMPLE_BYTES // 4
-_FIRST_BYTES_MIN = 4 << 20  # is read however long it takes
+_MIN_FIRST_BYTES = 4 << 20  # read however long it takes
 _COPIED_BYTES = 64 << 20
 
 # The rounds that fit into the time if every pass needs all of its share.
@@ -59,10 +58,8 @@ _BLOCK_BYTES = 256 << 10
 _COPIED_AT_ONCE = 8 << 20
 _VERIFIED_AT_ONCE = 1024
 
-_BLOCK_OF_COUNTER = 512  # bytes, of ru_inblock
-
-# A pass over the sample, or a part of it: it yields how many records it has done, which
-# need not be whole, since it yielded before.
+# A pass over the sample, or a part of it: it yields how many records it has done, in
+# fractions where necessary.
 Stage: TypeAlias = "Callable[[], Generator[float]]"
 
 # The first bytes of a file: its path, and how many.
@@ -75,13 +72,7 @@ Memory: TypeAlias = "npt.NDArray[np.uint8]"
 class FirstRead:
     """How files were read first, before anything else had touched them.
 
-    Attributes
-    ----------
-    ranges : list of (str, int)
-        What was read of them.
-    seconds : float
-    disk_bytes : int
-        What the system says it fetched for it; some systems do not count.
+    `disk_bytes` is what the system reports to have fetched; some systems do not count.
     """
 
     ranges: list[Range]
@@ -101,19 +92,10 @@ class FirstRead:
 
 @dataclass(frozen=True)
 class Sample:
-    """The records that are measured.
+    """The records that are measured, and the `ranges` of the files that hold them.
 
-    Attributes
-    ----------
-    dataset : Dataset
-        These records, or files that begin with them.
-    ranges : list of (str, int)
-        The bytes of files that hold them.
-    n_records : int
-    n_bytes : int
-        Of their frames, which are the content of compressed files.
-    not_decoded : str
-        Why the records are read as bytes and not decoded; "" if they are decoded.
+    `n_bytes` is that of their frames. `not_decoded` says why the records are read as
+    bytes; "" if they are decoded.
     """
 
     dataset: fr.Dataset
@@ -124,41 +106,30 @@ class Sample:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of the files that hold these records, as they lie on the disk."""
+        """Bytes of the ranges."""
         return sum(n_bytes for _, n_bytes in self.ranges)
-
-    @property
-    def is_streamed(self) -> bool:
-        """Whether the files are compressed, and read as they are."""
-        return self.dataset.is_streamed
 
 
 @dataclass
 class Cost:
-    """What one stage and all before it took, pass by pass.
-
-    Attributes
-    ----------
-    wall_s, cpu_s : list of float
-        Seconds for a record.
-    """
+    """What one stage and all before it took: seconds per record, pass by pass."""
 
     wall_s: list[float] = field(default_factory=list)
     cpu_s: list[float] = field(default_factory=list)
 
     @property
     def wall_ns(self) -> float:
-        """Nanoseconds for a record by the wall clock, the median."""
+        """Nanoseconds per record by the wall clock, the median."""
         return 1e9 * statistics.median(self.wall_s)
 
     @property
     def cpu_ns(self) -> float:
-        """Nanoseconds of CPU for a record, the median."""
+        """Nanoseconds of CPU per record, the median."""
         return 1e9 * statistics.median(self.cpu_s)
 
     @property
     def records_per_s(self) -> float:
-        """Records in a second by the wall clock."""
+        """Records per second by the wall clock."""
         return 1e9 / self.wall_ns
 
 
@@ -166,31 +137,24 @@ class Cost:
 
 
 def first_read(files: Sequence[str], *, is_streamed: bool, seconds: float) -> FirstRead:
-    """Read the first files once, as long as `seconds` last and a sample is not full.
-
-    Raises
-    ------
-    OSError
-        If a file cannot be read.
-    """
-    most = _COMPRESSED_BYTES if is_streamed else SAMPLE_BYTES
-    ranges: list[Range] = []
-    n_bytes = 0
+    """Read the first files once, for at most `seconds` and the bytes of a sample."""
+    n_left = _COMPRESSED_BYTES if is_streamed else SAMPLE_BYTES
+    ranges: dict[str, int] = {}
     disk_bytes, begin = _disk_bytes(), perf_counter()
+    n_bytes = 0
     for path in files:
-        n_here = 0
-        for n_read in _blocks(path, most - n_bytes):
-            n_here += n_read
-            is_late = perf_counter() - begin > seconds
-            if is_late and n_bytes + n_here >= _FIRST_BYTES_MIN:
-                most = n_bytes + n_here
+        ranges[path] = 0
+        for n_read in _blocks(path, n_left):
+            ranges[path] += n_read
+            n_bytes += n_read
+            n_left -= n_read
+            if perf_counter() - begin > seconds and n_bytes >= _MIN_FIRST_BYTES:
+                n_left = 0
                 break
-        ranges.append((path, n_here))
-        n_bytes += n_here
-        if n_bytes >= most:
+        if n_left <= 0:
             break
     taken = perf_counter() - begin
-    return FirstRead(ranges, taken, _disk_bytes() - disk_bytes)
+    return FirstRead(list(ranges.items()), taken, _disk_bytes() - disk_bytes)
 
 
 def _disk_bytes() -> int:
@@ -198,12 +162,12 @@ def _disk_bytes() -> int:
         return 0
     import resource
 
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_inblock * _BLOCK_OF_COUNTER
+    blocks = resource.getrusage(resource.RUSAGE_SELF).ru_inblock
+    return blocks * 512
 
 
 def _blocks(path: str, n_bytes: int) -> Generator[int]:
-    """Read the first `n_bytes` of a file, and yield how many each block has."""
+    """Read the first `n_bytes` of a file, and yield the size of each block."""
     buffer = memoryview(bytearray(_BLOCK_BYTES))
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123
         while n_bytes and (n_read := file.readinto(buffer[:n_bytes])):
@@ -214,14 +178,8 @@ def _blocks(path: str, n_bytes: int) -> Generator[int]:
 def sample_of(first: FirstRead, columns: Sequence[str] | None = None) -> Sample:
     """Return the records in what was read first, but one at least.
 
-    Records without a schema, which are not tf.train.Examples, are read as bytes.
-
-    Raises
-    ------
-    OSError, fastrec.Error
-        If files cannot be read, or hold no records.
-    KeyError
-        If there is no column of one of these names.
+    Records without a schema, which are not tf.train.Examples, are read as bytes. A column
+    that does not exist is a KeyError.
     """
     dataset = fr.open([path for path, _ in first.ranges])
     if columns:
@@ -241,12 +199,12 @@ def sample_of(first: FirstRead, columns: Sequence[str] | None = None) -> Sample:
     return dataclasses.replace(sample, dataset=serialized, not_decoded=reason)
 
 
-def _indexed(dataset: fr.Dataset, most: dict[str, int]) -> Sample:
+def _indexed(dataset: fr.Dataset, n_read: dict[str, int]) -> Sample:
     ranges: list[Range] = []
     n_records = 0
     for path, index in zip(dataset.files, dataset._view.files.indexes(), strict=True):
         offsets = index.offsets
-        n_here = int(np.searchsorted(offsets, most.get(path, 0), side="right")) - 1
+        n_here = int(np.searchsorted(offsets, n_read[path], side="right")) - 1
         if not n_records and not n_here:
             n_here = min(1, len(index))  # the first record, however large it is
         n_records += n_here
@@ -257,30 +215,30 @@ def _indexed(dataset: fr.Dataset, most: dict[str, int]) -> Sample:
     return Sample(dataset.select(range(n_records)), ranges, n_records, n_bytes)
 
 
-def _streamed(dataset: fr.Dataset, most: dict[str, int]) -> Sample:
-    ranges: list[Range] = []
+def _streamed(dataset: fr.Dataset, n_read: dict[str, int]) -> Sample:
+    ranges: dict[str, int] = {}
     n_content = 0
     for path, content in dataset._view.files.contents():
-        n_read = 0
 
-        def count(n_bytes: int) -> None:
-            nonlocal n_read
-            n_read = n_bytes
+        def count(n_bytes: int, path: str = path) -> None:
+            ranges[path] = n_bytes
 
+        count(0)
+        is_full = False
         with contextlib.closing(inflated(path, content, on_read=count)) as pieces:
             for piece in pieces:
                 n_content += len(piece)
-                if n_content >= SAMPLE_BYTES or n_read > most.get(path, 0):
+                is_full = n_content >= SAMPLE_BYTES or ranges[path] > n_read[path]
+                if is_full:
                     break
-        ranges.append((path, n_read))
-        if n_content >= SAMPLE_BYTES or n_read > most.get(path, 0):
+        if is_full:
             break
     n_records = n_bytes = 0
     with _frames(dataset) as frames:
         while n_bytes < n_content and (found := frames.verify(1))[0]:
             n_records += found[0]
             n_bytes += found[1]
-    return Sample(dataset, ranges, n_records, n_bytes)
+    return Sample(dataset, list(ranges.items()), n_records, n_bytes)
 
 
 def _frames(
@@ -295,11 +253,11 @@ def _frames(
 
 
 def read(sample: Sample) -> Generator[float]:
-    """Copy the bytes of the files into private memory, and do nothing with them."""
+    """Copy the bytes of the files into private memory."""
     n_per_byte = sample.n_records / sample.file_bytes
     table = sample.dataset._view.files.table
     for file, (path, n_bytes) in enumerate(sample.ranges):
-        if sample.is_streamed:
+        if sample.dataset.is_streamed:
             for n_read in _blocks(path, n_bytes):
                 yield n_per_byte * n_read
             continue
@@ -320,10 +278,10 @@ def inflate(sample: Sample) -> Generator[float]:
 
 
 def verify(sample: Sample) -> Generator[float]:
-    """Read, inflate where that is needed, and prove both checksums of each record."""
+    """Read, inflate if necessary, and prove both checksums of each record."""
     n_left = sample.n_records
     view = sample.dataset._view
-    if sample.is_streamed:
+    if sample.dataset.is_streamed:
         with _frames(sample.dataset) as frames:
             while n_left:
                 n_done, _ = frames.verify(min(n_left, _VERIFIED_AT_ONCE))
@@ -338,7 +296,7 @@ def verify(sample: Sample) -> Generator[float]:
 
 
 def decode(loader: fr.Loader, sample: Sample) -> Generator[float]:
-    """All of it: the batches of a loader."""
+    """Take the batches of a loader, which do all of it."""
     n_left = sample.n_records
     for batch in loader:
         n_done = n_rows(batch)
@@ -349,14 +307,14 @@ def decode(loader: fr.Loader, sample: Sample) -> Generator[float]:
 
 
 def memcpy(source: Memory, target: Memory) -> Generator[float]:
-    """Copy memory. It yields bytes."""
+    """Copy memory, and yield bytes."""
     while True:
         np.copyto(target, source)
         yield source.nbytes
 
 
 def memory() -> Memory:
-    """Return memory that is more than fits into the caches, its pages in place."""
+    """Return resident memory that is larger than the caches."""
     return np.ones(_COPIED_BYTES, np.uint8)
 
 
@@ -364,26 +322,26 @@ def memory() -> Memory:
 
 
 def measured(stages: Mapping[str, Stage], seconds: float) -> dict[str, Cost]:
-    """Go through all stages in turn, round by round, for about `seconds`.
+    """Run all stages in turn, round by round, for about `seconds`.
 
     The first round warms up and does not count.
     """
     slice_s = seconds / (N_ROUNDS * len(stages))
     costs = {name: Cost() for name in stages}
     begin = perf_counter()
-    for number in itertools.count():
+    number = 0
+    while number < 2 or perf_counter() - begin <= seconds:
         for name, stage in stages.items():
             wall_s, cpu_s = _one_pass(stage, slice_s)
             if number:
                 costs[name].wall_s.append(wall_s)
                 costs[name].cpu_s.append(cpu_s)
-        if number and perf_counter() - begin > seconds:
-            return costs
-    raise AssertionError  # rounds are counted for ever
+        number += 1
+    return costs
 
 
 def _one_pass(stage: Stage, seconds: float) -> tuple[float, float]:
-    """Return what a record takes: seconds by the wall clock, and of CPU."""
+    """Return the seconds per record: by the wall clock, and of CPU."""
     n_done = 0.0
     with contextlib.closing(stage()) as progress:
         wall, cpu = perf_counter(), process_time()

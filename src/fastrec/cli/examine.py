@@ -1,19 +1,20 @@
 """Examining files on several threads: what both checksums prove, and what is damaged.
 
-A thread takes the next piece of a file that is open, or else opens the next file. Plain
-files are cut into pieces; a compressed one is inflated by one thread from its beginning
-to its end. What is found of a file does not depend on the threads.
+The threads are some files ahead. The first piece of a plain file is a task, and in its
+turn so are the others; one thread inflates all of a compressed file. The findings do not
+depend on the threads.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
-import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import fastrec as fr
@@ -21,18 +22,18 @@ from fastrec import _core
 from fastrec.cli.brief import hint
 from fastrec.errors import CorruptionError, Error, LimitError
 from fastrec.storage.compression import Content, content_of, inflated
-from fastrec.tasks import TaskPool
+from fastrec.tasks import Task, TaskPool
 
 __all__ = ["Damaged", "Examined", "examined"]
 
 _SECONDS_BETWEEN_LOOKS = 0.1
-# Files whose findings wait for those of an earlier one.
-_FILES_AHEAD = 4096
+# Files for each thread that are examined before it is their turn.
+_FILES_AHEAD = 8
 _BYTES_OF_HINT = 64
 
 _SEARCHED = (
-    "; what follows was found by searching: if a TFRecord file lay in a record here, it "
-    "may be of that file"
+    "; what follows was found by searching: if a record here contained a TFRecord file, "
+    "it may belong to that file"
 )
 _NOT_SEARCHED = (
     "; compressed files are not searched: expand it, and examine the expanded file"
@@ -41,17 +42,11 @@ _NOT_SEARCHED = (
 
 @dataclass(frozen=True)
 class Damaged:
-    """Bytes of a file, or of the content of a compressed one, that are damaged.
+    """Damaged bytes of a file, or of the content of a compressed one.
 
-    Attributes
-    ----------
-    region : Region
-        Its `records` are lost, or, where a header was repaired, restored.
-    bit : int or None
-        The bit of the header, 0 to 95, that was flipped: bit ``bit % 8`` of byte
-        ``bit // 8``. None where nothing can be repaired.
-    code : str
-        That of the error.
+    The `records` of the region are lost or, where a header was repaired, restored. `bit`
+    is that of the header, 0 to 95, that was flipped: bit ``bit % 8`` of byte ``bit // 8``;
+    None if nothing can be repaired. `code` is that of the error.
     """
 
     region: fr.Region
@@ -61,22 +56,11 @@ class Damaged:
 
 @dataclass
 class Examined:
-    """What is known of one file.
+    """The findings of one file.
 
-    Attributes
-    ----------
-    path : str
-    content : {"plain", "gzip", "zlib"}
-    n_bytes : int
-        Of the file.
-    content_bytes : int
-        Of its content, as far as that was seen.
-    n_records : int
-        Proven by both checksums, repaired ones too.
-    damaged : list of Damaged
-        In the order of the bytes.
-    unreadable : str
-        Why the file could not be examined; "" if it was.
+    `content_bytes` is the size of the content that was seen. `n_records` are proven by
+    both checksums, repaired ones included. `damaged` is in the order of the bytes.
+    `unreadable` says why the file could not be examined; "" if it was.
     """
 
     path: str
@@ -95,174 +79,115 @@ def examined(
     *,
     piece_bytes: int | None = None,
 ) -> Generator[Examined]:
-    """Examine files, and yield what is found, in their order.
+    """Examine files, and yield the findings in their order.
 
-    Parameters
-    ----------
-    paths : sequence of str
-    n_threads : int
-    on_look : callable
-        Told about ten times a second how many bytes of the files were read.
-    piece_bytes : int, optional
-        How plain files are cut: nothing depends on it but time.
+    About ten times a second, `on_look` gets the number of bytes read so far. The pieces
+    that plain files are cut into do not change the findings.
     """
-    work = _Work(paths, piece_bytes)
-    pool = TaskPool(n_threads, cancel=work.stop)
+    scan = _core.ScanProgress()
+    is_stopped = threading.Event()
+
+    def cancel() -> None:
+        is_stopped.set()
+        scan.cancel()
+
+    pool = TaskPool(n_threads, cancel=cancel)
+    rest = iter(paths)
+    ahead: deque[tuple[_File, Task[None]]] = deque()
+    n_inflated = 0
+
+    def wait(task: Task[None]) -> None:
+        while not task.wait(_SECONDS_BETWEEN_LOOKS):
+            on_look(
+                scan.n_bytes + n_inflated + sum(file.n_inflated for file, _ in ahead)
+            )
+        task.result()
+
     try:
-        for _ in range(n_threads):
-            pool.submit(work.run)
-        for i in range(len(paths)):
-            while (found := work.result(i, _SECONDS_BETWEEN_LOOKS)) is None:
-                on_look(work.n_bytes)
-            yield found
-        on_look(work.n_bytes)
+        while True:
+            for path in itertools.islice(rest, _FILES_AHEAD * n_threads - len(ahead)):
+                file = _File(path, scan, is_stopped, piece_bytes)
+                ahead.append((file, pool.submit(file.begin)))
+            if not ahead:
+                break
+            file, task = ahead[0]
+            wait(task)
+            pieces = [pool.submit(partial(file.examine, i)) for i in file.other_pieces]
+            for task in pieces:
+                wait(task)
+            if pieces:
+                wait(pool.submit(file.finish))
+            ahead.popleft()
+            n_inflated += file.n_inflated
+            yield file.found
+        on_look(scan.n_bytes + n_inflated)
     finally:
         pool.stop()
 
 
 class _File:
-    """A plain file that is being examined."""
+    """A file that is being examined."""
 
     def __init__(
-        self, number: int, found: Examined, of_core: _core.Examination
+        self,
+        path: str,
+        scan: _core.ScanProgress,
+        is_stopped: threading.Event,
+        piece_bytes: int | None,
     ) -> None:
-        self.number = number
-        self.found = found
-        self.of_core = of_core
-        self.n_left = of_core.n_pieces
-
-
-class _Work:
-    """Pieces to examine, and findings, shared by all threads.
-
-    A signal may interrupt the consumer anywhere, so it takes no lock: findings come
-    through a queue, and threads that wait for it look at `_n_taken`.
-    """
-
-    def __init__(self, paths: Sequence[str], piece_bytes: int | None) -> None:
-        self._paths = paths
+        self.found = Examined(path)
+        self.n_inflated = 0  # bytes read of a compressed file
+        self._scan = scan
+        self._is_stopped = is_stopped
         self._options = () if piece_bytes is None else (piece_bytes,)
-        self._scan = _core.ScanProgress()
-        # Of the consumer.
-        self._results: queue.SimpleQueue[tuple[int, Examined] | BaseException]
-        self._results = queue.SimpleQueue()
-        self._received: dict[int, Examined] = {}
-        self._n_taken = 0
-        # Of the threads, which hold `_changed` for all of these.
-        self._changed = threading.Condition()
-        self._next = 0
-        self._n_opening = 0
-        self._pieces: deque[tuple[_File, int]] = deque()
-        self._has_failed = False
-        self._is_stopped = False
-        self._n_inflated = 0  # bytes read of compressed files
+        self._core: _core.Examination | None = None
+
+    def begin(self) -> None:
+        """Examine the file, or the first of several pieces."""
+        found = self.found
+        with self._unless_unreadable():
+            found.content = content_of(found.path)
+            if found.content != "plain":
+                self._inflate()
+                return
+            core = _core.Examination(os.fsencode(found.path), *self._options)
+            self._core = core
+            found.n_bytes = found.content_bytes = core.n_bytes
+            if core.n_pieces:
+                core.examine(0, self._scan)
+        if not self.other_pieces:
+            self.finish()
 
     @property
-    def n_bytes(self) -> int:
-        return self._scan.n_bytes + self._n_inflated
+    def other_pieces(self) -> range:
+        """The pieces but the first."""
+        return range(1, self._core.n_pieces if self._core is not None else 0)
 
-    def result(self, number: int, seconds: float) -> Examined | None:
-        """Wait at most `seconds` for the findings of a file."""
-        while number not in self._received:
-            try:
-                result = self._results.get(timeout=seconds)
-            except queue.Empty:
-                return None
-            if isinstance(result, BaseException):
-                raise result
-            of, found = result
-            self._received[of] = found
-        self._n_taken += 1
-        return self._received.pop(number)
+    def examine(self, piece: int) -> None:
+        """Examine one piece of a plain file."""
+        with self._unless_unreadable():
+            if self._core is not None and not self.found.unreadable:
+                self._core.examine(piece, self._scan)
 
-    def stop(self) -> None:
-        with self._changed:
-            self._is_stopped = True
-            self._changed.notify_all()
-        self._scan.cancel()
-
-    def run(self) -> None:
-        """Do what is to be done, until there is nothing more."""
-        try:
-            while (task := self._take()) is not None:
-                if isinstance(task, int):
-                    self._open(task)
-                else:
-                    self._examine(*task)
-        except BaseException as error:  # noqa: BLE001 (`result` raises it)
-            with self._changed:
-                self._has_failed = True
-                self._changed.notify_all()
-            self._results.put(error)
-
-    def _take(self) -> int | tuple[_File, int] | None:
-        with self._changed:
-            while not self._is_stopped and not self._has_failed:
-                if self._pieces:
-                    return self._pieces.popleft()
-                is_ahead = self._next >= self._n_taken + _FILES_AHEAD
-                if self._next < len(self._paths) and not is_ahead:
-                    self._next += 1
-                    self._n_opening += 1
-                    return self._next - 1
-                if self._next == len(self._paths) and not self._n_opening:
-                    return None
-                self._changed.wait(_SECONDS_BETWEEN_LOOKS)
-            return None
-
-    def _open(self, number: int) -> None:
-        """Open a file; examine it if it has one piece, or else leave that to all."""
-        found = Examined(self._paths[number])
-        file: _File | None = None
-        with self._unless_unreadable(found):
-            found.content = content_of(found.path)
-            if found.content == "plain":
-                of_core = _core.Examination(os.fsencode(found.path), *self._options)
-                found.n_bytes = found.content_bytes = of_core.n_bytes
-                file = _File(number, found, of_core)
-        with self._changed:
-            self._n_opening -= 1
-            if file is not None:
-                self._pieces.extend((file, i) for i in range(1, file.n_left))
-            self._changed.notify_all()
-        if file is not None:
-            self._examine(file, 0)
+    def finish(self) -> None:
+        """Put the findings of the pieces together, and close the file."""
+        core, self._core = self._core, None
+        if core is None or self.found.unreadable:
             return
-        if not found.unreadable:
-            with self._unless_unreadable(found):
-                self._inflate(found)
-        self._give(number, found)
+        with self._unless_unreadable():
+            self.found.n_records, findings = core.finish(self._scan)
+            self.found.damaged = [_damaged(each, self.found) for each in findings]
 
-    def _examine(self, file: _File, piece: int) -> None:
-        with self._unless_unreadable(file.found):
-            if file.of_core.n_pieces and not file.found.unreadable:
-                file.of_core.examine(piece, self._scan)
-        with self._changed:
-            file.n_left -= 1
-            is_last = file.n_left <= 0
-        if not is_last:
-            return
-        if not file.found.unreadable:
-            with self._unless_unreadable(file.found):
-                n_records, found = file.of_core.finish(self._scan)
-                file.found.n_records = n_records
-                file.found.damaged = [
-                    _damaged(finding, file.found) for finding in found
-                ]
-        self._give(file.number, file.found)
-
-    def _inflate(self, found: Examined) -> None:
+    def _inflate(self) -> None:
+        found = self.found
         found.n_bytes = Path(found.path).stat().st_size
         stream = _core.StreamExamination(os.fsencode(found.path))
-        n_told = n_seen = n_fed = 0
+        n_seen = n_fed = 0
 
         def on_read(n_read: int) -> None:
-            nonlocal n_told
-            with self._changed:
-                if self._is_stopped:
-                    raise InterruptedError
-                self._n_inflated += n_read - n_told
-            n_told = n_read
+            if self._is_stopped.is_set():
+                raise InterruptedError
+            self.n_inflated = n_read
 
         rest: Damaged | None = None
         try:
@@ -272,7 +197,7 @@ class _Work:
                 n_fed = n_seen
             stream.finish()
         except (CorruptionError, LimitError) as error:
-            # Where it is the framing that is damaged, the content may go on.
+            # If the framing is damaged, the content may continue.
             end = n_fed if n_fed == n_seen else None
             cause = stream.retract() or error
             reason = cause.reason + ("" if end is not None else _NOT_SEARCHED)
@@ -280,23 +205,20 @@ class _Work:
             rest = Damaged(region, None, cause.code)
         found.content_bytes = n_seen
         found.n_records, findings = stream.take_findings()
-        found.damaged = [_damaged(finding, found) for finding in findings]
+        found.damaged = [_damaged(each, found) for each in findings]
         if rest is not None:
             found.damaged.append(rest)
 
-    def _give(self, number: int, found: Examined) -> None:
-        self._results.put((number, found))
-
     @contextlib.contextmanager
-    def _unless_unreadable(self, found: Examined) -> Iterator[None]:
+    def _unless_unreadable(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            if self._is_stopped:
+            if self._is_stopped.is_set():
                 raise
-            found.unreadable = error.strerror or str(error)
+            self.found.unreadable = error.strerror or str(error)
         except Error as error:
-            found.unreadable = error.reason
+            self.found.unreadable = error.reason
 
 
 def _damaged(
@@ -316,7 +238,7 @@ def _damaged(
 
 
 def _kind_of(path: str) -> str:
-    """Return what a file looks like that holds no record, as the end of a reason."""
+    """Return the format that a file without records looks like, as the end of a reason."""
     with contextlib.suppress(OSError), Path(path).open("rb") as file:
         if kind := hint(file.read(_BYTES_OF_HINT)):
             return f" It looks like {kind}"

@@ -41,14 +41,14 @@ KINDS = tuple(_OUTLINES)  # the name of each label
 
 def _filled(outline: str) -> NDArray[np.float32]:
     """Rasterize an outline by the even-odd rule, and blur it."""
-    half = outline.startswith("|")
-    corners = [tuple(map(float, c.split(","))) for c in outline.strip("| ").split()]
-    if half:
-        mirrored = [(SIDE / 2 - x, y) for x, y in reversed(corners)]
-        corners = [(SIDE / 2 + x, y) for x, y in corners] + mirrored
+    corners = np.array([c.split(",") for c in outline.strip("| ").split()], np.float64)
+    if outline.startswith("|"):
+        mirrored = corners[::-1] * [-1, 1]
+        corners = np.concatenate([corners, mirrored])
+        corners[:, 0] += SIDE / 2
     y, x = np.mgrid[:SIDE, :SIDE] + 0.5
     inside = np.zeros((SIDE, SIDE), np.bool_)
-    for (x0, y0), (x1, y1) in pairwise([*corners, corners[0]]):
+    for (x0, y0), (x1, y1) in pairwise([*corners.tolist(), corners[0].tolist()]):
         if y0 != y1:
             crossing = x0 + (x1 - x0) * (y - y0) / (y1 - y0)
             inside ^= ((y0 > y) != (y1 > y)) & (x < crossing)

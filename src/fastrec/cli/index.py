@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,21 +16,24 @@ from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, si
 from fastrec.storage.index import write_tfrecord2idx
 from fastrec.storage.paths import expand
 
-__all__ = ["files_of", "index", "indexed"]
+__all__ = ["files_of", "index", "indexed", "one_line_errors"]
+
+
+@contextlib.contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Report a ValueError of the library, about an argument, as one line."""
+    try:
+        yield
+    except fr.Error:
+        raise
+    except ValueError as error:
+        raise fr.Error(str(error)) from error
 
 
 def files_of(paths: Sequence[str], *, joins: bool) -> list[str]:
-    """Return the files that `paths` names, as `fastrec.paths.expand` does.
-
-    Raises
-    ------
-    OSError, fastrec.Error
-        Also for paths that it calls a `ValueError`.
-    """
-    try:
+    """Return the files that `paths` names, as `fastrec.storage.paths.expand` does."""
+    with one_line_errors():
         return expand(paths, joins=joins)
-    except ValueError as error:
-        raise fr.Error(str(error)) from error
 
 
 def indexed(
@@ -41,38 +45,23 @@ def indexed(
 ) -> tuple[dict[str, int], int]:
     """Build the indexes that are missing, behind a progress bar.
 
-    Returns
-    -------
-    counts : dict of str to int
-        Records in each file.
-    n_walked : int
-        Bytes of the files whose index was not there yet.
-
-    Raises
-    ------
-    OSError, fastrec.Error
-        As `fastrec.build_index`; also for paths that it calls a `ValueError`.
+    Returns the number of records in each file, and the bytes of the files indexed now.
     """
     n_walked = 0
-    with Bar("indexing", "bytes") as bar:
+    with Bar("indexing", "bytes") as bar, one_line_errors():
 
         def show(done: int, total: int) -> None:
             nonlocal n_walked
             n_walked = done
             bar(done, total)
 
-        try:
-            counts = fr.build_index(
-                list(paths),
-                index_dir=index_dir,
-                rank=rank,
-                world_size=world_size,
-                progress=show,
-            )
-        except fr.Error:
-            raise
-        except ValueError as error:
-            raise fr.Error(str(error)) from error
+        counts = fr.build_index(
+            list(paths),
+            index_dir=index_dir,
+            rank=rank,
+            world_size=world_size,
+            progress=show,
+        )
     return counts, n_walked
 
 
@@ -105,7 +94,7 @@ def index(
         ),
     ] = None,
 ) -> None:
-    """Build the indexes of TFRecord files, so that nothing waits for them later."""
+    """Build the indexes of TFRecord files ahead of time."""
     if rank >= world_size:
         msg = f"{rank} is not below the world size, {world_size}"
         raise typer.BadParameter(msg, param_hint="--rank")
@@ -131,7 +120,7 @@ def index(
     if tfrecord2idx is not None:
         _write_texts(counts, tfrecord2idx, index_dir)
         out.print(
-            f"wrote {counted(len(counts), '.idx file')} to {printable(str(tfrecord2idx))}"
+            f"wrote {counted(len(counts), '.idx file')} to {printable(tfrecord2idx)}"
         )
 
 

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import enum
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 import fastrec as fr
-from fastrec.cli.index import files_of
+from fastrec.cli.index import files_of, indexed, one_line_errors
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
 from fastrec.options import byte_count, default_num_threads
 from fastrec.rewrite import copy
 from fastrec.rewrite import shuffle as shuffling
 from fastrec.rewrite.copy import Written
-from fastrec.sources.file_set import File, FileSet
-from fastrec.storage.index import make_indexes
+from fastrec.storage.compression import contents_of
+from fastrec.storage.parallel import Progress
 from fastrec.writer.shard_names import ShardNames
 from fastrec.writer.shards import Sharding
 
@@ -152,7 +150,8 @@ def shuffle(
     files = files_of(paths, joins=True)
     if cache_dir is None:
         _index(files)
-    with _rewriting("shuffling") as show:
+
+    def rewrite(progress: Progress) -> list[Written]:
         written = shuffling.shuffle(
             files,
             out,
@@ -161,9 +160,11 @@ def shuffle(
             seed=seed,
             memory=byte_count("memory", memory),
             cache_dir=None if cache_dir is None else str(cache_dir),
-            progress=show,
+            progress=progress,
         )
-        show.written = [written]
+        return [written]
+
+    _run("shuffling", rewrite)
 
 
 def merge(
@@ -182,13 +183,12 @@ def merge(
     """
     sharding = _sharding(compression, level, overwrite, no_sync, threads)
     files = files_of(paths, joins=True)
-    with _rewriting("merging") as show:
-        if ShardNames(out).is_pattern:
-            msg = (
-                f"merge writes one file, and {out!r} is a pattern: see fastrec reshard"
-            )
-            raise ValueError(msg)
-        show.written = [copy.reshard(files, out, sharding, progress=show)]
+    with one_line_errors():
+        is_pattern = ShardNames(out).is_pattern
+    if is_pattern:
+        msg = f"merge writes one file, and {out!r} is a pattern: see fastrec reshard"
+        raise fr.Error(msg)
+    _run("merging", lambda show: [copy.reshard(files, out, sharding, progress=show)])
 
 
 def reshard(
@@ -228,10 +228,10 @@ def reshard(
     files = files_of(paths, joins=True)
     if shards is not None:
         _index(files)
-    with _rewriting("resharding") as show:
-        show.written = [
-            copy.reshard(files, out, sharding, num_shards=shards, progress=show)
-        ]
+    _run(
+        "resharding",
+        lambda show: [copy.reshard(files, out, sharding, shards, progress=show)],
+    )
 
 
 def split(
@@ -283,9 +283,12 @@ def split(
     shares = _shares(parts)
     files = files_of(paths, joins=True)
     _index(files)
-    with _rewriting("splitting") as show:
-        written = copy.split(files, out, shares, sharding, seed, progress=show)
-        show.written = list(written.values())
+
+    def rewrite(progress: Progress) -> list[Written]:
+        written = copy.split(files, out, shares, sharding, seed, progress=progress)
+        return list(written.values())
+
+    _run("splitting", rewrite)
 
 
 def compress(
@@ -327,9 +330,9 @@ def expand(
 
 def _recode(what: str, paths: list[str], out: Path, sharding: Sharding) -> None:
     files = files_of(paths, joins=False)
-    with _rewriting(what) as show:
+    with one_line_errors():
         targets = copy.targets_of(files, str(out), sharding.compression)
-        show.written = copy.recode(targets, sharding, progress=show)
+    _run(what, lambda show: copy.recode(targets, sharding, progress=show))
 
 
 # What the commands share.
@@ -360,70 +363,41 @@ def _sharding(
 
 
 def _index(files: Sequence[str]) -> None:
-    """Build the indexes that are missing, behind a progress bar."""
-    if any(content != "plain" for content in FileSet(map(File, files)).formats):
-        return  # which is refused, or expanded first
-    with Bar("indexing", "bytes") as bar:
-        make_indexes(files, io="pread", progress=bar)
+    """Build the indexes that are missing, if all files are plain."""
+    if all(content == "plain" for content in contents_of(files)):
+        indexed(files)
 
 
 def _shares(text: str) -> dict[str, float]:
     shares: dict[str, float] = {}
     for part in text.split(","):
         name, _, share = part.strip().rpartition("=")
-        with contextlib.suppress(ValueError):
-            if name and name not in shares:
-                shares[name] = float(share)
-                continue
-        msg = f"parts look like train=0.9,valid=0.1, each once; {part!r} does not"
-        raise typer.BadParameter(msg, param_hint="--parts")
+        try:
+            if not name or name in shares:
+                raise ValueError
+            shares[name] = float(share)
+        except ValueError:
+            msg = (
+                "parts must look like train=0.9,valid=0.1, each name once, "
+                f"got {part!r}"
+            )
+            raise typer.BadParameter(msg, param_hint="--parts") from None
     return shares
 
 
-class _Show:
-    """A progress bar, and what has come of it."""
-
-    def __init__(self, bar: Bar) -> None:
-        self._bar = bar
-        self.written: list[Written] = []
-
-    def __call__(self, done: int, total: int) -> None:
-        self._bar(min(done, total), total)
-
-
-@contextlib.contextmanager
-def _rewriting(what: str) -> Iterator[_Show]:
-    """Show how far something is, and in the end what was written."""
+def _run(what: str, rewrite: Callable[[Progress], Sequence[Written]]) -> None:
+    """Rewrite behind a progress bar, and print what was written."""
     watch = Stopwatch()
-    with Bar(what, "bytes") as bar, _arguments():
-        show = _Show(bar)
-        yield show
-    _print(console(), show.written, watch.seconds)
-
-
-@contextlib.contextmanager
-def _arguments() -> Iterator[None]:
-    """Tell of arguments that make no sense as of any other error."""
-    try:
-        yield
-    except fr.Error:
-        raise
-    except ValueError as error:
-        raise fr.Error(str(error)) from error
-
-
-def _print(out: Console, written: Sequence[Written], seconds: float) -> None:
+    with Bar(what, "bytes") as bar, one_line_errors():
+        written = rewrite(bar)
+    out = console()
     for each in written:
-        records = counted(each.n_records, "record")
-        first, *others = each.files
-        to = printable(first)
-        if others:
-            to = f"{counted(len(each.files), 'file')}: {to} ... {printable(others[-1])}"
-        out.print(f"wrote {records} to {to}")
-    n_records = sum(each.n_records for each in written)
+        first, *others = map(printable, each.files)
+        to = f"{1 + len(others)} files: {first} ... {others[-1]}" if others else first
+        out.print(f"wrote {counted(each.n_records, 'record')} to {to}")
     n_bytes = sum(each.n_bytes for each in written)
     out.print(
-        f"{counted(n_records, 'record')}, {size(n_bytes)}, in {seconds:.2f} s "
-        f"({size(n_bytes / seconds)}/s)",
+        f"{counted(sum(each.n_records for each in written), 'record')}, {size(n_bytes)}, "
+        f"in {watch.seconds:.2f} s ({size(n_bytes / watch.seconds)}/s)",
         style="bold",
     )

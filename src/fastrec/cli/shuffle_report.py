@@ -164,8 +164,11 @@ def _labels(ds: fr.Dataset, name: str) -> npt.NDArray[np.int64]:
         msg = f"no feature {name!r}; there are {there}"
         raise fr.SchemaError(msg)
     spec = ds.schema[name]
-    is_scalar = isinstance(spec, fr.FixedLen) and spec.shape == ()
-    if not is_scalar or np.dtype(spec.dtype).kind not in "iu":
+    if not (
+        isinstance(spec, fr.FixedLen)
+        and spec.shape == ()
+        and np.dtype(spec.dtype).kind in "iu"
+    ):
         msg = f"a label must be one integer for each record, but {name!r} is {spec!r}"
         raise fr.SchemaError(msg)
     found = np.empty(len(ds), np.int64)

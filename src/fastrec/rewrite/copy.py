@@ -4,9 +4,8 @@
 
     files -> (inflate) -> frames -> both checksums proven -> shards -> (deflate) -> files
 
-Nothing is decoded or encoded, and the checksums that are written are those that were
-read. Records keep their order; compressed files are read as they are. No file gets its
-name before all of them are complete, so an error leaves nothing behind.
+Nothing is decoded or encoded, and the checksums are copied. Records keep their order. No
+file gets its name before all of them are complete, so an error leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ import errno
 import itertools
 import os
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -48,7 +47,7 @@ __all__ = [
     "targets_of",
 ]
 
-# What is handed over at once: the members of GZIP files, and what a thread gets to do.
+# Written at once: the members of GZIP files, and the work of a thread.
 PIECE_BYTES = 1 << 20
 
 _BYTES_AHEAD = 32 << 20
@@ -58,15 +57,7 @@ _SUFFIXES = {None: "", "GZIP": ".gz", "ZLIB": ".zz"}
 
 @dataclass(frozen=True)
 class Written:
-    """What was written.
-
-    Attributes
-    ----------
-    files : list of str
-    n_records : int
-    n_bytes : int
-        Of their frames, before compression.
-    """
+    """What was written; `n_bytes` is that of the frames, before compression."""
 
     files: list[str]
     n_records: int
@@ -82,51 +73,29 @@ def reshard(
 ) -> Written:
     """Write the records of all files to one file, or to shards, in their order.
 
-    Parameters
-    ----------
-    files : sequence of str
-    out : str
-        As for `Writer`.
-    sharding : Sharding
-        Says how much a shard holds, unless there is a number of them.
-    num_shards : int, optional
-        Shard k of n gets records ``k * len // n`` up to ``(k + 1) * len // n``.
-    progress : callable, optional
+    `sharding` limits the shards, unless their number is given: then shard k of n gets the
+    records ``k * len // n`` up to ``(k + 1) * len // n``. `progress` gets the bytes of the
+    files that are read, and of all.
 
-    Raises
-    ------
-    CorruptionError
-        If a file is damaged.
-    OSError
-        If a file cannot be read or written, is there and may not be replaced, or is one
-        of those to read.
-    ValueError
-        If `out` is no pattern, and there would be several shards.
+    Raises a CorruptionError if a file is damaged, an OSError if a file cannot be read or
+    written or may not be replaced, and a ValueError if several shards have no pattern.
     """
     sources = _opened(files)
-    if num_shards is None:
-        with (
-            _reading(sources, sharding.n_threads, progress) as read,
-            output(files, out, sharding) as writer,
-        ):
-            while _n_records(piece := read(_ALL)):
-                writer.write(piece)
-        return _result(writer)
-    bounds = even_bounds(sources.n_records, num_shards)
+    is_counted = num_shards is not None
+    bounds = even_bounds(sources.n_records, num_shards) if num_shards else [0, _ALL]
     with (
         _reading(sources, sharding.n_threads, progress) as read,
-        output(files, out, sharding, num_shards) as writer,
+        output(files, out, sharding, num_shards or 1) as writer,
     ):
         for shard, (begin, end) in enumerate(itertools.pairwise(bounds)):
             if shard:
                 writer.cut()
-            while begin < end:
-                piece = read(end - begin)
-                begin += _n_records(piece)
-                if not _n_records(piece):
-                    raise _changed(files)
+            while begin < end and (n := _n_records(piece := read(end - begin))):
+                begin += n
                 writer.write(piece)
-        if _n_records(read(1)):
+            if is_counted and begin < end:
+                raise _changed(files)
+        if is_counted and _n_records(read(1)):
             raise _changed(files)
     return _result(writer)
 
@@ -141,28 +110,8 @@ def split(
 ) -> dict[str, Written]:
     """Divide records at random, as `Dataset.split` does, and write each part.
 
-    Parameters
-    ----------
-    files : sequence of str
-    out : str
-        As for `Writer`, with ``{part}`` where the names of the parts go.
-    parts : mapping of str to float
-        The share of each part.
-    sharding : Sharding
-    seed : int, default 0
-    progress : callable, optional
-
-    Returns
-    -------
-    dict of str to Written
-        By part.
-
-    Raises
-    ------
-    ValueError
-        If the shares, or the names of the parts, make no sense.
-    CorruptionError, OSError
-        As for `reshard`.
+    `parts` has the share of each part; its name replaces ``{part}`` in `out`. Returns what
+    was written, by part. Raises as `reshard`, and a ValueError for wrong shares or names.
     """
     check_fractions(list(parts.values()))
     paths = [part_path(out, name) for name in parts]
@@ -196,18 +145,12 @@ def split(
 
 
 def part_path(out: str, part: str) -> str:
-    """Return where a part is written: `out` with its name in place of ``{part}``.
-
-    Raises
-    ------
-    ValueError
-        If there is no ``{part}``, or the name cannot be in that of a file.
-    """
+    """Return where a part is written: `out` with its name in place of ``{part}``."""
     if "{part}" not in out:
-        msg = f"{out!r} has no {{part}}, which becomes the name of a part"
+        msg = f"{out!r} has no {{part}}, which the name of a part replaces"
         raise ValueError(msg)
     if not part or not set(part).isdisjoint("/\\{}\0") or part in (".", ".."):
-        msg = f"{part!r} is no name for a part"
+        msg = f"the name of a part must be that of a file, got {part!r}"
         raise ValueError(msg)
     return out.replace("{part}", part)
 
@@ -218,14 +161,9 @@ def part_path(out: str, part: str) -> str:
 def targets_of(
     files: Sequence[str], directory: str, compression: str | None
 ) -> dict[str, str]:
-    """Return what each file is written to: its name, with the suffix of `compression`.
+    """Return the target of each file: its name, with the suffix of `compression`.
 
-    Raises
-    ------
-    FileExistsError
-        If two would be the same file.
-    ValueError
-        If a name would be a pattern of shards.
+    Raises an OSError if two targets are the same, a ValueError if one is a pattern.
     """
     targets: dict[str, str] = {}
     sources: dict[str, str] = {}
@@ -249,33 +187,14 @@ def recode(
     sharding: Sharding,
     progress: Progress = lambda _done, _total: None,
 ) -> list[Written]:
-    """Write each file to another one, several at a time.
+    """Write each file to its target, several at a time.
 
-    A file gets its name when it is complete. After an error, those that are keep it.
-
-    Parameters
-    ----------
-    targets : mapping of str to str
-        What each file is written to. Directories are made.
-    sharding : Sharding
-        Its `n_threads` are those of all files together.
-    progress : callable, optional
-
-    Returns
-    -------
-    list of Written
-        In the order of `targets`.
-
-    Raises
-    ------
-    CorruptionError, OSError
-        As for `reshard`: of the first file that fails. What may not be replaced is found
-        before anything is written.
+    A file gets its name when it is complete. After an error, complete ones keep it. Raises
+    as `reshard`, for the first file that fails; files that may not be replaced are found
+    before anything is written. The threads of `sharding` are those of all files together.
     """
-    read = {_identity(path) for path in targets}
-    for target in targets.values():
-        if os.path.lexists(target):
-            _refuse_one(target, read, overwrite=sharding.overwrite)
+    existing = filter(os.path.lexists, targets.values())
+    _refuse(existing, targets, overwrite=sharding.overwrite)
     for directory in {os.path.dirname(target) for target in targets.values()}:  # noqa: PTH120
         os.makedirs(directory or ".", exist_ok=True)  # noqa: PTH103
     is_cancelled = threading.Event()
@@ -306,7 +225,7 @@ def recode(
         so_far=lambda n_done, _seconds: (
             f"rewriting {len(targets)} files: {n_done} so far"
         ),
-        on_look=lambda: progress(so_far.n_bytes, so_far.n_total),
+        on_look=lambda: so_far.report(progress),
         n_threads=n_at_once,
     )
 
@@ -333,38 +252,37 @@ def _changed(files: Sequence[str]) -> Error:
 
 
 class _ReadSoFar:
-    """How much of each file was read; the threads that read tell it."""
+    """How many bytes of each file were read; the reader threads update it."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self._n_bytes = [0] * len(files)
         self.n_total = sum(os.stat(path).st_size for path in files)  # noqa: PTH116
 
     def add(self, first: int, file: int, n_bytes: int) -> None:
-        """Note that so much was read of a file, counted from file `first` on."""
+        """Set the bytes read of a file, counted from file `first` on."""
         self._n_bytes[first + file] = n_bytes
 
-    @property
-    def n_bytes(self) -> int:
-        """Of all files."""
-        return sum(self._n_bytes)
+    def report(self, progress: Progress) -> None:
+        """Call `progress` with the bytes read of all files."""
+        progress(sum(self._n_bytes), self.n_total)
 
 
 @contextlib.contextmanager
 def _reading(
     sources: FileSet, n_threads: int, progress: Progress
 ) -> Iterator[Callable[[int], Frames]]:
-    """Give `_frames`, and tell `progress` of them."""
+    """Yield the function of `_frames`, which also reports its progress."""
     so_far = _ReadSoFar(sources.files)
     is_compressed = any(content != "plain" for _, content in sources.contents())
     n_readers = max(1, n_threads) if is_compressed else 1
     with _frames(sources, n_readers, 1, partial(so_far.add, 0)) as read:
 
-        def told(n_records_max: int) -> Frames:
+        def read_and_report(n_records_max: int) -> Frames:
             piece = read(n_records_max)
-            progress(so_far.n_bytes, so_far.n_total)
+            so_far.report(progress)
             return piece
 
-        yield told
+        yield read_and_report
 
 
 @contextlib.contextmanager
@@ -374,10 +292,10 @@ def _frames(
     n_others: int,
     on_read: Callable[[int, int], object],
 ) -> Iterator[Callable[[int], Frames]]:
-    """Give a function that returns the next frames of files, both checksums proven.
+    """Yield a function that returns the next frames of files, both checksums proven.
 
-    They are about `PIECE_BYTES`, at most as many as it is told, and none in the end.
-    `n_others` says among how many readings the memory is divided.
+    It returns about `PIECE_BYTES`, at most as many frames as it is asked for, and none at
+    the end. `n_others` readings share the memory.
     """
     contents = sources.contents()
     pool = _core.BlockPool(_IDLE_BYTES // n_others)
@@ -391,15 +309,11 @@ def _frames(
             stream = _core.FrameStream(
                 streams, sources.table, list(range(len(contents))), "raise"
             )
-            yield partial(_next_frames, stream, pool)
+            yield lambda n_records_max: stream.read_frames(
+                pool, n_records_max, PIECE_BYTES
+            )
         finally:
             streams.stop()
-
-
-def _next_frames(
-    stream: _core.FrameStream, pool: _core.BlockPool, n_records_max: int
-) -> Frames:
-    return stream.read_frames(pool, n_records_max, PIECE_BYTES)
 
 
 # Writing.
@@ -409,24 +323,16 @@ def _next_frames(
 def output(
     files: Sequence[str], out: str, sharding: Sharding, num_shards: int = 1
 ) -> Iterator[ShardWriter]:
-    """Give a writer of `out`, and close it at the end; after an error, nothing is left.
-
-    Raises
-    ------
-    OSError
-        If it would replace what it may not, or one of `files`, or the disk refuses.
-    ValueError
-        If `out` is no pattern, and there may be several shards.
-    """
+    """Yield a writer of `out`, and close it at the end; after an error, nothing is left."""
     names = ShardNames(out)
     is_limited = sharding.max_bytes is not None or sharding.max_records is not None
     if not names.is_pattern and (num_shards > 1 or is_limited):
         msg = (
-            f"several shards need a pattern, such as "
-            f'"train-{{shard:05d}}-of-{{num_shards:05d}}.tfrecord", and {out!r} is none'
+            "several shards need a pattern, such as "
+            f'"train-{{shard:05d}}-of-{{num_shards:05d}}.tfrecord", got {out!r}'
         )
         raise ValueError(msg)
-    _refuse(names, files, overwrite=sharding.overwrite)
+    _refuse(names.existing(), files, overwrite=sharding.overwrite)
     with _writer(names, sharding) as writer:
         yield writer
 
@@ -441,21 +347,17 @@ def _writer(names: ShardNames, sharding: Sharding) -> Iterator[ShardWriter]:
         writer.abandon()
 
 
-def _refuse(names: ShardNames, files: Sequence[str], *, overwrite: bool) -> None:
-    """Raise a FileExistsError if what bears one of the names must stay."""
-    there = names.existing()
-    read = {_identity(path) for path in files} if there else set()
-    for path in there:
-        _refuse_one(path, read, overwrite=overwrite)
-
-
-def _refuse_one(path: str, read: Collection[_Identity], *, overwrite: bool) -> None:
-    reason = ""
-    if _identity(path) in read:
-        reason = "it is one of the files to read"
-    elif not overwrite:
-        reason = "it is there already (--overwrite replaces it)"
-    if reason:
+def _refuse(existing: Iterable[str], files: Iterable[str], *, overwrite: bool) -> None:
+    """Raise a FileExistsError if an existing file may not be replaced."""
+    read: set[_Identity] = set()
+    for path in existing:
+        read = read or {_identity(file) for file in files}
+        if _identity(path) in read:
+            reason = "it is one of the files to read"
+        elif not overwrite:
+            reason = "it is there already (--overwrite replaces it)"
+        else:
+            continue
         raise FileExistsError(errno.EEXIST, reason, path)
 
 
@@ -463,7 +365,7 @@ _Identity: TypeAlias = "tuple[int, int] | str"
 
 
 def _identity(path: str) -> _Identity:
-    """Return what a file has under whatever name."""
+    """Return what all names of a file share."""
     try:
         status = os.stat(path)  # noqa: PTH116
     except OSError:

@@ -2,11 +2,11 @@
 
 ::
 
-    positions -> pieces -> as many as memory holds -> their records, as the files have
-    them -> each to its place in memory -> the pieces, one after another, to the shards
+    positions -> pieces -> as many as memory holds -> their records, in the order of the
+    files -> each to its place in memory -> the pieces, one after another, to the shards
 
-So the files are read once for every time that memory fills up, from their beginnings to
-their ends. What is written does not depend on the memory or the threads.
+So the files are read once each time that memory fills up, from beginning to end. What is
+written does not depend on the memory or the threads.
 """
 
 from __future__ import annotations
@@ -31,14 +31,13 @@ from fastrec.writer.shards import Sharding, ShardWriter
 
 __all__ = ["shuffle"]
 
-# What each record takes besides its frame: of all, while they are indexed as they lie and
-# as they are written, and counted where that is compressed; and of those in memory,
-# while they are put in order.
+# What each record takes in addition to its frame: in the indexes of what is read and
+# written, and in the counts of compressed output; and in memory, while it is ordered.
 _INDEX_BYTES, _COUNT_BYTES = 24, 32
 _ORDER_BYTES = 64
 # What threads read into, and what the allocator keeps.
 _READING_BYTES = 12 << 20
-_LEAST_BYTES = 4 << 20
+_MIN_BYTES = 4 << 20
 
 # Positions whose records are looked up together.
 _POSITIONS_AT_ONCE = 1 << 16
@@ -59,37 +58,15 @@ def shuffle(
 ) -> Written:
     """Write the records of all files in the order of epoch 0 of a shuffled loader.
 
-    Parameters
-    ----------
-    files : sequence of str
-    out : str
-        As for `Writer`.
-    sharding : Sharding
-    num_shards : int
-        Shard k of n gets positions ``k * len // n`` up to ``(k + 1) * len // n``.
-    seed : int
-        That of the loader: the record at position j is the one that
-        ``loader(shuffle=True, seed=seed)`` delivers there.
-    memory : int
-        Bytes to take, at most, besides what the program itself does; more where a
-        single record needs it.
-    cache_dir : str, optional
-        Where compressed files are expanded to, as `fastrec.open` has it.
-    progress : callable, optional
-        Told of the bytes of frames that are done, and of all: half of what was read, and
-        half of what was written.
+    The record at position j is the one that ``loader(shuffle=True, seed=seed)`` delivers
+    there; shard k of n gets positions ``k * len // n`` up to ``(k + 1) * len // n``.
+    `memory` bounds the bytes taken in addition to the program itself, unless a single
+    record needs more. `progress` gets bytes of frames: half of those read, and half of
+    those written. Compressed files are expanded to `cache_dir`, or are an Error.
 
-    Raises
-    ------
-    CorruptionError
-        If a file is damaged.
-    Error
-        If a file is compressed, and there is no `cache_dir`.
-    ValueError
-        If there are too many records for `memory`.
-    OSError
-        If a file cannot be read or written, is there and may not be replaced, or is one
-        of those to read.
+    Raises a CorruptionError if a file is damaged, a ValueError if there are too many
+    records for `memory`, and an OSError if a file cannot be read or written or may not be
+    replaced.
     """
     # Pages of a mapping would count as memory of this process.
     view = open_dataset(files, io="pread", cache_dir=cache_dir)._view
@@ -98,9 +75,9 @@ def shuffle(
     is_counted = sharding.compression is not None
     taken = n_records * (_INDEX_BYTES + is_counted * _COUNT_BYTES) + _READING_BYTES
     capacity = memory - taken
-    if capacity < _LEAST_BYTES:
+    if capacity < _MIN_BYTES:
         msg = (
-            f"{n_records:,} records need memory of at least {taken + _LEAST_BYTES:,} "
+            f"{n_records:,} records need memory of at least {taken + _MIN_BYTES:,} "
             f"bytes, not {memory:,}"
         )
         raise ValueError(msg)
@@ -118,7 +95,7 @@ def _write(
     writer: ShardWriter,
     progress: Progress,
 ) -> None:
-    """Write all shards; the last one is left open. Its memory is free when it returns."""
+    """Write all shards; the last one stays open. All memory is free on return."""
     n_bytes = view.files.n_bytes
     order = _core.Order.of(_core.Shuffle.shuffled(), len(view), seed, 0)
     memory = _Memory(view, min(capacity, n_bytes), writer)
@@ -133,7 +110,7 @@ def _write(
             shard = piece.shard
             writer.write((frames, piece.offsets))
             progress((n_done + writer.n_bytes) // 2, n_bytes)
-        # Only then may the memory be filled again.
+        # Then the memory may be filled again.
         writer.wait()
     for _ in range(shard, len(bounds) - 2):
         writer.cut()
@@ -156,15 +133,9 @@ def _check_random_access(view: View) -> None:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Records that follow each other in a shard.
+    """Records that follow each other in a shard, by number, and the offsets of frames.
 
-    Attributes
-    ----------
-    shard : int
-    numbers : ndarray of int64, shape (n,)
-        Of the records.
-    offsets : ndarray of uint64, shape (n + 1,)
-        Where each frame begins in the piece, and the last one ends.
+    The last offset is the end of the last frame.
     """
 
     shard: int
@@ -180,9 +151,9 @@ class _Piece:
 def _pieces(
     order: _core.Order, catalog: _core.Catalog, bounds: Sequence[int]
 ) -> Iterator[_Piece]:
-    """Yield the pieces of all shards: so much that they have `PIECE_BYTES`.
+    """Yield the pieces of all shards, each of about `PIECE_BYTES`.
 
-    They are the same whatever memory there is, and so are the members of a GZIP file.
+    They do not depend on the memory, and neither do the members of a GZIP file.
     """
     for shard, (begin, end) in enumerate(itertools.pairwise(bounds)):
         numbers = np.empty(0, np.int64)
@@ -199,7 +170,7 @@ def _pieces(
                 if stop > len(numbers) and last < end:
                     break
                 stop = min(stop, len(numbers))
-                # Copies, for they outlive all that is looked up here.
+                # Copies, because pieces outlive the positions looked up here.
                 yield _Piece(
                     shard,
                     numbers[at:stop].copy(),
@@ -210,7 +181,7 @@ def _pieces(
 
 
 def _chunks(pieces: Iterator[_Piece], capacity: int) -> Iterator[list[_Piece]]:
-    """Yield as many pieces at a time as fit into memory, but one at least."""
+    """Yield lists of pieces that fit into memory, with one piece at least."""
     chunk: list[_Piece] = []
     n_free = capacity
     for piece in pieces:
@@ -231,24 +202,19 @@ class _Memory:
         self._files = view.files.table
         self._catalog = view.catalog()
         self._writer = writer
-        # What is never written to takes no memory.
+        # Pages that are never written take no memory.
         self._frames = np.empty(n_bytes, np.uint8)
         self._ends = np.zeros(1, np.int64)
 
     def read(self, pieces: Sequence[_Piece]) -> Iterator[int]:
-        """Fill it with the frames of these pieces, one piece after another.
+        """Fill the memory with the frames of these pieces, one piece after another.
 
         Yields about how many bytes were read so far, and at last how many there are.
-
-        Raises
-        ------
-        CorruptionError, OSError
-            If a record cannot be read: of the first such in the files.
         """
         self._ends = np.cumsum([0, *(piece.n_bytes for piece in pieces)])
         n_bytes = int(self._ends[-1])
         if n_bytes > len(self._frames):
-            self._frames = np.empty(0, np.uint8)  # gone before there is a larger one
+            self._frames = np.empty(0, np.uint8)  # free it before allocating
             self._frames = np.empty(n_bytes, np.uint8)
         numbers = np.concatenate([piece.numbers for piece in pieces])
         begins = np.concatenate(
