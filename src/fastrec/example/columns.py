@@ -244,8 +244,7 @@ def _array_of(column: Any, spec: Spec | None) -> tuple[Array, _Present]:  # noqa
             blank = np.zeros((), data.dtype) if absent.all() else data[~absent][0]
             data = data.copy()
             data[absent] = blank
-        present: NDArray[np.bool_] = ~absent
-        return _array_of(data, spec)[0], present
+        return _array_of(data, spec)[0], np.logical_not(absent)
     if isinstance(column, (list, tuple)) or (is_array and _is_opaque(column, spec)):
         return _array_of_list(column.tolist() if is_array else column, spec)
     if is_array or isinstance(column, (BytesArray, RaggedArray)):
@@ -559,8 +558,9 @@ def _memory(
         return _lists(name, key, BytesArray.from_list(rows), present)
     dtype = numpy_dtype(spec.dtype)
     if not np.can_cast(dense.dtype, dtype, "equiv"):
+        found = "bytes" if isinstance(dense, BytesArray) else dense.dtype
         msg = (
-            f"dtype {dense.dtype} does not fit {spec!r}; convert it with "
+            f"{found} values do not fit {spec!r}; convert them, for example with "
             f".astype({str(spec.dtype)!r})"
         )
         raise ValueError(msg)

@@ -1,16 +1,17 @@
-"""What all feature specs have in common: the columns they ask the core for, and checks.
+"""What all feature specs share: the columns that they request from the core, and checks.
 
-A spec is a frozen dataclass that checks itself when it is made. What it asks the core
-for is one `Column` or several; where it is several, or the core's arrays are not what
-users get, the spec composes its arrays of them.
+A spec is a frozen dataclass whose constructor checks its arguments. It requests one
+`Column` or several from the core, and composes the arrays that users get of these.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +25,15 @@ __all__ = [
     "ComposedColumns",
     "RowRule",
     "Spec",
+    "as_bytes",
     "checked_count",
     "checked_dtype",
+    "checked_item",
+    "checked_key",
     "checked_keys",
     "checked_shape",
     "default_array",
+    "default_bytes",
     "default_strings",
     "frozen",
     "is_opaque",
@@ -53,7 +58,7 @@ ComposedColumns: TypeAlias = "Sequence[tuple[str | bytes, Array]]"
 
 
 class Column(NamedTuple):
-    """A column as the core wants it: see ``ColumnSpec`` in ``src/cpp/batch/schema.h``."""
+    """A column to request: see ``ColumnSpec`` in ``src/cpp/batch/schema.h``."""
 
     name: str | bytes
     key: bytes
@@ -82,11 +87,8 @@ def checked_shape(shape: object) -> tuple[int, ...]:
         msg = f"shape must be a tuple of sizes such as () or (28, 28), not {shape!r}"
         raise SchemaError(msg)
     for size in sizes:
-        if (
-            isinstance(size, bool)
-            or not isinstance(size, (int, np.integer))
-            or size < 0
-        ):
+        is_int = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+        if not is_int or size < 0:
             msg = (
                 f"shape must hold known sizes, not {shape!r}; "
                 "VarLen takes any number of values"
@@ -96,6 +98,28 @@ def checked_shape(shape: object) -> tuple[int, ...]:
         msg = f"shape {shape!r} holds more values than any record can"
         raise SchemaError(msg)
     return tuple(int(size) for size in sizes)
+
+
+def checked_item(shape: object) -> tuple[int, ...]:
+    """Return the shape of an item, which must have values."""
+    checked = checked_shape(shape)
+    if 0 in checked:
+        msg = f"an item of shape {checked} has no values"
+        raise SchemaError(msg)
+    return checked
+
+
+def as_bytes(key: str | bytes) -> bytes:
+    """Return the name of a feature as UTF-8."""
+    return key.encode() if isinstance(key, str) else key
+
+
+def checked_key(key: object) -> str | bytes | None:
+    """Return the name of a feature, if one is given."""
+    if key is not None and not isinstance(key, (str, bytes)):
+        msg = f"key must be a str or bytes, not {key!r}"
+        raise SchemaError(msg)
+    return key
 
 
 def checked_keys(name: str, keys: object) -> tuple[str | bytes, ...]:
@@ -192,6 +216,17 @@ def default_strings(default: object, n_values: int) -> list[bytes]:
     return strings
 
 
+def default_bytes(
+    default: object, dtype: str, shape: tuple[int, ...]
+) -> bytes | list[bytes] | None:
+    """Return `default` as the memory, or the byte strings, of one row."""
+    if default is None:
+        return None
+    if dtype == "bytes":
+        return default_strings(default, math.prod(shape))
+    return default_array(default, numpy_dtype(dtype), shape).tobytes()
+
+
 def default_array(
     default: object, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> npt.NDArray[Any]:
@@ -221,21 +256,13 @@ def default_array(
 
 
 class RowRule(NamedTuple):
-    """What must be true of several columns in every row; columns by their number.
+    """A rule about several columns of every row, which are given by number."""
 
-    Attributes
-    ----------
-    values : int
-        A ragged column.
-    partitions : list of (kind, column, length)
-        Which divide its items into rows, outermost first.
-    indices : list of (column, size)
-        Which have one index in [0, size) for each of its items.
-    """
-
-    values: int
-    partitions: Sequence[tuple[str, int, int]] = ()
-    indices: Sequence[tuple[int, int]] = ()
+    values: int  # a ragged column
+    partitions: Sequence[
+        tuple[str, int, int]
+    ] = ()  # kind, column, length; outermost first
+    indices: Sequence[tuple[int, int]] = ()  # column of indices, size of the dimension
 
 
 @dataclass(frozen=True, repr=False)
@@ -244,63 +271,85 @@ class Spec:
 
     key: str | bytes | None = field(default=None, kw_only=True)
 
-    def __post_init__(self) -> None:
-        key: object = self.key
-        if key is not None and not isinstance(key, (str, bytes)):
-            msg = f"key must be a str or bytes, not {key!r}"
-            raise SchemaError(msg)
+    # Arguments that the repr shows without their names, and always.
+    _n_shown: ClassVar[int] = 2
 
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
+    def _set(self, **values: object) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     def _arguments(self, module: str) -> list[str]:
-        """Return what makes it again, in a program that has our names in `module`."""
-        raise NotImplementedError
+        """Return the arguments of the repr; `module` is the prefix of our names."""
+        texts = []
+        for i, (name, default) in enumerate(_parameters(type(self))):
+            value = getattr(self, name)
+            if i < self._n_shown:
+                texts.append(self._argument_text(value, module))
+            elif value != default:
+                texts.append(f"{name}={self._argument_text(value, module)}")
+        return texts
+
+    def _argument_text(self, value: object, module: str) -> str:  # noqa: ARG002
+        return repr(value.descr if isinstance(value, np.dtype) else value)
 
     def _text(self, module: str = "") -> str:
-        arguments = self._arguments(module)
-        if self.key is not None:
-            arguments.append(f"key={self.key!r}")
-        return f"{module}{type(self).__name__}({', '.join(arguments)})"
+        return f"{module}{type(self).__name__}({', '.join(self._arguments(module))})"
 
     def __repr__(self) -> str:
         return self._text()
 
     def _key_of(self, name: str | bytes) -> bytes:
-        key = name if self.key is None else self.key
-        return key.encode() if isinstance(key, str) else key
+        return as_bytes(name if self.key is None else self.key)
 
     def _columns(self, name: str | bytes) -> list[Column]:
-        """Return what is asked of the core."""
+        """Return the columns to request from the core."""
         raise NotImplementedError
 
+    def _column(
+        self,
+        name: str | bytes,
+        layout: str,
+        shape: tuple[int, ...] = (),
+        **options: Any,  # noqa: ANN401
+    ) -> Column:
+        """Return a column of this spec's key and dtype."""
+        dtype: str = self.dtype  # type: ignore[attr-defined]
+        key, kind = self._key_of(name), kind_of(dtype)
+        text = repr(self)
+        return Column(
+            name, key, kind, layout, value_dtype(dtype), shape, text, **options
+        )
+
     def _rules(self, first: int) -> list[RowRule]:  # noqa: ARG002
-        """Return what must be true of its columns, which begin with number `first`."""
+        """Return the rules of its columns, of which the first has number `first`."""
         return []
 
     def _names(self, name: str | bytes) -> list[str | bytes]:
-        """Return the names of the columns that come out."""
+        """Return the names of the columns of batches."""
         return [name]
 
     @property
     def _is_plain(self) -> bool:
-        """Whether the core's array is the column as it comes out."""
+        """Whether the core's array is the column of batches."""
         return True
 
     def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
-        """Return the columns that come out, made of the arrays of `_columns`."""
+        """Return the columns of batches, given the arrays of `_columns`."""
         raise NotImplementedError
 
     def _described(self) -> str:
         """Return what rows are: equal texts for columns that can be joined."""
         column = self._columns("")[0]
-        of = (
-            "bytes"
-            if column.kind == "bytes" and column.layout != "raw"
-            else column.dtype
-        )
+        is_bytes = column.kind == "bytes" and column.layout != "raw"
+        of = "bytes" if is_bytes else column.dtype
         ragged = " ragged" if column.layout == "ragged" else ""
         return f"{of}{list(column.shape)}{ragged}"
+
+
+@functools.cache
+def _parameters(spec: Any) -> list[tuple[str, object]]:  # noqa: ANN401 (a class)
+    parameters = inspect.signature(spec).parameters.values()
+    return [(parameter.name, parameter.default) for parameter in parameters]
 
 
 def value_dtype(dtype: str) -> np.dtype[Any]:

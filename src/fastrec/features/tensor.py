@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from fastrec.features.base import (
     Column,
     ComposedColumns,
     Spec,
+    checked_key,
     checked_shape,
     numpy_dtype,
 )
@@ -59,7 +60,7 @@ def _dtype_named(name: str) -> np.dtype[Any]:
         return np.dtype(np.uint16)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, init=False, repr=False)
 class TensorProto(Spec):
     """A byte string that tf.io.serialize_tensor made.
 
@@ -90,48 +91,40 @@ class TensorProto(Spec):
     TensorProto((224, 224, 3), 'float32')
     """
 
-    shape: tuple[int, ...] | None = None
-    dtype: str | None = None
+    shape: tuple[int, ...] | None
+    dtype: str | None
 
-    if TYPE_CHECKING:  # what the constructor takes is more than what the fields hold
-
-        def __init__(
-            self,
-            shape: int | Sequence[int] | None = None,
-            dtype: npt.DTypeLike | None = None,
-            *,
-            key: str | bytes | None = None,
-        ) -> None: ...
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.shape is None) != (self.dtype is None):
+    def __init__(
+        self,
+        shape: int | Sequence[int] | None = None,
+        dtype: npt.DTypeLike | None = None,
+        *,
+        key: str | bytes | None = None,
+    ) -> None:
+        self._set(shape=None, dtype=None, key=checked_key(key))
+        if (shape is None) != (dtype is None):
             msg = "a TensorProto has a shape and a dtype, or neither"
             raise SchemaError(msg)
-        if self.shape is None:
+        if shape is None:
             return
-        self._set("shape", checked_shape(self.shape))
-        is_bytes = self.dtype in ("bytes", "string")
-        name = "bytes" if is_bytes else str(numpy_dtype(self.dtype).name)
+        is_bytes = isinstance(dtype, str) and dtype in ("bytes", "string")
+        name = "bytes" if is_bytes else str(numpy_dtype(dtype).name)
         if name not in _NUMBERS:
-            msg = f"dtype {self.dtype!r} is none that a tensor is read as"
+            msg = f"unsupported tensor dtype {dtype!r}"
             raise SchemaError(msg)
-        self._set("dtype", name)
+        self._set(shape=checked_shape(shape), dtype=name)
 
-    def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
-        return [] if self.shape is None else [repr(self.shape), repr(self.dtype)]
+    def _arguments(self, module: str) -> list[str]:
+        arguments = super()._arguments(module)
+        return arguments[2:] if self.shape is None else arguments
 
     def _columns(self, name: str | bytes) -> list[Column]:
         number = 0 if self.dtype is None else _NUMBERS[self.dtype]
         is_bytes = number in (0, _STRING)
+        dtype = np.dtype(np.uint8) if is_bytes else numpy_dtype(self.dtype)
+        shape = self.shape or ()
         column = Column(
-            name,
-            self._key_of(name),
-            "bytes",
-            "tensor",
-            np.dtype(np.uint8) if is_bytes else numpy_dtype(self.dtype),
-            self.shape or (),
-            repr(self),
+            *(name, self._key_of(name), "bytes", "tensor", dtype, shape, repr(self)),
             tensor_dtype=number,
         )
         return [column]

@@ -193,7 +193,9 @@ class Decoding:
         self._is_watching = self._sources.of_core().is_watching
         is_end = n_records is None
         self._n_watched += n_records or 0
-        warning = absence(self._sources, self._n_watched if is_end else None)
+        schemas = [reading.features for reading in self._sources.readings()[0]]
+        n_watched = self._n_watched if is_end else None
+        warning = absence(self._sources.of_core(), schemas, n_watched)
         if warning is not None:
             self.warnings.append(warning)
 
