@@ -71,8 +71,9 @@ class NotComparable(Rows):
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> NDArray[Any]:
         array = type(self).__name__
-        message = f"a {array} is not an ndarray: use {array[0].lower()}.{self._dense_form}() or .values"
-        raise TypeError(message)
+        raise TypeError(
+            f"a {array} is not an ndarray: use {array[0].lower()}.{self._dense_form}() or .values"
+        )
 
 
 def equal_values(a: Any, b: Any) -> bool:  # noqa: ANN401 (ndarrays or BytesArrays)
@@ -136,8 +137,7 @@ def row_number(index: SupportsIndex, size: int, axis: int = 0) -> int:
     """Return the position along an axis that `index` selects, from the start."""
     i = operator.index(index)
     if not -size <= i < size:
-        message = f"index {i} is out of bounds for axis {axis} with size {size}"
-        raise IndexError(message)
+        raise IndexError(f"index {i} is out of bounds for axis {axis} with size {size}")
     return i % size
 
 

@@ -84,19 +84,18 @@ def checked_shape(shape: object) -> tuple[int, ...]:
     """Return a shape of known sizes as a tuple."""
     sizes = [shape] if isinstance(shape, (int, np.integer)) else shape
     if isinstance(sizes, (str, bytes)) or not isinstance(sizes, Sequence):
-        msg = f"shape must be a tuple of sizes such as () or (28, 28), not {shape!r}"
-        raise SchemaError(msg)
+        raise SchemaError(
+            f"shape must be a tuple of sizes such as () or (28, 28), not {shape!r}"
+        )
     for size in sizes:
         is_int = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
         if not is_int or size < 0:
-            msg = (
+            raise SchemaError(
                 f"shape must hold known sizes, not {shape!r}; "
                 "VarLen takes any number of values"
             )
-            raise SchemaError(msg)
     if math.prod(sizes) > MOST_VALUES:
-        msg = f"shape {shape!r} holds more values than any record can"
-        raise SchemaError(msg)
+        raise SchemaError(f"shape {shape!r} holds more values than any record can")
     return tuple(int(size) for size in sizes)
 
 
@@ -104,8 +103,7 @@ def checked_item(shape: object) -> tuple[int, ...]:
     """Return the shape of an item, which must have values."""
     checked = checked_shape(shape)
     if 0 in checked:
-        msg = f"an item of shape {checked} has no values"
-        raise SchemaError(msg)
+        raise SchemaError(f"an item of shape {checked} has no values")
     return checked
 
 
@@ -117,20 +115,17 @@ def as_bytes(key: str | bytes) -> bytes:
 def checked_key(key: object) -> str | bytes | None:
     """Return the name of a feature, if one is given."""
     if key is not None and not isinstance(key, (str, bytes)):
-        msg = f"key must be a str or bytes, not {key!r}"
-        raise SchemaError(msg)
+        raise SchemaError(f"key must be a str or bytes, not {key!r}")
     return key
 
 
 def checked_keys(name: str, keys: object) -> tuple[str | bytes, ...]:
     """Return the keys of some features as a tuple."""
     if isinstance(keys, (str, bytes)) or not isinstance(keys, Sequence) or not keys:
-        msg = f"{name} must be a list of the features' names, not {keys!r}"
-        raise SchemaError(msg)
+        raise SchemaError(f"{name} must be a list of the features' names, not {keys!r}")
     for key in keys:
         if not isinstance(key, (str, bytes)):
-            msg = f"{name} must be str or bytes, not {key!r}"
-            raise SchemaError(msg)
+            raise SchemaError(f"{name} must be str or bytes, not {key!r}")
     return tuple(keys)
 
 
@@ -140,8 +135,9 @@ def checked_count(name: str, value: object, at_least: int = 1) -> int:
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         count = int(value)
     if not at_least <= count <= MOST_VALUES:
-        msg = f"{name} must be an int of at least {at_least}, not {value!r}"
-        raise SchemaError(msg)
+        raise SchemaError(
+            f"{name} must be an int of at least {at_least}, not {value!r}"
+        )
     return count
 
 
@@ -155,11 +151,10 @@ def checked_dtype(dtype: object) -> str:
     if found.name == _BFLOAT16:
         return _BFLOAT16
     if found.kind not in _KIND_OF or found.itemsize > 8:
-        msg = (
+        raise SchemaError(
             f"dtype {dtype!r} cannot be read from a tf.train.Example, which holds int64, "
             'float and bytes values: give an integer, bool or float dtype or "bytes"'
         )
-        raise SchemaError(msg)
     return str(found.name)
 
 
@@ -174,14 +169,12 @@ def numpy_dtype(dtype: object) -> np.dtype[Any]:
     try:
         found = np.dtype(dtype)  # type: ignore[call-overload]
     except TypeError:
-        msg = f"{dtype!r} is not a dtype"
-        raise SchemaError(msg) from None
+        raise SchemaError(f"{dtype!r} is not a dtype") from None
     if not found.isnative:
-        msg = (
+        raise SchemaError(
             f"dtype {dtype!r} has a byte order; columns are in the machine's own, and "
             "Raw(..., little_endian=False) says how the file has them"
         )
-        raise SchemaError(msg)
     return found  # type: ignore[no-any-return]
 
 
@@ -207,12 +200,12 @@ def default_strings(default: object, n_values: int) -> list[bytes]:
     strings = []
     for value in _flat(default):
         if not isinstance(value, (bytes, str)):
-            msg = f"default of a bytes feature must be bytes or str, not {value!r}"
-            raise SchemaError(msg)
+            raise SchemaError(
+                f"default of a bytes feature must be bytes or str, not {value!r}"
+            )
         strings.append(value.encode() if isinstance(value, str) else value)
     if len(strings) != n_values:
-        msg = f"default holds {len(strings)} values, shape says {n_values}"
-        raise SchemaError(msg)
+        raise SchemaError(f"default holds {len(strings)} values, shape says {n_values}")
     return strings
 
 
@@ -234,24 +227,20 @@ def default_array(
     try:
         array = np.asarray(default)
     except ValueError:  # rows of different lengths
-        msg = f"default {default!r} is not an array"
-        raise SchemaError(msg) from None
+        raise SchemaError(f"default {default!r} is not an array") from None
     # Safe casts, and those within a kind: 0 for a float, but not 0.5 for an integer.
     is_exact = array.dtype.kind in {"b": "b", "i": "iub", "u": "iub"}.get(
         dtype.kind, "iubfc" if dtype.kind == "c" else "iubf"
     )
     if not is_exact and array.dtype != dtype:
-        msg = f"default {default!r} is not a value of {dtype.name}"
-        raise SchemaError(msg)
+        raise SchemaError(f"default {default!r} is not a value of {dtype.name}")
     if array.size != math.prod(shape):
-        msg = (
+        raise SchemaError(
             f"default holds {array.size} values, shape {shape} says {math.prod(shape)}"
         )
-        raise SchemaError(msg)
     values = array.astype(dtype).reshape(shape)
     if dtype.kind in "iub" and not np.array_equal(values, array.reshape(shape)):
-        msg = f"default {default!r} does not fit {dtype.name}"
-        raise SchemaError(msg)
+        raise SchemaError(f"default {default!r} does not fit {dtype.name}")
     return values
 
 
@@ -281,7 +270,8 @@ class Spec:
     def _arguments(self, module: str) -> list[str]:
         """Return the arguments of the repr; `module` is the prefix of our names."""
         texts = []
-        for i, (name, default) in enumerate(_parameters(type(self))):
+        cls: Any = type(self)
+        for i, (name, default) in enumerate(_parameters(cls)):
             value = getattr(self, name)
             if i < self._n_shown:
                 texts.append(self._argument_text(value, module))

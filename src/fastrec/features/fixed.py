@@ -203,11 +203,9 @@ class Raw(Spec):
     ) -> None:
         found = numpy_dtype(dtype)
         if found.hasobject or found.itemsize == 0 or found.subdtype is not None:
-            msg = f"dtype {dtype!r} has no memory of a fixed size"
-            raise SchemaError(msg)
+            raise SchemaError(f"dtype {dtype!r} has no memory of a fixed size")
         if is_opaque(found) and not little_endian:
-            msg = f"dtype {dtype!r} has no byte order"
-            raise SchemaError(msg)
+            raise SchemaError(f"dtype {dtype!r} has no byte order")
         self._set(shape=checked_shape(shape), dtype=_spelled(found))
         self._set(little_endian=little_endian, default=frozen(default))
         self._set(key=checked_key(key))

@@ -113,11 +113,11 @@ def infer_stream(
 def _check_any(survey: _core.Survey, n_sampled: int) -> None:
     """Raise a SchemaError if there are records and all of them were left out."""
     if n_sampled and not survey.n_records:
-        msg = (
+        raise SchemaError(
             f"none of {n_sampled:,} sampled records can be read, so no schema can be "
-            'inferred: on_error="raise" says what is wrong with the first'
+            'inferred: on_error="raise" says what is wrong with the first',
+            code="no_schema",
         )
-        raise SchemaError(msg, code="no_schema")
 
 
 def name_of(key: str | bytes) -> str | bytes:
@@ -149,21 +149,21 @@ def _schema_of(
     found = _found_in(survey)
     there = {name: column for name, column in found.items() if column.seen.kinds}
     if not there:
-        msg = (
+        raise SchemaError(
             f"no features in {n_sampled:,} sampled records: are they tf.train.Example or "
-            "SequenceExample? ds.records has their bytes"
+            "SequenceExample? ds.records has their bytes",
+            code="no_schema",
         )
-        raise SchemaError(msg, code="no_schema")
     notes = {name: column.note() for name, column in found.items()}
     if names is not None:
         for name in names:
             if name not in there:
                 listed = ", ".join(map(repr, there))
-                msg = (
+                raise SchemaError(
                     f"no feature {name!r} with values in {n_sampled:,} sampled records; "
-                    f"there are {listed}"
+                    f"there are {listed}",
+                    code="no_schema",
                 )
-                raise SchemaError(msg, code="no_schema")
         there = {name: there[name] for name in names}
         notes = {name: notes[name] for name in names}
     features: dict[str | bytes, Spec] = {
@@ -215,11 +215,12 @@ class _Found:
             if self.of_list is not None:
                 n_steps = self.seen.n_present + self.seen.n_unset
                 of = f"{n_steps:,} steps in {of}"
-            msg = (
+            raise SchemaError(
                 f"feature {self.key!r} holds {found} of {of}, and no spec reads both: "
-                "name the features to read in features=, without it"
+                "name the features to read in features=, without it",
+                feature=str(self.key),
+                code="no_schema",
             )
-            raise SchemaError(msg, feature=str(self.key), code="no_schema")
         key = None if name == self.key else self.key
         dtype, shape = DTYPE_OF[self._kind], self._shape
         if self.of_list is not None:

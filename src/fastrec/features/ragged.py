@@ -32,8 +32,7 @@ Splits: TypeAlias = "npt.NDArray[np.int64]"
 
 def _check_not_empty(name: str, key: str | bytes | None) -> None:
     if key is not None and not key:
-        msg = f"{name} must be the name of a feature, got {key!r}"
-        raise SchemaError(msg)
+        raise SchemaError(f"{name} must be the name of a feature, got {key!r}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -165,12 +164,12 @@ class Ragged(Spec):
         self._set(dtype=checked_dtype(dtype), partitions=given, key=key)
         for partition in given:
             if not isinstance(partition, (_Keyed, _UniformRowLength)):
-                msg = f"a partition must be Ragged.RowSplits(key) or similar, got {partition!r}"
-                raise SchemaError(msg)
+                raise SchemaError(
+                    f"a partition must be Ragged.RowSplits(key) or similar, got {partition!r}"
+                )
         splits = checked_dtype(row_splits_dtype)
         if splits not in ("int64", "int32"):
-            msg = f"row_splits_dtype must be int64 or int32, not {splits}"
-            raise SchemaError(msg)
+            raise SchemaError(f"row_splits_dtype must be int64 or int32, not {splits}")
         self._set(row_splits_dtype=splits)
 
     def _argument_text(self, value: object, module: str) -> str:

@@ -68,11 +68,10 @@ class Schema(Mapping["str | bytes", Spec]):
 
     def _check_spec(self, name: str | bytes, spec: Spec) -> None:
         if isinstance(spec, FixedLenSequence) and not spec.allow_missing:
-            msg = (
+            raise SchemaError(
                 f"feature {name!r}: allow_missing must be True, because a missing "
                 "feature is a row of padding"
             )
-            raise SchemaError(msg)
 
     def __getitem__(self, name: str | bytes) -> Spec:
         return self._features[name]
@@ -204,8 +203,7 @@ def as_schema_or_names(
         return as_schema(features), None
     names = checked_keys("features", features)
     if len(set(names)) < len(names):
-        msg = f"features names one of them twice: {list(names)!r}"
-        raise SchemaError(msg)
+        raise SchemaError(f"features names one of them twice: {list(names)!r}")
     return None, names
 
 
@@ -237,21 +235,18 @@ def check_columns(first: Mapping[Any, str], other: Mapping[Any, str]) -> None:
 
 def _checked(features: object) -> dict[str | bytes, Spec]:
     if not isinstance(features, Mapping):
-        msg = (
+        raise SchemaError(
             "features must be a dict from feature name to spec, such as "
             f'{{"label": fr.FixedLen((), "int64")}}, not {type(features).__name__}'
         )
-        raise SchemaError(msg)
     for name in features:
         if not isinstance(name, (str, bytes)):
-            msg = f"a feature's name must be a str or bytes, not {name!r}"
-            raise SchemaError(msg)
+            raise SchemaError(f"a feature's name must be a str or bytes, not {name!r}")
     specs = {name: as_spec(name, spec) for name, spec in features.items()}
     seen: set[str | bytes] = set()
     for name in _column_names(specs):
         if name in seen:
-            msg = f"two columns are named {name!r}"
-            raise SchemaError(msg)
+            raise SchemaError(f"two columns are named {name!r}")
         seen.add(name)
     return specs
 

@@ -52,7 +52,7 @@ class _Part(Spec):
 
 
 @dataclass(frozen=True)
-class _OfContext(_Part):
+class _OfRecord(_Part):
     """A feature of the context."""
 
     def _columns(self, name: str | bytes) -> list[Column]:
@@ -161,12 +161,11 @@ class SequenceSchema(Schema):
         context, lists = _checked_parts(context_features, sequence_features)
         for name in context:
             if name in lists:
-                msg = (
+                raise SchemaError(
                     f"{name!r} is a name in both context_features and "
                     "sequence_features, but batches are one dict: read one of them "
                     f"under another name, with key={name!r}"
                 )
-                raise SchemaError(msg)
         return cls({**context, **lists}, frozenset(lists))
 
     def _check_spec(self, name: str | bytes, spec: Spec) -> None:
@@ -181,8 +180,7 @@ class SequenceSchema(Schema):
             found = type(spec).__name__
             reason = f"a list needs FixedLenSequence, VarLen or Ragged, not {found}"
         if reason:
-            msg = f"sequence feature {name!r}: {reason}"
-            raise SchemaError(msg)
+            raise SchemaError(f"sequence feature {name!r}: {reason}")
 
     def __repr__(self) -> str:
         lines = [self._head()]
@@ -196,9 +194,7 @@ class SequenceSchema(Schema):
 
     def _asked(self) -> Mapping[str | bytes, Spec]:
         return {
-            name: self._list_spec(spec)
-            if name in self._list_names
-            else _OfContext(spec)
+            name: self._list_spec(spec) if name in self._list_names else _OfRecord(spec)
             for name, spec in self.items()
         }
 
@@ -277,11 +273,10 @@ def _checked_parts(
     }
     for argument, features in given.items():
         if features is not None and not isinstance(features, Mapping):
-            msg = (
+            raise SchemaError(
                 f"{argument} must be a dict from feature name to spec, "
                 f"not {type(features).__name__}"
             )
-            raise SchemaError(msg)
     context: Mapping[Any, Any] = context_features or {}
     lists: Mapping[Any, Any] = sequence_features or {}
     if not context and not lists:

@@ -80,8 +80,9 @@ class Sparse(Spec):
         self._set(index_key=index_key, value_key=value_key, dtype=checked_dtype(dtype))
         self._set(size=size, already_sorted=already_sorted, key=None)
         if len(self._index_keys()) != len(sizes):
-            msg = f"size {size!r} must have one entry for each of {index_key!r}"
-            raise SchemaError(msg)
+            raise SchemaError(
+                f"size {size!r} must have one entry for each of {index_key!r}"
+            )
 
     def _index_keys(self) -> tuple[str | bytes, ...]:
         is_one = isinstance(self.index_key, (str, bytes))

@@ -110,8 +110,7 @@ class TensorProto(Spec):
         is_bytes = isinstance(dtype, str) and dtype in ("bytes", "string")
         name = "bytes" if is_bytes else str(numpy_dtype(dtype).name)
         if name not in _NUMBERS:
-            msg = f"unsupported tensor dtype {dtype!r}"
-            raise SchemaError(msg)
+            raise SchemaError(f"unsupported tensor dtype {dtype!r}")
         self._set(shape=checked_shape(shape), dtype=name)
 
     def _arguments(self, module: str) -> list[str]:
@@ -189,12 +188,11 @@ def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
         return b"".join([_head("bytes", tensor.shape), *_string_fields(tensor)])
     array = np.asarray(tensor)
     if array.dtype.kind == "S" and isinstance(tensor, np.ndarray):
-        msg = (
+        raise TypeError(
             f"cannot serialize dtype {array.dtype}: NumPy strips trailing NUL bytes from "
             "it; pass a list of bytes or an object array (.tolist(), if no value ends in "
             "NUL)"
         )
-        raise TypeError(msg)
     if array.dtype.kind in "SU" and not isinstance(tensor, np.ndarray):
         array = np.asarray(tensor, object)
     if array.dtype.kind in "UO":
@@ -242,8 +240,7 @@ def field_header(number: int, size: int) -> bytes:
 def _head(dtype: str, shape: Sequence[int]) -> bytes:
     """Return what a tensor says before its values: dtype and shape."""
     if dtype not in _NUMBERS:
-        msg = f"tensors of dtype {dtype} cannot be serialized"
-        raise TypeError(msg)
+        raise TypeError(f"tensors of dtype {dtype} cannot be serialized")
     sizes = [b"\x08" + _varint(size) if size else b"" for size in shape]
     dims = b"".join(field_header(2, len(size)) + size for size in sizes)
     return b"\x08" + _varint(_NUMBERS[dtype]) + field_header(2, len(dims)) + dims
