@@ -14,6 +14,7 @@ __all__ = [
     "NotComparable",
     "Rows",
     "abridged",
+    "as_fill",
     "as_offsets",
     "as_shape",
     "edges",
@@ -150,6 +151,19 @@ def row_numbers(index: Any, n_rows: int) -> NDArray[np.integer[Any]]:  # noqa: A
     if rows.ndim != 1:
         raise IndexError(f"rows need a 1-D index, not {rows.ndim}-D")
     return rows
+
+
+def as_fill(fill: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return `fill` in `dtype`, if that changes no integer or bool."""
+    given = np.asarray(fill)
+    try:
+        with np.errstate(invalid="ignore"):
+            filler = given.astype(dtype)
+    except OverflowError:
+        raise ValueError(f"fill {fill!r} does not fit dtype {dtype}") from None
+    if dtype.kind in "iub" and np.any(filler != given):
+        raise ValueError(f"fill {fill!r} does not fit dtype {dtype}")
+    return filler
 
 
 class Items(Protocol):

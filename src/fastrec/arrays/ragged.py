@@ -21,6 +21,7 @@ from fastrec.arrays.bytes import BytesArray, encoded, reshaped
 from fastrec.arrays.layout import (
     EDGE_ITEMS,
     NotComparable,
+    as_fill,
     as_offsets,
     edges,
     equal_values,
@@ -403,19 +404,6 @@ def values_from(values: list[Any], dtype: DTypeLike | None) -> Array:
         message = "values must be numbers, bytes or str, of one kind"
         raise TypeError(message)
     return array
-
-
-def as_fill(fill: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return `fill` in `dtype`, if that changes no integer or bool."""
-    given = np.asarray(fill)
-    try:
-        with np.errstate(invalid="ignore"):
-            filler = given.astype(dtype)
-    except OverflowError:
-        raise ValueError(f"fill {fill!r} does not fit dtype {dtype}") from None
-    if dtype.kind in "iub" and np.any(filler != given):
-        raise ValueError(f"fill {fill!r} does not fit dtype {dtype}")
-    return filler
 
 
 def pad_bytes(values: BytesArray, mask: NDArray[np.bool_], fill: object) -> BytesArray:

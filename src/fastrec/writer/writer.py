@@ -161,14 +161,11 @@ class Writer:
         )
         self._order = _core.FeatureOrder()
         self._sequence_order = _core.SequenceOrder()
-        # Records that lanes got, or None after an interrupt: summing them takes longer.
+        # Records in all lanes; None after an interrupt.
         self._n_dealt: int | None = 0
-        # What goes to the shards, and in which order.
         self._lock = threading.RLock()
-        # Not the shards: they know errors, whose tracebacks know this writer.
+        # Not the shards: they hold errors, whose tracebacks hold this writer.
         weakref.finalize(self, _forgotten, self._path, self._shards.pool, self._added)
-
-    # What is written.
 
     def write(self, row: Mapping[Any, Any], /) -> None:
         """Write one row as a tf.train.Example.
@@ -182,8 +179,7 @@ class Writer:
         Raises
         ------
         ValueError, TypeError
-            If a value cannot be written; the writer stays as it was. Also if the
-            writer is closed.
+            If a value cannot be written, or if the writer is closed.
         OSError
             If the disk refuses.
         """
@@ -225,10 +221,7 @@ class Writer:
         encoder = _core.BatchEncoder(ordered(found, self._order), n_rows)
         with self._lock:
             # A part of a batch is never left in the files.
-            if self._n_lanes is None:
-                self._shards.attempt(self._write_rows, encoder, n_rows)
-            else:
-                self._shards.attempt(self._deal_rows, encoder, n_rows, self._n_lanes)
+            self._shards.attempt(self._write_rows, encoder, n_rows)
 
     def write_record(self, record: Buffer, /) -> None:
         """Write one record, of any bytes.
@@ -275,8 +268,6 @@ class Writer:
         self._add(
             lambda buffer: buffer.add_sequence(context, lists, self._sequence_order)
         )
-
-    # How it ends.
 
     def close(self) -> None:
         """Publish the remaining files; does nothing the next time.
@@ -344,14 +335,12 @@ class Writer:
             f"{self.n_bytes} bytes, {state}>"
         )
 
-    # Rows.
-
     def _check(self) -> None:
         if self.closed:
             self._shards.check()
 
     def _add(self, add: Callable[[_core.FrameBuffer], int]) -> None:
-        """Add a record to the buffer whose turn it is, and hand that over if it is full."""
+        """Add a record to the next buffer, and write the buffer if it is full."""
         self._check()
         if self._n_lanes is None:
             if add(self._added.buffers[0]) >= self._chunk_bytes:
@@ -367,7 +356,7 @@ class Writer:
                 self._hand_over(lane)
 
     def _taken_n_dealt(self) -> int:
-        """Return how many records lanes got; None takes its place until the next is in."""
+        """Return the records in all lanes, and forget them until the next is added."""
         n_dealt, self._n_dealt = self._n_dealt, None
         return self._added.n_records if n_dealt is None else n_dealt
 
@@ -377,21 +366,22 @@ class Writer:
     def _take_over(self, lane: int) -> None:
         self._shards.write(self._added.buffers[lane].take(), lane)
 
-    # Batches.
-
     def _write_rows(self, encoder: _core.BatchEncoder, n_rows: int) -> None:
-        if self._n_threads > 1:
+        if self._n_lanes is None and self._n_threads > 1:
             rows_per_chunk = self._rows_per_chunk(encoder, n_rows)
             if n_rows > 2 * rows_per_chunk:
                 self._spread_rows(encoder, n_rows, rows_per_chunk)
                 return
-        row = 0
-        while row < n_rows:
-            row = self._added.buffers[0].add_rows(
-                encoder, row, n_rows, 1, self._chunk_bytes
-            )
-            if row < n_rows:
-                self._hand_over(0)
+        first, n_lanes = self._taken_n_dealt(), self._n_lanes or 1
+        for lane in range(n_lanes):
+            row = (lane - first) % n_lanes
+            while row < n_rows:
+                row = self._added.buffers[lane].add_rows(
+                    encoder, row, n_rows, n_lanes, self._chunk_bytes
+                )
+                if row < n_rows:
+                    self._hand_over(lane)
+        self._n_dealt = first + n_rows
 
     def _spread_rows(
         self, encoder: _core.BatchEncoder, n_rows: int, rows_per_chunk: int
@@ -415,23 +405,9 @@ class Writer:
         n_bytes = sum(encoder.measure(row) for row in measured)
         return max(1, self._chunk_bytes * len(measured) // max(1, n_bytes))
 
-    def _deal_rows(
-        self, encoder: _core.BatchEncoder, n_rows: int, n_lanes: int
-    ) -> None:
-        first = self._taken_n_dealt()
-        for lane in range(n_lanes):
-            row = (lane - first) % n_lanes
-            while row < n_rows:
-                row = self._added.buffers[lane].add_rows(
-                    encoder, row, n_rows, n_lanes, self._chunk_bytes
-                )
-                if row < n_rows:
-                    self._hand_over(lane)
-        self._n_dealt = first + n_rows
-
 
 class _Added:
-    """What was added so far, in buffers and past them."""
+    """Counts of what was added, in the buffers and before."""
 
     def __init__(self, buffers: list[_core.FrameBuffer]) -> None:
         self.buffers = buffers
@@ -454,7 +430,7 @@ class _Added:
 
 
 def _forgotten(path: str, pool: TaskPool, added: _Added) -> None:
-    """Remove what a writer wrote that nobody closed."""
+    """Remove what an unclosed writer wrote."""
     if pool.is_ending:
         return
     pool.stop()
