@@ -42,16 +42,14 @@ __all__ = [
     "value_dtype",
 ]
 
-# The most values a row may be asked to have: far above any record, far below where
-# sizes of batches would overflow.
+# Far above any record, and far below where sizes of batches would overflow.
 MOST_VALUES = 2**40
 
-# Kinds of NumPy dtypes that the three kinds of lists of a feature are read into.
+# Kinds of lists that are read into kinds of NumPy dtypes.
 _KIND_OF = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}
 
-# NumPy knows it once ml_dtypes is imported, as a dtype of the kind of raw memory.
+# NumPy knows it once ml_dtypes is imported.
 _BFLOAT16 = "bfloat16"
-
 
 # Columns by name, in the order of the batch.
 ComposedColumns: TypeAlias = "Sequence[tuple[str | bytes, Array]]"
@@ -248,10 +246,8 @@ class RowRule(NamedTuple):
     """A rule about several columns of every row, which are given by number."""
 
     values: int  # a ragged column
-    partitions: Sequence[
-        tuple[str, int, int]
-    ] = ()  # kind, column, length; outermost first
-    indices: Sequence[tuple[int, int]] = ()  # column of indices, size of the dimension
+    partitions: Sequence[tuple[str, int, int]] = ()  # kind, column and length
+    indices: Sequence[tuple[int, int]] = ()  # column and size of the dimension
 
 
 @dataclass(frozen=True, repr=False)

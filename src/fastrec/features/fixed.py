@@ -48,28 +48,26 @@ class FixedLen(Spec):
     """A feature with the same number of values in every record.
 
     Read as one array of shape ``(batch, *shape)``: an ndarray of `dtype`, or a
-    `BytesArray` for ``"bytes"``. A scalar feature, ``shape=()``, gives ``(batch,)``.
+    `BytesArray` for ``"bytes"``.
 
     Parameters
     ----------
     shape : tuple of int or int, default ()
-        Values are in row-major order; their number must be the product of `shape`.
+        Shape of the values of a record, in row-major order.
     dtype : dtype-like
-        ``"int64"``, ``"float32"`` and ``"bytes"`` (alias ``"string"``) are what records
-        hold. Any other integer dtype or bool is converted with a check of its range, and
-        ``"float16"``, ``"float64"`` and, where ml_dtypes is installed, ``"bfloat16"``
-        are converted from float32, rounded to the nearest, ties to even.
-    default : scalar or array-like, optional
-        Stands in where the feature is missing: absent, or without a kind. As many values
-        as `shape` says; nothing is broadcast. A feature that is there but empty is not
-        missing.
+        Records hold ``"int64"``, ``"float32"`` and ``"bytes"`` (alias ``"string"``). Other
+        integers and bool are converted with a check of their range; ``"float16"``,
+        ``"float64"`` and, with ml_dtypes, ``"bfloat16"`` are rounded to the nearest.
+    default : scalar or array-like of `shape`, optional
+        The values where the feature is missing: absent, or without a kind. An empty
+        feature is not missing.
     key : str or bytes, optional
-        The feature's name, where it differs from the column's.
+        The feature's name, if it is not the column's.
 
     Raises
     ------
     SchemaError
-        If an argument makes no sense; when reading, if a record has another number or
+        If an argument is invalid; when reading, if a record has another number or
         kind of values, or none and there is no default.
 
     Examples
@@ -106,26 +104,24 @@ class FixedLen(Spec):
 
 @dataclass(frozen=True, init=False, repr=False)
 class VarLen(Spec):
-    """A feature with any number of values per record, none among them.
+    """A feature with any number of values per record.
 
-    Read as a `RaggedArray` of ``batch`` rows whose ``values`` have shape
-    ``(total, *shape)``, or are a `BytesArray` of ``(total,)`` for ``"bytes"``. A missing
-    feature and an empty one both give an empty row.
+    Read as a `RaggedArray` of ``batch`` rows, whose ``values`` have shape
+    ``(total, *shape)``. The row of a missing feature is empty.
 
     Parameters
     ----------
     dtype : dtype-like
         As for `FixedLen`.
     shape : tuple of int or int, default ()
-        Shape of one item: ``shape=(7,)`` takes seven values of the record for each. Only
-        for numbers.
+        Shape of one item, of numbers: an item of ``(7,)`` is seven values of the record.
     key : str or bytes, optional
-        The feature's name, where it differs from the column's.
+        The feature's name, if it is not the column's.
 
     Raises
     ------
     SchemaError
-        If an argument makes no sense; when reading, if a record has another kind of
+        If an argument is invalid; when reading, if a record has another kind of
         values, or a number of them that is no multiple of the product of `shape`.
 
     Examples
@@ -159,8 +155,8 @@ class VarLen(Spec):
 class Raw(Spec):
     """A byte string that is the memory of an array, as ``ndarray.tobytes()`` makes it.
 
-    Read as an ndarray of shape ``(batch, *shape)`` and type `dtype`, copied straight
-    into the batch: ``tf.io.decode_raw`` and a reshape in one.
+    Read as an ndarray of shape ``(batch, *shape)`` and type `dtype`, like
+    ``tf.io.decode_raw`` and a reshape.
 
     Parameters
     ----------
@@ -169,17 +165,17 @@ class Raw(Spec):
     dtype : dtype-like
         Any NumPy dtype of a fixed size that holds no Python objects.
     little_endian : bool, default True
-        How the file has the bytes of a value; the column has them as the machine does.
-    default : array-like, optional
-        Stands in where the feature is missing; of exactly this shape.
+        The byte order in the file; columns have the machine's.
+    default : array-like of `shape`, optional
+        The values where the feature is missing.
     key : str or bytes, optional
-        The feature's name, where it differs from the column's.
+        The feature's name, if it is not the column's.
 
     Raises
     ------
     SchemaError
-        If an argument makes no sense; when reading, if a record has not exactly one
-        byte string of exactly the right size, or none and there is no default.
+        If an argument is invalid; when reading, if a record does not have exactly one
+        byte string of the right size, or no feature and there is no default.
 
     Examples
     --------
@@ -236,10 +232,10 @@ class Raw(Spec):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Stack(Spec):
-    """Many features of one value each, side by side in one column.
+    """Many features of one value each, stacked into one column.
 
-    Read as one array of shape ``(batch, len(keys))``, decoded straight into its place:
-    an ndarray of `dtype`, or a `BytesArray` for ``"bytes"``.
+    Read as one array of shape ``(batch, len(keys))``: an ndarray of `dtype`, or a
+    `BytesArray` for ``"bytes"``.
 
     Parameters
     ----------
@@ -248,13 +244,12 @@ class Stack(Spec):
     dtype : dtype-like
         As for `FixedLen`.
     default : scalar or sequence of scalars, optional
-        Stands in where a feature is missing: one value for all of them, or one for each.
+        The value where a feature is missing: one for all features, or one for each.
 
     Raises
     ------
     SchemaError
-        If an argument makes no sense; when reading, as `FixedLen` with ``shape=()`` does
-        for the feature concerned.
+        If an argument is invalid; when reading, as for `FixedLen` with ``shape=()``.
 
     Examples
     --------

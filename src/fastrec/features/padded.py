@@ -1,4 +1,4 @@
-"""The spec of a feature that is padded: lists of any lengths as one dense array."""
+"""The spec of lists of any lengths that are padded to one dense array."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class FixedLenSequence(Spec):
     """A feature with any number of items per record, padded to one number of them.
 
     Read as one array of shape ``(batch, width, *shape)``: an ndarray of `dtype`, or a
-    `BytesArray` for ``"bytes"``. The width is `length`, or else that of the longest row
-    of the batch; a missing feature and an empty one both give a row of padding.
+    `BytesArray` for ``"bytes"``. The width is `length`, or that of the longest row of the
+    batch. The row of a missing feature is padding.
 
     Parameters
     ----------
@@ -50,27 +50,24 @@ class FixedLenSequence(Spec):
     dtype : dtype-like
         As for `FixedLen`.
     default : scalar, optional
-        What rows are padded with; zero, or the empty string, without it.
+        The padding; by default zero or the empty string.
     allow_missing : bool, default True
-        False for a feature list of a SequenceExample that every record must have; a
-        feature may always be missing.
+        False for a feature list of a SequenceExample that every record must have.
     length : int, optional
-        The width of every batch. A record with more items is an error, unless
-        `truncate` is True.
+        The width of every batch. More items are an error, unless `truncate` is True.
     multiple_of : int, optional
         Without `length`, the width is rounded up to a multiple of this.
     truncate : bool, default False
         Keep only the first `length` items of a record.
     lengths : str or bytes, optional
-        Name of one more column, int64 of shape ``(batch,)``: the items of each row that
-        are no padding.
+        Name of a column for the number of items in each row: int64 of shape ``(batch,)``.
     key : str or bytes, optional
-        The feature's name, where it differs from the column's.
+        The feature's name, if it is not the column's.
 
     Raises
     ------
     SchemaError
-        If an argument makes no sense; when reading, if a record has another kind of
+        If an argument is invalid; when reading, if a record has another kind of
         values, too many of them, or a number of them that is no multiple of the product
         of `shape`.
 

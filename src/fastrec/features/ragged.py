@@ -105,14 +105,11 @@ for _class in (
 
 @dataclass(frozen=True, init=False, repr=False)
 class Ragged(Spec):
-    """A feature whose items are in rows, of rows, as other features say.
+    """A feature whose items other features divide into nested rows.
 
     Read as a `RaggedArray` of ``batch`` rows, with another one in its ``values`` for each
     partition, outermost first. Uniform partitions at the end are inner dimensions of the
-    values. Without partitions it is what `VarLen` gives.
-
-    In a feature list, the partitions are feature lists, too. They have the same number of
-    steps as the values, and each of their steps divides the values of the same step.
+    values. The partitions of a feature list are feature lists of the same number of steps.
 
     Parameters
     ----------
@@ -120,17 +117,16 @@ class Ragged(Spec):
         As for `FixedLen`.
     partitions : sequence of partitions
         ``Ragged.RowSplits(key)``, ``RowLengths``, ``RowStarts``, ``RowLimits``,
-        ``ValueRowIds``, which hold int64, and ``Ragged.UniformRowLength(n)``; outermost
-        first.
+        ``ValueRowIds`` of int64 features, and ``Ragged.UniformRowLength(n)``.
     row_splits_dtype : {"int64", "int32"}
-        Of all row splits; those that int32 cannot hold stay int64.
+        Row splits that int32 cannot hold stay int64.
     key : str or bytes, optional
-        The feature of the values, where its name differs from the column's.
+        The feature of the values, if its name is not the column's.
 
     Raises
     ------
     SchemaError
-        If an argument makes no sense; when reading, if a record has another kind of
+        If an argument is invalid; when reading, if a record has another kind of
         values, or its partitions do not fit them.
 
     Examples

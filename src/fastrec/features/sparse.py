@@ -26,10 +26,9 @@ __all__ = ["Sparse"]
 
 @dataclass(frozen=True, init=False, repr=False)
 class Sparse(Spec):
-    """An array of which a record holds some values and their indices.
+    """An array that records hold as values and their indices.
 
-    Read as a `SparseArray` of shape ``(batch, *size)``. Where values or indices are
-    missing, the record has none.
+    Read as a `SparseArray` of shape ``(batch, *size)``. Missing features are empty.
 
     Parameters
     ----------
@@ -47,8 +46,8 @@ class Sparse(Spec):
     Raises
     ------
     SchemaError
-        If an argument makes no sense; when reading, if a record has not as many indices
-        as values, or one outside of `size`.
+        If an argument is invalid; when reading, if a record does not have one index
+        for each value, or an index is outside of `size`.
 
     Examples
     --------

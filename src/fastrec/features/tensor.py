@@ -62,13 +62,12 @@ def _dtype_named(name: str) -> np.dtype[Any]:
 
 @dataclass(frozen=True, init=False, repr=False)
 class TensorProto(Spec):
-    """A byte string that tf.io.serialize_tensor made.
+    """A byte string of tf.io.serialize_tensor.
 
     With `shape` and `dtype`, it is read as one array of shape ``(batch, *shape)``: an
     ndarray, or a `BytesArray` for ``"bytes"``. Without them, tensors may differ, and the
-    column is an object array of shape ``(batch,)``, whatever the records hold: each of
-    its items is a tensor as an ndarray (or, of strings, a `BytesArray`) of its own, or a
-    NumPy scalar or bytes where it has no axes. A row that only fills the batch is None.
+    column is an object array of shape ``(batch,)``. Each item is an ndarray, a
+    `BytesArray`, or a NumPy scalar or bytes if it has no axes; padding rows are None.
 
     Parameters
     ----------
@@ -77,13 +76,13 @@ class TensorProto(Spec):
     dtype : dtype-like, optional
         The dtype of every tensor, ``"bytes"`` for strings. Nothing is converted.
     key : str or bytes, optional
-        The feature's name, where it differs from the column's.
+        The feature's name, if it is not the column's.
 
     Raises
     ------
     SchemaError
-        If an argument makes no sense; when reading, if a record has not exactly one byte
-        string, or it is no tensor of this shape and dtype.
+        If an argument is invalid; when reading, if a record does not have exactly one
+        byte string, or it is not a tensor of this shape and dtype.
 
     Examples
     --------
@@ -145,7 +144,7 @@ class TensorProto(Spec):
 
 
 def tensor_text(number: int, shape: tuple[int, ...]) -> str:
-    """Return the spec of tensors of a dtype, numbered as in types.proto; 0 is any."""
+    """Return the spec of tensors of a dtype of types.proto; 0 is any."""
     return (
         f"fr.TensorProto({shape}, {_NAMES[number]!r})" if number else "fr.TensorProto()"
     )
@@ -157,8 +156,7 @@ def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
     Parameters
     ----------
     tensor : array-like, BytesArray, str or bytes
-        Of any shape, and of the dtypes that `TensorProto` reads; bytes and text in lists
-        or object arrays. Text is written as UTF-8.
+        Of any shape and of the dtypes that `TensorProto` reads; text becomes UTF-8.
 
     Returns
     -------
@@ -169,8 +167,7 @@ def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
     Raises
     ------
     TypeError
-        If tensors have no such dtype. NumPy's ``S`` is refused, since it strips trailing
-        NUL bytes.
+        If the dtype is not supported, or is NumPy's ``S``, which strips trailing NULs.
 
     Notes
     -----
@@ -203,10 +200,7 @@ def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
 
 
 def serialized_rows(rows: npt.NDArray[Any] | BytesArray) -> npt.NDArray[np.uint8]:
-    """Return each row of an array as a serialized tensor: uint8, shape (n, bytes).
-
-    Byte strings have no one size: of them, there can be one row.
-    """
+    """Return each row of an array, or one row of strings, as a serialized tensor."""
     shape = rows.shape[1:]
     if isinstance(rows, BytesArray):
         parts = [_head("bytes", shape), *_string_fields(rows)]
@@ -238,7 +232,7 @@ def field_header(number: int, size: int) -> bytes:
 
 
 def _head(dtype: str, shape: Sequence[int]) -> bytes:
-    """Return what a tensor says before its values: dtype and shape."""
+    """Return the dtype and the shape of a tensor, which precede its values."""
     if dtype not in _NUMBERS:
         raise TypeError(f"tensors of dtype {dtype} cannot be serialized")
     sizes = [b"\x08" + _varint(size) if size else b"" for size in shape]
@@ -260,7 +254,7 @@ def _flat(nested: list[Any]) -> list[bytes]:
 
 
 def _tensor(form: memoryview) -> Any:  # noqa: ANN401 (an array, a scalar or bytes)
-    """Return the tensor that the core passes on: see ``ColumnSpec::tensor_dtype``."""
+    """Return a tensor of the core: see ``ColumnSpec::tensor_dtype``."""
     if not form:
         return None  # a row that only fills the batch
     number, n_axes = np.frombuffer(form, np.int32, 2).tolist()

@@ -1,7 +1,6 @@
-"""Specs of others, taken for ours: tf.io's, and dtypes by name.
+"""Convert specs of tf.io, and names of dtypes, to ours.
 
-They are known by the names of their classes and of their fields, so that nothing has to
-be imported to recognise them.
+Their classes are recognised by name, so that TensorFlow is not imported.
 """
 
 from __future__ import annotations
@@ -22,13 +21,7 @@ __all__ = ["as_spec"]
 
 
 def as_spec(name: str | bytes, feature: object) -> Spec:
-    """Return `feature`, which column `name` is to be read as, as a spec.
-
-    Raises
-    ------
-    SchemaError
-        If it is none that is known.
-    """
+    """Return the spec, tf.io spec or dtype name of a column as a spec."""
     if isinstance(feature, Spec):
         return feature
     try:
