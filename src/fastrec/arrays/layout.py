@@ -14,6 +14,7 @@ __all__ = [
     "NotComparable",
     "Rows",
     "abridged",
+    "as_fill",
     "as_offsets",
     "as_shape",
     "edges",
@@ -71,8 +72,9 @@ class NotComparable(Rows):
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> NDArray[Any]:
         array = type(self).__name__
-        message = f"a {array} is not an ndarray: use {array[0].lower()}.{self._dense_form}() or .values"
-        raise TypeError(message)
+        raise TypeError(
+            f"a {array} is not an ndarray: use {array[0].lower()}.{self._dense_form}() or .values"
+        )
 
 
 def equal_values(a: Any, b: Any) -> bool:  # noqa: ANN401 (ndarrays or BytesArrays)
@@ -136,8 +138,7 @@ def row_number(index: SupportsIndex, size: int, axis: int = 0) -> int:
     """Return the position along an axis that `index` selects, from the start."""
     i = operator.index(index)
     if not -size <= i < size:
-        message = f"index {i} is out of bounds for axis {axis} with size {size}"
-        raise IndexError(message)
+        raise IndexError(f"index {i} is out of bounds for axis {axis} with size {size}")
     return i % size
 
 
@@ -150,6 +151,19 @@ def row_numbers(index: Any, n_rows: int) -> NDArray[np.integer[Any]]:  # noqa: A
     if rows.ndim != 1:
         raise IndexError(f"rows need a 1-D index, not {rows.ndim}-D")
     return rows
+
+
+def as_fill(fill: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return `fill` in `dtype`, if that changes no integer or bool."""
+    given = np.asarray(fill)
+    try:
+        with np.errstate(invalid="ignore"):
+            filler = given.astype(dtype)
+    except OverflowError:
+        raise ValueError(f"fill {fill!r} does not fit dtype {dtype}") from None
+    if dtype.kind in "iub" and np.any(filler != given):
+        raise ValueError(f"fill {fill!r} does not fit dtype {dtype}")
+    return filler
 
 
 class Items(Protocol):

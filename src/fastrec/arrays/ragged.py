@@ -21,6 +21,7 @@ from fastrec.arrays.bytes import BytesArray, encoded, reshaped
 from fastrec.arrays.layout import (
     EDGE_ITEMS,
     NotComparable,
+    as_fill,
     as_offsets,
     edges,
     equal_values,
@@ -119,11 +120,11 @@ class RaggedArray(NotComparable):
         Parameters
         ----------
         rows : sequence of rows
-            A row is a list of numbers, of bytes or str, or of rows one level down; or
-            an ndarray, and then all rows are, and agree past the first axis.
+            Lists of numbers, of bytes or str, or of rows one level down; or ndarrays
+            that agree past the first axis.
         dtype : dtype-like, optional
-            Type of the values. By default NumPy's choice, so float64 where there are
-            none. ``"bytes"`` (or ``"string"``, or object) makes a BytesArray.
+            Type of the values, by default as NumPy chooses. ``"bytes"``, ``"string"``
+            and object make a BytesArray.
 
         Returns
         -------
@@ -211,16 +212,15 @@ class RaggedArray(NotComparable):
         *,
         truncate: bool = False,
     ) -> Any:  # noqa: ANN401
-        """Return a dense array of all rows, filled up to one length.
+        """Return a dense array of all rows, padded to one length.
 
         Parameters
         ----------
         fill : scalar, or array of the shape of one value, default 0
-            What to put after the end of a row. In an array of bytes, 0 stands for
-            ``b""``.
+            The padding. In an array of bytes, 0 stands for ``b""``.
         length : int, or sequence of int and None, optional
-            Length of the padded rows; by default that of the longest row. Of nested
-            rows an int is the outermost length; a sequence has one for each level.
+            Length of the padded rows; by default that of the longest row. For nested
+            rows a sequence has one length for each level.
         truncate : bool, default False
             Cut rows that are longer than `length`.
 
@@ -348,10 +348,9 @@ class RaggedArray(NotComparable):
         width = self._width(lengths[0] if lengths else None)
         too_long = np.flatnonzero(self.lengths > width)
         if too_long.size and not truncate:
-            i = too_long[0]
+            found = f"row {too_long[0]}{where} has {self.lengths[too_long[0]]} values"
             raise ValueError(
-                f"row {i}{where} has {self.lengths[i]} values, more than "
-                f"length={width}: truncate=True cuts it"
+                f"{found}, more than length={width}: truncate=True cuts it"
             )
         values, deeper = self.values, lengths[1:]
         if isinstance(values, RaggedArray):
@@ -405,19 +404,6 @@ def values_from(values: list[Any], dtype: DTypeLike | None) -> Array:
         message = "values must be numbers, bytes or str, of one kind"
         raise TypeError(message)
     return array
-
-
-def as_fill(fill: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return `fill` in `dtype`, if that changes no integer or bool."""
-    given = np.asarray(fill)
-    try:
-        with np.errstate(invalid="ignore"):
-            filler = given.astype(dtype)
-    except OverflowError:
-        raise ValueError(f"fill {fill!r} does not fit dtype {dtype}") from None
-    if dtype.kind in "iub" and np.any(filler != given):
-        raise ValueError(f"fill {fill!r} does not fit dtype {dtype}")
-    return filler
 
 
 def pad_bytes(values: BytesArray, mask: NDArray[np.bool_], fill: object) -> BytesArray:

@@ -651,7 +651,9 @@ class Dataset:
             if error.cure and error.path and self.on_error != "raise":
                 error.cure = hint_by_number(error.path)
             raise
-        if (warning := absence(self._view.source)) is not None:
+        source = self._view.source
+        schemas = [reading.schema for reading in source.readings()[0]]
+        if (warning := absence(source.of_core(), schemas)) is not None:
             warn_caller(warning)
         places = None if assembly.is_plain else self._view.located(records, "")
         return assembly(parts, BatchOrigin(0, 0, 0, numbers, records, _places=places))

@@ -308,8 +308,7 @@ def parse_tensor(
     array = np.asarray(tensor, object if is_strings else None)
     found = "bytes" if is_strings else array.dtype.name
     if wanted not in (None, found):
-        msg = f"the tensor must have dtype {wanted}, got {found}"
-        raise SchemaError(msg)
+        raise SchemaError(f"the tensor must have dtype {wanted}, got {found}")
     return array
 
 
@@ -351,8 +350,7 @@ def decode_raw(
     """
     native = numpy_dtype(dtype)
     if native.hasobject or native.itemsize == 0:
-        msg = f"dtype {dtype!r} has no memory of a fixed size"
-        raise SchemaError(msg)
+        raise SchemaError(f"dtype {dtype!r} has no memory of a fixed size")
     is_one = isinstance(values, (bytes, bytearray, memoryview))
     strings = _as_strings([values] if is_one else values)
     shape = () if is_one else strings.shape
@@ -360,14 +358,12 @@ def decode_raw(
     if size is None:
         size = _equal_size(strings)
     elif size <= 0:
-        msg = f"fixed_length must be positive, not {fixed_length}"
-        raise ValueError(msg)
+        raise ValueError(f"fixed_length must be positive, not {fixed_length}")
     if size % native.itemsize:
-        msg = (
+        raise ValueError(
             f"strings of {size} bytes are no arrays of {native.name}, "
             f"whose values have {native.itemsize}"
         )
-        raise ValueError(msg)
     memory = _memory_of_size(strings, size)
     if native == np.bool_:
         found: npt.NDArray[Any] = memory != 0
@@ -382,11 +378,10 @@ def _equal_size(strings: BytesArray) -> int:
     differ = np.flatnonzero(lengths != lengths[:1])
     if differ.size:
         i = int(differ[0])
-        msg = (
+        raise ValueError(
             f"string {i} has {lengths[i]} bytes, string 0 has {lengths[0]}: "
             "fixed_length cuts and fills them up"
         )
-        raise ValueError(msg)
     return int(lengths[0]) if lengths.size else 0
 
 
@@ -405,8 +400,9 @@ def _as_strings(values: object) -> BytesArray:
     if isinstance(values, np.ndarray):
         values = values.tolist()
     if not isinstance(values, Sequence) or isinstance(values, str):
-        msg = f"values must be bytes, or a list or array of them, not {values!r}"
-        raise TypeError(msg)
+        raise TypeError(
+            f"values must be bytes, or a list or array of them, not {values!r}"
+        )
     return BytesArray.from_list(values)
 
 
@@ -414,28 +410,26 @@ def _memory_of(serialized: object) -> Any:  # noqa: ANN401
     """Return records as the core takes them."""
     if isinstance(serialized, BytesArray):
         if serialized.ndim != 1:
-            msg = f"records must be 1-D, not {serialized.ndim}-D"
-            raise ValueError(msg)
+            raise ValueError(f"records must be 1-D, not {serialized.ndim}-D")
         return serialized.data, serialized.offsets
     if isinstance(serialized, np.ndarray):
         if serialized.ndim != 1 or serialized.dtype != object:
-            msg = (
+            raise ValueError(
                 "records must be a 1-D object array of bytes, not "
                 f"{serialized.ndim}-D {serialized.dtype}"
             )
-            raise ValueError(msg)
         return serialized.tolist()
     is_one = isinstance(serialized, (str, bytes, bytearray, memoryview))
     if is_one or not isinstance(serialized, Sequence):
-        msg = (
+        raise TypeError(
             "parse_example() takes a list of serialized records, not "
             f"{type(serialized).__name__}; parse_single_example() takes one"
         )
-        raise TypeError(msg)
     return list(serialized)
 
 
 def _check_one(serialized: object) -> None:
     if not isinstance(serialized, (bytes, bytearray, memoryview)):
-        msg = f"a serialized record is bytes, not {type(serialized).__name__}"
-        raise TypeError(msg)
+        raise TypeError(
+            f"a serialized record is bytes, not {type(serialized).__name__}"
+        )

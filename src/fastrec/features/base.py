@@ -1,16 +1,17 @@
-"""What all feature specs have in common: the columns they ask the core for, and checks.
+"""What all feature specs share: the columns that they request from the core, and checks.
 
-A spec is a frozen dataclass that checks itself when it is made. What it asks the core
-for is one `Column` or several; where it is several, or the core's arrays are not what
-users get, the spec composes its arrays of them.
+A spec is a frozen dataclass whose constructor checks its arguments. It requests one
+`Column` or several from the core, and composes the arrays that users get of these.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,11 +25,15 @@ __all__ = [
     "ComposedColumns",
     "RowRule",
     "Spec",
+    "as_bytes",
     "checked_count",
     "checked_dtype",
+    "checked_item",
+    "checked_key",
     "checked_keys",
     "checked_shape",
     "default_array",
+    "default_bytes",
     "default_strings",
     "frozen",
     "is_opaque",
@@ -37,23 +42,21 @@ __all__ = [
     "value_dtype",
 ]
 
-# The most values a row may be asked to have: far above any record, far below where
-# sizes of batches would overflow.
+# Far above any record, and far below where sizes of batches would overflow.
 MOST_VALUES = 2**40
 
-# Kinds of NumPy dtypes that the three kinds of lists of a feature are read into.
+# Kinds of lists that are read into kinds of NumPy dtypes.
 _KIND_OF = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}
 
-# NumPy knows it once ml_dtypes is imported, as a dtype of the kind of raw memory.
+# NumPy knows it once ml_dtypes is imported.
 _BFLOAT16 = "bfloat16"
-
 
 # Columns by name, in the order of the batch.
 ComposedColumns: TypeAlias = "Sequence[tuple[str | bytes, Array]]"
 
 
 class Column(NamedTuple):
-    """A column as the core wants it: see ``ColumnSpec`` in ``src/cpp/batch/schema.h``."""
+    """A column to request: see ``ColumnSpec`` in ``src/cpp/batch/schema.h``."""
 
     name: str | bytes
     key: bytes
@@ -79,34 +82,48 @@ def checked_shape(shape: object) -> tuple[int, ...]:
     """Return a shape of known sizes as a tuple."""
     sizes = [shape] if isinstance(shape, (int, np.integer)) else shape
     if isinstance(sizes, (str, bytes)) or not isinstance(sizes, Sequence):
-        msg = f"shape must be a tuple of sizes such as () or (28, 28), not {shape!r}"
-        raise SchemaError(msg)
+        raise SchemaError(
+            f"shape must be a tuple of sizes such as () or (28, 28), not {shape!r}"
+        )
     for size in sizes:
-        if (
-            isinstance(size, bool)
-            or not isinstance(size, (int, np.integer))
-            or size < 0
-        ):
-            msg = (
+        is_int = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+        if not is_int or size < 0:
+            raise SchemaError(
                 f"shape must hold known sizes, not {shape!r}; "
                 "VarLen takes any number of values"
             )
-            raise SchemaError(msg)
     if math.prod(sizes) > MOST_VALUES:
-        msg = f"shape {shape!r} holds more values than any record can"
-        raise SchemaError(msg)
+        raise SchemaError(f"shape {shape!r} holds more values than any record can")
     return tuple(int(size) for size in sizes)
+
+
+def checked_item(shape: object) -> tuple[int, ...]:
+    """Return the shape of an item, which must have values."""
+    checked = checked_shape(shape)
+    if 0 in checked:
+        raise SchemaError(f"an item of shape {checked} has no values")
+    return checked
+
+
+def as_bytes(key: str | bytes) -> bytes:
+    """Return the name of a feature as UTF-8."""
+    return key.encode() if isinstance(key, str) else key
+
+
+def checked_key(key: object) -> str | bytes | None:
+    """Return the name of a feature, if one is given."""
+    if key is not None and not isinstance(key, (str, bytes)):
+        raise SchemaError(f"key must be a str or bytes, not {key!r}")
+    return key
 
 
 def checked_keys(name: str, keys: object) -> tuple[str | bytes, ...]:
     """Return the keys of some features as a tuple."""
     if isinstance(keys, (str, bytes)) or not isinstance(keys, Sequence) or not keys:
-        msg = f"{name} must be a list of the features' names, not {keys!r}"
-        raise SchemaError(msg)
+        raise SchemaError(f"{name} must be a list of the features' names, not {keys!r}")
     for key in keys:
         if not isinstance(key, (str, bytes)):
-            msg = f"{name} must be str or bytes, not {key!r}"
-            raise SchemaError(msg)
+            raise SchemaError(f"{name} must be str or bytes, not {key!r}")
     return tuple(keys)
 
 
@@ -116,8 +133,9 @@ def checked_count(name: str, value: object, at_least: int = 1) -> int:
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         count = int(value)
     if not at_least <= count <= MOST_VALUES:
-        msg = f"{name} must be an int of at least {at_least}, not {value!r}"
-        raise SchemaError(msg)
+        raise SchemaError(
+            f"{name} must be an int of at least {at_least}, not {value!r}"
+        )
     return count
 
 
@@ -131,11 +149,10 @@ def checked_dtype(dtype: object) -> str:
     if found.name == _BFLOAT16:
         return _BFLOAT16
     if found.kind not in _KIND_OF or found.itemsize > 8:
-        msg = (
+        raise SchemaError(
             f"dtype {dtype!r} cannot be read from a tf.train.Example, which holds int64, "
             'float and bytes values: give an integer, bool or float dtype or "bytes"'
         )
-        raise SchemaError(msg)
     return str(found.name)
 
 
@@ -150,14 +167,12 @@ def numpy_dtype(dtype: object) -> np.dtype[Any]:
     try:
         found = np.dtype(dtype)  # type: ignore[call-overload]
     except TypeError:
-        msg = f"{dtype!r} is not a dtype"
-        raise SchemaError(msg) from None
+        raise SchemaError(f"{dtype!r} is not a dtype") from None
     if not found.isnative:
-        msg = (
+        raise SchemaError(
             f"dtype {dtype!r} has a byte order; columns are in the machine's own, and "
             "Raw(..., little_endian=False) says how the file has them"
         )
-        raise SchemaError(msg)
     return found  # type: ignore[no-any-return]
 
 
@@ -183,13 +198,24 @@ def default_strings(default: object, n_values: int) -> list[bytes]:
     strings = []
     for value in _flat(default):
         if not isinstance(value, (bytes, str)):
-            msg = f"default of a bytes feature must be bytes or str, not {value!r}"
-            raise SchemaError(msg)
+            raise SchemaError(
+                f"default of a bytes feature must be bytes or str, not {value!r}"
+            )
         strings.append(value.encode() if isinstance(value, str) else value)
     if len(strings) != n_values:
-        msg = f"default holds {len(strings)} values, shape says {n_values}"
-        raise SchemaError(msg)
+        raise SchemaError(f"default holds {len(strings)} values, shape says {n_values}")
     return strings
+
+
+def default_bytes(
+    default: object, dtype: str, shape: tuple[int, ...]
+) -> bytes | list[bytes] | None:
+    """Return `default` as the memory, or the byte strings, of one row."""
+    if default is None:
+        return None
+    if dtype == "bytes":
+        return default_strings(default, math.prod(shape))
+    return default_array(default, numpy_dtype(dtype), shape).tobytes()
 
 
 def default_array(
@@ -199,43 +225,29 @@ def default_array(
     try:
         array = np.asarray(default)
     except ValueError:  # rows of different lengths
-        msg = f"default {default!r} is not an array"
-        raise SchemaError(msg) from None
+        raise SchemaError(f"default {default!r} is not an array") from None
     # Safe casts, and those within a kind: 0 for a float, but not 0.5 for an integer.
     is_exact = array.dtype.kind in {"b": "b", "i": "iub", "u": "iub"}.get(
         dtype.kind, "iubfc" if dtype.kind == "c" else "iubf"
     )
     if not is_exact and array.dtype != dtype:
-        msg = f"default {default!r} is not a value of {dtype.name}"
-        raise SchemaError(msg)
+        raise SchemaError(f"default {default!r} is not a value of {dtype.name}")
     if array.size != math.prod(shape):
-        msg = (
+        raise SchemaError(
             f"default holds {array.size} values, shape {shape} says {math.prod(shape)}"
         )
-        raise SchemaError(msg)
     values = array.astype(dtype).reshape(shape)
     if dtype.kind in "iub" and not np.array_equal(values, array.reshape(shape)):
-        msg = f"default {default!r} does not fit {dtype.name}"
-        raise SchemaError(msg)
+        raise SchemaError(f"default {default!r} does not fit {dtype.name}")
     return values
 
 
 class RowRule(NamedTuple):
-    """What must be true of several columns in every row; columns by their number.
+    """A rule about several columns of every row, which are given by number."""
 
-    Attributes
-    ----------
-    values : int
-        A ragged column.
-    partitions : list of (kind, column, length)
-        Which divide its items into rows, outermost first.
-    indices : list of (column, size)
-        Which have one index in [0, size) for each of its items.
-    """
-
-    values: int
-    partitions: Sequence[tuple[str, int, int]] = ()
-    indices: Sequence[tuple[int, int]] = ()
+    values: int  # a ragged column
+    partitions: Sequence[tuple[str, int, int]] = ()  # kind, column and length
+    indices: Sequence[tuple[int, int]] = ()  # column and size of the dimension
 
 
 @dataclass(frozen=True, repr=False)
@@ -244,63 +256,86 @@ class Spec:
 
     key: str | bytes | None = field(default=None, kw_only=True)
 
-    def __post_init__(self) -> None:
-        key: object = self.key
-        if key is not None and not isinstance(key, (str, bytes)):
-            msg = f"key must be a str or bytes, not {key!r}"
-            raise SchemaError(msg)
+    # Arguments that the repr shows without their names, and always.
+    _n_shown: ClassVar[int] = 2
 
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)
+    def _set(self, **values: object) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
 
     def _arguments(self, module: str) -> list[str]:
-        """Return what makes it again, in a program that has our names in `module`."""
-        raise NotImplementedError
+        """Return the arguments of the repr; `module` is the prefix of our names."""
+        texts = []
+        cls: Any = type(self)
+        for i, (name, default) in enumerate(_parameters(cls)):
+            value = getattr(self, name)
+            if i < self._n_shown:
+                texts.append(self._argument_text(value, module))
+            elif value != default:
+                texts.append(f"{name}={self._argument_text(value, module)}")
+        return texts
+
+    def _argument_text(self, value: object, module: str) -> str:  # noqa: ARG002
+        return repr(value.descr if isinstance(value, np.dtype) else value)
 
     def _text(self, module: str = "") -> str:
-        arguments = self._arguments(module)
-        if self.key is not None:
-            arguments.append(f"key={self.key!r}")
-        return f"{module}{type(self).__name__}({', '.join(arguments)})"
+        return f"{module}{type(self).__name__}({', '.join(self._arguments(module))})"
 
     def __repr__(self) -> str:
         return self._text()
 
     def _key_of(self, name: str | bytes) -> bytes:
-        key = name if self.key is None else self.key
-        return key.encode() if isinstance(key, str) else key
+        return as_bytes(name if self.key is None else self.key)
 
     def _columns(self, name: str | bytes) -> list[Column]:
-        """Return what is asked of the core."""
+        """Return the columns to request from the core."""
         raise NotImplementedError
 
+    def _column(
+        self,
+        name: str | bytes,
+        layout: str,
+        shape: tuple[int, ...] = (),
+        **options: Any,  # noqa: ANN401
+    ) -> Column:
+        """Return a column of this spec's key and dtype."""
+        dtype: str = self.dtype  # type: ignore[attr-defined]
+        key, kind = self._key_of(name), kind_of(dtype)
+        text = repr(self)
+        return Column(
+            name, key, kind, layout, value_dtype(dtype), shape, text, **options
+        )
+
     def _rules(self, first: int) -> list[RowRule]:  # noqa: ARG002
-        """Return what must be true of its columns, which begin with number `first`."""
+        """Return the rules of its columns, of which the first has number `first`."""
         return []
 
     def _names(self, name: str | bytes) -> list[str | bytes]:
-        """Return the names of the columns that come out."""
+        """Return the names of the columns of batches."""
         return [name]
 
     @property
     def _is_plain(self) -> bool:
-        """Whether the core's array is the column as it comes out."""
+        """Whether the core's array is the column of batches."""
         return True
 
     def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
-        """Return the columns that come out, made of the arrays of `_columns`."""
+        """Return the columns of batches, given the arrays of `_columns`."""
         raise NotImplementedError
 
     def _described(self) -> str:
         """Return what rows are: equal texts for columns that can be joined."""
         column = self._columns("")[0]
-        of = (
-            "bytes"
-            if column.kind == "bytes" and column.layout != "raw"
-            else column.dtype
-        )
+        is_bytes = column.kind == "bytes" and column.layout != "raw"
+        of = "bytes" if is_bytes else column.dtype
         ragged = " ragged" if column.layout == "ragged" else ""
         return f"{of}{list(column.shape)}{ragged}"
+
+
+@functools.cache
+def _parameters(spec: Any) -> list[tuple[str, object]]:  # noqa: ANN401 (a class)
+    parameters = inspect.signature(spec).parameters.values()
+    return [(parameter.name, parameter.default) for parameter in parameters]
 
 
 def value_dtype(dtype: str) -> np.dtype[Any]:

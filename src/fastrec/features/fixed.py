@@ -1,18 +1,15 @@
-"""What to read out of each tf.train.Example, and as which arrays: one feature each.
+"""Specs of features that are read into one array: FixedLen, VarLen, Raw and Stack.
 
-Specs are frozen and compare by value, so one can be a constant, a dict key or a test
-parameter; their `repr` is Python that makes them again.
-
-What a requested feature may look like follows ``tf.io.parse_example``, feature for
-feature. Differences are listed in ``docs/semantics.md``.
+Specs are frozen and compare by value, and their `repr` is Python that makes them again.
+The rules are those of ``tf.io.parse_example``; ``docs/semantics.md`` lists the
+differences.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,14 +18,17 @@ from fastrec.errors import SchemaError
 from fastrec.features.base import (
     Column,
     Spec,
+    as_bytes,
     checked_dtype,
+    checked_item,
+    checked_key,
     checked_keys,
     checked_shape,
     default_array,
+    default_bytes,
     default_strings,
     frozen,
     is_opaque,
-    kind_of,
     numpy_dtype,
     value_dtype,
 )
@@ -37,39 +37,37 @@ __all__ = ["FixedLen", "Raw", "Stack", "VarLen"]
 
 
 def _spelled(dtype: np.dtype[Any]) -> str | np.dtype[Any]:
-    """Return the shortest thing that `np.dtype` makes `dtype` of again."""
+    """Return the shortest argument of `np.dtype` that makes `dtype`."""
     if dtype.names is not None:
         return dtype
     return str(dtype.str if is_opaque(dtype) else dtype.name)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, init=False, repr=False)
 class FixedLen(Spec):
     """A feature with the same number of values in every record.
 
     Read as one array of shape ``(batch, *shape)``: an ndarray of `dtype`, or a
-    `BytesArray` for ``"bytes"``. A scalar feature, ``shape=()``, gives ``(batch,)``.
+    `BytesArray` for ``"bytes"``.
 
     Parameters
     ----------
     shape : tuple of int or int, default ()
-        Values are in row-major order; their number must be the product of `shape`.
+        Shape of the values of a record, in row-major order.
     dtype : dtype-like
-        ``"int64"``, ``"float32"`` and ``"bytes"`` (alias ``"string"``) are what records
-        hold. Any other integer dtype or bool is converted with a check of its range, and
-        ``"float16"``, ``"float64"`` and, where ml_dtypes is installed, ``"bfloat16"``
-        are converted from float32, rounded to the nearest, ties to even.
-    default : scalar or array-like, optional
-        Stands in where the feature is missing: absent, or without a kind. As many values
-        as `shape` says; nothing is broadcast. A feature that is there but empty is not
-        missing.
+        Records hold ``"int64"``, ``"float32"`` and ``"bytes"`` (alias ``"string"``). Other
+        integers and bool are converted with a check of their range; ``"float16"``,
+        ``"float64"`` and, with ml_dtypes, ``"bfloat16"`` are rounded to the nearest.
+    default : scalar or array-like of `shape`, optional
+        The values where the feature is missing: absent, or without a kind. An empty
+        feature is not missing.
     key : str or bytes, optional
-        The feature's name, where it differs from the column's.
+        The feature's name, if it is not the column's.
 
     Raises
     ------
     SchemaError
-        If an argument makes no sense; when reading, if a record has another number or
+        If an argument is invalid; when reading, if a record has another number or
         kind of values, or none and there is no default.
 
     Examples
@@ -78,80 +76,52 @@ class FixedLen(Spec):
     FixedLen((), 'int64', default=0)
     """
 
-    shape: tuple[int, ...] = ()
-    dtype: str = "float32"
-    default: Any = None
+    shape: tuple[int, ...]
+    dtype: str
+    default: Any
 
-    if TYPE_CHECKING:  # what the constructor takes is more than what the fields hold
+    def __init__(
+        self,
+        shape: int | Sequence[int] = (),
+        dtype: npt.DTypeLike = "float32",
+        default: object = None,
+        *,
+        key: str | bytes | None = None,
+    ) -> None:
+        self._set(shape=checked_shape(shape), dtype=checked_dtype(dtype))
+        self._set(default=frozen(default), key=checked_key(key))
+        self._default_bytes()
 
-        def __init__(
-            self,
-            shape: int | Sequence[int] = (),
-            dtype: npt.DTypeLike = "float32",
-            default: object = None,
-            *,
-            key: str | bytes | None = None,
-        ) -> None: ...
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set("shape", checked_shape(self.shape))
-        self._set("dtype", checked_dtype(self.dtype))
-        self._set("default", frozen(self.default))
-        self._default_of_column()
-
-    def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
-        arguments = [repr(self.shape), repr(self.dtype)]
-        if self.default is not None:
-            arguments.append(f"default={self.default!r}")
-        return arguments
-
-    def _default_of_column(self) -> bytes | list[bytes] | None:
-        # TensorFlow takes a default without values for none at all.
-        if self.default is None or math.prod(self.shape) == 0:
-            return None
-        if self.dtype == "bytes":
-            return default_strings(self.default, math.prod(self.shape))
-        values = default_array(self.default, numpy_dtype(self.dtype), self.shape)
-        return values.tobytes()
+    def _default_bytes(self) -> bytes | list[bytes] | None:
+        # TensorFlow treats a default without values as missing.
+        default = None if 0 in self.shape else self.default
+        return default_bytes(default, self.dtype, self.shape)
 
     def _columns(self, name: str | bytes) -> list[Column]:
-        return [
-            Column(
-                name,
-                self._key_of(name),
-                kind_of(self.dtype),
-                "dense",
-                value_dtype(self.dtype),
-                self.shape,
-                repr(self),
-                default=self._default_of_column(),
-            )
-        ]
+        default = self._default_bytes()
+        return [self._column(name, "dense", self.shape, default=default)]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, init=False, repr=False)
 class VarLen(Spec):
-    """A feature with any number of values per record, none among them.
+    """A feature with any number of values per record.
 
-    Read as a `RaggedArray` of ``batch`` rows whose ``values`` have shape
-    ``(total, *shape)``, or are a `BytesArray` of ``(total,)`` for ``"bytes"``. A missing
-    feature and an empty one both give an empty row.
+    Read as a `RaggedArray` of ``batch`` rows, whose ``values`` have shape
+    ``(total, *shape)``. The row of a missing feature is empty.
 
     Parameters
     ----------
     dtype : dtype-like
         As for `FixedLen`.
     shape : tuple of int or int, default ()
-        Shape of one item: ``shape=(7,)`` takes seven values of the record for each. Only
-        for numbers.
+        Shape of one item, of numbers: an item of ``(7,)`` is seven values of the record.
     key : str or bytes, optional
-        The feature's name, where it differs from the column's.
+        The feature's name, if it is not the column's.
 
     Raises
     ------
     SchemaError
-        If an argument makes no sense; when reading, if a record has another kind of
+        If an argument is invalid; when reading, if a record has another kind of
         values, or a number of them that is no multiple of the product of `shape`.
 
     Examples
@@ -160,53 +130,33 @@ class VarLen(Spec):
     VarLen('int64')
     """
 
-    dtype: str = "float32"
-    shape: tuple[int, ...] = ()
+    dtype: str
+    shape: tuple[int, ...]
+    _n_shown = 1
 
-    if TYPE_CHECKING:  # what the constructor takes is more than what the fields hold
-
-        def __init__(
-            self,
-            dtype: npt.DTypeLike = "float32",
-            shape: int | Sequence[int] = (),
-            *,
-            key: str | bytes | None = None,
-        ) -> None: ...
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set("dtype", checked_dtype(self.dtype))
-        self._set("shape", checked_shape(self.shape))
-        if math.prod(self.shape) == 0:
-            msg = f"an item of shape {self.shape} has no values"
-            raise SchemaError(msg)
+    def __init__(
+        self,
+        dtype: npt.DTypeLike = "float32",
+        shape: int | Sequence[int] = (),
+        *,
+        key: str | bytes | None = None,
+    ) -> None:
+        self._set(dtype=checked_dtype(dtype), shape=checked_item(shape))
+        self._set(key=checked_key(key))
         if self.shape and self.dtype == "bytes":
             msg = "items of byte strings have no shape"
             raise SchemaError(msg)
 
-    def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
-        return [repr(self.dtype), *([f"shape={self.shape!r}"] if self.shape else [])]
-
     def _columns(self, name: str | bytes) -> list[Column]:
-        return [
-            Column(
-                name,
-                self._key_of(name),
-                kind_of(self.dtype),
-                "ragged",
-                value_dtype(self.dtype),
-                self.shape,
-                repr(self),
-            )
-        ]
+        return [self._column(name, "ragged", self.shape)]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Raw(Spec):
     """A byte string that is the memory of an array, as ``ndarray.tobytes()`` makes it.
 
-    Read as an ndarray of shape ``(batch, *shape)`` and type `dtype`, copied straight
-    into the batch: ``tf.io.decode_raw`` and a reshape in one.
+    Read as an ndarray of shape ``(batch, *shape)`` and type `dtype`, like
+    ``tf.io.decode_raw`` and a reshape.
 
     Parameters
     ----------
@@ -215,17 +165,17 @@ class Raw(Spec):
     dtype : dtype-like
         Any NumPy dtype of a fixed size that holds no Python objects.
     little_endian : bool, default True
-        How the file has the bytes of a value; the column has them as the machine does.
-    default : array-like, optional
-        Stands in where the feature is missing; of exactly this shape.
+        The byte order in the file; columns have the machine's.
+    default : array-like of `shape`, optional
+        The values where the feature is missing.
     key : str or bytes, optional
-        The feature's name, where it differs from the column's.
+        The feature's name, if it is not the column's.
 
     Raises
     ------
     SchemaError
-        If an argument makes no sense; when reading, if a record has not exactly one
-        byte string of exactly the right size, or none and there is no default.
+        If an argument is invalid; when reading, if a record does not have exactly one
+        byte string of the right size, or no feature and there is no default.
 
     Examples
     --------
@@ -233,82 +183,59 @@ class Raw(Spec):
     Raw((28, 28), 'uint8')
     """
 
-    shape: tuple[int, ...] = ()
-    dtype: str | np.dtype[Any] = "uint8"
-    little_endian: bool = True
-    default: Any = None
+    shape: tuple[int, ...]
+    dtype: str | np.dtype[Any]
+    little_endian: bool
+    default: Any
 
-    if TYPE_CHECKING:  # what the constructor takes is more than what the fields hold
+    def __init__(
+        self,
+        shape: int | Sequence[int] = (),
+        dtype: npt.DTypeLike = "uint8",
+        little_endian: bool = True,
+        default: object = None,
+        *,
+        key: str | bytes | None = None,
+    ) -> None:
+        found = numpy_dtype(dtype)
+        if found.hasobject or found.itemsize == 0 or found.subdtype is not None:
+            raise SchemaError(f"dtype {dtype!r} has no memory of a fixed size")
+        if is_opaque(found) and not little_endian:
+            raise SchemaError(f"dtype {dtype!r} has no byte order")
+        self._set(shape=checked_shape(shape), dtype=_spelled(found))
+        self._set(little_endian=little_endian, default=frozen(default))
+        self._set(key=checked_key(key))
+        self._default_bytes()
 
-        def __init__(
-            self,
-            shape: int | Sequence[int] = (),
-            dtype: npt.DTypeLike = "uint8",
-            little_endian: bool = True,
-            default: object = None,
-            *,
-            key: str | bytes | None = None,
-        ) -> None: ...
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._set("shape", checked_shape(self.shape))
-        dtype = numpy_dtype(self.dtype)
-        if dtype.hasobject or dtype.itemsize == 0 or dtype.subdtype is not None:
-            msg = f"dtype {self.dtype!r} has no memory of a fixed size"
-            raise SchemaError(msg)
-        if is_opaque(dtype) and not self.little_endian:
-            msg = f"dtype {self.dtype!r} has no byte order"
-            raise SchemaError(msg)
-        self._set("dtype", _spelled(dtype))
-        self._set("default", frozen(self.default))
-        self._default_of_column()
-
-    def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
-        dtype = numpy_dtype(self.dtype)
-        arguments = [repr(self.shape), repr(dtype.descr if dtype.names else self.dtype)]
-        if not self.little_endian:
-            arguments.append("little_endian=False")
-        if self.default is not None:
-            arguments.append(f"default={self.default!r}")
-        return arguments
-
-    def _default_of_column(self) -> bytes | None:
-        if self.default is None or math.prod(self.shape) == 0:
+    def _default_bytes(self) -> bytes | None:
+        if self.default is None or 0 in self.shape:
             return None
-        return default_array(
-            self.default, numpy_dtype(self.dtype), self.shape
-        ).tobytes()
+        dtype = numpy_dtype(self.dtype)
+        return default_array(self.default, dtype, self.shape).tobytes()
 
     def _swap_bytes(self) -> int:
-        """Bytes of a number: both parts of a complex one are numbers of their own."""
+        """Return the size of the numbers whose bytes are swapped, or 0."""
         dtype = numpy_dtype(self.dtype)
         if self.little_endian == (np.little_endian or dtype.itemsize == 1):
             return 0
         return dtype.itemsize // (2 if dtype.kind == "c" else 1)
 
     def _columns(self, name: str | bytes) -> list[Column]:
-        return [
-            Column(
-                name,
-                self._key_of(name),
-                "bytes",
-                "raw",
-                numpy_dtype(self.dtype),
-                self.shape,
-                repr(self),
-                swap_bytes=self._swap_bytes(),
-                default=self._default_of_column(),
-            )
-        ]
+        column = Column(
+            *(name, self._key_of(name), "bytes", "raw"),
+            *(numpy_dtype(self.dtype), self.shape, repr(self)),
+            swap_bytes=self._swap_bytes(),
+            default=self._default_bytes(),
+        )
+        return [column]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Stack(Spec):
-    """Many features of one value each, side by side in one column.
+    """Many features of one value each, stacked into one column.
 
-    Read as one array of shape ``(batch, len(keys))``, decoded straight into its place:
-    an ndarray of `dtype`, or a `BytesArray` for ``"bytes"``.
+    Read as one array of shape ``(batch, len(keys))``: an ndarray of `dtype`, or a
+    `BytesArray` for ``"bytes"``.
 
     Parameters
     ----------
@@ -317,13 +244,12 @@ class Stack(Spec):
     dtype : dtype-like
         As for `FixedLen`.
     default : scalar or sequence of scalars, optional
-        Stands in where a feature is missing: one value for all of them, or one for each.
+        The value where a feature is missing: one for all features, or one for each.
 
     Raises
     ------
     SchemaError
-        If an argument makes no sense; when reading, as `FixedLen` with ``shape=()`` does
-        for the feature concerned.
+        If an argument is invalid; when reading, as for `FixedLen` with ``shape=()``.
 
     Examples
     --------
@@ -331,43 +257,26 @@ class Stack(Spec):
     Stack(('height', 'width'), 'int32', default=0)
     """
 
-    keys: tuple[str | bytes, ...] = ()
-    dtype: str = "float32"
-    default: Any = None
+    keys: tuple[str | bytes, ...]
+    dtype: str
+    default: Any
 
-    if TYPE_CHECKING:  # what the constructor takes is more than what the fields hold
-
-        def __init__(
-            self,
-            keys: Sequence[str | bytes],
-            dtype: npt.DTypeLike = "float32",
-            default: object = None,
-        ) -> None: ...
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.key is not None:
-            msg = "a Stack has keys, and no key of its own"
-            raise SchemaError(msg)
-        self._set("keys", checked_keys("keys", self.keys))
-        self._set("dtype", checked_dtype(self.dtype))
-        self._set("default", frozen(self.default))
+    def __init__(
+        self,
+        keys: Sequence[str | bytes],
+        dtype: npt.DTypeLike = "float32",
+        default: object = None,
+    ) -> None:
+        self._set(keys=checked_keys("keys", keys), dtype=checked_dtype(dtype))
+        self._set(default=frozen(default), key=None)
         self._defaults()
 
-    def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
-        arguments = [repr(self.keys), repr(self.dtype)]
-        if self.default is not None:
-            arguments.append(f"default={self.default!r}")
-        return arguments
-
     def _defaults(self) -> Sequence[bytes | list[bytes] | None]:
-        """Return one default for each feature, as the core wants it."""
-        n = len(self.keys)
-        if self.default is None:
+        """Return the default of each feature."""
+        n, default = len(self.keys), self.default
+        if default is None:
             return [None] * n
-        default = (
-            self.default if isinstance(self.default, tuple) else (self.default,) * n
-        )
+        default = default if isinstance(default, tuple) else (default,) * n
         if self.dtype == "bytes":
             return [[string] for string in default_strings(default, n)]
         values = default_array(default, value_dtype(self.dtype), (n,))
@@ -375,19 +284,9 @@ class Stack(Spec):
 
     def _columns(self, name: str | bytes) -> list[Column]:
         n = len(self.keys)
+        column = self._column(name, "dense", (1,) if n == 1 else (), n_slots=n)
         return [
-            Column(
-                name,
-                key.encode() if isinstance(key, str) else key,
-                kind_of(self.dtype),
-                "dense",
-                value_dtype(self.dtype),
-                (1,) if n == 1 else (),
-                repr(self),
-                default=default,
-                slot=slot,
-                n_slots=n,
-            )
+            column._replace(key=as_bytes(key), default=default, slot=slot)
             for slot, (key, default) in enumerate(
                 zip(self.keys, self._defaults(), strict=True)
             )

@@ -1,4 +1,4 @@
-"""What byte strings of one feature may be: arrays of some dtype, or serialized tensors."""
+"""Guess what byte strings of a feature are: arrays of a dtype, or serialized tensors."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from fastrec.features.tensor import tensor_text
 
 __all__ = ["suggestion"]
 
-# Values that are not zero, from which on a dtype is more than a coincidence.
+# Non-zero values that make a dtype more than a coincidence.
 _ENOUGH = 32
-# Values that are not all at every other place by chance.
+# Values that are not at every other place by chance.
 _SOME = 4
 
 _ITEM_BYTES = {"bfloat16": 2}
 
 
 def suggestion(seen: _core.FeatureSurvey) -> str:
-    """Return the specs that the byte strings support, for a comment; "" if none does.
-
-    Several specs mean that the bytes do not show which of them is right.
-    """
+    """Return the specs that the byte strings may fit, for a comment, or ""."""
     if seen.tensor is not None:
         return f"a tensor? {tensor_text(*seen.tensor)}"
     size = seen.bytes_max
@@ -35,12 +32,10 @@ def suggestion(seen: _core.FeatureSurvey) -> str:
 
 
 def _likely(seen: _core.FeatureSurvey) -> list[str]:
-    """Return the likely dtypes; none if all bytes are zeros.
-
-    Where both a dtype and a wider one are possible, the wider one is right if its values
-    use their additional bytes for nothing: an array of the other dtype would not have
-    such a value at every other place. Otherwise the narrower one is right.
-    """
+    """Return the likely dtypes; none if all bytes are zeros."""
+    # Of two possible dtypes, the wider one is likely if its additional bytes only extend
+    # the value: an array of the other one would not have such a value at every other
+    # place. Otherwise the narrower one is likely.
     found = {dtype: (extended, n) for dtype, extended, n in seen.dtypes}
     _, n_bytes = found.pop("uint8")
     if n_bytes == 0:

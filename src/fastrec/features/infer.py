@@ -1,9 +1,7 @@
-"""Schema from records: what the data itself says about its features.
+"""Infer a schema from a sample of records.
 
-A spec is inferred from what the sampled records have in common, and no further: dense
-only where every one of them has the same number of values, otherwise `VarLen`. That a
-byte string is an array (`Raw`), or that a missing value means a certain number, is
-suggested in a comment and never assumed.
+A spec is `FixedLen` only if every sampled record has the same number of values, otherwise
+`VarLen`. Arrays in byte strings (`Raw`) and defaults are suggested in comments.
 """
 
 from __future__ import annotations
@@ -24,10 +22,9 @@ from fastrec.features.sequence_schema import SequenceSchema
 
 __all__ = ["DTYPE_OF", "SAMPLE_RECORDS", "infer", "infer_stream", "name_of"]
 
-# How many records are looked at, spread evenly over the data.
+# Records that are sampled, spread evenly over the data.
 SAMPLE_RECORDS = 4096
-# Of a stream, where they cannot be spread, no more is inflated than this, or than so
-# much for each of the records that were asked for.
+# Bytes to read at most of a stream: this, or so many for each record to sample.
 _STREAM_BYTES = 64 << 20
 _STREAM_RECORD_BYTES = 16 << 10
 # Numbers of records that are made at once.
@@ -45,23 +42,10 @@ def infer(
     skips_damage: bool,
     features_max: int,
 ) -> Schema:
-    """Infer the schema of a data set from a sample of its records.
+    """Infer the schema of a data set from `sample` of its records, or all if it is None.
 
-    Only columns of `names` are inferred, where that is given. `sample` records are looked
-    at, or all if it is None.
-
-    `skips_damage` leaves records out that cannot be read. Columns come in the order of
-    their names, because many writers shuffle the features of every record; those of a
-    context before feature lists. The same data gives the same schema.
-
-    Raises
-    ------
-    SchemaError
-        If a feature holds values of several kinds, or the records have no features.
-    DecodeError
-        If a record is neither a tf.train.Example nor a SequenceExample.
-    LimitError
-        If there are more than `features_max` features.
+    Columns are in the order of their names, because many writers shuffle the features;
+    those of a context precede feature lists. `names` selects columns.
     """
     n_records = len(catalog)
     n_sampled = n_records if sample is None else min(sample, n_records)
@@ -90,10 +74,7 @@ def infer_stream(
     skips_damage: bool,
     features_max: int,
 ) -> Schema:
-    """Infer the schema of records that come one after another from the first ones.
-
-    Raises as `infer` does, and what is wrong with the stream.
-    """
+    """Infer the schema of a stream from its first records."""
     n_records_max = n_bytes_max = 2**63 - 1
     if sample is not None:
         n_records_max = sample
@@ -111,17 +92,17 @@ def infer_stream(
 
 
 def _check_any(survey: _core.Survey, n_sampled: int) -> None:
-    """Raise a SchemaError if there are records and all of them were left out."""
+    """Refuse a sample of which no record can be read."""
     if n_sampled and not survey.n_records:
-        msg = (
+        raise SchemaError(
             f"none of {n_sampled:,} sampled records can be read, so no schema can be "
-            'inferred: on_error="raise" says what is wrong with the first'
+            'inferred: on_error="raise" says what is wrong with the first',
+            code="no_schema",
         )
-        raise SchemaError(msg, code="no_schema")
 
 
 def name_of(key: str | bytes) -> str | bytes:
-    """Return the name of a column that reads the feature `key`: text, if it can be."""
+    """Return the column name of a feature: str if it is UTF-8."""
     if isinstance(key, str):
         return key
     try:
@@ -149,21 +130,21 @@ def _schema_of(
     found = _found_in(survey)
     there = {name: column for name, column in found.items() if column.seen.kinds}
     if not there:
-        msg = (
+        raise SchemaError(
             f"no features in {n_sampled:,} sampled records: are they tf.train.Example or "
-            "SequenceExample? ds.records has their bytes"
+            "SequenceExample? ds.records has their bytes",
+            code="no_schema",
         )
-        raise SchemaError(msg, code="no_schema")
     notes = {name: column.note() for name, column in found.items()}
     if names is not None:
         for name in names:
             if name not in there:
                 listed = ", ".join(map(repr, there))
-                msg = (
+                raise SchemaError(
                     f"no feature {name!r} with values in {n_sampled:,} sampled records; "
-                    f"there are {listed}"
+                    f"there are {listed}",
+                    code="no_schema",
                 )
-                raise SchemaError(msg, code="no_schema")
         there = {name: there[name] for name in names}
         notes = {name: notes[name] for name in names}
     features: dict[str | bytes, Spec] = {
@@ -193,14 +174,14 @@ class _Found:
 
     @property
     def _n_present(self) -> int:
-        """In how many records it is."""
+        """The number of records that have it."""
         if self.of_list is not None:
             return self.of_list.n_records
         return self.seen.n_present
 
     @property
     def _shape(self) -> tuple[int, ...] | None:
-        """Of the values of each record or step that has any, if it is always the same."""
+        """The shape of the values of each record or step, if it is always the same."""
         n_values = self.seen.n_values_min
         if n_values != self.seen.n_values_max or n_values == 0:
             return None
@@ -215,11 +196,12 @@ class _Found:
             if self.of_list is not None:
                 n_steps = self.seen.n_present + self.seen.n_unset
                 of = f"{n_steps:,} steps in {of}"
-            msg = (
+            raise SchemaError(
                 f"feature {self.key!r} holds {found} of {of}, and no spec reads both: "
-                "name the features to read in features=, without it"
+                "name the features to read in features=, without it",
+                feature=str(self.key),
+                code="no_schema",
             )
-            raise SchemaError(msg, feature=str(self.key), code="no_schema")
         key = None if name == self.key else self.key
         dtype, shape = DTYPE_OF[self._kind], self._shape
         if self.of_list is not None:
@@ -231,7 +213,7 @@ class _Found:
         return FixedLen(shape, dtype, key=key)
 
     def note(self) -> str:
-        """Return what to say of the column in a comment."""
+        """Return a comment on the column."""
         seen, parts = self.seen, []
         if not seen.kinds:
             return "left out, for it never has a kind of values"
@@ -251,7 +233,7 @@ class _Found:
         return ", ".join(parts) + (f"; {suggestion}" if suggestion else "")
 
     def _values(self) -> list[str]:
-        """Return what to say of the values."""
+        """Return comments on the values."""
         seen = self.seen
         if seen.n_values == 0:
             return ["always empty"]
@@ -272,7 +254,7 @@ class _Found:
         return f"{low:{form}} to {high:{form}}"
 
     def _suggestion(self) -> str:
-        """Return what a user may want instead."""
+        """Return another spec that may fit."""
         seen, shape = self.seen, self._shape
         if self.of_list is not None or shape is None:
             return ""
@@ -288,11 +270,7 @@ class _Found:
 
 
 def _found_in(survey: _core.Survey) -> Mapping[str | bytes, _Found]:
-    """Return what was seen, by the names of columns.
-
-    A list that has the name of a feature of the context, which keeps it, is called
-    ``name_list``.
-    """
+    """Return what was seen, by column; a list whose name is taken is ``name_list``."""
     n_sampled, is_sequence = survey.n_records, survey.n_sequences > 0
     found: dict[str | bytes, _Found] = {}
     for key, seen in survey.features:

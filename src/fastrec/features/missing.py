@@ -1,15 +1,13 @@
-"""Features that records do not have: what their names may have been meant to be."""
+"""Features that records lack: warnings, errors and similar names."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from fastrec import _core
+from fastrec.features.schema import Schema
 from fastrec.options import nearest
-
-if TYPE_CHECKING:
-    from fastrec.sources.source import Source
 
 __all__ = ["MissingFeatureWarning", "absence", "reason"]
 
@@ -42,23 +40,18 @@ def reason(text: str, feature: str, names: Sequence[str], advice: str) -> str:
 
 
 def absence(
-    source: Source, epoch_records: int | None = None
+    core: _core.Sources, schemas: Sequence[Schema], epoch_records: int | None = None
 ) -> MissingFeatureWarning | None:
-    """Return a warning about columns that the first records do not have, if any.
+    """Return a warning about features that the first records lack, once for each.
 
-    Each is returned once. `epoch_records` are those of an epoch that has ended.
+    `epoch_records` is the length of an epoch that has ended.
     """
-    core = source.of_core()
-    if not core.is_watching:
-        return None
-    readings, _ = source.readings()
-    absent = core.take_absent(epoch_records)
+    absent = core.take_absent(epoch_records) if core.is_watching else []
     if not absent:
         return None
     columns = []
-    found = {number: readings[number].schema._columns() for number, *_ in absent}
     for number, column, n_records, names in absent:
-        spec = found[number][column]
+        spec = schemas[number]._columns()[column]
         key = spec.key.decode(errors="backslashreplace")
         columns.append(
             f"column {spec.name!r} is empty or its default in every row, because feature "

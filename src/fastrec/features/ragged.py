@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from fastrec.arrays.batch import Array, BytesArray, RaggedArray, RowValues
+from fastrec.arrays.batch import Array, RaggedArray, RowValues
+from fastrec.arrays.bytes import reshaped
 from fastrec.arrays.layout import offsets_from
 from fastrec.errors import SchemaError
 from fastrec.features.base import (
@@ -17,22 +18,21 @@ from fastrec.features.base import (
     ComposedColumns,
     RowRule,
     Spec,
+    as_bytes,
     checked_count,
     checked_dtype,
+    checked_key,
     checked_keys,
-    kind_of,
-    value_dtype,
 )
 
-__all__ = ["Partition", "Ragged"]
+__all__ = ["Partition", "Ragged", "as_splits"]
 
 Splits: TypeAlias = "npt.NDArray[np.int64]"
 
 
 def _check_not_empty(name: str, key: str | bytes | None) -> None:
     if key is not None and not key:
-        msg = f"{name} must be the name of a feature, got {key!r}"
-        raise SchemaError(msg)
+        raise SchemaError(f"{name} must be the name of a feature, got {key!r}")
 
 
 @dataclass(frozen=True, repr=False)
@@ -103,16 +103,13 @@ for _class in (
     _class.__qualname__ = f"Ragged.{_class.__name__}"
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Ragged(Spec):
-    """A feature whose items are in rows, of rows, as other features say.
+    """A feature whose items other features divide into nested rows.
 
     Read as a `RaggedArray` of ``batch`` rows, with another one in its ``values`` for each
     partition, outermost first. Uniform partitions at the end are inner dimensions of the
-    values. Without partitions it is what `VarLen` gives.
-
-    In a feature list, the partitions are feature lists, too. They have the same number of
-    steps as the values, and each of their steps divides the values of the same step.
+    values. The partitions of a feature list are feature lists of the same number of steps.
 
     Parameters
     ----------
@@ -120,17 +117,16 @@ class Ragged(Spec):
         As for `FixedLen`.
     partitions : sequence of partitions
         ``Ragged.RowSplits(key)``, ``RowLengths``, ``RowStarts``, ``RowLimits``,
-        ``ValueRowIds``, which hold int64, and ``Ragged.UniformRowLength(n)``; outermost
-        first.
+        ``ValueRowIds`` of int64 features, and ``Ragged.UniformRowLength(n)``.
     row_splits_dtype : {"int64", "int32"}
-        Of all row splits; those that int32 cannot hold stay int64.
+        Row splits that int32 cannot hold stay int64.
     key : str or bytes, optional
-        The feature of the values, where its name differs from the column's.
+        The feature of the values, if its name is not the column's.
 
     Raises
     ------
     SchemaError
-        If an argument makes no sense; when reading, if a record has another kind of
+        If an argument is invalid; when reading, if a record has another kind of
         values, or its partitions do not fit them.
 
     Examples
@@ -139,9 +135,10 @@ class Ragged(Spec):
     Ragged('bytes', partitions=[Ragged.RowLengths('n_words')], key='words')
     """
 
-    dtype: str = "float32"
-    partitions: tuple[Partition, ...] = ()
-    row_splits_dtype: str = "int64"
+    dtype: str
+    partitions: tuple[Partition, ...]
+    row_splits_dtype: str
+    _n_shown = 1
 
     RowSplits = _RowSplits
     RowLengths = _RowLengths
@@ -150,63 +147,40 @@ class Ragged(Spec):
     ValueRowIds = _ValueRowIds
     UniformRowLength = _UniformRowLength
 
-    if TYPE_CHECKING:  # what the constructor takes is more than what the fields hold
-
-        def __init__(
-            self,
-            dtype: npt.DTypeLike = "float32",
-            partitions: Sequence[Partition] = (),
-            row_splits_dtype: npt.DTypeLike = "int64",
-            *,
-            key: str | bytes | None = None,
-        ) -> None: ...
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        _check_not_empty("key", self.key)
-        self._set("dtype", checked_dtype(self.dtype))
-        self._set("partitions", tuple(self.partitions))
-        partitions: tuple[object, ...] = self.partitions
-        for partition in partitions:
+    def __init__(
+        self,
+        dtype: npt.DTypeLike = "float32",
+        partitions: Sequence[Partition] = (),
+        row_splits_dtype: npt.DTypeLike = "int64",
+        *,
+        key: str | bytes | None = None,
+    ) -> None:
+        _check_not_empty("key", checked_key(key))
+        given: tuple[object, ...] = tuple(partitions)
+        self._set(dtype=checked_dtype(dtype), partitions=given, key=key)
+        for partition in given:
             if not isinstance(partition, (_Keyed, _UniformRowLength)):
-                msg = f"a partition is Ragged.RowSplits(key) or the like, not {partition!r}"
-                raise SchemaError(msg)
-        self._set("row_splits_dtype", checked_dtype(self.row_splits_dtype))
-        if self.row_splits_dtype not in ("int64", "int32"):
-            msg = (
-                f"row_splits_dtype must be int64 or int32, not {self.row_splits_dtype}"
-            )
-            raise SchemaError(msg)
+                raise SchemaError(
+                    f"a partition must be Ragged.RowSplits(key) or similar, got {partition!r}"
+                )
+        splits = checked_dtype(row_splits_dtype)
+        if splits not in ("int64", "int32"):
+            raise SchemaError(f"row_splits_dtype must be int64 or int32, not {splits}")
+        self._set(row_splits_dtype=splits)
 
-    def _arguments(self, module: str) -> list[str]:
-        arguments = [repr(self.dtype)]
-        if self.partitions:
-            texts = [f"{module}{partition!r}" for partition in self.partitions]
-            arguments.append(f"partitions=[{', '.join(texts)}]")
-        if self.row_splits_dtype != "int64":
-            arguments.append(f"row_splits_dtype={self.row_splits_dtype!r}")
-        return arguments
+    def _argument_text(self, value: object, module: str) -> str:
+        if isinstance(value, tuple):
+            return f"[{', '.join(f'{module}{partition!r}' for partition in value)}]"
+        return super()._argument_text(value, module)
 
     def _keyed(self) -> list[_Keyed]:
         return [part for part in self.partitions if isinstance(part, _Keyed)]
 
     def _columns(self, name: str | bytes) -> list[Column]:
-        text = repr(self)
-        values = Column(
-            name,
-            self._key_of(name),
-            kind_of(self.dtype),
-            "ragged",
-            value_dtype(self.dtype),
-            (),
-            text,
-        )
+        values = self._column(name, "ragged")
+        int64 = np.dtype(np.int64)
         numbers = [
-            values._replace(
-                key=part.key.encode() if isinstance(part.key, str) else part.key,
-                kind="int64",
-                dtype=np.dtype(np.int64),
-            )
+            values._replace(key=as_bytes(part.key), kind="int64", dtype=int64)
             for part in self._keyed()
         ]
         return [values, *numbers]
@@ -231,29 +205,25 @@ class Ragged(Spec):
     def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
         whole, *numbers = arrays
         assert isinstance(whole, RaggedArray)
+        dtype = self.row_splits_dtype
         values: RowValues = whole.values
         splits: Splits = np.asarray(whole.row_splits, np.int64)
         for part in reversed(self.partitions):
             if isinstance(part, _UniformRowLength):
                 if isinstance(values, RaggedArray):
                     inner = np.arange(0, len(values) + 1, part.length, dtype=np.int64)
-                    values = RaggedArray._wrap(values, self._as_splits(inner))
+                    values = RaggedArray._wrap(values, as_splits(inner, dtype))
                 else:
-                    values = _in_rows_of(part.length, values)
+                    shape = (len(values) // part.length, part.length)
+                    values = reshaped(values, (*shape, *values.shape[1:]))
                 splits = splits // part.length
             else:
                 found = numbers.pop()
                 assert isinstance(found, RaggedArray)
                 inner, n_rows = _divided(part._kind, found, splits)
-                values = RaggedArray._wrap(values, self._as_splits(inner))
+                values = RaggedArray._wrap(values, as_splits(inner, dtype))
                 splits = offsets_from(n_rows)
-        return [(name, RaggedArray._wrap(values, self._as_splits(splits)))]
-
-    def _as_splits(self, splits: Splits) -> Splits | npt.NDArray[np.int32]:
-        is_small = splits[-1] <= np.iinfo(np.int32).max
-        if self.row_splits_dtype == "int32" and is_small:
-            return splits.astype(np.int32)
-        return splits
+        return [(name, RaggedArray._wrap(values, as_splits(splits, dtype)))]
 
     def _described(self) -> str:
         levels = [
@@ -263,13 +233,18 @@ class Ragged(Spec):
         return f"{self.dtype}[{', '.join(['ragged', *levels])}] {self.row_splits_dtype}"
 
 
+def as_splits(splits: Splits, dtype: str) -> Splits | npt.NDArray[np.int32]:
+    """Return row splits in a dtype, if it can hold them."""
+    fits = splits[-1] <= np.iinfo(dtype).max
+    return splits.astype(dtype, copy=False) if fits else splits
+
+
 def _divided(
     kind: str, numbers: RaggedArray, splits: Splits
 ) -> tuple[Splits, npt.NDArray[np.int64]]:
-    """Return where the rows of all records begin and end, and how many each has.
+    """Return the row splits of a partition, and the rows of each record.
 
-    `numbers` are what a partition holds of each record, which the core has proven to fit
-    its items; `splits` say which items are in which record.
+    The core has checked `numbers`; `splits` divide the items into records.
     """
     values, lengths = np.asarray(numbers.values), numbers.lengths
     if kind == "row_lengths":
@@ -290,11 +265,3 @@ def _divided(
         is_limit[numbers.row_splits[:-1][lengths > 0]] = False
         places, lengths = places[is_limit], np.maximum(lengths - 1, 0)
     return np.insert(places, 0, 0), lengths
-
-
-def _in_rows_of(length: int, values: npt.NDArray[Any] | BytesArray) -> RowValues:
-    """Return values with one more dimension, after the first."""
-    shape = (len(values) // length, length, *values.shape[1:])
-    if isinstance(values, BytesArray):
-        return BytesArray._wrap(values.data, values.offsets, shape)
-    return values.reshape(shape)

@@ -1,7 +1,8 @@
-"""Schemas: the features of a data set that are read, in the order of its columns."""
+"""Schemas: the features to read, in the order of the columns."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -20,6 +21,7 @@ __all__ = [
     "as_schema_or_names",
     "check_columns",
     "n_arrays",
+    "requested",
 ]
 
 
@@ -31,25 +33,23 @@ Features: TypeAlias = (
 
 
 class Schema(Mapping["str | bytes", Spec]):
-    """Which features are read, and as which columns: an immutable, ordered mapping.
+    """The features to read, by the names of their columns: an immutable, ordered mapping.
 
-    Its `repr` is a dict to paste into a program. Where the schema was inferred, comments
-    say what was seen.
+    Its `repr` is a dict to paste into a program, with comments on what was inferred.
 
     Parameters
     ----------
     features : mapping of str or bytes to specs
         Columns in the order in which batches have them.
     notes : mapping of str or bytes to str, optional
-        What the repr says of a column, or of what was not made one.
+        Comments of the repr on columns, or on features that are not read.
     source : str, optional
-        Where the features come from: the repr says it, and errors about records that do
-        not fit.
+        Where the features come from, for the repr and for errors.
 
     Raises
     ------
     SchemaError
-        If `features` is something else; the message says what was found and where.
+        If `features` is not a mapping of names to specs.
     """
 
     def __init__(
@@ -68,11 +68,10 @@ class Schema(Mapping["str | bytes", Spec]):
 
     def _check_spec(self, name: str | bytes, spec: Spec) -> None:
         if isinstance(spec, FixedLenSequence) and not spec.allow_missing:
-            msg = (
+            raise SchemaError(
                 f"feature {name!r}: allow_missing must be True, because a missing "
                 "feature is a row of padding"
             )
-            raise SchemaError(msg)
 
     def __getitem__(self, name: str | bytes) -> Spec:
         return self._features[name]
@@ -90,7 +89,7 @@ class Schema(Mapping["str | bytes", Spec]):
         return "{" + (f"  # {self._source}" if self._source else "")
 
     def _lines(self, names: Iterable[str | bytes], indent: int) -> list[str]:
-        """Return the entries of some features, as a dict has them."""
+        """Return the lines of the repr of some features."""
         entries = [
             (" " * indent + f"{name!r}: {self[name]._text('fr.')},", name)
             for name in names
@@ -102,7 +101,7 @@ class Schema(Mapping["str | bytes", Spec]):
         ]
 
     def _left_out(self) -> list[str]:
-        """Return comments on what has no entry."""
+        """Return comments on features that are not read."""
         return [
             f"    # {name!r}: {note}"
             for name, note in self._notes.items()
@@ -110,7 +109,7 @@ class Schema(Mapping["str | bytes", Spec]):
         ]
 
     def _asked(self) -> Mapping[str | bytes, Spec]:
-        """Return the specs as the core is asked for them."""
+        """Return the specs that request columns from the core."""
         return self._features
 
     def _chosen(self, names: Sequence[str | bytes]) -> Schema:
@@ -118,7 +117,7 @@ class Schema(Mapping["str | bytes", Spec]):
         return self._with({name: self[name] for name in names})
 
     def _with(self, features: Mapping[str | bytes, Spec]) -> Schema:
-        """Return a schema of some of the features, read as these specs say."""
+        """Return a schema of some of the features, with other specs."""
         return Schema(features, notes=self._notes_on(features), source=self._source)
 
     def _notes_on(self, names: Iterable[str | bytes]) -> dict[str | bytes, str]:
@@ -136,36 +135,39 @@ class Schema(Mapping["str | bytes", Spec]):
         return _column_names(self._features)
 
     def _bind(self) -> _core.Schema:
-        """Return the schema as the core has it, which is made once."""
+        """Return the core's schema, which is made once."""
         if self._bound is None:
-            columns: list[Column] = []
-            rules: list[RowRule] = []
-            for name, spec in self._asked().items():
-                rules += spec._rules(len(columns))
-                columns += spec._columns(name)
+            columns, rules = requested(self._asked().items())
             self._bound = _core.Schema(
                 columns, rules, self._composition(), self._source
             )
         return self._bound
 
     def _composition(self) -> Callable[[Sequence[Array]], Any] | None:
-        """Return what makes batches of the core's arrays, if they are not batches yet."""
+        """Return a function from the core's arrays to batches, if one is needed."""
         asked = self._asked()
         is_plain = all(spec._is_plain for spec in asked.values())
         return None if is_plain else Composition(asked)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _unpickled, (self._features, self._notes, self._source)
+        make = functools.partial(Schema, notes=self._notes, source=self._source)
+        return make, (self._features,)
 
 
-def _unpickled(
-    features: Features, notes: Mapping[str | bytes, str], source: str
-) -> Schema:
-    return Schema(features, notes=notes, source=source)
+def requested(
+    specs: Iterable[tuple[str | bytes, Spec]],
+) -> tuple[list[Column], list[RowRule]]:
+    """Return the columns and the rules of specs."""
+    columns: list[Column] = []
+    rules: list[RowRule] = []
+    for name, spec in specs:
+        rules += spec._rules(len(columns))
+        columns += spec._columns(name)
+    return columns, rules
 
 
 class Composition:
-    """Makes the columns of a batch of the arrays that the core decodes."""
+    """Makes the columns of a batch from the arrays of the core."""
 
     def __init__(self, specs: Mapping[str | bytes, Spec]) -> None:
         self._specs = [
@@ -174,7 +176,7 @@ class Composition:
         ]
 
     def __call__(self, arrays: Sequence[Array]) -> Batch:
-        """Return the batch that `arrays` make up."""
+        """Return the batch of these arrays."""
         batch: dict[Any, Array] = {}
         first = 0
         for compose, name, n_arrays in self._specs:
@@ -187,7 +189,7 @@ class Composition:
 
 
 def n_arrays(spec: Spec, name: str | bytes) -> int:
-    """How many arrays the core makes for a spec."""
+    """Return how many arrays the core makes for a spec."""
     columns = [column for column in spec._columns(name) if column.slot == 0]
     return len(columns) + sum(column.has_lengths for column in columns)
 
@@ -195,25 +197,18 @@ def n_arrays(spec: Spec, name: str | bytes) -> int:
 def as_schema_or_names(
     features: object,
 ) -> tuple[Schema | None, tuple[str | bytes, ...] | None]:
-    """Return `features` as a Schema; or as names of features, to infer their specs."""
+    """Return `features` as a Schema, or as names of features whose specs are inferred."""
     is_list = isinstance(features, Sequence) and not isinstance(features, (str, bytes))
     if not is_list:
         return as_schema(features), None
     names = checked_keys("features", features)
     if len(set(names)) < len(names):
-        msg = f"features names one of them twice: {list(names)!r}"
-        raise SchemaError(msg)
+        raise SchemaError(f"features names one of them twice: {list(names)!r}")
     return None, names
 
 
 def as_schema(features: object) -> Schema:
-    """Return `features` as a Schema that has at least one column.
-
-    Raises
-    ------
-    SchemaError
-        If that is not what it is.
-    """
+    """Return `features` as a Schema that has at least one column."""
     schema = features if isinstance(features, Schema) else Schema(_checked(features))
     if not schema:
         msg = "features names no feature; leave it out to read all of them"
@@ -222,7 +217,7 @@ def as_schema(features: object) -> Schema:
 
 
 def check_columns(first: Mapping[Any, str], other: Mapping[Any, str]) -> None:
-    """Raise a SchemaError that lists how columns differ, given what each of them is."""
+    """Raise a SchemaError that lists the differences of columns, given their texts."""
     differences = [
         f"{name!r} is {first.get(name, 'missing')} in the first and "
         f"{other.get(name, 'missing')} in another"
@@ -240,21 +235,18 @@ def check_columns(first: Mapping[Any, str], other: Mapping[Any, str]) -> None:
 
 def _checked(features: object) -> dict[str | bytes, Spec]:
     if not isinstance(features, Mapping):
-        msg = (
+        raise SchemaError(
             "features must be a dict from feature name to spec, such as "
             f'{{"label": fr.FixedLen((), "int64")}}, not {type(features).__name__}'
         )
-        raise SchemaError(msg)
     for name in features:
         if not isinstance(name, (str, bytes)):
-            msg = f"a feature's name must be a str or bytes, not {name!r}"
-            raise SchemaError(msg)
+            raise SchemaError(f"a feature's name must be a str or bytes, not {name!r}")
     specs = {name: as_spec(name, spec) for name, spec in features.items()}
     seen: set[str | bytes] = set()
     for name in _column_names(specs):
         if name in seen:
-            msg = f"two columns are named {name!r}"
-            raise SchemaError(msg)
+            raise SchemaError(f"two columns are named {name!r}")
         seen.add(name)
     return specs
 

@@ -1,11 +1,12 @@
-"""Schemas of tf.train.SequenceExample: a context, and lists of features.
+"""Schemas of tf.train.SequenceExample: a context, and feature lists.
 
-The context is read as the features of an Example are. Each list is a row whose items are
-its features, the steps: padded, or as rows of rows.
+Features of the context are read like those of an Example. A feature list is a row of
+steps: padded, or as rows of rows.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,85 +20,81 @@ from fastrec.errors import SchemaError
 from fastrec.features.base import Column, ComposedColumns, RowRule, Spec
 from fastrec.features.fixed import VarLen
 from fastrec.features.padded import FixedLenSequence
-from fastrec.features.ragged import Ragged
+from fastrec.features.ragged import Ragged, as_splits
 from fastrec.features.schema import (
     Composition,
     Features,
     Schema,
     as_schema_or_names,
     n_arrays,
+    requested,
 )
 
 __all__ = ["ParsedSequences", "SequenceSchema", "schema_or_names"]
 
 
 @dataclass(frozen=True)
-class _OfRecord(Spec):
-    """A feature of the context, which is about the record as a whole."""
+class _Part(Spec):
+    """A feature of one part of a SequenceExample, by the spec of an Example."""
 
-    spec: Spec
-
-    def _columns(self, name: str | bytes) -> list[Column]:
-        columns = self.spec._columns(name)
-        return [column._replace(section="context") for column in columns]
-
-    def _rules(self, first: int) -> list[RowRule]:
-        return self.spec._rules(first)
+    spec: Any
 
     @property
     def _is_plain(self) -> bool:
-        return self.spec._is_plain
+        return bool(self.spec._is_plain)
 
     def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
-        return self.spec._compose(name, arrays)
-
-    def _described(self) -> str:
-        return self.spec._described()
-
-
-@dataclass(frozen=True)
-class _Padded(Spec):
-    """A list whose steps are items of one shape."""
-
-    spec: FixedLenSequence
-    has_lengths: bool
-
-    def _columns(self, name: str | bytes) -> list[Column]:
-        [column] = self.spec._columns(name)
-        return [
-            column._replace(
-                section="lists",
-                is_required=not self.spec.allow_missing,
-                has_lengths=self.has_lengths,
-            )
-        ]
-
-    @property
-    def _is_plain(self) -> bool:
-        return not self.has_lengths
-
-    def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
-        return self.spec._compose(name, arrays)
+        composed: ComposedColumns = self.spec._compose(name, arrays)
+        return composed
 
     def _described(self) -> str:
         return f"list of {self.spec._described()}"
 
 
 @dataclass(frozen=True)
-class _Steps(Spec):
-    """A list whose steps have any number of values."""
+class _OfRecord(_Part):
+    """A feature of the context."""
 
-    spec: VarLen | Ragged
+    def _columns(self, name: str | bytes) -> list[Column]:
+        columns = self.spec._columns(name)
+        return [column._replace(section="context") for column in columns]
+
+    def _rules(self, first: int) -> list[RowRule]:
+        rules: list[RowRule] = self.spec._rules(first)
+        return rules
+
+    def _described(self) -> str:
+        return str(self.spec._described())
+
+
+@dataclass(frozen=True)
+class _Padded(_Part):
+    """A list whose steps are items of one shape."""
+
+    has_lengths: bool
+
+    def _columns(self, name: str | bytes) -> list[Column]:
+        [column] = self.spec._columns(name)
+        is_required = not self.spec.allow_missing
+        changes = {"is_required": is_required, "has_lengths": self.has_lengths}
+        return [column._replace(section="lists", **changes)]
+
+    @property
+    def _is_plain(self) -> bool:
+        return not self.has_lengths
+
+
+@dataclass(frozen=True)
+class _Steps(_Part):
+    """A list whose steps have any number of values."""
 
     def _columns(self, name: str | bytes) -> list[Column]:
         # Each column of a list is followed by the sizes of its steps.
+        int64 = {"kind": "int64", "dtype": np.dtype(np.int64), "shape": ()}
         columns: list[Column] = []
         for column in self.spec._columns(name):
             values = column._replace(section="lists")
-            sizes = values._replace(
-                section="step_sizes", kind="int64", dtype=np.dtype(np.int64), shape=()
-            )
-            columns += [values, sizes]
+            columns += [values, values._replace(section="step_sizes", **int64)]
         return columns
 
     def _rules(self, first: int) -> list[RowRule]:
@@ -124,32 +121,25 @@ class _Steps(Spec):
             [(_, inner)] = self.spec._compose(name, steps)
         sizes = arrays[1]
         assert isinstance(sizes, RaggedArray)
-        outer = np.asarray(sizes.row_splits)
-        dtype = getattr(self.spec, "row_splits_dtype", "int64")
-        return [(name, RaggedArray._wrap(inner, _as_splits(outer, dtype)))]
-
-    def _described(self) -> str:
-        return f"list of {self.spec._described()}"
+        splits = as_splits(
+            np.asarray(sizes.row_splits),
+            getattr(self.spec, "row_splits_dtype", "int64"),
+        )
+        return [(name, RaggedArray._wrap(inner, splits))]
 
 
 def _steps(values: Array, sizes: Array) -> RaggedArray:
-    """Return the steps of all records, given their values and how many each has."""
+    """Return the steps of all records as rows."""
     assert isinstance(values, RaggedArray)
     assert isinstance(sizes, RaggedArray)
     return RaggedArray._wrap(values.values, offsets_from(np.asarray(sizes.values)))
 
 
-def _as_splits(splits: Any, dtype: str) -> Any:  # noqa: ANN401 (arrays of either dtype)
-    """Return row splits in the dtype that is asked for, if it holds them."""
-    fits = splits[-1] <= np.iinfo(dtype).max
-    return splits.astype(dtype, copy=False) if fits else splits
-
-
 class SequenceSchema(Schema):
-    """What is read of SequenceExamples: columns of the context, and of feature lists.
+    """The columns to read from SequenceExamples, of the context and of feature lists.
 
-    As a mapping, it has the columns of both. Its `repr` makes the arguments of
-    `fastrec.open` again.
+    As a mapping, it has the columns of both. Its `repr` has the arguments of
+    `fastrec.open`.
     """
 
     def __init__(
@@ -167,22 +157,15 @@ class SequenceSchema(Schema):
     def of(
         cls, context_features: Features | None, sequence_features: Features | None
     ) -> SequenceSchema:
-        """Return the schema of both parts.
-
-        Raises
-        ------
-        SchemaError
-            If a spec is invalid, if no feature is named, or if a name is in both parts.
-        """
+        """Return the schema of both parts, or raise a SchemaError."""
         context, lists = _checked_parts(context_features, sequence_features)
         for name in context:
             if name in lists:
-                msg = (
+                raise SchemaError(
                     f"{name!r} is a name in both context_features and "
                     "sequence_features, but batches are one dict: read one of them "
                     f"under another name, with key={name!r}"
                 )
-                raise SchemaError(msg)
         return cls({**context, **lists}, frozenset(lists))
 
     def _check_spec(self, name: str | bytes, spec: Spec) -> None:
@@ -194,13 +177,10 @@ class SequenceSchema(Schema):
             if spec.default is not None:
                 reason = "a feature list has no default; it is padded with zeros"
         elif not isinstance(spec, (VarLen, Ragged)):
-            reason = (
-                "feature lists are read with FixedLenSequence, VarLen or Ragged, "
-                f"not {type(spec).__name__}"
-            )
+            found = type(spec).__name__
+            reason = f"a list needs FixedLenSequence, VarLen or Ragged, not {found}"
         if reason:
-            msg = f"sequence feature {name!r}: {reason}"
-            raise SchemaError(msg)
+            raise SchemaError(f"sequence feature {name!r}: {reason}")
 
     def __repr__(self) -> str:
         lines = [self._head()]
@@ -221,7 +201,6 @@ class SequenceSchema(Schema):
     def _list_spec(self, spec: Spec) -> Spec:
         if isinstance(spec, FixedLenSequence):
             return _Padded(spec, has_lengths=not spec._is_plain)
-        assert isinstance(spec, (VarLen, Ragged))
         return _Steps(spec)
 
     def _with(self, features: Mapping[str | bytes, Spec]) -> SequenceSchema:
@@ -233,29 +212,14 @@ class SequenceSchema(Schema):
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        parts = (self._features, self._list_names, self._notes, self._source)
-        return _unpickled, (type(self), *parts)
-
-
-def _unpickled(
-    cls: type[SequenceSchema],
-    features: Features,
-    list_names: frozenset[str | bytes],
-    notes: Mapping[str | bytes, str],
-    source: str,
-) -> SequenceSchema:
-    return cls(features, list_names, notes=notes, source=source)
+        make = functools.partial(type(self), notes=self._notes, source=self._source)
+        return make, (self._features, self._list_names)
 
 
 class ParsedSequences:
     """A schema whose batches are (context, lists, lengths of the padded lists).
 
-    The parts are separate, so a name may be in both.
-
-    Raises
-    ------
-    SchemaError
-        If a spec is invalid, or if no feature is named.
+    A name may be in both parts.
     """
 
     def __init__(
@@ -269,12 +233,9 @@ class ParsedSequences:
             else spec
             for name, spec in SequenceSchema(lists, frozenset(lists))._asked().items()
         }
-        columns: list[Column] = []
-        rules: list[RowRule] = []
-        for name, spec in (*of_context.items(), *of_lists.items()):
-            rules += spec._rules(len(columns))
-            columns += spec._columns(name)
-        self._bound = _core.Schema(columns, rules, _parted(of_context, of_lists))
+        parts = (*of_context.items(), *of_lists.items())
+        compose = _parted(of_context, of_lists)
+        self._bound = _core.Schema(*requested(parts), compose)
 
     def _bind(self) -> _core.Schema:
         return self._bound
@@ -283,7 +244,7 @@ class ParsedSequences:
 def _parted(
     of_context: Mapping[str | bytes, Spec], of_lists: Mapping[str | bytes, Spec]
 ) -> Callable[[Sequence[Array]], Any]:
-    """Return what makes the three parts of a batch from the core's arrays."""
+    """Return a function from the core's arrays to the three parts of a batch."""
     n_of_context = sum(n_arrays(spec, name) for name, spec in of_context.items())
     compose_context, compose_lists = Composition(of_context), Composition(of_lists)
     lengths_at: dict[str | bytes, int] = {}
@@ -312,11 +273,10 @@ def _checked_parts(
     }
     for argument, features in given.items():
         if features is not None and not isinstance(features, Mapping):
-            msg = (
+            raise SchemaError(
                 f"{argument} must be a dict from feature name to spec, "
                 f"not {type(features).__name__}"
             )
-            raise SchemaError(msg)
     context: Mapping[Any, Any] = context_features or {}
     lists: Mapping[Any, Any] = sequence_features or {}
     if not context and not lists:
@@ -330,21 +290,10 @@ def schema_or_names(
     context_features: Features | None,
     sequence_features: Features | None,
 ) -> tuple[Schema | None, tuple[str | bytes, ...] | None]:
-    """Return the schema that a caller gives, or names of features to infer.
-
-    Neither, where nothing is given.
-
-    Raises
-    ------
-    SchemaError
-        If what is given makes no sense.
-    """
+    """Return the schema that a caller gives, or names of features to infer, or neither."""
     if context_features is not None or sequence_features is not None:
         if features is not None:
-            msg = (
-                "features are those of tf.train.Example: give either them, or "
-                "context_features and sequence_features"
-            )
+            msg = "pass either features, or context_features and sequence_features"
             raise SchemaError(msg)
         return SequenceSchema.of(context_features, sequence_features), None
     return (None, None) if features is None else as_schema_or_names(features)

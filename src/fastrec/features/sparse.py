@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -16,22 +15,20 @@ from fastrec.features.base import (
     ComposedColumns,
     RowRule,
     Spec,
+    as_bytes,
     checked_dtype,
     checked_keys,
     checked_shape,
-    kind_of,
-    value_dtype,
 )
 
 __all__ = ["Sparse"]
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, init=False, repr=False)
 class Sparse(Spec):
-    """An array of which a record holds some values and their indices.
+    """An array that records hold as values and their indices.
 
-    Read as a `SparseArray` of shape ``(batch, *size)``. Where values or indices are
-    missing, the record has none.
+    Read as a `SparseArray` of shape ``(batch, *size)``. Missing features are empty.
 
     Parameters
     ----------
@@ -49,8 +46,8 @@ class Sparse(Spec):
     Raises
     ------
     SchemaError
-        If an argument makes no sense; when reading, if a record has not as many indices
-        as values, or one outside of `size`.
+        If an argument is invalid; when reading, if a record does not have one index
+        for each value, or an index is outside of `size`.
 
     Examples
     --------
@@ -58,39 +55,33 @@ class Sparse(Spec):
     Sparse('ix', 'value', 'float32', 100)
     """
 
-    index_key: str | bytes | tuple[str | bytes, ...] = ()
-    value_key: str | bytes = ""
-    dtype: str = "float32"
-    size: int | tuple[int, ...] = ()
-    already_sorted: bool = False
+    index_key: str | bytes | tuple[str | bytes, ...]
+    value_key: str | bytes
+    dtype: str
+    size: int | tuple[int, ...]
+    already_sorted: bool
+    _n_shown = 4
 
-    if TYPE_CHECKING:  # what the constructor takes is more than what the fields hold
-
-        def __init__(
-            self,
-            index_key: str | bytes | Sequence[str | bytes],
-            value_key: str | bytes,
-            dtype: npt.DTypeLike,
-            size: int | Sequence[int],
-            already_sorted: bool = False,
-        ) -> None: ...
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.key is not None:
-            msg = "a Sparse feature has value_key and index_key, and no key of its own"
-            raise SchemaError(msg)
-        if not isinstance(self.index_key, (str, bytes)):
-            self._set("index_key", checked_keys("index_key", self.index_key))
-        checked_keys("value_key", [self.value_key])
-        self._set("dtype", checked_dtype(self.dtype))
-        if len(self._index_keys()) != len(self._sizes()):
-            msg = (
-                f"size {self.size!r} must have one entry for each of {self.index_key!r}"
+    def __init__(
+        self,
+        index_key: str | bytes | Sequence[str | bytes],
+        value_key: str | bytes,
+        dtype: npt.DTypeLike,
+        size: int | Sequence[int],
+        already_sorted: bool = False,
+    ) -> None:
+        if not isinstance(index_key, (str, bytes)):
+            index_key = checked_keys("index_key", index_key)
+        checked_keys("value_key", [value_key])
+        sizes = checked_shape(size)
+        if not isinstance(size, (int, np.integer)):
+            size = sizes
+        self._set(index_key=index_key, value_key=value_key, dtype=checked_dtype(dtype))
+        self._set(size=size, already_sorted=already_sorted, key=None)
+        if len(self._index_keys()) != len(sizes):
+            raise SchemaError(
+                f"size {size!r} must have one entry for each of {index_key!r}"
             )
-            raise SchemaError(msg)
-        if not isinstance(self.size, (int, np.integer)):
-            self._set("size", self._sizes())
 
     def _index_keys(self) -> tuple[str | bytes, ...]:
         is_one = isinstance(self.index_key, (str, bytes))
@@ -99,29 +90,14 @@ class Sparse(Spec):
     def _sizes(self) -> tuple[int, ...]:
         return checked_shape(self.size)
 
-    def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
-        arguments = map(repr, (self.index_key, self.value_key, self.dtype, self.size))
-        return [*arguments, *(["already_sorted=True"] if self.already_sorted else [])]
-
     def _columns(self, name: str | bytes) -> list[Column]:
-        keys = [
-            key.encode() if isinstance(key, str) else key
-            for key in (self.value_key, *self._index_keys())
-        ]
-        values = Column(
-            name,
-            keys[0],
-            kind_of(self.dtype),
-            "ragged",
-            value_dtype(self.dtype),
-            (),
-            repr(self),
-        )
+        values = self._column(name, "ragged")._replace(key=as_bytes(self.value_key))
         int64 = np.dtype(np.int64)
-        return [
-            values,
-            *(values._replace(key=key, kind="int64", dtype=int64) for key in keys[1:]),
+        indices = [
+            values._replace(key=as_bytes(key), kind="int64", dtype=int64)
+            for key in self._index_keys()
         ]
+        return [values, *indices]
 
     def _rules(self, first: int) -> list[RowRule]:
         indices = [(first + 1 + i, size) for i, size in enumerate(self._sizes())]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from fastrec.features.base import (
     Column,
     ComposedColumns,
     Spec,
+    checked_key,
     checked_shape,
     numpy_dtype,
 )
@@ -59,15 +60,14 @@ def _dtype_named(name: str) -> np.dtype[Any]:
         return np.dtype(np.uint16)
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, init=False, repr=False)
 class TensorProto(Spec):
-    """A byte string that tf.io.serialize_tensor made.
+    """A byte string of tf.io.serialize_tensor.
 
     With `shape` and `dtype`, it is read as one array of shape ``(batch, *shape)``: an
     ndarray, or a `BytesArray` for ``"bytes"``. Without them, tensors may differ, and the
-    column is an object array of shape ``(batch,)``, whatever the records hold: each of
-    its items is a tensor as an ndarray (or, of strings, a `BytesArray`) of its own, or a
-    NumPy scalar or bytes where it has no axes. A row that only fills the batch is None.
+    column is an object array of shape ``(batch,)``. Each item is an ndarray, a
+    `BytesArray`, or a NumPy scalar or bytes if it has no axes; padding rows are None.
 
     Parameters
     ----------
@@ -76,13 +76,13 @@ class TensorProto(Spec):
     dtype : dtype-like, optional
         The dtype of every tensor, ``"bytes"`` for strings. Nothing is converted.
     key : str or bytes, optional
-        The feature's name, where it differs from the column's.
+        The feature's name, if it is not the column's.
 
     Raises
     ------
     SchemaError
-        If an argument makes no sense; when reading, if a record has not exactly one byte
-        string, or it is no tensor of this shape and dtype.
+        If an argument is invalid; when reading, if a record does not have exactly one
+        byte string, or it is not a tensor of this shape and dtype.
 
     Examples
     --------
@@ -90,48 +90,39 @@ class TensorProto(Spec):
     TensorProto((224, 224, 3), 'float32')
     """
 
-    shape: tuple[int, ...] | None = None
-    dtype: str | None = None
+    shape: tuple[int, ...] | None
+    dtype: str | None
 
-    if TYPE_CHECKING:  # what the constructor takes is more than what the fields hold
-
-        def __init__(
-            self,
-            shape: int | Sequence[int] | None = None,
-            dtype: npt.DTypeLike | None = None,
-            *,
-            key: str | bytes | None = None,
-        ) -> None: ...
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if (self.shape is None) != (self.dtype is None):
+    def __init__(
+        self,
+        shape: int | Sequence[int] | None = None,
+        dtype: npt.DTypeLike | None = None,
+        *,
+        key: str | bytes | None = None,
+    ) -> None:
+        self._set(shape=None, dtype=None, key=checked_key(key))
+        if (shape is None) != (dtype is None):
             msg = "a TensorProto has a shape and a dtype, or neither"
             raise SchemaError(msg)
-        if self.shape is None:
+        if shape is None:
             return
-        self._set("shape", checked_shape(self.shape))
-        is_bytes = self.dtype in ("bytes", "string")
-        name = "bytes" if is_bytes else str(numpy_dtype(self.dtype).name)
+        is_bytes = isinstance(dtype, str) and dtype in ("bytes", "string")
+        name = "bytes" if is_bytes else str(numpy_dtype(dtype).name)
         if name not in _NUMBERS:
-            msg = f"dtype {self.dtype!r} is none that a tensor is read as"
-            raise SchemaError(msg)
-        self._set("dtype", name)
+            raise SchemaError(f"unsupported tensor dtype {dtype!r}")
+        self._set(shape=checked_shape(shape), dtype=name)
 
-    def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
-        return [] if self.shape is None else [repr(self.shape), repr(self.dtype)]
+    def _arguments(self, module: str) -> list[str]:
+        arguments = super()._arguments(module)
+        return arguments[2:] if self.shape is None else arguments
 
     def _columns(self, name: str | bytes) -> list[Column]:
         number = 0 if self.dtype is None else _NUMBERS[self.dtype]
         is_bytes = number in (0, _STRING)
+        dtype = np.dtype(np.uint8) if is_bytes else numpy_dtype(self.dtype)
+        shape = self.shape or ()
         column = Column(
-            name,
-            self._key_of(name),
-            "bytes",
-            "tensor",
-            np.dtype(np.uint8) if is_bytes else numpy_dtype(self.dtype),
-            self.shape or (),
-            repr(self),
+            *(name, self._key_of(name), "bytes", "tensor", dtype, shape, repr(self)),
             tensor_dtype=number,
         )
         return [column]
@@ -153,7 +144,7 @@ class TensorProto(Spec):
 
 
 def tensor_text(number: int, shape: tuple[int, ...]) -> str:
-    """Return the spec of tensors of a dtype, numbered as in types.proto; 0 is any."""
+    """Return the spec of tensors of a dtype of types.proto; 0 is any."""
     return (
         f"fr.TensorProto({shape}, {_NAMES[number]!r})" if number else "fr.TensorProto()"
     )
@@ -165,8 +156,7 @@ def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
     Parameters
     ----------
     tensor : array-like, BytesArray, str or bytes
-        Of any shape, and of the dtypes that `TensorProto` reads; bytes and text in lists
-        or object arrays. Text is written as UTF-8.
+        Of any shape and of the dtypes that `TensorProto` reads; text becomes UTF-8.
 
     Returns
     -------
@@ -177,8 +167,7 @@ def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
     Raises
     ------
     TypeError
-        If tensors have no such dtype. NumPy's ``S`` is refused, since it strips trailing
-        NUL bytes.
+        If the dtype is not supported, or is NumPy's ``S``, which strips trailing NULs.
 
     Notes
     -----
@@ -196,12 +185,11 @@ def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
         return b"".join([_head("bytes", tensor.shape), *_string_fields(tensor)])
     array = np.asarray(tensor)
     if array.dtype.kind == "S" and isinstance(tensor, np.ndarray):
-        msg = (
+        raise TypeError(
             f"cannot serialize dtype {array.dtype}: NumPy strips trailing NUL bytes from "
             "it; pass a list of bytes or an object array (.tolist(), if no value ends in "
             "NUL)"
         )
-        raise TypeError(msg)
     if array.dtype.kind in "SU" and not isinstance(tensor, np.ndarray):
         array = np.asarray(tensor, object)
     if array.dtype.kind in "UO":
@@ -212,10 +200,7 @@ def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
 
 
 def serialized_rows(rows: npt.NDArray[Any] | BytesArray) -> npt.NDArray[np.uint8]:
-    """Return each row of an array as a serialized tensor: uint8, shape (n, bytes).
-
-    Byte strings have no one size: of them, there can be one row.
-    """
+    """Return each row of an array, or one row of strings, as a serialized tensor."""
     shape = rows.shape[1:]
     if isinstance(rows, BytesArray):
         parts = [_head("bytes", shape), *_string_fields(rows)]
@@ -247,10 +232,9 @@ def field_header(number: int, size: int) -> bytes:
 
 
 def _head(dtype: str, shape: Sequence[int]) -> bytes:
-    """Return what a tensor says before its values: dtype and shape."""
+    """Return the dtype and the shape of a tensor, which precede its values."""
     if dtype not in _NUMBERS:
-        msg = f"tensors of dtype {dtype} cannot be serialized"
-        raise TypeError(msg)
+        raise TypeError(f"tensors of dtype {dtype} cannot be serialized")
     sizes = [b"\x08" + _varint(size) if size else b"" for size in shape]
     dims = b"".join(field_header(2, len(size)) + size for size in sizes)
     return b"\x08" + _varint(_NUMBERS[dtype]) + field_header(2, len(dims)) + dims
@@ -270,7 +254,7 @@ def _flat(nested: list[Any]) -> list[bytes]:
 
 
 def _tensor(form: memoryview) -> Any:  # noqa: ANN401 (an array, a scalar or bytes)
-    """Return the tensor that the core passes on: see ``ColumnSpec::tensor_dtype``."""
+    """Return a tensor of the core: see ``ColumnSpec::tensor_dtype``."""
     if not form:
         return None  # a row that only fills the batch
     number, n_axes = np.frombuffer(form, np.int32, 2).tolist()

@@ -1,7 +1,6 @@
-"""Specs of others, taken for ours: tf.io's, and dtypes by name.
+"""Convert specs of tf.io, and names of dtypes, to ours.
 
-They are known by the names of their classes and of their fields, so that nothing has to
-be imported to recognise them.
+Their classes are recognised by name, so that TensorFlow is not imported.
 """
 
 from __future__ import annotations
@@ -22,13 +21,7 @@ __all__ = ["as_spec"]
 
 
 def as_spec(name: str | bytes, feature: object) -> Spec:
-    """Return `feature`, which column `name` is to be read as, as a spec.
-
-    Raises
-    ------
-    SchemaError
-        If it is none that is known.
-    """
+    """Return the spec, tf.io spec or dtype name of a column as a spec."""
     if isinstance(feature, Spec):
         return feature
     try:
@@ -38,21 +31,20 @@ def as_spec(name: str | bytes, feature: object) -> Spec:
         if translate is not None:
             return translate(feature)
     except SchemaError as error:
-        msg = f"feature {name!r}: {error.reason}"
-        raise SchemaError(msg, code=error.code) from None
+        raise SchemaError(
+            f"feature {name!r}: {error.reason}", code=error.code
+        ) from None
     except AttributeError:
         pass  # a class of that name, but another one
     if type(feature).__name__ == "Feature" and "dali" in type(feature).__module__:
-        msg = (
+        raise SchemaError(
             f"feature {name!r}: DALI's descriptions do not tell what they describe; "
             "import fastrec.compat.dali_tfrecord as tfrec, and write them in the same way"
         )
-        raise SchemaError(msg)
-    msg = (
+    raise SchemaError(
         f"feature {name!r} must have a spec, such as fr.FixedLen or fr.VarLen, one of "
         f'tf.io, or the name of a dtype such as "int64", not {feature!r}'
     )
-    raise SchemaError(msg)
 
 
 def _dtype(dtype: Any) -> Any:  # noqa: ANN401
@@ -110,8 +102,7 @@ def _partition(partition: Any) -> Partition:  # noqa: ANN401
         "ValueRowIds": Ragged.ValueRowIds,
     }
     if kind not in keyed:
-        msg = f"{partition!r} is not a partition of a ragged feature"
-        raise SchemaError(msg)
+        raise SchemaError(f"{partition!r} is not a partition of a ragged feature")
     return keyed[kind](partition.key)
 
 

@@ -193,7 +193,9 @@ class Decoding:
         self._is_watching = self._source.of_core().is_watching
         is_end = n_records is None
         self._n_watched += n_records or 0
-        warning = absence(self._source, self._n_watched if is_end else None)
+        schemas = [reading.schema for reading in self._source.readings()[0]]
+        n_watched = self._n_watched if is_end else None
+        warning = absence(self._source.of_core(), schemas, n_watched)
         if warning is not None:
             self.warnings.append(warning)
 

@@ -12,31 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 from fastrec import _core
 from fastrec.caller_warnings import warn_caller
-from fastrec.example.columns import ColumnValues, columns_of, of_kind, row_of_lists
+from fastrec.example.columns import columns_of, ordered, row_of_lists
 from fastrec.features.schema import Features, Schema, as_schema
-from fastrec.options import (
-    byte_count,
-    checked_names,
-    default_num_threads,
-    non_negative_int,
-    positive_int,
-    true_or_false,
-)
+from fastrec.options import checked_names
 from fastrec.printable import printable
-from fastrec.storage.compression import COMPRESSIONS
 from fastrec.tasks import TaskPool
 from fastrec.writer.shard_names import ShardNames
-from fastrec.writer.shards import Frames, Sharding, ShardWriter
+from fastrec.writer.sharding import checked_sharding
+from fastrec.writer.shards import Frames, ShardWriter
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer, Self
 
 __all__ = ["Writer"]
 
-# In the range that the guide of the format advises: 100 MB and more.
-_MAX_SHARD_BYTES = "200MB"
-# What is handed over at once: so much that Python's share of the work does not show, and
-# so little that many open shards do not take much memory.
+# Bytes that are handed over at once: enough to hide the cost of Python, and few enough
+# that many open shards do not take much memory.
 _CHUNK_BYTES = 1 << 20
 _LEAST_CHUNK_BYTES = 64 << 10
 _ALL_CHUNKS_BYTES = 64 << 20
@@ -46,7 +37,7 @@ _N_MEASURED = 16
 
 
 class Writer:
-    """Writes TFRecord files: one, or shards. A file appears whole or not at all.
+    """Writes a TFRecord file or shards. A file appears complete or not at all.
 
     A file has a hidden temporary name in its directory, ``.NAME.*.tmp``, and gets its
     final name when it is complete and on the disk: a single file by `close`, and shards
@@ -59,73 +50,65 @@ class Writer:
     ----------
     path : str or os.PathLike
         The file to write, or a pattern of shards:
-        ``"train-{shard:05d}-of-{num_shards:05d}.tfrecord"``; ``{num_shards}`` may be left
-        out.
+        ``"train-{shard:05d}-of-{num_shards:05d}.tfrecord"``; ``{num_shards}`` is optional.
     features : mapping of str or bytes to specs, optional
-        How features are written that need to be told: arrays of two or more dimensions
-        as the bytes of their memory (`Raw`) or as a list of their values (`FixedLen`),
-        empty lists. Any other feature needs none. What has a spec here can be read by it;
-        a row without a feature whose spec has no default is refused.
+        Specs of the features that need one: arrays of two or more dimensions, as bytes
+        (`Raw`) or as a list of values (`FixedLen`), and empty lists. Every row can then
+        be read by these specs; a row that lacks a feature without a default is refused.
     overwrite : bool, default False
-        Replace existing files when the new ones are complete. Of a pattern, all files
-        that match it are replaced: those that are not written anew are removed by
-        `close`. Without it an existing file is an error, and none is ever replaced.
+        Replace existing files when the new ones are complete. With a pattern, `close`
+        removes the other files that match it.
     append : bool, default False
-        Add to an existing plain file, in place; make it if it is not there. A record that
-        is only there in part at its end, after a crash, is cut off first, which is logged.
-        An exception in the ``with`` block takes back what was added. A process that is
-        killed leaves what it added, maybe with such an end.
+        Add to an existing plain file in place, or create it. An incomplete record at its
+        end, left by a crash, is cut off and logged. An exception in the ``with`` block
+        removes what was added; a process that is killed leaves it.
     max_shard_bytes : int or str, optional
-        Begin another shard where one would become larger, compression aside; one record
-        is never divided. By default ``"200MB"``, unless one of the next two is given.
+        Begin another shard where one would become larger, before compression. By default
+        ``"200MB"``, unless `max_shard_records` or `num_shards` is given.
     max_shard_records : int, optional
-        Begin another shard after so many records.
+        Begin another shard after this many records.
     num_shards : int, optional
-        Write so many shards at once: record ``i`` goes to shard ``i % num_shards``.
+        Write this many shards at once: record ``i`` goes to shard ``i % num_shards``.
     compression : {None, "GZIP", "ZLIB"}
-        What the files are. GZIP files have many members, which all readers join.
+        GZIP files have many members, which all readers join.
     compression_level : int, optional
-        0 to 9, as zlib has it; 6 by default.
+        0 to 9 as in zlib; 6 by default.
     sync : bool, default True
-        Bring files to the disk before they get their names. Without it, a machine that
-        loses power may leave a file under its name whose end is not there.
+        Flush files to the disk before they are renamed. Without it, files may be
+        incomplete after a power loss.
     num_threads : int, optional
-        Threads that encode batches, compress and write; 0 leaves all to the caller. By
-        default one for each usable CPU. What is written does not depend on them.
+        Threads that encode batches, compress and write; 0 uses the caller's. By default
+        one for each usable CPU. The files do not depend on it.
 
     Raises
     ------
     FileExistsError
-        If a file is there, and neither `overwrite` nor `append` is given; by `close`, if
-        one came into being meanwhile.
+        If a file exists, and neither `overwrite` nor `append` is given; by `close`, if
+        one was created meanwhile.
     BlockingIOError
-        If another writer is writing the same file, or the same pattern.
+        If another writer is writing the same file or pattern.
     OSError
-        If a file cannot be made, or, from any method, if the disk refuses (it is full,
-        for example). Shards that have their final names stay, all else is removed, and
-        every later call reports the same error.
+        If a file cannot be created or, from any method, written. Shards that have their
+        final names stay, all else is removed, and every later call reports the same error.
     CorruptionError
-        If the file to append to is damaged in another way than at its end.
+        If the file to append to is damaged before its end.
     SchemaError, TypeError, ValueError
-        If an argument makes no sense.
+        If an argument is invalid.
 
     Warns
     -----
     ResourceWarning
-        If the writer is garbage with its records neither closed nor abandoned. They
-        are lost.
+        If the writer is garbage-collected before `close` or `abandon`: its records are
+        lost.
 
     Notes
     -----
-    A feature has one kind in all records of a writer, and comes in one order, that of the
-    records before: such files are read fastest. Integers in a feature that had floats
-    before become floats; floats in one that had integers are an error.
+    A feature has one kind in all records of a writer, and features keep the order of the
+    records before: such files are read fastest. Integers become floats in a feature that
+    had floats before; floats after integers are an error.
 
-    The indexes of plain files (the counts, of compressed ones) are kept as by-products,
-    so that reading them begins at once. Several threads may share a writer.
-
-    The layout of frames is that of ``tensorflow/core/lib/io/record_writer.h``: length,
-    masked CRC-32C of the length, payload, masked CRC-32C of the payload.
+    The index of a plain file, or the record count of a compressed one, is stored for
+    readers. Several threads may share a writer.
 
     Examples
     --------
@@ -154,21 +137,19 @@ class Writer:
         self._path = os.fsdecode(path)
         names = ShardNames(self._path)
         self._features = {} if features is None else dict(as_schema(features))
-        self._n_lanes = _n_lanes(names, max_shard_bytes, max_shard_records, num_shards)
-        sharding = _sharding(
+        self._n_lanes, sharding = checked_sharding(
             names,
-            self._n_lanes,
             overwrite=overwrite,
-            max_bytes=max_shard_bytes,
-            max_records=max_shard_records,
+            append=append,
+            max_shard_bytes=max_shard_bytes,
+            max_shard_records=max_shard_records,
+            num_shards=num_shards,
             compression=compression,
-            level=compression_level,
+            compression_level=compression_level,
             sync=sync,
             num_threads=num_threads,
         )
         self._n_threads = sharding.n_threads
-        if true_or_false("append", append):
-            _check_appendable(names, sharding)
         self._chunk_bytes = max(
             _LEAST_CHUNK_BYTES,
             min(_CHUNK_BYTES, _ALL_CHUNKS_BYTES // (self._n_lanes or 1)),
@@ -180,14 +161,11 @@ class Writer:
         )
         self._order = _core.FeatureOrder()
         self._sequence_order = _core.SequenceOrder()
-        # Records that lanes got, or None after an interrupt: summing them takes longer.
+        # Records in all lanes; None after an interrupt.
         self._n_dealt: int | None = 0
-        # What goes to the shards, and in which order.
         self._lock = threading.RLock()
-        # Not the shards: they know errors, whose tracebacks know this writer.
+        # Not the shards: they hold errors, whose tracebacks hold this writer.
         weakref.finalize(self, _forgotten, self._path, self._shards.pool, self._added)
-
-    # What is written.
 
     def write(self, row: Mapping[Any, Any], /) -> None:
         """Write one row as a tf.train.Example.
@@ -195,14 +173,13 @@ class Writer:
         Parameters
         ----------
         row : mapping of str or bytes to values
-            The features. See `encode_example` for the values; those that have a spec may
-            be arrays of any dimensions.
+            See `encode_example` for the values; those with a spec may be arrays of any
+            dimensions.
 
         Raises
         ------
         ValueError, TypeError
-            If a value cannot be written; the writer stays as it was. Also if the
-            writer is closed.
+            If a value cannot be written, or if the writer is closed.
         OSError
             If the disk refuses.
         """
@@ -216,7 +193,7 @@ class Writer:
         Parameters
         ----------
         columns : mapping of str or bytes to columns
-            All of one length n. What a row of them becomes:
+            All of one length n. Each row becomes:
 
             ===================================  =========================================
             ndarray of shape (n,)                one value
@@ -230,7 +207,7 @@ class Writer:
             numpy.ma.MaskedArray                 as its data; masked rows leave it out
             ===================================  =========================================
 
-            Tensors and series of other libraries are taken as NumPy has them.
+            NumPy converts tensors and series of other libraries.
 
         Raises
         ------
@@ -241,21 +218,18 @@ class Writer:
         """
         self._check()
         found, n_rows = columns_of(columns, self._features)
-        encoder = _core.BatchEncoder(self._ordered(found), n_rows)
+        encoder = _core.BatchEncoder(ordered(found, self._order), n_rows)
         with self._lock:
             # A part of a batch is never left in the files.
-            if self._n_lanes is None:
-                self._shards.attempt(self._write_rows, encoder, n_rows)
-            else:
-                self._shards.attempt(self._deal_rows, encoder, n_rows, self._n_lanes)
+            self._shards.attempt(self._write_rows, encoder, n_rows)
 
     def write_record(self, record: Buffer, /) -> None:
-        """Write one record as it is.
+        """Write one record, of any bytes.
 
         Parameters
         ----------
         record : bytes-like
-            Its payload, of any content and length. The frame is added.
+            The payload; the frame is added.
 
         Raises
         ------
@@ -279,8 +253,8 @@ class Writer:
         context : mapping of str or bytes to values, optional
             As for `write`.
         feature_lists : mapping of str or bytes to iterables of values, optional
-            An iterable of steps, each of which is what a feature can be: lists, arrays of
-            shape (steps,) or (steps, k), a `BytesArray`, a `RaggedArray`.
+            An iterable of steps, each a value of a feature: lists, arrays of shape
+            (steps,) or (steps, k), a `BytesArray`, a `RaggedArray`.
 
         Raises
         ------
@@ -295,16 +269,14 @@ class Writer:
             lambda buffer: buffer.add_sequence(context, lists, self._sequence_order)
         )
 
-    # How it ends.
-
     def close(self) -> None:
-        """Publish all that is not published yet; does nothing the next time.
+        """Publish the remaining files; does nothing the next time.
 
         Raises
         ------
         OSError
-            If the disk refuses, now or in an earlier call, or if a file that may not
-            be replaced has come into being. What is not published is lost.
+            If the disk refuses, now or in an earlier call, or if a file that must not be
+            replaced was created meanwhile. What is not published is lost.
         """
         with self._lock:
             if not self.closed:
@@ -363,14 +335,12 @@ class Writer:
             f"{self.n_bytes} bytes, {state}>"
         )
 
-    # Rows.
-
     def _check(self) -> None:
         if self.closed:
             self._shards.check()
 
     def _add(self, add: Callable[[_core.FrameBuffer], int]) -> None:
-        """Add a record to the buffer whose turn it is, and hand that over if it is full."""
+        """Add a record to the next buffer, and write the buffer if it is full."""
         self._check()
         if self._n_lanes is None:
             if add(self._added.buffers[0]) >= self._chunk_bytes:
@@ -386,7 +356,7 @@ class Writer:
                 self._hand_over(lane)
 
     def _taken_n_dealt(self) -> int:
-        """Return how many records lanes got; None takes its place until the next is in."""
+        """Return the records in all lanes, and forget them until the next is added."""
         n_dealt, self._n_dealt = self._n_dealt, None
         return self._added.n_records if n_dealt is None else n_dealt
 
@@ -396,46 +366,22 @@ class Writer:
     def _take_over(self, lane: int) -> None:
         self._shards.write(self._added.buffers[lane].take(), lane)
 
-    # Batches.
-
-    def _ordered(self, columns: list[ColumnValues]) -> list[ColumnValues]:
-        """Return columns in the order and of the kinds of the records before."""
-        placed: list[tuple[int, ColumnValues]] = []
-        for column in columns:
-            position, kind = self._order.place(column.key, "")
-            if kind:
-                column = of_kind(column, kind)
-            if not column.kind and not column.is_present:
-                continue  # in no row, and nothing says of which kind it would be
-            if not column.kind:
-                msg = (
-                    f"feature {column.name!r} has empty lists only, whose kind is "
-                    "unknown: say what it is with features="
-                )
-                raise ValueError(msg)
-            placed.append((position, column))
-        # Only now: what is refused says nothing of the records to come.
-        ordered = []
-        for _, column in sorted(placed, key=lambda item: item[0]):
-            if column.is_present and column.has_values:
-                _, kind = self._order.place(column.key, column.kind)
-                column = of_kind(column, kind)
-            ordered.append(column)
-        return ordered
-
     def _write_rows(self, encoder: _core.BatchEncoder, n_rows: int) -> None:
-        if self._n_threads > 1:
+        if self._n_lanes is None and self._n_threads > 1:
             rows_per_chunk = self._rows_per_chunk(encoder, n_rows)
             if n_rows > 2 * rows_per_chunk:
                 self._spread_rows(encoder, n_rows, rows_per_chunk)
                 return
-        row = 0
-        while row < n_rows:
-            row = self._added.buffers[0].add_rows(
-                encoder, row, n_rows, 1, self._chunk_bytes
-            )
-            if row < n_rows:
-                self._hand_over(0)
+        first, n_lanes = self._taken_n_dealt(), self._n_lanes or 1
+        for lane in range(n_lanes):
+            row = (lane - first) % n_lanes
+            while row < n_rows:
+                row = self._added.buffers[lane].add_rows(
+                    encoder, row, n_rows, n_lanes, self._chunk_bytes
+                )
+                if row < n_rows:
+                    self._hand_over(lane)
+        self._n_dealt = first + n_rows
 
     def _spread_rows(
         self, encoder: _core.BatchEncoder, n_rows: int, rows_per_chunk: int
@@ -459,23 +405,9 @@ class Writer:
         n_bytes = sum(encoder.measure(row) for row in measured)
         return max(1, self._chunk_bytes * len(measured) // max(1, n_bytes))
 
-    def _deal_rows(
-        self, encoder: _core.BatchEncoder, n_rows: int, n_lanes: int
-    ) -> None:
-        first = self._taken_n_dealt()
-        for lane in range(n_lanes):
-            row = (lane - first) % n_lanes
-            while row < n_rows:
-                row = self._added.buffers[lane].add_rows(
-                    encoder, row, n_rows, n_lanes, self._chunk_bytes
-                )
-                if row < n_rows:
-                    self._hand_over(lane)
-        self._n_dealt = first + n_rows
-
 
 class _Added:
-    """What was added so far, in buffers and past them."""
+    """Counts of what was added, in the buffers and before."""
 
     def __init__(self, buffers: list[_core.FrameBuffer]) -> None:
         self.buffers = buffers
@@ -498,7 +430,7 @@ class _Added:
 
 
 def _forgotten(path: str, pool: TaskPool, added: _Added) -> None:
-    """Remove what a writer wrote that nobody closed."""
+    """Remove what an unclosed writer wrote."""
     if pool.is_ending:
         return
     pool.stop()
@@ -507,79 +439,3 @@ def _forgotten(path: str, pool: TaskPool, added: _Added) -> None:
         "`with`",
         ResourceWarning,
     )
-
-
-# Options.
-
-
-def _n_lanes(
-    names: ShardNames,
-    max_shard_bytes: int | str | None,
-    max_shard_records: int | None,
-    num_shards: int | None,
-) -> int | None:
-    """Return how many shards are open at once, or None if they follow each other."""
-    if num_shards is None:
-        return None
-    if not names.is_pattern:
-        msg = f"num_shards needs a pattern of shards, and {names.path!r} is none"
-        raise ValueError(msg)
-    if max_shard_bytes is not None or max_shard_records is not None:
-        msg = "num_shards goes with neither max_shard_bytes nor max_shard_records"
-        raise ValueError(msg)
-    return positive_int("num_shards", num_shards)
-
-
-def _sharding(
-    names: ShardNames,
-    n_lanes: int | None,
-    *,
-    overwrite: bool,
-    max_bytes: int | str | None,
-    max_records: int | None,
-    compression: str | None,
-    level: int | None,
-    sync: bool,
-    num_threads: int | None,
-) -> Sharding:
-    if not names.is_pattern and not (max_bytes is None and max_records is None):
-        msg = (
-            f"max_shard_bytes and max_shard_records need a pattern of shards, such as "
-            f'"train-{{shard:05d}}.tfrecord", and {names.path!r} is none'
-        )
-        raise ValueError(msg)
-    if names.is_pattern and n_lanes is None and max_bytes is None is max_records:
-        max_bytes = _MAX_SHARD_BYTES
-    return Sharding(
-        overwrite=true_or_false("overwrite", overwrite),
-        max_bytes=None
-        if max_bytes is None
-        else byte_count("max_shard_bytes", max_bytes),
-        max_records=None
-        if max_records is None
-        else positive_int("max_shard_records", max_records),
-        compression=_checked_compression(compression),
-        level=-1
-        if level is None
-        else non_negative_int("compression_level", level, most=9),
-        sync=true_or_false("sync", sync),
-        n_threads=default_num_threads()
-        if num_threads is None
-        else non_negative_int("num_threads", num_threads),
-    )
-
-
-def _checked_compression(compression: str | None) -> str | None:
-    if compression is None or compression in COMPRESSIONS:
-        return compression
-    msg = f'compression must be None, "GZIP" or "ZLIB", not {compression!r}'
-    raise ValueError(msg)
-
-
-def _check_appendable(names: ShardNames, sharding: Sharding) -> None:
-    if names.is_pattern or sharding.overwrite or sharding.compression is not None:
-        msg = (
-            "append adds to one plain file: it goes with neither a pattern of shards nor "
-            "overwrite nor compression"
-        )
-        raise ValueError(msg)

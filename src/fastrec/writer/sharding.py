@@ -1,0 +1,75 @@
+"""Check the options of a Writer, and return how it writes its files."""
+
+from __future__ import annotations
+
+from fastrec.options import (
+    byte_count,
+    default_num_threads,
+    non_negative_int,
+    positive_int,
+    true_or_false,
+)
+from fastrec.storage.deflate import COMPRESSIONS
+from fastrec.writer.shard_names import ShardNames
+from fastrec.writer.shards import Sharding
+
+__all__ = ["checked_sharding"]
+
+# In the range that the guide of the format advises: 100 MB and more.
+_MAX_SHARD_BYTES = "200MB"
+
+
+def checked_sharding(
+    names: ShardNames,
+    *,
+    overwrite: bool,
+    append: bool,
+    max_shard_bytes: int | str | None,
+    max_shard_records: int | None,
+    num_shards: int | None,
+    compression: str | None,
+    compression_level: int | None,
+    sync: bool,
+    num_threads: int | None,
+) -> tuple[int | None, Sharding]:
+    """Return the number of shards, if it is given, and how files are written."""
+    limits = (max_shard_bytes, max_shard_records)
+    if not names.is_pattern and (num_shards, *limits) != (None, None, None):
+        raise ValueError(
+            "max_shard_bytes, max_shard_records and num_shards need a pattern of shards, "
+            f'such as "train-{{shard:05d}}.tfrecord", got {names.path!r}'
+        )
+    if num_shards is not None and limits != (None, None):
+        msg = "num_shards excludes max_shard_bytes and max_shard_records"
+        raise ValueError(msg)
+    if names.is_pattern and num_shards is None and limits == (None, None):
+        max_shard_bytes = _MAX_SHARD_BYTES
+    if max_shard_bytes is not None:
+        max_shard_bytes = byte_count("max_shard_bytes", max_shard_bytes)
+    if max_shard_records is not None:
+        max_shard_records = positive_int("max_shard_records", max_shard_records)
+    if num_shards is not None:
+        num_shards = positive_int("num_shards", num_shards)
+    if compression is not None and compression not in COMPRESSIONS:
+        raise ValueError(
+            f'compression must be None, "GZIP" or "ZLIB", not {compression!r}'
+        )
+    level = -1
+    if compression_level is not None:
+        level = non_negative_int("compression_level", compression_level, most=9)
+    n_threads = default_num_threads()
+    if num_threads is not None:
+        n_threads = non_negative_int("num_threads", num_threads)
+    is_plain_file = not names.is_pattern and compression is None
+    if true_or_false("append", append) and (overwrite or not is_plain_file):
+        msg = "append needs one plain file, and excludes overwrite and compression"
+        raise ValueError(msg)
+    return num_shards, Sharding(
+        overwrite=true_or_false("overwrite", overwrite),
+        max_bytes=max_shard_bytes,
+        max_records=max_shard_records,
+        compression=compression,
+        level=level,
+        sync=true_or_false("sync", sync),
+        n_threads=n_threads,
+    )
