@@ -9,7 +9,7 @@ from fastrec.options import (
     positive_int,
     true_or_false,
 )
-from fastrec.storage.deflate import COMPRESSIONS
+from fastrec.storage.compression import COMPRESSIONS
 from fastrec.writer.shard_names import ShardNames
 from fastrec.writer.shards import Sharding
 
