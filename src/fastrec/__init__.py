@@ -49,9 +49,10 @@ from fastrec.loader.loader import Loader
 from fastrec.loader.order import Blocks, Window
 from fastrec.loader.samplers import buckets, weighted
 from fastrec.loader.stats import LoaderStats
-from fastrec.loader.transforms import BatchOrigin, per_row
 from fastrec.on_error import Region, Report
 from fastrec.storage.index import build_index
+from fastrec.transforms.batch_info import BatchOrigin
+from fastrec.transforms.per_row import per_row
 from fastrec.writer.write import write
 from fastrec.writer.writer import Writer
 

@@ -11,16 +11,16 @@ removing files, is a task, too: signals never reach the thread that runs it.
 from __future__ import annotations
 
 import _thread
-import atexit
 import contextlib
 import os
-import weakref
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
+
+from fastrec.lifecycle import close_at_exit
 
 __all__ = ["Task", "TaskPool", "start"]
 
@@ -111,6 +111,9 @@ class TaskPool:
 
     Attributes
     ----------
+    n_threads : int
+    idents : set of int
+        The identifiers of the threads.
     ending : Task
         What `stop` has a thread do.
     """
@@ -125,12 +128,12 @@ class TaskPool:
         cancel: Callable[[], object] | None = None,
         at_end: Callable[[], object] | None = None,
     ) -> None:
-        self._n_threads = n_threads
+        self.n_threads = n_threads
         self._process = os.getpid()
         self._queue: SimpleQueue[Task[Any] | None] = SimpleQueue()
         self._tasks: deque[Task[Any]] = deque()
         self._workers: list[Task[None]] = []
-        self._threads: set[int] = set()
+        self.idents: set[int] = set()
         self.ending = Task(
             partial(
                 _end,
@@ -138,12 +141,12 @@ class TaskPool:
                 self._queue,
                 self._tasks,
                 self._workers,
-                self._threads,
+                self.idents,
                 cancel,
                 at_end,
             )
         )
-        _pools.add(self)
+        close_at_exit(self)
 
     def submit(self, function: Callable[[], _T]) -> Task[_T]:
         """Have a thread call `function`.
@@ -158,8 +161,8 @@ class TaskPool:
             self._tasks.popleft()
         self._tasks.append(task)
         self._queue.put(task)
-        if len(self._workers) < self._n_threads:
-            worker = Task(partial(_work, self._queue, self._threads))
+        if len(self._workers) < self.n_threads:
+            worker = Task(partial(_work, self._queue, self.idents))
             self._workers.append(worker)
             try:
                 start(worker)
@@ -185,8 +188,12 @@ class TaskPool:
         except RuntimeError:
             self.ending.run()
         # A thread of this pool gets here if it collects garbage: it cannot wait for itself.
-        if _thread.get_ident() not in self._threads:
+        if _thread.get_ident() not in self.idents:
             self.ending.result()
+
+    def _close_at_exit(self) -> None:
+        # A thread that returns from the core to an interpreter that has ended would abort.
+        self.stop()
 
     def __del__(self) -> None:
         # Python ignores what a signal raises here, so there is hardly a step.
@@ -225,15 +232,3 @@ def _end(
             pass
     if at_end is not None:
         at_end()
-
-
-# A thread that comes back from the core to an interpreter that has ended would abort.
-_pools: weakref.WeakSet[TaskPool] = weakref.WeakSet()
-
-
-def _stop_all() -> None:
-    for pool in list(_pools):
-        pool.stop()
-
-
-atexit.register(_stop_all)

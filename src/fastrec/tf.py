@@ -17,8 +17,7 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Array, Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.errors import SchemaError
 from fastrec.extras import extra
-from fastrec.loader.loader import Loader
-from fastrec.loader.prefetch import upcoming
+from fastrec.loader.loader import Loader, upcoming
 from fastrec.loader.targets import NO_BATCHES, Key, Keys, Targets
 from fastrec.options import check_instance
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -176,6 +177,25 @@ def test_a_loop_after_a_break_is_the_next_epoch_from_its_beginning(
     batches = iter(loader)
     assert next(batches)["n"][0] == 0
     assert (loader.epoch, loader.step) == (1, 1)
+
+
+def test_a_batch_takes_few_python_calls(write: Write) -> None:
+    n_batches = 30
+    spec: dict[str, Untyped] = {name: SPEC[name] for name in ("n", "image", "score")}
+    path = write(tfrecord_file([record(1)] * 256 * n_batches))
+    n_calls, counts = 0, []
+
+    def on_event(_frame: object, event: str, _arg: object) -> None:
+        nonlocal n_calls
+        n_calls += event == "call"
+
+    sys.setprofile(on_event)
+    for _batch in open_dataset(path, features=spec).loader(256):
+        counts.append(n_calls)
+    sys.setprofile(None)
+    assert len(counts) == n_batches
+    # Where features are missing is watched in the first batches only.
+    assert max(np.diff(counts)[n_batches // 2 :]) <= 8
 
 
 def test_a_second_iterator_ends_the_first(ds: Untyped, threads_end: Check) -> None:

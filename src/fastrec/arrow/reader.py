@@ -17,8 +17,7 @@ from fastrec.arrow.record_batch import (
 from fastrec.batch_size import rows_per_batch
 from fastrec.dataset.dataset import Dataset
 from fastrec.errors import Error, SchemaError
-from fastrec.loader.loader import Loader
-from fastrec.loader.prefetch import empty_batch, upcoming
+from fastrec.loader.loader import Loader, empty_batch, upcoming
 from fastrec.options import positive_int
 
 __all__ = ["RecordBatchReader", "rows_at_once"]
@@ -205,8 +204,6 @@ class RecordBatchReader:
 
 def rows_at_once(dataset: Dataset) -> int:
     """Return how many rows make a batch of a good size, by the memory of the first."""
-    if callable(dataset.on_error):  # it is asked once about a row
-        return _SAMPLE_RECORDS
     plain = dataset._without_transforms()
     loader = plain.loader(_SAMPLE_RECORDS, rank=0, world_size=1, num_threads=0)
     try:

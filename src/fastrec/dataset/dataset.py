@@ -33,16 +33,17 @@ from fastrec.features.missing import absence
 from fastrec.features.padded import any_width_columns, without_padding
 from fastrec.features.schema import Features, Schema
 from fastrec.features.sequence_schema import schema_or_names
-from fastrec.loader.collate import VALID, Assembly, OnTransformError, valid_column
-from fastrec.loader.loader import Loader, Transform
+from fastrec.loader.collate import OnTransformError, collator_of
+from fastrec.loader.loader import Loader
 from fastrec.loader.order import Batches, Shuffle
-from fastrec.loader.transforms import BatchOrigin, CheckedTransform
 from fastrec.on_error import OnError, Report, check_on_error
 from fastrec.options import checked_names, non_negative_int, positive_int
 from fastrec.sources.random_split import check_fractions, divided
 from fastrec.sources.selection import Numbers
 from fastrec.sources.sources import Source, Sources
 from fastrec.sources.view import View
+from fastrec.transforms.batch_info import BatchOrigin
+from fastrec.transforms.transform import CheckedTransform, Transform
 
 __all__ = ["Dataset"]
 
@@ -475,7 +476,7 @@ class Dataset:
             ``num_threads + 2``, and ``transform_threads + 1`` more if there is a
             transform. (`fastrec.per_row` works on one batch at a time and adds 2.) Too
             few for all threads is a warning.
-        on_error : {"raise", "skip", "resync", "mask"} or callable, optional
+        on_error : {"raise", "skip", "resync", "mask"}, optional
             What becomes of rows that cannot be read, as `fastrec.open` has it: by default
             what the dataset has. Another one is ``ds.with_options(on_error=...)`` first.
         max_errors : int, optional
@@ -511,7 +512,9 @@ class Dataset:
         """
         dataset = self if on_error is None else self.with_options(on_error=on_error)
         return Loader(
-            dataset,
+            dataset._view,
+            dataset._transforms,
+            dataset=dataset,
             batch_size=batch_size,
             global_batch_size=global_batch_size,
             batches=batches,
@@ -585,37 +588,8 @@ class Dataset:
             )
         )
 
-    def _assembly(
-        self, transform: CheckedTransform | None = None, *, adds_valid: bool = False
-    ) -> Assembly:
-        """Return what makes batches of decoded rows.
-
-        Raises
-        ------
-        SchemaError
-            If a feature has the name of a column that is added here, or datasets that are
-            joined have different columns.
-        """
-        sources, extra = self._view.sources, self._view.extra_columns()
-        if adds_valid:
-            extra[VALID] = valid_column
-        readings, _ = sources.readings()
-        for name in extra:
-            if any(name in reading.features._column_names() for reading in readings):
-                msg = (
-                    f"a column {name!r} is added here: read the feature under another "
-                    "name, with key="
-                )
-                raise SchemaError(msg)
-        sources.check_columns()
-        return Assembly(
-            readings,
-            extra,
-            self._transforms if transform is None else (*self._transforms, transform),
-        )
-
     def _decode(self, numbers: Numbers) -> Batch:
-        assembly = self._assembly()
+        collator = collator_of(self._view, self._transforms)
         records = self._view.records_of(numbers)
         try:
             parts, _ = _core.decode_records(
@@ -627,8 +601,10 @@ class Dataset:
             raise
         if (warning := absence(self._view.sources)) is not None:
             warn_caller(warning)
-        places = None if assembly.is_plain else self._view.located(records, "")
-        return assembly(parts, BatchOrigin(0, 0, 0, numbers, records, _places=places))
+        places = None if collator.is_plain else self._view.located(records, "")
+        info = BatchOrigin(0, 0, 0, numbers, records, _places=places)
+        batch, _ = collator(parts, info)
+        return batch
 
 
 # Datasets that a fork would leave with locks that nobody holds.

@@ -15,10 +15,10 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.arrays.batch import Batch
 from fastrec.dataset.indexing import n_rows
-from fastrec.loader.transforms import BatchOrigin
 from fastrec.sources.selection import Numbers
 from fastrec.storage.atomic import replacement
 from fastrec.storage.index import cache_dir
+from fastrec.transforms.batch_info import BatchOrigin
 
 if TYPE_CHECKING:
     from fastrec.dataset.dataset import Dataset

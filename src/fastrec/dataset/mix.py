@@ -12,13 +12,13 @@ import numpy as np
 
 from fastrec import _core
 from fastrec.dataset.dataset import Dataset
-from fastrec.loader.collate import SOURCE, Extra
+from fastrec.loader.collate import SOURCE
 from fastrec.loader.order import Shuffle
-from fastrec.loader.transforms import BatchOrigin
 from fastrec.options import non_negative_int, positive_int, true_or_false
 from fastrec.sources.selection import Numbers, Selection
 from fastrec.sources.sources import Sources
 from fastrec.sources.view import View
+from fastrec.transforms.batch_info import BatchOrigin, Extra
 
 __all__ = ["concat", "mix"]
 

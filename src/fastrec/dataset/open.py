@@ -67,7 +67,7 @@ def open(
         read of their context, and of their feature lists, which take `FixedLenSequence`
         (padded to the longest list, a step being one item), `VarLen` and `Ragged` (a
         `RaggedArray` of steps of values). Batches have the columns of both.
-    on_error : {"raise", "skip", "resync", "mask"} or callable
+    on_error : {"raise", "skip", "resync", "mask"}
         What becomes of damage. ``"raise"`` delivers what comes before it, and raises.
         ``"skip"`` leaves a record out that cannot be read, or does not fit its spec; where
         the framing of a file is broken, so that nobody knows where records begin, it
@@ -75,9 +75,8 @@ def open(
         next record that both checksums prove: not for files whose records may hold
         TFRecords themselves. ``"mask"`` is as ``"skip"``, but a row that cannot be read is
         filled with zeros and empty values, and a bool column ``__valid__`` is added that
-        is False there. A function gets the error that would be raised and returns one of
-        these; then batches have the column, too. `Dataset.report` and `Loader.report` list
-        what was left out, and the log says so.
+        is False there. `Dataset.report` and `Loader.report` list what was left out, and
+        the log says so.
     io : {"auto", "mmap", "pread"}
         How files are read: through a memory mapping, or in blocks. ``"auto"`` maps local
         files and reads those of network file systems in blocks. The results are the same.

@@ -63,8 +63,6 @@ class Records:
     def __iter__(self) -> Iterator[bytes]:
         sources = self._dataset._view.sources
         if sources.is_streamed and self._dataset._view.is_walkable:
-            if callable(sources.on_error):
-                sources.counts()  # it is asked before anything is left out
             files = sources.contents()
             recovery = recovery_of(sources.on_error)
             with first_frames(

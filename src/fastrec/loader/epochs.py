@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from fastrec.arrays.batch import Batch
-
-if TYPE_CHECKING:
-    from fastrec.loader.loader import Loader
 
 __all__ = ["Repeated", "Tuples"]
 
@@ -20,27 +17,35 @@ class Tuples:
     the loader's state, report and statistics.
     """
 
-    def __init__(self, loader: Loader, names: tuple[str | bytes, ...]) -> None:
-        self._loader = loader
+    def __init__(
+        self,
+        iterate: Callable[[tuple[str | bytes, ...]], Iterator[tuple[Any, ...]]],
+        length: Callable[[], int],
+        described: str,
+        names: tuple[str | bytes, ...],
+    ) -> None:
+        self._iterate = iterate
+        self._length = length
+        self._described = described
         self._names = names
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return self._loader._iterate(self._names)
+        return self._iterate(self._names)
 
     def __len__(self) -> int:
-        return len(self._loader)
+        return self._length()
 
     def __repr__(self) -> str:
-        return f"<tuples {self._names} of {self._loader!r}>"
+        return f"<tuples {self._names} of {self._described}>"
 
 
 class Repeated(Iterator[Batch]):
     """The batches of several epochs, one after another; made by `Loader.repeat`.
 
-    A signal may raise an exception anywhere; the next call goes on with the next batch.
+    After an interrupt, the next call continues with the next batch.
     """
 
-    def __init__(self, loader: Loader, n_epochs: int | None) -> None:
+    def __init__(self, loader: Iterable[Batch], n_epochs: int | None) -> None:
         self._loader = loader
         self._is_endless = n_epochs is None
         self._n_left = n_epochs
@@ -58,7 +63,7 @@ class Repeated(Iterator[Batch]):
                 self._is_empty = False
                 return batch
             if self._is_empty and self._is_endless:
-                msg = "an epoch has no batches, so they cannot be repeated for ever"
+                msg = "an epoch has no batches, so it cannot be repeated without end"
                 raise ValueError(msg)
             self._n_left = None if self._n_left is None else self._n_left - 1
             self._epoch = None

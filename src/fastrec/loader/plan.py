@@ -143,6 +143,11 @@ class Planner:
         return (rank + 1) * n // world_size - rank * n // world_size
 
     @property
+    def rank(self) -> int:
+        """The rank of this process."""
+        return self._rank.rank
+
+    @property
     def deal(self) -> Deal | None:
         """Which files of streams each rank has, if ranks read files of their own."""
         return self._deal

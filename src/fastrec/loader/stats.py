@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-__all__ = ["LoaderStats", "Tally", "clock"]
+__all__ = ["LoaderStats", "Times", "clock"]
 
 # A loop that waits for less than this share of its time is fed well enough.
 _WAITING_SHARE = 0.1
@@ -113,25 +113,22 @@ _COUNTS = [field.name for field in fields(LoaderStats) if field.compare]
 
 
 @dataclass(slots=True)
-class Tally:
-    """What becomes `LoaderStats`; whoever is in next() adds to it."""
+class Times:
+    """Where the time of a loop went; iterators add to it."""
 
-    n_batches: int = 0
-    n_records: int = 0
-    n_bytes: int = 0
     waiting_ns: int = 0
     starting_ns: int = 0
     helping_ns: int = 0
     consuming_ns: int = 0
     transform_ns: int = 0
-    n_transforming: int = 0  # threads; 0 where next() transforms, or nobody
+    n_transforming: int = 0  # threads; 0 if next() transforms, or nothing does
 
-    def stats(self) -> LoaderStats:
-        """Return what was counted so far."""
+    def stats(self, n_batches: int, n_records: int, n_bytes: int) -> LoaderStats:
+        """Return the times as seconds, with what was delivered."""
         return LoaderStats(
-            self.n_batches,
-            self.n_records,
-            self.n_bytes,
+            n_batches,
+            n_records,
+            n_bytes,
             self.waiting_ns / 1e9,
             self.starting_ns / 1e9,
             self.helping_ns / 1e9,

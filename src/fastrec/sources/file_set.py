@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from fastrec import _core
 from fastrec.errors import Error, advise_on_error
 from fastrec.limits import Limits
-from fastrec.on_error import Gap, OnError, decision, log_gaps, recovery_of
+from fastrec.on_error import Gap, OnError, log_gaps, recovery_of
 from fastrec.storage import index
 from fastrec.storage.counting import Count, counted
 from fastrec.storage.located import Located
@@ -70,8 +70,6 @@ class Files:
                     index_dir=self._index_dir,
                     recovery=recovery_of(self.on_error),
                 )
-            if callable(self.on_error):
-                indexes = [_judged(found, self.on_error) for found in indexes]
             for found in indexes:
                 log_gaps(found.gaps)
             self._indexes = indexes
@@ -93,10 +91,6 @@ class Files:
                     recovery_of(self.on_error),
                 )
             gaps = [gap for found in counts for gap in found.gaps]
-            if callable(self.on_error):
-                for _, _, error in gaps:
-                    if decision(self.on_error, error) == "raise":
-                        raise error
             log_gaps(gaps)
             self._counts = counts
         return self._counts
@@ -114,14 +108,3 @@ class Files:
         """Return what is left out of the files, as far as somebody has looked."""
         found = [*(self._indexes or ()), *(self._counts or ())]
         return [gap for of_file in found for gap in of_file.gaps]
-
-
-def _judged(index: _core.Index, on_error: Callable[[Error], str]) -> _core.Index:
-    """Return the index that is left when `on_error` has seen its gaps in their order."""
-    for i, (_, _, error) in enumerate(index.gaps):
-        decided = decision(on_error, error)
-        if decided == "raise":
-            raise error
-        if decided != "resync":
-            return index.up_to_gap(i)
-    return index

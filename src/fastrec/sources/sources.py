@@ -20,12 +20,12 @@ from fastrec import _core
 from fastrec.features import infer
 from fastrec.features.schema import Schema, check_columns
 from fastrec.limits import Limits
-from fastrec.loader.transforms import CheckedTransform
 from fastrec.on_error import OnError, Report, recovery_of, region_of
 from fastrec.sources.file_set import Files
 from fastrec.sources.selection import Numbers, Selection
 from fastrec.storage.counting import Count
 from fastrec.storage.stream_readers import FileContent, first_frames
+from fastrec.transforms.transform import CheckedTransform
 
 __all__ = ["Reading", "Source", "Sources"]
 

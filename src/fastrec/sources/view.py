@@ -10,12 +10,12 @@ import numpy as np
 from fastrec import _core
 from fastrec.features import infer
 from fastrec.features.schema import Schema
-from fastrec.loader.collate import Extra
 from fastrec.loader.order import Blocks, Shuffle, Window, core_shuffle
 from fastrec.on_error import OnError, recovery_of
-from fastrec.sources.places import Places
 from fastrec.sources.selection import Numbers, Selection
 from fastrec.sources.sources import Sources
+from fastrec.transforms.batch_info import Extra
+from fastrec.transforms.places import Places
 
 __all__ = ["View"]
 
@@ -198,7 +198,7 @@ class View:
         """Return the places of `records`, to name them in errors; see `Places`."""
         found = np.array(self.places(records), np.int64).reshape(-1, 3)
         ends = np.full((len(found), 1), -1, np.int64)
-        return Places(self.sources, np.concatenate([found, ends], 1), context)
+        return Places(self.sources.files, np.concatenate([found, ends], 1), context)
 
     def records_of(self, numbers: Numbers) -> Numbers:
         """Return the numbers in the catalog of the rows `numbers`."""

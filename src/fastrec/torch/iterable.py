@@ -203,7 +203,7 @@ class _Pass(Iterator[Batch]):
                 "expands them once; or take num_workers=0, where threads decode"
             )
             raise ValueError(msg)
-        if not self._is_alone and loader._max_errors is not None:
+        if not self._is_alone and loader._options.max_errors is not None:
             msg = (
                 "max_errors= counts the rows of an epoch, and several workers read a part "
                 "of it each: take num_workers=0, where threads decode, or 1"
