@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 import operator
 import os
-import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, overload
 
@@ -33,6 +32,7 @@ from fastrec.features.missing import absence
 from fastrec.features.padded import any_width_columns, without_padding
 from fastrec.features.schema import Features, Schema
 from fastrec.features.sequence_schema import schema_or_names
+from fastrec.lifecycle import renew_after_fork
 from fastrec.loader.collate import OnTransformError, collator_of
 from fastrec.loader.loader import Loader
 from fastrec.loader.order import Batches, Shuffle
@@ -74,11 +74,11 @@ class Dataset:
     ) -> None:
         self._view = view
         self._transforms = transforms
-        self._renew()
-        _datasets.add(self)
+        self._renew_after_fork()
+        renew_after_fork(self)
 
-    def _renew(self) -> None:
-        """Make anew what has locks: after a fork, nobody would release them."""
+    def _renew_after_fork(self) -> None:
+        """Replace what has locks: a thread of the parent may hold them."""
         self._pool = _core.BlockPool(_IDLE_BYTES)
 
     # What is there.
@@ -605,16 +605,3 @@ class Dataset:
         info = BatchOrigin(0, 0, 0, numbers, records, _places=places)
         batch, _ = collator(parts, info)
         return batch
-
-
-# Datasets that a fork would leave with locks that nobody holds.
-_datasets: weakref.WeakSet[Dataset] = weakref.WeakSet()
-
-
-def _renew_after_fork() -> None:
-    for dataset in list(_datasets):
-        dataset._renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_after_fork)

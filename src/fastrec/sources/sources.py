@@ -10,7 +10,6 @@ import hashlib
 import itertools
 import os
 import threading
-import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -19,6 +18,7 @@ import numpy as np
 from fastrec import _core
 from fastrec.features import infer
 from fastrec.features.schema import Schema, check_columns
+from fastrec.lifecycle import renew_after_fork
 from fastrec.limits import Limits
 from fastrec.on_error import OnError, Report, recovery_of, region_of
 from fastrec.sources.file_set import Files
@@ -94,8 +94,8 @@ class Sources:
         self._n_records: int | None = None
         self._n_bytes: int | None = None
         self._readings: tuple[list[Reading], list[int]] | None = None
-        self._renew()
-        _all.add(self)
+        self._renew_after_fork()
+        renew_after_fork(self)
 
     @classmethod
     def joined(cls, parts: Iterable[Sources]) -> Sources:
@@ -128,8 +128,8 @@ class Sources:
             ]
         )
 
-    def _renew(self) -> None:
-        """Make anew what has locks: after a fork, nobody would release them."""
+    def _renew_after_fork(self) -> None:
+        """Replace what has locks: a thread of the parent may hold them."""
         self._lock = threading.RLock()
         self._table: _core.FileTable | None = None
         self._bound: _core.Sources | None = None
@@ -469,16 +469,3 @@ def _fingerprinted(n_records: int) -> Numbers:
 
 def _described_columns(schema: Schema) -> dict[str | bytes, str]:
     return {name: schema._described(name) for name in schema}
-
-
-# Sources that a fork would leave with locks that nobody holds.
-_all: weakref.WeakSet[Sources] = weakref.WeakSet()
-
-
-def _renew_after_fork() -> None:
-    for sources in list(_all):
-        sources._renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_after_fork)

@@ -8,8 +8,9 @@ import io
 import os
 import stat
 import time
-import weakref
 from collections.abc import Iterator
+
+from fastrec.lifecycle import renew_after_fork
 
 __all__ = ["FileLock", "is_locked", "lock_file", "opened_to_lock", "try_lock"]
 
@@ -24,7 +25,6 @@ _SECONDS_BETWEEN_LOOKS = 0.01
 
 # Files that a fork would leave open, and so locked, with nobody to unlock them.
 _files: set[int] = set()
-_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 @contextlib.contextmanager
@@ -87,7 +87,7 @@ class FileLock:
         ImportError, OSError
             If files cannot be locked, on this platform or this file system.
         """
-        _held.add(self)
+        renew_after_fork(self)
         while True:
             self._file = io.FileIO(self._path, "ab")
             # `is_locked` holds the lock for microseconds.
@@ -119,6 +119,9 @@ class FileLock:
         """Let go of the file, without removing it."""
         if self._file is not None:
             self._file.close()
+
+    def _renew_after_fork(self) -> None:
+        self.close()
 
     def _is_in_place(self, file: io.FileIO) -> bool:
         with contextlib.suppress(FileNotFoundError):
@@ -169,8 +172,6 @@ def is_locked(path: str) -> bool:
 
 
 def _close_after_fork() -> None:
-    for lock in list(_held):
-        lock.close()
     while _files:
         os.close(_files.pop())
 
