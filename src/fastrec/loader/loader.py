@@ -415,7 +415,7 @@ class Loader:
         n = non_negative_int("n", n)
         epoch = self.epoch if epoch is None else non_negative_int("epoch", epoch)
         plan = self._plan(epoch)
-        if self._planner.deal is not None:
+        if self._planner.sharding is not None:
             msg = (
                 "ranks read whole files here, so positions say nothing about records: "
                 "ask for records_at(step)"
@@ -653,7 +653,7 @@ class Loader:
     def _renew_after_fork(self) -> None:
         # A thread of the parent may have held the locks of the pool and the plans.
         self._pool = _core.BlockPool(self._options.memory_limit)
-        self._planner.forget()
+        self._planner._renew_after_fork()
 
 
 def _check_skipping(options: LoaderOptions) -> None:

@@ -40,19 +40,20 @@ def streaming_pipeline(
     which would wait for others, does not help here; and as many threads decompress.
     """
     sources, planner = options.view.sources, options.planner
-    shuffle, deal = planner.shuffle, planner.deal
+    shuffle, sharding = planner.shuffle, planner.sharding
     files = sources.contents()
     seed, at = progress.seed, progress.mark
     first_position = 0
     window = None
-    if deal is not None:
-        order = own_files(deal, shuffle, seed=seed, epoch=at.epoch, rank=planner.rank)
+    rank = 0 if sharding is None else planner.rank.rank
+    if sharding is not None:
+        order = own_files(sharding, shuffle, seed=seed, epoch=at.epoch, rank=rank)
     elif isinstance(shuffle, Window):
         order = shuffle.file_order(len(files), seed, at.epoch)
     else:
         order = list(range(len(files)))
     if isinstance(shuffle, Window):
-        window = (shuffle.n, seed, at.epoch, 0 if deal is None else planner.rank)
+        window = (shuffle.n, seed, at.epoch, rank)
     elif plan is not None and at.step < plan.n_steps:
         n_records = sources.n_records_by_file()
         begins = [0, *itertools.accumulate(n_records[file] for file in order)]

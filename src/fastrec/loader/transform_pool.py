@@ -68,7 +68,7 @@ class TransformPool:
         n_affordable = self._decoding.staged_bytes // last_bytes
         while len(self._batches) < max(1, min(self._n_ahead, n_affordable)):
             taken = Task(self._decoding.take)
-            batch = Task(partial(self._transformed, taken))
+            batch = Task(partial(_transformed, self._decoding, taken, self._rows))
             self._batches.append(batch)
             self._queue.put((taken, batch))
         first = self._batches[0]
@@ -115,5 +115,9 @@ class TransformPool:
         batch.run()
         return True
 
-    def _transformed(self, taken: Task[Decoded | None]) -> Delivered | None:
-        return self._decoding.collate(taken.result(), self._rows)
+
+# No method of the pool: the tasks would keep it alive, and it the tasks.
+def _transformed(
+    decoding: Decoding, taken: Task[Decoded | None], threads: TaskPool | None
+) -> Delivered | None:
+    return decoding.collate(taken.result(), threads)
