@@ -19,7 +19,8 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.dataset.dataset import Dataset
 from fastrec.extras import extra
-from fastrec.loader.loader import Loader, empty_batch, fed
+from fastrec.loader.adapting import empty_batch, fed
+from fastrec.loader.loader import Loader
 from fastrec.loader.prefetch import Feed
 from fastrec.options import non_negative_int
 

@@ -1,4 +1,4 @@
-"""Tasks: functions that threads run for a caller whom a signal may interrupt anywhere.
+"""Tasks: functions that threads run for a caller that a signal may interrupt anywhere.
 
 A signal handler runs in the main thread between two steps of Python code, and it may
 raise. `Thread.start`, `Condition` and `concurrent.futures` are Python code that holds
@@ -56,13 +56,13 @@ class Task(Generic[_T]):
             self._result = function()
         except BaseException as error:  # noqa: BLE001 (`result` raises it)
             self._error = error
-        # And what it holds, before anyone continues. It must not be an argument: in
+        # And what it holds, before a waiter continues. It must not be an argument: in
         # Python 3.10, the caller holds those until the call returns.
         del function
         self._finish()
 
     def cancel(self) -> None:
-        """Let `result` raise a CancelledError, unless a thread has begun."""
+        """Make `result` raise a CancelledError, unless a thread has begun."""
         with contextlib.suppress(IndexError):
             self._functions.pop()
             self._error = CancelledError()
@@ -86,13 +86,7 @@ class Task(Generic[_T]):
 
 
 def start(task: Task[_T]) -> None:
-    """Run a task in a new thread.
-
-    Raises
-    ------
-    RuntimeError
-        If the system has no thread to give.
-    """
+    """Run a task in a new thread; raise a RuntimeError if the system has none left."""
     # One call of C, unlike `Thread.start`: the thread runs, or it does not exist.
     _thread.start_new_thread(task.run, ())
 
@@ -100,25 +94,12 @@ def start(task: Task[_T]) -> None:
 class TaskPool:
     """Threads that run tasks in the order of `submit`.
 
-    Parameters
-    ----------
-    n_threads : int
-    cancel : callable, optional
-        Called by `stop` first: asks the tasks at work to end early.
-    at_end : callable, optional
-        Called by `stop` last, when no task is at work. A pool that becomes garbage before
-        it was stopped calls both, too.
-
-    Attributes
-    ----------
-    n_threads : int
-    idents : set of int
-        The identifiers of the threads.
-    ending : Task
-        What `stop` has a thread do.
+    `stop` first calls `cancel`, which asks running tasks to end early, and last, when no
+    task is running, `at_end`. A pool that is garbage before it was stopped does so, too.
     """
 
-    ending: Task[None] = Task(lambda: None)  # of a pool that is not made yet
+    # What a thread runs for `stop`; a done one until the pool is initialised.
+    ending: Task[None] = Task(lambda: None)
     ending.run()
 
     def __init__(
@@ -133,7 +114,7 @@ class TaskPool:
         self._queue: SimpleQueue[Task[Any] | None] = SimpleQueue()
         self._tasks: deque[Task[Any]] = deque()
         self._workers: list[Task[None]] = []
-        self.idents: set[int] = set()
+        self.idents: set[int] = set()  # of the threads
         self.ending = Task(
             partial(
                 _end,
@@ -149,13 +130,7 @@ class TaskPool:
         close_at_exit(self)
 
     def submit(self, function: Callable[[], _T]) -> Task[_T]:
-        """Have a thread call `function`.
-
-        Raises
-        ------
-        RuntimeError
-            If the system has no thread to give, and there is none yet.
-        """
+        """Queue a call of `function`; raise a RuntimeError if there is no thread."""
         task = Task(function)
         while self._tasks and self._tasks[0].is_done:
             self._tasks.popleft()
@@ -179,7 +154,7 @@ class TaskPool:
     def stop(self) -> None:
         """Cancel the tasks that have not begun, and wait for the others.
 
-        A signal interrupts only the waiting: all is done nevertheless.
+        A signal interrupts only the waiting.
         """
         if self.ending.is_done or os.getpid() != self._process:
             return  # a fork has none of the threads

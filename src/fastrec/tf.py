@@ -17,7 +17,8 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Array, Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.errors import SchemaError
 from fastrec.extras import extra
-from fastrec.loader.loader import Loader, upcoming
+from fastrec.loader.adapting import upcoming
+from fastrec.loader.loader import Loader
 from fastrec.loader.targets import NO_BATCHES, Key, Keys, Targets
 from fastrec.options import check_instance
 

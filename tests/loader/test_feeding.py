@@ -40,7 +40,7 @@ from fastrec.loader import (
     skipped_rows,
     transform_pool,
 )
-from fastrec.loader.loader import fed
+from fastrec.loader.adapting import fed
 from fastrec.loader.prefetch import Feed
 from fastrec.transforms import transform as checked_transform
 from numbered import (

@@ -22,7 +22,7 @@ import pytest
 
 import fastrec as fr
 from columns import Untyped, open_dataset
-from fastrec.loader.loader import fed
+from fastrec.loader.adapting import fed
 from fastrec.loader.prefetch import Feed
 from numbered import FILE_SIZES, SPEC, Batch, N, Write, labels, record, write_files
 from oracle import frame

@@ -14,7 +14,7 @@ import itertools
 import pytest
 
 from columns import Untyped, open_dataset
-from fastrec.loader.loader import fed
+from fastrec.loader.adapting import fed
 from fastrec.loader.prefetch import Feed
 from numbered import FILE_SIZES, SPEC, N, Write, write_files
 

@@ -17,7 +17,8 @@ from fastrec.arrow.record_batch import (
 from fastrec.batch_size import rows_per_batch
 from fastrec.dataset.dataset import Dataset
 from fastrec.errors import Error, SchemaError
-from fastrec.loader.loader import Loader, empty_batch, upcoming
+from fastrec.loader.adapting import empty_batch, upcoming
+from fastrec.loader.loader import Loader
 from fastrec.options import positive_int
 
 __all__ = ["RecordBatchReader", "rows_at_once"]

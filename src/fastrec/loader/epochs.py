@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fastrec.arrays.batch import Batch
@@ -17,26 +17,19 @@ class Tuples:
     the loader's state, report and statistics.
     """
 
-    def __init__(
-        self,
-        iterate: Callable[[tuple[str | bytes, ...]], Iterator[tuple[Any, ...]]],
-        length: Callable[[], int],
-        described: str,
-        names: tuple[str | bytes, ...],
-    ) -> None:
-        self._iterate = iterate
-        self._length = length
-        self._described = described
+    def __init__(self, loader: Any, names: tuple[str | bytes, ...]) -> None:  # noqa: ANN401
+        self._loader = loader
         self._names = names
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return self._iterate(self._names)
+        iterator: Iterator[tuple[Any, ...]] = self._loader._iterate(self._names)
+        return iterator
 
     def __len__(self) -> int:
-        return self._length()
+        return len(self._loader)
 
     def __repr__(self) -> str:
-        return f"<tuples {self._names} of {self._described}>"
+        return f"<tuples {self._names} of {self._loader!r}>"
 
 
 class Repeated(Iterator[Batch]):

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import logging
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -18,25 +17,18 @@ from fastrec.lifecycle import renew_after_fork
 from fastrec.loader.collate import OnTransformError
 from fastrec.loader.epochs import Repeated, Tuples
 from fastrec.loader.iterator import BatchIterator, check_columns_exist
-from fastrec.loader.options import MAX_THREADS, LoaderOptions
+from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Batches, Shuffle
 from fastrec.loader.plan import Planner
-from fastrec.loader.prefetch import Feed
 from fastrec.loader.progress import Progress
 from fastrec.loader.ranks import find_rank
 from fastrec.loader.skipped_rows import without_rows
-from fastrec.loader.state import State
 from fastrec.loader.stats import LoaderStats
-from fastrec.loader.steps import Plan
+from fastrec.loader.training_run import TrainingRun
 from fastrec.on_error import Report
 from fastrec.options import (
-    byte_count,
-    default_memory_limit,
-    default_num_threads,
     non_negative_int,
-    positive_int,
 )
-from fastrec.sources.selection import Numbers
 from fastrec.sources.view import View
 from fastrec.transforms.batch_info import BatchOrigin
 from fastrec.transforms.transform import CheckedTransform, Transform
@@ -44,7 +36,7 @@ from fastrec.transforms.transform import CheckedTransform, Transform
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Loader", "empty_batch", "fed", "upcoming"]
+__all__ = ["Loader"]
 
 _log = logging.getLogger("fastrec")
 
@@ -56,7 +48,7 @@ _NOT_AN_ARRAY = (
 _MAX_PREFETCH = 65536  # each place in the ring takes memory, used or not
 
 
-class Loader:
+class Loader(TrainingRun):
     """Batches of a dataset; made by `Dataset.loader`, which describes the options.
 
     A loader is an iterable, not an iterator: each ``for`` over it is one epoch, and a new
@@ -103,55 +95,38 @@ class Loader:
         memory_limit: int | str | None,
     ) -> None:
         self._dataset = dataset
-        self._rank = find_rank(rank, world_size)
-        planner = Planner(
+        process = find_rank(rank, world_size)
+        options = LoaderOptions.checked(
             view,
-            batch_size=batch_size,
-            global_batch_size=global_batch_size,
-            batches=batches,
-            shuffle=shuffle,
-            drop_last=drop_last,
-            pad_last=pad_last,
-            rank=self._rank,
-        )
-        self._progress = Progress(non_negative_int("seed", seed, 2**64 - 1))
-        own = () if transform is None else (CheckedTransform(transform),)
-        options = LoaderOptions(
-            view=view,
-            planner=planner,
-            transforms=(*transforms, *own),
-            num_threads=default_num_threads()
-            if num_threads is None
-            else non_negative_int("num_threads", num_threads, MAX_THREADS),
-            transform_threads=1
-            if transform_threads is None
-            else non_negative_int("transform_threads", transform_threads, MAX_THREADS),
-            prefetch=1
-            if prefetch is None
-            else positive_int("prefetch", prefetch, _MAX_PREFETCH),
-            memory_limit=default_memory_limit()
-            if memory_limit is None
-            else byte_count("memory_limit", memory_limit),
-            max_errors=None
-            if max_errors is None
-            else non_negative_int("max_errors", max_errors),
+            transforms,
+            Planner(
+                view,
+                batch_size=batch_size,
+                global_batch_size=global_batch_size,
+                batches=batches,
+                shuffle=shuffle,
+                drop_last=drop_last,
+                pad_last=pad_last,
+                rank=process,
+            ),
+            num_threads=num_threads,
+            prefetch=prefetch,
+            max_errors=max_errors,
+            transform=transform,
+            transform_threads=transform_threads,
             on_transform_error=on_transform_error,
+            memory_limit=memory_limit,
         )
-        if prefetch is None:
-            n = options.n_transforming
-            n_ahead = options.num_threads + 2 + (n + 1 if n else 0)
-            options = dataclasses.replace(options, prefetch=n_ahead)
-        _check_skipping(options)
-        self._options = options
+        seed = non_negative_int("seed", seed, 2**64 - 1)
+        super().__init__(options, Progress(seed))
         self._begin()
-        if self._rank.world_size > 1:
+        if process.world_size > 1:
             self._plan()  # refuses what would leave a rank without rows
-            _log.info("this loader is %s", self._rank)
+            _log.info("this loader is %s", process)
 
     def _begin(self) -> None:
         """Make what no other loader has, nor the same one in another process."""
         self._pool = self._options.block_pool()
-        self._iterator: weakref.ref[BatchIterator] | None = None
         renew_after_fork(self)
 
     def _allocate_by(
@@ -168,57 +143,15 @@ class Loader:
         )
         self._pool = self._options.block_pool()
 
-    # Options and place.
-
     @property
     def dataset(self) -> Any:  # noqa: ANN401 (a Dataset, which is made of loaders)
         """The `fastrec.Dataset` that the loader reads."""
         return self._dataset
 
     @property
-    def batch_size(self) -> int | None:
-        """Rows of this rank in a full batch; None with ``batches=``."""
-        return self._planner.batch_size
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether rows that do not fill a batch of all ranks are left out."""
-        return self._planner.drop_last
-
-    @property
-    def pad_last(self) -> bool:
-        """Whether the last batch is filled with padding."""
-        return self._planner.pad_last
-
-    @property
-    def seed(self) -> int:
-        """The seed of the order and of the transforms' random generators."""
-        return self._progress.seed
-
-    @property
     def has_transforms(self) -> bool:
         """Whether functions of the caller make the batches: the dataset's, or its own."""
         return self._options.has_transforms
-
-    @property
-    def rank(self) -> int:
-        """The rank of this process among those that share the epoch."""
-        return self._rank.rank
-
-    @property
-    def world_size(self) -> int:
-        """How many processes share the epoch."""
-        return self._rank.world_size
-
-    @property
-    def epoch(self) -> int:
-        """The epoch of the batch delivered last, or the next one once it has ended."""
-        return self._progress.mark.epoch
-
-    @property
-    def step(self) -> int:
-        """The steps of this epoch that were delivered, or skipped by `seek`."""
-        return self._progress.mark.step
 
     @property
     def stats(self) -> LoaderStats:
@@ -238,13 +171,6 @@ class Loader:
         """
         return self._progress.report()
 
-    def __len__(self) -> int:
-        """Steps of the current epoch, the same on all ranks.
-
-        Builds the index of the dataset if there is none.
-        """
-        return self._plan().n_steps
-
     def __repr__(self) -> str:
         size = (
             "batches=..."
@@ -257,193 +183,6 @@ class Loader:
             f"num_threads={self._options.num_threads}, epoch {self.epoch}, "
             f"step {self.step}>"
         )
-
-    @property
-    def _planner(self) -> Planner:
-        return self._options.planner
-
-    @property
-    def _phase(self) -> int:
-        return self._progress.mark.phase
-
-    def _plan(self, epoch: int | None = None) -> Plan:
-        at = self._progress.mark
-        if epoch is None or epoch == at.epoch:
-            return self._planner.plan(self.seed, at.epoch, at.phase)
-        return self._planner.plan(self.seed, epoch)
-
-    # Moving.
-
-    def seek(self, step: int) -> None:
-        """Go to a step of the current epoch: the next ``for`` begins with it.
-
-        A running iteration ends. The step after the last is the first of the next epoch.
-        In an epoch that `load_state_dict` cut, steps count through the cut grid; step 0
-        starts the epoch again.
-
-        Raises
-        ------
-        IndexError
-            If the epoch has no such step.
-        """
-        step = non_negative_int("step", step)
-        n_steps = self._plan().n_steps
-        if step > n_steps:
-            msg = f"step {step} is out of range: the epoch has {n_steps:,} steps"
-            raise IndexError(msg)
-        # The first step of a cut epoch may be too short for all ranks.
-        self._move(self.epoch, step, self._phase if step else 0)
-
-    def set_epoch(self, epoch: int) -> None:
-        """Start `epoch` with the next ``for``.
-
-        In a loop of the form ``for epoch in ...: loader.set_epoch(epoch)`` it changes
-        nothing: the loader counts epochs itself, and continues in the middle of one after
-        `load_state_dict` or `seek`.
-        """
-        epoch = non_negative_int("epoch", epoch)
-        if epoch != self.epoch or self._progress.mark.is_begun:
-            self._move(epoch, 0, 0)
-
-    def _move(self, epoch: int, step: int, phase: int) -> None:
-        if step and step == self._planner.plan(self.seed, epoch, phase).n_steps:
-            epoch, step, phase = epoch + 1, 0, 0
-        self.close()
-        self._progress.move(epoch, step, phase)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return where the loader is: after the batch that was delivered last.
-
-        The state is less than 400 bytes of JSON-able values, the same on all ranks. It
-        does not depend on the number of ranks or threads or on the batch size. After an
-        error, it is the place before the batch that failed; a finished epoch is the start
-        of the next one. Builds the index of the dataset if there is none.
-        """
-        plan = self._plan()
-        epoch, position = self.epoch, plan.begin_of(self.step)
-        if self.step and self.step == plan.n_steps:
-            epoch, position = epoch + 1, 0
-        fingerprint = self._options.view.fingerprint()
-        order = self._planner.state()
-        return State(fingerprint, order, self.seed, epoch, position).to_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
-        """Go where another loader was; the next ``for`` continues there.
-
-        The other loader may have had another batch size, world size or number of threads:
-        the rest of its epoch comes exactly once, in batches of this loader's size. The
-        seed of the state replaces this loader's. A running iteration ends.
-
-        Parameters
-        ----------
-        state : mapping
-            The result of `state_dict`, also after a round trip through JSON.
-        strict : bool, default True
-            Refuse the state of other data: files with other records, in another order, or
-            another selection of them. Copies of the files are the same data.
-
-        Raises
-        ------
-        ValueError
-            If it is not a state, or one of another order or, with `strict`, of other
-            data; or if the rest of the epoch cannot be divided among the ranks.
-        """
-        loaded = State.from_dict(state)
-        fingerprint = self._options.view.fingerprint() if strict else None
-        loaded.check(fingerprint, self._planner.state())
-        phase = self._planner.phase(loaded.position)
-        first = self._planner.plan(loaded.seed, loaded.epoch)
-        if loaded.position > first.n_positions:
-            msg = (
-                f"the state is at position {loaded.position:,}, but an epoch has "
-                f"{first.n_positions:,}"
-            )
-            raise ValueError(msg)
-        plan = self._planner.plan(loaded.seed, loaded.epoch, phase)
-        step = plan.step_at(loaded.position)
-        if plan.begin_of(step) != loaded.position:
-            msg = (
-                f"the state is at position {loaded.position:,}, where none of the "
-                "batches(seed, epoch) begins: they are not those it was saved with"
-            )
-            raise ValueError(msg)
-        self.close()
-        self._progress.seed = loaded.seed
-        self._move(loaded.epoch, step, phase)
-
-    def get_state(self) -> dict[str, Any]:
-        """Return `state_dict()`, under the name that Grain and Orbax use."""
-        return self.state_dict()
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Call `load_state_dict(state)`, under the name that Grain and Orbax use."""
-        self.load_state_dict(state)
-
-    def records_at(
-        self, step: int, epoch: int | None = None
-    ) -> list[tuple[str, int, int]]:
-        """Return which records this rank gets in a step.
-
-        Returns
-        -------
-        list of (str, int, int)
-            File, record in the file, and byte where its frame begins, for each row that
-            is a record.
-
-        Raises
-        ------
-        IndexError
-            If the epoch has no such step.
-        """
-        plan = self._plan_with(step, epoch)
-        _, records = plan.rows(step)
-        return self._places(records[records >= 0])
-
-    def records_at_position(
-        self, position: int, n: int = 1, epoch: int | None = None
-    ) -> list[tuple[str, int, int]]:
-        """Return the records at `n` positions of an epoch, whatever the batch size.
-
-        Positions count what all ranks together deliver; see `records_at`.
-
-        Raises
-        ------
-        IndexError
-            If the epoch has no such positions.
-        """
-        position = non_negative_int("position", position)
-        n = non_negative_int("n", n)
-        epoch = self.epoch if epoch is None else non_negative_int("epoch", epoch)
-        plan = self._plan(epoch)
-        if self._planner.sharding is not None:
-            msg = (
-                "ranks read whole files here, so positions say nothing about records: "
-                "ask for records_at(step)"
-            )
-            raise ValueError(msg)
-        if position + n > plan.n_positions:
-            msg = (
-                f"positions {position} to {position + n} are out of range: the epoch has "
-                f"{plan.n_positions:,}"
-            )
-            raise IndexError(msg)
-        positions = np.arange(position, position + n, dtype=np.int64)
-        return self._places(plan.order.records(positions))
-
-    def _places(self, records: Numbers) -> list[tuple[str, int, int]]:
-        files = self._options.view.sources.files
-        places = self._options.view.places(records)
-        return [(files[file], record, offset) for file, record, offset in places]
-
-    def _plan_with(self, step: int, epoch: int | None) -> Plan:
-        """Return the plan of an epoch that has a step `step`, or raise an IndexError."""
-        step = non_negative_int("step", step)
-        epoch = self.epoch if epoch is None else non_negative_int("epoch", epoch)
-        plan = self._plan(epoch)
-        if step >= plan.n_steps:
-            msg = f"step {step} is out of range: the epoch has {plan.n_steps:,} steps"
-            raise IndexError(msg)
-        return plan
 
     # Batches.
 
@@ -495,7 +234,7 @@ class Loader:
             raise TypeError(msg)
         if self._options.feed is None and not self.has_transforms:
             check_columns_exist(names, self._options.collator().column_names)
-        return Tuples(self._iterate, self.__len__, repr(self), names)
+        return Tuples(self, names)
 
     def repeat(self, epochs: int | None = None) -> Iterator[Batch]:
         """Yield the batches of several epochs one after another; for ever by default.
@@ -560,13 +299,7 @@ class Loader:
     if not TYPE_CHECKING:
 
         def __getitem__(self, index: object) -> NoReturn:
-            """Refuse an index: torch's DataLoader asks for rows in this way.
-
-            Raises
-            ------
-            TypeError
-                Always.
-            """
+            """Raise a TypeError: torch's DataLoader asks for rows in this way."""
             msg = (
                 f"a Loader has no rows by number, got {index!r}: loop over it, or call "
                 "loader.batch(step). It needs no DataLoader; for one, write "
@@ -575,24 +308,12 @@ class Loader:
             raise TypeError(msg)
 
         def __array__(self, *_: object, **__: object) -> NoReturn:
-            """Refuse to be an array, as which NumPy and Keras take what has this method.
-
-            Raises
-            ------
-            TypeError
-                Always.
-            """
+            """Raise a TypeError: NumPy and Keras convert what has this method."""
             raise TypeError(_NOT_AN_ARRAY)
 
         @property
         def shape(self) -> NoReturn:
-            """Not an attribute: Keras asks for it before it converts an array.
-
-            Raises
-            ------
-            AttributeError
-                Always, so that the Loader does not have it.
-            """
+            """Raise an AttributeError: Keras asks before it converts an array."""
             raise AttributeError(_NOT_AN_ARRAY)
 
     # Tables: what the Arrow PyCapsule Interface asks for.
@@ -615,16 +336,6 @@ class Loader:
 
         return arrow.RecordBatchReader(self).__arrow_c_stream__(requested_schema)
 
-    # The end.
-
-    def close(self) -> None:
-        """End the running epoch's threads. The next ``for`` starts new ones."""
-        if (iterator := self._running()) is not None:
-            iterator.close()
-
-    def _running(self) -> BatchIterator | None:
-        return None if self._iterator is None else self._iterator()
-
     def __getstate__(self) -> dict[str, Any]:
         at = self._progress.copy()
         if self.step and self.step == self._plan().n_steps:
@@ -632,15 +343,14 @@ class Loader:
         place = at.seed, *at.mark[:3]
         return {
             "_dataset": self._dataset,
-            "_rank": self._rank,
             "_options": self._options,
             "_place": place,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        seed, *place = state.pop("_place")
-        self.__dict__.update(state)
-        self._progress = Progress(seed)
+        self._dataset = state["_dataset"]
+        seed, *place = state["_place"]
+        super().__init__(state["_options"], Progress(seed))
         self._progress.move(*place)
         self._begin()
 
@@ -654,66 +364,3 @@ class Loader:
         # A thread of the parent may have held the locks of the pool and the plans.
         self._pool = _core.BlockPool(self._options.memory_limit)
         self._planner._renew_after_fork()
-
-
-def _check_skipping(options: LoaderOptions) -> None:
-    """Refuse options about skipped rows that contradict each other."""
-    value = options.on_transform_error
-    if value not in ("raise", "skip", "mask"):
-        msg = f'on_transform_error must be "raise", "skip" or "mask", got {value!r}'
-        raise ValueError(msg)
-    masks = options.transform_policy == "mask" and options.has_transforms
-    if masks and not options.is_per_row:
-        what = (
-            'on_transform_error="mask"'
-            if value == "mask"
-            else 'on_transform_error="skip" with pad_last=True'
-        )
-        msg = (
-            f"{what} masks single rows, which requires transforms made by "
-            "fastrec.per_row, got a transform of whole batches"
-        )
-        raise ValueError(msg)
-    on_error = options.view.sources.on_error
-    if options.max_errors is not None and on_error == value == "raise":
-        msg = (
-            "max_errors= counts rows that are skipped or masked, got "
-            'on_error="raise" and on_transform_error="raise"'
-        )
-        raise ValueError(msg)
-
-
-# For adapters.
-
-
-def fed(loader: Loader, feed: Feed) -> Loader:
-    """Return a loader like this one and at its place, whose batches go through `feed`.
-
-    The new loader has its own iterators, statistics and memory. The old one stays where
-    it is.
-    """
-    copied = copy.copy(loader)
-    copied._options = dataclasses.replace(copied._options, feed=feed)
-    return copied
-
-
-def upcoming(loader: Loader) -> Batch | None:
-    """Return the batch that a loader delivers next; None at the end. Moves no state."""
-    with copy.copy(loader) as probe:
-        probe._options = dataclasses.replace(
-            probe._options, num_threads=0, transform_threads=0, prefetch=1
-        )
-        return next(iter(probe), None)
-
-
-def empty_batch(loader: Loader) -> Batch:
-    """Return a batch of no rows, as transforms make it."""
-    options = loader._options
-    readings, _ = options.view.sources.readings()
-    schema = readings[0].features._bind()
-    none = np.empty(0, np.int64)
-    rows = None if len(readings) == 1 else none
-    parts = [(0, _core.parse_examples(schema, loader._pool, []), rows)]
-    origin = BatchOrigin(loader.seed, loader.epoch, loader.step, none, none)
-    batch, _ = options.collator()(parts, origin)
-    return batch

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,12 +15,20 @@ from fastrec.loader.collate import Collator, OnTransformError, collator_of
 from fastrec.loader.plan import Planner
 from fastrec.loader.prefetch import Feed
 from fastrec.loader.skipped_rows import RowPolicy, row_policy
+from fastrec.options import (
+    byte_count,
+    default_memory_limit,
+    default_num_threads,
+    non_negative_int,
+    positive_int,
+)
 from fastrec.sources.view import View
-from fastrec.transforms.transform import CheckedTransform
+from fastrec.transforms.transform import CheckedTransform, Transform
 
-__all__ = ["MAX_THREADS", "LoaderOptions"]
+__all__ = ["LoaderOptions"]
 
-MAX_THREADS = 4096
+_MAX_THREADS = 4096
+_MAX_PREFETCH = 65536  # each place in the ring takes memory, used or not
 
 # Records below this many bytes are slow to read one by one from a network file system.
 _SMALL_RECORD_BYTES = 256 << 10
@@ -43,6 +52,51 @@ class LoaderOptions:
     allocate: Callable[[int], npt.NDArray[np.uint8]] | None = None
     recycles: bool = True
 
+    @classmethod
+    def checked(
+        cls,
+        view: View,
+        transforms: Sequence[CheckedTransform],
+        planner: Planner,
+        *,
+        num_threads: int | None,
+        prefetch: int | None,
+        max_errors: int | None,
+        transform: Transform | None,
+        transform_threads: int | None,
+        on_transform_error: OnTransformError,
+        memory_limit: int | str | None,
+    ) -> LoaderOptions:
+        """Return the options of a caller, or raise a TypeError or ValueError."""
+        own = () if transform is None else (CheckedTransform(transform),)
+        options = cls(
+            view=view,
+            planner=planner,
+            transforms=(*transforms, *own),
+            num_threads=default_num_threads()
+            if num_threads is None
+            else non_negative_int("num_threads", num_threads, _MAX_THREADS),
+            transform_threads=1
+            if transform_threads is None
+            else non_negative_int("transform_threads", transform_threads, _MAX_THREADS),
+            prefetch=1
+            if prefetch is None
+            else positive_int("prefetch", prefetch, _MAX_PREFETCH),
+            memory_limit=default_memory_limit()
+            if memory_limit is None
+            else byte_count("memory_limit", memory_limit),
+            max_errors=None
+            if max_errors is None
+            else non_negative_int("max_errors", max_errors),
+            on_transform_error=on_transform_error,
+        )
+        _check_skipping(options)
+        if prefetch is not None:
+            return options
+        n = options.n_transforming
+        n_ahead = options.num_threads + 2 + (n + 1 if n else 0)
+        return dataclasses.replace(options, prefetch=n_ahead)
+
     @property
     def has_transforms(self) -> bool:
         """Whether functions of the caller make the batches."""
@@ -61,7 +115,7 @@ class LoaderOptions:
         """Batches that threads transform at the same time; 0 if `next` does."""
         if not self.has_transforms:
             return 0
-        return min(self.transform_threads, 1 if self.is_per_row else MAX_THREADS)
+        return min(self.transform_threads, 1 if self.is_per_row else _MAX_THREADS)
 
     @property
     def n_staged(self) -> int:
@@ -118,3 +172,30 @@ class LoaderOptions:
             "network file system, which is slow: shuffle=fr.Blocks() reads whole blocks "
             "of them"
         )
+
+
+def _check_skipping(options: LoaderOptions) -> None:
+    """Refuse options about skipped rows that contradict each other."""
+    value = options.on_transform_error
+    if value not in ("raise", "skip", "mask"):
+        msg = f'on_transform_error must be "raise", "skip" or "mask", got {value!r}'
+        raise ValueError(msg)
+    masks = options.transform_policy == "mask" and options.has_transforms
+    if masks and not options.is_per_row:
+        what = (
+            'on_transform_error="mask"'
+            if value == "mask"
+            else 'on_transform_error="skip" with pad_last=True'
+        )
+        msg = (
+            f"{what} masks single rows, which requires transforms made by "
+            "fastrec.per_row, got a transform of whole batches"
+        )
+        raise ValueError(msg)
+    on_error = options.view.sources.on_error
+    if options.max_errors is not None and on_error == value == "raise":
+        msg = (
+            "max_errors= counts rows that are skipped or masked, got "
+            'on_error="raise" and on_transform_error="raise"'
+        )
+        raise ValueError(msg)

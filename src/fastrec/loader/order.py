@@ -33,7 +33,7 @@ Batches: TypeAlias = "Callable[[int, int], Iterable[npt.ArrayLike]]"
 _MAX_LANES = 2**16  # every step looks at each of them
 _MAX_SLOTS = 2**28
 
-# Keeps apart what is derived from one seed and epoch: the order of an epoch is stream 0.
+# A random stream of one seed and epoch: the order of an epoch is stream 0.
 _FILES_STREAM = 1 << 35
 
 

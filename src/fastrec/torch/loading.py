@@ -25,7 +25,8 @@ import torch
 
 from fastrec.arrays.batch import Batch
 from fastrec.dataset.dataset import Dataset
-from fastrec.loader.loader import Loader, fed
+from fastrec.loader.adapting import fed
+from fastrec.loader.loader import Loader
 from fastrec.loader.prefetch import Feed
 from fastrec.torch.blocks import (
     BlockTensor,
