@@ -13,6 +13,7 @@ Method
 from __future__ import annotations
 
 import gc
+import gzip
 import itertools
 import sys
 from collections.abc import Callable
@@ -196,6 +197,37 @@ def test_a_batch_takes_few_python_calls(write: Write) -> None:
     assert len(counts) == n_batches
     # Where features are missing is watched in the first batches only.
     assert max(np.diff(counts)[n_batches // 2 :]) <= 8
+
+
+@pytest.mark.parametrize("transform_threads", [0, 1])
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_an_interrupted_pass_continues_without_an_index(
+    write: Write, is_compressed: bool, transform_threads: int
+) -> None:
+    """An index would find the damage at the end before the batches ahead of it."""
+    data = tfrecord_file(record(n) for n in range(41))[:-1]
+    path = write(gzip.compress(data) if is_compressed else data)
+    to_interrupt = {10, 25}
+
+    def interrupt(batch: Untyped) -> Untyped:
+        first = int(batch["n"][0])
+        if first in to_interrupt:
+            to_interrupt.remove(first)
+            raise KeyboardInterrupt
+        return batch
+
+    loader = open_dataset(path, features=SPEC).loader(
+        5, transform=interrupt, transform_threads=transform_threads
+    )
+    iterator, got = iter(loader), []
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            got.extend(iterator)
+        assert loader.step == len(got)
+    with pytest.raises(fr.CorruptionError):
+        got.extend(iterator)
+    assert labels(got) == list(range(40))
+    assert loader.stats.n_batches == 8
 
 
 def test_a_second_iterator_ends_the_first(ds: Untyped, threads_end: Check) -> None:
