@@ -29,9 +29,10 @@ from fastrec.features.tensor import TensorProto, serialize_tensor
 from fastrec.loader.loader import Loader
 from fastrec.loader.order import Blocks, Window
 from fastrec.loader.stats import LoaderStats
-from fastrec.loader.transforms import BatchOrigin, per_row
 from fastrec.on_error import Region, Report
 from fastrec.options import Limits
+from fastrec.transforms.batch_info import BatchOrigin
+from fastrec.transforms.per_row import per_row
 
 if TYPE_CHECKING:
     from fastrec import arrow as arrow

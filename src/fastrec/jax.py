@@ -18,7 +18,7 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.dataset.dataset import Dataset
 from fastrec.loader.loader import Loader
-from fastrec.loader.prefetch import Feed, empty_batch, fed
+from fastrec.loader.prefetch import Feed, fed
 from fastrec.options import extra, non_negative_int
 
 with extra("jax", "fastrec.jax"):
@@ -209,7 +209,7 @@ class Share:
         padded = source.dataset._any_width_columns()
         if source.has_transforms or not padded:
             return
-        for name, column in empty_batch(source).items():
+        for name, column in source._empty_batch().items():
             if name in padded and isinstance(column, np.ndarray):
                 msg += (
                     f"but column {name!r} is as wide as the longest row of each: pass "

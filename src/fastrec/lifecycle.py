@@ -1,34 +1,66 @@
-"""What objects do when the process forks and when the interpreter ends."""
+"""Lifecycle: what objects do in a forked child, and when the interpreter exits.
+
+The registries hold weak references whose callbacks are C functions, so no Python code
+runs when an object is dropped. Python would ignore an exception that a signal raises there.
+"""
 
 from __future__ import annotations
 
+import atexit
 import os
 import weakref
-from typing import Protocol
+from typing import Any, Protocol
 
-__all__ = ["renew_after_fork"]
+__all__ = ["close_at_exit", "is_exiting", "renew_after_fork"]
 
 
 class _Renewable(Protocol):
     def _renew_after_fork(self) -> None: ...
 
 
-_renewable: weakref.WeakSet[_Renewable] = weakref.WeakSet()
+class _Closable(Protocol):
+    def _close_at_exit(self) -> None: ...
 
 
-def renew_after_fork(item: _Renewable) -> None:
-    """Call ``item._renew_after_fork()`` in each child process, if `item` lives then.
+# In the order of registration. The values are process ids: a forked child has none of
+# the threads that its parent would have to end.
+_renewable: dict[weakref.ref[Any], int] = {}
+_closable: dict[weakref.ref[Any], int] = {}
+_is_exiting = False
 
-    A lock that another thread holds during the fork is never released in the child, so
-    objects replace their locks there.
+
+def renew_after_fork(obj: _Renewable) -> None:
+    """Call ``obj._renew_after_fork()`` in forked children, if it is alive then."""
+    _renewable[weakref.ref(obj, _renewable.pop)] = os.getpid()
+
+
+def close_at_exit(obj: _Closable) -> None:
+    """Call ``obj._close_at_exit()`` when the interpreter exits, if it is alive then.
+
+    Forked children do not call it.
     """
-    _renewable.add(item)
+    _closable[weakref.ref(obj, _closable.pop)] = os.getpid()
+
+
+def is_exiting() -> bool:
+    """Return whether the interpreter is exiting."""
+    return _is_exiting
 
 
 def _renew_all() -> None:
-    for item in list(_renewable):
-        item._renew_after_fork()
+    for ref in list(_renewable):
+        if (obj := ref()) is not None:
+            obj._renew_after_fork()
 
 
+def _close_all() -> None:
+    global _is_exiting
+    _is_exiting = True
+    for ref, process in list(_closable.items()):
+        if process == os.getpid() and (obj := ref()) is not None:
+            obj._close_at_exit()
+
+
+atexit.register(_close_all)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_renew_all)

@@ -1,4 +1,4 @@
-"""Tasks: functions that threads run for a caller whom a signal may interrupt anywhere.
+"""Tasks: functions that threads run for a caller that a signal may interrupt anywhere.
 
 A signal handler runs in the main thread between two steps of Python code, and it may
 raise. `Thread.start`, `Condition` and `concurrent.futures` are Python code that holds
@@ -11,15 +11,15 @@ removing files, is a task, too: signals never reach the thread that runs it.
 from __future__ import annotations
 
 import _thread
-import atexit
 import contextlib
 import os
-import weakref
 from collections import deque
 from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
+
+from fastrec.lifecycle import close_at_exit
 
 __all__ = ["CancelledError", "Task", "TaskPool", "start"]
 
@@ -59,13 +59,13 @@ class Task(Generic[_T]):
             self._result = function()
         except BaseException as error:  # noqa: BLE001 (`result` raises it)
             self._error = error
-        # And what it holds, before anyone continues. It must not be an argument: in
+        # And what it holds, before a waiter continues. It must not be an argument: in
         # Python 3.10, the caller holds those until the call returns.
         del function
         self._finish()
 
     def cancel(self) -> None:
-        """Let `result` raise a CancelledError, unless a thread has begun."""
+        """Make `result` raise a CancelledError, unless a thread has begun."""
         with contextlib.suppress(IndexError):
             self._functions.pop()
             self._error = CancelledError()
@@ -89,13 +89,7 @@ class Task(Generic[_T]):
 
 
 def start(task: Task[_T]) -> None:
-    """Run a task in a new thread.
-
-    Raises
-    ------
-    RuntimeError
-        If the system has no thread to give.
-    """
+    """Run a task in a new thread; raise a RuntimeError if the system has none left."""
     # One call of C, unlike `Thread.start`: the thread runs, or it does not exist.
     _thread.start_new_thread(task.run, ())
 
@@ -103,22 +97,12 @@ def start(task: Task[_T]) -> None:
 class TaskPool:
     """Threads that run tasks in the order of `submit`.
 
-    Parameters
-    ----------
-    n_threads : int
-    cancel : callable, optional
-        Called by `stop` first: asks the tasks at work to end early.
-    at_end : callable, optional
-        Called by `stop` last, when no task is at work. A pool that becomes garbage before
-        it was stopped calls both, too.
-
-    Attributes
-    ----------
-    ending : Task
-        What `stop` has a thread do.
+    `stop` first calls `cancel`, which asks running tasks to end early, and last, when no
+    task is running, `at_end`. A pool that is garbage before it was stopped does so, too.
     """
 
-    ending: Task[None] = Task(lambda: None)  # of a pool that is not made yet
+    # What a thread runs for `stop`; a done one until the pool is initialised.
+    ending: Task[None] = Task(lambda: None)
     ending.run()
 
     def __init__(
@@ -128,12 +112,12 @@ class TaskPool:
         cancel: Callable[[], object] | None = None,
         at_end: Callable[[], object] | None = None,
     ) -> None:
-        self._n_threads = n_threads
+        self.n_threads = n_threads
         self._process = os.getpid()
         self._queue: SimpleQueue[Task[Any] | None] = SimpleQueue()
         self._tasks: deque[Task[Any]] = deque()
         self._workers: list[Task[None]] = []
-        self._threads: set[int] = set()
+        self.idents: set[int] = set()  # of the threads
         self.ending = Task(
             partial(
                 _end,
@@ -141,28 +125,22 @@ class TaskPool:
                 self._queue,
                 self._tasks,
                 self._workers,
-                self._threads,
+                self.idents,
                 cancel,
                 at_end,
             )
         )
-        _pools.add(self)
+        close_at_exit(self)
 
     def submit(self, function: Callable[[], _T]) -> Task[_T]:
-        """Have a thread call `function`.
-
-        Raises
-        ------
-        RuntimeError
-            If the system has no thread to give, and there is none yet.
-        """
+        """Queue a call of `function`; raise a RuntimeError if there is no thread."""
         task = Task(function)
         while self._tasks and self._tasks[0].is_done:
             self._tasks.popleft()
         self._tasks.append(task)
         self._queue.put(task)
-        if len(self._workers) < self._n_threads:
-            worker = Task(partial(_work, self._queue, self._threads))
+        if len(self._workers) < self.n_threads:
+            worker = Task(partial(_work, self._queue, self.idents))
             self._workers.append(worker)
             try:
                 start(worker)
@@ -179,7 +157,7 @@ class TaskPool:
     def stop(self) -> None:
         """Cancel the tasks that have not begun, and wait for the others.
 
-        A signal interrupts only the waiting: all is done nevertheless.
+        A signal interrupts only the waiting.
         """
         if self.ending.is_done or os.getpid() != self._process:
             return  # a fork has none of the threads
@@ -188,8 +166,12 @@ class TaskPool:
         except RuntimeError:
             self.ending.run()
         # A thread of this pool gets here if it collects garbage: it cannot wait for itself.
-        if _thread.get_ident() not in self._threads:
+        if _thread.get_ident() not in self.idents:
             self.ending.result()
+
+    def _close_at_exit(self) -> None:
+        # A thread that returns from the core to an interpreter that has ended would abort.
+        self.stop()
 
     def __del__(self) -> None:
         # Python ignores what a signal raises here, so there is hardly a step.
@@ -228,15 +210,3 @@ def _end(
             pass
     if at_end is not None:
         at_end()
-
-
-# A thread that comes back from the core to an interpreter that has ended would abort.
-_pools: weakref.WeakSet[TaskPool] = weakref.WeakSet()
-
-
-def _stop_all() -> None:
-    for pool in list(_pools):
-        pool.stop()
-
-
-atexit.register(_stop_all)

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Array, Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.errors import SchemaError
 from fastrec.loader.loader import Loader
-from fastrec.loader.prefetch import upcoming
 from fastrec.loader.targets import NO_BATCHES, Key, Keys, Targets
 from fastrec.options import check_instance, extra
 
@@ -93,7 +92,7 @@ def dataset(
     """
     check_instance("fr.tf.dataset", loader, Loader, "such as ds.loader(256)")
     targets = Targets(label_key, weight_key)
-    first = upcoming(loader)
+    first = loader._upcoming()
     if first is None:
         raise ValueError(NO_BATCHES)
     targets.check([*first])

@@ -162,9 +162,9 @@ def test_tensors_stay_while_the_loop_goes_on(ds: fr.Dataset) -> None:
 
 def test_tensors_share_the_memory_of_the_batch(ds: fr.Dataset) -> None:
     feeding = fr.torch.loader(ds.loader(BATCH_SIZE))
-    assert feeding._feed is not None
+    assert feeding._options.feed is not None
     batch = ds[:BATCH_SIZE]
-    columns = feeding._feed.convert(batch)
+    columns = feeding._options.feed.convert(batch)
     for name in ("n", "half", "is_even", "image"):
         assert columns[name].data_ptr() == batch[name].ctypes.data
     assert columns["tags"].values.data_ptr() == batch["tags"].values.ctypes.data

@@ -28,11 +28,20 @@ import pytest
 
 import fastrec as fr
 from columns import Untyped, open_dataset
-from fastrec import on_error
 from fastrec.arrays import bytes as bytes_array
 from fastrec.arrays import ragged
-from fastrec.loader import collate, iterator, loader, prefetch, transforms
+from fastrec.loader import (
+    collate,
+    decoding,
+    iterator,
+    loader,
+    prefetch,
+    progress,
+    skipped_rows,
+    transform_pool,
+)
 from fastrec.loader.prefetch import Feed, fed
+from fastrec.transforms import transform as checked_transform
 from numbered import (
     FILE_SIZES,
     SPEC,
@@ -278,16 +287,17 @@ def test_a_later_loop_ends_the_one_before(ds: Untyped) -> None:
 MOVING_BATCHES = {
     module.__file__
     for module in (
-        *(
-            bytes_array,
-            collate,
-            iterator,
-            loader,
-            on_error,
-            prefetch,
-            ragged,
-            transforms,
-        ),
+        bytes_array,
+        checked_transform,
+        collate,
+        decoding,
+        iterator,
+        loader,
+        prefetch,
+        progress,
+        ragged,
+        skipped_rows,
+        transform_pool,
     )
 }
 

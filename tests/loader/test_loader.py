@@ -13,7 +13,9 @@ Method
 from __future__ import annotations
 
 import gc
+import gzip
 import itertools
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -176,6 +178,56 @@ def test_a_loop_after_a_break_is_the_next_epoch_from_its_beginning(
     batches = iter(loader)
     assert next(batches)["n"][0] == 0
     assert (loader.epoch, loader.step) == (1, 1)
+
+
+def test_a_batch_takes_few_python_calls(write: Write) -> None:
+    n_batches = 30
+    spec: dict[str, Untyped] = {name: SPEC[name] for name in ("n", "image", "score")}
+    path = write(tfrecord_file([record(1)] * 256 * n_batches))
+    n_calls, counts = 0, []
+
+    def on_event(_frame: object, event: str, _arg: object) -> None:
+        nonlocal n_calls
+        n_calls += event == "call"
+
+    sys.setprofile(on_event)
+    for _batch in open_dataset(path, features=spec).loader(256):
+        counts.append(n_calls)
+    sys.setprofile(None)
+    assert len(counts) == n_batches
+    # Where features are missing is watched in the first batches only.
+    assert max(np.diff(counts)[n_batches // 2 :]) <= 8
+
+
+@pytest.mark.parametrize("transform_threads", [0, 1])
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_an_interrupted_pass_continues_without_an_index(
+    write: Write, is_compressed: bool, transform_threads: int
+) -> None:
+    """An index would find the damage at the end before the batches ahead of it."""
+    data = tfrecord_file(record(n) for n in range(41))[:-1]
+    path = write(gzip.compress(data) if is_compressed else data)
+    to_interrupt = {10, 25}
+
+    def interrupt(batch: Untyped) -> Untyped:
+        first = int(batch["n"][0])
+        if first in to_interrupt:
+            to_interrupt.remove(first)
+            raise KeyboardInterrupt
+        return batch
+
+    loader = open_dataset(path, features=SPEC).loader(
+        5, transform=interrupt, transform_threads=transform_threads
+    )
+    iterator, got = iter(loader), []
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            got.extend(iterator)
+        assert loader.step == len(got)
+    with pytest.raises(fr.CorruptionError):
+        got.extend(iterator)
+    assert labels(got) == list(range(40))
+    assert loader.stats.n_batches == 8
 
 
 def test_a_second_iterator_ends_the_first(ds: Untyped, threads_end: Check) -> None:

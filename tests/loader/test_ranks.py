@@ -503,7 +503,7 @@ def test_a_transform_is_told_which_rows_are_padding(
         assert (info.records >= 0).tolist() == batch["__valid__"].tolist()
         for i in np.flatnonzero(info.positions < 0).tolist():
             assert (info.positions[i], info.records[i]) == (-1, -1)
-            with pytest.raises(IndexError, match="only fills the batch"):
+            with pytest.raises(IndexError, match="is padding"):
                 info.rng(i)
         return batch
 

@@ -104,5 +104,5 @@ def test_epochs_in_a_row_can_be_left_and_resumed(ds: Untyped) -> None:
     assert (loader.epoch, loader.step) == (1, 1)
     assert [batch["n"][0] for batch in batches] == [20, 40]
     assert list(batches) == []
-    with pytest.raises(ValueError, match="repeated for ever"):
+    with pytest.raises(ValueError, match="repeated without end"):
         next(ds.select([]).loader(20).repeat())

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <optional>
 #include <string>
 #include <tuple>
@@ -121,22 +120,16 @@ class BoundPipeline {
   BoundPipeline& operator=(const BoundPipeline&) = delete;
 
   // (parts, step, rows, rows that are records, bytes of memory, damages), or None at
-  // the end.
-  //
-  // Returns the same batch until forget(): a signal may raise before the caller has
-  // stored it. One may also raise in the Python code that wraps arrays, so the delivery
-  // stays here until the result exists.
+  // the end. A batch is lost if a signal handler raises in the Python code that wraps
+  // its arrays: the caller then opens another pipeline at its step.
   py::object next() {
     check_process(process_id_);
-    if (found_) return found_;
-    if (!delivery_ && !wait()) return py::none();
-    found_ =
-        py::make_tuple(sources_.cast<const BoundSources&>().arrays(delivery_->parts),
-                       delivery_->step, delivery_->n_rows, delivery_->n_valid,
-                       delivery_->n_bytes, damages_as_tuples(delivery_->damages));
-    places_ = std::move(delivery_->places);
-    delivery_.reset();
-    return found_;
+    Delivery delivery;
+    if (!wait(&delivery)) return py::none();
+    places_ = std::move(delivery.places);
+    return py::make_tuple(sources_.cast<const BoundSources&>().arrays(delivery.parts),
+                          delivery.step, delivery.n_rows, delivery.n_valid,
+                          delivery.n_bytes, damages_as_tuples(delivery.damages));
   }
 
   // An int64 array of shape (records, 4) for the batch that next() returned: file,
@@ -153,19 +146,11 @@ class BoundPipeline {
     return array;
   }
 
-  void forget() { found_ = py::object(); }
-
   std::int64_t helping_ns() const noexcept { return pipeline_->helping().count(); }
 
-  // [(where it begins, where it ends, the exception)]: the bytes of files that were
-  // skipped since forget_gaps().
-  py::list gaps() {
-    std::vector<Gap> found = pipeline_->take_gaps();
-    std::move(found.begin(), found.end(), std::back_inserter(gaps_));
-    return to_list(gaps_);
-  }
-
-  void forget_gaps() { gaps_.clear(); }
+  // [(begin, end, the exception)]: the bytes of files that were skipped since the last
+  // call.
+  py::list take_gaps() { return to_list(pipeline_->take_gaps()); }
 
   void stop() {
     if (process_id() != process_id_) return;
@@ -174,21 +159,19 @@ class BoundPipeline {
   }
 
  private:
-  // Puts the next batch into delivery_; returns false at the end.
-  bool wait() {
+  // Waits for the next batch; returns false at the end.
+  bool wait(Delivery* delivery) {
     // How often signals are checked while other threads decode.
     constexpr std::chrono::milliseconds kPatience(50);
-    Delivery delivery;
     pool_->replenish();
     while (true) {
       Pipeline::Outcome outcome;
       {
         const py::gil_scoped_release released;
-        outcome = pipeline_->next(kPatience, &delivery);
+        outcome = pipeline_->next(kPatience, delivery);
       }
       switch (outcome) {
         case Pipeline::Outcome::kBatch:
-          delivery_ = std::move(delivery);
           return true;
         case Pipeline::Outcome::kEnd:
           return false;
@@ -201,10 +184,7 @@ class BoundPipeline {
   std::unique_ptr<Pipeline> pipeline_;
   py::object sources_;
   std::shared_ptr<BlockPool> pool_;
-  std::optional<Delivery> delivery_;  // until found_ is made of it
-  py::object found_;                  // what next() returned, until forget()
-  std::vector<Place> places_;         // of the rows of found_
-  std::vector<Gap> gaps_;             // what gaps() returned, until forget_gaps()
+  std::vector<Place> places_;  // of the rows of the batch that next() returned last
   int process_id_;
 };
 
@@ -221,8 +201,8 @@ std::unique_ptr<BoundPipeline> make_pipeline(
     claims = std::make_unique<IndexedClaims>(of_core->files, std::move(catalog),
                                              std::move(order), grid, first_step);
   } else {
-    claims =
-        std::make_unique<WalkedClaims>(of_core->files, grid, recovery_named(recovery));
+    claims = std::make_unique<WalkedClaims>(of_core->files, grid,
+                                            recovery_named(recovery), first_step);
   }
   return std::make_unique<BoundPipeline>(
       std::make_unique<Pipeline>(std::move(claims), of_core, pool,
@@ -466,11 +446,9 @@ void register_loader(py::module_& m) {
                   py::arg("prefetch"), py::arg("memory_limit"), py::arg("on_damage"),
                   py::arg("recovery"))
       .def("next", &BoundPipeline::next)
-      .def("forget", &BoundPipeline::forget)
       .def_property_readonly("helping_ns", &BoundPipeline::helping_ns)
       .def("places", &BoundPipeline::places)
-      .def("gaps", &BoundPipeline::gaps)
-      .def("forget_gaps", &BoundPipeline::forget_gaps)
+      .def("take_gaps", &BoundPipeline::take_gaps)
       .def("stop", &BoundPipeline::stop);
 }
 

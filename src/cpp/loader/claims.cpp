@@ -72,9 +72,11 @@ void IndexedClaims::announce(const RecordRange& range) const {
 }
 
 WalkedClaims::WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid,
-                           Recovery recovery)
+                           Recovery recovery, std::uint64_t first_step)
     : files_(std::move(files)),
       grid_(std::move(grid)),
+      step_(first_step),
+      n_before_(first_step * grid_.batch_size),
       frames_(recovery, &is_stopped_) {}
 
 bool WalkedClaims::next(Claim* claim) {
@@ -82,6 +84,7 @@ bool WalkedClaims::next(Claim* claim) {
   claim->places.clear();
   claim->step = step_++;
   Place place;
+  for (; n_before_ > 0 && !is_stopped_ && walk(&place); --n_before_) continue;
   while (claim->places.size() < grid_.batch_size && walk(&place)) {
     claim->places.push_back(place);
   }
@@ -137,6 +140,7 @@ bool StreamClaims::next(Claim* claim) {
                           "there are fewer records than were counted: a file changed");
     }
   } else {
+    while (position_ < claim->step * grid.batch_size && pass_over()) continue;
     while (claim->places.size() < grid.batch_size && take(claim)) continue;
     if (claim->places.empty()) return false;
     if (grid.drop_last && claim->places.size() < grid.batch_size) return false;

@@ -84,12 +84,13 @@ class IndexedClaims final : public Claims {
 };
 
 // Steps of a data set in file order without an index: the files are walked, header by
-// header, as far as steps are claimed. So the first batch comes at once. Of the grid,
-// only the batch size and what becomes of the last batch is used: there is one rank.
+// header, as far as steps are claimed. So the first batch comes at once. What lies before
+// the first step is walked through, too. Of the grid, only the batch size and what
+// becomes of the last batch is used: there is one rank.
 class WalkedClaims final : public Claims {
  public:
   WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid,
-               Recovery recovery = Recovery::kNone);
+               Recovery recovery = Recovery::kNone, std::uint64_t first_step = 0);
   bool next(Claim* claim) override;
   std::vector<Gap> take_gaps() override { return gaps_.take(); }
   void stop() override { is_stopped_ = true; }
@@ -99,7 +100,8 @@ class WalkedClaims final : public Claims {
 
   std::shared_ptr<FileTable> files_;
   StepGrid grid_;
-  std::uint64_t step_ = 0;
+  std::uint64_t step_;
+  std::uint64_t n_before_;  // records before the first step, not walked through yet
   std::atomic<bool> is_stopped_{false};
   FrameWalk frames_;  // of view_
   GapList gaps_;

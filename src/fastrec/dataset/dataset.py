@@ -29,10 +29,9 @@ from fastrec.features.padded import any_width_columns, without_padding
 from fastrec.features.schema import Features, Schema
 from fastrec.features.sequence_schema import schema_or_names
 from fastrec.lifecycle import renew_after_fork
-from fastrec.loader.collate import VALID, Assembly, OnTransformError, valid_column
-from fastrec.loader.loader import Loader, Transform
+from fastrec.loader.collate import OnTransformError, collator_of
+from fastrec.loader.loader import Loader
 from fastrec.loader.order import Batches, Shuffle, records_of
-from fastrec.loader.transforms import BatchOrigin, CheckedTransform
 from fastrec.on_error import OnError, Report, check_on_error
 from fastrec.options import (
     checked_names,
@@ -43,6 +42,8 @@ from fastrec.options import (
 from fastrec.sources.random_split import check_fractions, divided
 from fastrec.sources.selection import Numbers
 from fastrec.sources.view import View
+from fastrec.transforms.batch_info import BatchOrigin
+from fastrec.transforms.transform import CheckedTransform, Transform
 
 __all__ = ["Dataset"]
 
@@ -515,7 +516,9 @@ class Dataset:
         """
         dataset = self if on_error is None else self.with_options(on_error=on_error)
         return Loader(
-            dataset,
+            dataset._view,
+            dataset._transforms,
+            dataset=dataset,
             batch_size=batch_size,
             global_batch_size=global_batch_size,
             batches=batches,
@@ -611,37 +614,8 @@ class Dataset:
         readings, _ = self._view.source.readings()
         return any_width_columns(reading.schema for reading in readings)
 
-    def _assembly(
-        self, transform: CheckedTransform | None = None, *, adds_valid: bool = False
-    ) -> Assembly:
-        """Return what makes batches of decoded rows.
-
-        Raises
-        ------
-        SchemaError
-            If a feature has the name of a column that is added here, or datasets that are
-            joined have different columns.
-        """
-        source, extra = self._view.source, self._view.extra_columns()
-        if adds_valid:
-            extra[VALID] = valid_column
-        readings, _ = source.readings()
-        for name in extra:
-            if any(name in reading.schema._column_names() for reading in readings):
-                msg = (
-                    f"a column {name!r} is added here: read the feature under another "
-                    "name, with key="
-                )
-                raise SchemaError(msg)
-        source.check_columns()
-        return Assembly(
-            readings,
-            extra,
-            self._transforms if transform is None else (*self._transforms, transform),
-        )
-
     def _decode(self, numbers: Numbers) -> Batch:
-        assembly = self._assembly()
+        collator = collator_of(self._view, self._transforms)
         records = records_of(self._view, numbers)
         try:
             parts, _ = _core.decode_records(
@@ -655,5 +629,7 @@ class Dataset:
         schemas = [reading.schema for reading in source.readings()[0]]
         if (warning := absence(source.of_core(), schemas)) is not None:
             warn_caller(warning)
-        places = None if assembly.is_plain else self._view.located(records, "")
-        return assembly(parts, BatchOrigin(0, 0, 0, numbers, records, _places=places))
+        places = None if collator.is_plain else self._view.located(records, "")
+        info = BatchOrigin(0, 0, 0, numbers, records, _places=places)
+        batch, _ = collator(parts, info)
+        return batch

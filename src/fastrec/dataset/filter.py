@@ -13,12 +13,13 @@ import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.arrays.batch import Batch, n_rows
-from fastrec.loader.loader import Loader, Transform
-from fastrec.loader.transforms import BatchOrigin
+from fastrec.loader.loader import Loader
 from fastrec.sources.selection import Numbers
 from fastrec.sources.view import View
 from fastrec.storage.atomic import replacement
 from fastrec.storage.index import cache_dir
+from fastrec.transforms.batch_info import BatchOrigin
+from fastrec.transforms.transform import Transform
 
 __all__ = ["kept_records"]
 

@@ -1,55 +1,74 @@
-"""Assembly: what becomes of decoded rows before a loop sees them.
+"""Collation: from decoded rows to the batch that a loop gets.
 
 The core delivers a batch as parts, one for each way of reading (nearly always one). Each
-part goes through the transforms of its own sources; then rows are joined in their order,
-columns that tell about them are added, and the transforms of the whole are called.
+part goes through the transforms of its own sources. Then the rows are joined in their
+order, columns that describe them are added, and the transforms of the whole are called.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays.batch import Batch, concatenate, take
 from fastrec.arrays.ragged import describe_rows
-from fastrec.errors import add_note
+from fastrec.errors import SchemaError, add_note
 from fastrec.features.padded import FixedLenSequence, Unpadded
 from fastrec.features.schema import check_columns
-from fastrec.loader.transforms import BatchOrigin, CheckedTransform
-from fastrec.on_error import Loss
+from fastrec.loader.skipped_rows import SkippedRow, skipped_by_transform
+from fastrec.sources.source import Reading
+from fastrec.sources.view import View
+from fastrec.transforms.batch_info import BatchOrigin, Extra
+from fastrec.transforms.transform import CheckedTransform
 
-if TYPE_CHECKING:
-    from fastrec.sources.source import Reading
+__all__ = ["VALID", "Collator", "OnTransformError", "Parts", "collator_of"]
 
-__all__ = ["VALID", "Assembly", "OnTransformError", "Parts", "valid_column"]
+VALID = "__valid__"  # the added column that says whether a row is a record
 
-VALID = "__valid__"  # the column that the loader adds: whether a row is a record
-
-# (which reading, its columns, where its rows stand in the batch or None for all)
+# (number of the reading, its columns, where its rows are in the batch or None for all)
 Parts: TypeAlias = "list[tuple[int, Batch, npt.NDArray[np.int64] | None]]"
-Extra: TypeAlias = "Callable[[BatchOrigin], npt.NDArray[Any]]"
 
-# What becomes of rows for which a transform raises.
+# What happens to rows for which a transform raises.
 OnTransformError: TypeAlias = Literal["raise", "skip", "mask"]
 
 
-class Calls:
-    """Calls the transforms of one batch, and handles the rows for which they raise.
+def collator_of(
+    view: View, transforms: Sequence[CheckedTransform], *, adds_valid: bool = False
+) -> Collator:
+    """Return a collator for the rows of a view.
 
-    Parameters
-    ----------
-    on_error : {"raise", "skip", "mask"}
-        What becomes of these rows.
+    Raises
+    ------
+    SchemaError
+        If a feature has the name of a column that is added here, or datasets that are
+        joined have different columns.
     """
+    extra = view.extra_columns()
+    if adds_valid:
+        extra[VALID] = valid_column
+    readings, _ = view.source.readings()
+    for name in extra:
+        if any(name in reading.schema._column_names() for reading in readings):
+            msg = (
+                f"a column {name!r} is added here: read the feature under another "
+                "name, with key="
+            )
+            raise SchemaError(msg)
+    view.source.check_columns()
+    return Collator(readings, extra, transforms)
+
+
+class _Calls:
+    """The calls of the transforms of one batch, and the rows for which they raise."""
 
     def __init__(self, on_error: OnTransformError) -> None:
         self._on_error = on_error
-        self.losses: list[Loss] = []
+        self.skipped: list[SkippedRow] = []
 
     def __call__(
         self, transform: CheckedTransform, batch: Batch, info: BatchOrigin
@@ -65,7 +84,7 @@ class Calls:
             return batch, info
         failed.sort(key=operator.itemgetter(0))  # threads share the rows
         rows = [row for row, _ in failed]
-        self._lose(transform, info, failed)
+        self._skip(transform, info, failed)
         if self._on_error == "mask":
             info = info._masked(rows)
             # The column is added after the transforms of datasets that are joined.
@@ -96,110 +115,75 @@ class Calls:
                 )
                 raise error from None
             rows = np.flatnonzero(info.positions >= 0).tolist()
-            self._lose(transform, info, [(row, error) for row in rows])
+            self._skip(transform, info, [(row, error) for row in rows])
             return empty, info._of_rows(none)
 
-    def _lose(
+    def _skip(
         self,
         transform: CheckedTransform,
         info: BatchOrigin,
         failed: list[tuple[int, Exception]],
     ) -> None:
         assert info._places is not None
-        self.losses += [
-            info._places.loss(row, error, transform.name) for row, error in failed
+        self.skipped += [
+            skipped_by_transform(info._places, row, error, transform.name)
+            for row, error in failed
         ]
 
 
-RAISE = Calls("raise")
-
-
-class Assembly:
-    """Makes of the parts of a batch what is delivered.
-
-    Parameters
-    ----------
-    readings : sequence of Reading
-        How the parts were read, and what is done to each alone.
-    extra : dict of str to callable
-        Columns to add; each is computed from the batch's origin.
-    transforms : tuple of CheckedTransform
-        What is done to the whole batch.
-    """
+class Collator:
+    """Joins the parts of a batch, and calls its transforms."""
 
     def __init__(
         self,
         readings: Sequence[Reading],
         extra: dict[str, Extra],
-        transforms: tuple[CheckedTransform, ...],
+        transforms: Sequence[CheckedTransform],
     ) -> None:
         self._readings = list(readings)
         self._made: dict[str, str] = {}  # the columns that transforms made before
         self._extra = extra
-        self._transforms = transforms
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether no Python code of the user's is called."""
-        return not self._transforms and not self._has_own_transforms
-
-    @property
-    def _has_own_transforms(self) -> bool:
-        return any(reading.transforms for reading in self._readings)
-
-    @property
-    def needs_origin(self) -> bool:
-        """Whether anything asks where the rows come from."""
-        return not self.is_plain or bool(self._extra)
+        self._transforms = tuple(transforms)
+        self._has_own_transforms = any(reading.transforms for reading in readings)
+        # Whether no function of the caller is called.
+        self.is_plain = not self._transforms and not self._has_own_transforms
+        # Whether anything depends on where the rows come from.
+        self.needs_origin = not self.is_plain or bool(extra)
+        # Whether a batch is its only part.
+        self.is_identity = not self.needs_origin and len(self._readings) == 1
 
     @property
     def column_names(self) -> list[str | bytes]:
         """The columns before any transform."""
         return [*self._readings[0].schema._column_names(), *self._extra]
 
-    def __call__(self, parts: Parts, info: BatchOrigin | None) -> Batch:
-        """Return the batch of `parts`; `info` may be None if `needs_origin` is False."""
-        return self._assembled(parts, info, RAISE)
-
-    def lossy(
+    def __call__(
         self,
         parts: Parts,
-        info: BatchOrigin,
-        *,
-        on_error: OnTransformError,
-        keeps_shape: bool,
-    ) -> tuple[Batch, list[Loss]]:
+        info: BatchOrigin | None,
+        on_error: OnTransformError = "raise",
+    ) -> tuple[Batch, list[SkippedRow]]:
         """Return the batch of `parts`, and the rows for which transforms raised.
 
-        Parameters
-        ----------
-        on_error : {"raise", "skip", "mask"}
-            What becomes of these rows.
-        keeps_shape : bool
-            Whether batches must stay full: then rows are masked instead of skipped.
+        `info` may be None if `needs_origin` is False.
         """
-        if on_error == "raise":
-            return self._assembled(parts, info, RAISE), []
-        calls = Calls("mask" if keeps_shape else on_error)
-        return self._assembled(parts, info, calls), calls.losses
-
-    def _assembled(self, parts: Parts, info: BatchOrigin | None, calls: Calls) -> Batch:
+        calls = _Calls(on_error)
         batch, info = self._joined(parts, info, calls)
         if info is not None:
             if any(name in batch for name in self._extra):
                 msg = (
-                    f"the columns {list(self._extra)} are added here: the transforms of "
-                    "data sets that are joined cannot make them"
+                    f"the loader adds the columns {list(self._extra)}: the transforms of "
+                    "datasets that are joined cannot make them"
                 )
                 raise ValueError(msg)
             extra = {name: column(info) for name, column in self._extra.items()}
             batch = {**batch, **extra}
             for transform in self._transforms:
                 batch, info = calls(transform, batch, info)
-        return batch
+        return batch, calls.skipped
 
     def _joined(
-        self, parts: Parts, info: BatchOrigin | None, calls: Calls
+        self, parts: Parts, info: BatchOrigin | None, calls: _Calls
     ) -> tuple[Batch, BatchOrigin | None]:
         if len(self._readings) == 1:
             (part,) = parts
@@ -238,7 +222,7 @@ class Assembly:
         batch: Batch,
         rows: npt.NDArray[np.int64] | None,
         info: BatchOrigin | None,
-        calls: Calls,
+        calls: _Calls,
     ) -> tuple[Batch, BatchOrigin | None]:
         transforms = self._readings[reading].transforms
         if info is None or not self._has_own_transforms:
@@ -281,12 +265,12 @@ def _check_rows(batch: Batch, n_rows: int) -> None:
     for name, column in batch.items():
         if not getattr(column, "shape", ()) or len(column) != n_rows:
             msg = (
-                f"column {name!r}: the transform of a data set that is joined with others "
+                f"column {name!r}: the transform of a dataset that is joined with others "
                 f"must return arrays of the {n_rows} rows that it was given"
             )
             raise ValueError(msg)
 
 
 def valid_column(info: BatchOrigin) -> npt.NDArray[np.bool_]:
-    """Return which rows are records, and not there to fill the batch."""
+    """Return which rows are records, and not padding."""
     return info.positions >= 0

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from fastrec.arrays.batch import Batch
-
-if TYPE_CHECKING:
-    from fastrec.loader.loader import Loader
 
 __all__ = ["Repeated", "Tuples"]
 
@@ -20,12 +17,13 @@ class Tuples:
     the loader's state, report and statistics.
     """
 
-    def __init__(self, loader: Loader, names: tuple[str | bytes, ...]) -> None:
+    def __init__(self, loader: Any, names: tuple[str | bytes, ...]) -> None:  # noqa: ANN401
         self._loader = loader
         self._names = names
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        return self._loader._iterate(self._names)
+        iterator: Iterator[tuple[Any, ...]] = self._loader._iterate(self._names)
+        return iterator
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -37,10 +35,10 @@ class Tuples:
 class Repeated(Iterator[Batch]):
     """The batches of several epochs, one after another; made by `Loader.repeat`.
 
-    A signal may raise an exception anywhere; the next call goes on with the next batch.
+    After an interrupt, the next call continues with the next batch.
     """
 
-    def __init__(self, loader: Loader, n_epochs: int | None) -> None:
+    def __init__(self, loader: Iterable[Batch], n_epochs: int | None) -> None:
         self._loader = loader
         self._is_endless = n_epochs is None
         self._n_left = n_epochs
@@ -58,7 +56,7 @@ class Repeated(Iterator[Batch]):
                 self._is_empty = False
                 return batch
             if self._is_empty and self._is_endless:
-                msg = "an epoch has no batches, so they cannot be repeated for ever"
+                msg = "an epoch has no batches, so it cannot be repeated without end"
                 raise ValueError(msg)
             self._n_left = None if self._n_left is None else self._n_left - 1
             self._epoch = None

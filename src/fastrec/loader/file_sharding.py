@@ -1,15 +1,15 @@
-"""Dealing: whole files to ranks, where records can only be had one after another.
+"""File sharding: whole files for each rank, if records can only be read one after another.
 
-A rank that inflates only its own files does its share of the work. The files are dealt
-by their number of records, largest first, each to the rank that has fewest, so that
-every process that counts the same deals the same. Ranks then have nearly the same
-number of records, and make the same number of steps:
+A rank that decompresses only its own files does its share of the work. Files are assigned
+by their number of records, largest first, each to the rank with the fewest records, so
+all processes with the same counts assign the same files. The ranks then have nearly the
+same number of records, and make the same number of steps:
 
-* by default, a rank divides its records evenly over the steps, so batches differ by one
-  row, and none is lost;
-* with ``drop_last``, all batches are full, and what the others have more than the
+* by default, a rank divides its records evenly among the steps, so batches differ by one
+  row, and no record is lost;
+* with ``drop_last``, all batches are full, and what other ranks have more than the
   smallest rank is left out;
-* with ``pad_last``, the last batches of the smaller ranks are filled up.
+* with ``pad_last``, the last batches of the smaller ranks are padded.
 """
 
 from __future__ import annotations
@@ -24,34 +24,26 @@ from fastrec.loader.order import Shuffle, Window
 from fastrec.loader.steps import Plan, padded
 from fastrec.sources.selection import Numbers
 
-__all__ = ["Deal", "DealtPlan", "dealt", "own_files"]
+__all__ = ["FileSharding", "ShardedPlan", "assign_files", "own_files"]
 
 # How much more than its share the largest rank may have. What full batches leave out is
 # lost; otherwise the others only have smaller ones.
-_MOST_UNEVEN = 2.0
-_MOST_UNEVEN_TO_DROP = 1.1
+_MAX_UNEVEN = 2.0
+_MAX_UNEVEN_TO_DROP = 1.1
 
 
 @dataclass(frozen=True)
-class Deal:
-    """Which files each rank has.
-
-    Attributes
-    ----------
-    files : list of list of int
-        Of each rank, in order.
-    n_records : list of int
-        Of each rank.
-    """
+class FileSharding:
+    """The files of each rank, in order, and how many records each rank has."""
 
     files: list[list[int]]
     n_records: list[int]
 
 
-def dealt(
+def assign_files(
     n_records_by_file: Sequence[int], world_size: int, *, drop_last: bool
-) -> Deal | None:
-    """Deal files to ranks, or return None if that would be too uneven."""
+) -> FileSharding | None:
+    """Assign files to ranks, or return None if that would be too uneven."""
     files: list[list[int]] = [[] for _ in range(world_size)]
     n_records = [0] * world_size
     for file in np.argsort(-np.array(n_records_by_file), kind="stable").tolist():
@@ -59,26 +51,18 @@ def dealt(
         files[rank].append(file)
         n_records[rank] += n_records_by_file[file]
     n_all = sum(n_records)
-    most = _MOST_UNEVEN_TO_DROP if drop_last else _MOST_UNEVEN
-    if not min(n_records) or max(n_records) * world_size > most * n_all:
+    limit = _MAX_UNEVEN_TO_DROP if drop_last else _MAX_UNEVEN
+    if not min(n_records) or max(n_records) * world_size > limit * n_all:
         return None
-    return Deal([sorted(of_rank) for of_rank in files], n_records)
+    return FileSharding([sorted(of_rank) for of_rank in files], n_records)
 
 
 @dataclass(frozen=True)
-class DealtPlan(Plan):
-    """The steps of an epoch in which this rank reads files of its own.
+class ShardedPlan(Plan):
+    """The steps of an epoch in which this rank reads its own files."""
 
-    Attributes
-    ----------
-    global_batch_size : int
-        What a step counts for in positions of the epoch, whatever its rows.
-    first_row : int
-        How many records the ranks before this one have: keeps random generators apart.
-    """
-
-    global_batch_size: int
-    first_row: int
+    global_batch_size: int  # positions that a step counts for, whatever its rows
+    first_row: int  # records of the ranks before: keeps random generators apart
 
     @property
     def n_positions(self) -> int:
@@ -86,7 +70,7 @@ class DealtPlan(Plan):
         return self.n_steps * self.global_batch_size
 
     def begin_of(self, step: int) -> int:
-        """Return what a step begins with, in positions of all ranks together."""
+        """Return the first position of a step, of all ranks together."""
         return step * self.global_batch_size
 
     def step_at(self, position: int) -> int:
@@ -94,7 +78,7 @@ class DealtPlan(Plan):
         return position // self.global_batch_size
 
     def rows(self, step: int) -> tuple[Numbers, Numbers]:
-        """Return what tells this rank's rows apart, and their records; -1 for padding."""
+        """Return keys of this rank's rows, and their records; -1 for padding."""
         positions = self.grid.positions(step)
         positions = positions[positions < len(self.order)]
         return padded(
@@ -106,7 +90,7 @@ class DealtPlan(Plan):
     @classmethod
     def of(
         cls,
-        deal: Deal,
+        sharding: FileSharding,
         n_records_by_file: Sequence[int],
         shuffle: Shuffle,
         *,
@@ -116,16 +100,10 @@ class DealtPlan(Plan):
         batch_sizes: Sequence[int],
         drop_last: bool,
         pad_last: bool,
-    ) -> DealtPlan:
-        """Return the plan of a rank; `batch_sizes` are those of all ranks.
-
-        Raises
-        ------
-        ValueError
-            If a rank would make steps without a row.
-        """
-        size, n_own = batch_sizes[rank], deal.n_records[rank]
-        pairs = list(zip(deal.n_records, batch_sizes, strict=True))
+    ) -> ShardedPlan:
+        """Return the plan of a rank; `batch_sizes` are those of all ranks."""
+        size, n_own = batch_sizes[rank], sharding.n_records[rank]
+        pairs = list(zip(sharding.n_records, batch_sizes, strict=True))
         bounds = None
         if drop_last:
             n_steps = min(n // b for n, b in pairs)
@@ -133,9 +111,9 @@ class DealtPlan(Plan):
         else:
             n_steps = max(-(-n // b) for n, b in pairs)
             if not pad_last:
-                if min(deal.n_records) < n_steps:
+                if min(sharding.n_records) < n_steps:
                     msg = (
-                        f"a rank has {min(deal.n_records):,} records in its files for "
+                        f"a rank has {min(sharding.n_records):,} records in its files for "
                         f"{n_steps:,} steps, so some would have no row: give "
                         "drop_last=True or pad_last=True"
                     )
@@ -144,7 +122,7 @@ class DealtPlan(Plan):
                     [n_own * i // n_steps for i in range(n_steps + 1)], np.int64
                 )
         counts = np.array(n_records_by_file, np.int64)
-        files = own_files(deal, shuffle, seed=seed, epoch=epoch, rank=rank)
+        files = own_files(sharding, shuffle, seed=seed, epoch=epoch, rank=rank)
         n_slots = shuffle.n if isinstance(shuffle, Window) else 1
         return cls(
             _core.Order.window(
@@ -162,15 +140,15 @@ class DealtPlan(Plan):
                 bounds=bounds,
             ),
             sum(batch_sizes),
-            sum(deal.n_records[:rank]),
+            sum(sharding.n_records[:rank]),
         )
 
 
 def own_files(
-    deal: Deal, shuffle: Shuffle, *, seed: int, epoch: int, rank: int
+    sharding: FileSharding, shuffle: Shuffle, *, seed: int, epoch: int, rank: int
 ) -> list[int]:
     """Return the files of a rank, in the order in which an epoch reads them."""
-    files = deal.files[rank]
+    files = sharding.files[rank]
     if not isinstance(shuffle, Window):
         return files
     return [files[i] for i in shuffle.file_order(len(files), seed, epoch)]

@@ -35,10 +35,10 @@ __all__ = [
 
 Batches: TypeAlias = "Callable[[int, int], Iterable[npt.ArrayLike]]"
 
-_MOST_LANES = 2**16  # every step looks at each of them
-_MOST_SLOTS = 2**28
+_MAX_LANES = 2**16  # every step looks at each of them
+_MAX_SLOTS = 2**28
 
-# Keeps apart what is derived from one seed and epoch: the order of an epoch is stream 0.
+# A random stream of one seed and epoch: the order of an epoch is stream 0.
 _FILES_STREAM = 1 << 35
 
 
@@ -46,17 +46,18 @@ _FILES_STREAM = 1 << 35
 class Blocks:
     """A shuffle that reads whole blocks of neighbouring records: ``shuffle=Blocks()``.
 
-    For disks and networks on which single records are slow to get. All blocks of the
-    data are permuted and dealt to lanes; batches draw evenly from all lanes, and the
+    For disks and networks on which single records are slow to read. All blocks of the
+    data are permuted and divided among lanes. Batches draw evenly from all lanes, and the
     records of a block come in a permuted order. So an epoch is nearly a global shuffle:
-    what is drawn next comes from `lanes` places of the data, and records of one block
-    are spread over ``lanes * block`` positions. A rank reads whole lanes by itself where
-    the world size divides their number.
+    the next record comes from one of `lanes` places of the data, and the records of one
+    block are spread over ``lanes * block`` positions. If the world size divides `lanes`,
+    a rank reads whole lanes.
 
     Parameters
     ----------
     block_bytes : int or str, default "4MB"
-        About how much a block holds. It becomes a number of records, by their mean size.
+        The approximate size of a block. It becomes a number of records, by their mean
+        size.
     lanes : int, default 64
         Blocks that are open at a time.
 
@@ -73,19 +74,17 @@ class Blocks:
         object.__setattr__(
             self, "block_bytes", byte_count("block_bytes", self.block_bytes)
         )
-        object.__setattr__(
-            self, "lanes", positive_int("lanes", self.lanes, _MOST_LANES)
-        )
+        object.__setattr__(self, "lanes", positive_int("lanes", self.lanes, _MAX_LANES))
 
 
 @dataclass(frozen=True)
 class Window:
     """A shuffle through a reservoir of `n` records: ``shuffle=Window(10_000)``.
 
-    What ``tf.data.Dataset.shuffle(n)`` does: each position delivers one of `n` records
-    that were read, at random, and the next record takes its place. It needs no random
-    access, so it works on compressed files as they are; their `n` records are held in
-    memory. On plain files ``shuffle=True`` is better in every way.
+    Like ``tf.data.Dataset.shuffle(n)``: each position delivers one of `n` records that
+    were read, at random, and the next record takes its place. It needs no random access,
+    so it works on compressed files; their `n` records are held in memory. On plain files
+    ``shuffle=True`` is better in every way.
 
     Parameters
     ----------
@@ -98,14 +97,14 @@ class Window:
     Raises
     ------
     TypeError, ValueError
-        If they are something else.
+        If an option is invalid.
     """
 
     n: int
     shuffle_files: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "n", positive_int("n", self.n, _MOST_SLOTS))
+        object.__setattr__(self, "n", positive_int("n", self.n, _MAX_SLOTS))
         object.__setattr__(
             self, "shuffle_files", true_or_false("shuffle_files", self.shuffle_files)
         )
@@ -123,7 +122,7 @@ Shuffle: TypeAlias = "bool | Blocks | Window"
 
 
 def as_shuffle(value: object) -> Shuffle:
-    """Return the option `shuffle`, or raise a TypeError that says what it may be."""
+    """Return the option `shuffle`, or raise a TypeError."""
     if isinstance(value, (Blocks, Window)):
         return value
     if isinstance(value, (bool, np.bool_)):
@@ -183,29 +182,16 @@ class BatchesOf:
 
 @dataclass(frozen=True)
 class ListedBatches:
-    """The batches of one epoch as a caller lists them.
+    """The batches of one epoch, as the caller lists them."""
 
-    Attributes
-    ----------
-    records : ndarray of int64, shape (rows of all batches,)
-    bounds : ndarray of int64, shape (batches + 1,)
-        Where each batch begins, and the number of rows.
-    """
-
-    records: npt.NDArray[np.int64] = field(repr=False)
-    bounds: npt.NDArray[np.int64] = field(repr=False)
+    records: npt.NDArray[np.int64]  # of all batches
+    bounds: npt.NDArray[np.int64]  # where each batch begins, and the number of rows
 
     @classmethod
     def of(
         cls, make: Batches, *, n_records: int, seed: int, epoch: int
     ) -> ListedBatches:
-        """Call `make`, and check what it returns.
-
-        Raises
-        ------
-        TypeError, ValueError, IndexError
-            If that is not a list of arrays of record numbers, none of them empty.
-        """
+        """Call `make`, and check that it lists record numbers."""
         if isinstance(make, BatchesOf) and make.n_records != n_records:
             msg = (
                 f"these batches are for {make.n_records:,} records, but the dataset has "

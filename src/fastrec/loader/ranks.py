@@ -1,4 +1,4 @@
-"""Which rank of how many this process is: given, or found where launchers say it."""
+"""Ranks: the rank and world size of this process, given or set by a launcher."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fastrec.options import non_negative_int, positive_int
 
 __all__ = ["Rank", "find_rank"]
 
-# What launchers set: (rank, world size, who sets them). SLURM_NTASKS is of the job, and
-# is set where no task was started, too; only srun sets the size of the step.
+# What launchers set: (rank, world size, launcher). SLURM_NTASKS belongs to the job and is
+# set without a task, too; only srun sets the size of the step.
 _VARIABLES = [
     ("RANK", "WORLD_SIZE", "torchrun"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM"),
@@ -21,34 +21,18 @@ _VARIABLES = [
 
 @dataclass(frozen=True)
 class Rank:
-    """One process among those that share an epoch.
-
-    Attributes
-    ----------
-    rank, world_size : int
-    source : str
-        Who said so.
-    """
+    """One process among those that share an epoch."""
 
     rank: int
     world_size: int
-    source: str
+    source: str  # where both were found
 
     def __str__(self) -> str:
         return f"rank {self.rank} of {self.world_size} ({self.source})"
 
 
 def find_rank(rank: int | None, world_size: int | None) -> Rank:
-    """Return the rank that is given, or else found.
-
-    Looked for in torch.distributed, where that is imported and initialised, then in the
-    environment (torchrun, SLURM, Open MPI); otherwise this is the only process.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If only one of the two is given, or they make no sense.
-    """
+    """Return the rank that is given, or that of torch.distributed or a launcher."""
     if rank is not None or world_size is not None:
         if rank is None or world_size is None:
             msg = "rank and world_size go together: give both or neither"

@@ -11,7 +11,7 @@ from fastrec.sources.selection import Numbers
 
 __all__ = ["buckets", "weighted"]
 
-# Keeps apart what is derived from one seed and epoch: the order of an epoch is stream 0.
+# Random streams of one seed and epoch: the order of an epoch is stream 0.
 _BUCKETS_STREAM = 1 << 33
 _WEIGHTED_STREAM = 1 << 34
 
@@ -27,8 +27,8 @@ def buckets(
     """Make batches of records of similar length, so that little is padded.
 
     Bucket ``i`` holds the records whose length is below ``edges[i]`` and not below
-    ``edges[i - 1]``, the last bucket the rest; its batches have ``sizes[i]`` rows. (So
-    are the arguments of ``tf.data.Dataset.bucket_by_sequence_length``.)
+    ``edges[i - 1]``, the last bucket the rest; its batches have ``sizes[i]`` rows. The
+    arguments are those of ``tf.data.Dataset.bucket_by_sequence_length``.
 
     Parameters
     ----------
@@ -38,8 +38,8 @@ def buckets(
     sizes : array of int, shape (len(edges) + 1,)
         Rows in the global batches of each bucket.
     shuffle : bool, default True
-        Permute the records of each bucket, and the batches of all of them, in another way
-        in every epoch.
+        Permute the records of each bucket, and the batches of all buckets, differently in
+        every epoch.
     drop_last : bool, default False
         Leave out the last batch of a bucket if it is not full.
 
@@ -51,7 +51,7 @@ def buckets(
     Raises
     ------
     TypeError, ValueError
-        If the arguments do not fit together.
+        If an argument is invalid.
 
     Examples
     --------
@@ -107,8 +107,8 @@ def weighted(
     """Make batches that hold each record in proportion to its weight.
 
     In every epoch, a record is drawn ``length * weight / sum(weights)`` times, rounded
-    down or up: sampling with replacement, but without the chance that a record of weight
-    1 is drawn never or five times. Draws come in a shuffled order.
+    down or up: sampling with replacement, with the least variance. Draws come in a
+    shuffled order.
 
     Parameters
     ----------
@@ -127,7 +127,7 @@ def weighted(
     Raises
     ------
     TypeError, ValueError
-        If the weights are no weights.
+        If an argument is invalid.
 
     Examples
     --------
@@ -144,15 +144,15 @@ def weighted(
     shares = shares / shares.max()
 
     def batches(seed: int, epoch: int) -> list[Numbers]:
-        # Marks at distance 1, beginning somewhere in [0, 1): a record is drawn as often
-        # as marks lie in its interval. The intervals are shuffled, too: else neighbours
-        # would exclude each other, and records of a period be rounded alike.
+        # Systematic sampling: marks at distance 1, from a random start in [0, 1); a
+        # record is drawn once for each mark in its interval. The intervals are shuffled,
+        # or neighbours would exclude each other, and periodic records be rounded alike.
         records = shuffled(
             len(shares), seed=seed, epoch=epoch, stream=_WEIGHTED_STREAM + 1
         )
         ends = np.cumsum(shares[records])
         ends = np.minimum(ends * (n_draws / ends[-1]), n_draws)
-        # Whatever rounding made of it, the last record that has a weight ends them all.
+        # Despite rounding, the last record that has a weight ends the intervals.
         ends[np.flatnonzero(shares[records])[-1] :] = n_draws
         generator = np.random.Philox(
             key=np.array([seed, epoch], np.uint64),

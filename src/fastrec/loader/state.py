@@ -17,24 +17,13 @@ _KEYS = ("version", *_KINDS)
 
 @dataclass(frozen=True)
 class State:
-    """A place in a training run. It does not depend on ranks, threads or batch sizes.
+    """A place in a training run. It does not depend on ranks, threads or batch sizes."""
 
-    Attributes
-    ----------
-    fingerprint : str
-        Of the data, wherever it lies.
-    order : dict
-        How records are ordered, and the parameters of that.
-    seed, epoch, position : int
-        The position is the number of records of the epoch that all ranks together have
-        delivered.
-    """
-
-    fingerprint: str
-    order: dict[str, Any]
+    fingerprint: str  # of the data
+    order: dict[str, Any]  # how records are ordered
     seed: int
     epoch: int
-    position: int
+    position: int  # records of the epoch that all ranks together have delivered
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as plain values."""
@@ -42,13 +31,7 @@ class State:
 
     @classmethod
     def from_dict(cls, state: object) -> State:
-        """Return what `to_dict` made a dict of, perhaps by way of JSON.
-
-        Raises
-        ------
-        ValueError
-            If it is something else.
-        """
+        """Return the state of a dict, or raise a ValueError."""
         if isinstance(state, Mapping) and state.get("version", _VERSION) != _VERSION:
             msg = (
                 f"the state is of version {state['version']!r}, this release of fastrec "
@@ -69,10 +52,7 @@ class State:
         return cls(**values)
 
     def check(self, fingerprint: str | None, order: Mapping[str, Any]) -> None:
-        """Raise a ValueError unless it belongs to this order, and to these data.
-
-        A `fingerprint` of None leaves the data out.
-        """
+        """Raise a ValueError unless it is of this order and, if not None, these data."""
         if self.order != order:
             msg = (
                 f"the state is of another order: {self.order}; this loader has "
@@ -83,7 +63,7 @@ class State:
             msg = (
                 f"the state is of other data (fingerprint {self.fingerprint}, these have "
                 f"{fingerprint}): files, their order or the selection differ. "
-                "strict=False loads it nevertheless"
+                "Pass strict=False to load it anyway"
             )
             raise ValueError(msg)
 

@@ -1,4 +1,4 @@
-"""Statistics of a loop: where its time goes, between next() and what is done outside."""
+"""Statistics of a loop: how its time is divided between next() and the loop's body."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
-__all__ = ["LoaderStats", "Tally", "clock"]
+__all__ = ["LoaderStats", "Times", "clock"]
 
-# A loop that waits for less than this share of its time is fed well enough.
+# A loop that waits for less than this share of its time has enough data.
 _WAITING_SHARE = 0.1
 
 # What the time is taken by: nanoseconds that only count up.
@@ -17,34 +17,33 @@ clock = time.perf_counter_ns
 
 @dataclass(frozen=True, repr=False)
 class LoaderStats:
-    """What a loader has delivered, and where the time of the loop went meanwhile.
+    """What a loader has delivered, and where the time of the loop went.
 
-    It counts every ``for`` over the loader since the loader was made, or since another
-    one if they are subtracted: ``loader.stats - before``. `Loader.batch` and
-    `Loader.peek` do not count, and neither does the time between two loops.
+    It counts every ``for`` since the loader was made; ``loader.stats - before`` counts
+    those after `before`. `Loader.batch`, `Loader.peek` and the time between two loops do
+    not count.
 
     Attributes
     ----------
     n_batches : int
         Batches that were delivered.
     n_records : int
-        Records in them, as they came out of the files: before any transform.
+        Records in them, before any transform.
     n_bytes : int
-        Bytes of memory that their columns took, before any transform.
+        Bytes of memory of their columns, before any transform.
     waiting_s : float
         Seconds inside ``next()``: the loop waited for data.
     starting_s : float
-        Of `waiting_s`, the first batch of each ``for``: threads start, and what is built
-        on first need is built, such as indexes and an inferred schema.
+        Part of `waiting_s`: the first batch of each ``for``, in which threads start and
+        indexes and an inferred schema are built.
     helping_s : float
-        Of `waiting_s`, decoding a batch in ``next()`` itself, where that is sooner than
-        waiting for a thread, and always with ``num_threads=0``. Threads that transform
-        help on their own time, which is not counted here.
+        Part of `waiting_s`: decoding in ``next()`` itself, if that is faster than waiting
+        for a thread, and always with ``num_threads=0``. Not counted if threads transform.
     consuming_s : float
         Seconds of the loop outside ``next()``: data waited for the loop.
     transform_s : float
-        Seconds inside transforms, of all `transform_threads` together; where `per_row`
-        spreads the rows of a batch over them, once for all.
+        Seconds inside transforms, summed over all `transform_threads`; rows that
+        `per_row` divides among threads count once.
     """
 
     n_batches: int = 0
@@ -65,10 +64,10 @@ class LoaderStats:
 
     @property
     def bottleneck(self) -> Literal["", "consumer", "data", "transform"]:
-        """What would have to be faster for the loop to be.
+        """What limits the speed of the loop.
 
         ``"consumer"`` if the loop waits for less than a tenth of its time. Otherwise
-        ``"transform"`` if transforms were at work for half of the time that they had, or
+        ``"transform"`` if transforms worked for half of the time that they had, or
         ``"data"``, which is reading and decoding. Empty before the first batch.
         """
         if not self.n_batches:
@@ -113,25 +112,22 @@ _COUNTS = [field.name for field in fields(LoaderStats) if field.compare]
 
 
 @dataclass(slots=True)
-class Tally:
-    """What becomes `LoaderStats`; whoever is in next() adds to it."""
+class Times:
+    """Where the time of a loop went; iterators add to it."""
 
-    n_batches: int = 0
-    n_records: int = 0
-    n_bytes: int = 0
     waiting_ns: int = 0
     starting_ns: int = 0
     helping_ns: int = 0
     consuming_ns: int = 0
     transform_ns: int = 0
-    n_transforming: int = 0  # threads; 0 where next() transforms, or nobody
+    n_transforming: int = 0  # threads; 0 if next() transforms, or nothing does
 
-    def stats(self) -> LoaderStats:
-        """Return what was counted so far."""
+    def stats(self, n_batches: int, n_records: int, n_bytes: int) -> LoaderStats:
+        """Return the times as seconds, with what was delivered."""
         return LoaderStats(
-            self.n_batches,
-            self.n_records,
-            self.n_bytes,
+            n_batches,
+            n_records,
+            n_bytes,
             self.waiting_ns / 1e9,
             self.starting_ns / 1e9,
             self.helping_ns / 1e9,

@@ -14,18 +14,10 @@ __all__ = ["Plan", "padded"]
 
 @dataclass(frozen=True)
 class Plan:
-    """The steps of one epoch.
+    """The steps of one epoch."""
 
-    Attributes
-    ----------
-    order : _core.Order
-        Position in the epoch -> record.
-    grid : _core.StepGrid
-        Step -> positions of this rank.
-    """
-
-    order: _core.Order
-    grid: _core.StepGrid
+    order: _core.Order  # position in the epoch -> record
+    grid: _core.StepGrid  # step -> positions of this rank
 
     @property
     def n_steps(self) -> int:
@@ -42,7 +34,7 @@ class Plan:
         return self.grid.step_at(position)
 
     def begin_of(self, step: int) -> int:
-        """Return the first position of a step, or of what comes after the last."""
+        """Return the first position of a step, or the end of the last one."""
         if step < self.n_steps:
             return self.grid.range(step)[0]
         return sum(self.grid.range(step - 1)) if step else 0
@@ -60,9 +52,9 @@ class Plan:
 def padded(
     positions: Numbers, records: Numbers, n_rows: int
 ) -> tuple[Numbers, Numbers]:
-    """Return both with -1 for the rows that fill the batch to `n_rows`."""
+    """Return both with -1 for the rows that pad the batch to `n_rows`."""
     n_missing = n_rows - len(positions)
     if not n_missing:
         return positions, records
-    filling = np.full(n_missing, -1, np.int64)
-    return np.append(positions, filling), np.append(records, filling)
+    padding = np.full(n_missing, -1, np.int64)
+    return np.append(positions, padding), np.append(records, padding)

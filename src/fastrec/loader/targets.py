@@ -21,17 +21,7 @@ Keys: TypeAlias = "Key | Sequence[Key]"
 class Targets:
     """Divides the columns of a batch into x, y and sample weights.
 
-    Parameters
-    ----------
-    label_key : str, bytes or sequence of them, or None
-        The labels: one column is itself, a list is a dict of them.
-    weight_key : str or bytes, or None
-        The weight of each row.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If they make no sense.
+    `label_key` is one column, or a list, which becomes a dict of columns.
     """
 
     def __init__(self, label_key: Keys | None, weight_key: Key | None) -> None:

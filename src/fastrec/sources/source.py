@@ -12,11 +12,11 @@ from fastrec import _core
 from fastrec.features import infer
 from fastrec.features.schema import Schema, check_columns
 from fastrec.lifecycle import renew_after_fork
-from fastrec.loader.transforms import CheckedTransform
 from fastrec.on_error import recovery_of
 from fastrec.sources.file_set import FileSet
 from fastrec.sources.selection import Selection
 from fastrec.storage.stream_readers import first_frames
+from fastrec.transforms.transform import CheckedTransform
 
 __all__ = ["Reading", "Source"]
 

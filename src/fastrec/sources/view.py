@@ -5,20 +5,19 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.features.schema import Schema
 from fastrec.on_error import OnError, recovery_of
 from fastrec.sources.file_set import FileSet
-from fastrec.sources.places import Places
 from fastrec.sources.selection import Numbers, Selection
 from fastrec.sources.source import Source
+from fastrec.transforms.batch_info import BatchOrigin, Extra
+from fastrec.transforms.places import Places
 
 __all__ = ["SOURCE", "Mix", "View", "joined_selection"]
 
@@ -206,13 +205,13 @@ class View:
         ends = np.full((len(found), 1), -1, np.int64)
         return Places(self.files.files, np.concatenate([found, ends], 1), context)
 
-    def extra_columns(self) -> dict[str, Callable[[Any], npt.NDArray[Any]]]:
+    def extra_columns(self) -> dict[str, Extra]:
         """Return the columns of rows that are not in the files, made of batch infos."""
         if self.mix is None:
             return {}
         ends = np.cumsum(self.mix.sizes())
 
-        def component(info: Any) -> Numbers:  # noqa: ANN401 (a BatchOrigin)
+        def component(info: BatchOrigin) -> Numbers:
             found: Numbers
             found = np.searchsorted(ends, info.records, side="right").astype(np.int64)
             found[info.records < 0] = -1

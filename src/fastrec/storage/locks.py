@@ -7,8 +7,9 @@ import errno
 import io
 import os
 import stat
-import weakref
 from collections.abc import Iterator
+
+from fastrec.lifecycle import renew_after_fork
 
 __all__ = ["FileLock", "opened_to_lock", "try_lock"]
 
@@ -21,7 +22,6 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL)
 
 # A forked child would keep these files open, and so locked.
 _files: set[int] = set()
-_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 @contextlib.contextmanager
@@ -70,7 +70,7 @@ class FileLock:
 
         Raises a BlockingIOError if another owner holds it.
         """
-        _held.add(self)
+        renew_after_fork(self)
         while True:
             self._file = io.FileIO(self._path, "ab")
             try:
@@ -105,6 +105,9 @@ class FileLock:
         if self._file is not None:
             self._file.close()
 
+    def _renew_after_fork(self) -> None:
+        self.close()
+
     def _is_in_place(self, file: io.FileIO) -> bool:
         with contextlib.suppress(FileNotFoundError):
             found = os.stat(self._path)  # noqa: PTH116
@@ -113,8 +116,6 @@ class FileLock:
 
 
 def _close_after_fork() -> None:
-    for lock in list(_held):
-        lock.close()
     while _files:
         os.close(_files.pop())
 

@@ -185,7 +185,7 @@ class _Pass(Iterator[Batch]):
                 "pass num_workers=0, where threads decode"
             )
             raise ValueError(msg)
-        if self._n_workers > 1 and loader._max_errors is not None:
+        if self._n_workers > 1 and loader._options.max_errors is not None:
             msg = (
                 "max_errors= counts the rows of an epoch, and several workers read a part "
                 "of it each: pass num_workers=0, where threads decode, or 1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -9,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec.errors import add_note
-from fastrec.on_error import Loss, Region
 
 __all__ = ["Places"]
 
@@ -23,11 +23,12 @@ class Places:
     Attributes
     ----------
     files : sequence of str
+        The names of all files.
     numbers : ndarray of int64, shape (rows, 4)
-        File, record in the file, and where its frame begins and ends; an end of -1 is
-        unknown, and a row of -1 only fills the batch.
+        File, record in the file, and where its frame begins and ends. An end of -1 is
+        unknown; a row of -1 is padding.
     context : str
-        Step and epoch, in words; "" for records that were asked for by number.
+        Step and epoch, in words; "" for records that were read by number.
     """
 
     files: Sequence[str]
@@ -35,42 +36,35 @@ class Places:
     context: str
 
     def padded(self, n_rows: int) -> Places:
-        """Return the places of `n_rows` rows, of which the last fill the batch."""
+        """Return the places of `n_rows` rows, of which the last are padding."""
         n_missing = n_rows - len(self.numbers)
         if not n_missing:
             return self
-        filling = np.full((n_missing, _N_COLUMNS), -1, np.int64)
-        return Places(self.files, np.append(self.numbers, filling, 0), self.context)
+        padding = np.full((n_missing, _N_COLUMNS), -1, np.int64)
+        return dataclasses.replace(self, numbers=np.append(self.numbers, padding, 0))
 
     def take(self, rows: npt.NDArray[np.int64]) -> Places:
         """Return the places of some rows."""
-        return Places(self.files, self.numbers[rows], self.context)
+        return dataclasses.replace(self, numbers=self.numbers[rows])
 
     def note_row(self, error: BaseException, what: str, row: int) -> None:
         """Add to `error` that `what` raised it for one row."""
-        add_note(error, self._note_of(row, what))
+        add_note(error, self.describe_row(row, what))
 
     def note_batch(self, error: BaseException, what: str) -> None:
         """Add to `error` that `what` raised it for the whole batch."""
         rows = np.flatnonzero(self.numbers[:, 0] >= 0)
         text = f"in {what}, {len(rows):,} {'row' if len(rows) == 1 else 'rows'}"
         if len(rows):
-            text += f"{self.context}: the first is {self._described(int(rows[0]))}"
+            text += f"{self.context}: the first is {self._place(int(rows[0]))}"
         if len(rows) > 1:
-            text += f"; the last is {self._described(int(rows[-1]))}"
+            text += f"; the last is {self._place(int(rows[-1]))}"
         add_note(error, text)
 
-    def loss(self, row: int, error: Exception, what: str) -> Loss:
-        """Return a row as lost, because `what` raised `error`."""
-        file, _, begin, end = self.numbers[row].tolist()
-        reason = f"{what} raised {type(error).__name__}: {error}"
-        path = self.files[file]
-        region = Region(path, begin, None if end < 0 else end, reason, 1)
-        return Loss(region, error, self._note_of(row, what))
+    def describe_row(self, row: int, what: str) -> str:
+        """Return where `what` was called for one row."""
+        return f"in {what}, row {row}{self.context}: {self._place(row)}"
 
-    def _note_of(self, row: int, what: str) -> str:
-        return f"in {what}, row {row}{self.context}: {self._described(row)}"
-
-    def _described(self, row: int) -> str:
+    def _place(self, row: int) -> str:
         file, record, begin, _ = self.numbers[row].tolist()
         return f"{self.files[file]}, record {record}, byte {begin}"

@@ -1,0 +1,201 @@
+"""Loader options: what iterators read of a loader, checked and frozen."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrec import _core
+from fastrec.loader.collate import Collator, OnTransformError, collator_of
+from fastrec.loader.plan import Planner
+from fastrec.loader.prefetch import Feed
+from fastrec.loader.skipped_rows import RowPolicy, row_policy
+from fastrec.options import (
+    byte_count,
+    default_memory_limit,
+    default_num_threads,
+    non_negative_int,
+    positive_int,
+)
+from fastrec.sources.view import View
+from fastrec.transforms.transform import CheckedTransform, Transform
+
+__all__ = ["LoaderOptions"]
+
+_MAX_THREADS = 4096
+_MAX_PREFETCH = 65536  # each place in the ring takes memory, used or not
+
+# Records below this many bytes are slow to read one by one from a network file system.
+_SMALL_RECORD_BYTES = 256 << 10
+
+
+@dataclass(frozen=True)
+class LoaderOptions:
+    """The options of a loader, as an iterator needs them."""
+
+    view: View
+    planner: Planner
+    transforms: tuple[CheckedTransform, ...]  # of the dataset and the loader
+    num_threads: int
+    transform_threads: int
+    prefetch: int
+    memory_limit: int
+    max_errors: int | None
+    on_transform_error: OnTransformError
+    feed: Feed | None = None  # what an adapter makes of batches
+    # What allocates memory for batches, if not the system, and whether it is recycled.
+    allocate: Callable[[int], npt.NDArray[np.uint8]] | None = None
+    recycles: bool = True
+
+    @classmethod
+    def checked(
+        cls,
+        view: View,
+        transforms: Sequence[CheckedTransform],
+        planner: Planner,
+        *,
+        num_threads: int | None,
+        prefetch: int | None,
+        max_errors: int | None,
+        transform: Transform | None,
+        transform_threads: int | None,
+        on_transform_error: OnTransformError,
+        memory_limit: int | str | None,
+    ) -> LoaderOptions:
+        """Return the options of a caller, or raise a TypeError or ValueError."""
+        own = () if transform is None else (CheckedTransform(transform),)
+        options = cls(
+            view=view,
+            planner=planner,
+            transforms=(*transforms, *own),
+            num_threads=default_num_threads()
+            if num_threads is None
+            else non_negative_int("num_threads", num_threads, _MAX_THREADS),
+            transform_threads=1
+            if transform_threads is None
+            else non_negative_int("transform_threads", transform_threads, _MAX_THREADS),
+            prefetch=1
+            if prefetch is None
+            else positive_int("prefetch", prefetch, _MAX_PREFETCH),
+            memory_limit=default_memory_limit()
+            if memory_limit is None
+            else byte_count("memory_limit", memory_limit),
+            max_errors=None
+            if max_errors is None
+            else non_negative_int("max_errors", max_errors),
+            on_transform_error=on_transform_error,
+        )
+        _check_skipping(options)
+        if prefetch is not None:
+            return options
+        n = options.n_transforming
+        n_ahead = options.num_threads + 2 + (n + 1 if n else 0)
+        return dataclasses.replace(options, prefetch=n_ahead)
+
+    @property
+    def has_transforms(self) -> bool:
+        """Whether functions of the caller make the batches."""
+        return bool(self.transforms or self.view.source.transforms)
+
+    @property
+    def is_per_row(self) -> bool:
+        """Whether all transforms are made by `per_row`."""
+        return all(
+            transform.is_per_row
+            for transform in (*self.view.source.transforms, *self.transforms)
+        )
+
+    @property
+    def n_transforming(self) -> int:
+        """Batches that threads transform at the same time; 0 if `next` does."""
+        if not self.has_transforms:
+            return 0
+        return min(self.transform_threads, 1 if self.is_per_row else _MAX_THREADS)
+
+    @property
+    def n_staged(self) -> int:
+        """How many of the batches ahead are in the transform pool."""
+        if not (n_transforming := self.n_transforming):
+            return 0
+        n_decoding = max(1, min(self.num_threads, self.prefetch // 2))
+        return min(n_transforming + 1, max(1, self.prefetch - n_decoding))
+
+    @property
+    def row_policy(self) -> RowPolicy:
+        """What happens to rows that cannot be read."""
+        return row_policy(self.view.files.on_error, keeps_shape=self.planner.pad_last)
+
+    @property
+    def transform_policy(self) -> OnTransformError:
+        """What happens to rows for which a transform raises."""
+        if self.on_transform_error == "skip" and self.planner.pad_last:
+            return "mask"
+        return self.on_transform_error
+
+    def block_pool(self) -> _core.BlockPool:
+        """Return a new pool of memory for batches."""
+        return _core.BlockPool(self.memory_limit, self.allocate, self.recycles)
+
+    def collator(self) -> Collator:
+        """Return what makes batches of decoded rows."""
+        adds_valid = (
+            self.planner.pad_last
+            or self.view.files.on_error == "mask"
+            or self.on_transform_error == "mask"
+        )
+        return collator_of(self.view, self.transforms, adds_valid=adds_valid)
+
+    def advice(self) -> str:
+        """Return a warning about slow options, or ""."""
+        if (n_staged := self.n_staged) < (n_transforming := self.n_transforming):
+            return (
+                f"prefetch={self.prefetch} lets only {n_staged} of "
+                f"{n_transforming} transform_threads work at the same time: set prefetch "
+                f"to at least {self.num_threads + n_transforming}"
+            )
+        if self.planner.shuffle is not True or not len(self.view):
+            return ""
+        # Single records, each of them a round trip over the network.
+        files = self.view.files
+        mean_bytes = files.n_bytes // max(1, files.n_records)
+        if mean_bytes >= _SMALL_RECORD_BYTES or not _core.is_remote(
+            os.fsencode(files.files[0])
+        ):
+            return ""
+        return (
+            f"shuffle=True reads records of {mean_bytes:,} bytes one by one from a "
+            "network file system, which is slow: shuffle=fr.Blocks() reads whole blocks "
+            "of them"
+        )
+
+
+def _check_skipping(options: LoaderOptions) -> None:
+    """Refuse options about skipped rows that contradict each other."""
+    value = options.on_transform_error
+    if value not in ("raise", "skip", "mask"):
+        msg = f'on_transform_error must be "raise", "skip" or "mask", got {value!r}'
+        raise ValueError(msg)
+    masks = options.transform_policy == "mask" and options.has_transforms
+    if masks and not options.is_per_row:
+        what = (
+            'on_transform_error="mask"'
+            if value == "mask"
+            else 'on_transform_error="skip" with pad_last=True'
+        )
+        msg = (
+            f"{what} masks single rows, which requires transforms made by "
+            "fastrec.per_row, got a transform of whole batches"
+        )
+        raise ValueError(msg)
+    on_error = options.view.files.on_error
+    if options.max_errors is not None and on_error == value == "raise":
+        msg = (
+            "max_errors= counts rows that are skipped or masked, got "
+            'on_error="raise" and on_transform_error="raise"'
+        )
+        raise ValueError(msg)

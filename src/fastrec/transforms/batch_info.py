@@ -1,0 +1,82 @@
+"""Batch information: which records the rows of a batch are."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrec.tasks import TaskPool
+from fastrec.transforms.places import Places
+
+__all__ = ["BatchOrigin", "Extra"]
+
+
+@dataclass(frozen=True)
+class BatchOrigin:
+    """Where a batch is in the training run: the second argument of a transform.
+
+    Attributes
+    ----------
+    seed, epoch, step : int
+        The loader's seed, and the epoch and step of this batch.
+    positions : ndarray of int64, shape (rows,)
+        The position of each row in the epoch; -1 for rows of padding (``pad_last=True``).
+    records : ndarray of int64, shape (rows,)
+        The number of each row's record in the dataset, or -1. The records of datasets
+        that are joined are numbered one dataset after another.
+    """
+
+    seed: int
+    epoch: int
+    step: int
+    positions: npt.NDArray[np.int64]
+    records: npt.NDArray[np.int64]
+    # Threads that share the rows of the batch with the calling one.
+    _threads: TaskPool | None = field(default=None, repr=False)
+    _places: Places | None = field(default=None, repr=False)
+    # Which of the decoded rows these are, if some were skipped.
+    _rows: npt.NDArray[np.int64] | None = field(default=None, repr=False)
+    # Rows for which a function of rows has raised, and its errors; None lets it raise.
+    _failed: list[tuple[int, Exception]] | None = field(default=None, repr=False)
+
+    def rng(self, i: int) -> np.random.Generator:
+        """Return the random generator of row `i` of the batch.
+
+        Its key is (seed, epoch, position), so what is drawn from it does not depend on
+        threads, batch sizes or interruptions.
+
+        Raises
+        ------
+        IndexError
+            If there is no such row, or it is padding.
+        """
+        if self.positions[i] < 0:
+            msg = f"row {i} is padding and has no random generator"
+            raise IndexError(msg)
+        key = np.array([self.seed, self.epoch], dtype=np.uint64)
+        counter = np.array([0, 0, 0, self.positions[i]], dtype=np.uint64)
+        return np.random.Generator(np.random.Philox(key=key, counter=counter))
+
+    def _of_rows(self, rows: npt.NDArray[np.int64]) -> BatchOrigin:
+        return dataclasses.replace(
+            self,
+            positions=self.positions[rows],
+            records=self.records[rows],
+            _places=None if self._places is None else self._places.take(rows),
+            _rows=rows if self._rows is None else self._rows[rows],
+        )
+
+    def _masked(self, rows: Sequence[int]) -> BatchOrigin:
+        """Return the origin of a batch in which some rows are padding."""
+        positions, records = self.positions.copy(), self.records.copy()
+        positions[rows] = records[rows] = -1
+        return dataclasses.replace(self, positions=positions, records=records)
+
+
+# Computes a column that is added to a batch.
+Extra: TypeAlias = Callable[[BatchOrigin], npt.NDArray[Any]]

@@ -1,0 +1,173 @@
+"""Per-row transforms: a caller's function of one row, called for all rows of a batch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrec.arrays.batch import Batch
+from fastrec.features.base import Spec
+from fastrec.features.fixed import FixedLen, Raw
+from fastrec.transforms.batch_info import BatchOrigin
+from fastrec.transforms.calls import call, name_of, second_argument
+
+__all__ = ["PerRow", "per_row"]
+
+
+class PerRow:
+    """A transform that calls a function for every row: see `per_row`."""
+
+    def __init__(self, function: Callable[..., Any], out: Mapping[str, Spec]) -> None:
+        self._out: dict[str, FixedLen | Raw] = {}
+        for name, spec in out.items():
+            if not isinstance(spec, (FixedLen, Raw)) or spec.dtype == "bytes":
+                msg = (
+                    f"out[{name!r}] must be fr.FixedLen(shape, dtype) of numbers, the "
+                    f"shape and dtype of one row, not {spec!r}"
+                )
+                raise TypeError(msg)
+            self._out[name] = spec
+        if not out:
+            msg = "out must name at least one column"
+            raise ValueError(msg)
+        self._function = function
+        self._rng = second_argument(function, "rng")
+
+    @property
+    def name(self) -> str:
+        """What errors call the function."""
+        return f"per_row({name_of(self._function)})"
+
+    def __call__(self, batch: Batch, info: BatchOrigin) -> Batch:
+        """Return `batch` with the columns that the function makes of its rows."""
+        n_rows = len(info.positions)
+        columns = {
+            name: np.zeros((n_rows, *spec.shape), spec.dtype)
+            for name, spec in self._out.items()
+        }
+        n_others = 0 if info._threads is None else info._threads.n_threads
+        n_parts = max(1, min(n_others + 1, n_rows))
+        bounds = [n_rows * i // n_parts for i in range(n_parts + 1)]
+        fill = functools.partial(self._fill, batch, info, columns)
+        tasks = [
+            info._threads.submit(functools.partial(fill, bounds[i], bounds[i + 1]))
+            for i in range(1, n_parts)
+            if info._threads is not None
+        ]
+        try:
+            fill(0, bounds[1])
+        finally:
+            # Wait for every part, so that none writes into a batch that failed.
+            for task in tasks:
+                while not task.wait():
+                    pass
+        for task in tasks:
+            task.result()
+        return {**batch, **columns}
+
+    def _fill(
+        self,
+        batch: Batch,
+        info: BatchOrigin,
+        columns: dict[str, npt.NDArray[Any]],
+        begin: int,
+        end: int,
+    ) -> None:
+        for i in range(begin, end):
+            if info.positions[i] < 0:
+                continue  # it only fills the batch, and stays zero
+            try:
+                self._fill_row(batch, info, columns, i)
+            except Exception as error:
+                if info._failed is None or isinstance(error, MemoryError):
+                    if info._places is not None:
+                        info._places.note_row(error, self.name, i)
+                    raise
+                for column in columns.values():
+                    column[i] = 0
+                info._failed.append((i, error))
+
+    def _fill_row(
+        self,
+        batch: Batch,
+        info: BatchOrigin,
+        columns: dict[str, npt.NDArray[Any]],
+        i: int,
+    ) -> None:
+        row = {name: column[i] for name, column in batch.items()}
+        result = call(
+            self._function, row, self._rng, "rng", functools.partial(info.rng, i)
+        )
+        if not isinstance(result, Mapping) and len(columns) == 1:
+            result = {next(iter(columns)): result}
+        for name, column in columns.items():
+            try:
+                column[i] = _fitting(result[name], column)
+            except (IndexError, KeyError, TypeError, ValueError) as error:
+                place = f"column {name!r} of record {info.records[i]}"
+                if not isinstance(result, Mapping) or name not in result:
+                    msg = f"{place} is not among what the function returned"
+                    raise TypeError(msg) from None
+                msg = f"{place}: {error}"
+                raise type(error)(msg) from None
+
+
+def _fitting(value: object, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return `value` as a row of `column`, if it is one: nothing wraps or broadcasts."""
+    array = np.asarray(value)
+    if array.shape != column.shape[1:]:
+        msg = f"it has shape {array.shape}, out says {column.shape[1:]}"
+        raise ValueError(msg)
+    if array.dtype == column.dtype:
+        return array
+    if not np.can_cast(array.dtype, column.dtype, "same_kind") and not (
+        array.dtype.kind in "iu" and column.dtype.kind in "iu"
+    ):
+        msg = f"it has dtype {array.dtype}, out says {column.dtype}"
+        raise TypeError(msg)
+    converted = array.astype(column.dtype)
+    if column.dtype.kind in "iu" and not np.array_equal(converted, array):
+        msg = f"a value does not fit {column.dtype}"
+        raise ValueError(msg)
+    return converted
+
+
+def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec]) -> PerRow:
+    """Make a transform of a function of one row.
+
+    The rows of a batch are divided among the loader's `transform_threads`, and results
+    are written straight into the columns of the batch.
+
+    Parameters
+    ----------
+    function : callable
+        ``function(row)`` or ``function(row, rng)``: `row` is a dict of the row's values,
+        `rng` its random generator (`BatchOrigin.rng`). Returns a dict with the columns of
+        `out`, or the value itself if `out` has one column.
+    out : mapping of str to FixedLen
+        The columns it makes, with shape and dtype of one row. They are added to the
+        columns of the batch, or replace them.
+
+    Returns
+    -------
+    callable
+        For ``ds.loader(transform=...)``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        When reading, if a value is missing, or its shape or dtype differs from `out`;
+        integers of other sizes are converted if they fit.
+
+    Examples
+    --------
+    >>> resize = per_row(
+    ...     lambda row, rng: decode_jpeg(row["image"]),  # doctest: +SKIP
+    ...     out={"image": FixedLen((224, 224, 3), "uint8")},
+    ... )
+    """
+    return PerRow(function, out)

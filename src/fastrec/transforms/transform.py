@@ -1,0 +1,68 @@
+"""Checked transforms: the caller's functions of batches, whose results are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from fastrec.arrays.batch import Batch
+from fastrec.transforms.batch_info import BatchOrigin
+from fastrec.transforms.calls import call, name_of, second_argument
+from fastrec.transforms.per_row import PerRow
+
+__all__ = ["CheckedTransform", "Transform"]
+
+Transform: TypeAlias = Callable[..., Mapping[str, Any]]
+
+
+class CheckedTransform:
+    """A caller's transform, called as its signature asks, its result checked."""
+
+    def __init__(self, transform: object) -> None:
+        if not callable(transform):
+            msg = f"transform must be callable, got {transform!r}"
+            raise TypeError(msg)
+        self._transform = transform
+        self._info = second_argument(transform, "info")
+        # Whether the rows of a batch may be divided among threads.
+        self.is_per_row = isinstance(transform, PerRow)
+        self.name = (  # for errors
+            transform.name
+            if isinstance(transform, PerRow)
+            else f"{name_of(transform)}()"
+        )
+
+    def __call__(self, batch: Batch, info: BatchOrigin) -> Batch:
+        """Return the transformed batch."""
+        try:
+            result = self._called(batch, info)
+        except Exception as error:
+            if info._places is not None and not self.is_per_row:  # which names the row
+                info._places.note_batch(error, self.name)
+            raise
+        if not isinstance(result, Mapping):
+            msg = (
+                "transform must return the batch as a dict or another mapping, got "
+                f"{type(result).__name__}"
+            )
+            raise TypeError(msg)
+        if not isinstance(result, dict):
+            result = dict(result)
+        # Arrays of any library; values without a shape are not checked.
+        lengths = {
+            name: len(column)
+            for name, column in result.items()
+            if getattr(column, "shape", ())
+        }
+        if len(set(lengths.values())) > 1:
+            msg = f"transform must return columns of equal length, got {lengths}"
+            raise ValueError(msg)
+        return result
+
+    def _called(self, batch: Batch, info: BatchOrigin) -> Any:  # noqa: ANN401
+        try:
+            return call(self._transform, batch, self._info, "info", lambda: info)
+        except StopIteration as error:
+            # Passed on, it would end the epoch as if there were no more records.
+            msg = f"{self.name} raised StopIteration"
+            raise RuntimeError(msg) from error
