@@ -1,8 +1,6 @@
 """Batches: a dict of columns, which all have the same number of rows.
 
-A column is a `numpy.ndarray`, a `BytesArray` (byte strings of any lengths), a
-`RaggedArray` (rows of any lengths) or a `SparseArray` (some values and their indices);
-its first axis counts the rows of the batch.
+A column is a `numpy.ndarray`, a `BytesArray`, a `RaggedArray` or a `SparseArray`.
 """
 
 from __future__ import annotations
@@ -36,8 +34,7 @@ __all__ = [
 
 Array: TypeAlias = RowValues | SparseArray
 
-# Columns by name. Values are arrays of one of the four kinds, as the schema says;
-# a union would have every user cast.
+# Columns by name: arrays of the four kinds. A union would make every user cast.
 Batch: TypeAlias = dict[str, Any]
 Row: TypeAlias = dict[str, Any]
 
@@ -63,21 +60,19 @@ def take(
     batch: Mapping[str, Array],
     index: slice | Sequence[SupportsIndex] | NDArray[Any],
 ) -> Batch:
-    """Select rows of a batch, the same of every column.
+    """Select the same rows of every column of a batch.
 
     Parameters
     ----------
     batch : mapping of str to Array
         Columns with the same number of rows.
     index : slice, 1-D integer array, or 1-D bool mask
-        Which rows. Integers may be negative, repeated and in any order; a mask has one
-        entry for each row.
+        As for a NumPy axis.
 
     Returns
     -------
     dict of str to Array
-        The columns in the same order. A slice with step 1 shares their memory, an array
-        copies.
+        The columns in the same order. A slice with step 1 shares memory, all else copies.
 
     Raises
     ------
@@ -122,8 +117,8 @@ def concatenate(batches: Sequence[Mapping[str, Array]]) -> Batch:
     Parameters
     ----------
     batches : sequence of mapping of str to Array
-        At least one. Columns of a name must be of one kind and dtype and, past the
-        first axis, of one shape: nothing is converted or padded.
+        At least one. Columns of a name must agree in kind, dtype and inner shape: nothing
+        is converted or padded.
 
     Returns
     -------

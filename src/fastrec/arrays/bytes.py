@@ -5,8 +5,7 @@
     data      c a t d o g s          uint8
     offsets   0     3       7  7     int64; string i is data[offsets[i]:offsets[i+1]]
 
-NumPy's own ``S`` dtype is never used: it pads every string to the longest and drops
-trailing NULs, which damages encoded images, tensors and hashes.
+NumPy's ``S`` dtype is never used: it drops trailing NULs.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ from fastrec.arrays.layout import (
 
 __all__ = ["BytesArray"]
 
-# Strings that are longer than this on average are copied one by one, because a call
-# per string is then cheaper than an index per byte.
+# Strings of a longer average are copied one by one, not by an index for each byte.
 LONG_STRING = 96
 
 
@@ -91,9 +89,9 @@ class BytesArray(Rows):
 
     Notes
     -----
-    ``numpy.asarray(b)`` gives an object array of ``bytes``. Asked for another dtype it
-    raises `TypeError`, but a ``dtype="S"`` or ``"U"`` without a length never reaches
-    this class: NumPy converts the object array by itself, and loses trailing NULs.
+    ``numpy.asarray(b)`` returns an object array of ``bytes``, and raises `TypeError` for
+    another dtype. For ``dtype="S"`` or ``"U"`` without a length, NumPy converts that
+    array itself and drops trailing NULs.
 
     Examples
     --------

@@ -295,8 +295,9 @@ class RaggedArray(NotComparable):
         )
 
     def __repr__(self) -> str:
-        values: Any = self._flat_values  # of JAX, perhaps
-        if not isinstance(values, (np.ndarray, BytesArray)):
+        values, splits = self._flat_values, self.row_splits  # of JAX, perhaps
+        is_known = isinstance(values, (np.ndarray, BytesArray))
+        if not (is_known and isinstance(splits, np.ndarray)):
             return parts_text(self, "values", "row_splits")
         return f"RaggedArray({self._text()}, shape={self.shape}, dtype={self.dtype})"
 

@@ -23,8 +23,7 @@ def encode_example(
     Parameters
     ----------
     row : mapping of str or bytes to values
-        The features, encoded in this order. What a value becomes is decided by its
-        own type:
+        The features, encoded in this order. The type of a value decides:
 
         ==========================================  ===============================
         bool, int, IntEnum; NumPy bool and int      int64
@@ -37,27 +36,22 @@ def encode_example(
         ==========================================  ===============================
 
     features : mapping of str or bytes to specs, optional
-        Specs of features to encode, as for `Writer`: arrays of two or more dimensions
-        (`Raw`, `FixedLen`, `TensorProto`), empty lists (`VarLen`). Features without a
-        spec are encoded by their types. Pass a `fastrec.Schema` to check the specs once
-        for many rows.
+        Specs as for `Writer`, for arrays of two or more dimensions (`Raw`, `FixedLen`,
+        `TensorProto`) and empty lists (`VarLen`). A `fastrec.Schema` is checked only once.
 
     Returns
     -------
     bytes
-        The message: number lists packed, every length as short as it can be, each map
-        entry key first.
+        The message, in protobuf's canonical form.
 
     Raises
     ------
     ValueError
-        If an integer does not fit int64 (a uint64 is written as its bits by
-        ``.view("int64")``), an array has two or more dimensions (write it by
-        ``.tobytes()``), a list is empty (write an empty array, which has a dtype, or
-        ``BytesArray.from_list([])``) or mixes kinds, or the message reaches 2 GiB,
-        which protobuf cannot read. The text names the feature and the cure. With
-        `features`, also if a value does not fit its spec, or a feature is missing whose
-        spec has no default.
+        If an integer does not fit int64 (``.view("int64")`` writes the bits of a uint64),
+        an array has two or more dimensions (use ``.tobytes()`` or a spec), a list is
+        empty (use an empty array or ``BytesArray.from_list([])``) or mixes kinds, a value
+        does not fit its spec, a feature without a default is missing, or the message
+        reaches 2 GiB, which protobuf cannot read.
     TypeError
         If a value or key is of any other type.
     SchemaError
@@ -66,7 +60,7 @@ def encode_example(
     Warns
     -----
     RuntimeWarning
-        If a float is too large for float32: it is written as inf, as NumPy casts it.
+        If a float is too large for float32: it is written as inf.
 
     Notes
     -----
@@ -101,8 +95,8 @@ def encode_sequence_example(
     context : mapping of str or bytes to values, optional
         As for `encode_example`.
     feature_lists : mapping of str or bytes to iterables of values, optional
-        An iterable of steps, each of which is what a feature can be. All steps of a list
-        are of one kind; an empty step has that of the others, or none.
+        An iterable of steps, each a value of a feature. All steps of a list have one
+        kind.
 
     Returns
     -------
@@ -136,7 +130,7 @@ def encode_sequence_example(
 
 
 def masked_crc32c(data: Buffer) -> int:
-    """Return the checksum that TFRecord files store of a record and of its length.
+    """Return the checksum of TFRecord files.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Parsing of serialized examples that are in memory already, without files."""
+"""Parse serialized examples in memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = [
 
 Strings: TypeAlias = "Sequence[bytes] | BytesArray | npt.NDArray[Any]"
 
-# Memory that is kept for the next batches that are parsed.
+# Memory that is kept for the next batches.
 _IDLE_BYTES = 16 << 20
 
 # The feature that a tensor is read from.
@@ -50,19 +50,17 @@ def parse_example(serialized: Strings, features: Features) -> Batch:
     serialized : sequence of bytes, BytesArray, or 1-D object array of bytes
         One record each.
     features : mapping of str to specs
-        As for `fastrec.open`. A `fastrec.Schema` that is used again and again saves the
-        time to check and translate it.
+        As for `fastrec.open`. A `fastrec.Schema` is checked only once.
 
     Returns
     -------
     dict of str to array
-        One row for each record, as ``ds[0:n]`` of a file with these records.
+        One row for each record, as ``ds[0:n]`` returns them.
 
     Raises
     ------
     DecodeError, SchemaError
-        If a record cannot be read, or does not fit; `record` is its place among those
-        given.
+        If a record cannot be read or does not fit; `record` is its number.
 
     Examples
     --------
@@ -87,12 +85,12 @@ def parse_single_example(serialized: bytes, features: Features) -> Row:
     Returns
     -------
     dict of str to scalar, bytes or array
-        As ``ds[i]`` is.
+        The row, as ``ds[i]`` returns it.
 
     Raises
     ------
     DecodeError, SchemaError
-        If it cannot be read, or does not fit.
+        If it cannot be read or does not fit.
     """
     _check_one(serialized)
     return row_of(parse_example([serialized], features), 0)
@@ -122,8 +120,7 @@ def parse_sequence_example(
     Raises
     ------
     DecodeError, SchemaError
-        If a record cannot be read, or does not fit; `record` is its place among those
-        given.
+        If a record cannot be read or does not fit; `record` is its number.
     """
     schema = ParsedSequences(context_features, sequence_features)
     parsed: Any = _core.parse_examples(schema._bind(), _pool, _memory_of(serialized))
@@ -161,7 +158,7 @@ def parse_single_sequence_example(
 
 
 def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
-    """Decode whatever a serialized tf.train.Example holds.
+    """Decode all features of a serialized tf.train.Example.
 
     Parameters
     ----------
@@ -170,9 +167,8 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
     Returns
     -------
     dict of str to ndarray, BytesArray or None
-        All values of each feature, int64, float32 or bytes, as a 1-D array; None for one
-        that has no kind of values. In the order of their names, which are ``bytes`` where
-        they are not UTF-8.
+        The int64, float32 or bytes values of each feature as a 1-D array, or None without
+        a kind. Sorted by name; a name that is not UTF-8 is ``bytes``.
 
     Raises
     ------
@@ -181,8 +177,7 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
     SchemaError
         If it is a tf.train.SequenceExample that has feature lists.
     LimitError
-        If it has more than 100,000 features: `parse_single_example` reads those that are
-        wanted.
+        If it has more than 100,000 features: use `parse_single_example`.
 
     Examples
     --------
@@ -227,19 +222,16 @@ def decode_sequence_example(
     context : dict of str to ndarray, BytesArray or None
         The features of the context, as `decode_example` returns them.
     sequences : dict of str to list of ndarray, BytesArray or None
-        The steps of each feature list. Each step holds all values of one feature as a
-        1-D array of int64, float32 or bytes. A step without a kind of values is None.
-
-    Both are in the order of their names. A name that is not UTF-8 is ``bytes``. A record
-    without feature lists, such as a tf.train.Example, has an empty `sequences`.
+        The steps of each feature list, decoded like the features of the context. Empty
+        for a tf.train.Example.
 
     Raises
     ------
     DecodeError
         If the record cannot be read.
     LimitError
-        If there are more than 100,000 features or feature lists:
-        `parse_single_sequence_example` reads only those it is asked for.
+        If there are more than 100,000 features or feature lists: use
+        `parse_single_sequence_example`.
 
     Examples
     --------
@@ -271,21 +263,20 @@ def parse_tensor(
     serialized : bytes-like
         As `serialize_tensor` and ``tf.io.serialize_tensor`` return it.
     dtype : dtype-like, optional
-        The dtype that the tensor must have, ``"bytes"`` for strings. Nothing is converted.
+        The required dtype, ``"bytes"`` for strings. Nothing is converted.
 
     Returns
     -------
     ndarray
-        A new array of the tensor's shape and dtype; strings are an object array of
-        bytes. A scalar has shape (). bfloat16 is returned as its bits (uint16) unless
-        ml_dtypes is imported.
+        A new array; strings are an object array of bytes. bfloat16 is returned as its
+        bits (uint16) unless ml_dtypes is imported.
 
     Raises
     ------
     DecodeError
         If the bytes cannot be read.
     SchemaError
-        If they are not a tensor that `TensorProto` reads, or it has another dtype.
+        If they are not a tensor that `TensorProto` reads, or of another dtype.
 
     Examples
     --------
@@ -299,7 +290,7 @@ def parse_tensor(
     try:
         row = parse_single_example(record, {_TENSOR: TensorProto()})
     except (DecodeError, SchemaError) as error:
-        # The place and the spec are those of the record that was made for it.
+        # The record and its spec exist only here.
         reason = error.reason.removeprefix(f"feature {_TENSOR!r} ")
         msg = f"cannot parse the tensor: it {reason.partition('; its spec')[0]}"
         raise type(error)(msg) from None
@@ -327,20 +318,20 @@ def decode_raw(
     dtype : dtype-like
         Any NumPy dtype of a fixed size.
     little_endian : bool, default True
-        How the strings have the bytes of a value.
+        The byte order in the strings.
     fixed_length : int, optional
-        Cut strings that have more bytes than this, and fill the others up with zeros.
+        Cut or zero-pad strings to this many bytes.
 
     Returns
     -------
     ndarray of shape (\*values.shape, n)
-        A new array; n values to a string, of `dtype` in the machine's byte order.
+        A new array of n values for each string, in the machine's byte order.
 
     Raises
     ------
     ValueError
-        If strings differ in size without `fixed_length`, or their size is no multiple of
-        that of a value.
+        If strings differ in size without `fixed_length`, or their size is not a multiple
+        of the item size.
 
     Examples
     --------
@@ -361,8 +352,8 @@ def decode_raw(
         raise ValueError(f"fixed_length must be positive, not {fixed_length}")
     if size % native.itemsize:
         raise ValueError(
-            f"strings of {size} bytes are no arrays of {native.name}, "
-            f"whose values have {native.itemsize}"
+            f"string length {size} is not a multiple of the {native.name} item size "
+            f"({native.itemsize})"
         )
     memory = _memory_of_size(strings, size)
     if native == np.bool_:
@@ -379,14 +370,14 @@ def _equal_size(strings: BytesArray) -> int:
     if differ.size:
         i = int(differ[0])
         raise ValueError(
-            f"string {i} has {lengths[i]} bytes, string 0 has {lengths[0]}: "
-            "fixed_length cuts and fills them up"
+            f"string {i} has {lengths[i]} bytes, string 0 has {lengths[0]}; "
+            "fixed_length cuts and pads them"
         )
     return int(lengths[0]) if lengths.size else 0
 
 
 def _memory_of_size(strings: BytesArray, size: int) -> npt.NDArray[np.uint8]:
-    """Return the bytes of all strings, cut or filled up with zeros to one size."""
+    """Return the bytes of all strings, cut or zero-padded to one size."""
     kept = np.minimum(strings.lengths.ravel(), size)
     memory = np.zeros((strings.size, size), np.uint8)
     found = strings.data[run_positions(strings.offsets[:-1], kept)]
@@ -407,7 +398,7 @@ def _as_strings(values: object) -> BytesArray:
 
 
 def _memory_of(serialized: object) -> Any:  # noqa: ANN401
-    """Return records as the core takes them."""
+    """Return records in the form of the core."""
     if isinstance(serialized, BytesArray):
         if serialized.ndim != 1:
             raise ValueError(f"records must be 1-D, not {serialized.ndim}-D")
