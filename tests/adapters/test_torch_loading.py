@@ -430,7 +430,8 @@ def test_a_loader_for_a_device_can_be_pickled(
     next(iter(feeding))
     copied = pickle.loads(pickle.dumps(feeding))
     assert copied.state_dict() == feeding.state_dict()
-    assert copied._allocator == (unlocked, True)
+    assert copied._options.allocate is unlocked
+    assert copied._options.recycles
     assert next(iter(copied))["image"].shape == (BATCH_SIZE, LARGE)
     assert side.n_begun == 0
 
