@@ -281,6 +281,20 @@ def test_importing_fastrec_imports_no_framework() -> None:
     assert not modules & heavy
 
 
+def test_importing_fastrec_is_light() -> None:
+    """Modules that are slow to import, or that a loop does not need, wait for their use."""
+    code = (
+        "import numpy, sys; before = set(sys.modules); import fastrec; "
+        "print(*(sys.modules.keys() - before))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    slow = {"asyncio", "concurrent", "hashlib", "pathlib", "secrets", "urllib"}
+    unused = {"fastrec.writer", "fastrec.rewrite", "fastrec.example", "fastrec.convert"}
+    assert not set(done.stdout.split()) & (slow | unused)
+
+
 def test_every_public_name_exists() -> None:
     code = "import fastrec as fr; [getattr(fr, name) for name in fr.__all__]"
     subprocess.run([sys.executable, "-c", code], check=True)

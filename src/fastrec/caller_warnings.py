@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from pathlib import Path
 
 __all__ = ["warn_caller"]
 
-_PACKAGE = str(Path(__file__).parent) + os.sep
+_PACKAGE = os.path.dirname(__file__) + os.sep  # noqa: PTH120 (slow to import)
 
 
 def warn_caller(message: str | Warning, category: type[Warning] = UserWarning) -> None:

@@ -10,7 +10,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import numpy as np
@@ -173,7 +172,8 @@ def byte_count(name: str, value: int | str) -> int:
 
 def _read_text(path: str) -> str:
     try:
-        return Path(path).read_text(encoding="ascii").strip()
+        with open(path, encoding="ascii") as file:  # noqa: PTH123 (slow to import)
+            return file.read().strip()
     except OSError:
         return ""
 

@@ -15,7 +15,6 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.arrays.batch import Batch, Row, n_rows, row_of
 from fastrec.caller_warnings import warn_caller
-from fastrec.dataset import filter
 from fastrec.dataset.indexing import (
     checked_number,
     is_one,
@@ -345,6 +344,8 @@ class Dataset:
         TypeError, ValueError
             If `keep` returns something else.
         """
+        from fastrec.dataset.filter import kept_records
+
         self._view.files.check_random_access("filter()")
         self._view.check_selectable()
         read = self
@@ -363,7 +364,7 @@ class Dataset:
                 on_error="skip" if read.on_error == "mask" else None,
             )
 
-        return self.select(filter.kept_records(read._view, loader_with, keep, key))
+        return self.select(kept_records(read._view, loader_with, keep, key))
 
     def split(
         self, fractions: Sequence[float], *, seed: int = 0

@@ -18,7 +18,6 @@ from fastrec.loader.progress import Progress
 from fastrec.loader.skipped_rows import unreadable_rows, without_rows
 from fastrec.loader.stats import clock
 from fastrec.loader.steps import Plan, padded
-from fastrec.loader.streaming import streaming_pipeline
 from fastrec.on_error import Damage, log_gaps, recovery_of
 from fastrec.tasks import TaskPool
 from fastrec.transforms.batch_info import BatchOrigin
@@ -87,6 +86,8 @@ class Decoding:
         n_ahead = max(1, options.prefetch - options.n_staged)
         memory_limit = max(1, options.memory_limit - self.staged_bytes)
         if files.is_streamed:
+            from fastrec.loader.streaming import streaming_pipeline
+
             self.pipeline = streaming_pipeline(
                 options,
                 progress,

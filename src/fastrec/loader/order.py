@@ -5,7 +5,6 @@ The arithmetic is the core's (loader/order.h); here is how callers choose it.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -273,6 +272,8 @@ def order_state(view: View, global_batch_size: int) -> dict[str, Any]:
     mix = view.mix
     if mix is None:
         return {}
+    import hashlib  # slow to import
+
     weights = [(name, weight) for name, (_, weight) in mix.components.items()]
     parameters = repr((weights, mix.seed, len(view))).encode()
     digest = hashlib.blake2b(parameters, digest_size=8).hexdigest()

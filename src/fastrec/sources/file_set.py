@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +19,10 @@ from fastrec.options import Limits
 from fastrec.sources.selection import Numbers
 from fastrec.storage import index
 from fastrec.storage.compression import Compression, Content, FileContent, contents_of
-from fastrec.storage.decompressed_cache import expanded
 from fastrec.storage.index import Count, counted
+
+if TYPE_CHECKING:
+    import hashlib
 
 __all__ = ["File", "FileOptions", "FileSet"]
 
@@ -199,6 +200,8 @@ class FileSet:
             paths = [file.path for file in files]
             if options.cache_dir is None:
                 return paths
+            from fastrec.storage.decompressed_cache import expanded
+
             of_files = [formats[file] for file in files]
             return expanded(paths, of_files, options.cache_dir, most)
 

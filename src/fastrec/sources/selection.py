@@ -7,13 +7,15 @@ holds one number for each record. The numbers count through all files.
 from __future__ import annotations
 
 import bisect
-import hashlib
 import itertools
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    import hashlib
 
 __all__ = ["Numbers", "Selection"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -171,6 +170,8 @@ class View:
     def fingerprint(self) -> str:
         """Return what identifies these records, wherever their files are stored."""
         if not self._fingerprint:
+            import hashlib  # slow to import
+
             digest = hashlib.blake2b(digest_size=8)
             if self.mix is not None:
                 for view, _ in self.mix.components.values():

@@ -17,7 +17,6 @@ import stat
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
@@ -125,9 +124,9 @@ def _inflates(path: str, content: Content) -> bool:
 
 def plain_name(path: str) -> str:
     """Return the name of a file without the suffix of a compressed one."""
-    name = Path(path)
-    is_compressed = name.suffix.lower() in COMPRESSED_SUFFIXES and name.stem
-    return name.stem if is_compressed else name.name
+    name = os.path.basename(path)  # noqa: PTH119 (pathlib is slow to import)
+    stem, suffix = os.path.splitext(name)  # noqa: PTH122
+    return stem if suffix.lower() in COMPRESSED_SUFFIXES else name
 
 
 # Inflating.

@@ -11,7 +11,6 @@ cannot be written, every process builds for itself.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
 import math
 import os
@@ -19,8 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +34,11 @@ from fastrec.storage.locks import opened_to_lock, try_lock
 from fastrec.storage.parallel import Progress, run_in_threads
 from fastrec.storage.paths import Version, version_of
 from fastrec.tasks import CancelledError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# hashlib and pathlib are slow to import, so the functions that need them do it.
 
 __all__ = [
     "Count",
@@ -130,6 +133,8 @@ _Entry = TypeVar("_Entry", _core.Index, Count)
 
 def cache_dir() -> Path:
     """Return the directory of the cache. The environment is read at every call."""
+    from pathlib import Path
+
     for variable, tail in (("FASTREC_CACHE", "."), ("XDG_CACHE_HOME", "fastrec")):
         if value := os.environ.get(variable):
             return Path(value) / tail
@@ -145,6 +150,9 @@ def index_path(
     kind: type = _core.Index,
 ) -> Path:
     """Return where the index of the file `path`, or its count, is kept."""
+    import hashlib
+    from pathlib import Path
+
     directory = cache_dir() / "index" if index_dir is None else Path(index_dir)
     real = os.path.realpath(path)
     key = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
@@ -285,7 +293,7 @@ def _load(
     version = version_of(path)
     kept = kind.load(os.fsencode(index_path(path, index_dir, kind)), *version)
     if kept is None and index_dir is not None and kind is _core.Index:
-        return _read_tfrecord2idx(path, Path(index_dir), version)
+        return _read_tfrecord2idx(path, index_path(path, index_dir).parent, version)
     return kept
 
 
@@ -376,7 +384,7 @@ def _scanned(file: FileContent, recovery: str, is_cancelled: threading.Event) ->
 def _read_tfrecord2idx(
     path: str, directory: Path, version: Version
 ) -> _core.Index | None:
-    text = directory / f"{Path(path).name}.idx"
+    text = directory / f"{os.path.basename(path)}.idx"  # noqa: PTH119
     if not text.is_file():
         return None
     try:
@@ -395,6 +403,8 @@ def builder_lock(target: Path, is_cancelled: threading.Event) -> Iterator[None]:
     The lock saves work when several processes begin at once. Correctness does not depend
     on it, so a wait that is cancelled simply ends. A long wait is logged.
     """
+    import hashlib
+
     number = int.from_bytes(hashlib.sha256(os.fsencode(target)).digest()[:2], "big")
     with contextlib.ExitStack() as stack:
         try:
