@@ -84,9 +84,9 @@ class IndexedClaims final : public Claims {
 };
 
 // Steps of a data set in file order without an index: the files are walked, header by
-// header, as far as steps are claimed. So the first batch comes at once. What lies before
-// the first step is walked through, too. Of the grid, only the batch size and what
-// becomes of the last batch is used: there is one rank.
+// header, as far as steps are claimed. So the first batch comes at once. What lies
+// before the first step is walked through, too. Of the grid, only the batch size and
+// what becomes of the last batch is used: there is one rank.
 class WalkedClaims final : public Claims {
  public:
   WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid,
