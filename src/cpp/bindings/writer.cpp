@@ -209,7 +209,7 @@ std::vector<std::int64_t> copied(const py::object& array) {
   return {values.data(), values.data() + values.size()};
 }
 
-// Columns as fastrec.coercion.CoercedColumn has them.
+// Columns as fastrec.example.columns.ColumnValues has them.
 std::unique_ptr<BoundEncoder> make_encoder(const py::list& columns,
                                            std::size_t n_rows) {
   std::vector<ColumnValues> bound;
