@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fastrec as fr
+from fastrec import Writer  # imported here, because a child lives for 20 ms only
 from faults import check_nothing_more, is_killed, left_open, patience
 
 SPEC = {"n": fr.FixedLen((), "int64")}
@@ -26,7 +27,7 @@ RECORDS = [
 
 def write_on(path: Path) -> None:
     """Write records until somebody ends it."""
-    with fr.Writer(path) as writer:
+    with Writer(path) as writer:
         for record in itertools.cycle(RECORDS):
             writer.write_record(record)
 
