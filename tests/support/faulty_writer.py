@@ -12,7 +12,7 @@ import signal
 import sys
 from pathlib import Path
 
-import fastrec as fr
+from fastrec import Writer
 from faults import Fault, Faults, check_nothing_more, left_open, patience
 from oracle_frames import frame
 
@@ -24,7 +24,7 @@ OLD = frame(b"what was there before")
 
 def write(path: Path, *, overwrite: bool) -> None:
     """Write all records in the ordinary way."""
-    with fr.Writer(path, overwrite=overwrite) as writer:
+    with Writer(path, overwrite=overwrite) as writer:
         for record in RECORDS:
             writer.write_record(record)
 
@@ -64,7 +64,7 @@ def is_refused(path: Path, fault: Fault, *, overwrite: bool) -> bool:
     said = (fault.error, str(path))
     writer = None
     try:
-        writer = fr.Writer(path, overwrite=overwrite)
+        writer = Writer(path, overwrite=overwrite)
         for record in RECORDS:
             writer.write_record(record)
         writer.close()
