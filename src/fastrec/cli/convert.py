@@ -11,7 +11,6 @@ import fastrec as fr
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, rate, size
 from fastrec.convert import open_source, write_table, write_tfrecords
 from fastrec.convert.writing import TABLE_SUFFIXES
-from fastrec.options import MissingExtraError
 
 __all__ = ["convert"]
 
@@ -131,9 +130,6 @@ def convert(
                     source, out, progress=show, overwrite=overwrite, **to_records
                 )
                 n_records = source.n_rows
-    except MissingExtraError as error:
-        console(stderr=True).print(f"error: {error}")
-        raise typer.Exit(2) from None
     except FileExistsError as error:
         reason = f"{error.strerror}; --overwrite replaces it"
         raise FileExistsError(error.errno, reason, error.filename) from error

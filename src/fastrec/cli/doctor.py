@@ -16,10 +16,12 @@ from rich.console import Console
 
 import fastrec as fr
 from fastrec import _core
+from fastrec.cli.arguments import AsJson, Paths, Threads
 from fastrec.cli.examine import Damaged, Examined, examined
-from fastrec.cli.repair import repair, targets_of
+from fastrec.cli.repair import repair
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
 from fastrec.options import default_num_threads
+from fastrec.rewrite import copy
 from fastrec.storage.compression import COMPRESSED_SUFFIXES
 from fastrec.storage.paths import expand
 
@@ -64,10 +66,7 @@ class _Report:
 
 
 def doctor(
-    paths: Annotated[
-        list[str],
-        typer.Argument(metavar="PATH", help="Files, directories, or globs in quotes."),
-    ],
+    paths: Paths,
     *,
     repair_to: Annotated[
         Path | None,
@@ -80,15 +79,8 @@ def doctor(
             "and names lose .gz and the like.",
         ),
     ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Threads. By default one for each CPU.", show_default=False
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object with all findings.")
-    ] = False,
+    threads: Threads = None,
+    as_json: AsJson = False,
 ) -> None:
     """Verify all checksums of TFRecord files, and report what is damaged.
 
@@ -202,19 +194,28 @@ def _examined(files: list[str], n_threads: int) -> Iterable[Examined]:
 # Repairing.
 
 
-def _targets(paths: list[str], files: list[str], out: Path) -> dict[str, Path]:
+def _targets(paths: list[str], files: list[str], out: Path) -> dict[str, str]:
+    """Return the target of each file: `out`, or a file of its name in that directory."""
     is_file = len(files) == 1 and not Path(paths[0]).is_dir()
+    msg = ""
     if is_file and out.suffix.lower() in COMPRESSED_SUFFIXES:
         msg = f"{out} would be a plain file: give a name without {out.suffix}"
-        raise typer.BadParameter(msg, param_hint="--repair")
+    targets = {path: str(out) for path in files}
     try:
-        return targets_of(files, out, is_file=is_file)
+        if not is_file:
+            targets = copy.targets_of(files, str(out), None)
     except FileExistsError as error:
         msg = f"{error.filename}: {error.strerror}"
-        raise typer.BadParameter(msg, param_hint="--repair") from error
+    except ValueError as error:
+        msg = str(error)
+    for target in filter(os.path.lexists, targets.values()):
+        msg = msg or f"{target}: it exists, and nothing is ever written over"
+    if msg:
+        raise typer.BadParameter(msg, param_hint="--repair")
+    return targets
 
 
-def _repair(damaged: list[Examined], targets: dict[str, Path], report: _Report) -> None:
+def _repair(damaged: list[Examined], targets: dict[str, str], report: _Report) -> None:
     n_total = sum(found.content_bytes for found in damaged)
     n_done = 0
     with Bar("writing", "bytes") as bar:
@@ -227,23 +228,20 @@ def _repair(damaged: list[Examined], targets: dict[str, Path], report: _Report) 
         for found in damaged:
             if not found.n_records:
                 continue
-            target = targets[found.path]
+            written = {
+                "path": _text(found.path),
+                "target": _text(targets[found.path]),
+                "n_records": found.n_records,
+            }
             try:
+                target = Path(targets[found.path])
                 n_bytes = repair(found, target, report.num_threads, show)
+                report.written.append({**written, "n_bytes": n_bytes})
             except OSError as error:
                 path = str(error.filename or found.path)
                 report.refuse(path, error.strerror or str(error))
             except fr.Error as error:
                 report.refuse(found.path, error.reason)
-            else:
-                report.written.append(
-                    {
-                        "path": _text(found.path),
-                        "target": _text(str(target)),
-                        "n_records": found.n_records,
-                        "n_bytes": n_bytes,
-                    }
-                )
 
 
 # What is printed.
