@@ -98,13 +98,13 @@ def doctor(
     out = console()
     report = _Report(num_threads=threads or default_num_threads())
     watch = Stopwatch()
-    files, guessed = _files(paths, report)
-    targets = {} if repair_to is None else _targets(paths, files, repair_to)
+    files = _files(paths, report)
+    targets = {} if repair_to is None else _targets(paths, list(files), repair_to)
     damaged_files = []
-    for found in _examined(files, report.num_threads):
+    for found in _examined(list(files), report.num_threads):
         if found.unreadable:
             report.refuse(found.path, found.unreadable)
-        elif found.path in guessed and found.damaged and not found.n_records:
+        elif files[found.path] and found.damaged and not found.n_records:
             report.not_tfrecords.append(_text(found.path))
         else:
             report.add(found)
@@ -130,39 +130,34 @@ def doctor(
 # What is examined.
 
 
-def _files(paths: Iterable[str], report: _Report) -> tuple[list[str], set[str]]:
-    """Return all files, each once, and those that may not be TFRecords.
+def _files(paths: Iterable[str], report: _Report) -> dict[str, bool]:
+    """Return all files, and whether each may not be a TFRecord file.
 
-    Those are files of directories that do not begin as TFRecords do: perhaps because the
-    beginning is damaged.
+    Those are files of directories that do not begin as TFRecord files do, perhaps because
+    the beginning is damaged.
     """
-    files: dict[str, None] = {}
-    guessed = set()
+    files: dict[str, bool] = {}
     for path in paths:
         try:
-            if Path(path).is_dir():
-                for name, is_guess in _files_in(path):
-                    files[name] = None
-                    if is_guess:
-                        guessed.add(name)
-            else:
-                files |= dict.fromkeys(expand(path))
+            found = _files_in(path) if Path(path).is_dir() else {}
+            for name in found or expand(path):  # without files, this raises
+                files[name] = files.get(name, False) or found.get(name, False)
         except OSError as error:
             report.refuse(path, error.strerror or str(error))
         except ValueError as error:  # a remote path
             raise typer.BadParameter(str(error), param_hint="PATH") from error
-    return list(files), guessed
+    return files
 
 
-def _files_in(directory: str) -> Iterable[tuple[str, bool]]:
-    """Yield the files in a directory, and whether each may not be a TFRecord."""
+def _files_in(directory: str) -> dict[str, bool]:
+    """Return the files in a directory, and whether each may not be a TFRecord file."""
     with os.scandir(directory) as entries:
         names = sorted(
             entry.path
             for entry in entries
             if not entry.name.startswith(".") and entry.is_file()
         )
-    n_files = 0
+    files = {}
     for path in names:
         is_named = "tfrecord" in Path(path).name.lower()
         try:
@@ -170,10 +165,8 @@ def _files_in(directory: str) -> Iterable[tuple[str, bool]]:
         except OSError:
             content = "tfrecord"  # examining it reports the error
         if is_named or content not in ("empty", "text"):
-            n_files += 1
-            yield path, not is_named and content == "unknown"
-    if not n_files:
-        expand(directory)  # which raises
+            files[path] = not is_named and content == "unknown"
+    return files
 
 
 def _examined(files: list[str], n_threads: int) -> Iterable[Examined]:
@@ -182,13 +175,11 @@ def _examined(files: list[str], n_threads: int) -> Iterable[Examined]:
     for path in files:
         with suppress(OSError):  # examining it reports the error
             n_bytes += os.stat(path).st_size  # noqa: PTH116 (there may be 100,000)
-    with Bar("examining", "bytes") as bar:
-
-        def show(done: int) -> None:
-            bar(done, n_bytes)
-
-        with closing(examined(files, n_threads, show)) as results:
-            yield from results
+    with (
+        Bar("examining", "bytes") as bar,
+        closing(examined(files, n_threads, lambda done: bar(done, n_bytes))) as results,
+    ):
+        yield from results
 
 
 # Repairing.
@@ -217,14 +208,8 @@ def _targets(paths: list[str], files: list[str], out: Path) -> dict[str, str]:
 
 def _repair(damaged: list[Examined], targets: dict[str, str], report: _Report) -> None:
     n_total = sum(found.content_bytes for found in damaged)
-    n_done = 0
     with Bar("writing", "bytes") as bar:
-
-        def show(n_written: int) -> None:
-            nonlocal n_done
-            n_done += n_written
-            bar(n_done, n_total)
-
+        bar(0, n_total)
         for found in damaged:
             if not found.n_records:
                 continue
@@ -235,7 +220,7 @@ def _repair(damaged: list[Examined], targets: dict[str, str], report: _Report) -
             }
             try:
                 target = Path(targets[found.path])
-                n_bytes = repair(found, target, report.num_threads, show)
+                n_bytes = repair(found, target, report.num_threads, bar.advance_by)
                 report.written.append({**written, "n_bytes": n_bytes})
             except OSError as error:
                 path = str(error.filename or found.path)
@@ -254,13 +239,10 @@ def _text(path: str) -> str:
 
 def _print_damaged(out: Console, damaged: Iterable[Damaged]) -> None:
     for each in damaged:
-        text = str(each.region)
+        region, text = each.region, str(each.region)
         if each.bit is not None:
-            region = each.region
-            text = (
-                f"{region.path}, bytes {region.begin} to {region.end}, "
-                f"1 record repaired: {region.reason}"
-            )
+            text = f"{region.path}, bytes {region.begin} to {region.end}, "
+            text += f"1 record repaired: {region.reason}"
         out.print(printable(text))
 
 

@@ -79,6 +79,10 @@ class Bar(Progress):
         """Show `done` of `total`, at most all of it, followed by `note`."""
         self.update(self._bar, completed=min(done, total), total=total, note=note)
 
+    def advance_by(self, amount: int) -> None:
+        """Add to the amount done."""
+        self.advance(self._bar, amount)
+
 
 class Stopwatch:
     """Measures wall time from its construction on."""
