@@ -108,7 +108,7 @@ def shuffle_report(
 
         _, *correlations, _ = lines[0]
         titles = (
-            f"{name}\nrank correlation {correlation}"
+            f"--shuffle {name}\nrank correlation {correlation}"
             for name, correlation in zip(names, correlations, strict=True)
         )
         draw_picture(plot, list(zip(titles, made, strict=True)), labels)
