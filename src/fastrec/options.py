@@ -297,7 +297,12 @@ def rows_per_batch(row_bytes: float) -> int:
 
 
 # The packages of extras that have other names, and what people call packages.
-_PACKAGES = {"arrow": "pyarrow", "image": "PIL", "tf": "tensorflow"}
+_PACKAGES = {
+    "arrow": "pyarrow",
+    "image": "PIL",
+    "plot": "matplotlib",
+    "tf": "tensorflow",
+}
 _CALLED = {"PIL": "Pillow", "tensorflow": "TensorFlow"}
 
 

@@ -18,6 +18,7 @@ from fastrec.cli.rewrite import compress, expand, merge, reshard, shuffle, split
 from fastrec.cli.shuffle_report import shuffle_report
 from fastrec.cli.terminal import console, printable
 from fastrec.errors import advise_repair
+from fastrec.options import MissingExtraError
 
 __all__ = ["app"]
 
@@ -36,6 +37,9 @@ class _Commands(TyperGroup):
         except typer.BadParameter as error:
             error.message = printable(error.message)
             raise
+        except MissingExtraError as error:
+            console(stderr=True).print(f"error: {error}")
+            raise typer.Exit(2) from None
         except (fr.Error, OSError) as error:
             if isinstance(error, fr.Error):
                 advise_repair(error)  # commands have no on_error=

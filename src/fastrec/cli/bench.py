@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from dataclasses import dataclass
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from rich.console import Console
@@ -14,6 +12,7 @@ from rich.console import Console
 import fastrec as fr
 from fastrec import _core
 from fastrec.cli import costs, tf_data
+from fastrec.cli.arguments import AsJson, BatchSize, Paths
 from fastrec.cli.costs import Cost, FirstRead, Sample, Stage
 from fastrec.cli.index import files_of, indexed
 from fastrec.cli.terminal import (
@@ -50,8 +49,7 @@ _CURES = {
 }
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One stage: its cost with all stages before it, and what it adds to them.
 
     `cpu_ns` and `own_ns` are nanoseconds of CPU per record; `share` is that of all stages,
@@ -65,41 +63,10 @@ class Line:
     records_per_s: float
 
 
-@dataclass(frozen=True)
-class Report:
-    """All that was measured."""
-
-    n_files: int
-    n_files_measured: int
-    n_records: int
-    n_bytes: int
-    file_bytes: int
-    n_columns: int
-    column_bytes: int
-    batch_size: int
-    first_read_mb_per_s: float
-    first_read_from: str
-    crc32c_kernel: str
-    memcpy_gb_per_s: float
-    stages: list[Line]
-    copying_ns: float
-    num_threads: int
-    one_thread_records_per_s: float
-    all_threads_records_per_s: float
-    tf_data: dict[str, float]
-    tf_data_missing: str
-    decoding_left_out: str
-    bottleneck: str
-    cure: str
-
-
 def bench(
-    paths: Annotated[
-        list[str],
-        typer.Argument(metavar="PATH", help="Files, directories, or globs in quotes."),
-    ],
+    paths: Paths,
     *,
-    batch_size: Annotated[int, typer.Option(min=1, help="Records in a batch.")] = 256,
+    batch_size: BatchSize = 256,
     columns: Annotated[
         list[str] | None,
         typer.Option(
@@ -110,15 +77,13 @@ def bench(
     seconds: Annotated[
         float, typer.Option(min=0.0, help="How long to measure, about.")
     ] = 10.0,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object, with all figures.")
-    ] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Measure what reading, checksums and decoding cost, and say what limits.
+    """Measure what reading, checksums and decoding cost, and report the bottleneck.
 
     Decoding is left out if the records are not tf.train.Examples.
 
-    The first 256 MiB of the files are read, on one thread stage by stage and on all. Where
+    The first 256 MiB of the files are read, on one thread stage by stage and on all. If
     TensorFlow is installed, tf.data reads the same columns of the same records.
     """
     out = console()
@@ -126,14 +91,17 @@ def bench(
     is_streamed = fr.open(files).is_streamed
     first = costs.first_read(files, is_streamed=is_streamed, seconds=seconds / 2)
     if not is_streamed:
-        indexed(path for path, _ in first.ranges)  # behind a progress bar
+        indexed(first.ranges)  # behind a progress bar
     try:
         sample = costs.sample_of(first, columns)
     except KeyError as error:
         raise typer.BadParameter(error.args[0], param_hint="--columns") from error
-    report = _measured(files, first, sample, batch_size=batch_size, seconds=seconds)
+    report = {
+        "n_files": len(files),
+        **_measured(first, sample, batch_size=batch_size, seconds=seconds),
+    }
     if as_json:
-        out.print(json.dumps(dataclasses.asdict(report), indent=1))
+        out.print(json.dumps(report, indent=1))
     else:
         _print_report(out, report)
 
@@ -142,13 +110,8 @@ def bench(
 
 
 def _measured(
-    files: list[str],
-    first: FirstRead,
-    sample: Sample,
-    *,
-    batch_size: int,
-    seconds: float,
-) -> Report:
+    first: FirstRead, sample: Sample, *, batch_size: int, seconds: float
+) -> dict[str, Any]:
     n_threads = default_num_threads()
     one, every = (
         sample.dataset.loader(batch_size, num_threads=n, rank=0, world_size=1)
@@ -162,7 +125,7 @@ def _measured(
     # Without decoding, a loader delivers the bytes of the records: it has no line.
     names = [name for name in stages if not (sample.not_decoded and name == "decoding")]
     stages[_ALL_THREADS] = partial(costs.decode, every, sample)
-    stages[_MEMCPY] = partial(costs.memcpy, costs.memory(), costs.memory())
+    stages[_MEMCPY] = costs.memcpy()
     peers, missing = _tf_stages(sample, batch_size, n_threads)
     found = costs.measured(stages | peers, seconds)
 
@@ -178,30 +141,29 @@ def _measured(
         copying_ns=copying_ns,
     )
     kernel = _core.crc32c_kernel()
-    return Report(
-        n_files=len(files),
-        n_files_measured=len(sample.ranges),
-        n_records=sample.n_records,
-        n_bytes=sample.n_bytes,
-        file_bytes=sample.file_bytes,
-        n_columns=0 if sample.not_decoded else len(sample.dataset.schema),
-        column_bytes=round(column_bytes * sample.n_records),
-        batch_size=batch_size,
-        first_read_mb_per_s=first.n_bytes / first.seconds / 1e6,
-        first_read_from="disk" if first.is_from_disk else "page cache",
-        crc32c_kernel=kernel,
-        memcpy_gb_per_s=1 / found[_MEMCPY].cpu_ns,
-        stages=lines,
-        copying_ns=copying_ns,
-        num_threads=n_threads,
-        one_thread_records_per_s=found["decoding"].records_per_s,
-        all_threads_records_per_s=n_per_s,
-        tf_data={name: found[name].records_per_s for name in peers},
-        tf_data_missing=missing,
-        decoding_left_out=sample.not_decoded,
-        bottleneck=bottleneck,
-        cure=_CURES[bottleneck].format(kernel=kernel),
-    )
+    return {
+        "n_files_measured": len(sample.ranges),
+        "n_records": sample.n_records,
+        "n_bytes": sample.n_bytes,
+        "file_bytes": sample.file_bytes,
+        "n_columns": 0 if sample.not_decoded else len(sample.dataset.schema),
+        "column_bytes": round(column_bytes * sample.n_records),
+        "batch_size": batch_size,
+        "first_read_mb_per_s": first.bytes_per_s / 1e6,
+        "first_read_from": "disk" if first.is_from_disk else "page cache",
+        "crc32c_kernel": kernel,
+        "memcpy_gb_per_s": 1 / found[_MEMCPY].cpu_ns,
+        "stages": [line._asdict() for line in lines],
+        "copying_ns": copying_ns,
+        "num_threads": n_threads,
+        "one_thread_records_per_s": found["decoding"].records_per_s,
+        "all_threads_records_per_s": n_per_s,
+        "tf_data": {name: found[name].records_per_s for name in peers},
+        "tf_data_missing": missing,
+        "decoding_left_out": sample.not_decoded,
+        "bottleneck": bottleneck,
+        "cure": _CURES[bottleneck].format(kernel=kernel),
+    }
 
 
 def _tf_stages(
@@ -249,7 +211,7 @@ def _bottleneck(
     copying_ns: float,
 ) -> str:
     """Return what limits: the disk, or the stage that takes most of one thread's time."""
-    if first.is_from_disk and first.n_bytes / first.seconds < file_bytes_per_s:
+    if first.is_from_disk and first.bytes_per_s < file_bytes_per_s:
         return "disk"
     if is_waiting:
         return "waiting"
@@ -262,51 +224,45 @@ def _bottleneck(
 # What is printed.
 
 
-def _print_report(out: Console, report: Report) -> None:
-    record_bytes = report.n_bytes / report.n_records
+def _print_report(out: Console, report: dict[str, Any]) -> None:
+    record_bytes = report["n_bytes"] / report["n_records"]
     out.print(
-        f"{counted(report.n_records, 'record')} of {size(record_bytes)}, the first in "
-        f"{counted(report.n_files, 'file')}; {counted(report.n_columns, 'column')}, "
-        f"batches of {report.batch_size:,}",
+        f"{counted(report['n_records'], 'record')} of {size(record_bytes)}, the first in "
+        f"{counted(report['n_files'], 'file')}; {counted(report['n_columns'], 'column')}, "
+        f"batches of {report['batch_size']:,}",
         style="bold",
     )
     out.print(
-        f"read first from the {report.first_read_from}: "
-        f"{rate(report.first_read_mb_per_s, 1)} MB/s"
+        f"read first from the {report['first_read_from']}: "
+        f"{rate(report['first_read_mb_per_s'], 1)} MB/s"
     )
 
     def rates(records_per_s: float) -> list[str]:
         return [rate(records_per_s, 1), f"{records_per_s * record_bytes / 1e9:.3g}"]
 
     lines = []
-    for line in report.stages:
-        share = f"{100 * line.share:.0f} %"
-        lines.append(
-            [line.name, f"{line.own_ns:,.0f}", share, *rates(line.records_per_s)]
-        )
-        if line.name == "decoding":
-            lines.append(["  columns at memcpy speed", f"{report.copying_ns:,.0f}"])
+    for line in report["stages"]:
+        own = [f"{line['own_ns']:,.0f}", f"{100 * line['share']:.0f} %"]
+        lines.append([line["name"], *own, *rates(line["records_per_s"])])
+        if line["name"] == "decoding":
+            lines.append(["  columns at memcpy speed", f"{report['copying_ns']:,.0f}"])
     print_table(
         out, ["one thread", "ns/record", "share", "records/s", "GB/s, up to it"], lines
     )
     out.print()
+    one_thread = report["one_thread_records_per_s"]
+    every = f"{counted(report['num_threads'], 'thread')} and the consumer"
     ends = {
-        "1 thread": report.one_thread_records_per_s,
-        f"{counted(report.num_threads, 'thread')} and the consumer": (
-            report.all_threads_records_per_s
-        ),
-        **report.tf_data,
+        "1 thread": one_thread,
+        every: report["all_threads_records_per_s"],
+        **report["tf_data"],
     }
-    lines = [
-        [name, *rates(n), f"{n / report.one_thread_records_per_s:.2g}x"]
-        for name, n in ends.items()
-    ]
-    lines.append([_MEMCPY, "", f"{report.memcpy_gb_per_s:.3g}"])
+    lines = [[name, *rates(n), f"{n / one_thread:.2g}x"] for name, n in ends.items()]
+    lines.append([_MEMCPY, "", f"{report['memcpy_gb_per_s']:.3g}"])
     print_table(out, ["end to end", "records/s", "GB/s", "of 1 thread"], lines)
-    if report.tf_data_missing:
-        out.print(f"tf.data was not measured: {printable(report.tf_data_missing)}")
-    if report.decoding_left_out:
-        out.print(f"decoding was left out: {printable(report.decoding_left_out)}")
-    out.print()
-    out.print(f"bottleneck: {report.bottleneck}", style="bold")
-    out.print(report.cure)
+    if report["tf_data_missing"]:
+        out.print(f"tf.data was not measured: {printable(report['tf_data_missing'])}")
+    if report["decoding_left_out"]:
+        out.print(f"decoding was left out: {printable(report['decoding_left_out'])}")
+    out.print(f"\nbottleneck: {report['bottleneck']}", style="bold")
+    out.print(report["cure"])

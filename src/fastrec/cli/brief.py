@@ -50,16 +50,14 @@ def brief(value: object) -> str:
     if isinstance(value, np.generic):
         return f"{value.item():.6g}" if value.dtype.kind == "f" else str(value.item())
     items: fr.BytesArray | fr.RaggedArray | np.ndarray
-    if isinstance(value, fr.BytesArray):
+    if isinstance(value, np.ndarray):
+        kind = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
+        items = value.ravel()
+    elif isinstance(value, fr.BytesArray):
         kind = f"{value.shape[0]} strings" if value.ndim == 1 else f"bytes{value.shape}"
         items = value
     elif isinstance(value, fr.RaggedArray):
         kind, items = f"{len(value)} rows", value
-    elif isinstance(value, np.ndarray):
-        kind, items = (
-            f"{value.dtype}[{', '.join(map(str, value.shape))}]",
-            value.ravel(),
-        )
     else:
         return type(value).__name__
     shown = [brief(items[i]) for i in range(min(len(items), _MAX_ITEMS))]

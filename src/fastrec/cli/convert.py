@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 import fastrec as fr
+from fastrec.cli.index import one_line_errors
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, rate, size
 from fastrec.convert import open_source, write_table, write_tfrecords
 from fastrec.convert.writing import TABLE_SUFFIXES
-from fastrec.options import MissingExtraError
 
 __all__ = ["convert"]
 
@@ -107,11 +107,7 @@ def convert(
     watch = Stopwatch()
     source = None
     try:
-        with Bar("converting") as bar:
-
-            def show(done: int, total: int) -> None:
-                bar(done, max(done, total))
-
+        with Bar("converting") as bar, one_line_errors():
             if is_table:
                 ds = fr.open(sources)
                 n_records = write_table(
@@ -120,7 +116,7 @@ def convert(
                     text=text or (),
                     optional=optional or (),
                     overwrite=overwrite,
-                    progress=show,
+                    progress=bar,
                 )
                 files = [out]
             else:
@@ -128,19 +124,14 @@ def convert(
                     sources, columns=column, types=types, on_error=on_error or "raise"
                 )
                 files = write_tfrecords(
-                    source, out, progress=show, overwrite=overwrite, **to_records
+                    source, out, progress=bar, overwrite=overwrite, **to_records
                 )
                 n_records = source.n_rows
-    except MissingExtraError as error:
-        console(stderr=True).print(f"error: {error}")
-        raise typer.Exit(2) from None
     except FileExistsError as error:
         reason = f"{error.strerror}; --overwrite replaces it"
         raise FileExistsError(error.errno, reason, error.filename) from error
-    except (ValueError, KeyError) as error:
-        if isinstance(error, fr.Error):
-            raise
-        raise fr.Error(str(error.args[0])) from error
+    except KeyError as error:  # a column
+        raise fr.Error(error.args[0]) from error
     n_bytes = sum(Path(file).stat().st_size for file in files)
     where = f"{files[0]} to {Path(files[-1]).name}" if len(files) > 1 else files[0]
     console().print(

@@ -1,8 +1,8 @@
-"""Costs: what each stage takes on the way from files to batches, on the same records.
+"""The cost of each stage on the way from files to batches, on the same records.
 
-Each stage is measured together with all before it, in rounds over the same sample: so
-what a stage adds is a difference, and all of them have the same noise. Costs are CPU
-time of all threads together; rates are by the wall clock.
+Each stage is measured together with all before it, in rounds over the same sample, so
+the cost of one stage is a difference. Costs are CPU time of all threads together; rates
+are by the wall clock.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ import dataclasses
 import statistics
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from time import perf_counter, process_time
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 import fastrec as fr
 from fastrec import _core
@@ -25,7 +24,7 @@ from fastrec.arrays.batch import n_rows
 from fastrec.cli.terminal import counted
 from fastrec.dataset.open import Serialized
 from fastrec.loader.order import records_of
-from fastrec.storage.compression import FileContent, inflated
+from fastrec.storage.compression import inflated
 from fastrec.storage.stream_readers import first_frames
 
 __all__ = [
@@ -38,7 +37,6 @@ __all__ = [
     "inflate",
     "measured",
     "memcpy",
-    "memory",
     "read",
     "sample_of",
     "verify",
@@ -54,52 +52,46 @@ _COPIED_BYTES = 64 << 20
 N_ROUNDS = 4
 
 _BLOCK_BYTES = 256 << 10
-# What is done between two looks at the clock.
+# The amounts between two looks at the clock.
 _COPIED_AT_ONCE = 8 << 20
 _VERIFIED_AT_ONCE = 1024
 
-# A pass over the sample, or a part of it: it yields how many records it has done, in
-# fractions where necessary.
+# A pass over the sample: it yields the number of records done, in fractions if necessary.
 Stage: TypeAlias = "Callable[[], Generator[float]]"
-
-# The first bytes of a file: its path, and how many.
-Range: TypeAlias = tuple[str, int]
-
-Memory: TypeAlias = "npt.NDArray[np.uint8]"
 
 
 @dataclass(frozen=True)
 class FirstRead:
-    """How files were read first, before anything else had touched them.
+    """The first read of the files; `ranges` is the number of bytes read from each.
 
-    `disk_bytes` is what the system reports to have fetched; some systems do not count.
+    `disk_bytes` is what the system fetched for it; some systems report 0.
     """
 
-    ranges: list[Range]
+    ranges: dict[str, int]
     seconds: float
     disk_bytes: int
 
     @property
-    def n_bytes(self) -> int:
-        """Bytes that were read."""
-        return sum(n_bytes for _, n_bytes in self.ranges)
+    def bytes_per_s(self) -> float:
+        """Bytes per second."""
+        return sum(self.ranges.values()) / self.seconds
 
     @property
     def is_from_disk(self) -> bool:
         """Whether most of it was not in the page cache."""
-        return 2 * self.disk_bytes > self.n_bytes
+        return 2 * self.disk_bytes > sum(self.ranges.values())
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The records that are measured, and the `ranges` of the files that hold them.
+    """The records that are measured, and the bytes of each file that hold them.
 
     `n_bytes` is that of their frames. `not_decoded` says why the records are read as
     bytes; "" if they are decoded.
     """
 
     dataset: fr.Dataset
-    ranges: list[Range]
+    ranges: dict[str, int]
     n_records: int
     n_bytes: int
     not_decoded: str = ""
@@ -107,25 +99,14 @@ class Sample:
     @property
     def file_bytes(self) -> int:
         """Bytes of the ranges."""
-        return sum(n_bytes for _, n_bytes in self.ranges)
+        return sum(self.ranges.values())
 
 
-@dataclass
-class Cost:
-    """What one stage and all before it took: seconds per record, pass by pass."""
+class Cost(NamedTuple):
+    """Nanoseconds per record of one stage and all before it, the median of the passes."""
 
-    wall_s: list[float] = field(default_factory=list)
-    cpu_s: list[float] = field(default_factory=list)
-
-    @property
-    def wall_ns(self) -> float:
-        """Nanoseconds per record by the wall clock, the median."""
-        return 1e9 * statistics.median(self.wall_s)
-
-    @property
-    def cpu_ns(self) -> float:
-        """Nanoseconds of CPU per record, the median."""
-        return 1e9 * statistics.median(self.cpu_s)
+    wall_ns: float
+    cpu_ns: float
 
     @property
     def records_per_s(self) -> float:
@@ -138,23 +119,22 @@ class Cost:
 
 def first_read(files: Sequence[str], *, is_streamed: bool, seconds: float) -> FirstRead:
     """Read the first files once, for at most `seconds` and the bytes of a sample."""
-    n_left = _COMPRESSED_BYTES if is_streamed else SAMPLE_BYTES
+    n_max = _COMPRESSED_BYTES if is_streamed else SAMPLE_BYTES
     ranges: dict[str, int] = {}
     disk_bytes, begin = _disk_bytes(), perf_counter()
     n_bytes = 0
     for path in files:
         ranges[path] = 0
-        for n_read in _blocks(path, n_left):
+        for n_read in _blocks(path, n_max - n_bytes):
             ranges[path] += n_read
             n_bytes += n_read
-            n_left -= n_read
             if perf_counter() - begin > seconds and n_bytes >= _MIN_FIRST_BYTES:
-                n_left = 0
+                n_max = n_bytes
                 break
-        if n_left <= 0:
+        if n_bytes >= n_max:
             break
     taken = perf_counter() - begin
-    return FirstRead(list(ranges.items()), taken, _disk_bytes() - disk_bytes)
+    return FirstRead(ranges, taken, _disk_bytes() - disk_bytes)
 
 
 def _disk_bytes() -> int:
@@ -176,16 +156,15 @@ def _blocks(path: str, n_bytes: int) -> Generator[int]:
 
 
 def sample_of(first: FirstRead, columns: Sequence[str] | None = None) -> Sample:
-    """Return the records in what was read first, but one at least.
+    """Return the records in the bytes of the first read, at least one.
 
     Records without a schema, which are not tf.train.Examples, are read as bytes. A column
     that does not exist is a KeyError.
     """
-    dataset = fr.open([path for path, _ in first.ranges])
+    dataset = fr.open(list(first.ranges))
     if columns:
         dataset = dataset.columns(columns)
-    found = _streamed if dataset.is_streamed else _indexed
-    sample = found(dataset, dict(first.ranges))
+    sample = (_streamed if dataset.is_streamed else _indexed)(dataset, first.ranges)
     if not sample.n_records:
         msg = f"there is no record in {counted(len(dataset.files), 'file')}"
         raise fr.Error(msg)
@@ -199,32 +178,31 @@ def sample_of(first: FirstRead, columns: Sequence[str] | None = None) -> Sample:
     return dataclasses.replace(sample, dataset=serialized, not_decoded=reason)
 
 
-def _indexed(dataset: fr.Dataset, n_read: dict[str, int]) -> Sample:
-    ranges: list[Range] = []
+def _indexed(dataset: fr.Dataset, n_read: Mapping[str, int]) -> Sample:
+    ranges: dict[str, int] = {}
     n_records = 0
     for path, index in zip(dataset.files, dataset._view.files.indexes(), strict=True):
-        offsets = index.offsets
-        n_here = int(np.searchsorted(offsets, n_read[path], side="right")) - 1
+        n_here = int(np.searchsorted(index.offsets, n_read[path], side="right")) - 1
         if not n_records and not n_here:
             n_here = min(1, len(index))  # the first record, however large it is
         n_records += n_here
-        ranges.append((path, int(offsets[n_here])))
+        ranges[path] = int(index.offsets[n_here])
         if n_here < len(index):
             break
-    n_bytes = sum(n_bytes for _, n_bytes in ranges)
+    n_bytes = sum(ranges.values())
     return Sample(dataset.select(range(n_records)), ranges, n_records, n_bytes)
 
 
-def _streamed(dataset: fr.Dataset, n_read: dict[str, int]) -> Sample:
+def _streamed(dataset: fr.Dataset, n_read: Mapping[str, int]) -> Sample:
     ranges: dict[str, int] = {}
-    n_content = 0
+    n_content = n_records = n_bytes = 0
+    is_full = False
     for path, content in dataset._view.files.contents():
+        ranges[path] = 0
 
         def count(n_bytes: int, path: str = path) -> None:
             ranges[path] = n_bytes
 
-        count(0)
-        is_full = False
         with contextlib.closing(inflated(path, content, on_read=count)) as pieces:
             for piece in pieces:
                 n_content += len(piece)
@@ -233,20 +211,20 @@ def _streamed(dataset: fr.Dataset, n_read: dict[str, int]) -> Sample:
                     break
         if is_full:
             break
-    n_records = n_bytes = 0
     with _frames(dataset) as frames:
         while n_bytes < n_content and (found := frames.verify(1))[0]:
             n_records += found[0]
             n_bytes += found[1]
-    return Sample(dataset, list(ranges.items()), n_records, n_bytes)
+    return Sample(dataset, ranges, n_records, n_bytes)
 
 
 def _frames(
     dataset: fr.Dataset,
 ) -> contextlib.AbstractContextManager[_core.FrameStream]:
-    sources = dataset._view.files
-    files: list[FileContent] = sources.contents()
-    return first_frames(files, sources.table, range(len(files)), "raise")
+    files = dataset._view.files
+    return first_frames(
+        files.contents(), files.table, range(len(dataset.files)), "raise"
+    )
 
 
 # The stages.
@@ -256,7 +234,7 @@ def read(sample: Sample) -> Generator[float]:
     """Copy the bytes of the files into private memory."""
     n_per_byte = sample.n_records / sample.file_bytes
     table = sample.dataset._view.files.table
-    for file, (path, n_bytes) in enumerate(sample.ranges):
+    for file, (path, n_bytes) in enumerate(sample.ranges.items()):
         if sample.dataset.is_streamed:
             for n_read in _blocks(path, n_bytes):
                 yield n_per_byte * n_read
@@ -278,7 +256,7 @@ def inflate(sample: Sample) -> Generator[float]:
 
 
 def verify(sample: Sample) -> Generator[float]:
-    """Read, inflate if necessary, and prove both checksums of each record."""
+    """Read, inflate if necessary, and verify both checksums of each record."""
     n_left = sample.n_records
     view = sample.dataset._view
     if sample.dataset.is_streamed:
@@ -297,25 +275,24 @@ def verify(sample: Sample) -> Generator[float]:
 
 def decode(loader: fr.Loader, sample: Sample) -> Generator[float]:
     """Take the batches of a loader, which do all of it."""
-    n_left = sample.n_records
+    n_done = 0
     for batch in loader:
-        n_done = n_rows(batch)
-        yield n_done
-        n_left -= n_done
-        if n_left <= 0:
+        n_done += n_rows(batch)
+        yield n_rows(batch)
+        if n_done >= sample.n_records:
             return
 
 
-def memcpy(source: Memory, target: Memory) -> Generator[float]:
-    """Copy memory, and yield bytes."""
-    while True:
-        np.copyto(target, source)
-        yield source.nbytes
+def memcpy() -> Stage:
+    """Return a stage that copies memory, more than the caches hold, and yields bytes."""
+    source, target = np.ones((2, _COPIED_BYTES), np.uint8)
 
+    def copy() -> Generator[float]:
+        while True:
+            np.copyto(target, source)
+            yield source.nbytes
 
-def memory() -> Memory:
-    """Return resident memory that is larger than the caches."""
-    return np.ones(_COPIED_BYTES, np.uint8)
+    return copy
 
 
 # How it is measured.
@@ -327,21 +304,17 @@ def measured(stages: Mapping[str, Stage], seconds: float) -> dict[str, Cost]:
     The first round warms up and does not count.
     """
     slice_s = seconds / (N_ROUNDS * len(stages))
-    costs = {name: Cost() for name in stages}
+    rounds: list[list[Cost]] = []
     begin = perf_counter()
-    number = 0
-    while number < 2 or perf_counter() - begin <= seconds:
-        for name, stage in stages.items():
-            wall_s, cpu_s = _one_pass(stage, slice_s)
-            if number:
-                costs[name].wall_s.append(wall_s)
-                costs[name].cpu_s.append(cpu_s)
-        number += 1
-    return costs
+    while len(rounds) < 2 or perf_counter() - begin <= seconds:
+        rounds.append([_one_pass(stage, slice_s) for stage in stages.values()])
+    return {
+        name: Cost(*map(statistics.median, zip(*passes, strict=True)))
+        for name, passes in zip(stages, zip(*rounds[1:], strict=True), strict=True)
+    }
 
 
-def _one_pass(stage: Stage, seconds: float) -> tuple[float, float]:
-    """Return the seconds per record: by the wall clock, and of CPU."""
+def _one_pass(stage: Stage, seconds: float) -> Cost:
     n_done = 0.0
     with contextlib.closing(stage()) as progress:
         wall, cpu = perf_counter(), process_time()
@@ -350,4 +323,4 @@ def _one_pass(stage: Stage, seconds: float) -> tuple[float, float]:
             if n_done and perf_counter() - wall > seconds:
                 break
         wall_s, cpu_s = perf_counter() - wall, process_time() - cpu
-    return wall_s / n_done, cpu_s / n_done
+    return Cost(1e9 * wall_s / n_done, 1e9 * cpu_s / n_done)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import glob
-import itertools
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -14,29 +12,25 @@ import typer
 from rich.console import Console
 
 import fastrec as fr
-from fastrec.arrays.batch import Batch
+from fastrec.arrays.batch import Batch, n_rows
 from fastrec.cli import garments
+from fastrec.cli.arguments import BatchSize, OptionalPaths
 from fastrec.cli.brief import brief, brief_row
 from fastrec.cli.index import indexed
 from fastrec.cli.softmax import Softmax
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, rate, size
+from fastrec.dataset.open import Serialized
 
 __all__ = ["demo"]
 
 _N_EPOCHS = 2
 _N_SHARDS = 6
 _N_PIXELS = garments.SIDE**2
-_TEST_SEED = 1_000  # far from the seeds of the shards
 _SHADES = np.array(list(" .:-=+*#%@"))
 
 
 def demo(
-    paths: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="PATH", help="Your files, directories, or globs in quotes."
-        ),
-    ] = None,
+    paths: OptionalPaths = None,
     *,
     directory: Annotated[
         Path | None,
@@ -50,7 +44,7 @@ def demo(
     seconds: Annotated[
         float, typer.Option(min=0, help="Read your files for this long at most.")
     ] = 10,
-    batch_size: Annotated[int, typer.Option(min=1, help="Records in a batch.")] = 256,
+    batch_size: BatchSize = 256,
 ) -> None:
     """Show your TFRecord files and how fast they read; without PATH, train a model.
 
@@ -112,7 +106,7 @@ def _lesson(
         out.print(f"epoch {epoch}: loss {loss / len(loader):.3f}, {speed}")
     _print_code(out, "loader.state_dict()")
     out.print(repr(loader.state_dict()))
-    test = fr.open(_test_path(folder), index_dir=index_dir)
+    test = fr.open(folder / "test-00000-of-00001.tfrecord", index_dir=index_dir)
     out.print(
         f"accuracy: {_accuracy(model, loader):.1%} of the training records, "
         f"{_accuracy(model, test.loader(batch_size)):.1%} of {len(test):,} test records "
@@ -121,33 +115,27 @@ def _lesson(
     )
 
 
-def _test_path(folder: Path) -> Path:
-    return folder / "test-00000-of-00001.tfrecord"
-
-
 def _write_data(out: Console, folder: Path, n_records: int) -> None:
     """Write training and test files; an existing file is an error."""
-    ends = [shard * n_records // _N_SHARDS for shard in range(_N_SHARDS + 1)]
-    shards = [
-        (folder / f"train-{shard:05d}-of-{_N_SHARDS:05d}.tfrecord", end - begin, shard)
-        for shard, (begin, end) in enumerate(itertools.pairwise(ends))
-    ]
-    shards.append((_test_path(folder), n_records // 6, _TEST_SEED))
-    total = sum(count for _, count, _ in shards)
-    image = fr.Raw((garments.SIDE, garments.SIDE), "uint8")
-    n_bytes = n_written = 0
     watch = Stopwatch()
-    with Bar("writing") as bar:
-        for path, count, seed in shards:
-            with fr.Writer(path, features={"image": image}) as writer:
-                for pictures, labels in garments.pictures(count, seed):
-                    writer.write_batch({"image": pictures, "label": labels})
-                    n_written += len(labels)
-                    bar(n_written, total)
-            n_bytes += path.stat().st_size
+    features = {"image": fr.Raw((garments.SIDE, garments.SIDE), "uint8")}
+    n_test = n_records // 6
+    files: list[str] = []
+    parts = [("train", n_records, _N_SHARDS), ("test", n_test, 1)]
+    for seed, (part, count, n_shards) in enumerate(parts):
+        blocks = garments.pictures(count, seed)
+        images, labels = map(np.concatenate, zip(*blocks, strict=True))
+        files += fr.write(
+            folder / (part + "-{shard:05d}-of-{num_shards:05d}.tfrecord"),
+            {"image": images, "label": labels},
+            features=features,
+            num_shards=n_shards,
+        )
+    n_bytes = sum(Path(file).stat().st_size for file in files)
     out.print(
-        f"made {counted(total, 'picture')} of garments and wrote {size(n_bytes)} in "
-        f"{len(shards)} files to {printable(folder)} in {watch.seconds:.1f} s"
+        f"made {counted(n_records + n_test, 'picture')} of garments and wrote "
+        f"{size(n_bytes)} in {len(files)} files to {printable(folder)} in "
+        f"{watch.seconds:.1f} s"
     )
 
 
@@ -175,36 +163,32 @@ def _tour(out: Console, paths: list[str], batch_size: int, seconds: float) -> No
     if not len(ds):
         out.print("there is no record to show")
         return
-    schema = None
+    is_decoded = True
     try:
         schema = ds.schema
     except fr.CorruptionError:
         raise
     except fr.Error as error:
         out.print(f"no schema: {error}", style="bold")
-    if schema is None:
-        _print_code(out, "next(iter(ds.records))")
-        out.print(brief(next(iter(ds.records))))
-        _print_code(out, "for record in ds.records: pass")
-    else:
+        is_decoded = False
+    if is_decoded:
         _print_code(out, "print(ds.schema)")
         out.print(repr(schema))
         _print_code(out, "ds.head(1)[0]")
         for line in brief_row(ds.head(1)[0]):
             out.print(line)
         _print_code(out, f"for batch in ds.loader({batch_size}): pass")
-    _print_throughput(out, ds, schema is not None, batch_size, seconds)
+    else:
+        _print_code(out, "next(iter(ds.records))")
+        out.print(brief(next(iter(ds.records))))
+        _print_code(out, "for record in ds.records: pass")
+        ds = ds.with_features({"record": Serialized()})
 
-
-def _print_throughput(
-    out: Console, ds: fr.Dataset, is_decoded: bool, batch_size: int, seconds: float
-) -> None:
-    """Read the records once, or for `seconds`, and print the rate."""
     n_records, n_read = len(ds), 0
     watch = Stopwatch()
     with Bar("reading") as bar:
-        for n_rows in _batch_lengths(ds, is_decoded, batch_size):
-            n_read += n_rows
+        for batch in ds.loader(batch_size):
+            n_read += n_rows(batch)
             bar(n_read, n_records)
             if watch.seconds > seconds:
                 break
@@ -216,16 +200,6 @@ def _print_throughput(
         out.print(
             f"stopped at {n_read / n_records:.1%} of them (--seconds {seconds:g})"
         )
-
-
-def _batch_lengths(ds: fr.Dataset, is_decoded: bool, batch_size: int) -> Iterator[int]:
-    if is_decoded:
-        for batch in ds.loader(batch_size):
-            yield len(next(iter(batch.values())))
-        return
-    records = iter(ds.records)
-    while n_rows := sum(1 for _ in itertools.islice(records, batch_size)):
-        yield n_rows
 
 
 # What both print.

@@ -16,10 +16,12 @@ from rich.console import Console
 
 import fastrec as fr
 from fastrec import _core
+from fastrec.cli.arguments import AsJson, Paths, Threads
 from fastrec.cli.examine import Damaged, Examined, examined
-from fastrec.cli.repair import repair, targets_of
+from fastrec.cli.repair import repair
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
 from fastrec.options import default_num_threads
+from fastrec.rewrite import copy
 from fastrec.storage.compression import COMPRESSED_SUFFIXES
 from fastrec.storage.paths import expand
 
@@ -64,10 +66,7 @@ class _Report:
 
 
 def doctor(
-    paths: Annotated[
-        list[str],
-        typer.Argument(metavar="PATH", help="Files, directories, or globs in quotes."),
-    ],
+    paths: Paths,
     *,
     repair_to: Annotated[
         Path | None,
@@ -80,15 +79,8 @@ def doctor(
             "and names lose .gz and the like.",
         ),
     ] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Threads. By default one for each CPU.", show_default=False
-        ),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object with all findings.")
-    ] = False,
+    threads: Threads = None,
+    as_json: AsJson = False,
 ) -> None:
     """Verify all checksums of TFRecord files, and report what is damaged.
 
@@ -106,13 +98,13 @@ def doctor(
     out = console()
     report = _Report(num_threads=threads or default_num_threads())
     watch = Stopwatch()
-    files, guessed = _files(paths, report)
-    targets = {} if repair_to is None else _targets(paths, files, repair_to)
+    files = _files(paths, report)
+    targets = {} if repair_to is None else _targets(paths, list(files), repair_to)
     damaged_files = []
-    for found in _examined(files, report.num_threads):
+    for found in _examined(list(files), report.num_threads):
         if found.unreadable:
             report.refuse(found.path, found.unreadable)
-        elif found.path in guessed and found.damaged and not found.n_records:
+        elif files[found.path] and found.damaged and not found.n_records:
             report.not_tfrecords.append(_text(found.path))
         else:
             report.add(found)
@@ -138,39 +130,34 @@ def doctor(
 # What is examined.
 
 
-def _files(paths: Iterable[str], report: _Report) -> tuple[list[str], set[str]]:
-    """Return all files, each once, and those that may not be TFRecords.
+def _files(paths: Iterable[str], report: _Report) -> dict[str, bool]:
+    """Return all files, and whether each may not be a TFRecord file.
 
-    Those are files of directories that do not begin as TFRecords do: perhaps because the
-    beginning is damaged.
+    Those are files of directories that do not begin as TFRecord files do, perhaps because
+    the beginning is damaged.
     """
-    files: dict[str, None] = {}
-    guessed = set()
+    files: dict[str, bool] = {}
     for path in paths:
         try:
-            if Path(path).is_dir():
-                for name, is_guess in _files_in(path):
-                    files[name] = None
-                    if is_guess:
-                        guessed.add(name)
-            else:
-                files |= dict.fromkeys(expand(path))
+            found = _files_in(path) if Path(path).is_dir() else {}
+            for name in found or expand(path):  # without files, this raises
+                files[name] = files.get(name, False) or found.get(name, False)
         except OSError as error:
             report.refuse(path, error.strerror or str(error))
         except ValueError as error:  # a remote path
             raise typer.BadParameter(str(error), param_hint="PATH") from error
-    return list(files), guessed
+    return files
 
 
-def _files_in(directory: str) -> Iterable[tuple[str, bool]]:
-    """Yield the files in a directory, and whether each may not be a TFRecord."""
+def _files_in(directory: str) -> dict[str, bool]:
+    """Return the files in a directory, and whether each may not be a TFRecord file."""
     with os.scandir(directory) as entries:
         names = sorted(
             entry.path
             for entry in entries
             if not entry.name.startswith(".") and entry.is_file()
         )
-    n_files = 0
+    files = {}
     for path in names:
         is_named = "tfrecord" in Path(path).name.lower()
         try:
@@ -178,10 +165,8 @@ def _files_in(directory: str) -> Iterable[tuple[str, bool]]:
         except OSError:
             content = "tfrecord"  # examining it reports the error
         if is_named or content not in ("empty", "text"):
-            n_files += 1
-            yield path, not is_named and content == "unknown"
-    if not n_files:
-        expand(directory)  # which raises
+            files[path] = not is_named and content == "unknown"
+    return files
 
 
 def _examined(files: list[str], n_threads: int) -> Iterable[Examined]:
@@ -190,60 +175,58 @@ def _examined(files: list[str], n_threads: int) -> Iterable[Examined]:
     for path in files:
         with suppress(OSError):  # examining it reports the error
             n_bytes += os.stat(path).st_size  # noqa: PTH116 (there may be 100,000)
-    with Bar("examining", "bytes") as bar:
-
-        def show(done: int) -> None:
-            bar(done, n_bytes)
-
-        with closing(examined(files, n_threads, show)) as results:
-            yield from results
+    with (
+        Bar("examining", "bytes") as bar,
+        closing(examined(files, n_threads, lambda done: bar(done, n_bytes))) as results,
+    ):
+        yield from results
 
 
 # Repairing.
 
 
-def _targets(paths: list[str], files: list[str], out: Path) -> dict[str, Path]:
+def _targets(paths: list[str], files: list[str], out: Path) -> dict[str, str]:
+    """Return the target of each file: `out`, or a file of its name in that directory."""
     is_file = len(files) == 1 and not Path(paths[0]).is_dir()
+    msg = ""
     if is_file and out.suffix.lower() in COMPRESSED_SUFFIXES:
         msg = f"{out} would be a plain file: give a name without {out.suffix}"
-        raise typer.BadParameter(msg, param_hint="--repair")
+    targets = {path: str(out) for path in files}
     try:
-        return targets_of(files, out, is_file=is_file)
+        if not is_file:
+            targets = copy.targets_of(files, str(out), None)
     except FileExistsError as error:
         msg = f"{error.filename}: {error.strerror}"
-        raise typer.BadParameter(msg, param_hint="--repair") from error
+    except ValueError as error:
+        msg = str(error)
+    for target in filter(os.path.lexists, targets.values()):
+        msg = msg or f"{target}: it exists, and nothing is ever written over"
+    if msg:
+        raise typer.BadParameter(msg, param_hint="--repair")
+    return targets
 
 
-def _repair(damaged: list[Examined], targets: dict[str, Path], report: _Report) -> None:
+def _repair(damaged: list[Examined], targets: dict[str, str], report: _Report) -> None:
     n_total = sum(found.content_bytes for found in damaged)
-    n_done = 0
     with Bar("writing", "bytes") as bar:
-
-        def show(n_written: int) -> None:
-            nonlocal n_done
-            n_done += n_written
-            bar(n_done, n_total)
-
+        bar(0, n_total)
         for found in damaged:
             if not found.n_records:
                 continue
-            target = targets[found.path]
+            written = {
+                "path": _text(found.path),
+                "target": _text(targets[found.path]),
+                "n_records": found.n_records,
+            }
             try:
-                n_bytes = repair(found, target, report.num_threads, show)
+                target = Path(targets[found.path])
+                n_bytes = repair(found, target, report.num_threads, bar.advance_by)
+                report.written.append({**written, "n_bytes": n_bytes})
             except OSError as error:
                 path = str(error.filename or found.path)
                 report.refuse(path, error.strerror or str(error))
             except fr.Error as error:
                 report.refuse(found.path, error.reason)
-            else:
-                report.written.append(
-                    {
-                        "path": _text(found.path),
-                        "target": _text(str(target)),
-                        "n_records": found.n_records,
-                        "n_bytes": n_bytes,
-                    }
-                )
 
 
 # What is printed.
@@ -256,13 +239,10 @@ def _text(path: str) -> str:
 
 def _print_damaged(out: Console, damaged: Iterable[Damaged]) -> None:
     for each in damaged:
-        text = str(each.region)
+        region, text = each.region, str(each.region)
         if each.bit is not None:
-            region = each.region
-            text = (
-                f"{region.path}, bytes {region.begin} to {region.end}, "
-                f"1 record repaired: {region.reason}"
-            )
+            text = f"{region.path}, bytes {region.begin} to {region.end}, "
+            text += f"1 record repaired: {region.reason}"
         out.print(printable(text))
 
 

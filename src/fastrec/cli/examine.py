@@ -12,7 +12,7 @@ import itertools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -44,14 +44,13 @@ _NOT_SEARCHED = (
 class Damaged:
     """Damaged bytes of a file, or of the content of a compressed one.
 
-    The `records` of the region are lost or, where a header was repaired, restored. `bit`
-    is that of the header, 0 to 95, that was flipped: bit ``bit % 8`` of byte ``bit // 8``;
-    None if nothing can be repaired. `code` is that of the error.
+    The `records` of the region are lost or, if a header was repaired, restored. `bit` is
+    the bit of the header, 0 to 95, that was flipped: bit ``bit % 8`` of byte ``bit // 8``;
+    None if nothing can be repaired.
     """
 
     region: fr.Region
-    bit: int | None
-    code: str
+    bit: int | None = None
 
 
 @dataclass
@@ -111,12 +110,17 @@ def examined(
             if not ahead:
                 break
             file, task = ahead[0]
-            wait(task)
-            pieces = [pool.submit(partial(file.examine, i)) for i in file.other_pieces]
-            for task in pieces:
+            try:
                 wait(task)
-            if pieces:
-                wait(pool.submit(file.finish))
+                later = range(1, file.n_pieces)
+                for task in [pool.submit(partial(file.examine, i)) for i in later]:
+                    wait(task)
+                if later:
+                    wait(pool.submit(file.finish))
+            except OSError as error:
+                file.found.unreadable = error.strerror or str(error)
+            except Error as error:
+                file.found.unreadable = error.reason
             ahead.popleft()
             n_inflated += file.n_inflated
             yield file.found
@@ -126,7 +130,7 @@ def examined(
 
 
 class _File:
-    """A file that is being examined."""
+    """A file that is being examined: `n_pieces` is 0 if it is compressed or empty."""
 
     def __init__(
         self,
@@ -137,46 +141,35 @@ class _File:
     ) -> None:
         self.found = Examined(path)
         self.n_inflated = 0  # bytes read of a compressed file
+        self.n_pieces = 0
         self._scan = scan
         self._is_stopped = is_stopped
         self._options = () if piece_bytes is None else (piece_bytes,)
-        self._core: _core.Examination | None = None
 
     def begin(self) -> None:
         """Examine the file, or the first of several pieces."""
         found = self.found
-        with self._unless_unreadable():
-            found.content = content_of(found.path)
-            if found.content != "plain":
-                self._inflate()
-                return
-            core = _core.Examination(os.fsencode(found.path), *self._options)
-            self._core = core
-            found.n_bytes = found.content_bytes = core.n_bytes
-            if core.n_pieces:
-                core.examine(0, self._scan)
-        if not self.other_pieces:
+        found.content = content_of(found.path)
+        if found.content != "plain":
+            self._inflate()
+            return
+        self._core = _core.Examination(os.fsencode(found.path), *self._options)
+        found.n_bytes = found.content_bytes = self._core.n_bytes
+        self.n_pieces = self._core.n_pieces
+        if self.n_pieces:
+            self.examine(0)
+        if self.n_pieces <= 1:
             self.finish()
-
-    @property
-    def other_pieces(self) -> range:
-        """The pieces but the first."""
-        return range(1, self._core.n_pieces if self._core is not None else 0)
 
     def examine(self, piece: int) -> None:
         """Examine one piece of a plain file."""
-        with self._unless_unreadable():
-            if self._core is not None and not self.found.unreadable:
-                self._core.examine(piece, self._scan)
+        self._core.examine(piece, self._scan)
 
     def finish(self) -> None:
-        """Put the findings of the pieces together, and close the file."""
-        core, self._core = self._core, None
-        if core is None or self.found.unreadable:
-            return
-        with self._unless_unreadable():
-            self.found.n_records, findings = core.finish(self._scan)
-            self.found.damaged = [_damaged(each, self.found) for each in findings]
+        """Combine the findings of the pieces, and close the file."""
+        self.found.n_records, findings = self._core.finish(self._scan)
+        del self._core
+        self.found.damaged = [_damaged(each, self.found) for each in findings]
 
     def _inflate(self) -> None:
         found = self.found
@@ -202,23 +195,12 @@ class _File:
             cause = stream.retract() or error
             reason = cause.reason + ("" if end is not None else _NOT_SEARCHED)
             region = fr.Region(found.path, stream.n_bytes, end, reason, None)
-            rest = Damaged(region, None, cause.code)
+            rest = Damaged(region)
         found.content_bytes = n_seen
         found.n_records, findings = stream.take_findings()
         found.damaged = [_damaged(each, found) for each in findings]
         if rest is not None:
             found.damaged.append(rest)
-
-    @contextlib.contextmanager
-    def _unless_unreadable(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if self._is_stopped.is_set():
-                raise
-            self.found.unreadable = error.strerror or str(error)
-        except Error as error:
-            self.found.unreadable = error.reason
 
 
 def _damaged(
@@ -234,7 +216,7 @@ def _damaged(
         reason += (
             f"; one bit was flipped, bit {bit % 8} of byte {bit // 8} of the header"
         )
-    return Damaged(fr.Region(of.path, begin, end, reason, records), bit, error.code)
+    return Damaged(fr.Region(of.path, begin, end, reason, records), bit)
 
 
 def _kind_of(path: str) -> str:

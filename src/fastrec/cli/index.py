@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 import fastrec as fr
+from fastrec.cli.arguments import Paths
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
 from fastrec.storage.index import write_tfrecord2idx
 from fastrec.storage.paths import expand
@@ -66,10 +67,7 @@ def indexed(
 
 
 def index(
-    paths: Annotated[
-        list[str],
-        typer.Argument(metavar="PATH", help="Files, directories, or globs in quotes."),
-    ],
+    paths: Paths,
     *,
     index_dir: Annotated[
         Path | None,

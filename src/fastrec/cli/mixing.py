@@ -1,17 +1,18 @@
-"""Mixing: draws -> figures that say how random their order is."""
+"""Figures that measure how random the order of draws is."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from fastrec.cli.draws import Draws
+__all__ = ["Draws", "LabelMix", "Mixing", "label_mix", "mixing"]
 
-__all__ = ["LabelMix", "Mixing", "label_mix", "mixing"]
+Draws: TypeAlias = "npt.NDArray[np.int64]"
 
 # A count with a smaller expectation is far from normal, so its z is meaningless.
 _MIN_EXPECTED = 10
@@ -51,29 +52,14 @@ class LabelMix:
 
     An epoch draws without repetition, so the count of a label in a window of a random
     order is hypergeometric; z is its distance from the mean in standard deviations.
-
-    Attributes
-    ----------
-    n_labels : int
-        Different labels in the data.
-    n_first, expected_first : int, float
-        Different labels in the first window; the mean of that over all orders.
-    last_label, last_draw : int
-        The label that comes first after all others, and the number of draws before that,
-        or -1 if it never comes.
-    worst_z : float
-        The largest |z| of all windows and labels; NaN if `n_counts` is 0.
-    n_counts : int
-        The counts with an expectation of 10 or more, which `worst_z` judges.
     """
 
-    n_labels: int
-    n_first: int
-    expected_first: float
-    last_label: int
-    last_draw: int
-    worst_z: float
-    n_counts: int
+    n_labels: int  # different ones in the data
+    n_first: int  # different ones in the first window
+    expected_first: float  # the mean of `n_first` over all orders
+    last_draw: int  # of the label that comes first after all others; -1 if never
+    worst_z: float  # the largest |z| of all windows and labels; NaN without counts
+    n_counts: int  # counts that are large enough for a z
 
     @property
     def usual_z(self) -> float:
@@ -92,7 +78,7 @@ def label_mix(draws: Draws, labels: npt.NDArray[np.int64], window: int) -> Label
     first_seen = np.full(len(kinds), len(draws))
     seen, when = np.unique(drawn, return_index=True)
     first_seen[seen] = when
-    last = int(first_seen.argmax())
+    last = int(first_seen.max())
     z = np.concatenate(
         [
             _z(np.bincount(part, minlength=len(kinds)), totals, n_records)
@@ -103,8 +89,7 @@ def label_mix(draws: Draws, labels: npt.NDArray[np.int64], window: int) -> Label
         n_labels=len(kinds),
         n_first=len(np.unique(drawn[:window])),
         expected_first=sum(1 - _absence(int(n), n_records, window) for n in totals),
-        last_label=int(kinds[last]),
-        last_draw=-1 if first_seen[last] == len(draws) else int(first_seen[last]),
+        last_draw=-1 if last == len(draws) else last,
         worst_z=float(np.abs(z).max()) if len(z) else math.nan,
         n_counts=len(z),
     )

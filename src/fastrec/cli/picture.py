@@ -10,7 +10,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fastrec.cli.draws import Draws
+from fastrec.cli.mixing import Draws
 
 __all__ = ["draw_picture"]
 

@@ -1,49 +1,32 @@
-"""Repairing: the proven records of a damaged file -> a new file, byte for byte."""
+"""Copying the proven records of a damaged file to a new file, byte for byte."""
 
 from __future__ import annotations
 
-import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
+
 import fastrec as fr
-from fastrec.cli.examine import Damaged, Examined, examined
-from fastrec.printable import printable
+from fastrec.cli.examine import Examined, examined
 from fastrec.storage.atomic import replacement
-from fastrec.storage.compression import inflated, plain_name
+from fastrec.storage.compression import inflated
 
-__all__ = ["repair", "targets_of"]
-
-
-def targets_of(paths: Sequence[str], out: Path, *, is_file: bool) -> dict[str, Path]:
-    """Return the target of each file: `out`, or a file of its name in that directory.
-
-    Targets are not compressed, so names of compressed files lose their suffix. Raises a
-    FileExistsError if a target exists already, or two are the same.
-    """
-    targets = {path: out if is_file else out / plain_name(path) for path in paths}
-    sources: dict[Path, str] = {}
-    for path, target in targets.items():
-        if target in sources:
-            reason = (
-                f"this would be both {printable(sources[target])} and {printable(path)}"
-            )
-            raise FileExistsError(errno.EEXIST, reason, str(target))
-        sources[target] = path
-        if os.path.lexists(target):
-            reason = "it exists, and nothing is ever written over"
-            raise FileExistsError(errno.EEXIST, reason, str(target))
-    return targets
+__all__ = ["repair"]
 
 
 def repair(
-    found: Examined, target: Path, n_threads: int, on_write: Callable[[int], object]
+    found: Examined,
+    target: Path,
+    n_threads: int,
+    on_write: Callable[[int], object],
 ) -> int:
     """Write the proven records of a file to `target`; return the bytes written.
 
-    What is written is examined before it gets its name; after an error nothing is left.
+    The new file is examined before it gets its name; after an error nothing is left.
     """
     n_bytes = 0
     try:
@@ -68,45 +51,26 @@ def repair(
 
 
 def _proven(found: Examined) -> Iterator[bytes]:
-    """Yield the bytes of the content that are proven, and of repaired headers."""
+    """Yield the proven bytes of the content, with repaired headers."""
+    end = found.content_bytes
+    if found.damaged and found.damaged[-1].region.end is None:
+        end = found.damaged[-1].region.begin
+    begins = [each.region.begin for each in found.damaged]
+    ends = [
+        end if each.region.end is None else each.region.end for each in found.damaged
+    ]
+    at = 0  # of the content
     with closing(inflated(found.path, found.content)) as pieces:
-        at = 0  # of the content
-        piece = b""
-        for begin, end, damaged in _spans(found):
-            while at < end:
-                piece = piece or next(pieces, b"")
-                if not piece:
-                    return  # the file has become shorter: the result is compared
-                n_before = min(len(piece), max(0, begin - at))
-                here = piece[n_before : max(0, end - at)]
-                at += n_before + len(here)
-                piece = piece[n_before + len(here) :]
-                if damaged is not None:
-                    here = _mended(here, at - len(here) - begin, damaged)
-                if here:
-                    yield here
-
-
-def _spans(found: Examined) -> Iterator[tuple[int, int, Damaged | None]]:
-    """Yield the spans of proven frames, and which of them was repaired."""
-    at = 0
-    for damaged in found.damaged:
-        region = damaged.region
-        yield at, region.begin, None
-        if region.end is None:
-            return
-        if damaged.bit is not None:
-            yield region.begin, region.end, damaged
-        at = region.end
-    yield at, found.content_bytes, None
-
-
-def _mended(data: bytes, offset: int, damaged: Damaged) -> bytes:
-    """Flip the bit back, if it is in `data`, which begins at byte `offset`."""
-    assert damaged.bit is not None
-    byte, bit = divmod(damaged.bit, 8)
-    if not 0 <= byte - offset < len(data):
-        return data
-    mended = bytearray(data)
-    mended[byte - offset] ^= 1 << bit
-    return bytes(mended)
+        while at < end and (piece := next(pieces, b"")):
+            data = np.frombuffer(piece, np.uint8)[: end - at].copy()
+            is_proven = np.ones(len(data), np.bool_)
+            here = slice(bisect_right(ends, at), bisect_left(begins, at + len(data)))
+            for each, begin, stop in zip(
+                found.damaged[here], begins[here], ends[here], strict=True
+            ):
+                if each.bit is None:
+                    is_proven[max(0, begin - at) : stop - at] = False
+                elif 0 <= (byte := begin + each.bit // 8 - at) < len(data):
+                    data[byte] ^= 1 << each.bit % 8
+            at += len(data)
+            yield data[is_proven].tobytes()

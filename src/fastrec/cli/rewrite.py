@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer.models import OptionInfo
 
 import fastrec as fr
+from fastrec.cli.arguments import Seed, Threads
 from fastrec.cli.index import files_of, indexed, one_line_errors
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
 from fastrec.options import byte_count, default_num_threads
@@ -23,7 +26,7 @@ from fastrec.writer.shards import Sharding
 
 __all__ = ["compress", "expand", "merge", "reshard", "shuffle", "split"]
 
-_DEFAULT_SHARD_BYTES = "200MB"
+_DEFAULT_SHARD_BYTES = 200_000_000
 
 
 class _Compression(str, enum.Enum):
@@ -31,13 +34,16 @@ class _Compression(str, enum.Enum):
     ZLIB = "ZLIB"
 
 
-def _checked_bytes(text: str | None) -> str | None:
-    if text is not None:
-        try:
-            byte_count("it", text)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
-    return text
+def _byte_count(value: str | int) -> int:
+    try:
+        return byte_count("it", value)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def _out(metavar: str, text: str) -> OptionInfo:
+    option: OptionInfo = typer.Option("--out", "-o", metavar=metavar, help=text)
+    return option
 
 
 _Inputs = Annotated[
@@ -48,27 +54,9 @@ _Inputs = Annotated[
         "otherwise the order is the one given.",
     ),
 ]
-_File = Annotated[
-    str, typer.Option("--out", "-o", metavar="OUT", help="The file to write.")
-]
-_Pattern = Annotated[
-    str,
-    typer.Option(
-        "--out",
-        "-o",
-        metavar="OUT",
-        help='A pattern such as "train-{shard:05d}-of-{num_shards:05d}.tfrecord".',
-    ),
-]
-_Directory = Annotated[
-    Path,
-    typer.Option(
-        "--out", "-o", metavar="DIR", help="Where to; it is made if it is not there."
-    ),
-]
+_Directory = Annotated[Path, _out("DIR", "The directory to write to.")]
 _CompressionOption = Annotated[
-    _Compression | None,
-    typer.Option("--compression", help="Compress what is written."),
+    _Compression | None, typer.Option("--compression", help="Compress the output.")
 ]
 _Level = Annotated[
     int | None,
@@ -77,34 +65,25 @@ _Level = Annotated[
 _Overwrite = Annotated[
     bool,
     typer.Option(
-        "--overwrite",
-        help="Replace files that are there, of a pattern all that match it.",
+        "--overwrite", help="Replace existing files, all that match a pattern."
     ),
 ]
 _NoSync = Annotated[
     bool,
     typer.Option(
-        "--no-sync",
-        help="Do not wait for the disk before files get their names.",
+        "--no-sync", help="Do not wait for the disk before files get their names."
     ),
 ]
-_Threads = Annotated[
+_MaxShardBytes = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Threads. By default one for each CPU.", show_default=False
-    ),
-]
-_Seed = Annotated[int, typer.Option(min=0, max=2**64 - 1, help="Of the random order.")]
-_MaxShardBytes = Annotated[
-    str | None,
-    typer.Option(
         metavar="SIZE",
-        callback=_checked_bytes,
-        help="Begin another shard where one would become larger, such as 200MB.",
+        parser=_byte_count,
+        help="Begin a new shard at this size, such as 200MB.",
     ),
 ]
 _MaxShardRecords = Annotated[
-    int | None, typer.Option(min=1, help="Begin another shard after so many records.")
+    int | None, typer.Option(min=1, help="Begin a new shard after this many records.")
 ]
 
 
@@ -112,25 +91,19 @@ def shuffle(
     paths: _Inputs,
     *,
     out: Annotated[
-        str,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="OUT",
-            help='A file, or a pattern such as "train-{shard:05d}.tfrecord".',
-        ),
+        str, _out("OUT", 'A file, or a pattern such as "train-{shard:05d}.tfrecord".')
     ],
     shards: Annotated[int, typer.Option(min=1, help="How many files to write.")] = 1,
-    seed: _Seed = 0,
+    seed: Seed = 0,
     memory: Annotated[
-        str,
+        int,
         typer.Option(
             metavar="SIZE",
-            callback=_checked_bytes,
-            help="Memory to take at most. The files are read once for each time that it "
-            "fills up.",
+            parser=_byte_count,
+            show_default="1GB",
+            help="Memory to use at most. The files are read once each time it fills up.",
         ),
-    ] = "1GB",
+    ] = 1_000_000_000,
     cache_dir: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Expand compressed files there, once."),
@@ -139,47 +112,43 @@ def shuffle(
     level: _Level = None,
     overwrite: _Overwrite = False,
     no_sync: _NoSync = False,
-    threads: _Threads = None,
+    threads: Threads = None,
 ) -> None:
     """Write all records in the order of a shuffled epoch, in bounded memory.
 
     It is the order in which loader(shuffle=True, seed=SEED) delivers them in its first
-    epoch. The frames are carried over byte for byte, both checksums verified.
+    epoch. The frames are copied byte for byte, and both checksums are verified.
     """
     sharding = _sharding(compression, level, overwrite, no_sync, threads)
     files = files_of(paths, joins=True)
     if cache_dir is None:
         _index(files)
-
-    def rewrite(progress: Progress) -> list[Written]:
-        written = shuffling.shuffle(
-            files,
-            out,
-            sharding,
-            num_shards=shards,
-            seed=seed,
-            memory=byte_count("memory", memory),
-            cache_dir=None if cache_dir is None else str(cache_dir),
-            progress=progress,
-        )
-        return [written]
-
-    _run("shuffling", rewrite)
+    rewrite = partial(
+        shuffling.shuffle,
+        files,
+        out,
+        sharding,
+        num_shards=shards,
+        seed=seed,
+        memory=memory,
+        cache_dir=None if cache_dir is None else str(cache_dir),
+    )
+    _run("shuffling", lambda show: [rewrite(progress=show)])
 
 
 def merge(
     paths: _Inputs,
     *,
-    out: _File,
+    out: Annotated[str, _out("OUT", "The file to write.")],
     compression: _CompressionOption = None,
     level: _Level = None,
     overwrite: _Overwrite = False,
     no_sync: _NoSync = False,
-    threads: _Threads = None,
+    threads: Threads = None,
 ) -> None:
     """Write the records of all files to one.
 
-    The frames are carried over byte for byte, both checksums verified.
+    The frames are copied byte for byte, and both checksums are verified.
     """
     sharding = _sharding(compression, level, overwrite, no_sync, threads)
     files = files_of(paths, joins=True)
@@ -194,10 +163,13 @@ def merge(
 def reshard(
     paths: _Inputs,
     *,
-    out: _Pattern,
+    out: Annotated[
+        str,
+        _out("OUT", 'Such as "train-{shard:05d}-of-{num_shards:05d}.tfrecord".'),
+    ],
     shards: Annotated[
         int | None,
-        typer.Option(min=1, help="So many shards, whose records differ by 1 at most."),
+        typer.Option(min=1, help="Write this many shards of equal length."),
     ] = None,
     max_shard_bytes: _MaxShardBytes = None,
     max_shard_records: _MaxShardRecords = None,
@@ -205,26 +177,21 @@ def reshard(
     level: _Level = None,
     overwrite: _Overwrite = False,
     no_sync: _NoSync = False,
-    threads: _Threads = None,
+    threads: Threads = None,
 ) -> None:
     """Write the records of all files to shards of other sizes, in their order.
 
-    By default, a shard has at most 200 MB. The frames are carried over byte for byte,
-    both checksums verified.
+    By default, a shard has at most 200 MB. The frames are copied byte for byte, and both
+    checksums are verified.
     """
     given = [shards, max_shard_bytes, max_shard_records]
-    if sum(option is not None for option in given) > 1:
+    if given == [None] * 3:
+        max_shard_bytes = _DEFAULT_SHARD_BYTES
+    elif sum(option is not None for option in given) > 1:
         msg = "only one of --shards, --max-shard-bytes and --max-shard-records"
         raise typer.BadParameter(msg)
-    sharding = _sharding(
-        compression,
-        level,
-        overwrite,
-        no_sync,
-        threads,
-        max_bytes=_DEFAULT_SHARD_BYTES if given == [None] * 3 else max_shard_bytes,
-        max_records=max_shard_records,
-    )
+    limits = max_shard_bytes, max_shard_records
+    sharding = _sharding(compression, level, overwrite, no_sync, threads, *limits)
     files = files_of(paths, joins=True)
     if shards is not None:
         _index(files)
@@ -238,14 +205,7 @@ def split(
     paths: _Inputs,
     *,
     out: Annotated[
-        str,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="OUT",
-            help='A name with the part in it, "{part}.tfrecord" or '
-            '"{part}-{shard:05d}.tfrecord".',
-        ),
+        str, _out("OUT", 'Such as "{part}.tfrecord" or "{part}-{shard:05d}.tfrecord".')
     ],
     parts: Annotated[
         str,
@@ -253,42 +213,31 @@ def split(
             metavar="NAME=SHARE,...", help="Such as train=0.9,valid=0.1; 1 at most."
         ),
     ],
-    seed: _Seed = 0,
+    seed: Seed = 0,
     max_shard_bytes: _MaxShardBytes = None,
     max_shard_records: _MaxShardRecords = None,
     compression: _CompressionOption = None,
     level: _Level = None,
     overwrite: _Overwrite = False,
     no_sync: _NoSync = False,
-    threads: _Threads = None,
+    threads: Threads = None,
 ) -> None:
-    """Divide the records at random, and write each part to files of its own.
+    """Divide the records at random, and write each part to separate files.
 
     The division is that of Dataset.split; each part keeps the order of the records. The
-    frames are carried over byte for byte, both checksums verified.
+    frames are copied byte for byte, and both checksums are verified.
     """
-    is_limited = max_shard_bytes is not None or max_shard_records is not None
-    has_shards = "{shard" in out
-    sharding = _sharding(
-        compression,
-        level,
-        overwrite,
-        no_sync,
-        threads,
-        max_bytes=_DEFAULT_SHARD_BYTES
-        if has_shards and not is_limited
-        else max_shard_bytes,
-        max_records=max_shard_records,
-    )
+    if "{shard" in out and max_shard_bytes is None and max_shard_records is None:
+        max_shard_bytes = _DEFAULT_SHARD_BYTES
+    limits = max_shard_bytes, max_shard_records
+    sharding = _sharding(compression, level, overwrite, no_sync, threads, *limits)
     shares = _shares(parts)
     files = files_of(paths, joins=True)
     _index(files)
-
-    def rewrite(progress: Progress) -> list[Written]:
-        written = copy.split(files, out, shares, sharding, seed, progress=progress)
-        return list(written.values())
-
-    _run("splitting", rewrite)
+    _run(
+        "splitting",
+        lambda show: copy.split(files, out, shares, sharding, seed, show).values(),
+    )
 
 
 def compress(
@@ -296,17 +245,16 @@ def compress(
     *,
     out: _Directory,
     compression: Annotated[
-        _Compression, typer.Option("--compression", help="What the files become.")
+        _Compression, typer.Option("--compression", help="The format to write.")
     ] = _Compression.GZIP,
     level: _Level = None,
     overwrite: _Overwrite = False,
     no_sync: _NoSync = False,
-    threads: _Threads = None,
+    threads: Threads = None,
 ) -> None:
     """Compress each file; the names get .gz, or .zz for ZLIB.
 
-    What is compressed already is compressed anew. Both checksums of every record are
-    verified.
+    Compressed files are compressed again. Both checksums of every record are verified.
     """
     sharding = _sharding(compression, level, overwrite, no_sync, threads)
     _recode("compressing", paths, out, sharding)
@@ -318,7 +266,7 @@ def expand(
     out: _Directory,
     overwrite: _Overwrite = False,
     no_sync: _NoSync = False,
-    threads: _Threads = None,
+    threads: Threads = None,
 ) -> None:
     """Expand each file; the names lose .gz and the like.
 
@@ -344,8 +292,7 @@ def _sharding(
     overwrite: bool,
     no_sync: bool,
     threads: int | None,
-    *,
-    max_bytes: str | None = None,
+    max_bytes: int | None = None,
     max_records: int | None = None,
 ) -> Sharding:
     if level is not None and compression is None:
@@ -353,7 +300,7 @@ def _sharding(
         raise typer.BadParameter(msg, param_hint="--level")
     return Sharding(
         overwrite=overwrite,
-        max_bytes=None if max_bytes is None else byte_count("max_bytes", max_bytes),
+        max_bytes=max_bytes,
         max_records=max_records,
         compression=None if compression is None else compression.value,
         level=-1 if level is None else level,
@@ -369,27 +316,22 @@ def _index(files: Sequence[str]) -> None:
 
 
 def _shares(text: str) -> dict[str, float]:
-    shares: dict[str, float] = {}
-    for part in text.split(","):
-        name, _, share = part.strip().rpartition("=")
-        try:
-            if not name or name in shares:
-                raise ValueError
-            shares[name] = float(share)
-        except ValueError:
-            msg = (
-                "parts must look like train=0.9,valid=0.1, each name once, "
-                f"got {part!r}"
-            )
-            raise typer.BadParameter(msg, param_hint="--parts") from None
+    pairs = [part.strip().rpartition("=") for part in text.split(",")]
+    try:
+        shares = {name: float(share) for name, _, share in pairs}
+    except ValueError:
+        shares = {}
+    if len(shares) < len(pairs) or "" in shares:
+        msg = f"parts must look like train=0.9,valid=0.1, each name once, got {text!r}"
+        raise typer.BadParameter(msg, param_hint="--parts")
     return shares
 
 
-def _run(what: str, rewrite: Callable[[Progress], Sequence[Written]]) -> None:
+def _run(what: str, rewrite: Callable[[Progress], Iterable[Written]]) -> None:
     """Rewrite behind a progress bar, and print what was written."""
     watch = Stopwatch()
     with Bar(what, "bytes") as bar, one_line_errors():
-        written = rewrite(bar)
+        written = list(rewrite(bar))
     out = console()
     for each in written:
         first, *others = map(printable, each.files)

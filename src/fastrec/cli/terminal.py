@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.filesize import decimal
@@ -24,9 +22,6 @@ from rich.progress import (
 from rich.table import Table
 
 from fastrec.printable import printable
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 __all__ = [
     "Bar",
@@ -54,8 +49,8 @@ def console(*, stderr: bool = False) -> Console:
     )
 
 
-class Bar:
-    """A progress bar on stderr, gone when its ``with`` block ends.
+class Bar(Progress):
+    """A progress bar on stderr, removed when its ``with`` block ends.
 
     Call it with the amount done and the total. With the unit ``"bytes"`` it shows sizes
     and their rate.
@@ -68,7 +63,7 @@ class Bar:
             else [TextColumn("{task.completed:,.0f} of {task.total:,.0f}")]
         )
         screen = console(stderr=True)
-        self._progress = Progress(
+        super().__init__(
             TextColumn("{task.description}", markup=False),
             BarColumn(),
             *amounts,
@@ -78,25 +73,15 @@ class Bar:
             transient=True,
             disable=not screen.is_terminal,
         )
-        self._task = self._progress.add_task(label, total=0, note="")
+        self._bar = self.add_task(label, total=0, note="")
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
         """Show `done` of `total`, at most all of it, followed by `note`."""
-        self._progress.update(
-            self._task, completed=min(done, total), total=total, note=note
-        )
+        self.update(self._bar, completed=min(done, total), total=total, note=note)
 
-    def __enter__(self) -> Self:
-        self._progress.start()
-        return self
-
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._progress.stop()
+    def advance_by(self, amount: int) -> None:
+        """Add to the amount done."""
+        self.advance(self._bar, amount)
 
 
 class Stopwatch:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
@@ -16,18 +16,15 @@ import fastrec as fr
 from fastrec.features.base import Spec
 from fastrec.features.sequence_schema import SequenceSchema
 
-__all__ = ["Batches", "make_batches", "stage"]
+__all__ = ["make_batches", "stage"]
 
 _COMPRESSION = {"plain": "", "gzip": "GZIP", "zlib": "ZLIB"}
-
-# Endless batches of tensors.
-Batches: TypeAlias = "Iterator[Any]"
 
 
 def make_batches(
     dataset: fr.Dataset, n_records: int, *, batch_size: int, n_threads: int
-) -> Batches:
-    """Return batches of the first `n_records`, again and again.
+) -> Iterator[Any]:
+    """Return endless batches of tensors of the first `n_records`.
 
     Raises a ModuleNotFoundError if TensorFlow is not installed, and a ValueError if
     tf.data cannot read what fastrec does.
@@ -85,7 +82,7 @@ def _feature(tf: Any, spec: Spec) -> Any:  # noqa: ANN401
     raise ValueError(msg)
 
 
-def stage(batches: Batches, batch_size: int, n_records: int) -> Generator[float]:
+def stage(batches: Iterator[Any], batch_size: int, n_records: int) -> Generator[float]:
     """Take the batches of one pass over the records."""
     for _ in range(0, n_records, batch_size):
         next(batches)
