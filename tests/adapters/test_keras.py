@@ -456,7 +456,9 @@ def test_numbers_that_the_backend_does_not_have_are_refused(ds: Untyped) -> None
     if BACKEND != "torch":
         fr.keras.PyDataset(loader, label_key="y")
         return
-    with pytest.raises(fr.SchemaError, match=r"'n' is of dtype uint64.* the backend"):
+    with pytest.raises(
+        fr.SchemaError, match=r"'n' must be.*array of uint64.* the backend"
+    ):
         fr.keras.PyDataset(loader, label_key="y")
 
 
@@ -511,7 +513,7 @@ def test_without_the_backend_of_keras_the_error_names_the_variable(
         check=True,
     )
     assert "its backend needs tensorflow, which is not installed" in said.stdout
-    assert f"KERAS_BACKEND={INSTALLED[-1]}" in said.stdout
+    assert "set KERAS_BACKEND=" in said.stdout
 
 
 def test_a_loader_without_batches_is_refused(ds: Untyped) -> None:

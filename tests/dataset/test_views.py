@@ -367,7 +367,11 @@ def test_ranges_of_millions_are_cheap(write: Write) -> None:
     ("options", "error", "words"),
     [
         ({"num_shards": 0, "index": 0}, ValueError, "num_shards"),
-        ({"num_shards": 3, "index": 3}, ValueError, "index must be below num_shards"),
+        (
+            {"num_shards": 3, "index": 3},
+            ValueError,
+            "index must be less than num_shards",
+        ),
         ({"num_shards": 3, "index": -1}, ValueError, "index"),
         ({"num_shards": 2.5, "index": 0}, TypeError, "num_shards"),
         ({"num_shards": 3}, TypeError, "index"),

@@ -296,7 +296,8 @@ class RaggedArray(NotComparable):
 
     def __repr__(self) -> str:
         values: Any = self._flat_values  # of JAX, perhaps
-        if not isinstance(values, (np.ndarray, BytesArray)):
+        is_plain = isinstance(values, (np.ndarray, BytesArray))
+        if not (is_plain and isinstance(self.row_splits, np.ndarray)):
             return parts_text(self, "values", "row_splits")
         return f"RaggedArray({self._text()}, shape={self.shape}, dtype={self.dtype})"
 

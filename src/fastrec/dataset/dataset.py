@@ -40,7 +40,7 @@ from fastrec.options import (
     positive_int,
     rows_per_batch,
 )
-from fastrec.sources.random_split import check_fractions, divided
+from fastrec.sources.random_split import check_fractions, divided, even_bounds
 from fastrec.sources.selection import Numbers
 from fastrec.sources.view import View
 
@@ -258,7 +258,7 @@ class Dataset:
             If the schema has no such column.
         """
         if isinstance(names, (str, bytes)):
-            msg = f"columns() takes a list of names, not {names!r}"
+            msg = f"columns() takes a list of names, got {names!r}"
             raise TypeError(msg)
         if not len(names):
             msg = "columns() takes at least one name"
@@ -406,12 +406,10 @@ class Dataset:
         num_shards = positive_int("num_shards", num_shards)
         index = non_negative_int("index", index)
         if index >= num_shards:
-            msg = f"index must be below num_shards, but is {index} of {num_shards}"
+            msg = f"index must be less than num_shards, {num_shards}, got {index}"
             raise ValueError(msg)
-        n = len(self)
-        return self.select(
-            range(n * index // num_shards, n * (index + 1) // num_shards)
-        )
+        bounds = even_bounds(len(self), num_shards)
+        return self.select(range(bounds[index], bounds[index + 1]))
 
     # Batches.
 
@@ -563,11 +561,7 @@ class Dataset:
     def _batches_until_damage(
         self, batch_size: int, num_threads: int | None = None
     ) -> Iterator[Batch]:
-        """Yield the batches of an epoch of all records, in their order.
-
-        From a batch that cannot be read, records come one by one, so that the good ones
-        before the damage come first, and then its error.
-        """
+        """Yield the batches of all records; before damage, the good records one by one."""
         n_read = 0
         try:
             for batch in self.loader(
@@ -579,21 +573,16 @@ class Dataset:
             alone = self.loader(1, rank=0, world_size=1, num_threads=0)
             yield from itertools.islice(alone, n_read, None)
 
-    def _without_padding(self) -> Dataset:
-        """Return a dataset whose columns of any width have rows of any lengths."""
-        if not self._any_width_columns():
-            return self
-
-        source = self._view.source.with_schema(
-            lambda schema: schema._with(without_padding(schema))
-        )
-        return Dataset(self._view.of(source), self._transforms)
-
     def _table_loader(self, batch_size: int | None) -> Loader:
         """Return a loader of all records for a table: on one rank, without padding."""
         batch_size = batch_size or self._rows_at_once()
+        dataset = self
         # Transforms expect padded batches.
-        dataset = self if self.has_transforms else self._without_padding()
+        if not self.has_transforms and self._any_width_columns():
+            source = self._view.source.with_schema(
+                lambda schema: schema._with(without_padding(schema))
+            )
+            dataset = Dataset(self._view.of(source))
         return dataset.loader(batch_size, rank=0, world_size=1)
 
     def _rows_at_once(self) -> int:
@@ -614,14 +603,7 @@ class Dataset:
     def _assembly(
         self, transform: CheckedTransform | None = None, *, adds_valid: bool = False
     ) -> Assembly:
-        """Return what makes batches of decoded rows.
-
-        Raises
-        ------
-        SchemaError
-            If a feature has the name of a column that is added here, or datasets that are
-            joined have different columns.
-        """
+        """Return what makes batches of decoded rows, or raise a SchemaError."""
         source, extra = self._view.source, self._view.extra_columns()
         if adds_valid:
             extra[VALID] = valid_column
@@ -629,8 +611,8 @@ class Dataset:
         for name in extra:
             if any(name in reading.schema._column_names() for reading in readings):
                 msg = (
-                    f"a column {name!r} is added here: read the feature under another "
-                    "name, with key="
+                    f"feature {name!r} has the name of an added column: read it under "
+                    "another name with key="
                 )
                 raise SchemaError(msg)
         source.check_columns()

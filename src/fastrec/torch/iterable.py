@@ -16,7 +16,7 @@ from fastrec.loader.stats import LoaderStats
 from fastrec.on_error import Report
 from fastrec.options import non_negative_int
 from fastrec.torch.columns import RaggedAs, check_ragged, tensors
-from fastrec.torch.ranks import check_group, check_not_divided, loader_of
+from fastrec.torch.ranks import check_group, check_not_divided, loader_in_group
 from fastrec.torch.shared_epoch import EPOCH_MAX, SharedEpoch, Start, worker_place
 
 __all__ = ["IterableDataset"]
@@ -94,9 +94,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             raise TypeError(msg)
         if batch_size is not None:
             options["batch_size"] = batch_size
-        example = "as in fr.torch.IterableDataset(ds, 256)"
         taker = "fr.torch.IterableDataset"
-        loader = loader_of(taker, dataset, options, process_group, example)
+        loader = loader_in_group(taker, dataset, options, process_group)
         self._loader = copy.copy(loader) if loader is dataset else loader
         self._ragged = check_ragged(ragged)
         self._process_group = process_group

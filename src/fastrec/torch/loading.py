@@ -29,7 +29,7 @@ from fastrec.loader.loader import Loader
 from fastrec.loader.prefetch import Feed, fed
 from fastrec.torch.blocks import block_tensors, copied, mapped, page_locked, view_at
 from fastrec.torch.columns import Jagged, RaggedAs, check_ragged, tensors
-from fastrec.torch.ranks import loader_of
+from fastrec.torch.ranks import loader_in_group
 
 __all__ = ["loader"]
 
@@ -102,8 +102,7 @@ def loader(
     """
     check_ragged(ragged)
     target = torch.device("cpu" if device is None else device)
-    example = "as in fr.torch.loader(ds.loader(256), device)"
-    loader = loader_of("fr.torch.loader", source, options, process_group, example)
+    loader = loader_in_group("fr.torch.loader", source, options, process_group)
     is_cuda = target.type == "cuda"
     if pin_memory is None:
         pin_memory = is_cuda
