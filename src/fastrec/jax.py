@@ -66,8 +66,8 @@ def loader(
         Of batches with these columns, also in dicts that a transform makes:
 
         * ``jax.Array`` of shape ``(batch, *shape)``, or ``(global batch, *shape)`` over
-          several processes. 64-bit integers become 32-bit ones, and float64 becomes
-          float32, unless ``jax_enable_x64`` is on; all other dtypes stay.
+          several processes. Unless ``jax_enable_x64`` is on, 64-bit numbers become
+          32-bit ones; all other dtypes stay.
         * `RaggedArray` and `SparseArray` of such arrays, if rows are not divided.
         * `BytesArray`, and columns that hold one, of NumPy arrays on the host: JAX has no
           byte strings. What is not an array stays unchanged.

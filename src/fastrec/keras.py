@@ -139,9 +139,10 @@ class PyDataset(keras.utils.PyDataset):
             is_array = isinstance(column, np.ndarray)
             if is_array and _is_taken(column.dtype):
                 continue
-            kind = f"array of {column.dtype}" if is_array else type(column).__name__
+            kind = type(column).__name__
+            kind = f"dtype {column.dtype}" if is_array else f"type {kind}"
             msg = (
-                f"column {name!r} must be an array of numbers for Keras, got {kind}: "
+                f"column {name!r} is of {kind}, but Keras needs arrays of numbers: "
                 f"{_cure(column)}, and ds.columns([...]) leaves columns out"
             )
             raise SchemaError(msg)

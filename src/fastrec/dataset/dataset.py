@@ -64,8 +64,8 @@ class Dataset:
     Nothing is read until it is needed. A dataset can be pickled and used in other
     processes.
 
-    A record that is read by number is returned or raises, whatever `on_error` is;
-    iterating, `head` and loaders follow `on_error`.
+    Reading a record by number returns it or raises, whatever `on_error` is; iterating,
+    `head` and loaders follow `on_error`.
     """
 
     def __init__(
@@ -208,8 +208,8 @@ class Dataset:
         Raises
         ------
         TypeError, ValueError
-            If it is invalid; or if this is a view (`select`, `filter`, `mix`, ...) of
-            damaged files, whose numbers would mean other records.
+            If it is invalid, or if this is a view (`select`, `filter`, `mix`, ...) of
+            damaged files, whose numbers would change.
         """
         view = self._view.with_on_error(check_on_error(on_error))
         return Dataset(view, self._transforms)
