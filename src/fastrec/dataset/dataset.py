@@ -369,8 +369,8 @@ class Dataset:
     ) -> tuple[Dataset, ...]:
         """Split the records at random, and return one dataset for each fraction.
 
-        Every record is in at most one part; parts keep the order of the records. The split
-        depends on `seed` and the number of records only.
+        Parts are disjoint and keep the order of the records. The split depends only on
+        `seed` and the number of records.
 
         Parameters
         ----------
@@ -451,10 +451,10 @@ class Dataset:
             record numbers of any sizes; it replaces batch size and shuffle. See
             `fastrec.buckets` and `fastrec.weighted`.
         shuffle : bool, Blocks or Window, default False
-            False is the order of the files. True is a global shuffle, a new one in every
-            epoch, which takes no memory and starts at once. `fastrec.Blocks` is nearly as
-            good and reads whole blocks of neighbouring records. `fastrec.Window` shuffles
-            in a reservoir, and also works on streamed files.
+            False is the order of the files. True is a new global shuffle in every epoch,
+            which takes no memory and starts at once. `fastrec.Blocks` shuffles blocks of
+            neighbouring records. `fastrec.Window` shuffles in a reservoir, and also works
+            on streamed files.
         seed : int, default 0
             Seeds the orders and the random generators of `transform`.
         drop_last : bool, default False
@@ -471,8 +471,7 @@ class Dataset:
             Native threads that decode in the background; 0 decodes inside ``next()``.
             By default, one per CPU that this process may use, divided by
             ``$LOCAL_WORLD_SIZE``. Streamed files have one more, and the same number of
-            threads that inflate, at most one per file. The batches are the same for any
-            number.
+            inflating threads, at most one per file. Batches do not depend on it.
         prefetch : int, optional
             Batches that may be ready or in work ahead of the current one; by default
             ``num_threads + 2``, and ``transform_threads + 1`` more if there is a
@@ -489,17 +488,17 @@ class Dataset:
             ``transform(batch)`` or ``transform(batch, info)``, called in Python on every
             batch; returns the dict that is delivered instead, of any number of rows.
             `info` is a `fastrec.BatchOrigin`; a second argument that has a default is
-            passed only if it is called so. See also `fastrec.per_row`.
+            passed only if its name is ``info``. See also `fastrec.per_row`.
         transform_threads : int, optional
             Python threads that call `transform`, 1 by default; 0 calls it in ``next()``.
         on_transform_error : {"raise", "skip", "mask"}, default "raise"
             How rows are handled for which a transform raises an exception, other than
-            MemoryError. ``"skip"`` skips the row if `fastrec.per_row` made the
-            transform. A transform of whole batches loses all rows of its batch: it is
-            called again for no rows, and that empty batch is delivered, so that steps
-            stay the same. ``"mask"`` requires `fastrec.per_row`: the columns of ``out`` are zero,
-            the other columns stay, and ``__valid__`` is False. With ``pad_last=True``,
-            ``"skip"`` masks, too. `Loader.report` lists the rows with their errors.
+            MemoryError. ``"skip"`` skips the row with `fastrec.per_row`. Another
+            transform loses all rows of its batch: it is called again for no rows, and
+            that empty batch is delivered, so that steps stay the same. ``"mask"``
+            requires `fastrec.per_row`: the columns of ``out`` are zero, the others stay,
+            and ``__valid__`` is False. With ``pad_last=True``, ``"skip"`` masks, too.
+            `Loader.report` lists the rows with their errors.
         memory_limit : int or str, optional
             Bytes (``"2GB"``) that batches may take before they are delivered; by default
             an eighth of the memory, at most 4 GiB. A single larger batch is delivered,
