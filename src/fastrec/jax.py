@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.dataset.dataset import Dataset
+from fastrec.dataset.loader_of import loader_of
 from fastrec.loader.loader import Loader
 from fastrec.loader.prefetch import Feed, fed
 from fastrec.options import extra, non_negative_int
@@ -65,8 +66,8 @@ def loader(
         Of batches with these columns, also in dicts that a transform makes:
 
         * ``jax.Array`` of shape ``(batch, *shape)``, or ``(global batch, *shape)`` over
-          several processes. 64-bit integers become 32-bit ones, and float64 becomes
-          float32, unless ``jax_enable_x64`` is on; all other dtypes stay.
+          several processes. Unless ``jax_enable_x64`` is on, 64-bit numbers become
+          32-bit ones; all other dtypes stay.
         * `RaggedArray` and `SparseArray` of such arrays, if rows are not divided.
         * `BytesArray`, and columns that hold one, of NumPy arrays on the host: JAX has no
           byte strings. What is not an array stays unchanged.
@@ -95,50 +96,30 @@ def loader(
     """
     n_ahead = non_negative_int("prefetch_to_device", prefetch_to_device)
     share = Share.of(sharding)
-    made = _loader_of(source, share, loader_args)
+    made = loader_of("fr.jax.loader", source, loader_args, share.place)
     share.check(made)
     return fed(made, Feed(Placement(share, made.batch_size), n_ahead))
 
 
-def _loader_of(source: object, share: Share, loader_args: dict[str, Any]) -> Loader:
-    if isinstance(source, Loader):
-        if loader_args:
-            msg = f"a Loader has its options already, got {', '.join(loader_args)}"
-            raise TypeError(msg)
-        return source
-    if not isinstance(source, Dataset):
-        msg = f"source must be a Dataset or a Loader, got {source!r}"
-        raise TypeError(msg)
-    if share.rank is not None and not {"rank", "world_size"} & set(loader_args):
-        loader_args |= {"rank": share.rank, "world_size": share.world_size}
-    return source.loader(**loader_args)
-
-
 @dataclass(frozen=True)
 class Share:
-    """The rows of a global batch that a sharding gives to this process.
-
-    `rank` and `world_size` are None if no other process has a part in the arrays, and JAX
-    has one process. `n_shards` devices of this process divide its rows. With `is_global`,
-    arrays have rows of several ranks.
-    """
+    """The rows of a global batch that a sharding gives to this process."""
 
     sharding: Any
-    rank: int | None
-    world_size: int | None
-    n_shards: int
-    is_global: bool
+    place: tuple[int, int] | None  # rank and world size, with several processes
+    n_shards: int  # devices of this process that divide its rows
+    is_global: bool  # whether arrays have rows of several ranks
 
     @classmethod
     def of(cls, sharding: Sharding) -> Share:
         """Return the share of this process, or raise a TypeError or ValueError."""
         if isinstance(sharding, jax.Device):
             sharding = jax.sharding.SingleDeviceSharding(sharding)
-        alone = (None, None)
+        alone = None
         if jax.process_count() > 1:
             alone = jax.process_index(), jax.process_count()
         if sharding is None:
-            return cls(None, *alone, n_shards=1, is_global=False)
+            return cls(None, alone, n_shards=1, is_global=False)
         if not isinstance(sharding, jax.sharding.Sharding):
             msg = (
                 "sharding must be a jax.sharding.Sharding, such as NamedSharding(mesh, "
@@ -167,18 +148,18 @@ class Share:
             raise ValueError(msg)
         n_shards = n // len(next(iter(rows_of.values())))
         if sharding.is_fully_addressable:
-            return cls(sharding, *alone, n_shards, is_global=False)
-        rank = distinct.index(own)
-        is_global = len(distinct) > 1
-        return cls(sharding, rank, len(distinct), n_shards, is_global)
+            return cls(sharding, alone, n_shards, is_global=False)
+        place = distinct.index(own), len(distinct)
+        return cls(sharding, place, n_shards, is_global=len(distinct) > 1)
 
     def check(self, source: Loader) -> None:
         """Raise a ValueError if the sharding cannot divide the batches of a loader."""
         given = source.rank, source.world_size
-        if not self.is_local and given != (self.rank, self.world_size):
+        if self.place and not self.is_local and given != self.place:
+            rank, world_size = self.place
             msg = (
-                f"the sharding makes this process rank {self.rank} of {self.world_size}, "
-                f"but the loader is rank {given[0]} of {given[1]}"
+                f"loader must be rank {rank} of {world_size}, as the sharding has it, got "
+                f"rank {given[0]} of {given[1]}"
             )
             raise ValueError(msg)
         n_rows, n_shards = source.batch_size, self.n_shards
@@ -307,10 +288,9 @@ class Placement:
         return _narrow(name, column, "row")
 
     def _global_array(self, array: Any) -> Any:  # noqa: ANN401
-        n_rows = len(array) * (self.share.world_size or 1)
-        return jax.make_array_from_process_local_data(
-            self.share.sharding, array, (n_rows, *array.shape[1:])
-        )
+        _, n_ranks = self.share.place or (0, 1)
+        shape = (len(array) * n_ranks, *array.shape[1:])
+        return jax.make_array_from_process_local_data(self.share.sharding, array, shape)
 
 
 def _is_numeric(name: str, column: object) -> bool:

@@ -9,7 +9,6 @@ Any backend of Keras 3 will do, and TensorFlow need not be installed.
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -23,30 +22,19 @@ from fastrec.loader.loader import Loader
 from fastrec.loader.targets import NO_BATCHES, Key, Keys, Targets
 from fastrec.options import check_instance, extra
 
-_BACKENDS = ("jax", "torch", "tensorflow")
-
-
-def _without_backend(missing: str) -> str:
-    there = [name for name in _BACKENDS if importlib.util.find_spec(name) is not None]
-    names = " or ".join(f"KERAS_BACKEND={name}" for name in there)
-    return (
-        f"cannot import keras: its backend needs {missing}, which is not installed: "
-        + (
-            f"set {names} in the environment before Python starts"
-            if there
-            else 'pip install "fastrec-io[keras,torch]" and set KERAS_BACKEND=torch'
-        )
-    )
-
-
 try:
     with extra("keras", "fastrec.keras"):
         import keras
 except ModuleNotFoundError as error:
     missing = (error.name or "").partition(".")[0]
-    if missing not in _BACKENDS:
+    if missing not in ("jax", "torch", "tensorflow"):
         raise
-    raise ModuleNotFoundError(_without_backend(missing), name=missing) from None
+    message = (
+        f"cannot import keras: its backend needs {missing}, which is not installed: set "
+        "KERAS_BACKEND=torch or KERAS_BACKEND=jax, whichever is installed, in the "
+        "environment before Python starts"
+    )
+    raise ModuleNotFoundError(message, name=missing) from None
 
 __all__ = ["PyDataset"]
 
@@ -54,14 +42,18 @@ __all__ = ["PyDataset"]
 _TORCH_DTYPES = {"bool", "uint8", "int8", "int16", "int32", "int64"}
 _TORCH_DTYPES |= {"float16", "float32", "float64"}
 
+_SHUFFLED = (
+    "Keras asks for batches in a shuffled order, so none can be read ahead: pass "
+    "shuffle=False to fit(), and shuffle=True to the loader"
+)
+
 
 class PyDataset(keras.utils.PyDataset):
     """The batches of a loader, as Keras asks for them.
 
-    ``dataset[i]`` is batch `i` of the loader's epoch, in any order of calls: Keras looks
-    at a first batch to build the model and may shuffle the batches. If it asks for them
-    in order, the threads of the loader read ahead: pass ``shuffle=False`` to `fit`, and
-    ``shuffle=True`` to the loader, which shuffles records instead of batches.
+    ``dataset[i]`` is batch `i` of the loader's epoch, in any order of calls. If Keras
+    asks in order, the threads of the loader read ahead: pass ``shuffle=False`` to `fit`,
+    and ``shuffle=True`` to the loader, which shuffles records instead of batches.
 
     The dataset owns the loader while Keras uses it, and moves it to the next epoch when
     all batches were asked for and Keras ends its epoch. To resume a run, set the loader
@@ -150,8 +142,8 @@ class PyDataset(keras.utils.PyDataset):
             kind = type(column).__name__
             kind = f"dtype {column.dtype}" if is_array else f"type {kind}"
             msg = (
-                f"column {name!r} is of {kind}, and Keras needs numbers in arrays of one "
-                f"shape: {_cure(column)}, and ds.columns([...]) leaves columns out"
+                f"column {name!r} is of {kind}, but Keras needs arrays of numbers: "
+                f"{_cure(column)}, and ds.columns([...]) leaves columns out"
             )
             raise SchemaError(msg)
 
@@ -202,7 +194,9 @@ class PyDataset(keras.utils.PyDataset):
                     if is_next:
                         return self._next_batch(index)
                     self._ahead = None
-                    self._advise()
+                    if self._is_within_epoch and not self._has_warned:
+                        self._has_warned = True
+                        warn_caller(_SHUFFLED)
         return self._loader.batch(index, epoch)
 
     def _next_batch(self, index: int) -> Batch:
@@ -213,15 +207,6 @@ class PyDataset(keras.utils.PyDataset):
             loader.seek(index)
             self._ahead = iter(loader)
         return next(self._ahead)
-
-    def _advise(self) -> None:
-        if self._has_warned or not self._is_within_epoch:
-            return
-        self._has_warned = True
-        warn_caller(
-            "Keras asks for batches in a shuffled order, so none can be read ahead: pass "
-            "shuffle=False to fit(), and shuffle=True to the loader"
-        )
 
     def on_epoch_begin(self) -> None:
         """Note that Keras begins an epoch, or looks at a first batch."""

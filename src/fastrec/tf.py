@@ -121,9 +121,9 @@ def dataset(
         columns = tf.nest.flatten(as_item(batch))
         return tuple(itertools.chain.from_iterable(map(_arrays, columns)))
 
-    def composed(*tensors: Any) -> Any:  # noqa: ANN401
-        taken = iter(tensors)
-        element = tf.nest.map_structure(lambda spec: _composed(spec, taken), structure)
+    def composed(*parts: Any) -> Any:  # noqa: ANN401
+        element = tf.nest.pack_sequence_as(structure, parts, expand_composites=True)
+        element = tf.nest.map_structure(_with_static_shape, element, structure)
         return tf.data.Dataset.from_tensors(element)
 
     def batches() -> Iterable[Any]:
@@ -140,7 +140,7 @@ def dataset(
     if is_plain:
         made = tf.data.Dataset.from_generator(batches, output_signature=structure)
     else:
-        signature = tuple(part for leaf in leaves for part in _parts(leaf))
+        signature = tuple(tf.nest.flatten(structure, expand_composites=True))
         made = tf.data.Dataset.from_generator(batches, output_signature=signature)
         # Not map(), which tf.data runs ahead, and the loader's state with it.
         made = made.flat_map(composed)
@@ -267,50 +267,28 @@ def _dtype(name: Key, values: Any) -> Any:  # noqa: ANN401
 
 
 def _arrays(column: Any) -> Iterator[npt.NDArray[Any]]:  # noqa: ANN401
-    """Yield the arrays of a column: values first, then splits, the inner ones first."""
+    """Yield the arrays of a column in the order of the components of its spec."""
     if isinstance(column, RaggedArray):
-        yield from _arrays(column.values)
-        yield column.row_splits
+        splits = []
+        while isinstance(column, RaggedArray):
+            splits.append(column.row_splits)
+            column = column.values
+        yield np.asarray(column)
+        yield from splits
     elif isinstance(column, SparseArray):
-        yield from _arrays(column.values)
         yield column.indices
-        yield np.array(len(column), np.int64)
+        yield np.asarray(column.values)
+        yield np.array(column.dense_shape, np.int64)
     else:
         yield np.asarray(column)
 
 
-def _parts(spec: Any) -> list[Any]:  # noqa: ANN401
-    """Return the specs of what `_arrays` yields."""
-    if isinstance(spec, tf.RaggedTensorSpec):
-        values = [None, *spec.shape[spec.ragged_rank + 1 :]]
-        n_rows = spec.shape[0]
-        n_splits = [None] * (spec.ragged_rank - 1)
-        n_splits.append(None if n_rows is None else n_rows + 1)
-        splits = [tf.TensorSpec([n], spec.row_splits_dtype) for n in n_splits]
-        return [tf.TensorSpec(values, spec.dtype), *splits]
-    if isinstance(spec, tf.SparseTensorSpec):
-        return [
-            tf.TensorSpec([None], spec.dtype),
-            tf.TensorSpec([None, len(spec.shape)], tf.int64),
-            tf.TensorSpec([], tf.int64),
-        ]
-    return [spec]
-
-
-def _composed(spec: Any, tensors: Iterator[Any]) -> Any:  # noqa: ANN401
-    """Return a tensor of `spec`, from its parts."""
-    values = next(tensors)
-    if isinstance(spec, tf.RaggedTensorSpec):
-        for _ in range(spec.ragged_rank):
-            splits = next(tensors)
-            values = tf.RaggedTensor.from_row_splits(values, splits, validate=False)
-        return values
-    if isinstance(spec, tf.SparseTensorSpec):
-        indices, n_rows = next(tensors), next(tensors)
-        # TensorFlow keeps constants as a static shape.
-        sizes = [
-            n_rows if size is None else tf.constant(size, tf.int64)
-            for size in spec.shape
-        ]
-        return tf.SparseTensor(indices, values, tf.stack(sizes))
-    return values
+def _with_static_shape(tensor: Any, spec: Any) -> Any:  # noqa: ANN401
+    if not isinstance(tensor, tf.SparseTensor):
+        return tensor
+    # TensorFlow keeps constants as a static shape.
+    sizes = [
+        tensor.dense_shape[i] if size is None else tf.constant(size, tf.int64)
+        for i, size in enumerate(spec.shape)
+    ]
+    return tf.SparseTensor(tensor.indices, tensor.values, tf.stack(sizes))

@@ -511,7 +511,7 @@ def test_without_the_backend_of_keras_the_error_names_the_variable(
         check=True,
     )
     assert "its backend needs tensorflow, which is not installed" in said.stdout
-    assert f"KERAS_BACKEND={INSTALLED[-1]}" in said.stdout
+    assert "set KERAS_BACKEND=" in said.stdout
 
 
 def test_a_loader_without_batches_is_refused(ds: Untyped) -> None:

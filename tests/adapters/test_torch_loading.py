@@ -238,12 +238,12 @@ def test_a_dataset_is_read_by_a_loader_with_the_options(ds: fr.Dataset) -> None:
         fr.torch.loader(ds, batch_size=4, shufle=True)
 
 
-def test_what_is_no_loader_is_refused_with_the_line_to_write(ds: fr.Dataset) -> None:
-    not_a_loader: Untyped = ds
-    with pytest.raises(
-        TypeError, match=r"fr\.torch\.loader\(ds\.loader\(256\), device"
-    ):
-        fr.torch.loader(not_a_loader)
+def test_a_dataset_without_a_batch_size_is_refused(ds: fr.Dataset) -> None:
+    with pytest.raises(TypeError, match="requires exactly one of batch_size"):
+        fr.torch.loader(ds)
+    not_a_dataset: Untyped = "a.tfrecord"
+    with pytest.raises(TypeError, match=r"takes a fastrec\.Dataset, or a Loader, got"):
+        fr.torch.loader(not_a_dataset, batch_size=4)
 
 
 # Page-locked memory without a device.

@@ -194,12 +194,15 @@ class Repeated(list[T], Generic[T]):
     `is_touched` is whether it was ever changed; an empty `extend` counts.
     """
 
-    def __init__(self, convert: Callable[[Any], T], values: Iterable[Any] = ()) -> None:
+    def __init__(self, made: Callable[..., T], values: Iterable[Any] = ()) -> None:
         super().__init__()
-        self._convert = convert
+        self._made = made
         self.is_touched = False
         if values:
             self.extend(values)
+
+    def _convert(self, value: Any) -> T:  # noqa: ANN401
+        return self._made(value)
 
     def append(self, value: Any) -> None:  # noqa: ANN401
         """Add a value at the end."""
@@ -235,17 +238,15 @@ class Repeated(list[T], Generic[T]):
         self.is_touched = True
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._convert, list(self))
+        return type(self), (self._made, list(self))
 
 
 class RepeatedMessage(Repeated[M]):
     """A repeated field of messages."""
 
-    def __init__(self, made: type[M], values: Iterable[Any] = ()) -> None:
-        self._made = made
-        super().__init__(self._copied, values)
+    _made: type[M]
 
-    def _copied(self, value: object) -> M:
+    def _convert(self, value: object) -> M:
         return copied(value, self._made)
 
     def add(self, **fields: Any) -> M:  # noqa: ANN401
@@ -255,9 +256,6 @@ class RepeatedMessage(Repeated[M]):
 
     def _encoded(self, number: int) -> bytes:
         return b"".join(message._encoded(number) for message in self)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._made, list(self))
 
 
 class MessageMap(dict[Any, M], Generic[M]):

@@ -118,7 +118,7 @@ class _List(Message, Generic[T]):
     @classmethod
     def _parsed(cls, data: bytes) -> Self:
         feature = Feature.FromString(field(cls._number, data))
-        found = feature._list
+        found = getattr(feature, feature.WhichOneof("kind") or "", None)
         return found if isinstance(found, cls) else cls()
 
 
@@ -191,12 +191,6 @@ class Feature(Message):
                 self._kind, self._lists = name, {name: values}
                 return
 
-    @property
-    def _list(self) -> _List[Any] | None:
-        """The list that is set."""
-        self._settle()
-        return None if self._kind is None else self._lists[self._kind]
-
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         if name not in Feature._fields:
             raise AttributeError(f"Feature has no attribute {name!r}")
@@ -208,8 +202,7 @@ class Feature(Message):
         if group != "kind":
             msg = f'a Feature has the oneof "kind", got {group!r}'
             raise ValueError(msg)
-        self._settle()
-        return self._kind
+        return next(iter(self._present()), None)
 
     def _present(self) -> list[str]:
         self._settle()
@@ -278,29 +271,26 @@ class FeatureLists(Message):
 # Records.
 
 
-class Example(RecordMessage):
+class _Record(RecordMessage):
+    _fields: ClassVar[dict[str, Any]]
+
+    @classmethod
+    def _parsed(cls, data: bytes) -> Self:
+        parts = _decoded(data, is_sequence=len(cls._fields) > 1)
+        fields = zip(cls._fields.items(), parts, strict=False)
+        return cls(**{name: kind._of(part) for (name, kind), part in fields if part})
+
+
+class Example(_Record):
     """A record of features, ``features``."""
 
     features: Features
     _fields: ClassVar = {"features": Features}
 
-    @classmethod
-    def _parsed(cls, data: bytes) -> Self:
-        features, _ = _decoded(data, is_sequence=False)
-        return cls(features=Features._of(features) if features else None)
 
-
-class SequenceExample(RecordMessage):
+class SequenceExample(_Record):
     """A record of features, ``context``, and of feature lists, ``feature_lists``."""
 
     context: Features
     feature_lists: FeatureLists
     _fields: ClassVar = {"context": Features, "feature_lists": FeatureLists}
-
-    @classmethod
-    def _parsed(cls, data: bytes) -> Self:
-        context, lists = _decoded(data, is_sequence=True)
-        return cls(
-            context=Features._of(context) if context else None,
-            feature_lists=FeatureLists._of(lists) if lists else None,
-        )

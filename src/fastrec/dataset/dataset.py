@@ -38,7 +38,7 @@ from fastrec.options import (
     positive_int,
     rows_per_batch,
 )
-from fastrec.sources.random_split import check_fractions, divided
+from fastrec.sources.random_split import check_fractions, divided, even_bounds
 from fastrec.sources.selection import Numbers
 from fastrec.sources.view import View
 from fastrec.transforms.batch_info import BatchOrigin
@@ -64,8 +64,8 @@ class Dataset:
     Nothing is read until it is needed. A dataset can be pickled and used in other
     processes.
 
-    A record that is read by number is returned or raises, whatever `on_error` is;
-    iterating, `head` and loaders follow `on_error`.
+    Reading a record by number returns it or raises, whatever `on_error` is; iterating,
+    `head` and loaders follow `on_error`.
     """
 
     def __init__(
@@ -208,8 +208,8 @@ class Dataset:
         Raises
         ------
         TypeError, ValueError
-            If it is invalid; or if this is a view (`select`, `filter`, `mix`, ...) of
-            damaged files, whose numbers would mean other records.
+            If it is invalid, or if this is a view (`select`, `filter`, `mix`, ...) of
+            damaged files, whose numbers would change.
         """
         view = self._view.with_on_error(check_on_error(on_error))
         return Dataset(view, self._transforms)
@@ -258,7 +258,7 @@ class Dataset:
             If the schema has no such column.
         """
         if isinstance(names, (str, bytes)):
-            msg = f"columns() takes a list of names, not {names!r}"
+            msg = f"columns() takes a list of names, got {names!r}"
             raise TypeError(msg)
         if not len(names):
             msg = "columns() takes at least one name"
@@ -371,8 +371,8 @@ class Dataset:
     ) -> tuple[Dataset, ...]:
         """Split the records at random, and return one dataset for each fraction.
 
-        Every record is in at most one part; parts keep the order of the records. The split
-        depends on `seed` and the number of records only.
+        Parts are disjoint and keep the order of the records. The split depends only on
+        `seed` and the number of records.
 
         Parameters
         ----------
@@ -408,12 +408,10 @@ class Dataset:
         num_shards = positive_int("num_shards", num_shards)
         index = non_negative_int("index", index)
         if index >= num_shards:
-            msg = f"index must be below num_shards, but is {index} of {num_shards}"
+            msg = f"index must be less than num_shards, {num_shards}, got {index}"
             raise ValueError(msg)
-        n = len(self)
-        return self.select(
-            range(n * index // num_shards, n * (index + 1) // num_shards)
-        )
+        bounds = even_bounds(len(self), num_shards)
+        return self.select(range(bounds[index], bounds[index + 1]))
 
     # Batches.
 
@@ -455,10 +453,10 @@ class Dataset:
             record numbers of any sizes; it replaces batch size and shuffle. See
             `fastrec.buckets` and `fastrec.weighted`.
         shuffle : bool, Blocks or Window, default False
-            False is the order of the files. True is a global shuffle, a new one in every
-            epoch, which takes no memory and starts at once. `fastrec.Blocks` is nearly as
-            good and reads whole blocks of neighbouring records. `fastrec.Window` shuffles
-            in a reservoir, and also works on streamed files.
+            False is the order of the files. True is a new global shuffle in every epoch,
+            which takes no memory and starts at once. `fastrec.Blocks` shuffles blocks of
+            neighbouring records. `fastrec.Window` shuffles in a reservoir, and also works
+            on streamed files.
         seed : int, default 0
             Seeds the orders and the random generators of `transform`.
         drop_last : bool, default False
@@ -475,8 +473,7 @@ class Dataset:
             Native threads that decode in the background; 0 decodes inside ``next()``.
             By default, one per CPU that this process may use, divided by
             ``$LOCAL_WORLD_SIZE``. Streamed files have one more, and the same number of
-            threads that inflate, at most one per file. The batches are the same for any
-            number.
+            inflating threads, at most one per file. Batches do not depend on it.
         prefetch : int, optional
             Batches that may be ready or in work ahead of the current one; by default
             ``num_threads + 2``, and ``transform_threads + 1`` more if there is a
@@ -493,17 +490,17 @@ class Dataset:
             ``transform(batch)`` or ``transform(batch, info)``, called in Python on every
             batch; returns the dict that is delivered instead, of any number of rows.
             `info` is a `fastrec.BatchOrigin`; a second argument that has a default is
-            passed only if it is called so. See also `fastrec.per_row`.
+            passed only if its name is ``info``. See also `fastrec.per_row`.
         transform_threads : int, optional
             Python threads that call `transform`, 1 by default; 0 calls it in ``next()``.
         on_transform_error : {"raise", "skip", "mask"}, default "raise"
             How rows are handled for which a transform raises an exception, other than
-            MemoryError. ``"skip"`` skips the row if `fastrec.per_row` made the
-            transform. A transform of whole batches loses all rows of its batch: it is
-            called again for no rows, and that empty batch is delivered, so that steps
-            stay the same. ``"mask"`` requires `fastrec.per_row`: the columns of ``out`` are zero,
-            the other columns stay, and ``__valid__`` is False. With ``pad_last=True``,
-            ``"skip"`` masks, too. `Loader.report` lists the rows with their errors.
+            MemoryError. ``"skip"`` skips the row with `fastrec.per_row`. Another
+            transform loses all rows of its batch: it is called again for no rows, and
+            that empty batch is delivered, so that steps stay the same. ``"mask"``
+            requires `fastrec.per_row`: the columns of ``out`` are zero, the others stay,
+            and ``__valid__`` is False. With ``pad_last=True``, ``"skip"`` masks, too.
+            `Loader.report` lists the rows with their errors.
         memory_limit : int or str, optional
             Bytes (``"2GB"``) that batches may take before they are delivered; by default
             an eighth of the memory, at most 4 GiB. A single larger batch is delivered,
@@ -567,11 +564,7 @@ class Dataset:
     def _batches_until_damage(
         self, batch_size: int, num_threads: int | None = None
     ) -> Iterator[Batch]:
-        """Yield the batches of an epoch of all records, in their order.
-
-        From a batch that cannot be read, records come one by one, so that the good ones
-        before the damage come first, and then its error.
-        """
+        """Yield the batches of all records; before damage, the good records one by one."""
         n_read = 0
         try:
             for batch in self.loader(
@@ -583,21 +576,16 @@ class Dataset:
             alone = self.loader(1, rank=0, world_size=1, num_threads=0)
             yield from itertools.islice(alone, n_read, None)
 
-    def _without_padding(self) -> Dataset:
-        """Return a dataset whose columns of any width have rows of any lengths."""
-        if not self._any_width_columns():
-            return self
-
-        source = self._view.source.with_schema(
-            lambda schema: schema._with(without_padding(schema))
-        )
-        return Dataset(self._view.of(source), self._transforms)
-
     def _table_loader(self, batch_size: int | None) -> Loader:
         """Return a loader of all records for a table: on one rank, without padding."""
         batch_size = batch_size or self._rows_at_once()
+        dataset = self
         # Transforms expect padded batches.
-        dataset = self if self.has_transforms else self._without_padding()
+        if not self.has_transforms and self._any_width_columns():
+            source = self._view.source.with_schema(
+                lambda schema: schema._with(without_padding(schema))
+            )
+            dataset = Dataset(self._view.of(source))
         return dataset.loader(batch_size, rank=0, world_size=1)
 
     def _rows_at_once(self) -> int:

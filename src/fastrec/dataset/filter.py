@@ -39,17 +39,14 @@ def kept_records(
     keep: object,
     key: object,
 ) -> Numbers:
-    """Return the numbers of the records of `view` for which `keep` returns True.
-
-    ``loader_with(transform)`` returns a loader of all of them, in their order.
-    """
+    """Return the numbers of the records of `view` for which `keep` returns True."""
     if not callable(keep):
-        msg = f"filter() takes a function of a batch, not {keep!r}"
+        msg = f"filter() takes a function of a batch, got {keep!r}"
         raise TypeError(msg)
     if key is None:
         return _found(loader_with, keep)[0]
     if not isinstance(key, str):
-        msg = f"key must be a str, not {key!r}"
+        msg = f"key must be a str, got {key!r}"
         raise TypeError(msg)
     path = _path(view, key)
     kept = _kept(path, len(view))
@@ -98,11 +95,7 @@ def _path(view: View, key: str) -> Path:
 
 
 def _checksum_of_all(view: View) -> bytes:
-    """Return a digest of the checksums that are stored with all records of a view.
-
-    The fingerprint has only a sample of them. Reading them takes a pass over the files,
-    so the digest is cached until a file changes.
-    """
+    """Return a digest of the stored checksums of all records, cached by file versions."""
     versions = [_version(path) for path in view.files.paths]
     of_files = hashlib.sha256(repr((view.fingerprint(), versions)).encode())
     path = cache_dir() / "checksums" / f"{of_files.hexdigest()[:32]}.digest"

@@ -5,12 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "checked_number",
-    "is_one",
-    "record_numbers",
-    "record_range",
-]
+__all__ = ["checked_number", "is_one", "record_numbers", "record_range"]
 
 
 def is_one(index: object) -> bool:
@@ -40,7 +35,7 @@ def record_numbers(index: object, n_records: int) -> npt.NDArray[np.int64]:
         return np.flatnonzero(array).astype(np.int64)
     is_index = array.dtype.kind in "iu" or array.size == 0
     if array.ndim != 1 or not is_index or isinstance(index, tuple):
-        msg = f"records are chosen by number, slice, index array or mask, not {index!r}"
+        msg = f"index must be a number, slice, index array or mask, got {index!r}"
         raise TypeError(msg)
     # Compared before it is converted: a large unsigned number would become negative.
     wrong = array >= n_records

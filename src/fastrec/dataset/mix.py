@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from fastrec.dataset.dataset import Dataset
 from fastrec.options import non_negative_int, positive_int, true_or_false
@@ -30,7 +31,7 @@ def concat(datasets: Iterable[Dataset]) -> Dataset:
     what = "concat() takes a list of datasets"
     given: object = datasets
     if isinstance(given, Dataset):  # it is iterable, too: over its rows
-        raise TypeError(f"{what}, not {given!r}")
+        raise TypeError(f"{what}, got {given!r}")
     parts = list(datasets)
     _check_parts(parts, what)
     source, views = _joined_source(parts), [part._view for part in parts]
@@ -48,13 +49,10 @@ def mix(
 ) -> Dataset:
     """Draw rows from several datasets in proportion to weights.
 
-    Among the first n rows, each component has its share of the weights times n, but for a
-    constant. A component is read to its end, and then begins its next epoch; with
-    ``shuffle=`` each of its epochs comes in an order of its own. Later epochs of the mix
-    go on where the components are.
-
-    Which component a row is drawn from, and which of its records, is arithmetic in the
-    row's number: a mix resumes like everything else.
+    Among the first n rows, each component has its share of the weights times n, up to a
+    constant. A component that ends begins its next epoch, with ``shuffle=`` in a new
+    order. Later epochs of the mix continue where the components are. The row's number
+    alone determines its component and record, so a mix resumes like everything else.
 
     Parameters
     ----------
@@ -62,20 +60,19 @@ def mix(
         The datasets and their weights, by names. They must have equal columns, after
         their transforms.
     seed : int, default 0
-        Shifts the pattern of draws. (The orders of the components depend on the loader's.)
+        Shifts the pattern of draws. The orders of the components depend on the loader's.
     length : int, optional
-        Rows in an epoch; by default as many as the components have together.
+        Rows in an epoch; by default the sum of the components.
     per_batch : bool, default False
-        Draw all rows of a global batch from one component. Where `length` is no multiple
-        of the batch size, the last batch of an epoch is short, and what it leaves of its
-        draw is passed over. Rows that are read one by one, outside of loaders, are drawn
-        one by one.
+        Draw all rows of a global batch from one component. If `length` is not a multiple
+        of the batch size, the last batch of an epoch is short, and the rest of its draw
+        is skipped. Outside of loaders, rows are drawn one by one.
 
     Returns
     -------
     Dataset
         Its batches have one more column, ``__source__``: int64, the place of the row's
-        component in `components`, counted from 0; -1 where a row only fills the batch.
+        component in `components`, counted from 0; -1 for padding rows.
 
     Raises
     ------
@@ -89,49 +86,44 @@ def mix(
     >>> both = fr.mix({"web": (web, 3), "code": (code, 1)})  # doctest: +SKIP
     >>> loader = both.loader(256, shuffle=True)  # doctest: +SKIP
     """
-    parts, weights = _parts_and_weights(components)
+    what = "mix() takes a dict of name: (dataset, weight)"
+    given: object = components
+    if not isinstance(given, Mapping) or not all(
+        isinstance(entry, tuple) and len(entry) == 2 for entry in given.values()
+    ):
+        raise TypeError(f"{what}, got {given!r}")
+    parts = [part for part, _ in components.values()]
+    _check_parts(parts, what)
     drawn = Mix(
-        {name: (part._view, weights[name]) for name, part in parts.items()},
+        {
+            name: (part._view, _weight(name, weight))
+            for name, (part, weight) in components.items()
+        },
         non_negative_int("seed", seed, 2**64 - 1),
         None if length is None else positive_int("length", length),
         true_or_false("per_batch", per_batch),
     )
-    return Dataset(View(_joined_source(list(parts.values())), mix=drawn))
+    return Dataset(View(_joined_source(parts), mix=drawn))
 
 
-def _parts_and_weights(
-    components: object,
-) -> tuple[dict[str, Dataset], dict[str, float]]:
-    what = "mix() takes a dict of name: (dataset, weight)"
-    if not isinstance(components, Mapping) or not all(
-        isinstance(entry, tuple) and len(entry) == 2 for entry in components.values()
-    ):
-        raise TypeError(f"{what}, not {components!r}")
-    parts = {name: part for name, (part, _) in components.items()}
-    _check_parts(list(parts.values()), what)
-    return parts, {
-        name: _weight(name, weight) for name, (_, weight) in components.items()
-    }
-
-
-def _weight(name: str, weight: object) -> float:
+def _weight(name: str, weight: Any) -> float:  # noqa: ANN401
     try:
-        value = float(weight)  # type: ignore[arg-type]
+        value = float(weight)
     except (TypeError, ValueError):
-        msg = f"the weight of {name!r} must be a number, not {weight!r}"
+        msg = f"the weight of {name!r} must be a number, got {weight!r}"
         raise TypeError(msg) from None
     if not (value > 0 and math.isfinite(value)):
-        msg = f"the weight of {name!r} must be above 0 and finite, but is {value}"
+        msg = f"the weight of {name!r} must be above 0 and finite, got {value}"
         raise ValueError(msg)
     return value
 
 
 def _check_parts(parts: Sequence[object], what: str) -> None:
     if not parts:
-        raise ValueError(f"{what}: there are none")
+        raise ValueError(f"{what}, got none")
     for part in parts:
         if not isinstance(part, Dataset):
-            raise TypeError(f"{what}; {part!r} is none")
+            raise TypeError(f"{what}, got {part!r}")
         if part._view.is_mixed:
             msg = f"{what}, not of mixes: list the components of all in one mix()"
             raise TypeError(msg)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ from typing import Literal, overload
 
 import numpy as np
 
-from fastrec.arrays.batch import Batch, BytesArray
+from fastrec.arrays.batch import BytesArray
 from fastrec.dataset.dataset import Dataset
 from fastrec.errors import Error, advise_repair
 from fastrec.features.base import Column, Spec
@@ -17,7 +18,13 @@ from fastrec.features.infer import SAMPLE_RECORDS
 from fastrec.features.schema import Features, Schema
 from fastrec.features.sequence_schema import schema_or_names
 from fastrec.on_error import OnError, check_on_error
-from fastrec.options import Limits, checked_limits, checked_names, positive_int
+from fastrec.options import (
+    Limits,
+    check_instance,
+    checked_limits,
+    checked_names,
+    positive_int,
+)
 from fastrec.sources.file_set import File, FileOptions, FileSet
 from fastrec.sources.source import Reading, Source
 from fastrec.sources.view import View
@@ -105,7 +112,7 @@ def open(
     ...     step(batch["image"], batch["label"])
     """
     if io not in ("auto", "mmap", "pread"):
-        msg = f"io must be 'auto', 'mmap' or 'pread', not {io!r}"
+        msg = f"io must be 'auto', 'mmap' or 'pread', got {io!r}"
         raise ValueError(msg)
     check_compression(compression)
     options = FileOptions(
@@ -167,12 +174,7 @@ def infer_schema(dataset: Dataset, *, sample: int | None = SAMPLE_RECORDS) -> Sc
     >>> import fastrec as fr
     >>> print(fr.infer_schema(fr.open("data/*"), sample=100_000))  # doctest: +SKIP
     """
-    given: object = dataset
-    if not isinstance(given, Dataset):
-        msg = (
-            f"dataset must be a Dataset, got {given!r}; fastrec.open(paths) returns one"
-        )
-        raise TypeError(msg)
+    check_instance("infer_schema", dataset, Dataset, "such as fastrec.open(paths)")
     if sample is not None:
         sample = positive_int("sample", sample)
     return dataset._view.inferred(sample)
@@ -244,38 +246,27 @@ def read_records(
     if batch_size is not None:
         batch_size = positive_int("batch_size", batch_size)
         return _batches(dataset, batch_size, num_threads)
-    return _one_by_one(dataset, num_threads)
-
-
-def _one_by_one(dataset: Dataset, num_threads: int | None) -> Iterator[bytes]:
-    for batch in _until_damage(dataset, _RECORDS_AT_ONCE, num_threads):
-        yield from batch[_RECORD]
+    return itertools.chain.from_iterable(
+        _batches(dataset, _RECORDS_AT_ONCE, num_threads)
+    )
 
 
 def _batches(
     dataset: Dataset, batch_size: int, num_threads: int | None
 ) -> Iterator[BytesArray]:
     few: list[bytes] = []  # the last records, and the good ones before damage
+    damage: Error | None = None
     try:
-        for batch in _until_damage(dataset, batch_size, num_threads):
+        for batch in dataset._batches_until_damage(batch_size, num_threads):
             records = batch[_RECORD]
             if len(records) == batch_size:
                 yield records
             else:
                 few.extend(records)
-    except Error:
-        if few:
-            yield BytesArray.from_list(few)
-        raise
+    except Error as error:
+        damage = error
     if few:
         yield BytesArray.from_list(few)
-
-
-def _until_damage(
-    dataset: Dataset, batch_size: int, num_threads: int | None
-) -> Iterator[Batch]:
-    try:
-        yield from dataset._batches_until_damage(batch_size, num_threads)
-    except Error as error:
-        advise_repair(error)  # read_records() has no on_error=
-        raise
+    if damage is not None:
+        advise_repair(damage)  # read_records() has no on_error=
+        raise damage

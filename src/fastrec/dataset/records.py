@@ -70,8 +70,7 @@ class Records:
                 found = self._read(np.array(numbers, dtype=np.int64))
             except Error:
                 # Read one by one, so that the good records before the damage come first.
-                for number in numbers:
-                    yield self[number]
+                yield from map(self.__getitem__, numbers)
             else:
                 yield from found
 

@@ -55,8 +55,8 @@ def collator_of(
     for name in extra:
         if any(name in reading.schema._column_names() for reading in readings):
             msg = (
-                f"a column {name!r} is added here: read the feature under another "
-                "name, with key="
+                f"feature {name!r} has the name of an added column: read it under "
+                "another name with key="
             )
             raise SchemaError(msg)
     view.source.check_columns()

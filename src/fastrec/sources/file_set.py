@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -70,14 +69,7 @@ class File:
 
 
 class FileSet:
-    """Files in their order. Nothing is read until it is needed, and then once.
-
-    Parameters
-    ----------
-    files : iterable of File
-    on_error, limits
-        Of all files, as `fastrec.open` has them.
-    """
+    """Files in their order. Nothing is read until it is needed, and then once."""
 
     def __init__(
         self,
@@ -87,11 +79,12 @@ class FileSet:
     ) -> None:
         self._files = list(files)
         self.files = [file.path for file in self._files]
+        self.on_error = on_error
+        self.limits = Limits() if limits is None else limits
+        # Not cached_property: before Python 3.12, its lock may be held during a fork.
         self._formats: list[Content] | None = None
         self._is_streamed: bool | None = None
         self._paths: list[str] | None = None
-        self.on_error = on_error
-        self.limits = Limits() if limits is None else limits
         self._renew_after_fork()
         renew_after_fork(self)
 
@@ -111,22 +104,16 @@ class FileSet:
 
     @classmethod
     def joined(cls, parts: Sequence[FileSet]) -> FileSet:
-        """Return the files of all parts, one part after another.
-
-        Raises
-        ------
-        ValueError
-            If the parts differ in `on_error` or `limits`.
-        """
+        """Return the files of all parts, which must have one `on_error` and `limits`."""
         first = parts[0]
         if any(part.on_error != first.on_error for part in parts):
             msg = (
-                "the datasets that are joined have different on_error=: give them one "
-                "with ds.with_options(on_error=...)"
+                "joined datasets must have the same on_error=: set it with "
+                "ds.with_options(on_error=...)"
             )
             raise ValueError(msg)
         if any(part.limits != first.limits for part in parts):
-            msg = "the datasets that are joined have different limits="
+            msg = "joined datasets must have the same limits="
             raise ValueError(msg)
         files = [file for part in parts for file in part._files]
         return cls(files, first.on_error, first.limits)
@@ -139,62 +126,51 @@ class FileSet:
         return FileSet(files, on_error, self.limits)
 
     def _known(
-        self,
-        name: str,
-        find: Callable[[FileOptions, list[File]], Iterable[object]] | None = None,
+        self, name: str, find: Callable[[FileOptions, list[File]], Iterable[object]]
     ) -> list[Any]:
         """Return an attribute of all files. `find` returns it for those that lack it."""
-        if find is not None:
-            files = dict.fromkeys(self._files)  # one may be there twice
-            missing = [file for file in files if getattr(file, name) is None]
-            for options, run in itertools.groupby(missing, lambda file: file.options):
-                alike = list(run)
-                for file, value in zip(alike, find(options, alike), strict=True):
-                    setattr(file, name, value)
+        files = dict.fromkeys(self._files)  # a file may be listed twice
+        missing = [file for file in files if getattr(file, name) is None]
+        for options, run in itertools.groupby(missing, lambda file: file.options):
+            alike = list(run)
+            for file, value in zip(alike, find(options, alike), strict=True):
+                setattr(file, name, value)
         return [getattr(file, name) for file in self._files]
 
     # Contents.
 
     @property
     def formats(self) -> list[Content]:
-        """The compression of each file, detected or as the caller said.
-
-        Raises
-        ------
-        OSError
-            If a file cannot be read.
-        """
+        """The compression of each file, detected or as the caller said."""
         if self._formats is None:
-
-            def detect(options: FileOptions, files: list[File]) -> list[Content]:
-                return contents_of([file.path for file in files], options.compression)
-
-            self._formats = self._known("content", detect)
+            self._formats = self._known(
+                "content",
+                lambda options, files: contents_of(
+                    [file.path for file in files], options.compression
+                ),
+            )
         return self._formats
 
     @property
     def is_streamed(self) -> bool:
         """Whether there are files whose records can only be read in sequence."""
         if self._is_streamed is None:
-            self._is_streamed = any(
-                content != "plain" and file.options.cache_dir is None
-                for file, content in zip(self._files, self.formats, strict=True)
-            )
+            self._is_streamed = any(content != "plain" for content in self._read_as())
         return self._is_streamed
+
+    def _read_as(self) -> list[Content]:
+        """Return the compression of each file as it is read, after expansion."""
+        return [
+            content if file.options.cache_dir is None else "plain"
+            for file, content in zip(self._files, self.formats, strict=True)
+        ]
 
     @property
     def paths(self) -> list[str]:
-        """The plain version of each file. Expands compressed files.
-
-        Raises
-        ------
-        CorruptionError, LimitError, OSError
-            If a file cannot be expanded.
-        """
+        """The plain version of each file. Expands compressed files."""
         if self._paths is not None:
             return self._paths
         formats = dict(zip(self._files, self.formats, strict=True))
-        most = self.limits.expansion
 
         def plain(options: FileOptions, files: list[File]) -> list[str]:
             paths = [file.path for file in files]
@@ -203,19 +179,14 @@ class FileSet:
             from fastrec.storage.decompressed_cache import expanded
 
             of_files = [formats[file] for file in files]
-            return expanded(paths, of_files, options.cache_dir, most)
+            return expanded(paths, of_files, options.cache_dir, self.limits.expansion)
 
         self._paths = self._known("plain", plain)
         return self._paths
 
     def contents(self) -> list[FileContent]:
         """Return what to read of each file in sequence: its path and compression."""
-        return [
-            (path, content if file.options.cache_dir is None else "plain")
-            for path, content, file in zip(
-                self.paths, self.formats, self._files, strict=True
-            )
-        ]
+        return list(zip(self.paths, self._read_as(), strict=True))
 
     def check_random_access(self, what: str) -> None:
         """Raise a ValueError if `what` needs random access and a file is streamed."""
@@ -246,33 +217,47 @@ class FileSet:
             return self._table
 
     def _expect(self) -> None:
-        """Report files to the core that are not those of the indexes."""
+        """Pass the known indexes to the core, which refuses files that have changed."""
         if self._table is not None:
-            for i, found in enumerate(self._known("index")):
-                if found is not None:
-                    self._table.expect(i, found)
+            for i, file in enumerate(self._files):
+                if file.index is not None:
+                    self._table.expect(i, file.index)
 
     # Records.
+
+    def _scanned(
+        self,
+        name: str,
+        scan: Callable[[FileOptions, list[File]], list[Any]],
+    ) -> list[Any]:
+        """Return an attribute of all files that takes a pass over a file."""
+
+        def find(options: FileOptions, files: list[File]) -> list[Any]:
+            found = scan(options, files)
+            log_gaps(gap for of_file in found for gap in of_file.gaps)
+            return found
+
+        try:
+            return self._known(name, find)
+        except Error as error:
+            advise_on_error(error)
+            raise
 
     def indexes(self) -> list[_core.Index]:
         """Return where every record is, building the indexes that are missing."""
         with self._lock:
             self.check_random_access("this")
             plain = dict(zip(self._files, self.paths, strict=True))
-
-            def find(options: FileOptions, files: list[File]) -> list[_core.Index]:
-                indexes = index.make_indexes(
+            indexes = self._scanned(
+                "index",
+                lambda options, files: index.make_indexes(
                     [plain[file] for file in files],
                     names=[file.path for file in files],
                     io=options.io,
                     index_dir=options.index_dir,
                     recovery=recovery_of(self.on_error),
-                )
-                log_gaps(gap for found in indexes for gap in found.gaps)
-                return indexes
-
-            with _advice():
-                indexes = self._known("index", find)
+                ),
+            )
             self._expect()
             return indexes
 
@@ -292,33 +277,30 @@ class FileSet:
         """Return how many records each file has, by a pass over those not counted."""
         with self._lock:
             contents = dict(zip(self._files, self.contents(), strict=True))
-
-            def find(options: FileOptions, files: list[File]) -> list[Count]:
-                found = counted(
+            return self._scanned(
+                "count",
+                lambda options, files: counted(
                     [contents[file] for file in files],
                     options.index_dir,
                     recovery_of(self.on_error),
-                )
-                log_gaps(gap for count in found for gap in count.gaps)
-                return found
-
-            with _advice():
-                return self._known("count", find)
+                ),
+            )
 
     def known_gaps(self) -> list[Gap]:
         """Return the damage to framing in files that were indexed or counted."""
         return [gap for file in self._files for gap in file.gaps()]
 
+    def _scans(self) -> list[_core.Index] | list[Count]:
+        return self.counts() if self.is_streamed else self.indexes()
+
     def report(self) -> Report:
         """Return what is skipped of the files because their framing is damaged."""
-        found = self.counts() if self.is_streamed else self.indexes()
-        gaps = [gap for of_file in found for gap in of_file.gaps]
+        gaps = [gap for of_file in self._scans() for gap in of_file.gaps]
         return Report(tuple(region_of(gap) for gap in gaps))
 
     def n_records_by_file(self) -> list[int]:
         """Return the number of records in each file."""
-        found = self.counts() if self.is_streamed else self.indexes()
-        return [len(of_file) for of_file in found]
+        return [len(of_file) for of_file in self._scans()]
 
     @property
     def n_records(self) -> int:
@@ -339,20 +321,15 @@ class FileSet:
         )
 
     def add_to(self, digest: hashlib.blake2b) -> None:
-        """Add to `digest` what identifies these files, wherever they are stored.
-
-        That is their sizes and record counts, and the stored checksums of some records.
-        """
-        chosen = _fingerprinted(self.n_records)
+        """Add sizes, record counts and the checksums of some records to `digest`."""
+        n = self.n_records
+        sampled = {n * i // _N_FINGERPRINTED for i in range(_N_FINGERPRINTED)}
+        chosen = np.array(sorted(sampled | {n - 1}) if n else [], dtype=np.int64)
         if self.is_streamed:
             counts = self.counts()
             sizes = [(found.n_bytes, len(found)) for found in counts]
-            stored = np.array(
-                [
-                    counts[file].payload_crc(number)
-                    for file, number in self.streamed_places(chosen)
-                ]
-            )
+            places = self.streamed_places(chosen)
+            stored = np.array([counts[i].payload_crc(number) for i, number in places])
         else:
             indexes = self.indexes()
             sizes = [(int(found.offsets[-1]), len(found)) for found in indexes]
@@ -360,20 +337,3 @@ class FileSet:
         for n_bytes, n_records in sizes:
             digest.update(f"{n_bytes} {n_records};".encode())
         digest.update(stored.astype("<u4").tobytes())
-
-
-@contextlib.contextmanager
-def _advice() -> Iterator[None]:
-    """Name ``on_error=`` in the hints of errors, for the caller of `open`."""
-    try:
-        yield
-    except Error as error:
-        advise_on_error(error)
-        raise
-
-
-def _fingerprinted(n_records: int) -> Numbers:
-    """Return the records whose checksums identify all of them."""
-    n = n_records
-    chosen = {n * i // _N_FINGERPRINTED for i in range(_N_FINGERPRINTED)}
-    return np.array(sorted(chosen | {n - 1}) if n else [], dtype=np.int64)

@@ -23,13 +23,7 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Selection:
-    """Records by number, in the order of a view.
-
-    Parameters
-    ----------
-    pieces : iterable of range or ndarray of int64
-        What the view consists of, one after another.
-    """
+    """Records by number, in the order of a view."""
 
     def __init__(self, pieces: Iterable[range | Numbers]) -> None:
         self._pieces = [piece for piece in pieces if len(piece)]
@@ -44,13 +38,13 @@ class Selection:
         return self._begins[-1]
 
     def select(self, chosen: range | Numbers) -> Selection:
-        """Return the selection of what `chosen` says of this one, all in bounds."""
+        """Return the records at the positions `chosen`, which are in bounds."""
         if isinstance(chosen, range):
             return Selection(self._parts(chosen))
         return Selection([self._numbers(chosen)])
 
     def shifted(self, by: int) -> Selection:
-        """Return the same records where `by` others come before them."""
+        """Return the same records, with `by` added to their numbers."""
         if by == 0:
             return self
         return Selection(
@@ -76,13 +70,17 @@ class Selection:
                 digest.update(piece.astype("<i8", copy=False).tobytes())
 
     def _parts(self, chosen: range) -> Iterable[range | Numbers]:
+        if chosen.step < 0:
+            yield from reversed([part[::-1] for part in self._parts(chosen[::-1])])
+            return
         spans = itertools.pairwise(self._begins)
-        parts = zip(self._pieces, spans, strict=True)
-        for piece, (begin, end) in parts if chosen.step > 0 else reversed([*parts]):
-            here = _between(chosen, begin, end)
-            yield _within(
-                piece, range(here.start - begin, here.stop - begin, here.step)
-            )
+        for piece, (begin, end) in zip(self._pieces, spans, strict=True):
+            first, last = (bisect.bisect_left(chosen, bound) for bound in (begin, end))
+            here = chosen[first:last]
+            if here:
+                part = piece[here.start - begin : here.stop - begin : here.step]
+                # A view would keep the memory of the whole array.
+                yield part if isinstance(part, range) else part.copy()
 
     def _numbers(self, chosen: Numbers) -> Numbers:
         which = np.searchsorted(self._begins, chosen, side="right") - 1
@@ -100,21 +98,3 @@ class Selection:
                 else piece[within]
             )
         return numbers
-
-
-def _between(chosen: range, begin: int, end: int) -> range:
-    """Return those of `chosen` that are in [begin, end)."""
-    if chosen.step < 0:
-        return _between(chosen[::-1], begin, end)[::-1]
-    first, last = (bisect.bisect_left(chosen, bound) for bound in (begin, end))
-    return chosen[first:last]
-
-
-def _within(piece: range | Numbers, chosen: range) -> range | Numbers:
-    if isinstance(piece, range):
-        return range(
-            piece.start + chosen.start * piece.step,
-            piece.start + chosen.stop * piece.step,
-            piece.step * chosen.step,
-        )
-    return piece[np.arange(chosen.start, chosen.stop, chosen.step)]

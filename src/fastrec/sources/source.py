@@ -23,23 +23,12 @@ __all__ = ["Reading", "Source"]
 
 @dataclass(frozen=True)
 class Reading:
-    """How some consecutive files are read.
-
-    Attributes
-    ----------
-    n_files : int
-    features : Schema or None
-        What is read; None is inferred when it is needed.
-    names : tuple of str or bytes, or None
-        The features to infer; None means all.
-    transforms : tuple of CheckedTransform
-        Applied to the rows of these files before they are joined with others.
-    """
+    """How some consecutive files are read."""
 
     n_files: int
-    features: Schema | None = None
-    names: tuple[str | bytes, ...] | None = None
-    transforms: tuple[CheckedTransform, ...] = ()
+    features: Schema | None = None  # None is inferred when it is needed
+    names: tuple[str | bytes, ...] | None = None  # features to infer; None means all
+    transforms: tuple[CheckedTransform, ...] = ()  # applied before files are joined
 
     @property
     def schema(self) -> Schema:
@@ -56,10 +45,7 @@ class Reading:
 
 
 class Source:
-    """A file set, and how its files are read. It does not change; views share it.
-
-    Features that the caller left open are inferred when they are needed, and then once.
-    """
+    """A file set, and how its files are read. It does not change; views share it."""
 
     def __init__(
         self,
@@ -83,10 +69,7 @@ class Source:
 
     @classmethod
     def joined(cls, parts: Sequence[Source]) -> Source:
-        """Return the files of all parts, one part after another.
-
-        What was inferred of a part alone is inferred again, of all parts together.
-        """
+        """Return the files of all parts; features are inferred again, of all of them."""
         files = FileSet.joined([part.files for part in parts])
         return cls(files, [reading for part in parts for reading in part._given])
 
@@ -144,13 +127,7 @@ class Source:
 
     @property
     def schema(self) -> Schema:
-        """The columns that are read.
-
-        Raises
-        ------
-        SchemaError
-            If no schema can be inferred, or files give different columns.
-        """
+        """The columns that are read, which must be those of all files."""
         self.check_columns()
         return self.readings()[0][0].schema
 
@@ -158,7 +135,10 @@ class Source:
         """Raise a SchemaError if files give different columns before any transform."""
         readings, _ = self.readings()
         if len(readings) > 1 and not any(reading.transforms for reading in readings):
-            first, *others = [_described(reading.schema) for reading in readings]
+            first, *others = [
+                {name: reading.schema._described(name) for name in reading.schema}
+                for reading in readings
+            ]
             for other in others:
                 check_columns(first, other)
 
@@ -178,44 +158,33 @@ class Source:
     # Inference.
 
     def _with_inferred(self, readings: Sequence[Reading]) -> list[Reading]:
-        """Return the readings, where the first ones without features have them.
-
-        Files that are read and transformed alike are one data set.
-        """
+        """Infer features for the first reading without them, and for those like it."""
         unknown = next(reading for reading in readings if reading.features is None)
-        alike = dataclasses.replace(unknown, n_files=0)
-        begin, runs, numbers = 0, [], []
-        for i, reading in enumerate(readings):
-            end = begin + reading.n_files
-            if dataclasses.replace(reading, n_files=0) == alike:
-                runs.append(range(begin, end))
-                numbers.append(i)
-            begin = end
-        found = (
-            self.inferred_in_sequence([*itertools.chain(*runs)], unknown.names)
-            if self.files.is_streamed
-            else self._inferred_of(runs, unknown.names)
-        )
+        ends = itertools.accumulate(reading.n_files for reading in readings)
+        runs = {
+            i: range(end - reading.n_files, end)
+            for i, (reading, end) in enumerate(zip(readings, ends, strict=True))
+            if dataclasses.replace(reading, n_files=unknown.n_files) == unknown
+        }
+        if self.files.is_streamed:
+            numbers = [*itertools.chain(*runs.values())]
+            found = self.inferred_in_sequence(numbers, unknown.names)
+        else:
+            indexes = self.files.indexes()
+            begins = [0, *itertools.accumulate(map(len, indexes))]
+            records = [range(begins[r.start], begins[r.stop]) for r in runs.values()]
+            catalog = _core.Catalog(indexes, Selection(records).of_core())
+            found = self.inferred_of(catalog, unknown.names)
         return [
-            dataclasses.replace(reading, features=found) if i in numbers else reading
+            dataclasses.replace(reading, features=found) if i in runs else reading
             for i, reading in enumerate(readings)
         ]
-
-    def _inferred_of(
-        self, runs: Sequence[range], names: Sequence[str | bytes] | None
-    ) -> Schema:
-        """Infer the features of runs of files from all their records."""
-        indexes = self.files.indexes()
-        begins = [0, *itertools.accumulate(len(found) for found in indexes)]
-        pieces = [range(begins[run.start], begins[run.stop]) for run in runs]
-        catalog = _core.Catalog(indexes, Selection(pieces).of_core())
-        return self.inferred_of(catalog, names, infer.SAMPLE_RECORDS)
 
     def inferred_of(
         self,
         catalog: _core.Catalog,
         names: Sequence[str | bytes] | None,
-        sample: int | None,
+        sample: int | None = infer.SAMPLE_RECORDS,
     ) -> Schema:
         """Infer features from a sample of the records of `catalog`; None is all."""
         return infer.infer(
@@ -248,7 +217,3 @@ class Source:
                 skips_damage=self.files.on_error != "raise",
                 features_max=self.files.limits.features,
             )
-
-
-def _described(schema: Schema) -> dict[str | bytes, str]:
-    return {name: schema._described(name) for name in schema}

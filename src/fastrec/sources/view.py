@@ -36,13 +36,7 @@ class Mix:
         return sum(self.sizes()) if self.length is None else self.length
 
     def sizes(self) -> list[int]:
-        """Return the number of records of each component.
-
-        Raises
-        ------
-        ValueError
-            If a component has no records.
-        """
+        """Return the number of records of each component, or raise a ValueError for 0."""
         for name, (view, _) in self.components.items():
             if not len(view):
                 msg = f"component {name!r} of the mix has no records"
@@ -100,10 +94,10 @@ class View:
 
     def check_selectable(self) -> None:
         """Raise a TypeError unless records can be selected from this view."""
-        if self.mix is not None:
+        if self.is_mixed:
             msg = (
-                "a mix draws its rows in an order of its own: select, filter, split or "
-                "shard the components, and mix those"
+                "cannot select records of a mix: select, filter, split or shard its "
+                "components, and mix those"
             )
             raise TypeError(msg)
 
@@ -134,13 +128,7 @@ class View:
         return View(self.source, self._selection, mix)
 
     def with_on_error(self, on_error: OnError) -> View:
-        """Return the same records under another error policy.
-
-        Raises
-        ------
-        ValueError
-            If selected numbers would mean other records then.
-        """
+        """Return the same records under another error policy, or raise a ValueError."""
         before = self.files
         if on_error == before.on_error:
             return self
@@ -150,8 +138,8 @@ class View:
             and recovery_of(on_error) != recovery_of(before.on_error)
         ):
             msg = (
-                "records were chosen from damaged files by numbers that another on_error= "
-                "would change: give it to fastrec.open"
+                "cannot change on_error= of records that were selected from damaged "
+                "files, because their numbers would change: pass it to fastrec.open"
             )
             raise ValueError(msg)
         return self.of(self.source.of(before.with_on_error(on_error)))

@@ -1,6 +1,6 @@
-"""Blocks: the few pieces of memory in which the many columns of a batch lie.
+"""Blocks: the few pieces of memory that hold the many columns of a batch.
 
-Copies to a device are made of whole blocks, and the tensors are found again in the copy.
+Whole blocks are copied to a device, and the tensors become views of the copy.
 """
 
 from __future__ import annotations
@@ -39,21 +39,13 @@ def _locked(n_bytes: int) -> torch.Tensor:
 
 
 class BlockTensor:
-    """A block as a tensor of bytes.
-
-    Attributes
-    ----------
-    bytes : torch.Tensor of uint8
-        The whole block. If an allocator made its memory, it is the allocator's own
-        tensor, whose uses torch tracks.
-    is_foreign : bool
-        Whether an allocator made its memory.
-    """
+    """A block as a tensor of bytes."""
 
     def __init__(self, block: _core.Block) -> None:
         self._address = block.address
         memory = block.memory
-        self.is_foreign = memory is not None
+        self.is_foreign = memory is not None  # whether an allocator made its memory
+        # Torch tracks uses of the allocator's own tensor only.
         self.bytes: torch.Tensor = (
             torch.frombuffer(block, dtype=torch.uint8)
             if memory is None
@@ -100,10 +92,7 @@ def _arrays(column: Any) -> Iterator[np.ndarray[Any, Any]]:  # noqa: ANN401
 def copied(
     batch: Batch, copy: Callable[[torch.Tensor], torch.Tensor]
 ) -> tuple[Batch, list[torch.Tensor]]:
-    """Copy a batch as tensors, those that share a block in one go.
-
-    Returns the columns, and what `copy` returned for blocks and for other tensors.
-    """
+    """Copy a batch, block by block; return its columns and all that `copy` returned."""
     blocks = block_tensors(batch)
     columns = tensors(batch)
     places: list[tuple[BlockTensor, int] | None] = []

@@ -16,7 +16,7 @@ from fastrec.loader.stats import LoaderStats
 from fastrec.on_error import Report
 from fastrec.options import non_negative_int
 from fastrec.torch.columns import RaggedAs, check_ragged, tensors
-from fastrec.torch.ranks import check_group, check_not_divided, loader_of
+from fastrec.torch.ranks import check_group, check_not_divided, loader_in_group
 from fastrec.torch.shared_epoch import EPOCH_MAX, SharedEpoch, Start, worker_place
 
 __all__ = ["IterableDataset"]
@@ -61,14 +61,13 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
     ValueError
         When a pass begins, if accelerate with several processes divides the batches
         (`Accelerator.prepare`, the Trainer of transformers): they are one rank's part.
-    ValueError
-        In a DataLoader with more than one worker, if compressed files are read in place,
-        whose records come one after another; or with `max_errors`.
+        With more than one worker, if compressed files are read in place, or with
+        `max_errors`.
 
     Notes
     -----
-    Each process counts the rows that `on_error` skips for itself. So rows that workers
-    skip are not in `report`, and `max_errors` needs at most one worker.
+    Each process counts the rows that `on_error` skips for itself, so rows that workers
+    skip are not in `report`.
 
     Examples
     --------
@@ -94,9 +93,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             raise TypeError(msg)
         if batch_size is not None:
             options["batch_size"] = batch_size
-        example = "as in fr.torch.IterableDataset(ds, 256)"
         taker = "fr.torch.IterableDataset"
-        loader = loader_of(taker, dataset, options, process_group, example)
+        loader = loader_in_group(taker, dataset, options, process_group)
         self._loader = copy.copy(loader) if loader is dataset else loader
         self._ragged = check_ragged(ragged)
         self._process_group = process_group
@@ -167,11 +165,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
 
 class _Pass(Iterator[Batch]):
-    """One pass: the steps of one worker.
-
-    A signal may raise an exception anywhere. `_step` moves with each batch that is
-    returned, so the loader can be put back to one that was not.
-    """
+    """One pass: the steps of one worker. `_step` survives an interrupt anywhere."""
 
     def __init__(self, loader: Loader, shared: SharedEpoch, ragged: RaggedAs) -> None:
         self._loader = loader
@@ -211,8 +205,11 @@ class _Pass(Iterator[Batch]):
                 "set_epoch() before each pass"
             )
             raise RuntimeError(msg)
-        is_alone = self._n_workers == 1
-        batch = self._next_in_order() if is_alone else self._next_share()
+        if self._n_workers == 1:
+            batch = self._next_in_order()
+        else:
+            is_over = self._step >= len(self._loader)
+            batch = None if is_over else self._loader.batch(self._step)
         if batch is None:
             self._is_finished = True
             raise StopIteration
@@ -230,11 +227,6 @@ class _Pass(Iterator[Batch]):
         if self._batches is None:
             self._batches = iter(loader)
         return next(self._batches, None)
-
-    def _next_share(self) -> Batch | None:
-        if self._step >= len(self._loader):
-            return None
-        return self._loader.batch(self._step)
 
     # What StatefulDataLoader asks for.
 

@@ -29,7 +29,7 @@ from fastrec.loader.loader import Loader
 from fastrec.loader.prefetch import Feed, fed
 from fastrec.torch.blocks import block_tensors, copied, mapped, page_locked, view_at
 from fastrec.torch.columns import Jagged, RaggedAs, check_ragged, tensors
-from fastrec.torch.ranks import loader_of
+from fastrec.torch.ranks import loader_in_group
 
 __all__ = ["loader"]
 
@@ -79,8 +79,8 @@ def loader(
     Returns
     -------
     Loader
-        Its batches are dicts as `tensors` returns them; `BytesArray` columns stay as
-        they are. Its state counts the batches that were delivered, not those ahead.
+        Its batches are dicts as `tensors` returns them. Its state counts the batches
+        that were delivered, not those ahead.
 
     Raises
     ------
@@ -102,8 +102,7 @@ def loader(
     """
     check_ragged(ragged)
     target = torch.device("cpu" if device is None else device)
-    example = "as in fr.torch.loader(ds.loader(256), device)"
-    loader = loader_of("fr.torch.loader", source, options, process_group, example)
+    loader = loader_in_group("fr.torch.loader", source, options, process_group)
     is_cuda = target.type == "cuda"
     if pin_memory is None:
         pin_memory = is_cuda
@@ -176,10 +175,7 @@ class SideStream:
         self._device = self._stream.device  # with its index, whatever is current later
 
     def begin(self) -> None:
-        """Make later copies wait for the computation so far.
-
-        So a loop that runs ahead of its device does not fill it with batches.
-        """
+        """Make later copies wait for the computation so far, to bound device memory."""
         self._stream.wait_stream(torch.cuda.current_stream(self._device))
 
     def copied(self, source: torch.Tensor) -> torch.Tensor:
@@ -233,10 +229,9 @@ class _Arriving:
 
 
 class CopiesAhead:
-    """Copies batches to a device while it computes.
+    """Copies batches to a device while it computes; any thread may begin.
 
-    A batch is kept until its copies are complete, even if the consumer drops it: its
-    memory would be decoded into meanwhile. Any thread may begin.
+    A batch is kept until its copies are complete, so that its memory is not reused.
     """
 
     def __init__(self, side: Callable[[], SideStream], ragged: RaggedAs) -> None:

@@ -9,41 +9,21 @@ import torch.distributed
 import torch.utils.data
 
 from fastrec.dataset.dataset import Dataset
+from fastrec.dataset.loader_of import loader_of
 from fastrec.loader.loader import Loader
-from fastrec.options import check_instance
 
-__all__ = ["check_group", "check_not_divided", "loader_of"]
+__all__ = ["check_group", "check_not_divided", "loader_in_group"]
 
 
-def loader_of(
+def loader_in_group(
     taker: str,
     source: Dataset | Loader,
     options: dict[str, Any],
     process_group: torch.distributed.ProcessGroup | None,
-    example: str,
 ) -> Loader:
-    """Return `source` if it is a Loader, else the loader of a Dataset.
-
-    A Dataset gets rank and world size from `process_group`, unless `options` have them.
-    """
-    if isinstance(source, Loader):
-        if options:
-            msg = (
-                f"{taker} got a Loader, which has its options already, and also the "
-                f"options {', '.join(options)}"
-            )
-            raise TypeError(msg)
-        check_group(source, process_group)
-        return source
-    check_instance(taker, source, Dataset, f"or a Loader, {example}")
-    if not options:
-        msg = f"{taker} needs loader options for a Dataset, or a Loader, {example}"
-        raise TypeError(msg)
-    if process_group is not None and not {"rank", "world_size"} & options.keys():
-        place = _place_in(process_group)
-        if place is not None:
-            options = options | {"rank": place[0], "world_size": place[1]}
-    loader = source.loader(**options)
+    """Return the loader of `source`, which must have the rank of this process."""
+    place = None if process_group is None else _place_in(process_group)
+    loader = loader_of(taker, source, options, place)
     check_group(loader, process_group)
     return loader
 
@@ -113,9 +93,8 @@ def check_not_divided(
 ) -> None:
     """Raise a ValueError if accelerate divides the batches of `dataset` among ranks.
 
-    A DataLoader that `Accelerator.prepare` or the Trainer of transformers made expects
-    all records from an IterableDataset, and gives each rank a part of them. Of the part
-    of one rank that would lose records.
+    A DataLoader of `Accelerator.prepare`, or of the Trainer of transformers, expects all
+    records from an IterableDataset, and gives each rank a part of them.
     """
     accelerate = sys.modules.get("accelerate.state")
     if loader.world_size == 1 or accelerate is None:

@@ -110,11 +110,7 @@ class SharedEpoch:
             start = start._replace(epoch=epoch + 1, position=0)
         elif n_before and self._n_begun < count:
             return Pass(0, start)  # over before it began
-        return self._write(worker, n_workers, start)
-
-    def resume(self, worker: int, n_workers: int, start: Start) -> Pass:
-        """Begin the pass of the last `begin` at `start`; all its workers do so."""
-        return self._write(worker, n_workers, start)
+        return self.resume(worker, n_workers, start)
 
     def is_running(self, begun: Pass) -> bool:
         """Return whether no later pass was begun."""
@@ -130,7 +126,8 @@ class SharedEpoch:
         self._words[:_FIRST_WORKER] = (start.epoch << 32, start.seed, start.position)
         self._words[_FIRST_WORKER:] = 0
 
-    def _write(self, worker: int, n_workers: int, start: Start) -> Pass:
+    def resume(self, worker: int, n_workers: int, start: Start) -> Pass:
+        """Begin the pass of the last `begin` at `start`; all its workers do so."""
         self._words[_FIRST_WORKER + worker] = start.epoch + 1
         self._words[_SEED], self._words[_POSITION] = start.seed, start.position
         count = min(self._n_begun, _COUNT_MAX)

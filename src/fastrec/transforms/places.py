@@ -18,22 +18,13 @@ _N_COLUMNS = 4  # file, record in the file, where its frame begins and ends
 
 @dataclass(frozen=True)
 class Places:
-    """Where the rows of one batch are stored.
-
-    Attributes
-    ----------
-    files : sequence of str
-        The names of all files.
-    numbers : ndarray of int64, shape (rows, 4)
-        File, record in the file, and where its frame begins and ends. An end of -1 is
-        unknown; a row of -1 is padding.
-    context : str
-        Step and epoch, in words; "" for records that were read by number.
-    """
+    """Where the rows of one batch are stored."""
 
     files: Sequence[str]
+    # A row has the file, the record in the file, and where its frame begins and ends. An
+    # end of -1 is unknown. A row of -1 is padding.
     numbers: npt.NDArray[np.int64]
-    context: str
+    context: str  # step and epoch, in words; "" for records that are read by number
 
     def padded(self, n_rows: int) -> Places:
         """Return the places of `n_rows` rows, of which the last are padding."""
