@@ -188,7 +188,7 @@ def test_options_that_make_no_sense(paths: list[Path]) -> None:
     with pytest.raises(TypeError, match='here it is on_error="skip"'):
         ds.loader(2, ignore_errors=True)
     skipping = ds.with_options(on_error="skip")
-    with pytest.raises(ValueError, match="different on_error="):
+    with pytest.raises(ValueError, match="must have the same on_error="):
         fr.concat([ds, skipping])
     assert skipping.on_error == pickle.loads(pickle.dumps(skipping)).on_error == "skip"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
@@ -89,6 +88,7 @@ class Rows(Sequence[Row]):
     def __init__(self, batch: Batch, ragged: RaggedAs) -> None:
         self._batch = batch
         self._ragged = ragged
+        self._made: list[Row] | None = None
 
     def __len__(self) -> int:
         return n_rows(self._batch)
@@ -107,8 +107,13 @@ class Rows(Sequence[Row]):
         """Return the columns as tensors that share the memory of the batch."""
         return tensors(self._batch, self._ragged)
 
-    @functools.cached_property
+    @property
     def _rows(self) -> list[Row]:
+        if self._made is None:
+            self._made = self._all_rows()
+        return self._made
+
+    def _all_rows(self) -> list[Row]:
         columns = [self._rows_of(*item) for item in self._batch.items()]
         names = list(self._batch)
         return [
