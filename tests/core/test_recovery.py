@@ -442,7 +442,7 @@ def test_numbers_that_were_chosen_keep_their_meaning(damaged: list[Path]) -> Non
     chosen = open_dataset(damaged, features=SPEC, on_error="skip").select([9, 10])
     assert labels([chosen[:]]) == [21, 22]
     assert labels(chosen.loader(2, on_error="mask")) == [21, 22]
-    with pytest.raises(ValueError, match="chosen from damaged files"):
+    with pytest.raises(ValueError, match="selected from damaged files"):
         chosen.loader(2, on_error="resync")
 
 

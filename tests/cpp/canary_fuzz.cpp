@@ -4,8 +4,8 @@
 // fuzzer does not search, or a sanitizer is off, and no other target proves anything.
 // Method: behind one short word there is a read past the end of an allocation, for
 // AddressSanitizer, and behind another a shift of a number by all its bits, for
-// UndefinedBehaviorSanitizer. tests/support/fuzz_campaign.py says both words, and then has them
-// searched for.
+// UndefinedBehaviorSanitizer. tests/support/fuzz_campaign.py says both words, and then
+// has them searched for.
 
 #include <cstdint>
 #include <memory>

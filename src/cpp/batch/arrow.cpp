@@ -167,15 +167,4 @@ void export_batches(std::unique_ptr<ArrowBatches> batches, ArrowArrayStream* out
   out->private_data = stream.release();
 }
 
-ArrowField imported_field(const ArrowSchema& schema) {
-  ArrowField field;
-  if (schema.name != nullptr) field.name = schema.name;
-  field.format = schema.format;
-  field.is_nullable = (schema.flags & ARROW_FLAG_NULLABLE) != 0;
-  for (std::int64_t i = 0; i < schema.n_children; ++i) {
-    field.children.push_back(imported_field(*schema.children[i]));
-  }
-  return field;
-}
-
 }  // namespace fastrec

@@ -131,7 +131,4 @@ void export_values(ArrowValues values, ArrowArray* out);
 // end it does not ask them again.
 void export_batches(std::unique_ptr<ArrowBatches> batches, ArrowArrayStream* out);
 
-// What a schema that somebody else made says. It is not released.
-ArrowField imported_field(const ArrowSchema& schema);
-
 }  // namespace fastrec

@@ -98,22 +98,6 @@ ArrowField field_of(const py::handle& field) {
   return result;
 }
 
-// A text of somebody else's, which should be UTF-8.
-py::object to_str(const std::string& text) {
-  const auto size = static_cast<py::ssize_t>(text.size());
-  auto decoded = py::reinterpret_steal<py::object>(
-      PyUnicode_DecodeUTF8(text.data(), size, "surrogateescape"));
-  if (!decoded) throw py::error_already_set();
-  return decoded;
-}
-
-py::tuple to_tuple(const ArrowField& field) {
-  py::list children;
-  for (const ArrowField& child : field.children) children.append(to_tuple(child));
-  return py::make_tuple(to_str(field.name), to_str(field.format), field.is_nullable,
-                        children);
-}
-
 ArrowValues values_of(const py::handle& values) {
   ArrowValues result;
   result.length = values.attr("length").cast<std::int64_t>();
@@ -176,12 +160,6 @@ py::object array_capsule(const py::handle& values) {
   py::object capsule = empty_capsule<ArrowArray>();
   export_values(values_of(values), inside<ArrowArray>(capsule.ptr()));
   return capsule;
-}
-
-py::tuple field_in_capsule(const py::object& capsule) {
-  const ArrowSchema* schema = inside<ArrowSchema>(capsule.ptr());
-  if (schema->release == nullptr) throw py::value_error("the schema was released");
-  return to_tuple(imported_field(*schema));
 }
 
 // No system has a larger errno.
@@ -292,7 +270,6 @@ void register_arrow(py::module_& m) {
   m.def("arrow_schema", &schema_capsule, py::arg("field"));
   m.def("arrow_array", &array_capsule, py::arg("values"));
   m.def("arrow_array_stream", &stream_capsule, py::arg("field"), py::arg("batches"));
-  m.def("arrow_field", &field_in_capsule, py::arg("capsule"));
 }
 
 }  // namespace fastrec

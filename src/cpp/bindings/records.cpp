@@ -381,13 +381,6 @@ void register_records(py::module_& m) {
       .def("__len__", &Index::size)
       .def_property_readonly("gaps",
                              [](const Index& index) { return to_list(index.gaps()); })
-      .def(
-          "up_to_gap",
-          [](const Index& index, std::size_t gap) {
-            if (gap >= index.gaps().size()) throw py::index_error("no such gap");
-            return index.up_to_gap(gap);
-          },
-          py::arg("gap"))
       .def_property_readonly("offsets", &offsets_of);
 
   py::class_<Catalog, std::shared_ptr<Catalog>>(m, "Catalog")

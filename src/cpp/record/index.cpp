@@ -55,16 +55,6 @@ Index Index::with_gaps(std::vector<std::uint64_t> offsets, std::vector<Gap> gaps
   return index;
 }
 
-Index Index::up_to_gap(std::size_t gap) const {
-  std::vector<Gap> gaps(gaps_->begin(),
-                        gaps_->begin() + static_cast<std::ptrdiff_t>(gap) + 1);
-  gaps.back().end = identity_.size;
-  const auto kept = offsets_.first(static_cast<std::size_t>(gaps.back().record));
-  std::vector<std::uint64_t> offsets(kept.begin(), kept.end());
-  offsets.push_back(identity_.size);
-  return with_gaps(std::move(offsets), std::move(gaps), identity_);
-}
-
 Index Index::from_offsets(std::vector<std::uint64_t> offsets, FileIdentity identity,
                           const std::string& path) {
   if (offsets.empty() || offsets.front() != 0 || offsets.back() != identity.size) {

@@ -59,9 +59,6 @@ class Index {
     return gaps_ ? std::span<const Gap>(*gaps_) : std::span<const Gap>();
   }
 
-  // The same without anything behind the beginning of a gap.
-  Index up_to_gap(std::size_t gap) const;
-
   // Where record `i` claims to be. A length that the offsets cannot mean becomes one
   // that no frame has, so that the proof fails.
   Frame frame(std::uint64_t i) const noexcept;
