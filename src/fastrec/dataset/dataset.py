@@ -30,7 +30,10 @@ from fastrec.features.sequence_schema import schema_or_names
 from fastrec.lifecycle import renew_after_fork
 from fastrec.loader.collate import OnTransformError, collator_of
 from fastrec.loader.loader import Loader
+from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Batches, Shuffle, records_of
+from fastrec.loader.plan import Planner
+from fastrec.loader.ranks import find_rank
 from fastrec.on_error import OnError, Report, check_on_error
 from fastrec.options import (
     checked_names,
@@ -513,19 +516,20 @@ class Dataset:
             would leave a rank without a row, and neither `drop_last` nor `pad_last` is set.
         """
         dataset = self if on_error is None else self.with_options(on_error=on_error)
-        return Loader(
+        planner = Planner(
             dataset._view,
-            dataset._transforms,
-            dataset=dataset,
             batch_size=batch_size,
             global_batch_size=global_batch_size,
             batches=batches,
             shuffle=shuffle,
-            seed=seed,
             drop_last=drop_last,
             pad_last=pad_last,
-            rank=rank,
-            world_size=world_size,
+            rank=find_rank(rank, world_size),
+        )
+        options = LoaderOptions.checked(
+            dataset._view,
+            dataset._transforms,
+            planner,
             num_threads=num_threads,
             prefetch=prefetch,
             max_errors=max_errors,
@@ -534,6 +538,7 @@ class Dataset:
             on_transform_error=on_transform_error,
             memory_limit=memory_limit,
         )
+        return Loader(options, seed, dataset)
 
     # The Arrow PyCapsule Interface.
 

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import logging
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -16,14 +16,10 @@ from fastrec import _core
 from fastrec.arrays.batch import Batch
 from fastrec.features.padded import any_width_columns
 from fastrec.lifecycle import renew_after_fork
-from fastrec.loader.collate import OnTransformError
 from fastrec.loader.epochs import Repeated, Tuples
 from fastrec.loader.iterator import BatchIterator, check_columns_exist
 from fastrec.loader.options import LoaderOptions
-from fastrec.loader.order import Batches, Shuffle
-from fastrec.loader.plan import Planner
 from fastrec.loader.progress import Progress
-from fastrec.loader.ranks import find_rank
 from fastrec.loader.skipped_rows import without_rows
 from fastrec.loader.stats import LoaderStats
 from fastrec.loader.training_run import TrainingRun
@@ -31,9 +27,7 @@ from fastrec.on_error import Report
 from fastrec.options import (
     non_negative_int,
 )
-from fastrec.sources.view import View
 from fastrec.transforms.batch_info import BatchOrigin
-from fastrec.transforms.transform import CheckedTransform, Transform
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -46,8 +40,6 @@ _NOT_AN_ARRAY = (
     "a Loader yields batches and is not an array: loop over it; for Keras, write "
     'model.fit(fr.keras.PyDataset(loader, label_key="label"), shuffle=False)'
 )
-
-_MAX_PREFETCH = 65536  # each place in the ring takes memory, used or not
 
 
 class Loader(TrainingRun):
@@ -75,56 +67,17 @@ class Loader(TrainingRun):
 
     def __init__(
         self,
-        view: View,
-        transforms: Sequence[CheckedTransform],
-        *,
-        dataset: Any,  # noqa: ANN401 (the Dataset that makes the loader)
-        batch_size: int | None,
-        global_batch_size: int | None,
-        batches: Batches | None,
-        shuffle: Shuffle,
+        options: LoaderOptions,
         seed: int,
-        drop_last: bool,
-        pad_last: bool,
-        rank: int | None,
-        world_size: int | None,
-        num_threads: int | None,
-        prefetch: int | None,
-        max_errors: int | None,
-        transform: Transform | None,
-        transform_threads: int | None,
-        on_transform_error: OnTransformError,
-        memory_limit: int | str | None,
+        dataset: Any,  # noqa: ANN401 (the Dataset that makes the loader)
     ) -> None:
-        self._dataset = dataset
-        process = find_rank(rank, world_size)
-        options = LoaderOptions.checked(
-            view,
-            transforms,
-            Planner(
-                view,
-                batch_size=batch_size,
-                global_batch_size=global_batch_size,
-                batches=batches,
-                shuffle=shuffle,
-                drop_last=drop_last,
-                pad_last=pad_last,
-                rank=process,
-            ),
-            num_threads=num_threads,
-            prefetch=prefetch,
-            max_errors=max_errors,
-            transform=transform,
-            transform_threads=transform_threads,
-            on_transform_error=on_transform_error,
-            memory_limit=memory_limit,
-        )
         seed = non_negative_int("seed", seed, 2**64 - 1)
         super().__init__(options, Progress(seed))
+        self._dataset = dataset
         self._begin()
-        if process.world_size > 1:
+        if self.world_size > 1:
             self._plan()  # refuses what would leave a rank without rows
-            _log.info("this loader is %s", process)
+            _log.info("this loader is %s", self._rank)
 
     def _begin(self) -> None:
         """Make what no other loader has, nor the same one in another process."""
