@@ -91,11 +91,6 @@ TEST(ArrowSchema, SaysWhatTheFieldSays) {
   EXPECT_EQ(x.flags, ARROW_FLAG_NULLABLE);
   ASSERT_EQ(x.n_children, 1);
   EXPECT_STREQ(x.children[0]->format, "l");
-
-  const ArrowField read = imported_field(schema);
-  EXPECT_EQ(read.children[0].name, "x");
-  EXPECT_TRUE(read.children[0].is_nullable);
-  EXPECT_EQ(read.children[0].children[0].format, "l");
   schema.release(&schema);
   EXPECT_EQ(schema.release, nullptr);
 }
