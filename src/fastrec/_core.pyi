@@ -276,7 +276,7 @@ class Sources(metaclass=_Pybind11Type):
     @property
     def is_watching(self) -> bool: ...
     def take_absent(
-        self, epoch_records: int | None
+        self, n_delivered: int, epoch_records: int | None
     ) -> list[tuple[int, int, int, list[str]]]: ...
 
 @final

@@ -47,9 +47,11 @@ class BoundSources {
   bool is_watching() const noexcept { return sources_->watch->is_pending(); }
 
   // [(schema, column, records, names)]: see KeyWatch::take().
-  py::list take_absent(std::optional<std::uint64_t> epoch_records) const {
+  py::list take_absent(std::uint64_t n_delivered,
+                       std::optional<std::uint64_t> epoch_records) const {
     py::list result;
-    for (const AbsentColumn& absent : sources_->watch->take(epoch_records)) {
+    for (const AbsentColumn& absent :
+         sources_->watch->take(n_delivered, epoch_records)) {
       py::list names;
       for (const std::string& name : absent.names) names.append(readable(name));
       result.append(
@@ -427,7 +429,8 @@ void register_loader(py::module_& m) {
            py::arg("files"), py::arg("schemas"), py::arg("schema_of"),
            py::arg("padded_bytes_max"))
       .def_property_readonly("is_watching", &BoundSources::is_watching)
-      .def("take_absent", &BoundSources::take_absent, py::arg("epoch_records"));
+      .def("take_absent", &BoundSources::take_absent, py::arg("n_delivered"),
+           py::arg("epoch_records"));
 
   m.def("decode_records", &decode_records, py::arg("sources"), py::arg("catalog"),
         py::arg("pool"), py::arg("numbers"), py::arg("n_rows") = 0,

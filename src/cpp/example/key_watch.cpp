@@ -92,16 +92,19 @@ void KeyWatch::add(std::size_t schema, Bytes record) {
                                     : note(watched.list_keys, &watched.list_found, key);
                        });
   }
-  if (watched.n_absent == 0 || watched.n_records == kRecords) close(&watched);
+  if (watched.n_absent == 0) close(&watched);
 }
 
-std::vector<AbsentColumn> KeyWatch::take(std::optional<std::uint64_t> epoch_records) {
+std::vector<AbsentColumn> KeyWatch::take(std::uint64_t n_delivered,
+                                         std::optional<std::uint64_t> epoch_records) {
   const std::lock_guard lock(mutex_);
   std::vector<AbsentColumn> result;
   for (std::size_t s = 0; s < watched_.size(); ++s) {
     if (watched_[s] == nullptr) continue;
     Watched& watched = *watched_[s];
-    if (epoch_records) close(&watched);
+    if (epoch_records || (watched.n_records >= kRecords && n_delivered >= kRecords)) {
+      close(&watched);
+    }
     if (watched.is_open || watched.is_reported) continue;
     watched.is_reported = true;
     --n_pending_;
@@ -110,8 +113,8 @@ std::vector<AbsentColumn> KeyWatch::take(std::optional<std::uint64_t> epoch_reco
     for (std::size_t c = 0; c < watched.schema->columns.size(); ++c) {
       if (!watched.is_absent(c)) continue;
       const bool is_list = watched.schema->columns[c].section == Section::kLists;
-      result.push_back(
-          {s, c, watched.n_records, is_list ? watched.list_names : watched.names});
+      result.push_back({s, c, std::min(watched.n_records, kRecords),
+                        is_list ? watched.list_names : watched.names});
     }
   }
   return result;

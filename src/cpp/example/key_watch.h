@@ -53,9 +53,11 @@ class KeyWatch {
   void add(std::size_t schema, Bytes record);
 
   // Absent columns of the schemas that have seen kRecords. Each column is returned
-  // once. At the end of an epoch of `epoch_records` the watch ends, whatever it has
-  // seen.
-  std::vector<AbsentColumn> take(std::optional<std::uint64_t> epoch_records);
+  // once. Threads decode ahead and out of order, so the watch waits until kRecords
+  // were delivered: all before them were seen then. At the end of an epoch of
+  // `epoch_records` it ends, whatever it has seen.
+  std::vector<AbsentColumn> take(std::uint64_t n_delivered,
+                                 std::optional<std::uint64_t> epoch_records);
 
  private:
   struct Watched {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Sequence
 
 from fastrec import _core
@@ -40,13 +41,20 @@ def reason(text: str, feature: str, names: Sequence[str], advice: str) -> str:
 
 
 def absence(
-    core: _core.Sources, schemas: Sequence[Schema], epoch_records: int | None = None
+    core: _core.Sources,
+    schemas: Sequence[Schema],
+    n_delivered: int = sys.maxsize,
+    *,
+    is_end: bool = False,
 ) -> MissingFeatureWarning | None:
     """Return a warning about features that the first records lack, once for each.
 
-    `epoch_records` is the length of an epoch that has ended.
+    `n_delivered` records of the epoch were delivered in order; by default, all that
+    were decoded.
     """
-    absent = core.take_absent(epoch_records) if core.is_watching else []
+    if not core.is_watching:
+        return None
+    absent = core.take_absent(n_delivered, n_delivered if is_end else None)
     if not absent:
         return None
     columns = []

@@ -199,9 +199,12 @@ class BatchIterator(Iterator[Any]):
         source = self._options.view.source
         core = source.of_core()
         self._is_watching = core.is_watching
-        n_records = self._progress.mark.n_records - self._records_before
+        n_delivered = self._progress.mark.n_records - self._records_before
+        if delivered is not None:
+            n_delivered += delivered.n_records
         schemas = [reading.schema for reading in source.readings()[0]]
-        warning = absence(core, schemas, n_records if delivered is None else None)
+        is_end = delivered is None
+        warning = absence(core, schemas, n_delivered, is_end=is_end)
         if warning is not None:
             self._warnings.append(warning)
 
