@@ -26,13 +26,14 @@ PYTHON = PROJECT / "src" / "fastrec"
 ROOMS = [
     "base",
     "crc32c",
-    "varint",
+    "wire",
     "file",
     "record",
     "batch",
-    "example",
+    "decode",
+    "encode",
+    "survey",
     "loader",
-    "writer",
     "bindings",
 ]
 

@@ -161,8 +161,8 @@ ROOT = Path(__file__).parents[1]
 REASONS = [
     ("src/cpp/base/error.cpp", "describe", r"return "),
     ("src/cpp/record/framing.cpp", "describe_foreign", r"return "),
-    ("src/cpp/example/feature_decoder.cpp", "FeatureDecoder::describe", r"feature \+ "),
-    ("src/cpp/example/sequence.cpp", "describe_steps", r"list \+ "),
+    ("src/cpp/decode/feature_decoder.cpp", "FeatureDecoder::describe", r"feature \+ "),
+    ("src/cpp/decode/sequence.cpp", "describe_steps", r"list \+ "),
 ]
 # Described by the stage that knows the schema; and no reason at all.
 IN_GENERAL = {

@@ -21,12 +21,12 @@
 #include <utility>
 #include <vector>
 
+#include "encode/frame_buffer.h"
 #include "file/byte_streams.h"
 #include "loader/order.h"
 #include "loader/pipeline.h"
 #include "record/index.h"
 #include "records.h"
-#include "writer/frame_buffer.h"
 
 namespace {
 

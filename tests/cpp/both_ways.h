@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "example/decode.h"
+#include "decode/decode.h"
 #include "file/buffer.h"
 
 namespace fastrec::testing {

@@ -15,7 +15,7 @@
 
 #include "batch/column.h"
 #include "both_ways.h"
-#include "example/decode.h"
+#include "decode/decode.h"
 
 namespace fastrec::testing {
 

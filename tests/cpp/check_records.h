@@ -8,8 +8,8 @@
 
 #include "both_ways.h"
 #include "check_columns.h"
-#include "example/infer.h"
 #include "runs.h"
+#include "survey/infer.h"
 
 namespace fastrec::testing {
 

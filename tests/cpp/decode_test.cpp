@@ -5,7 +5,7 @@
 // written by hand, one per rule. The whole set of rules, against an oracle, is in
 // tests/core/test_decode.py.
 
-#include "example/decode.h"
+#include "decode/decode.h"
 
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include "example/values.h"
+#include "decode/values.h"
 #include "records.h"
 
 namespace fastrec {

@@ -5,7 +5,7 @@
 // same values as rows of features, over random columns of all forms and sizes of keys;
 // rows far apart, rows in which features are missing.
 
-#include "example/encode_batch.h"
+#include "encode/encode_batch.h"
 
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "example/encode.h"
+#include "encode/encode.h"
 
 namespace fastrec {
 namespace {

@@ -4,7 +4,7 @@
 // Method: messages written out by hand, and sizes on both sides of every step of a
 // varint. tests/writer/test_writer.py has protobuf itself read what is written.
 
-#include "example/encode.h"
+#include "encode/encode.h"
 
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@
 
 #include "record/framing.h"
 #include "records.h"
-#include "varint/varint.h"
+#include "wire/varint.h"
 
 namespace fastrec {
 namespace {

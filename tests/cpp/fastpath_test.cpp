@@ -6,7 +6,7 @@
 // each time, some with damaged bytes; they are read both ways. FASTREC_TEST_RUNS asks
 // for more runs than the default.
 
-#include "example/fastpath.h"
+#include "decode/fastpath.h"
 
 #include <gtest/gtest.h>
 

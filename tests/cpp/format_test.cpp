@@ -4,7 +4,7 @@
 // without control characters. Method: every one-, two- and three-byte string against
 // the definition of UTF-8 as code points; the edges of four bytes.
 
-#include "example/format.h"
+#include "survey/format.h"
 
 #include <gtest/gtest.h>
 

@@ -3,7 +3,7 @@
 // Goal: frames are those of the format, in order, and offsets say where they are; what
 // was taken never changes. Method: files made by hand.
 
-#include "writer/frame_buffer.h"
+#include "encode/frame_buffer.h"
 
 #include <gtest/gtest.h>
 
@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "encode/feature_order.h"
 #include "records.h"
-#include "writer/feature_order.h"
 
 namespace fastrec {
 namespace {

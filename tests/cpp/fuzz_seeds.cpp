@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/random.h"
-#include "example/encode.h"
+#include "encode/encode.h"
 #include "memory_file.h"
 #include "record/index.h"
 #include "records.h"

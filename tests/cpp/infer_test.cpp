@@ -5,7 +5,7 @@
 // Method: records of a few values, NaNs among them; some whose last feature or list is
 // damaged.
 
-#include "example/infer.h"
+#include "survey/infer.h"
 
 #include <gtest/gtest.h>
 

@@ -18,10 +18,10 @@
 #include <utility>
 #include <vector>
 
-#include "example/wire.h"
 #include "record/framing.h"
 #include "records.h"
 #include "runs.h"
+#include "wire/field_reader.h"
 
 extern "C" std::size_t LLVMFuzzerMutate(std::uint8_t* data, std::size_t size,
                                         std::size_t max_size);

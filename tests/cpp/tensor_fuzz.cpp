@@ -15,7 +15,7 @@
 
 #include "both_ways.h"
 #include "check_columns.h"
-#include "example/tensor.h"
+#include "decode/tensor.h"
 #include "mutate.h"
 #include "records.h"
 

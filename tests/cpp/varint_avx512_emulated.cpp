@@ -11,7 +11,7 @@
 #define FASTREC_EMULATE_AVX512
 #define kernels emulated_kernels
 
-#include "varint/avx512.cpp"
+#include "wire/packed_avx512.cpp"
 
 namespace fastrec::emulated_kernels {
 

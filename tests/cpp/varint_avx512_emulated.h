@@ -1,7 +1,7 @@
-// The source of varint/avx512.cpp, compiled against avx512_emulation.h.
+// The source of wire/packed_avx512.cpp, compiled against avx512_emulation.h.
 #pragma once
 
-#include "varint/packed.h"
+#include "wire/packed.h"
 
 namespace fastrec::testing {
 

@@ -9,8 +9,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "varint/packed.h"
 #include "varint_avx512_emulated.h"
+#include "wire/packed.h"
 
 namespace fastrec {
 namespace {

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "guarded_pages.h"
-#include "varint/packed.h"
 #include "varint_avx512_emulated.h"
+#include "wire/packed.h"
 
 namespace fastrec {
 namespace {

@@ -11,20 +11,6 @@ std::string quoted_dtype(FeatureKind kind) {
 
 }  // namespace
 
-const char* kind_name(FeatureKind kind) noexcept {
-  switch (kind) {
-    case FeatureKind::kBytes:
-      return "bytes";
-    case FeatureKind::kFloat:
-      return "float";
-    case FeatureKind::kInt64:
-      return "int64";
-    case FeatureKind::kNone:
-      break;
-  }
-  return "no";
-}
-
 std::string spec_says(const Schema& schema, const ColumnSpec& spec) {
   const std::string from = schema.source.empty() ? "" : ", " + schema.source + ",";
   return "its spec" + from + " says " + spec.text;

@@ -11,14 +11,9 @@
 #include <string>
 #include <vector>
 
+#include "wire/kind.h"
+
 namespace fastrec {
-
-// The kinds of lists a feature can hold, numbered as the fields of
-// tensorflow.Feature are. Source: tensorflow/core/example/feature.proto.
-enum class FeatureKind : std::uint8_t { kNone = 0, kBytes = 1, kFloat = 2, kInt64 = 3 };
-
-// "int64", "float" or "bytes".
-const char* kind_name(FeatureKind kind) noexcept;
 
 enum class Layout : std::uint8_t {
   kDense,

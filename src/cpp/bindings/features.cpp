@@ -7,9 +7,10 @@
 #include <utility>
 
 #include "bindings/bindings.h"
-#include "example/decode.h"
-#include "example/sequence.h"
+#include "decode/decode.h"
+#include "decode/sequence.h"
 #include "file/buffer.h"
+#include "survey/advice.h"
 
 namespace fastrec {
 namespace {
@@ -326,7 +327,7 @@ py::object parse_examples(const BoundSchema& schema, std::shared_ptr<BlockPool> 
       const BytesWithSlack record = records.copy(row);
       const Fault fault = decoder.decode(record, row, &builder);
       if (!fault) continue;
-      Error error = decoder.error_of(fault, record.bytes());
+      Error error = explain(decoder, fault, record.bytes());
       error.record = row;
       error.offset = fault.offset;
       throw error;

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "bindings/bindings.h"
-#include "example/values.h"
-#include "example/walk.h"
+#include "decode/values.h"
+#include "wire/walk.h"
 
 namespace fastrec {
 namespace {

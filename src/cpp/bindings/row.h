@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "bindings/bindings.h"
-#include "example/encode.h"
-#include "writer/feature_order.h"
+#include "encode/encode.h"
+#include "encode/feature_order.h"
 
 namespace fastrec {
 

@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "bindings/bindings.h"
-#include "example/infer.h"
 #include "record/reader.h"
 #include "record/stream.h"
+#include "survey/infer.h"
 
 namespace fastrec {
 namespace {

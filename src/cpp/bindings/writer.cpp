@@ -12,9 +12,9 @@
 
 #include "bindings/bindings.h"
 #include "bindings/row.h"
-#include "example/encode_batch.h"
-#include "writer/feature_order.h"
-#include "writer/frame_buffer.h"
+#include "encode/encode_batch.h"
+#include "encode/feature_order.h"
+#include "encode/frame_buffer.h"
 
 namespace fastrec {
 namespace {

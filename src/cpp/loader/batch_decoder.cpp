@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "survey/advice.h"
+
 namespace fastrec {
 
 BatchDecoder::BatchDecoder(std::shared_ptr<const Sources> sources,
@@ -55,7 +57,7 @@ Fault next_of(const std::uint8_t** frames, const Place& place, Bytes* record) {
 // `record` is nothing if it could not be read.
 Error BatchDecoder::error_of(const Reading& reading, const Place& place,
                              const Fault& fault, Bytes record) const {
-  Error of_record = reading.decoder.error_of(fault, record);
+  Error of_record = explain(reading.decoder, fault, record);
   Error error =
       record_error(fault, std::move(of_record.reason), place, *sources_->files);
   error.feature = std::move(of_record.feature);

@@ -15,9 +15,9 @@
 
 #include "base/error.h"
 #include "batch/column.h"
-#include "example/decode.h"
-#include "example/key_watch.h"
+#include "decode/decode.h"
 #include "record/reader.h"
+#include "survey/key_watch.h"
 
 namespace fastrec {
 

@@ -33,7 +33,7 @@ _DTYPES: dict[str, Any] = {"int64": np.int64, "float": np.float32, "bytes": np.u
 
 @dataclass(frozen=True)
 class ColumnValues:
-    """A feature of many rows: see ``ColumnValues`` in ``src/cpp/example/encode_batch.h``."""
+    """A feature of many rows: see ``ColumnValues`` in ``src/cpp/encode/encode_batch.h``."""
 
     name: str | bytes  # the caller's name of the column
     key: bytes

@@ -1,0 +1,168 @@
+#include "decode/decode.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+#include "decode/sequence.h"
+
+namespace fastrec {
+namespace {
+
+// A feature that is absent has a view without memory, which no part of a record has.
+bool is_absent(Bytes feature) { return feature.data() == nullptr; }
+
+// An entry that has no value is not absent.
+Bytes present(Bytes value) {
+  static constexpr std::uint8_t kNothing[1] = {};
+  return value.data() != nullptr ? value : Bytes(kNothing, 0);
+}
+
+bool is_in_lists(const ColumnSpec& spec) {
+  return spec.section == Section::kLists || spec.section == Section::kStepSizes;
+}
+
+// What keeps the values of the keys in `keys` in `*found`, by their numbers, and passes
+// over others. Nothing is found yet.
+auto collector(const KeyTable& keys, std::vector<Bytes>* found) {
+  std::fill(found->begin(), found->end(), Bytes());
+  return [&keys, found, guess = std::size_t{0}](Bytes key, Bytes value) mutable {
+    const std::size_t number = keys.find(key, guess);
+    if (number == KeyTable::kNone) return;
+    guess = number + 1;
+    (*found)[number] = present(value);
+  };
+}
+
+// Whether a partition does not fit the items that it divides.
+bool is_of_partition(Errc code) {
+  return code == Errc::kPartitionOrder || code == Errc::kPartitionTotal ||
+         code == Errc::kPartitionRows;
+}
+
+Fault of_column(Fault fault, std::size_t column) {
+  fault.column = static_cast<std::int32_t>(column);
+  return fault;
+}
+
+}  // namespace
+
+KeyTable::KeyTable(const Schema& schema, bool of_lists) {
+  slots_.assign(std::bit_ceil(2 * schema.columns.size() + 1), kNone);
+  for (const ColumnSpec& spec : schema.columns) {
+    if (is_in_lists(spec) != of_lists) {
+      key_of_.push_back(kNone);
+      continue;
+    }
+    std::size_t slot = slot_of(as_bytes(spec.key));
+    while (slots_[slot] != kNone && keys_[slots_[slot]] != spec.key) {
+      slot = (slot + 1) & (slots_.size() - 1);
+    }
+    if (slots_[slot] == kNone) {
+      slots_[slot] = keys_.size();
+      keys_.push_back(spec.key);
+    }
+    key_of_.push_back(slots_[slot]);
+  }
+}
+
+std::size_t KeyTable::slot_of(Bytes key) const noexcept {
+  // FNV-1a: keys are short, and a schema has few.
+  std::uint64_t hash = 0xcbf29ce484222325;
+  for (const std::uint8_t byte : key) hash = (hash ^ byte) * 0x100000001b3;
+  return static_cast<std::size_t>(hash ^ (hash >> 32)) & (slots_.size() - 1);
+}
+
+std::size_t KeyTable::find_by_hash(Bytes key) const noexcept {
+  for (std::size_t slot = slot_of(key); slots_[slot] != kNone;
+       slot = (slot + 1) & (slots_.size() - 1)) {
+    if (is_key(slots_[slot], key)) return slots_[slot];
+  }
+  return kNone;
+}
+
+ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema, Way way)
+    : schema_(std::move(schema)),
+      decoder_(schema_, way),
+      keys_(*schema_, false),
+      list_keys_(*schema_, true),
+      features_(keys_.n_keys()),
+      lists_(list_keys_.n_keys()),
+      reads_features_(std::any_of(
+          schema_->columns.begin(), schema_->columns.end(),
+          [](const ColumnSpec& spec) { return spec.layout != Layout::kRecord; })),
+      reads_example_(std::any_of(schema_->columns.begin(), schema_->columns.end(),
+                                 [](const ColumnSpec& spec) {
+                                   return spec.section == Section::kFeatures &&
+                                          spec.layout != Layout::kRecord;
+                                 })),
+      way_(way),
+      can_be_fast_(way == Way::kFast && FastPath::can_read(*schema_)) {}
+
+// Finds the features and lists of `record` that are asked for.
+Fault ExampleDecoder::walk(Bytes record) {
+  auto on_feature = collector(keys_, &features_);
+  if (lists_.empty()) return walk_features(record, decoder_.joined(), on_feature);
+
+  auto on_list = collector(list_keys_, &lists_);
+  return walk_maps<2>(record, decoder_.joined(),
+                      [&](std::uint32_t field, Bytes key, Bytes value) {
+                        field == 1 ? on_feature(key, value) : on_list(key, value);
+                      });
+}
+
+Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
+                             BatchBuilder* batch) {
+  const Bytes bytes = record.bytes();
+  decoder_.begin();
+  if (fast_path_) {
+    if (fast_path_->decode(record, row, &decoder_, batch)) {
+      return check_rules(*schema_, *batch, &step_places_);
+    }
+    batch->rewind(row);
+    decoder_.begin();
+  } else if (can_be_fast_) {
+    fast_path_.emplace(*schema_);  // for the next record: one alone is not worth it
+    if (!fast_path_->is_usable()) {
+      fast_path_.reset();
+      can_be_fast_ = false;
+    }
+  }
+  Fault fault;
+  if (reads_features_) fault = walk(bytes);
+  if (fault) return fault;
+  // The fast path reads records of one field only, which have no feature lists.
+  if (reads_example_ && has_feature_lists(bytes)) return {.code = Errc::kSequence};
+
+  for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
+    if (schema_->columns[c].layout == Layout::kRecord) {
+      batch->append_string(c, bytes);
+      continue;
+    }
+    const ColumnSpec& spec = schema_->columns[c];
+    if (spec.section == Section::kStepSizes) continue;  // filled with the column before
+    const Bytes feature = spec.section == Section::kLists ? lists_[list_keys_.key_of(c)]
+                                                          : features_[keys_.key_of(c)];
+    if (spec.section == Section::kLists) {
+      fault = is_absent(feature) && spec.is_required
+                  ? Fault{.code = Errc::kFeatureMissing}
+                  : decode_steps(*schema_, c, feature, way_, decoder_.joined(), batch);
+    } else {
+      fault = is_absent(feature) ? decoder_.fill_missing(c, row, batch)
+                                 : decoder_.decode(c, feature, row, batch);
+    }
+    if (fault) return of_column(located(fault, feature, bytes), c);
+  }
+  return check_rules(*schema_, *batch, &step_places_);
+}
+
+std::string ExampleDecoder::describe(const Fault& fault) const {
+  if (fault.column < 0) return fastrec::describe(fault);
+  const ColumnSpec& spec = schema_->columns[static_cast<std::size_t>(fault.column)];
+  if (spec.section == Section::kLists && !is_of_partition(fault.code)) {
+    return describe_steps(*schema_, spec, fault);
+  }
+  return decoder_.describe(fault);
+}
+
+}  // namespace fastrec

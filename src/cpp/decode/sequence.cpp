@@ -1,0 +1,256 @@
+#include "decode/sequence.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+#include "decode/values.h"
+#include "wire/plain.h"
+#include "wire/varint.h"
+
+namespace fastrec {
+namespace {
+
+Fault check_count(const ColumnSpec& spec, std::size_t n) {
+  const bool fits = spec.layout == Layout::kPadded
+                        ? n == spec.n_values
+                        : spec.n_values != 0 && spec.n_items(n) * spec.n_values == n;
+  if (fits) return {};
+  return {.code = Errc::kValueCount, .found = n, .expected = spec.n_values};
+}
+
+// Adds the `*n` values of a step, all of which must be of the kind that `spec` says. A
+// step without a kind has none.
+Fault append_step(const ColumnSpec& spec, std::size_t column, Bytes feature, Way way,
+                  JoinedMessages* joined, BatchBuilder* batch, std::size_t* n) {
+  if (way == Way::kFast && append_plain_values(spec, column, feature, batch, n)) {
+    return check_count(spec, *n);
+  }
+  *n = 0;
+  ValueList list;
+  if (Fault fault = find_list(feature, joined, &list)) return fault;
+  if (list.kind == FeatureKind::kNone) return check_count(spec, 0);
+  if (list.kind != spec.kind) {
+    return {.code = Errc::kFeatureKind,
+            .found = static_cast<std::uint64_t>(list.kind),
+            .expected = static_cast<std::uint64_t>(spec.kind)};
+  }
+  if (Fault fault = count_values(list, n)) return fault;
+  if (Fault fault = check_count(spec, *n)) return fault;
+  if (spec.dtype == DType::kBytes) {
+    for_each_string(list.message,
+                    [&](Bytes value) { batch->append_string(column, value); });
+    return {};
+  }
+  std::uint8_t* target = batch->extend(column, *n * spec.item_bytes);
+  return decode_numbers(list, *n, spec.dtype, target);
+}
+
+// The header of a step of a plain number, or of a packed run of them, up to the values:
+//
+//   0a S  12|1a L  0a P       S = P + 4, L = P + 2, all of them in one byte
+struct StepHeader {
+  static constexpr std::size_t kBytes = 6;
+  static constexpr std::size_t kMostPayloadBytes = 0x7f - 4;
+
+  explicit StepHeader(FeatureKind kind) noexcept
+      : empty(std::uint64_t{kTagOne} | std::uint64_t{4} << 8 |
+              std::uint64_t{static_cast<unsigned>(kind) << 3 | 2} << 16 |
+              std::uint64_t{2} << 24 | std::uint64_t{kTagOne} << 32) {}
+
+  // Whether one begins at `p`, where 8 bytes can be read, for `n_payload` bytes.
+  bool is_at(const std::uint8_t* p, std::uint64_t n_payload) const noexcept {
+    constexpr std::uint64_t kLengths = 0x010001000100;
+    constexpr std::uint64_t kHeader = 0xffffffffffff;
+    const std::uint64_t expected = empty + n_payload * kLengths;
+    return ((load_le<std::uint64_t>(p) ^ expected) & kHeader) == 0;
+  }
+
+  std::uint64_t empty;  // of no values
+};
+
+// Adds steps of one int64 each from `*p` on, for as long as they are plain and there is
+// `room` for more; `*p` is then behind them. Returns how many.
+std::size_t append_single_ints(const std::uint8_t** p, const std::uint8_t* end,
+                               std::size_t room, std::uint8_t* target) noexcept {
+  const StepHeader header(FeatureKind::kInt64);
+  std::size_t n = 0;
+  for (; n < room && end - *p >= 2 * std::ptrdiff_t{sizeof(std::uint64_t)}; ++n) {
+    const std::size_t n_payload = (*p)[StepHeader::kBytes - 1];
+    if (n_payload - 1 >= sizeof(std::uint64_t) || !header.is_at(*p, n_payload)) break;
+    const auto word = load_le<std::uint64_t>(*p + StepHeader::kBytes);
+    std::uint64_t value;
+    if (!read_varint_of(word, n_payload, &value)) break;
+    std::memcpy(target + n * sizeof value, &value, sizeof value);
+    *p += StepHeader::kBytes + n_payload;
+  }
+  return n;
+}
+
+// The same for steps of `n_bytes` of float32 each.
+std::size_t append_float_steps(const std::uint8_t** p, const std::uint8_t* end,
+                               std::size_t n_bytes, std::size_t room,
+                               std::uint8_t* target) noexcept {
+  if (n_bytes > StepHeader::kMostPayloadBytes) return 0;
+  const StepHeader header(FeatureKind::kFloat);
+  const std::size_t step_bytes = StepHeader::kBytes + n_bytes;
+  std::size_t n = 0;
+  for (; n < room && static_cast<std::size_t>(end - *p) >= step_bytes + 2; ++n) {
+    if (!header.is_at(*p, n_bytes)) break;
+    std::memcpy(target + n * n_bytes, *p + StepHeader::kBytes, n_bytes);
+    *p += step_bytes;
+  }
+  return n;
+}
+
+// Adds the steps that `list` begins with for as long as they are of the form that is
+// read fastest: numbers that need no conversion, as many as a padded column wants.
+// Returns how many, and sets `*p` to what comes after them.
+std::size_t append_uniform_steps(const ColumnSpec& spec, std::size_t column, Bytes list,
+                                 BatchBuilder* batch, const std::uint8_t** p) {
+  *p = list.data();
+  const bool is_int = spec.dtype == DType::kInt64 && spec.n_values == 1;
+  const bool is_float =
+      spec.dtype == DType::kFloat32 && std::endian::native == std::endian::little;
+  if (spec.layout != Layout::kPadded || (!is_int && !is_float)) return 0;
+  const std::size_t row_bytes = spec.row_bytes();
+  const std::size_t least_step_bytes = StepHeader::kBytes + (is_int ? 1 : row_bytes);
+  std::size_t room = list.size() / least_step_bytes;
+  if (spec.length) room = std::min(room, *spec.length);
+  const std::uint8_t* const end = list.data() + list.size();
+  std::uint8_t* target = batch->extend(column, room * row_bytes);
+  const std::size_t n = is_int ? append_single_ints(p, end, room, target)
+                               : append_float_steps(p, end, row_bytes, room, target);
+  batch->retract(column, (room - n) * spec.n_values);
+  return n;
+}
+
+// Calls `on_message(number, content)` for each field of `message`. False if that ever
+// returns false, or if a field cannot be read or is not length-delimited.
+template <typename OnMessage>
+bool all_messages(Bytes message, OnMessage&& on_message) {
+  FieldReader fields(message);
+  Field field;
+  while (fields.next(&field)) {
+    if (field.type != WireType::kLengthDelimited ||
+        !on_message(field.number, field.content)) {
+      return false;
+    }
+  }
+  return !fields.fault();
+}
+
+// Whether `step` is a Feature; sets `*has_kind` if it has a list of values.
+bool is_feature(Bytes step, bool* has_kind) {
+  return all_messages(step, [&](std::uint32_t number, Bytes list) {
+    if (number < 1 || number > 3) return false;
+    std::size_t n;
+    if (count_values({static_cast<FeatureKind>(number), list}, &n)) return false;
+    *has_kind = true;
+    return true;
+  });
+}
+
+// Whether `message` is a FeatureLists message that has a value.
+bool is_feature_lists(Bytes message) {
+  bool has_kind = false;
+  const auto is_step = [&](std::uint32_t number, Bytes step) {
+    return number == 1 && is_feature(step, &has_kind);
+  };
+  const auto is_part = [&](std::uint32_t number, Bytes part) {
+    return number == 1 || (number == 2 && all_messages(part, is_step));
+  };
+  const auto is_entry = [&](std::uint32_t number, Bytes entry) {
+    return number == 1 && all_messages(entry, is_part);
+  };
+  return all_messages(message, is_entry) && has_kind;
+}
+
+}  // namespace
+
+bool has_feature_lists(Bytes record) {
+  FieldReader fields(record);
+  Bytes message;
+  while (fields.next_message(2, &message)) {
+    if (is_feature_lists(message)) return true;
+  }
+  return false;
+}
+
+Fault decode_steps(const Schema& schema, std::size_t column, Bytes list, Way way,
+                   JoinedMessages* joined, BatchBuilder* batch) {
+  const ColumnSpec& spec = schema.columns[column];
+  const bool has_sizes = spec.layout == Layout::kRagged;
+  const std::uint8_t* after = list.data();
+  std::size_t n_steps =
+      way == Way::kFast ? append_uniform_steps(spec, column, list, batch, &after) : 0;
+  std::size_t n_kept = n_steps, n_items = n_steps;
+  FieldReader fields(list.subspan(static_cast<std::size_t>(after - list.data())));
+  Bytes step;
+  while (fields.next_message(1, &step)) {
+    std::size_t n;
+    if (Fault fault = append_step(spec, column, step, way, joined, batch, &n)) {
+      fault.offset += static_cast<std::uint64_t>(step.data() - list.data());
+      return fault;
+    }
+    ++n_steps;
+    if (n_kept == spec.length) {
+      batch->retract(column, n);  // read all the same: it may be at fault
+      continue;
+    }
+    ++n_kept;
+    const auto size = static_cast<std::int64_t>(has_sizes ? spec.n_items(n) : 1);
+    n_items += static_cast<std::size_t>(size);
+    if (has_sizes) {
+      std::memcpy(batch->extend(column + 1, sizeof size), &size, sizeof size);
+    }
+  }
+  if (fields.fault()) {
+    Fault fault = fields.fault();
+    fault.offset = static_cast<std::uint64_t>(fields.position() - list.data());
+    return fault;
+  }
+  if (n_kept != n_steps && !spec.truncate) {
+    return {.code = Errc::kStepCount, .found = n_steps, .expected = *spec.length};
+  }
+  batch->end_ragged_row(column, n_items);
+  if (has_sizes) batch->end_ragged_row(column + 1, n_kept);
+  return {};
+}
+
+std::string describe_steps(const Schema& schema, const ColumnSpec& spec,
+                           const Fault& fault) {
+  const std::string list = "feature list '" + spec.key + "' ";
+  const std::string says = spec_says(schema, spec);
+  const std::string found = std::to_string(fault.found);
+  const std::string expected = std::to_string(fault.expected);
+  switch (fault.code) {
+    case Errc::kFeatureMissing:
+      return list + "is missing, and " + says;
+    case Errc::kFeatureKind:
+      return list + "has a step of " +
+             kind_name(static_cast<FeatureKind>(fault.found)) + " values, " + says +
+             "; " + reads_kind(static_cast<FeatureKind>(fault.found));
+    case Errc::kValueCount:
+      return list + "has a step of " + found +
+             (fault.found == 1 ? " value, " : " values, ") + says + " with " +
+             expected +
+             (spec.layout == Layout::kPadded
+                  ? " a step; " + any_number(spec) + " takes any number of them"
+                  : " an item");
+    case Errc::kStepCount:
+      if (spec.layout == Layout::kRagged) {
+        return list + "has " + found + " steps, but the values that it divides have " +
+               expected + "; " + says;
+      }
+      return list + "has " + found + " steps, " + says + " with " + expected +
+             " at most; truncate=True cuts it";
+    case Errc::kValueOutOfRange:
+      return list + "holds " + std::to_string(static_cast<std::int64_t>(fault.found)) +
+             ", which does not fit: " + says + "; \"int64\" holds any value";
+    default:
+      return list + "cannot be read: " + describe(fault);
+  }
+}
+
+}  // namespace fastrec

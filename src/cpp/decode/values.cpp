@@ -1,0 +1,261 @@
+#include "decode/values.h"
+
+#include <algorithm>
+#include <bit>
+#include <cassert>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "wire/packed.h"
+#include "wire/plain.h"
+
+namespace fastrec {
+namespace {
+
+// Converted values pass through a piece of stack of this many.
+constexpr std::size_t kPieceValues = 256;
+
+template <typename Int>
+Fault store_as(const std::int64_t* values, std::size_t n, std::uint8_t* target) {
+  for (std::size_t i = 0; i < n; ++i) {
+    if (!std::in_range<Int>(values[i])) {
+      return {.code = Errc::kValueOutOfRange,
+              .found = static_cast<std::uint64_t>(values[i])};
+    }
+    const auto value = static_cast<Int>(values[i]);
+    std::memcpy(target + i * sizeof value, &value, sizeof value);
+  }
+  return {};
+}
+
+Fault store_as_bool(const std::int64_t* values, std::size_t n, std::uint8_t* target) {
+  for (std::size_t i = 0; i < n; ++i) {
+    if (values[i] != 0 && values[i] != 1) {
+      return {.code = Errc::kValueOutOfRange,
+              .found = static_cast<std::uint64_t>(values[i])};
+    }
+    target[i] = static_cast<std::uint8_t>(values[i]);
+  }
+  return {};
+}
+
+Fault store_int64(const std::int64_t* values, std::size_t n, DType dtype,
+                  std::uint8_t* target) {
+  switch (dtype) {
+    case DType::kBool:
+      return store_as_bool(values, n, target);
+    case DType::kInt8:
+      return store_as<std::int8_t>(values, n, target);
+    case DType::kInt16:
+      return store_as<std::int16_t>(values, n, target);
+    case DType::kInt32:
+      return store_as<std::int32_t>(values, n, target);
+    case DType::kUint8:
+      return store_as<std::uint8_t>(values, n, target);
+    case DType::kUint16:
+      return store_as<std::uint16_t>(values, n, target);
+    case DType::kUint32:
+      return store_as<std::uint32_t>(values, n, target);
+    case DType::kUint64:
+      return store_as<std::uint64_t>(values, n, target);
+    default:
+      return store_as<std::int64_t>(values, n, target);
+  }
+}
+
+std::size_t int_bytes(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+    case DType::kInt8:
+    case DType::kUint8:
+      return 1;
+    case DType::kInt16:
+    case DType::kUint16:
+      return 2;
+    case DType::kInt32:
+    case DType::kUint32:
+      return 4;
+    default:
+      return 8;
+  }
+}
+
+// Decodes the first `n` values of `run` as Int, with nothing to convert. Returns where
+// they end, or nullptr.
+template <typename Int>
+const std::uint8_t* decode_directly(Bytes run, std::size_t n, std::uint8_t* target,
+                                    Errc* errc) {
+  assert(reinterpret_cast<std::uintptr_t>(target) % alignof(Int) == 0);
+  return decode_varints(run, n, reinterpret_cast<Int*>(target), errc);
+}
+
+// Decodes the first `n` values of `run`. Returns where they end, or nullptr with a
+// fault.
+const std::uint8_t* decode_run_of_ints(Bytes run, std::size_t n, DType dtype,
+                                       std::uint8_t* target, Fault* fault) {
+  if (dtype == DType::kInt64) {
+    return decode_directly<std::int64_t>(run, n, target, &fault->code);
+  }
+  if (dtype == DType::kInt32) {
+    const std::uint8_t* after =
+        decode_directly<std::int32_t>(run, n, target, &fault->code);
+    if (after != nullptr || fault->code != Errc::kValueOutOfRange) return after;
+    // Which value it is takes a second look.
+  }
+  std::int64_t piece[kPieceValues];
+  for (std::size_t done = 0; done < n;) {
+    const std::size_t n_piece = std::min(n - done, kPieceValues);
+    const std::uint8_t* after = decode_varints(run, n_piece, piece, &fault->code);
+    if (after == nullptr) return nullptr;
+    *fault = store_int64(piece, n_piece, dtype, target + done * int_bytes(dtype));
+    if (*fault) return nullptr;
+    run = run.subspan(static_cast<std::size_t>(after - run.data()));
+    done += n_piece;
+  }
+  return run.data();
+}
+
+template <typename Convert>
+void convert_floats(Bytes run, std::uint8_t* target, Convert convert) {
+  for (std::size_t i = 0; i < run.size() / sizeof(float); ++i) {
+    const auto value =
+        convert(std::bit_cast<float>(load_le<std::uint32_t>(&run[i * sizeof(float)])));
+    std::memcpy(target + i * sizeof value, &value, sizeof value);
+  }
+}
+
+// Returns how many bytes were written.
+std::size_t decode_run_of_floats(Bytes run, DType dtype, std::uint8_t* target) {
+  const std::size_t n = run.size() / sizeof(float);
+  switch (dtype) {
+    case DType::kFloat16:
+      convert_floats(run, target, float16_bits);
+      return n * sizeof(std::uint16_t);
+    case DType::kBfloat16:
+      convert_floats(run, target, bfloat16_bits);
+      return n * sizeof(std::uint16_t);
+    case DType::kFloat64:
+      convert_floats(run, target, [](float value) { return double{value}; });
+      return n * sizeof(double);
+    default:
+      if constexpr (std::endian::native == std::endian::little) {
+        if (!run.empty()) std::memcpy(target, run.data(), run.size());
+      } else {
+        convert_floats(run, target, [](float value) { return value; });
+      }
+      return run.size();
+  }
+}
+
+bool append_plain_numbers(const ColumnSpec& spec, std::size_t column, Bytes list,
+                          BatchBuilder* batch, std::size_t* n) {
+  Bytes run;
+  if (!list.empty() && !find_plain_field(list, kTagOne, &run)) return false;
+  if (spec.dtype == DType::kInt64 && run.size() <= kMostVarintBytes) {
+    // A list of one is the most frequent.
+    std::uint64_t value = 0;
+    Errc errc;
+    const std::uint8_t* const end = run.data() + run.size();
+    if (read_varint(run.data(), end, &value, &errc) == end && !run.empty()) {
+      std::memcpy(batch->extend(column, sizeof value), &value, sizeof value);
+      *n = 1;
+      return true;
+    }
+  }
+  *n = spec.kind == FeatureKind::kFloat ? run.size() / sizeof(float)
+                                        : count_varints(run);
+  std::uint8_t* target = batch->extend(column, *n * spec.item_bytes);
+  if (decode_plain_numbers(run, spec.kind, *n, spec.dtype, target)) return true;
+  batch->retract(column, *n);
+  return false;
+}
+
+bool append_plain_strings(std::size_t column, Bytes list, BatchBuilder* batch,
+                          std::size_t* n) {
+  const std::uint8_t* const end = list.data() + list.size();
+  std::size_t n_strings = 0;
+  for (const std::uint8_t* p = list.data(); p != end; ++n_strings) {
+    Bytes string;
+    p = read_plain_field(p, end, kTagOne, &string);
+    if (p == nullptr) {
+      batch->retract(column, n_strings);
+      return false;
+    }
+    batch->append_string(column, string, end);
+  }
+  *n = n_strings;
+  return true;
+}
+
+}  // namespace
+
+std::uint16_t float16_bits(float value) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  const auto sign = static_cast<std::uint16_t>((bits >> 16) & 0x8000);
+  const std::uint32_t magnitude = bits & 0x7fffffff;
+  if (magnitude > 0x7f800000) {  // NaN: quiet, with the upper bits of its payload
+    return static_cast<std::uint16_t>(sign | 0x7e00 | ((magnitude >> 13) & 0x3ff));
+  }
+  if (magnitude >= 0x477ff000) return sign | 0x7c00;  // rounds to infinity
+  if (magnitude < 0x38800000) {
+    // Below the normal numbers of float16: adding 0.5 puts the bits that stay at the
+    // end of the significand, and the addition itself rounds to even.
+    const float shifted = std::bit_cast<float>(magnitude) + 0.5f;
+    return static_cast<std::uint16_t>(
+        sign | (std::bit_cast<std::uint32_t>(shifted) - 0x3f000000));
+  }
+  const std::uint32_t odd = (magnitude >> 13) & 1;
+  return static_cast<std::uint16_t>(sign |
+                                    ((magnitude - 0x38000000 + 0xfff + odd) >> 13));
+}
+
+std::uint16_t bfloat16_bits(float value) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(value);
+  if ((bits & 0x7fffffff) > 0x7f800000) {  // NaN: quiet, with its upper bits
+    return static_cast<std::uint16_t>((bits >> 16) | 0x0040);
+  }
+  // The upper half; what is cut off carries into it, infinity included.
+  const std::uint32_t odd = (bits >> 16) & 1;
+  return static_cast<std::uint16_t>((bits + 0x7fff + odd) >> 16);
+}
+
+bool decode_plain_numbers(Bytes run, FeatureKind kind, std::size_t n, DType dtype,
+                          std::uint8_t* target) {
+  if (kind == FeatureKind::kInt64) {
+    Fault fault;
+    return decode_run_of_ints(run, n, dtype, target, &fault) == run.data() + run.size();
+  }
+  if (run.size() != n * sizeof(float)) return false;
+  decode_run_of_floats(run, dtype, target);
+  return true;
+}
+
+bool append_plain_values(const ColumnSpec& spec, std::size_t column, Bytes feature,
+                         BatchBuilder* batch, std::size_t* n) {
+  Bytes list;
+  if (!find_plain_list(feature, spec.kind, &list)) return false;
+  return spec.kind == FeatureKind::kBytes
+             ? append_plain_strings(column, list, batch, n)
+             : append_plain_numbers(spec, column, list, batch, n);
+}
+
+Fault decode_numbers(const ValueList& list, std::size_t n, DType dtype,
+                     std::uint8_t* target) {
+  Bytes run;
+  PackedRuns runs(list.message, list.kind);
+  if (list.kind == FeatureKind::kFloat) {
+    while (runs.next(&run)) target += decode_run_of_floats(run, dtype, target);
+    return {};
+  }
+  while (n > 0 && runs.next(&run)) {
+    const std::size_t n_run = count_varints(run);
+    Fault fault;
+    if (decode_run_of_ints(run, n_run, dtype, target, &fault) == nullptr) return fault;
+    target += n_run * int_bytes(dtype);
+    n -= n_run;
+  }
+  return {};
+}
+
+}  // namespace fastrec

@@ -1,0 +1,53 @@
+#include "encode/frame_buffer.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace fastrec {
+
+std::vector<std::uint64_t> FrameBuffer::Offsets::take() {
+  std::vector<std::uint64_t> fresh;
+  fresh.reserve(ends_.size());
+  fresh.push_back(0);
+  return std::exchange(ends_, std::move(fresh));
+}
+
+void FrameBuffer::add(Bytes payload) {
+  add(payload.size(),
+      [payload](std::uint8_t* to) { std::copy(payload.begin(), payload.end(), to); });
+}
+
+void FrameBuffer::add_frames(Bytes bytes, std::span<const std::int64_t> offsets,
+                             std::span<const std::int64_t> chosen) {
+  for (const std::int64_t i : chosen) {
+    const auto frame = static_cast<std::size_t>(i);
+    const auto begin = static_cast<std::size_t>(offsets[frame]);
+    const std::size_t n_bytes = static_cast<std::size_t>(offsets[frame + 1]) - begin;
+    offsets_.reserve_one();
+    std::copy_n(bytes.data() + begin, n_bytes, frames_.extend(n_bytes));
+    offsets_.push(frames_.size());
+  }
+}
+
+std::size_t FrameBuffer::add_rows(const BatchEncoder& encoder, std::size_t begin,
+                                  std::size_t end, std::size_t step,
+                                  std::uint64_t n_bytes_wanted) {
+  std::size_t row = begin;
+  while (row < end && n_bytes() < n_bytes_wanted) {
+    encoder.load(row, end, step, &tile_);
+    for (std::size_t i = 0; i < tile_.n_rows() && n_bytes() < n_bytes_wanted; ++i) {
+      add(encoder.measure(i, &tile_),
+          [&](std::uint8_t* payload) { encoder.store(i, tile_, payload); });
+      row += step;
+    }
+  }
+  return row;
+}
+
+Frames FrameBuffer::take() {
+  frames_.extend(0);  // so that there is memory, also for no frames
+  std::vector<std::uint64_t> offsets = offsets_.take();
+  return {frames_.release(), std::move(offsets)};
+}
+
+}  // namespace fastrec

@@ -1,0 +1,173 @@
+#include "survey/advice.h"
+
+#include <unordered_set>
+
+#include "survey/format.h"
+#include "survey/guess.h"
+#include "wire/walk.h"
+
+namespace fastrec {
+namespace {
+
+// A shape as Python writes it.
+std::string tuple_text(const std::vector<std::int64_t>& shape) {
+  std::string text = "(";
+  for (std::size_t i = 0; i < shape.size(); ++i) {
+    text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  }
+  return text + (shape.size() == 1 ? ",)" : ")");
+}
+
+// The name of a dtype of numbers; empty if there is none.
+std::string dtype_name(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return "bool";
+    case DType::kInt8:
+      return "int8";
+    case DType::kInt16:
+      return "int16";
+    case DType::kInt32:
+      return "int32";
+    case DType::kInt64:
+      return "int64";
+    case DType::kUint8:
+      return "uint8";
+    case DType::kUint16:
+      return "uint16";
+    case DType::kUint32:
+      return "uint32";
+    case DType::kUint64:
+      return "uint64";
+    case DType::kFloat16:
+      return "float16";
+    case DType::kBfloat16:
+      return "bfloat16";
+    case DType::kFloat32:
+      return "float32";
+    case DType::kFloat64:
+      return "float64";
+    case DType::kBytes:
+    case DType::kOpaque:
+      break;
+  }
+  return "";
+}
+
+// The dtype whose values have `item_bytes` and are likely in `string`; empty if none
+// is.
+std::string likely_dtype(Bytes string, std::size_t item_bytes) {
+  if (item_bytes == 1) return "uint8";
+  const std::string integer = "int" + std::to_string(8 * item_bytes);
+  const std::string floating = "float" + std::to_string(8 * item_bytes);
+  if (item_bytes != 2 && item_bytes != 4 && item_bytes != 8) return "";
+  ArrayGuess guess;
+  guess.add(string);
+  std::string likely = item_bytes == 2 ? integer : "";
+  for (std::size_t i = 0; i < ArrayGuess::kDtypes; ++i) {
+    const std::string name = ArrayGuess::kNames[i];
+    const bool fits = name == integer || name == floating;
+    if (fits && guess.dtypes[i].is_possible()) likely = name;
+  }
+  return likely;
+}
+
+// The byte string that is all that feature `key` has; nothing if there is none.
+Bytes lone_string(const std::string& key, Bytes record) {
+  JoinedMessages joined;
+  Bytes feature, found;
+  (void)walk_features(record, &joined, [&](Bytes name, Bytes value) {
+    if (as_text(name) == key) feature = value;
+  });
+  ValueList list;
+  std::size_t n;
+  if (find_list(feature, &joined, &list) || list.kind != FeatureKind::kBytes ||
+      count_values(list, &n) || n != 1) {
+    return {};
+  }
+  for_each_string(list.message, [&](Bytes string) { found = string; });
+  // A string of a message that was joined is gone with it.
+  const std::uint8_t* const end = record.data() + record.size();
+  const bool is_inside = found.data() >= record.data() && found.data() <= end;
+  return is_inside ? found : Bytes();
+}
+
+}  // namespace
+
+std::vector<std::string> names_in(Bytes record, Section section) {
+  constexpr std::size_t kMaxNames = 1000;
+  std::vector<std::string> names;
+  std::unordered_set<std::string> seen;
+  JoinedMessages joined;
+  const auto add = [&](Bytes key) {
+    if (names.size() == kMaxNames) return;
+    std::string name(as_text(key));
+    if (seen.insert(name).second) names.push_back(std::move(name));
+  };
+  // Names before a fault count, too.
+  if (section != Section::kLists) {
+    (void)walk_features(record, &joined, [&](Bytes key, Bytes) { add(key); });
+  } else {
+    (void)walk_maps<2>(record, &joined, [&](std::uint32_t field, Bytes key, Bytes) {
+      if (field == 2) add(key);
+    });
+  }
+  return names;
+}
+
+std::string fitting_spec(const ColumnSpec& spec, const Fault& fault, Bytes record) {
+  const bool is_of_bytes =
+      fault.code == Errc::kFeatureKind && spec.layout == Layout::kDense &&
+      fault.found == static_cast<std::uint64_t>(FeatureKind::kBytes);
+  const bool is_of_size = fault.code == Errc::kValueSize && spec.layout == Layout::kRaw;
+  if ((!is_of_bytes && !is_of_size) || spec.section == Section::kLists) return "";
+  const Bytes string = lone_string(spec.key, record);
+  if (string.empty() || spec.n_values == 0) return "";
+  TensorGuess tensor;
+  tensor.add(string);
+  if (tensor.is_possible) return "fr.TensorProto() reads it, a serialized tensor";
+  const ByteFormat format = format_of(string);
+  if (format != ByteFormat::kOther && format != ByteFormat::kText) {
+    return std::string("fr.FixedLen((), \"bytes\") reads it, to be decoded as ") +
+           format_name(format);
+  }
+  std::string dtype;
+  std::vector<std::int64_t> shape = spec.tensor_shape;
+  const std::size_t n_bytes = string.size() / spec.n_values;
+  if (string.size() == spec.row_bytes()) {
+    dtype = dtype_name(spec.dtype);
+  } else if (string.size() % spec.n_values == 0) {
+    dtype = likely_dtype(string, n_bytes);
+    if (dtype.empty()) {
+      dtype = "uint8";
+      shape.push_back(static_cast<std::int64_t>(n_bytes));
+    }
+  }
+  if (dtype.empty()) {
+    dtype = "uint8";
+    shape = {static_cast<std::int64_t>(string.size())};
+  }
+  return "fr.Raw(" + tuple_text(shape) + ", \"" + dtype + "\") reads its " +
+         std::to_string(string.size()) + " bytes";
+}
+
+Error explain(const ExampleDecoder& decoder, const Fault& fault, Bytes record) {
+  Error error(fault.code, decoder.describe(fault), "");
+  if (fault.column < 0) return error;
+  const ColumnSpec& spec =
+      decoder.schema().columns[static_cast<std::size_t>(fault.column)];
+  error.feature = spec.key;
+  if (fault.code == Errc::kFeatureMissing) {
+    error.names = names_in(record, spec.section);
+    if (spec.section != Section::kLists) {
+      error.advice =
+          "give default=, or " + any_number(spec) + " if records may be without it";
+    }
+    return error;
+  }
+  const std::string fitting = fitting_spec(spec, fault, record);
+  if (!fitting.empty()) error.reason += "; " + fitting;
+  return error;
+}
+
+}  // namespace fastrec

@@ -1,0 +1,92 @@
+// FieldWriter: functions that write the wire format of protobuf, front to back.
+//
+// Every function returns where the next byte goes; whoever calls it has made room. What
+// is written takes no more bytes than it needs. All fields of an Example are
+// length-delimited, and their tags fit one byte.
+//
+// Source: https://protobuf.dev/programming-guides/encoding/
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+
+#include "base/bytes.h"
+
+namespace fastrec {
+
+// A tag is the number of a field and its wire type.
+constexpr std::uint8_t tag_of(unsigned field) {
+  return static_cast<std::uint8_t>(field << 3 | 2);
+}
+
+constexpr std::uint64_t varint_size(std::uint64_t value) noexcept {
+  // bits / 7, rounded up, for 1 to 64 bits and without a division.
+  return (static_cast<unsigned>(std::bit_width(value | 1)) * 9 + 64) / 64;
+}
+
+// Of a field whose content has this many bytes.
+constexpr std::uint64_t field_size(std::uint64_t content) noexcept {
+  return 1 + varint_size(content) + content;
+}
+
+inline std::uint8_t* store_varint(std::uint64_t value, std::uint8_t* out) noexcept {
+  while (value >= 0x80) {
+    *out++ = static_cast<std::uint8_t>(value | 0x80);
+    value >>= 7;
+  }
+  *out++ = static_cast<std::uint8_t>(value);
+  return out;
+}
+
+// The same, without a branch for each byte. Writes past the varint: there must be room
+// for kVarintRoom bytes.
+inline constexpr std::size_t kVarintRoom = 10;
+inline std::uint8_t* store_varint_with_room(std::uint64_t value,
+                                            std::uint8_t* out) noexcept {
+  if (value >= std::uint64_t{1} << 56) [[unlikely]]
+    return store_varint(value, out);
+  // Eight groups of seven bits are moved to a byte each, in halves of halves.
+  std::uint64_t spread = (value & 0x00fffffff0000000) << 4 | (value & 0x0fffffff);
+  spread = (spread & 0x0fffc0000fffc000) << 2 | (spread & 0x00003fff00003fff);
+  spread = (spread & 0x3f803f803f803f80) << 1 | (spread & 0x007f007f007f007f);
+  const auto size = static_cast<unsigned>(varint_size(value));
+  // All bytes but the last say that another one follows.
+  const std::uint64_t more = (std::uint64_t{1} << 8 * (size - 1)) - 1;
+  store_le(out, spread | (more & 0x8080808080808080));
+  return out + size;
+}
+
+inline std::uint8_t* open_field(unsigned field, std::uint64_t content,
+                                std::uint8_t* out) noexcept {
+  *out++ = tag_of(field);
+  return store_varint(content, out);
+}
+
+inline std::uint8_t* store_raw(const void* data, std::size_t size,
+                               std::uint8_t* out) noexcept {
+  if (size != 0) std::memcpy(out, data, size);  // `data` may be null if it is empty
+  return out + size;
+}
+
+inline std::uint8_t* store_string(unsigned field, Bytes bytes,
+                                  std::uint8_t* out) noexcept {
+  out = open_field(field, bytes.size(), out);
+  return store_raw(bytes.data(), bytes.size(), out);
+}
+
+// Floats as the machine has them -> as files have them.
+inline std::uint8_t* store_floats(const std::uint8_t* values, std::size_t n_bytes,
+                                  std::uint8_t* out) noexcept {
+  if constexpr (std::endian::native == std::endian::little) {
+    return store_raw(values, n_bytes, out);
+  }
+  for (std::size_t i = 0; i < n_bytes; i += sizeof(std::uint32_t)) {
+    std::uint32_t bits;
+    std::memcpy(&bits, values + i, sizeof bits);
+    store_le(out + i, bits);
+  }
+  return out + n_bytes;
+}
+
+}  // namespace fastrec

@@ -1,0 +1,174 @@
+// 64 bytes at a time: where the values end is a mask of 64 bits, so the place of every
+// value is known before the values are looked at, and none waits for another.
+//
+//   all of 1 byte         widened
+//   all of 1 to 3 bytes   four values by one shuffle, found in a table by the 12 bits
+//                         of the mask that say how long they are
+//   others                one after another, the bits put together by PEXT
+//
+// Source: J. Plaisance, N. Kurz, D. Lemire, "Vectorized VByte Decoding", 2015 (the
+// shuffle by lengths); the table here holds four values of each mask, and places come
+// from PDEP, so that there is no chain from one shuffle to the next.
+
+#include "wire/packed_kernels.h"
+
+#if defined(__x86_64__)
+
+#include <immintrin.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "wire/pext.h"
+#include "wire/shuffles.h"
+
+#define FASTREC_TARGET_AVX2 FASTREC_TARGET("avx2,bmi,bmi2,popcnt")
+
+namespace fastrec::kernels {
+namespace {
+
+// Fewer values are decoded sooner one by one: a copy of the last bytes costs as much as
+// ten of them.
+constexpr std::size_t kFewValues = 10;
+
+// The mask of the bytes without a top bit.
+FASTREC_TARGET_AVX2
+inline std::uint64_t ends_of(const std::uint8_t* p) noexcept {
+  const auto* vectors = reinterpret_cast<const __m256i*>(p);
+  const auto low =
+      static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_loadu_si256(vectors)));
+  const auto high =
+      static_cast<std::uint32_t>(_mm256_movemask_epi8(_mm256_loadu_si256(vectors + 1)));
+  return ~(std::uint64_t{high} << 32 | low);
+}
+
+FASTREC_TARGET_AVX2
+inline void decode_single_bytes(const std::uint8_t* p, std::int64_t* values) noexcept {
+  for (std::size_t i = 0; i < kWindowBytes; i += 4) {
+    const __m128i bytes =
+        _mm_cvtsi32_si128(static_cast<int>(load_le<std::uint32_t>(p + i)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(values + i),
+                        _mm256_cvtepu8_epi64(bytes));
+  }
+}
+
+FASTREC_TARGET_AVX2
+inline void decode_single_bytes(const std::uint8_t* p, std::int32_t* values) noexcept {
+  for (std::size_t i = 0; i < kWindowBytes; i += 8) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + i));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(values + i),
+                        _mm256_cvtepu8_epi32(bytes));
+  }
+}
+
+FASTREC_TARGET_AVX2
+inline void store_four(__m128i four, std::int64_t* values) noexcept {
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(values), _mm256_cvtepu32_epi64(four));
+}
+
+FASTREC_TARGET_AVX2
+inline void store_four(__m128i four, std::int32_t* values) noexcept {
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(values), four);
+}
+
+// Decodes four values of at most 3 bytes, which end where `ends` says.
+template <typename Int>
+FASTREC_TARGET_AVX2 inline void decode_four(const std::uint8_t* p, std::uint64_t ends,
+                                            Int* values) noexcept {
+  const std::uint8_t index = kShuffles.indices[ends & kShuffleMask];
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  const __m128i shuffle =
+      _mm_load_si128(reinterpret_cast<const __m128i*>(&kShuffles.bytes[index]));
+  const __m128i apart =
+      _mm_and_si128(_mm_shuffle_epi8(bytes, shuffle), _mm_set1_epi8(0x7f));
+  // Pairs of 7 bits to 14, and pairs of those to 28.
+  const __m128i pairs = _mm_maddubs_epi16(_mm_set1_epi16(-0x7fff), apart);
+  store_four(_mm_madd_epi16(pairs, _mm_set1_epi32(0x40000001)), values);
+}
+
+// Decodes values from the window at the cursor, of which the bytes in `valid` belong to
+// the input. None if it has too few values, or one that is too long.
+template <typename Int>
+[[gnu::always_inline]] FASTREC_TARGET_AVX2 inline Step decode_window(
+    std::uint64_t valid, Cursor<Int>* cursor) noexcept {
+  const std::uint64_t all_ends = ends_of(cursor->p);
+  const std::uint64_t ends = all_ends & valid;
+  if (has_single_bytes(ends, *cursor)) {
+    decode_single_bytes(cursor->p, cursor->values);
+    advance(kWindowBytes, kWindowBytes, cursor);
+    return Step::kDone;
+  }
+  const std::size_t n = std::min<std::size_t>(
+      static_cast<std::size_t>(_mm_popcnt_u64(ends)), cursor->n_left);
+
+  const std::uint64_t continuing = ~all_ends & valid;
+  if (can_shuffle(continuing) && n >= 4) {
+    std::uint64_t place = 0;
+    for (std::size_t i = 0; i + 4 <= n; i += 4) {
+      decode_four(cursor->p + place, ends >> place, cursor->values + i);
+      place = place_of(i + 4, ends);
+    }
+    advance(place, n / 4 * 4, cursor);
+    return Step::kDone;
+  }
+  return decode_by_pext(ends, continuing, n, cursor);
+}
+
+template <typename Int>
+FASTREC_TARGET_AVX2 inline const std::uint8_t* decode(Bytes packed, std::size_t count,
+                                                      Int* values,
+                                                      Errc* errc) noexcept {
+  Cursor<Int> cursor{packed.data(), values, count};
+  const std::uint8_t* end = packed.data() + packed.size();
+  Step step = Step::kDone;
+  const auto n_bytes = [](const std::uint8_t* from, const std::uint8_t* to) {
+    return static_cast<std::size_t>(to - from);
+  };
+  while (step == Step::kDone && n_bytes(cursor.p, end) >= kReadableBytes &&
+         cursor.n_left >= kFewValues) {
+    step = decode_window(~std::uint64_t{0}, &cursor);
+  }
+  if (step == Step::kDone && cursor.n_left >= kFewValues && cursor.p != end) {
+    // The rest, with zeros behind it that may be read.
+    const std::size_t n_rest = n_bytes(cursor.p, end);
+    std::uint8_t rest[2 * kReadableBytes] = {};
+    std::memcpy(rest, cursor.p, n_rest);
+    Cursor<Int> in_rest{rest, cursor.values, cursor.n_left};
+    while (step == Step::kDone) {
+      const std::size_t n = std::min(n_bytes(in_rest.p, rest + n_rest), kWindowBytes);
+      step = decode_window(_bzhi_u64(~std::uint64_t{0}, static_cast<unsigned>(n)),
+                           &in_rest);
+    }
+    cursor = {cursor.p + n_bytes(rest, in_rest.p), in_rest.values, in_rest.n_left};
+  }
+  return decode_rest(step, cursor, end, errc);
+}
+
+}  // namespace
+
+FASTREC_TARGET_AVX2
+const std::uint8_t* decode_int64_avx2(Bytes packed, std::size_t count,
+                                      std::int64_t* values, Errc* errc) noexcept {
+  return decode(packed, count, values, errc);
+}
+
+FASTREC_TARGET_AVX2
+const std::uint8_t* decode_int32_avx2(Bytes packed, std::size_t count,
+                                      std::int32_t* values, Errc* errc) noexcept {
+  return decode(packed, count, values, errc);
+}
+
+FASTREC_TARGET_AVX2
+std::size_t count_avx2(Bytes packed) noexcept {
+  const std::uint8_t* p = packed.data();
+  std::size_t left = packed.size();
+  std::size_t n = 0;
+  for (; left >= kWindowBytes; p += kWindowBytes, left -= kWindowBytes) {
+    n += static_cast<std::size_t>(_mm_popcnt_u64(ends_of(p)));
+  }
+  return n + count_portable({p, left});
+}
+
+}  // namespace fastrec::kernels
+
+#endif

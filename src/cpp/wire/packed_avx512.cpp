@@ -1,0 +1,200 @@
+// 64 bytes at a time, in one register. As in avx2.cpp, a mask says where the values
+// end; here VPCOMPRESSB makes a list of places of it, and VPERMB fetches the bytes of
+// sixteen values at once.
+//
+//   all of 1 byte         widened
+//   all of 1 to 4 bytes   sixteen values by one permutation
+//   others                one after another, the bits put together by PEXT
+//
+// Loads and stores are masked, so no byte outside of the input is read and no copy of
+// its end is needed.
+//
+// tests/cpp/avx512_emulation.h can stand in for the instructions, so that the logic is
+// tested on CPUs that lack them.
+
+#include "wire/packed_kernels.h"
+
+#if defined(__x86_64__) || defined(FASTREC_EMULATE_AVX512)
+
+#if !defined(FASTREC_EMULATE_AVX512)
+#include <immintrin.h>
+#endif
+
+#if defined(__GNUC__) && !defined(__clang__)
+// GCC 12 says of its own header what it should not.
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
+
+#include <algorithm>
+
+#include "wire/pext.h"
+
+#define FASTREC_TARGET_AVX512 \
+  FASTREC_TARGET("avx512f,avx512bw,avx512vbmi,avx512vbmi2,bmi,bmi2,popcnt")
+
+namespace fastrec::kernels {
+namespace {
+
+constexpr std::size_t kFewValues = 4;
+constexpr std::size_t kValuesAtOnce = 16;
+
+// Bytes 0 to 63; the place of each in its four bytes; and the value, of the first
+// sixteen, that each of them belongs to.
+struct alignas(64) Places {
+  std::uint8_t all[kWindowBytes];
+  std::uint8_t in_four[kWindowBytes];
+  std::uint8_t of_value[kWindowBytes];
+};
+
+constexpr Places kPlaces = [] {
+  Places places{};
+  for (std::size_t i = 0; i < kWindowBytes; ++i) {
+    places.all[i] = static_cast<std::uint8_t>(i);
+    places.in_four[i] = static_cast<std::uint8_t>(i % 4);
+    places.of_value[i] = static_cast<std::uint8_t>(i / 4);
+  }
+  return places;
+}();
+
+// Writes the first `n` of the sixteen integers, which are at most 16.
+FASTREC_TARGET_AVX512
+inline void store(__m512i integers, std::size_t n, std::int32_t* values) noexcept {
+  _mm512_mask_storeu_epi32(
+      values, static_cast<__mmask16>(_bzhi_u64(0xffff, static_cast<unsigned>(n))),
+      integers);
+}
+
+FASTREC_TARGET_AVX512
+inline void store(__m512i integers, std::size_t n, std::int64_t* values) noexcept {
+  const std::uint64_t wanted = _bzhi_u64(0xffff, static_cast<unsigned>(n));
+  _mm512_mask_storeu_epi64(values, static_cast<__mmask8>(wanted),
+                           _mm512_cvtepu32_epi64(_mm512_castsi512_si256(integers)));
+  _mm512_mask_storeu_epi64(
+      values + 8, static_cast<__mmask8>(wanted >> 8),
+      _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(integers, 1)));
+}
+
+FASTREC_TARGET_AVX512
+inline void decode_single_bytes(const std::uint8_t* p, std::int64_t* values) noexcept {
+  for (std::size_t i = 0; i < kWindowBytes; i += 8) {
+    _mm512_storeu_si512(
+        values + i,
+        _mm512_cvtepu8_epi64(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p + i))));
+  }
+}
+
+FASTREC_TARGET_AVX512
+inline void decode_single_bytes(const std::uint8_t* p, std::int32_t* values) noexcept {
+  for (std::size_t i = 0; i < kWindowBytes; i += 16) {
+    _mm512_storeu_si512(
+        values + i,
+        _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + i))));
+  }
+}
+
+// Decodes `n` values of at most 4 bytes, which end in `bytes` where `ends` says.
+template <typename Int>
+FASTREC_TARGET_AVX512 inline void decode_short(__m512i bytes, std::uint64_t ends,
+                                               std::size_t n, Int* values) noexcept {
+  const __m512i all = _mm512_load_si512(kPlaces.all);
+  const __m512i in_four = _mm512_load_si512(kPlaces.in_four);
+  const __m512i end_places = _mm512_maskz_compress_epi8(ends, all);
+  const __m512i begin_places = _mm512_maskz_compress_epi8(ends << 1 | 1, all);
+  const __m512i without_tops = _mm512_and_si512(bytes, _mm512_set1_epi8(0x7f));
+  __m512i of_value = _mm512_load_si512(kPlaces.of_value);
+  for (std::size_t i = 0; i < n; i += kValuesAtOnce) {
+    const __m512i from =
+        _mm512_add_epi8(_mm512_permutexvar_epi8(of_value, begin_places), in_four);
+    const __m512i last = _mm512_permutexvar_epi8(of_value, end_places);
+    const __m512i apart = _mm512_maskz_permutexvar_epi8(
+        _mm512_cmple_epu8_mask(from, last), from, without_tops);
+    // Pairs of 7 bits to 14, and pairs of those to 28.
+    const __m512i pairs = _mm512_maddubs_epi16(_mm512_set1_epi16(-0x7fff), apart);
+    store(_mm512_madd_epi16(pairs, _mm512_set1_epi32(0x40000001)),
+          std::min(n - i, kValuesAtOnce), values + i);
+    of_value = _mm512_add_epi8(of_value, _mm512_set1_epi8(kValuesAtOnce));
+  }
+}
+
+// Decodes values from the window at the cursor, which ends at `end` if not before. None
+// if it has too few, or one that is too long.
+template <typename Int>
+[[gnu::always_inline]] FASTREC_TARGET_AVX512 inline Step decode_window(
+    const std::uint8_t* end, Cursor<Int>* cursor) noexcept {
+  const auto n_bytes = static_cast<std::size_t>(end - cursor->p);
+  const std::uint64_t valid = _bzhi_u64(
+      ~std::uint64_t{0}, static_cast<unsigned>(std::min(n_bytes, kWindowBytes)));
+  const __m512i bytes = _mm512_maskz_loadu_epi8(valid, cursor->p);
+  const std::uint64_t continuing = _mm512_movepi8_mask(bytes);
+  const std::uint64_t ends = ~continuing & valid;
+  if (has_single_bytes(ends, *cursor)) {
+    decode_single_bytes(cursor->p, cursor->values);
+    advance(kWindowBytes, kWindowBytes, cursor);
+    return Step::kDone;
+  }
+  const std::size_t n = std::min<std::size_t>(
+      static_cast<std::size_t>(_mm_popcnt_u64(ends)), cursor->n_left);
+
+  // Runs of bytes that continue. A value of 5 bytes has four of them.
+  const std::uint64_t runs_of_2 = continuing & continuing >> 1;
+  if ((runs_of_2 & runs_of_2 >> 2) == 0 && n > 0) {
+    decode_short(bytes, ends, n, cursor->values);
+    advance(place_of(n, ends), n, cursor);
+    return Step::kDone;
+  }
+  if (n_bytes >= kReadableBytes) return decode_by_pext(ends, continuing, n, cursor);
+  std::uint8_t copy[kReadableBytes] = {};
+  _mm512_storeu_si512(copy, bytes);
+  Cursor<Int> in_copy{copy, cursor->values, cursor->n_left};
+  const Step step = decode_by_pext(ends, continuing, n, &in_copy);
+  *cursor = {cursor->p + (in_copy.p - copy), in_copy.values, in_copy.n_left};
+  return step;
+}
+
+template <typename Int>
+FASTREC_TARGET_AVX512 inline const std::uint8_t* decode(Bytes packed, std::size_t count,
+                                                        Int* values,
+                                                        Errc* errc) noexcept {
+  Cursor<Int> cursor{packed.data(), values, count};
+  const std::uint8_t* end = packed.data() + packed.size();
+  Step step = Step::kDone;
+  while (step == Step::kDone && cursor.n_left >= kFewValues && cursor.p != end) {
+    step = decode_window(end, &cursor);
+  }
+  return decode_rest(step, cursor, end, errc);
+}
+
+}  // namespace
+
+FASTREC_TARGET_AVX512
+const std::uint8_t* decode_int64_avx512(Bytes packed, std::size_t count,
+                                        std::int64_t* values, Errc* errc) noexcept {
+  return decode(packed, count, values, errc);
+}
+
+FASTREC_TARGET_AVX512
+const std::uint8_t* decode_int32_avx512(Bytes packed, std::size_t count,
+                                        std::int32_t* values, Errc* errc) noexcept {
+  return decode(packed, count, values, errc);
+}
+
+FASTREC_TARGET_AVX512
+std::size_t count_avx512(Bytes packed) noexcept {
+  const std::uint8_t* p = packed.data();
+  std::size_t left = packed.size();
+  std::size_t n = 0;
+  while (left > 0) {
+    const std::size_t n_here = std::min(left, kWindowBytes);
+    const std::uint64_t valid =
+        _bzhi_u64(~std::uint64_t{0}, static_cast<unsigned>(n_here));
+    const std::uint64_t tops = _mm512_movepi8_mask(_mm512_maskz_loadu_epi8(valid, p));
+    n += static_cast<std::size_t>(_mm_popcnt_u64(~tops & valid));
+    p += n_here;
+    left -= n_here;
+  }
+  return n;
+}
+
+}  // namespace fastrec::kernels
+
+#endif

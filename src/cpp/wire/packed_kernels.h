@@ -1,0 +1,44 @@
+// The kernels behind packed.h, one source file each, and what they fall back on.
+//
+// Every file is compiled for the baseline CPU; only a function marked FASTREC_TARGET
+// may use more (crc32c/kernels.h says why).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "wire/packed.h"
+
+namespace fastrec::kernels {
+
+DecodeVarints<std::int64_t> decode_int64_portable;
+DecodeVarints<std::int32_t> decode_int32_portable;
+std::size_t count_portable(Bytes packed) noexcept;
+
+#if defined(__x86_64__)
+DecodeVarints<std::int64_t> decode_int64_avx2;
+DecodeVarints<std::int32_t> decode_int32_avx2;
+std::size_t count_avx2(Bytes packed) noexcept;
+
+DecodeVarints<std::int64_t> decode_int64_avx512;
+DecodeVarints<std::int32_t> decode_int32_avx512;
+std::size_t count_avx512(Bytes packed) noexcept;
+#endif
+
+#if defined(__aarch64__)
+DecodeVarints<std::int64_t> decode_int64_arm64;
+DecodeVarints<std::int32_t> decode_int32_arm64;
+std::size_t count_arm64(Bytes packed) noexcept;
+#endif
+
+// For the ends of inputs, and for those that are at fault.
+inline const std::uint8_t* decode_portable(Bytes packed, std::size_t count,
+                                           std::int64_t* values, Errc* errc) noexcept {
+  return decode_int64_portable(packed, count, values, errc);
+}
+inline const std::uint8_t* decode_portable(Bytes packed, std::size_t count,
+                                           std::int32_t* values, Errc* errc) noexcept {
+  return decode_int32_portable(packed, count, values, errc);
+}
+
+}  // namespace fastrec::kernels

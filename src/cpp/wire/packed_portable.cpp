@@ -1,0 +1,66 @@
+// Words of 8 bytes, one value after another.
+
+#include <bit>
+#include <utility>
+
+#include "wire/packed_kernels.h"
+
+namespace fastrec::kernels {
+namespace {
+
+template <typename Int>
+inline const std::uint8_t* decode(Bytes packed, std::size_t count, Int* values,
+                                  Errc* errc) noexcept {
+  const std::uint8_t* p = packed.data();
+  const std::uint8_t* end = p + packed.size();
+  for (std::size_t i = 0; i < count; ++i) {
+    std::uint64_t bits;
+    // Up to 8 bytes at once, without a branch per byte: the end is the first byte whose
+    // top bit is clear.
+    const std::uint64_t word = end - p >= 8 ? load_le<std::uint64_t>(p) : kTopBits;
+    const std::uint64_t ends = ~word & kTopBits;
+    if (ends != 0) [[likely]] {
+      const std::uint64_t mask = ends ^ (ends - 1);
+      bits = without_top_bits(word & mask);
+      p += std::countr_zero(ends) / 8 + 1;
+    } else {
+      p = read_varint(p, end, &bits, errc);
+      if (p == nullptr) return nullptr;
+    }
+    const auto value = static_cast<std::int64_t>(bits);
+    if (!std::in_range<Int>(value)) {
+      *errc = Errc::kValueOutOfRange;
+      return nullptr;
+    }
+    values[i] = static_cast<Int>(value);
+  }
+  return p;
+}
+
+}  // namespace
+
+const std::uint8_t* decode_int64_portable(Bytes packed, std::size_t count,
+                                          std::int64_t* values, Errc* errc) noexcept {
+  return decode(packed, count, values, errc);
+}
+
+const std::uint8_t* decode_int32_portable(Bytes packed, std::size_t count,
+                                          std::int32_t* values, Errc* errc) noexcept {
+  return decode(packed, count, values, errc);
+}
+
+std::size_t count_portable(Bytes packed) noexcept {
+  const std::uint8_t* p = packed.data();
+  const std::uint8_t* end = p + packed.size();
+  std::size_t n = 0;
+  for (; end - p >= 8; p += 8) {
+    // One bit of each byte, summed up in the highest byte of a product: compilers make
+    // a call of a popcount that the baseline CPU lacks.
+    const std::uint64_t ends = ~load_le<std::uint64_t>(p) & kTopBits;
+    n += static_cast<std::size_t>(((ends >> 7) * 0x0101010101010101) >> 56);
+  }
+  for (; p < end; ++p) n += *p < 0x80;
+  return n;
+}
+
+}  // namespace fastrec::kernels

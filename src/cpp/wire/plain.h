@@ -1,0 +1,75 @@
+// Plain: the one form in which every known writer writes the parts of an Example.
+//
+//   entry     0a n key   12 n feature      both, in this order, and nothing else
+//   numbers   12|1a n    0a n run          a feature of one kind, packed in one run
+//   string    0a n       0a n string       a feature of one byte string
+//   number    12|1a n    0d|08 number      one that is not packed, as some writers do
+//
+// These functions prove the form or say no; they read no other, report no fault, and
+// leave whatever they do not know to walk.h.
+#pragma once
+
+#include "base/bytes.h"
+#include "wire/kind.h"
+
+namespace fastrec {
+
+inline constexpr std::uint8_t kTagOne = 0x0a;  // field 1, length-delimited
+inline constexpr std::uint8_t kTagTwo = 0x12;  // field 2, length-delimited
+
+// Reads a length, which is in 5 bytes at most, at `p` below `end`. Returns where it
+// ends; nullptr if it is in more, or past `end`.
+inline const std::uint8_t* read_length(const std::uint8_t* p, const std::uint8_t* end,
+                                       std::uint64_t* length) noexcept {
+  constexpr int kMostLengthBytes = 5;
+  *length = 0;
+  for (int i = 0; i < kMostLengthBytes && p != end; ++i) {
+    const std::uint8_t byte = *p++;
+    *length |= std::uint64_t{byte & 0x7fu} << (7 * i);
+    if (byte < 0x80) return p;
+  }
+  return nullptr;
+}
+
+// Reads the field of `tag` at `p` below `end`. Returns where it ends, or nullptr.
+inline const std::uint8_t* read_plain_field(const std::uint8_t* p,
+                                            const std::uint8_t* end, std::uint8_t tag,
+                                            Bytes* content) noexcept {
+  if (p == end || *p != tag) return nullptr;
+  std::uint64_t length;
+  p = read_length(p + 1, end, &length);
+  if (p == nullptr || length > static_cast<std::uint64_t>(end - p)) return nullptr;
+  *content = {p, static_cast<std::size_t>(length)};
+  return p + length;
+}
+
+// Whether `message` is one field of `tag` and nothing else.
+inline bool find_plain_field(Bytes message, std::uint8_t tag, Bytes* content) noexcept {
+  const std::uint8_t* const end = message.data() + message.size();
+  return read_plain_field(message.data(), end, tag, content) == end && !message.empty();
+}
+
+inline bool find_plain_entry(Bytes entry, Bytes* key, Bytes* feature) noexcept {
+  const std::uint8_t* const end = entry.data() + entry.size();
+  const std::uint8_t* p = read_plain_field(entry.data(), end, kTagOne, key);
+  return p != nullptr && read_plain_field(p, end, kTagTwo, feature) == end;
+}
+
+// The list of a feature that holds one of `kind`.
+inline bool find_plain_list(Bytes feature, FeatureKind kind, Bytes* list) noexcept {
+  const auto tag = static_cast<std::uint8_t>(static_cast<unsigned>(kind) << 3 | 2);
+  return find_plain_field(feature, tag, list);
+}
+
+// The bytes of the one number of `kind` that is not packed and all of `list`, if there
+// is no more than one in them.
+inline bool find_lone_number(Bytes list, FeatureKind kind, Bytes* number) noexcept {
+  constexpr std::uint8_t kTagVarint = 0x08;   // field 1, as a varint
+  constexpr std::uint8_t kTagFixed32 = 0x0d;  // field 1, in 4 bytes
+  const std::uint8_t tag = kind == FeatureKind::kInt64 ? kTagVarint : kTagFixed32;
+  if (kind == FeatureKind::kBytes || list.empty() || list[0] != tag) return false;
+  *number = list.subspan(1);
+  return true;
+}
+
+}  // namespace fastrec

@@ -1,0 +1,153 @@
+// Walk: the bytes of a tf.train.Example -> its features, and the lists in them.
+//
+//   Example   { features: Features = 1 }
+//   Features  { feature: map<string, Feature> = 1 }   entries { key = 1, value = 2 }
+//   Feature   { oneof: bytes_list = 1 | float_list = 2 | int64_list = 3 }
+//   the lists { repeated value = 1 }                  numbers packed or not
+//
+//   SequenceExample { context: Features = 1, feature_lists: FeatureLists = 2 }
+//   FeatureLists    { feature_list: map<string, FeatureList> = 1 }
+//   FeatureList     { feature: repeated Feature = 1 }
+//
+// A message that is in several pieces is the concatenation of the pieces, each of which
+// must be readable by itself: that is how protobuf defines merging, and here it is
+// taken literally. A message in one piece, which is all but every one, is not copied.
+//
+// Source: tensorflow/core/example/{example,feature}.proto; docs/semantics.md says which
+// reader does what with every odd input.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "wire/field_reader.h"
+#include "wire/kind.h"
+#include "wire/plain.h"
+
+namespace fastrec {
+
+// Memory for messages that had to be joined, until the next record.
+class JoinedMessages {
+ public:
+  void clear() {
+    if (!messages_.empty()) messages_.clear();
+  }
+
+  // Joins the length-delimited fields `number` of `message`, from the place `from` in
+  // it on, to `*whole`. `message` has been read to its end without a fault; a piece
+  // that cannot be read is one.
+  Fault join(Bytes message, const std::uint8_t* from, std::uint32_t number,
+             Bytes* whole);
+
+ private:
+  std::deque<std::vector<std::uint8_t>> messages_;
+};
+
+// `fault`, whose offset counts from the beginning of `part`, with one that counts from
+// the beginning of `record`. A joined message lies outside of it, and an absent part is
+// nowhere: the fault is then located by the record alone.
+Fault located(Fault fault, Bytes part, Bytes record) noexcept;
+
+// The list of values in a feature, whatever its kind.
+struct ValueList {
+  FeatureKind kind = FeatureKind::kNone;
+  Bytes message;  // BytesList, FloatList or Int64List
+};
+
+// Calls `on_entry(std::uint32_t number, Bytes key, Bytes value)` for each entry of the
+// maps in the fields 1 to `kLast` of `record`, in file order, entries with the same key
+// one after another: the last of them counts. With a `kLast` of 1 these are the
+// features of an Example; with 2, also the feature lists of a SequenceExample. Stops at
+// the first fault, which has its offset in `record`.
+template <std::uint32_t kLast, typename OnEntry>
+Fault walk_maps(Bytes record, JoinedMessages* joined, OnEntry&& on_entry);
+
+// Calls `on_feature(Bytes key, Bytes feature)` for the features of an Example.
+template <typename OnFeature>
+Fault walk_features(Bytes example, JoinedMessages* joined, OnFeature&& on_feature) {
+  return walk_maps<1>(example, joined, [&](std::uint32_t, Bytes key, Bytes feature) {
+    on_feature(key, feature);
+  });
+}
+
+// Finds the list that counts in `feature`: of the last kind, all its pieces. Where
+// there are several lists, those that do not count must be readable too. The offset of
+// a fault counts from the beginning of `feature`.
+Fault find_list(Bytes feature, JoinedMessages* joined, ValueList* list);
+
+// Splits a list of numbers into runs of packed values; a value that is not packed is a
+// run of one. Fields that are not values are stepped over.
+class PackedRuns {
+ public:
+  PackedRuns(Bytes list, FeatureKind kind) noexcept
+      : fields_(list),
+        unpacked_(kind == FeatureKind::kFloat ? WireType::kFixed32
+                                              : WireType::kVarint) {}
+
+  bool next(Bytes* run) noexcept {
+    Field field;
+    while (fields_.next(&field)) {
+      if (field.number != 1) continue;
+      if (field.type != WireType::kLengthDelimited && field.type != unpacked_) continue;
+      *run = field.content;
+      return true;
+    }
+    return false;
+  }
+
+  Fault fault() const noexcept { return fields_.fault(); }
+
+ private:
+  FieldReader fields_;
+  WireType unpacked_;
+};
+
+// How many values `list` holds; a fault if its bytes cannot be read to the end.
+Fault count_values(const ValueList& list, std::size_t* n);
+
+// Calls `on_string` for every value of a BytesList that count_values() has read.
+template <typename OnString>
+void for_each_string(Bytes list, OnString&& on_string) {
+  FieldReader fields(list);
+  Bytes string;
+  while (fields.next_message(1, &string)) on_string(string);
+}
+
+// Reads a map entry, whatever its form: the last key, and all pieces of the value. A
+// part that is not there is an empty view. The offset of a fault counts from the
+// beginning of `entry`.
+Fault read_entry(Bytes entry, JoinedMessages* joined, Bytes* key, Bytes* value);
+
+template <std::uint32_t kLast, typename OnEntry>
+Fault walk_maps(Bytes record, JoinedMessages* joined, OnEntry&& on_entry) {
+  const auto fault_of = [&](const FieldReader& fields) {
+    Fault fault = fields.fault();
+    fault.offset = static_cast<std::uint64_t>(fields.position() - record.data());
+    return fault;
+  };
+  FieldReader record_fields(record);
+  Field map;
+  while (record_fields.next(&map)) {
+    if (map.number > kLast || map.type != WireType::kLengthDelimited) continue;
+    FieldReader entries(map.content);
+    Bytes entry;
+    while (entries.next_message(1, &entry)) {
+      Bytes key, value;
+      if (!find_plain_entry(entry, &key, &value)) {
+        if (Fault fault = read_entry(entry, joined, &key, &value)) {
+          fault.offset += static_cast<std::uint64_t>(entry.data() - record.data());
+          return fault;
+        }
+      }
+      on_entry(map.number, key, value);
+    }
+    if (entries.fault()) return fault_of(entries);
+  }
+  if (record_fields.fault()) return fault_of(record_fields);
+  return {};
+}
+
+}  // namespace fastrec
