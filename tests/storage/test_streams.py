@@ -541,6 +541,7 @@ assert peak() < most + (800 << 20), peak()
 """
 
 
+@pytest.mark.timeout(600)  # of a machine that is busy: it fills some GB
 @pytest.mark.parametrize("shuffle", ["False", "fr.Window(10_000)"])
 def test_a_bomb_of_large_records_hits_the_limit(tmp_path: Path, shuffle: str) -> None:
     """100 records of 100 MB of zeros, in 10 MB: a batch of them would be 10 GB."""

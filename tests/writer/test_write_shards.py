@@ -522,6 +522,7 @@ def left_in(folder: Path, before: Counter[str]) -> list[str]:
 
 # An interrupt in `__exit__` itself leaves the rest to the garbage collection.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.timeout(600)  # of a machine that is busy: it writes hundreds of files
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc as Linux has it")
 @pytest.mark.parametrize(
     ("name", "options"),
