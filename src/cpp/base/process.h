@@ -2,20 +2,10 @@
 // the threads that would have released them.
 #pragma once
 
-#if defined(_WIN32)
-#include <process.h>
-#else
 #include <unistd.h>
-#endif
 
 namespace fastrec {
 
-inline int process_id() noexcept {
-#if defined(_WIN32)
-  return ::_getpid();
-#else
-  return ::getpid();
-#endif
-}
+inline int process_id() noexcept { return ::getpid(); }
 
 }  // namespace fastrec

@@ -9,6 +9,7 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "base/process.h"
 #include "batch/column.h"
 #include "batch/schema.h"
+#include "loader/batch_decoder.h"
 #include "record/catalog.h"
 #include "record/examination.h"
 #include "record/recovery.h"
@@ -25,6 +27,51 @@
 namespace fastrec {
 
 namespace py = pybind11;
+
+// Converts an enum that has names to a str, and back.
+template <typename Enum>
+struct NameCaster {
+  PYBIND11_TYPE_CASTER(Enum, py::detail::const_name("str"));
+
+  bool load(py::handle source, bool) {
+    if (!PyUnicode_Check(source.ptr())) return false;
+    const auto text = source.cast<std::string>();
+    const std::optional<Enum> found = named<Enum>(text);
+    if (!found) throw py::value_error("there is no option '" + text + "' here");
+    value = *found;
+    return true;
+  }
+
+  static py::handle cast(Enum source, py::return_value_policy, py::handle) {
+    return py::str(name_of(source)).release();
+  }
+};
+
+}  // namespace fastrec
+
+namespace pybind11::detail {
+
+template <>
+struct type_caster<fastrec::Content> : fastrec::NameCaster<fastrec::Content> {};
+template <>
+struct type_caster<fastrec::FeatureKind> : fastrec::NameCaster<fastrec::FeatureKind> {};
+template <>
+struct type_caster<fastrec::Io> : fastrec::NameCaster<fastrec::Io> {};
+template <>
+struct type_caster<fastrec::Layout> : fastrec::NameCaster<fastrec::Layout> {};
+template <>
+struct type_caster<fastrec::OnDamage> : fastrec::NameCaster<fastrec::OnDamage> {};
+template <>
+struct type_caster<fastrec::PartitionKind>
+    : fastrec::NameCaster<fastrec::PartitionKind> {};
+template <>
+struct type_caster<fastrec::Recovery> : fastrec::NameCaster<fastrec::Recovery> {};
+template <>
+struct type_caster<fastrec::Section> : fastrec::NameCaster<fastrec::Section> {};
+
+}  // namespace pybind11::detail
+
+namespace fastrec {
 
 void register_arrow(py::module_& m);
 void register_slab(py::module_& m);
@@ -45,9 +92,6 @@ py::object readable(const std::string& text);
 
 // The exception that `error` is in Python.
 py::object exception_of(const Error& error);
-
-// "raise", "skip" or "resync".
-Recovery recovery_named(const std::string& name);
 
 // [(where it begins, where it ends or None, the exception)].
 py::list to_list(std::span<const Gap> gaps);

@@ -15,32 +15,6 @@
 namespace fastrec {
 namespace {
 
-FeatureKind kind_named(const std::string& name) {
-  for (const FeatureKind kind :
-       {FeatureKind::kBytes, FeatureKind::kFloat, FeatureKind::kInt64}) {
-    if (name == kind_name(kind)) return kind;
-  }
-  throw py::value_error("no kind of values is named " + name);
-}
-
-Layout layout_named(const std::string& name) {
-  if (name == "dense") return Layout::kDense;
-  if (name == "ragged") return Layout::kRagged;
-  if (name == "padded") return Layout::kPadded;
-  if (name == "raw") return Layout::kRaw;
-  if (name == "tensor") return Layout::kTensor;
-  if (name == "record") return Layout::kRecord;
-  throw py::value_error("no layout is named " + name);
-}
-
-Section section_named(const std::string& name) {
-  if (name == "features") return Section::kFeatures;
-  if (name == "context") return Section::kContext;
-  if (name == "lists") return Section::kLists;
-  if (name == "step_sizes") return Section::kStepSizes;
-  throw py::value_error("no section of a record is named " + name);
-}
-
 DType dtype_of(const py::dtype& dtype, Layout layout, FeatureKind kind,
                std::uint32_t tensor_dtype) {
   const char code = dtype.kind();
@@ -50,41 +24,12 @@ DType dtype_of(const py::dtype& dtype, Layout layout, FeatureKind kind,
     }
     return code == 'b' ? DType::kBool : DType::kOpaque;
   }
-  if (code == 'b') return DType::kBool;
-  if (layout == Layout::kRaw) return DType::kOpaque;
+  if (layout == Layout::kRaw) return code == 'b' ? DType::kBool : DType::kOpaque;
   if (kind == FeatureKind::kBytes) return DType::kBytes;
-  switch (code * 16 + static_cast<int>(dtype.itemsize())) {
-    case 'i' * 16 + 1:
-      return DType::kInt8;
-    case 'i' * 16 + 2:
-      return DType::kInt16;
-    case 'i' * 16 + 4:
-      return DType::kInt32;
-    case 'i' * 16 + 8:
-      return DType::kInt64;
-    case 'u' * 16 + 1:
-      return DType::kUint8;
-    case 'u' * 16 + 2:
-      return DType::kUint16;
-    case 'u' * 16 + 4:
-      return DType::kUint32;
-    case 'u' * 16 + 8:
-      return DType::kUint64;
-    case 'f' * 16 + 2:
-      return DType::kFloat16;
-    case 'f' * 16 + 4:
-      return DType::kFloat32;
-    case 'f' * 16 + 8:
-      return DType::kFloat64;
-    case 'V' * 16 + 2:  // the kind that ml_dtypes gives it
-      if (dtype.attr("name").cast<std::string>() == "bfloat16") {
-        return DType::kBfloat16;
-      }
-      [[fallthrough]];
-    default:
-      throw py::value_error("a column cannot be of dtype " +
-                            py::str(dtype).cast<std::string>());
-  }
+  const auto name = dtype.attr("name").cast<std::string>();
+  const std::optional<DType> found = named<DType>(name);
+  if (!found) throw py::value_error("a column cannot be of dtype " + name);
+  return *found;
 }
 
 // A default is a list of byte strings, or the bytes of the values in the column.
@@ -98,23 +43,13 @@ void set_default(const py::object& value, ColumnSpec* spec) {
   }
 }
 
-PartitionKind partition_named(const std::string& name) {
-  if (name == "row_splits") return PartitionKind::kRowSplits;
-  if (name == "row_lengths") return PartitionKind::kRowLengths;
-  if (name == "row_starts") return PartitionKind::kRowStarts;
-  if (name == "row_limits") return PartitionKind::kRowLimits;
-  if (name == "value_rowids") return PartitionKind::kValueRowIds;
-  if (name == "uniform_row_length") return PartitionKind::kUniformRowLength;
-  throw py::value_error("no partition is named " + name);
-}
-
 RowRule rule_of(const py::handle& rule) {
   RowRule result;
   result.values = rule.attr("values").cast<std::size_t>();
   for (const py::handle item : rule.attr("partitions")) {
     const auto [kind, column, length] =
-        item.cast<std::tuple<std::string, std::size_t, std::uint64_t>>();
-    result.partitions.push_back({partition_named(kind), column, length});
+        item.cast<std::tuple<PartitionKind, std::size_t, std::uint64_t>>();
+    result.partitions.push_back({kind, column, length});
   }
   for (const py::handle item : rule.attr("indices")) {
     const auto [column, size] = item.cast<std::tuple<std::size_t, std::int64_t>>();
@@ -145,10 +80,10 @@ BoundSchema::BoundSchema(const py::list& columns, const py::list& rules,
                   column.attr("has_lengths").cast<bool>()};
     ColumnSpec spec;
     spec.key = column.attr("key").cast<std::string>();
-    spec.section = section_named(column.attr("section").cast<std::string>());
+    spec.section = column.attr("section").cast<Section>();
     spec.is_required = column.attr("is_required").cast<bool>();
-    spec.kind = kind_named(column.attr("kind").cast<std::string>());
-    spec.layout = layout_named(column.attr("layout").cast<std::string>());
+    spec.kind = column.attr("kind").cast<FeatureKind>();
+    spec.layout = column.attr("layout").cast<Layout>();
     spec.tensor_dtype = column.attr("tensor_dtype").cast<std::uint32_t>();
     spec.dtype = dtype_of(target.dtype, spec.layout, spec.kind, spec.tensor_dtype);
     spec.item_bytes = spec.dtype == DType::kBytes

@@ -81,14 +81,6 @@ class BoundSources {
   py::list schemas_;
 };
 
-OnDamage on_damage_named(const std::string& name) {
-  if (name == "raise") return OnDamage::kRaise;
-  if (name == "skip") return OnDamage::kSkip;
-  if (name == "mask") return OnDamage::kMask;
-  throw py::value_error("on_damage must be 'raise', 'skip' or 'mask', not '" + name +
-                        "'");
-}
-
 // [(row, where its frame begins, where it ends, the exception)].
 py::list damages_as_tuples(const std::vector<Damage>& damages) {
   py::list list;
@@ -194,8 +186,7 @@ std::unique_ptr<BoundPipeline> make_pipeline(
     const py::object& sources, std::shared_ptr<const Catalog> catalog,
     std::shared_ptr<const Order> order, const StepGrid& grid, std::uint64_t first_step,
     std::shared_ptr<BlockPool> pool, unsigned n_threads, std::size_t prefetch,
-    std::size_t memory_limit, const std::string& on_damage,
-    const std::string& recovery) {
+    std::size_t memory_limit, OnDamage on_damage, Recovery recovery) {
   const std::shared_ptr<const Sources>& of_core =
       sources.cast<const BoundSources&>().sources();
   std::unique_ptr<Claims> claims;
@@ -203,13 +194,12 @@ std::unique_ptr<BoundPipeline> make_pipeline(
     claims = std::make_unique<IndexedClaims>(of_core->files, std::move(catalog),
                                              std::move(order), grid, first_step);
   } else {
-    claims = std::make_unique<WalkedClaims>(of_core->files, grid,
-                                            recovery_named(recovery), first_step);
+    claims = std::make_unique<WalkedClaims>(of_core->files, grid, recovery, first_step);
   }
   return std::make_unique<BoundPipeline>(
-      std::make_unique<Pipeline>(std::move(claims), of_core, pool,
-                                 PipelineOptions{n_threads, prefetch, memory_limit,
-                                                 true, on_damage_named(on_damage)}),
+      std::make_unique<Pipeline>(
+          std::move(claims), of_core, pool,
+          PipelineOptions{n_threads, prefetch, memory_limit, true, on_damage}),
       sources, pool);
 }
 
@@ -221,8 +211,7 @@ std::unique_ptr<BoundPipeline> make_stream_pipeline(
     const std::optional<
         std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>>& window,
     std::shared_ptr<BlockPool> pool, unsigned n_threads, std::size_t prefetch,
-    std::size_t memory_limit, const std::string& on_damage,
-    const std::string& recovery) {
+    std::size_t memory_limit, OnDamage on_damage, Recovery recovery) {
   std::optional<WindowDraws> draws;
   if (window) {
     const auto [n_slots, seed, epoch, of] = *window;
@@ -231,30 +220,28 @@ std::unique_ptr<BoundPipeline> make_stream_pipeline(
   const std::shared_ptr<const Sources>& of_core =
       sources.cast<const BoundSources&>().sources();
   auto claims = std::make_unique<StreamClaims>(
-      FrameStream(std::move(streams), of_core->files, std::move(order), {},
-                  recovery_named(recovery)),
+      FrameStream(std::move(streams), of_core->files, std::move(order), {}, recovery),
       StreamShape{grid, is_counted, first_step, first_position, bytes_max}, draws);
   return std::make_unique<BoundPipeline>(
-      std::make_unique<Pipeline>(std::move(claims), of_core, pool,
-                                 PipelineOptions{n_threads, prefetch, memory_limit,
-                                                 false, on_damage_named(on_damage)}),
+      std::make_unique<Pipeline>(
+          std::move(claims), of_core, pool,
+          PipelineOptions{n_threads, prefetch, memory_limit, false, on_damage}),
       sources, pool);
 }
 
 // (parts, damages).
 py::tuple decode_records(const BoundSources& sources, const Catalog& catalog,
                          std::shared_ptr<BlockPool> pool, const RecordNumbers& numbers,
-                         std::size_t n_rows, const std::string& on_damage) {
+                         std::size_t n_rows, OnDamage on_damage) {
   const std::vector<Place> places = places_of(catalog, numbers);
-  const OnDamage how = on_damage_named(on_damage);
   std::vector<Part> parts;
   std::vector<Damage> damages;
   pool->replenish();
   {
     const py::gil_scoped_release released;
     BatchDecoder decoder(sources.sources(), std::move(pool));
-    parts =
-        decoder.decode(places, std::max(n_rows, places.size()), nullptr, how, &damages);
+    parts = decoder.decode(places, std::max(n_rows, places.size()), nullptr, on_damage,
+                           &damages);
   }
   return py::make_tuple(sources.arrays(parts), damages_as_tuples(damages));
 }
@@ -434,7 +421,7 @@ void register_loader(py::module_& m) {
 
   m.def("decode_records", &decode_records, py::arg("sources"), py::arg("catalog"),
         py::arg("pool"), py::arg("numbers"), py::arg("n_rows") = 0,
-        py::arg("on_damage") = "raise");
+        py::arg("on_damage") = OnDamage::kRaise);
 
   py::class_<BoundPipeline>(m, "Pipeline")
       .def(py::init(&make_pipeline), py::arg("sources"), py::arg("catalog").none(true),

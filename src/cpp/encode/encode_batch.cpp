@@ -298,7 +298,7 @@ void BatchEncoder::store(std::size_t i, const Tile& tile,
         out = store_raw(entry.long_head.data(), entry.long_head.size(), out);
         const std::uint8_t* values = column.values.data() + row * entry.value_bytes;
         out = column.kind == FeatureKind::kFloat
-                  ? store_floats(values, entry.value_bytes, out)
+                  ? store_raw(values, entry.value_bytes, out)
                   : store_raw(values, entry.value_bytes, out);
         break;
       }
@@ -320,8 +320,8 @@ std::uint8_t* BatchEncoder::store_values(const ColumnValues& column, Run run,
       }
       break;
     case FeatureKind::kFloat:
-      out = store_floats(column.values.data() + run.begin * sizeof(float),
-                         run.size() * sizeof(float), out);
+      out = store_raw(column.values.data() + run.begin * sizeof(float),
+                      run.size() * sizeof(float), out);
       break;
     default:
       for (std::size_t i = run.begin; i < run.end; ++i) {

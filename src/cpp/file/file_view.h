@@ -17,6 +17,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/names.h"
 #include "base/prefetch.h"
 #include "file/buffer.h"
 #include "file/file.h"
@@ -28,6 +29,11 @@ enum class Io : std::uint8_t {
   kAuto,  // the mapping, but pread where that fails or the file is remote
   kMmap,
   kPread,
+};
+
+template <>
+struct Names<Io> {
+  static constexpr const char* kAll[] = {"auto", "mmap", "pread"};
 };
 
 class FileView {

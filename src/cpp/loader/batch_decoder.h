@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/names.h"
 #include "batch/column.h"
 #include "decode/decode.h"
 #include "record/reader.h"
@@ -42,6 +43,11 @@ enum class OnDamage : std::uint8_t {
   kRaise,  // its Error is thrown
   kSkip,   // it is left out: later rows move up
   kMask,   // it is filled as an empty row
+};
+
+template <>
+struct Names<OnDamage> {
+  static constexpr const char* kAll[] = {"raise", "skip", "mask"};
 };
 
 // A row that was skipped or masked.

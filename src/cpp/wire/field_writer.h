@@ -75,18 +75,4 @@ inline std::uint8_t* store_string(unsigned field, Bytes bytes,
   return store_raw(bytes.data(), bytes.size(), out);
 }
 
-// Floats as the machine has them -> as files have them.
-inline std::uint8_t* store_floats(const std::uint8_t* values, std::size_t n_bytes,
-                                  std::uint8_t* out) noexcept {
-  if constexpr (std::endian::native == std::endian::little) {
-    return store_raw(values, n_bytes, out);
-  }
-  for (std::size_t i = 0; i < n_bytes; i += sizeof(std::uint32_t)) {
-    std::uint32_t bits;
-    std::memcpy(&bits, values + i, sizeof bits);
-    store_le(out + i, bits);
-  }
-  return out + n_bytes;
-}
-
 }  // namespace fastrec
