@@ -7,7 +7,7 @@
 
 #include "base/prefetch.h"
 #include "record/framing.h"
-#include "wire/field_writer.h"
+#include "wire/entry.h"
 
 namespace fastrec {
 namespace {
@@ -44,19 +44,16 @@ std::uint64_t list_size(FeatureKind kind, std::uint64_t values) noexcept {
   return field_size(values);
 }
 
-// Of an entry but for its own tag and length.
-std::uint64_t entry_size(const ColumnValues& column, std::uint64_t values) noexcept {
-  const std::uint64_t message = field_size(list_size(column.kind, values));
-  return field_size(column.key.size()) + field_size(message);
+// The bytes of the message Feature whose values take `values` bytes.
+std::uint64_t feature_size(FeatureKind kind, std::uint64_t values) noexcept {
+  return field_size(list_size(kind, values));
 }
 
-// All that comes before the values, of which there are some.
+// Stores all that comes before the values.
 std::uint8_t* store_head(const ColumnValues& column, std::uint64_t values,
                          std::uint8_t* out) noexcept {
   const std::uint64_t list = list_size(column.kind, values);
-  out = open_field(1, entry_size(column, values), out);
-  out = store_string(1, as_bytes(column.key), out);
-  out = open_field(2, field_size(list), out);
+  out = open_entry(as_bytes(column.key), field_size(list), out);
   out = open_field(static_cast<unsigned>(column.kind), list, out);
   if (column.kind != FeatureKind::kBytes && values != 0) {
     out = open_field(1, values, out);
@@ -116,48 +113,28 @@ void BatchEncoder::check(const ColumnValues& column) const {
 
 BatchEncoder::Entry BatchEncoder::entry_of(const ColumnValues& column) {
   Entry entry;
-  const bool is_even = column.row_splits.empty() && column.offsets.empty();
-  const auto head_for = [&](std::uint64_t values) {
-    std::vector<std::uint8_t> head(entry_size(column, values) + 2 * kVarintRoom);
-    const std::uint8_t* end = store_head(column, values, head.data());
-    head.resize(static_cast<std::size_t>(end - head.data()));
-    return head;
-  };
-  const auto shorten = [&](const std::vector<std::uint8_t>& head, Entry::Form form) {
-    if (head.size() > Entry::kShortBytes) return false;
-    std::copy(head.begin(), head.end(), entry.head.begin());
-    entry.head_size = static_cast<std::uint8_t>(head.size());
-    entry.form = form;
-    return true;
-  };
-  if (is_even && column.kind == FeatureKind::kFloat) {
-    entry.value_bytes = column.n_values * sizeof(float);
-    entry.long_head = head_for(entry.value_bytes);
-    entry.form = Entry::Form::kConstant;
-    if (column.n_values == 1) shorten(entry.long_head, Entry::Form::kFloat);
-  } else if (is_even && column.kind == FeatureKind::kBytes && column.n_values == 1) {
-    entry.value_bytes = column.string_bytes;
-    entry.long_head = head_for(field_size(column.string_bytes));
-    // The string's own tag and length.
-    std::uint8_t text[kVarintRoom + 1];
-    std::uint8_t* end = open_field(1, column.string_bytes, text);
-    entry.long_head.insert(entry.long_head.end(), text, end);
-    entry.form = Entry::Form::kConstant;
-  } else if (is_even && column.kind == FeatureKind::kInt64 && column.n_values == 1) {
-    // As if the value took no bytes. An empty list has no packed run, whose tag and
-    // length come last.
-    std::vector<std::uint8_t> head = head_for(0);
-    head.insert(head.end(), {tag_of(1), 0});
-    if (shorten(head, Entry::Form::kInt)) {
-      const auto at = [&](std::size_t from_end) {
-        return static_cast<std::uint8_t>(head.size() - from_end);
-      };
-      entry.lengths = {1, at(5), at(3), at(1)};
-      for (std::size_t i = 0; i < 4; ++i) {
-        entry.least[i] =
-            static_cast<std::uint8_t>(head[entry.lengths[i]] + (i < 3) * 2);
-      }
+  const bool is_float = column.kind == FeatureKind::kFloat;
+  const bool is_int = column.kind == FeatureKind::kInt64;
+  const bool is_one = column.n_values == 1;
+  if (!column.row_splits.empty() || !column.offsets.empty()) return entry;
+  if (!is_one && !(is_float && column.n_values > 0)) return entry;
+
+  if (!is_int) {
+    entry.value_bytes =
+        is_float ? column.n_values * sizeof(float) : column.string_bytes;
+  }
+  EntryHeader header =
+      entry_header(as_bytes(column.key), column.kind, entry.value_bytes);
+  if (is_one && (is_int || is_float) && header.bytes.size() <= Entry::kShortBytes) {
+    entry.form = is_int ? Entry::Form::kInt : Entry::Form::kFloat;
+    std::ranges::copy(header.bytes, entry.head.begin());
+    entry.head_size = static_cast<std::uint8_t>(header.bytes.size());
+    for (std::size_t i = 0; i < header.lengths.size(); ++i) {
+      entry.lengths[i] = static_cast<std::uint8_t>(header.lengths[i]);
     }
+  } else if (!is_int) {
+    entry.form = Entry::Form::kConstant;
+    entry.long_head = std::move(header.bytes);
   }
   return entry;
 }
@@ -231,7 +208,8 @@ std::uint64_t BatchEncoder::measure_others(std::size_t row, Tile* tile) const {
       continue;
     }
     tile->sizes_[c] = measure_values(column, row, tile);
-    total += field_size(entry_size(column, tile->sizes_[c]));
+    total += field_size(
+        entry_size(column.key.size(), feature_size(column.kind, tile->sizes_[c])));
   }
   return total;
 }
@@ -288,8 +266,8 @@ void BatchEncoder::store(std::size_t i, const Tile& tile,
       case Entry::Form::kInt: {
         std::memcpy(out, entry.head.data(), Entry::kShortBytes);
         const auto size = static_cast<std::uint8_t>(varint_size(*value));
-        for (std::size_t l = 0; l < entry.lengths.size(); ++l) {
-          out[entry.lengths[l]] = static_cast<std::uint8_t>(entry.least[l] + size);
+        for (const std::size_t at : entry.lengths) {
+          out[at] = static_cast<std::uint8_t>(entry.head[at] + size);
         }
         out = store_varint_with_room(*value++, out + entry.head_size);
         break;

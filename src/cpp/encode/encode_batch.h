@@ -102,9 +102,8 @@ class BatchEncoder {
     }
     // kFloat, kInt: what comes before the value.
     std::uint8_t head_size = 0;
-    // kInt: where in the head the lengths are, and what each is without the value.
+    // kInt: where in the head the lengths are, each of them without the value.
     std::array<std::uint8_t, 4> lengths = {};
-    std::array<std::uint8_t, 4> least = {};
     std::array<std::uint8_t, kShortBytes> head = {};
     // kConstant: the same of any size, and the size of the values.
     std::vector<std::uint8_t> long_head;
