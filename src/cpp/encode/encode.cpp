@@ -51,8 +51,7 @@ std::uint8_t* store_list(const FeatureValues& feature, std::uint64_t values,
       break;
     case FeatureKind::kFloat:
       out = open_field(1, values, out);
-      out = store_floats(reinterpret_cast<const std::uint8_t*>(feature.floats.data()),
-                         feature.floats.size_bytes(), out);
+      out = store_raw(feature.floats.data(), feature.floats.size_bytes(), out);
       break;
     case FeatureKind::kInt64:
       out = open_field(1, values, out);
