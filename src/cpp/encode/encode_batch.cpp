@@ -84,10 +84,21 @@ BatchEncoder::BatchEncoder(std::vector<ColumnValues> columns, std::size_t n_rows
   }
 }
 
+BatchEncoder BatchEncoder::with_values(std::span<const Bytes> values,
+                                       std::size_t n_rows) const {
+  BatchEncoder other = *this;
+  other.n_rows_ = n_rows;
+  for (std::size_t c = 0; c < values.size(); ++c) {
+    other.columns_[c].values = values[c];
+    other.check(other.columns_[c]);
+  }
+  return other;
+}
+
 void BatchEncoder::check(const ColumnValues& column) const {
-  const std::string name = "column '" + column.key + "'";
+  const auto name = [&] { return "column '" + column.key + "'"; };
   const auto refuse = [&](const char* what) {
-    throw std::invalid_argument(name + what);
+    throw std::invalid_argument(name() + what);
   };
   if (column.kind == FeatureKind::kNone) refuse(" has no kind");
   if (!column.present.empty() && column.present.size() != n_rows_) {
@@ -99,7 +110,7 @@ void BatchEncoder::check(const ColumnValues& column) const {
   if (column.kind != FeatureKind::kBytes) {
     n_values = column.values.size() / number_bytes(column.kind);
   } else if (!column.offsets.empty()) {
-    check_ascending(column.offsets, column.values.size(), name + ": offsets");
+    check_ascending(column.offsets, column.values.size(), name() + ": offsets");
     n_values = column.offsets.size() - 1;
   } else if (column.string_bytes != 0) {
     n_values = column.values.size() / column.string_bytes;
@@ -108,7 +119,7 @@ void BatchEncoder::check(const ColumnValues& column) const {
   }
   if (!column.row_splits.empty()) {
     if (column.row_splits.size() != n_rows_ + 1) refuse(" has another number of rows");
-    check_ascending(column.row_splits, n_values, name + ": row_splits");
+    check_ascending(column.row_splits, n_values, name() + ": row_splits");
   } else if (column.n_values != 0 && n_values / column.n_values < n_rows_) {
     refuse(" has too few values");
   }
@@ -145,6 +156,15 @@ BatchEncoder::Run BatchEncoder::run_of(const ColumnValues& column,
   }
   return {static_cast<std::size_t>(column.row_splits[row]),
           static_cast<std::size_t>(column.row_splits[row + 1])};
+}
+
+std::uint64_t BatchEncoder::row_bytes() const {
+  constexpr std::size_t kMeasuredRows = 16;
+  Tile tile;
+  load(0, n_rows_, std::max<std::size_t>(1, n_rows_ / kMeasuredRows), &tile);
+  std::uint64_t total = 0;
+  for (std::size_t i = 0; i < tile.n_rows(); ++i) total += measure(i, &tile);
+  return total / std::max<std::size_t>(1, tile.n_rows());
 }
 
 void BatchEncoder::load(std::size_t begin, std::size_t end, std::size_t step,

@@ -18,7 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -46,6 +46,10 @@ class BatchEncoder {
 
   // Throws std::invalid_argument if a column does not hold `n_rows` rows.
   BatchEncoder(std::vector<ColumnValues> columns, std::size_t n_rows);
+
+  // The same columns with other values, one for each column, of which none has
+  // row_splits, offsets or absent rows. Throws as the constructor does.
+  BatchEncoder with_values(std::span<const Bytes> values, std::size_t n_rows) const;
 
   std::size_t n_rows() const noexcept { return n_rows_; }
 
@@ -77,6 +81,9 @@ class BatchEncoder {
     std::size_t varint_bytes_ = 0;
     std::uint64_t features_bytes_ = 0;
   };
+
+  // The mean size of the Examples of some rows, or 0 without rows.
+  std::uint64_t row_bytes() const;
 
   // Reads rows `begin`, `begin + step`, ... below `end`, as many as fit, one column
   // after another: one kernel reads the values of all rows, and columns whose addresses
