@@ -47,6 +47,11 @@ class Claims {
  public:
   virtual ~Claims() = default;
 
+  // Does the work that the following next() needs and that takes longer than O(1). A
+  // thread calls it right before it takes the lock under which next() runs. May wait for
+  // another thread; throws nothing.
+  virtual void prepare() {}
+
   // Begins `*claim` anew with the step after the last one. False if there is none.
   // Throws Error and IoError, which belong to this step: what was claimed before is not
   // concerned.
