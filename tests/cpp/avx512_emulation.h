@@ -101,6 +101,28 @@ inline std::uint64_t _mm_crc32_u64(std::uint64_t crc, std::uint64_t word) noexce
   return state;
 }
 
+// The same after parts of a word, whose register is as wide as they are.
+template <typename UInt>
+std::uint32_t crc32_of_part(std::uint32_t crc, UInt part) noexcept {
+  std::uint32_t state = crc ^ part;
+  for (std::size_t i = 0; i < 8 * sizeof part; ++i) {
+    state = (state >> 1) ^ ((state & 1) != 0 ? 0x82f63b78 : 0);
+  }
+  return state;
+}
+
+inline std::uint32_t _mm_crc32_u32(std::uint32_t crc, std::uint32_t part) noexcept {
+  return crc32_of_part(crc, part);
+}
+
+inline std::uint32_t _mm_crc32_u16(std::uint32_t crc, std::uint16_t part) noexcept {
+  return crc32_of_part(crc, part);
+}
+
+inline std::uint32_t _mm_crc32_u8(std::uint32_t crc, std::uint8_t part) noexcept {
+  return crc32_of_part(crc, part);
+}
+
 inline __m128i _mm_cvtsi32_si128(int value) noexcept {
   __m128i result{};
   result.set(0, value);
@@ -192,6 +214,10 @@ inline void _mm512_mask_cvtepi64_storeu_epi8(void* to, __mmask8 mask,
   for (std::size_t i = 0; i < 8; ++i) {
     if (has(mask, i)) static_cast<std::uint8_t*>(to)[i] = a.bytes[8 * i];
   }
+}
+
+inline __m512i _mm512_maskz_set1_epi64(__mmask8 mask, long long value) noexcept {
+  return lanes<long long>([&](std::size_t i) { return has(mask, i) ? value : 0; });
 }
 
 inline void _mm512_mask_storeu_epi32(void* to, __mmask16 mask, __m512i a) noexcept {
