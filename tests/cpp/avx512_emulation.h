@@ -200,6 +200,10 @@ inline __m512i _mm512_set1_epi32(int value) noexcept {
   return lanes<std::int32_t>([&](std::size_t) { return value; });
 }
 
+inline __m512i _mm512_set1_epi64(long long value) noexcept {
+  return lanes<long long>([&](std::size_t) { return value; });
+}
+
 // The arguments begin with the highest lane.
 inline __m512i _mm512_set_epi64(long long h, long long g, long long f, long long e,
                                 long long d, long long c, long long b,
@@ -292,6 +296,11 @@ inline __m512i _mm512_clmulepi64_epi128(__m512i a, __m512i b, unsigned which) no
     std::memcpy(result.bytes + 16 * quarter, &product, sizeof product);
   }
   return result;
+}
+
+inline __m512i _mm512_srli_epi64(__m512i a, unsigned n_bits) noexcept {
+  return lanes<std::uint64_t>(
+      [&](std::size_t i) { return a.get<std::uint64_t>(i) >> n_bits; });
 }
 
 inline __m512i _mm512_add_epi8(__m512i a, __m512i b) noexcept {
