@@ -115,6 +115,18 @@ bool kernels::store_payload(const PlanEntry& entry, Bytes payload, const PlanRun
     return decode_plain_numbers(payload, spec.kind, 1, spec.dtype,
                                 run.batch->row(entry.column, run.row));
   }
+  if (spec.dtype == DType::kInt64) {
+    const std::size_t n_max = payload.size() + kSpareValues;
+    std::uint8_t* const room =
+        run.batch->extend(entry.column, n_max * sizeof(std::int64_t));
+    const std::size_t n = varint_kernel().decode_list(
+        payload.data(), payload.size(), reinterpret_cast<std::int64_t*>(room));
+    run.batch->retract_numbers(
+        entry.column, (n == kNotDecoded ? n_max : n_max - n) * sizeof(std::int64_t));
+    if (n == kNotDecoded) return false;
+    run.batch->end_ragged_row(entry.column, n);
+    return true;
+  }
   const std::size_t n = spec.kind == FeatureKind::kFloat
                             ? payload.size() / sizeof(float)
                             : count_varints(payload);
