@@ -1,0 +1,142 @@
+#include "decode/plan.h"
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "decode/values.h"
+#include "wire/entry.h"
+#include "wire/packed.h"
+
+namespace fastrec {
+namespace {
+
+// The longest length that takes one byte.
+constexpr std::size_t kShortLengthMax = 0x7f;
+
+// Sets the header of `entry` to `bytes`, if it has room for them.
+bool set_header(const std::vector<std::uint8_t>& bytes, PlanEntry* entry) {
+  if (bytes.size() > 2 * PlanEntry::kPartBytes) return false;
+  entry->header_bytes = static_cast<std::uint8_t>(bytes.size());
+  for (std::size_t i = 0; i < bytes.size(); ++i) entry->header(i) = bytes[i];
+  return true;
+}
+
+EntryForm form_of(const ColumnSpec& spec) {
+  const bool is_number = spec.kind != FeatureKind::kBytes;
+  if (spec.has_row_splits()) {
+    const bool is_simple = is_number && spec.n_values == 1 && !spec.length;
+    return is_simple ? EntryForm::kList : EntryForm::kUnknown;
+  }
+  if (spec.layout == Layout::kRaw) {
+    const bool is_copied = spec.swap_bytes <= 1 && spec.dtype != DType::kBool;
+    return is_copied && spec.row_bytes() > 0 ? EntryForm::kBlock : EntryForm::kUnknown;
+  }
+  if (spec.layout != Layout::kDense) return EntryForm::kUnknown;
+  if (spec.dtype == DType::kFloat32) {
+    return spec.n_values == 1  ? EntryForm::kFloat32
+           : spec.n_values > 1 ? EntryForm::kBlock
+                               : EntryForm::kUnknown;
+  }
+  if (spec.n_values != 1) return EntryForm::kUnknown;
+  if (!is_number) return EntryForm::kString;
+  return spec.dtype == DType::kInt64 ? EntryForm::kInt64 : EntryForm::kConverted;
+}
+
+// Best first.
+constexpr PlanKernel kKernels[] = {
+#if defined(__x86_64__)
+    {"avx512", Isa::kAvx512, kernels::run_plan_avx512},
+    {"avx2", Isa::kAvx2, kernels::run_plan_avx2},
+#endif
+    {"portable", Isa::kPortable, kernels::run_plan_portable},
+};
+
+std::span<const PlanKernel> kernels_up_to(Isa isa) noexcept {
+  return {std::ranges::find_if(kKernels, [isa](auto& k) { return k.isa <= isa; }),
+          std::end(kKernels)};
+}
+
+}  // namespace
+
+PlanEntry entry_of(const ColumnSpec& spec, std::uint32_t column) {
+  PlanEntry entry;
+  entry.column = column;
+  entry.spec = &spec;
+  const EntryForm form = form_of(spec);
+  if (form == EntryForm::kUnknown) return entry;
+
+  const bool is_constant = form == EntryForm::kFloat32 || form == EntryForm::kBlock;
+  const std::size_t payload = is_constant ? spec.row_bytes() : 0;
+  const EntryHeader header = entry_header(as_bytes(spec.key), spec.kind, payload);
+  if (!set_header(header.bytes, &entry)) return entry;
+  entry.form = form;
+  entry.payload_bytes = payload;
+  if (!is_constant) {
+    for (const std::size_t at : header.lengths) entry.length(at) = 0xff;
+    entry.payload_bytes_max =
+        static_cast<std::uint8_t>(kShortLengthMax - header.bytes[1]);
+  }
+  return entry;
+}
+
+PlanEntry skipped_entry(Bytes key) {
+  PlanEntry entry;
+  std::vector<std::uint8_t> header(2 * PlanEntry::kPartBytes + 1);
+  const std::size_t size = key.size() + 6;
+  if (size > header.size()) return entry;
+  open_entry(key, 0, header.data());
+  header.resize(size);
+  if (!set_header(header, &entry)) return entry;
+  entry.form = EntryForm::kSkipped;
+  for (const std::size_t at : {std::size_t{1}, size - 1}) entry.length(at) = 0xff;
+  entry.payload_bytes_max = static_cast<std::uint8_t>(kShortLengthMax - header[1]);
+  return entry;
+}
+
+std::span<const PlanKernel> plan_kernels() noexcept {
+  return kernels_up_to(supported_isas().front());
+}
+
+const PlanKernel& plan_kernel() {
+  static const PlanKernel& kernel = kernels_up_to(active_isa()).front();
+  return kernel;
+}
+
+bool kernels::store_payload(const PlanEntry& entry, Bytes payload, const PlanRun& run) {
+  const ColumnSpec& spec = *entry.spec;
+  if (entry.form == EntryForm::kString) {
+    run.batch->append_string(
+        entry.column, payload,
+        payload.data() + payload.size() + BytesWithSlack::kSlackBytes);
+    return true;
+  }
+  if (entry.form == EntryForm::kConverted) {
+    return decode_plain_numbers(payload, spec.kind, 1, spec.dtype,
+                                run.batch->row(entry.column, run.row));
+  }
+  if (spec.dtype == DType::kInt64) {
+    const std::size_t n_max = payload.size() + kSpareValues;
+    std::uint8_t* const room =
+        run.batch->extend(entry.column, n_max * sizeof(std::int64_t));
+    const std::size_t n = varint_kernel().decode_list(
+        payload.data(), payload.size(), reinterpret_cast<std::int64_t*>(room));
+    run.batch->retract_numbers(
+        entry.column, (n == kNotDecoded ? n_max : n_max - n) * sizeof(std::int64_t));
+    if (n == kNotDecoded) return false;
+    run.batch->end_ragged_row(entry.column, n);
+    return true;
+  }
+  const std::size_t n = spec.kind == FeatureKind::kFloat
+                            ? payload.size() / sizeof(float)
+                            : count_varints(payload);
+  std::uint8_t* const target = run.batch->extend(entry.column, n * spec.item_bytes);
+  if (!decode_plain_numbers(payload, spec.kind, n, spec.dtype, target)) {
+    run.batch->retract(entry.column, n);
+    return false;
+  }
+  run.batch->end_ragged_row(entry.column, n);
+  return true;
+}
+
+}  // namespace fastrec
