@@ -101,6 +101,28 @@ inline std::uint64_t _mm_crc32_u64(std::uint64_t crc, std::uint64_t word) noexce
   return state;
 }
 
+// The same after parts of a word, whose register is as wide as they are.
+template <typename UInt>
+std::uint32_t crc32_of_part(std::uint32_t crc, UInt part) noexcept {
+  std::uint32_t state = crc ^ part;
+  for (std::size_t i = 0; i < 8 * sizeof part; ++i) {
+    state = (state >> 1) ^ ((state & 1) != 0 ? 0x82f63b78 : 0);
+  }
+  return state;
+}
+
+inline std::uint32_t _mm_crc32_u32(std::uint32_t crc, std::uint32_t part) noexcept {
+  return crc32_of_part(crc, part);
+}
+
+inline std::uint32_t _mm_crc32_u16(std::uint32_t crc, std::uint16_t part) noexcept {
+  return crc32_of_part(crc, part);
+}
+
+inline std::uint32_t _mm_crc32_u8(std::uint32_t crc, std::uint8_t part) noexcept {
+  return crc32_of_part(crc, part);
+}
+
 inline __m128i _mm_cvtsi32_si128(int value) noexcept {
   __m128i result{};
   result.set(0, value);
@@ -174,6 +196,28 @@ inline __m512i _mm512_maskz_loadu_epi8(__mmask64 mask, const void* from) noexcep
   const auto* bytes = static_cast<const std::uint8_t*>(from);
   return lanes<std::uint8_t>(
       [&](std::size_t i) { return has(mask, i) ? bytes[i] : 0; });
+}
+
+inline __m512i _mm512_maskz_loadu_epi64(__mmask8 mask, const void* from) noexcept {
+  __m512i result{};
+  for (std::size_t i = 0; i < 8; ++i) {
+    if (has(mask, i)) {
+      std::memcpy(result.bytes + 8 * i, static_cast<const char*>(from) + 8 * i, 8);
+    }
+  }
+  return result;
+}
+
+// The low byte of each lane.
+inline void _mm512_mask_cvtepi64_storeu_epi8(void* to, __mmask8 mask,
+                                             __m512i a) noexcept {
+  for (std::size_t i = 0; i < 8; ++i) {
+    if (has(mask, i)) static_cast<std::uint8_t*>(to)[i] = a.bytes[8 * i];
+  }
+}
+
+inline __m512i _mm512_maskz_set1_epi64(__mmask8 mask, long long value) noexcept {
+  return lanes<long long>([&](std::size_t i) { return has(mask, i) ? value : 0; });
 }
 
 inline void _mm512_mask_storeu_epi32(void* to, __mmask16 mask, __m512i a) noexcept {
@@ -270,6 +314,66 @@ inline __m512i _mm512_and_si512(__m512i a, __m512i b) noexcept {
 
 inline __m512i _mm512_xor_si512(__m512i a, __m512i b) noexcept {
   return lanes<std::uint8_t>([&](std::size_t i) { return a.bytes[i] ^ b.bytes[i]; });
+}
+
+inline __m512i _mm512_or_si512(__m512i a, __m512i b) noexcept {
+  return lanes<std::uint8_t>([&](std::size_t i) { return a.bytes[i] | b.bytes[i]; });
+}
+
+using Word64 = std::uint64_t;
+
+inline __m512i _mm512_add_epi64(__m512i a, __m512i b) noexcept {
+  return lanes<Word64>([&](auto i) { return a.get<Word64>(i) + b.get<Word64>(i); });
+}
+
+inline __m512i _mm512_sub_epi64(__m512i a, __m512i b) noexcept {
+  return lanes<Word64>([&](auto i) { return a.get<Word64>(i) - b.get<Word64>(i); });
+}
+
+// Shifts by 64 or more leave zero.
+inline __m512i _mm512_sllv_epi64(__m512i a, __m512i count) noexcept {
+  return lanes<Word64>([&](auto i) {
+    const auto n = count.get<Word64>(i);
+    return n < 64 ? a.get<Word64>(i) << n : 0;
+  });
+}
+
+inline __m512i _mm512_slli_epi64(__m512i a, unsigned count) noexcept {
+  return lanes<Word64>([&](auto i) { return a.get<Word64>(i) << count; });
+}
+
+inline __m512i _mm512_srli_epi64(__m512i a, unsigned count) noexcept {
+  return lanes<Word64>([&](auto i) { return a.get<Word64>(i) >> count; });
+}
+
+inline __m512i _mm512_lzcnt_epi64(__m512i a) noexcept {
+  return lanes<Word64>([&](auto i) { return std::countl_zero(a.get<Word64>(i)); });
+}
+
+// Each byte is the 8 bits of the lane from the bit on that the control names; the lane
+// repeats at its end.
+inline __m512i _mm512_multishift_epi64_epi8(__m512i control, __m512i a) noexcept {
+  return lanes<std::uint8_t>(
+      [&](auto i) { return std::rotr(a.get<Word64>(i / 8), control.bytes[i] & 63); });
+}
+
+inline __mmask8 _mm512_cmpgt_epu64_mask(__m512i a, __m512i b) noexcept {
+  __mmask8 mask = 0;
+  for (std::size_t i = 0; i < 8; ++i) {
+    if (a.get<Word64>(i) > b.get<Word64>(i)) {
+      mask = static_cast<__mmask8>(mask | 1u << i);
+    }
+  }
+  return mask;
+}
+
+inline __m512i _mm512_mask_mov_epi64(__m512i other, __mmask8 mask, __m512i a) noexcept {
+  return lanes<Word64>(
+      [&](auto i) { return (has(mask, i) ? a : other).template get<Word64>(i); });
+}
+
+inline __m512i _mm512_maskz_mov_epi64(__mmask8 mask, __m512i a) noexcept {
+  return _mm512_mask_mov_epi64({}, mask, a);
 }
 
 // Of every three bits, what the table says: that of `a` is the highest of its index.

@@ -11,21 +11,13 @@
 #define FASTREC_EMULATE_AVX512
 #define kernels emulated_kernels
 
-namespace fastrec::emulated_kernels {
-
-// For the rest that the kernel leaves.
-inline std::uint32_t extend_vpclmul(std::uint32_t crc, Bytes data) noexcept {
-  return crc32c_kernels().back().extend(crc, data);
-}
-
-}  // namespace fastrec::emulated_kernels
-
 #include "crc32c/avx512.cpp"
 
 namespace fastrec::testing {
 
 Crc32cKernel emulated_crc32c_avx512() {
-  return {"avx512_emulated", Isa::kPortable, emulated_kernels::extend_avx512};
+  return {"avx512_emulated", Isa::kPortable, emulated_kernels::extend_avx512,
+          emulated_kernels::copy_avx512, emulated_kernels::count_intact_avx512};
 }
 
 }  // namespace fastrec::testing

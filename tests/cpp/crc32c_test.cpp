@@ -196,6 +196,80 @@ TEST_P(Crc32c, ReadsNothingOutsideOfTheInput) {
   }
 }
 
+// Frames of payloads of these lengths, one after another.
+std::vector<std::uint8_t> frames_of(const std::vector<std::uint64_t>& lengths) {
+  const std::vector<std::uint8_t> content = random_bytes(20000);
+  std::vector<std::uint8_t> frames;
+  const auto append = [&frames]<typename UInt>(UInt value) {
+    frames.resize(frames.size() + sizeof value);
+    store_le(frames.data() + frames.size() - sizeof value, value);
+  };
+  for (const std::uint64_t length : lengths) {
+    append(length);
+    append(crc32c_mask(oracle_crc(Bytes(frames).last(8))));
+    const auto begin = content.begin() + static_cast<std::ptrdiff_t>(length % 97);
+    frames.insert(frames.end(), begin, begin + static_cast<std::ptrdiff_t>(length));
+    append(crc32c_mask(oracle_crc(Bytes(frames).last(length))));
+  }
+  return frames;
+}
+
+TEST_P(Crc32c, CountsTheFramesUpToTheFirstThatIsNotIntact) {
+  std::vector<std::uint64_t> lengths = {5, 0, 700, 8, 95, 96, 97, 1400, 1, 64, 3000};
+  std::vector<std::uint8_t> frames = frames_of(lengths);
+  EXPECT_EQ(GetParam().count_intact(frames.data(), lengths), lengths.size());
+  EXPECT_EQ(GetParam().count_intact(frames.data(), {}), 0u);
+  std::size_t end = 0;
+  for (std::size_t i = 0; i < lengths.size(); ++i) {
+    // Another length than the frame has, also where nothing else is wrong.
+    for (const std::uint64_t difference : {1ull, 1ull << 40}) {
+      lengths[i] += difference;
+      EXPECT_EQ(GetParam().count_intact(frames.data(), lengths), i) << i;
+      lengths[i] -= difference;
+    }
+    // A flipped bit in any byte.
+    const std::size_t begin = end;
+    end += lengths[i] + 16;
+    for (std::size_t at = begin; at < end; ++at) {
+      frames[at] ^= 0x10;
+      ASSERT_EQ(GetParam().count_intact(frames.data(), lengths), i) << at - begin;
+      frames[at] ^= 0x10;
+    }
+  }
+}
+
+TEST_P(Crc32c, CountsFramesWithoutReadingOutsideOfThem) {
+  for (std::uint64_t length = 0; length <= 1500; ++length) {
+    const std::vector<std::uint64_t> lengths = {length, length};
+    const std::vector<std::uint8_t> frames = frames_of(lengths);
+    const GuardedPages pages(frames.size());
+    for (const MutableBytes bytes :
+         {pages.bytes().first(frames.size()), pages.bytes().last(frames.size())}) {
+      std::ranges::copy(frames, bytes.begin());
+      ASSERT_EQ(GetParam().count_intact(bytes.data(), lengths), 2u) << length;
+    }
+  }
+}
+
+TEST_P(Crc32c, CopiesWhatItSumsUp) {
+  const GuardedPages source(kLongest);
+  const GuardedPages target(kLongest);
+  std::ranges::copy(random_bytes(source.bytes().size()), source.bytes().begin());
+  std::vector<std::size_t> lengths(std::begin(kLongLengths), std::end(kLongLengths));
+  for (std::size_t length = 0; length <= 1500; ++length) lengths.push_back(length);
+  const Crc32cKernel& portable = crc32c_kernels().back();
+  for (const std::size_t length : lengths) {
+    const Bytes data = source.bytes().last(length);
+    for (const MutableBytes copied :
+         {target.bytes().first(length), target.bytes().last(length)}) {
+      std::ranges::fill(copied, std::uint8_t{0});
+      ASSERT_EQ(GetParam().copy(7, data, copied.data()), portable.extend(7, data))
+          << length;
+      ASSERT_TRUE(std::ranges::equal(data, copied)) << length;
+    }
+  }
+}
+
 TEST(Crc32cKernels, EndWithThePortableOne) {
   ASSERT_FALSE(crc32c_kernels().empty());
   EXPECT_STREQ(crc32c_kernels().back().name, "portable");

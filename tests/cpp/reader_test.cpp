@@ -142,6 +142,61 @@ TEST_P(ReaderTest, PlacesThatCannotBeAreAFaultAndHarmTheirNeighboursNot) {
   }
 }
 
+TEST_P(ReaderTest, DamagedFramesAreFaultsAndTheirNeighboursAreRead) {
+  write(1, 300);
+  const std::vector<Place> places = places_of(all());
+  struct Change {
+    std::uint64_t record;
+    std::uint64_t at;  // in the frame
+    Errc code;
+    std::uint64_t offset;  // of the fault, in the frame
+  };
+  // One after another, and several in one block.
+  const Change changes[] = {
+      {10, 0, Errc::kLengthCrc, 0},
+      {11, 9, Errc::kLengthCrc, 0},
+      {12, kHeaderBytes, Errc::kPayloadCrc, kHeaderBytes},
+      {14, places[14].frame.size() - 1, Errc::kPayloadCrc, kHeaderBytes},
+      {299, kHeaderBytes, Errc::kPayloadCrc, kHeaderBytes}};
+  std::vector<std::uint8_t> file;
+  {
+    Buffer buffer;
+    const Bytes content = files_->open(0)->copy(0, files_->open(0)->size(), &buffer);
+    file.assign(content.begin(), content.end());
+  }
+  for (const Change& change : changes) {
+    file[places[change.record].frame.offset + change.at] ^= 0x20;
+  }
+  directory_.write("0", as_text(file));
+  files_ = std::make_shared<FileTable>(paths_, std::vector<Io>{GetParam()});
+  reader_ = std::make_unique<RecordReader>(files_);
+
+  const std::vector<std::uint8_t> padded = [&] {
+    std::vector<std::uint8_t> bytes(Buffer::kSlackBytes, 0);
+    bytes.insert(bytes.end(), file.begin(), file.end());
+    bytes.insert(bytes.end(), Buffer::kSlackBytes, 0);
+    return bytes;
+  }();
+  // From the file, and from frames that were read before.
+  for (const std::uint8_t* frames : {static_cast<const std::uint8_t*>(nullptr),
+                                     padded.data() + Buffer::kSlackBytes}) {
+    reader_->start(places, frames);
+    const Change* next = changes;
+    for (std::uint64_t record = 0; record < places.size(); ++record) {
+      Bytes payload;
+      const Fault fault = reader_->next(&payload);
+      if (next != std::end(changes) && next->record == record) {
+        EXPECT_EQ(fault.code, next->code) << record;
+        EXPECT_EQ(fault.offset, places[record].frame.offset + next->offset) << record;
+        ++next;
+      } else {
+        ASSERT_FALSE(fault) << record;
+        ASSERT_EQ(as_text(payload), payloads_[record]) << record;
+      }
+    }
+  }
+}
+
 TEST_P(ReaderTest, AFileThatIsMissingIsNoticedAtItsPlace) {
   write(3, 20);
   std::filesystem::remove(paths_[2]);

@@ -27,6 +27,10 @@
 #define FASTREC_TARGET_CRC_PMULL FASTREC_TARGET("+crc+crypto")
 #endif
 
+#define FASTREC_TARGET_KERNEL FASTREC_TARGET_CRC
+
+#include "crc32c/intact.h"
+
 namespace fastrec::kernels {
 namespace {
 
@@ -80,6 +84,16 @@ Bytes sum_triples(std::uint32_t* state, Bytes data) noexcept {
   return {next, left};
 }
 
+struct Kernel {
+  static std::uint32_t extend(std::uint32_t crc, Bytes data) noexcept {
+    return extend_arm64(crc, data);
+  }
+  FASTREC_TARGET_CRC
+  static std::uint32_t crc_of_word(std::uint64_t word) noexcept {
+    return ~__crc32cd(0xffffffff, word);
+  }
+};
+
 }  // namespace
 
 FASTREC_TARGET_CRC
@@ -109,6 +123,17 @@ std::uint32_t extend_arm64(std::uint32_t crc, Bytes data) noexcept {
   }
   if ((left & 1) != 0) state = __crc32cb(state, *next);
   return ~state;
+}
+
+std::uint32_t copy_arm64(std::uint32_t crc, Bytes source,
+                         std::uint8_t* target) noexcept {
+  return copy_in_pieces(extend_arm64, crc, source, target);
+}
+
+FASTREC_TARGET_CRC
+std::size_t count_intact_arm64(const std::uint8_t* frame,
+                               std::span<const std::uint64_t> lengths) noexcept {
+  return count_intact<Kernel>(frame, lengths);
 }
 
 }  // namespace fastrec::kernels

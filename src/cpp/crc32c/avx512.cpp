@@ -20,38 +20,81 @@
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
-#define FASTREC_TARGET_STRETCH FASTREC_TARGET("avx512f,sse4.2,pclmul,vpclmulqdq")
+#define FASTREC_TARGET_KERNEL FASTREC_TARGET("avx512f,sse4.2,pclmul,vpclmulqdq")
 
+#include "crc32c/intact.h"
+#include "crc32c/short.h"
 #include "crc32c/stretch.h"
 
 namespace fastrec::kernels {
 namespace {
 
-// For fewer, vpclmul.cpp is as fast.
+// Fewer bytes are as fast word by word.
+constexpr std::size_t kMinShortBytes = 96;
+
+// For fewer, sum_short() is as fast.
 constexpr std::size_t kFewestSteps = 4;
+static_assert(kFewestSteps * 328 <= kMaxShortBytes);
 
 constexpr int kXorOfThree = 0x96;  // the truth table of VPTERNLOG
 
-// What moves both words of every lane by so many words, which is a number for each.
-FASTREC_TARGET_STRETCH
-inline __m512i factors(std::size_t first, std::size_t second, std::size_t third,
-                       std::size_t fourth) noexcept {
-  // Not moved at all: a factor of zero, and the lane itself is added elsewhere.
-  const auto upper = [](std::size_t words) -> long long { return kJoinFactors[words]; };
-  const auto lower = [](std::size_t words) -> long long {
-    return words == 0 ? 0 : kJoinFactors[words + 1];
-  };
-  return _mm512_set_epi64(upper(fourth), lower(fourth), upper(third), lower(third),
-                          upper(second), lower(second), upper(first), lower(first));
+// Moves both words of every lane by this many words.
+FASTREC_TARGET_KERNEL
+inline __m512i factors(std::size_t words) noexcept {
+  const long long upper = kJoinFactors[words];
+  const long long lower = kJoinFactors[words + 1];
+  return _mm512_set_epi64(upper, lower, upper, lower, upper, lower, upper, lower);
 }
 
-FASTREC_TARGET_STRETCH
-inline __m512i factors(std::size_t words) noexcept {
-  return factors(words, words, words, words);
+// Every word times its factor, and `sum`.
+FASTREC_TARGET_KERNEL
+inline __m512i add_products(__m512i sum, __m512i words,
+                            const std::uint64_t* factors) noexcept {
+  const __m512i by = _mm512_load_si512(factors);
+  return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(words, by, 0x00),
+                                   _mm512_clmulepi64_epi128(words, by, 0x11), sum,
+                                   kXorOfThree);
 }
+
+FASTREC_TARGET_KERNEL
+inline __m128i sum_of_lanes(__m512i all) noexcept {
+  const __m128i front = _mm_xor_si128(_mm512_extracti32x4_epi32(all, 0),
+                                      _mm512_extracti32x4_epi32(all, 1));
+  const __m128i back = _mm_xor_si128(_mm512_extracti32x4_epi32(all, 2),
+                                     _mm512_extracti32x4_epi32(all, 3));
+  return _mm_xor_si128(front, back);
+}
+
+class Products {
+ public:
+  static constexpr std::size_t kWords = 8;
+
+  // Of the words at `next` but the first `n_before`; `state` is added to the first one.
+  FASTREC_TARGET_KERNEL
+  Products(std::uint64_t state, const std::uint8_t* next, std::size_t n_before,
+           const std::uint64_t* factors) noexcept {
+    const auto masked = static_cast<__mmask8>(0xffu << n_before);
+    const auto first = static_cast<__mmask8>(1u << n_before);
+    const __m512i words =
+        _mm512_xor_si512(_mm512_maskz_loadu_epi64(masked, next),
+                         _mm512_maskz_set1_epi64(first, static_cast<long long>(state)));
+    sum_ = add_products(_mm512_setzero_si512(), words, factors);
+  }
+
+  FASTREC_TARGET_KERNEL
+  void add(const std::uint8_t* next, const std::uint64_t* factors) noexcept {
+    sum_ = add_products(sum_, _mm512_loadu_si512(next), factors);
+  }
+
+  FASTREC_TARGET_KERNEL
+  __m128i sum() const noexcept { return sum_of_lanes(sum_); }
+
+ private:
+  __m512i sum_;
+};
 
 // `sum`, moved by `by`, and `next`.
-FASTREC_TARGET_STRETCH
+FASTREC_TARGET_KERNEL
 inline __m512i fold_into(__m512i next, __m512i sum, __m512i by) noexcept {
   return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(sum, by, 0x00),
                                    _mm512_clmulepi64_epi128(sum, by, 0x11), next,
@@ -63,7 +106,7 @@ class Vectors {
   static constexpr std::size_t kBytes = 256;
   static constexpr std::size_t kPartWords = 3;
 
-  FASTREC_TARGET_STRETCH
+  FASTREC_TARGET_KERNEL
   Vectors(std::uint32_t state, const std::uint8_t* next) noexcept
       : first_(_mm512_xor_si512(load(next), _mm512_zextsi128_si512(_mm_cvtsi32_si128(
                                                 static_cast<int>(state))))),
@@ -72,7 +115,7 @@ class Vectors {
         fourth_(load(next + 192)),
         by_(factors(kBytes / 8)) {}
 
-  FASTREC_TARGET_STRETCH
+  FASTREC_TARGET_KERNEL
   void fold(const std::uint8_t* next) noexcept {
     first_ = fold_into(load(next), first_, by_);
     second_ = fold_into(load(next + 64), second_, by_);
@@ -80,22 +123,17 @@ class Vectors {
     fourth_ = fold_into(load(next + 192), fourth_, by_);
   }
 
-  FASTREC_TARGET_STRETCH
+  FASTREC_TARGET_KERNEL
   std::uint64_t remainder() const noexcept {
     const __m512i half = fold_into(second_, first_, factors(8));
     const __m512i other = fold_into(fourth_, third_, factors(8));
     const __m512i all = fold_into(other, half, factors(16));
-    // The first three lanes to where the last one is.
-    const __m512i lanes = fold_into(_mm512_setzero_si512(), all, factors(6, 4, 2, 0));
-    const __m128i front = _mm_xor_si128(_mm512_extracti32x4_epi32(lanes, 0),
-                                        _mm512_extracti32x4_epi32(lanes, 1));
-    const __m128i back = _mm_xor_si128(_mm512_extracti32x4_epi32(lanes, 2),
-                                       _mm512_extracti32x4_epi32(all, 3));
-    return remainder_of(_mm_xor_si128(front, back));
+    return remainder_of(sum_of_lanes(
+        add_products(_mm512_setzero_si512(), all, kShortFactors.end() - 8)));
   }
 
  private:
-  FASTREC_TARGET_STRETCH
+  FASTREC_TARGET_KERNEL
   static __m512i load(const std::uint8_t* next) noexcept {
     return _mm512_loadu_si512(next);
   }
@@ -107,13 +145,33 @@ class Vectors {
   __m512i by_;
 };
 
+struct Kernel : WordKernel {
+  FASTREC_TARGET_KERNEL
+  static std::uint32_t extend(std::uint32_t crc, Bytes data) noexcept {
+    std::uint32_t state = ~crc;
+    const Bytes rest = sum_stretches<Vectors>(&state, data, kFewestSteps);
+    return ~(rest.size() < kMinShortBytes
+                 ? sum_words(state, rest, data.size() - rest.size())
+                 : sum_short<Products>(state, rest));
+  }
+};
+
 }  // namespace
 
-FASTREC_TARGET_STRETCH
+FASTREC_TARGET_KERNEL
 std::uint32_t extend_avx512(std::uint32_t crc, Bytes data) noexcept {
-  std::uint32_t state = ~crc;
-  const Bytes rest = sum_stretches<Vectors>(&state, data, kFewestSteps);
-  return extend_vpclmul(~state, rest);
+  return Kernel::extend(crc, data);
+}
+
+std::uint32_t copy_avx512(std::uint32_t crc, Bytes source,
+                          std::uint8_t* target) noexcept {
+  return copy_in_pieces(extend_avx512, crc, source, target);
+}
+
+FASTREC_TARGET_KERNEL
+std::size_t count_intact_avx512(const std::uint8_t* frame,
+                                std::span<const std::uint64_t> lengths) noexcept {
+  return count_intact<Kernel>(frame, lengths);
 }
 
 }  // namespace fastrec::kernels

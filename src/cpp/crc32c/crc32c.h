@@ -2,7 +2,7 @@
 // this CPU has.
 //
 // The kernels are a table, best first, that tests, fuzzers and benchmarks walk. All of
-// them give the same result for every input and never read outside of it.
+// them give the same results for every input and never read outside of it.
 #pragma once
 
 #include <bit>
@@ -19,6 +19,17 @@ struct Crc32cKernel {
   Isa isa;
   // Extends `crc`, the checksum of what came before (0 for nothing), by `data`.
   std::uint32_t (*extend)(std::uint32_t crc, Bytes data) noexcept;
+  // Copies `source` to `target`, and extends `crc` by the bytes that are there then:
+  // every byte of `source` is read once. `source` may change meanwhile.
+  std::uint32_t (*copy)(std::uint32_t crc, Bytes source, std::uint8_t* target) noexcept;
+  // Counts the frames that are intact, up to the first that is not. They follow each
+  // other from `frame` on, and frame i must have a payload of lengths[i] bytes:
+  //
+  //   length, 8 bytes | its masked checksum | payload | its masked checksum
+  //
+  // All bytes of all frames must be readable.
+  std::size_t (*count_intact)(const std::uint8_t* frame,
+                              std::span<const std::uint64_t> lengths) noexcept;
 };
 
 // The kernels that this CPU can run, best first; the last one is portable.

@@ -7,17 +7,21 @@ namespace fastrec {
 namespace {
 
 // Best first.
+#define FASTREC_CRC32C_KERNEL(name, rung)                          \
+  {#name, Isa::rung, kernels::extend_##name, kernels::copy_##name, \
+   kernels::count_intact_##name}
 constexpr Crc32cKernel kKernels[] = {
 #if defined(__x86_64__)
-    {"avx512", Isa::kAvx512, kernels::extend_avx512},
-    {"vpclmul", Isa::kVpclmul, kernels::extend_vpclmul},
-    {"sse42", Isa::kSse42, kernels::extend_sse42},
+    FASTREC_CRC32C_KERNEL(avx512, kAvx512),
+    FASTREC_CRC32C_KERNEL(vpclmul, kVpclmul),
+    FASTREC_CRC32C_KERNEL(sse42, kSse42),
 #endif
 #if defined(__aarch64__)
-    {"arm64", Isa::kArm64, kernels::extend_arm64},
+    FASTREC_CRC32C_KERNEL(arm64, kArm64),
 #endif
-    {"portable", Isa::kPortable, kernels::extend_portable},
+    FASTREC_CRC32C_KERNEL(portable, kPortable),
 };
+#undef FASTREC_CRC32C_KERNEL
 
 // The kernels that a CPU of this rung can run: a rung includes those below it, so they
 // are the end of the table.

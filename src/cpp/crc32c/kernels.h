@@ -20,9 +20,12 @@
 // Computation for iSCSI Polynomial Using CRC32 Instruction", Intel 2011 (the join).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <span>
 
 #include "base/bytes.h"
 #include "base/cpu.h"
@@ -35,17 +38,24 @@ constexpr std::uint32_t times_x(std::uint32_t remainder) noexcept {
   return (remainder >> 1) ^ ((remainder & 1) != 0 ? kPolynomial : 0);
 }
 
+constexpr std::uint32_t divided_by_x(std::uint32_t remainder) noexcept {
+  // P has a term x^0, whose bit is the highest.
+  return (remainder >> 31) != 0 ? (remainder ^ kPolynomial) << 1 | 1 : remainder << 1;
+}
+
 // The longest part that the kernels join, in words of 8 bytes. Longer messages are cut
 // into triples of parts of this length; at 4 KiB a join costs about 1 %.
 inline constexpr std::size_t kMaxPartWords = 512;
 
-// kJoinFactors[n] moves a remainder past n words: x^(64n) / x^33 mod P, for n > 0. The
-// divisor makes up for what the instructions multiply in on their own: the carry-less
-// product of two reflected words comes out shifted by x, and the CRC instruction that
-// reduces it multiplies by x^32.
+// kJoinFactors[n] moves a remainder past n words: x^(64n) / x^33 mod P. The divisor
+// makes up for what the instructions multiply in on their own: the carry-less product
+// of two reflected words comes out shifted by x, and the CRC instruction that reduces
+// it multiplies by x^32.
 inline constexpr auto kJoinFactors = [] {
   std::array<std::uint32_t, 2 * kMaxPartWords + 1> factors{};
   factors[1] = 1;  // x^31
+  factors[0] = factors[1];
+  for (int bit = 0; bit < 64; ++bit) factors[0] = divided_by_x(factors[0]);
   for (std::size_t n = 2; n < factors.size(); ++n) {
     std::uint32_t factor = factors[n - 1];
     for (int bit = 0; bit < 64; ++bit) factor = times_x(factor);
@@ -68,16 +78,38 @@ inline std::uint64_t last_word(std::uint64_t state, const std::uint8_t* end,
   return ((load_le<std::uint64_t>(end - 8) >> done_bits) ^ state) << done_bits;
 }
 
-std::uint32_t extend_portable(std::uint32_t crc, Bytes data) noexcept;
+// Copies piece by piece, and sums up the copy while it is in the first-level cache.
+template <typename Extend>
+std::uint32_t copy_in_pieces(Extend extend, std::uint32_t crc, Bytes source,
+                             std::uint8_t* target) noexcept {
+  constexpr std::size_t kPieceBytes = std::size_t{16} << 10;
+  while (!source.empty()) {
+    const std::size_t n = std::min(source.size(), kPieceBytes);
+    std::memcpy(target, source.data(), n);
+    crc = extend(crc, Bytes(target, n));
+    target += n;
+    source = source.subspan(n);
+  }
+  return crc;
+}
 
+#define FASTREC_CRC32C_KERNEL(isa)                                    \
+  std::uint32_t extend_##isa(std::uint32_t crc, Bytes data) noexcept; \
+  std::uint32_t copy_##isa(std::uint32_t crc, Bytes source,           \
+                           std::uint8_t* target) noexcept;            \
+  std::size_t count_intact_##isa(const std::uint8_t* frame,           \
+                                 std::span<const std::uint64_t> lengths) noexcept
+
+FASTREC_CRC32C_KERNEL(portable);
 #if defined(__x86_64__)
-std::uint32_t extend_sse42(std::uint32_t crc, Bytes data) noexcept;
-std::uint32_t extend_vpclmul(std::uint32_t crc, Bytes data) noexcept;
-std::uint32_t extend_avx512(std::uint32_t crc, Bytes data) noexcept;
+FASTREC_CRC32C_KERNEL(sse42);
+FASTREC_CRC32C_KERNEL(vpclmul);
+FASTREC_CRC32C_KERNEL(avx512);
+#endif
+#if defined(__aarch64__)
+FASTREC_CRC32C_KERNEL(arm64);
 #endif
 
-#if defined(__aarch64__)
-std::uint32_t extend_arm64(std::uint32_t crc, Bytes data) noexcept;
-#endif
+#undef FASTREC_CRC32C_KERNEL
 
 }  // namespace fastrec::kernels

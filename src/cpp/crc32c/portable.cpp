@@ -5,6 +5,10 @@
 
 #include "crc32c/kernels.h"
 
+#define FASTREC_TARGET_KERNEL
+
+#include "crc32c/intact.h"
+
 namespace fastrec::kernels {
 namespace {
 
@@ -22,6 +26,17 @@ constexpr auto kTables = [] {
   }
   return tables;
 }();
+
+struct Kernel {
+  static std::uint32_t extend(std::uint32_t crc, Bytes data) noexcept {
+    return extend_portable(crc, data);
+  }
+  static std::uint32_t crc_of_word(std::uint64_t word) noexcept {
+    std::uint8_t bytes[8];
+    store_le(bytes, word);
+    return extend_portable(0, bytes);
+  }
+};
 
 }  // namespace
 
@@ -43,6 +58,16 @@ std::uint32_t extend_portable(std::uint32_t crc, Bytes data) noexcept {
     state = kTables[0][(state ^ *next) & 0xff] ^ (state >> 8);
   }
   return ~state;
+}
+
+std::uint32_t copy_portable(std::uint32_t crc, Bytes source,
+                            std::uint8_t* target) noexcept {
+  return copy_in_pieces(extend_portable, crc, source, target);
+}
+
+std::size_t count_intact_portable(const std::uint8_t* frame,
+                                  std::span<const std::uint64_t> lengths) noexcept {
+  return count_intact<Kernel>(frame, lengths);
 }
 
 }  // namespace fastrec::kernels

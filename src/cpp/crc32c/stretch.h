@@ -11,7 +11,7 @@
 // each word of a lane. These come out shifted by x, too, and a factor of 32 bits in the
 // lower half of a word stands for itself times x^32, so kJoinFactors fits as it is.
 //
-// Whoever includes this has the intrinsics, and says in FASTREC_TARGET_STRETCH for
+// Whoever includes this has the intrinsics, and says in FASTREC_TARGET_KERNEL for
 // which target its vectors are.
 //
 // Source: V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using
@@ -30,9 +30,9 @@ namespace fastrec::kernels {
 // The remainder of a stretch of `n_steps` steps after that of what came before it.
 // `Vectors` sum up kBytes in each step, and leave kPartWords words to each part.
 template <typename Vectors>
-FASTREC_TARGET_STRETCH inline std::uint32_t sum_stretch(std::uint32_t state,
-                                                        const std::uint8_t* next,
-                                                        std::size_t n_steps) noexcept {
+FASTREC_TARGET_KERNEL inline std::uint32_t sum_stretch(std::uint32_t state,
+                                                       const std::uint8_t* next,
+                                                       std::size_t n_steps) noexcept {
   Vectors vectors(state, next);
   const std::size_t words = Vectors::kPartWords * n_steps;
   const std::uint8_t* part = next + Vectors::kBytes * n_steps;
@@ -57,8 +57,8 @@ FASTREC_TARGET_STRETCH inline std::uint32_t sum_stretch(std::uint32_t state,
 // Sums up as much of `data` as makes stretches of at least `fewest_steps`, and returns
 // the rest of it.
 template <typename Vectors>
-FASTREC_TARGET_STRETCH inline Bytes sum_stretches(std::uint32_t* state, Bytes data,
-                                                  std::size_t fewest_steps) noexcept {
+FASTREC_TARGET_KERNEL inline Bytes sum_stretches(std::uint32_t* state, Bytes data,
+                                                 std::size_t fewest_steps) noexcept {
   constexpr std::size_t kStepBytes = Vectors::kBytes + 24 * Vectors::kPartWords;
   // A join moves the vectors past all three parts. Longer stretches are not cheaper.
   constexpr std::size_t kMostSteps = 2 * kMaxPartWords / (3 * Vectors::kPartWords);

@@ -7,18 +7,19 @@
 
 #include <immintrin.h>
 
-#define FASTREC_TARGET_STRETCH FASTREC_TARGET("avx2,sse4.2,pclmul,vpclmulqdq")
+#define FASTREC_TARGET_KERNEL FASTREC_TARGET("avx2,sse4.2,pclmul,vpclmulqdq")
 
+#include "crc32c/intact.h"
 #include "crc32c/stretch.h"
 
 namespace fastrec::kernels {
 namespace {
 
-// For fewer, sse42.cpp is as fast.
+// For fewer, the interleaved sum is as fast.
 constexpr std::size_t kFewestSteps = 4;
 
 // What moves both words of every lane by so many words.
-FASTREC_TARGET_STRETCH
+FASTREC_TARGET_KERNEL
 inline __m256i factors(std::size_t words) noexcept {
   const long long upper = kJoinFactors[words];
   const long long lower = kJoinFactors[words + 1];
@@ -26,7 +27,7 @@ inline __m256i factors(std::size_t words) noexcept {
 }
 
 // `sum`, moved by `by`, and `next`.
-FASTREC_TARGET_STRETCH
+FASTREC_TARGET_KERNEL
 inline __m256i fold_into(__m256i next, __m256i sum, __m256i by) noexcept {
   const __m256i lower = _mm256_clmulepi64_epi128(sum, by, 0x00);
   const __m256i upper = _mm256_clmulepi64_epi128(sum, by, 0x11);
@@ -38,20 +39,20 @@ class Vectors {
   static constexpr std::size_t kBytes = 64;
   static constexpr std::size_t kPartWords = 2;
 
-  FASTREC_TARGET_STRETCH
+  FASTREC_TARGET_KERNEL
   Vectors(std::uint32_t state, const std::uint8_t* next) noexcept
       : first_(_mm256_xor_si256(load(next), _mm256_zextsi128_si256(_mm_cvtsi32_si128(
                                                 static_cast<int>(state))))),
         second_(load(next + 32)),
         by_(factors(kBytes / 8)) {}
 
-  FASTREC_TARGET_STRETCH
+  FASTREC_TARGET_KERNEL
   void fold(const std::uint8_t* next) noexcept {
     first_ = fold_into(load(next), first_, by_);
     second_ = fold_into(load(next + 32), second_, by_);
   }
 
-  FASTREC_TARGET_STRETCH
+  FASTREC_TARGET_KERNEL
   std::uint64_t remainder() const noexcept {
     const __m256i both = fold_into(second_, first_, factors(4));
     const __m256i swapped = _mm256_permute2x128_si256(both, both, 0x01);
@@ -60,7 +61,7 @@ class Vectors {
   }
 
  private:
-  FASTREC_TARGET_STRETCH
+  FASTREC_TARGET_KERNEL
   static __m256i load(const std::uint8_t* next) noexcept {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(next));
   }
@@ -70,13 +71,31 @@ class Vectors {
   __m256i by_;
 };
 
+struct Kernel : WordKernel {
+  FASTREC_TARGET_KERNEL
+  static std::uint32_t extend(std::uint32_t crc, Bytes data) noexcept {
+    std::uint32_t state = ~crc;
+    const Bytes rest = sum_stretches<Vectors>(&state, data, kFewestSteps);
+    return ~sum_interleaved(state, rest, data.size() - rest.size());
+  }
+};
+
 }  // namespace
 
-FASTREC_TARGET_STRETCH
+FASTREC_TARGET_KERNEL
 std::uint32_t extend_vpclmul(std::uint32_t crc, Bytes data) noexcept {
-  std::uint32_t state = ~crc;
-  const Bytes rest = sum_stretches<Vectors>(&state, data, kFewestSteps);
-  return extend_sse42(~state, rest);
+  return Kernel::extend(crc, data);
+}
+
+std::uint32_t copy_vpclmul(std::uint32_t crc, Bytes source,
+                           std::uint8_t* target) noexcept {
+  return copy_in_pieces(extend_vpclmul, crc, source, target);
+}
+
+FASTREC_TARGET_KERNEL
+std::size_t count_intact_vpclmul(const std::uint8_t* frame,
+                                 std::span<const std::uint64_t> lengths) noexcept {
+  return count_intact<Kernel>(frame, lengths);
 }
 
 }  // namespace fastrec::kernels

@@ -39,21 +39,6 @@ void BatchDecoder::end_row(Reading* reading, std::size_t row) const {
   if (readings_.size() > 1) reading->rows.push_back(static_cast<std::int64_t>(row));
 }
 
-namespace {
-
-// The payload of the frame at `*frames`, which was read from `place`; goes on to the
-// next one.
-Fault next_of(const std::uint8_t** frames, const Place& place, Bytes* record) {
-  const Bytes frame(*frames, static_cast<std::size_t>(place.frame.size()));
-  *frames += frame.size();
-  *record = frame.subspan(kHeaderBytes, static_cast<std::size_t>(place.frame.length));
-  Fault fault = check_payload(frame);
-  fault.offset += place.frame.offset;
-  return fault;
-}
-
-}  // namespace
-
 // `record` is nothing if it could not be read.
 Error BatchDecoder::error_of(const Reading& reading, const Place& place,
                              const Fault& fault, Bytes record) const {
@@ -92,7 +77,7 @@ std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
                                        OnDamage on_damage,
                                        std::vector<Damage>* damages) {
   begin(places, n_rows);
-  if (frames == nullptr) reader_.start(places);
+  reader_.start(places, frames);
   Reading* reading = &readings_.front();
   std::size_t n_skipped = 0;
   const bool is_watched = sources_->watch != nullptr && sources_->watch->is_open();
@@ -100,8 +85,7 @@ std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
     const Place& place = places[i];
     reading = &readings_[schema_of(place)];
     Bytes record;
-    Fault fault =
-        frames == nullptr ? reader_.next(&record) : next_of(&frames, place, &record);
+    Fault fault = reader_.next(&record);
     if (!fault) {
       fault = reading->decoder.decode(BytesWithSlack(record), reading->n_filled,
                                       &reading->builder);

@@ -37,10 +37,11 @@ std::uint64_t RecordReader::block_bytes(const FileView& view) noexcept {
   return view.mapping() != nullptr ? kMappedBlockBytes : kPreadBlockBytes;
 }
 
-void RecordReader::start(std::span<const Place> places) {
+void RecordReader::start(std::span<const Place> places, const std::uint8_t* frames) {
   places_ = places;
   next_ = 0;
   block_end_place_ = 0;
+  if (frames != nullptr) return start_block(frames);
   stand_guard();
   announce();
   for (std::size_t place = 0; place < kPrefetchPlaces; ++place) prefetch(place);
@@ -105,6 +106,20 @@ void RecordReader::announce() {
   }
 }
 
+// All places are in one block.
+void RecordReader::start_block(const std::uint8_t* frames) {
+  view_ = nullptr;
+  n_read_ = n_intact_ = 0;
+  lengths_.clear();
+  std::size_t n_bytes = 0;
+  for (const Place& place : places_) {
+    lengths_.push_back(place.frame.length);
+    n_bytes += place.frame.size();
+  }
+  rest_ = {frames, n_bytes};
+  block_end_place_ = places_.size();
+}
+
 Fault RecordReader::load_block() {
   const Place& first = places_[next_];
   view_ = open(first.file);
@@ -127,19 +142,46 @@ Fault RecordReader::load_block() {
   const std::uint64_t most = block_bytes(*view_);
   std::uint64_t end = frame.end();
   std::size_t place = next_ + 1;
+  lengths_.assign(1, frame.length);
   while (place < places_.size() && places_[place].file == first.file &&
          places_[place].frame.offset == end &&
          places_[place].frame.length <= std::min(most, payload_bytes_max) &&
          places_[place].frame.end() <= view_->size() &&
          places_[place].frame.end() - frame.offset <= most) {
     end = places_[place].frame.end();
+    lengths_.push_back(places_[place].frame.length);
     ++place;
   }
   prefetch(place + kPrefetchPlaces - 1);
-  block_ = view_->copy(frame.offset, end - frame.offset, &buffer_);
-  block_begin_ = frame.offset;
+  rest_ = view_->copy(frame.offset, end - frame.offset, &buffer_);
+  // Where the file was shortened since it was opened, check() finds what is missing.
+  if (rest_.size() < end - frame.offset) lengths_.clear();
   block_end_place_ = place;
+  n_read_ = n_intact_ = 0;
   return {};
+}
+
+// What is wrong with the next frame of the block.
+Fault RecordReader::check(const Frame& frame) const {
+  const std::uint64_t n_here = rest_.size();
+  if (n_here < frame.size()) {
+    const bool has_header = n_here >= kHeaderBytes;
+    return {.code = has_header ? Errc::kTruncatedPayload : Errc::kTruncatedHeader,
+            .offset = frame.offset,
+            .found = has_header ? n_here - kHeaderBytes : n_here,
+            .expected = has_header ? frame.length + kFooterBytes : kHeaderBytes};
+  }
+  std::uint64_t length = 0;
+  const std::uint64_t remaining = view_ ? view_->size() - frame.offset : n_here;
+  Fault fault = check_header(rest_.data(), remaining, &length);
+  if (!fault && length != frame.length) {
+    fault = {.code = Errc::kIndexMismatch,
+             .found = frame.offset + length + kFrameBytes,
+             .expected = frame.end()};
+  }
+  if (!fault) fault = check_payload(rest_.first(frame.size()));
+  if (fault) fault.offset += frame.offset;
+  return fault;
 }
 
 Fault RecordReader::next(Bytes* payload) {
@@ -149,34 +191,21 @@ Fault RecordReader::next(Bytes* payload) {
       return fault;
     }
   }
+  if (n_read_ == n_intact_ && n_read_ < lengths_.size()) {
+    n_intact_ +=
+        kernel_.count_intact(rest_.data(), std::span(lengths_).subspan(n_read_));
+  }
   const Frame& frame = places_[next_++].frame;
-  const std::uint64_t begin = frame.offset - block_begin_;
-  const std::uint64_t n_here =
-      block_.size() - std::min<std::uint64_t>(begin, block_.size());
-  if (n_here < frame.size()) {
-    // The file was shortened since it was opened.
-    const bool has_header = n_here >= kHeaderBytes;
-    return {.code = has_header ? Errc::kTruncatedPayload : Errc::kTruncatedHeader,
-            .offset = frame.offset,
-            .found = has_header ? n_here - kHeaderBytes : n_here,
-            .expected = has_header ? frame.length + kFooterBytes : kHeaderBytes};
+  const Bytes bytes = rest_.first(std::min<std::uint64_t>(rest_.size(), frame.size()));
+  Fault fault;
+  if (n_read_ == n_intact_) [[unlikely]] {
+    fault = check(frame);
+    ++n_intact_;
   }
-  const Bytes bytes = block_.subspan(begin, frame.size());
-
-  std::uint64_t length = 0;
-  Fault fault = check_header(bytes.data(), view_->size() - frame.offset, &length);
-  if (!fault && length != frame.length) {
-    fault = {.code = Errc::kIndexMismatch,
-             .found = frame.offset + length + kFrameBytes,
-             .expected = frame.end()};
-  }
-  if (!fault) fault = check_payload(bytes);
-  if (fault) {
-    fault.offset += frame.offset;
-    return fault;
-  }
-  *payload = bytes.subspan(kHeaderBytes, frame.length);
-  return {};
+  ++n_read_;
+  rest_ = rest_.subspan(bytes.size());
+  if (!fault) *payload = bytes.subspan(kHeaderBytes, frame.length);
+  return fault;
 }
 
 std::uint32_t stored_payload_crc(const Place& place, FileTable* files) {

@@ -2,7 +2,8 @@
 //
 // A payload is handed out from private memory, after both checksums were computed over
 // that very copy: what another process does to the file meanwhile cannot reach it.
-// Neighbouring frames are read together, in blocks that stay in the CPU's cache.
+// Neighbouring frames are copied and verified together, in blocks that stay in the
+// CPU's cache.
 #pragma once
 
 #include <memory>
@@ -25,7 +26,10 @@ class RecordReader {
 
   // Begins to read `places`, which must stay alive until the last call of next(). Where
   // they are scattered over a disk, all of them are asked for at once.
-  void start(std::span<const Place> places);
+  //
+  // If the frames of all places were read before, `frames` is where the first one
+  // begins; the others follow it, and there is slack on both sides.
+  void start(std::span<const Place> places, const std::uint8_t* frames = nullptr);
 
   // The payload at the next place. `*payload` is valid until the following call, with
   // Buffer::kSlackBytes readable on both sides: the rest of its frame, which is proven
@@ -42,7 +46,9 @@ class RecordReader {
     std::shared_ptr<const FileView> view;
   };
 
+  void start_block(const std::uint8_t* frames);
   Fault load_block();
+  Fault check(const Frame& frame) const;
   const FileView* find(std::size_t file) const noexcept;
   const FileView* open(std::size_t file);
   void prefetch(std::size_t place) const noexcept;
@@ -55,10 +61,13 @@ class RecordReader {
   std::span<const Place> places_;
   std::size_t next_ = 0;
   Buffer buffer_;
-  Bytes block_;  // private copy of file bytes from block_begin_ on
-  std::uint64_t block_begin_ = 0;
-  std::size_t block_end_place_ = 0;  // the first place that is not in the block
-  bool is_remote_ = false;           // the file opened last
+  const Crc32cKernel& kernel_ = crc32c_kernel();
+  std::size_t block_end_place_ = 0;     // the first place that is not in the block
+  std::vector<std::uint64_t> lengths_;  // of the payloads in the block, if it is whole
+  std::size_t n_read_ = 0;              // frames of the block
+  std::size_t n_intact_ = 0;            // of its first frames, so far: at least n_read_
+  Bytes rest_;                          // of the block, from the next frame on
+  bool is_remote_ = false;              // the file opened last
   // When places were started last: as long as this stays, nothing comes from a disk.
   std::optional<std::uint64_t> n_disk_reads_;
 };
