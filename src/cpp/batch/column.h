@@ -154,6 +154,11 @@ class BatchBuilder {
     return growing_[column].values.extend(n_bytes);
   }
 
+  // Takes the last `n_bytes` that extend() added back.
+  void retract_numbers(std::size_t column, std::size_t n_bytes) noexcept {
+    growing_[column].values.retract(n_bytes);
+  }
+
   // Adds a byte string to a column of them. What comes after it may be read, up to
   // `end`.
   void append_string(std::size_t column, Bytes string, const std::uint8_t* end) {
