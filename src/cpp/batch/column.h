@@ -64,6 +64,13 @@ class GrowingArray {
     return begin;
   }
 
+  // Room for `n_bytes` more, of which advance() then adds those that were written.
+  std::uint8_t* reserve(std::size_t n_bytes) {
+    if (n_bytes > capacity_ - size_ || data_ == nullptr) grow(n_bytes);
+    return data_ + size_;
+  }
+  void advance(std::size_t n_bytes) noexcept { size_ += n_bytes; }
+
   void append(std::int64_t value) {
     std::memcpy(extend(sizeof value), &value, sizeof value);
   }
@@ -162,6 +169,12 @@ class BatchBuilder {
   }
   void append_string(std::size_t column, Bytes string) {
     append_string(column, string, string.data() + string.size());
+  }
+
+  // Where the values of a column that grows are, and where its byte strings end.
+  GrowingArray& values(std::size_t column) noexcept { return growing_[column].values; }
+  GrowingArray& string_ends(std::size_t column) noexcept {
+    return growing_[column].offsets;
   }
 
   // Takes the last `n` values of a ragged or padded column back.
