@@ -48,7 +48,9 @@ class RecordReader {
 
   void start_block(const std::uint8_t* frames);
   Fault load_block();
-  Fault check(const Frame& frame) const;
+  std::size_t gather(MutableBytes room);
+  Fault check_place(const FileView& view, const Frame& frame) const;
+  Fault check(const Place& place) const;
   const FileView* find(std::size_t file) const noexcept;
   const FileView* open(std::size_t file);
   void prefetch(std::size_t place) const noexcept;
@@ -57,7 +59,6 @@ class RecordReader {
   std::shared_ptr<FileTable> files_;
   std::vector<OpenFile> mapped_;  // each at its number modulo the size
   OpenFile read_;                 // by pread, only the last one: it has a descriptor
-  const FileView* view_ = nullptr;
   std::span<const Place> places_;
   std::size_t next_ = 0;
   Buffer buffer_;
