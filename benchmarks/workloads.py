@@ -30,6 +30,7 @@ N_FILES = 8
 CHUNK_BYTES = 8 << 20
 
 Drawn: TypeAlias = tuple[encode.Cells, dict[str, Column]]
+Draw: TypeAlias = Callable[[np.random.Generator, int], Drawn]
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,16 @@ class Feature:
 
 @dataclass(frozen=True)
 class Workload:
-    """One kind of data: `draw(rng, n)` gives n records and their columns."""
+    """One kind of data: `draw(rng, n)` returns n records and their columns.
+
+    `draw` is one function for all files, or one for each.
+    """
 
     name: str
     features: tuple[Feature, ...]
     n_records: int  # At scale 1: beyond the last-level cache.
     record_bytes: int  # Roughly, to draw in chunks that fit into memory.
-    draw: Callable[[np.random.Generator, int], Drawn]
+    draw: Draw | tuple[Draw, ...]
     is_gzip: bool = False  # Whether the files are compressed.
 
     @property
@@ -106,6 +110,45 @@ def tabular_shuffled(rng: np.random.Generator, n: int) -> Drawn:
     entries, columns = scalars(rng, n)
     order = rng.permuted(np.tile(np.arange(len(entries)), (n, 1)), axis=1)
     return encode.example(entries, order), columns
+
+
+def tabular_in(order: NDArray[np.int64]) -> Draw:
+    """40 scalars, always in this order: as one of several processes writes them."""
+
+    def draw(rng: np.random.Generator, n: int) -> Drawn:
+        entries, columns = scalars(rng, n)
+        return encode.example([entries[i] for i in order]), columns
+
+    return draw
+
+
+def wide(rng: np.random.Generator, n: int) -> Drawn:
+    """600 int64 of 1 to 5 bytes, 200 floats, and 200 lists of 0 to 5 int64."""
+    columns: dict[str, Column] = {}
+    entries: list[encode.Cells] = []
+    for feature in WIDE:
+        if feature.dtype == "float32":
+            floats = rng.standard_normal(n, np.float32)
+            columns[feature.name] = Column(floats)
+            entries.append(encode.float_feature(feature.name, floats[:, None]))
+            continue
+        integers = np.exp2(rng.uniform(0, 31, (n, 5))).astype(np.int64)
+        if feature.kind == "fixed":
+            integers, n_values = integers[:, :1], None
+            columns[feature.name] = Column(integers[:, 0])
+        else:
+            n_values = rng.integers(0, 6, n)
+            values = integers[np.arange(5) < n_values[:, None]]
+            columns[feature.name] = Column(values, n_values)
+        cells = encode.varints(integers, n_values)
+        entries.append(encode.int64_feature(feature.name, cells))
+    return encode.example(entries), columns
+
+
+def wide_20(rng: np.random.Generator, n: int) -> Drawn:
+    """The records of `wide`, and the columns that are read of them."""
+    records, columns = wide(rng, n)
+    return records, {feature.name: columns[feature.name] for feature in WIDE_20}
 
 
 def mnist(rng: np.random.Generator, n: int) -> Drawn:
@@ -227,12 +270,31 @@ TABULAR = (
 )
 RAGGED = (Feature("ids", "varlen", "int64"), Feature("words", "varlen", "bytes"))
 LABEL = Feature("label", "fixed", "int64")
+WIDE = (
+    *(Feature(f"int_feature_{i:03}", "fixed", "int64") for i in range(600)),
+    *(Feature(f"float_feature_{i:03}", "fixed", "float32") for i in range(200)),
+    *(Feature(f"list_feature_{i:03}", "varlen", "int64") for i in range(200)),
+)
+# 12 scalars of int64, 4 of float and 4 lists, from all parts of a record.
+WIDE_20 = WIDE[25::50]
 
 WORKLOADS = {
     workload.name: workload
     for workload in (
         Workload("tabular", TABULAR, 280_000, 900, tabular),
         Workload("tabular-shuffled", TABULAR, 280_000, 900, tabular_shuffled),
+        Workload(
+            "tabular-orders",
+            TABULAR,
+            280_000,
+            900,
+            tuple(
+                tabular_in(np.random.default_rng(file).permutation(len(TABULAR)))
+                for file in range(N_FILES)
+            ),
+        ),
+        Workload("wide", WIDE, 8_400, 60_000, wide),
+        Workload("wide-20", WIDE_20, 8_400, 60_000, wide_20),
         Workload(
             "mnist",
             (Feature("image", "raw", "uint8", (28, 28)), LABEL),
@@ -315,10 +377,12 @@ def generate(workload: Workload, folder: Path, n_records: int) -> None:
     for shard in range(N_FILES):
         end = n_records * (shard + 1) // N_FILES
         path = folder / f"{workload.name}-{shard:05d}-of-{N_FILES:05d}.tfrecord"
+        draw = workload.draw
+        draw = draw[shard] if isinstance(draw, tuple) else draw
         with gzip.open(path, "wb", 6) if workload.is_gzip else path.open("wb") as file:
             while records < end:
                 n = min(max(chunk, FIRST_ROWS), end - records)
-                cells, columns = workload.draw(rng, n)
+                cells, columns = draw(rng, n)
                 nbytes += file.write(encode.frames(cells))
                 total = (total + rows_hash(columns)) % 2**64
                 first = first or {k: c.head(FIRST_ROWS) for k, c in columns.items()}

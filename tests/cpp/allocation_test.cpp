@@ -25,6 +25,7 @@
 #include "file/byte_streams.h"
 #include "loader/order.h"
 #include "loader/pipeline.h"
+#include "loader/walked_claims.h"
 #include "record/index.h"
 #include "records.h"
 

@@ -208,6 +208,14 @@ inline __m512i _mm512_maskz_loadu_epi64(__mmask8 mask, const void* from) noexcep
   return result;
 }
 
+// The low byte of each lane.
+inline void _mm512_mask_cvtepi64_storeu_epi8(void* to, __mmask8 mask,
+                                             __m512i a) noexcept {
+  for (std::size_t i = 0; i < 8; ++i) {
+    if (has(mask, i)) static_cast<std::uint8_t*>(to)[i] = a.bytes[8 * i];
+  }
+}
+
 inline __m512i _mm512_maskz_set1_epi64(__mmask8 mask, long long value) noexcept {
   return lanes<long long>([&](std::size_t i) { return has(mask, i) ? value : 0; });
 }
@@ -234,6 +242,10 @@ inline __m512i _mm512_set1_epi16(short value) noexcept {
 
 inline __m512i _mm512_set1_epi32(int value) noexcept {
   return lanes<std::int32_t>([&](std::size_t) { return value; });
+}
+
+inline __m512i _mm512_set1_epi64(long long value) noexcept {
+  return lanes<long long>([&](std::size_t) { return value; });
 }
 
 // The arguments begin with the highest lane.
@@ -304,6 +316,66 @@ inline __m512i _mm512_xor_si512(__m512i a, __m512i b) noexcept {
   return lanes<std::uint8_t>([&](std::size_t i) { return a.bytes[i] ^ b.bytes[i]; });
 }
 
+inline __m512i _mm512_or_si512(__m512i a, __m512i b) noexcept {
+  return lanes<std::uint8_t>([&](std::size_t i) { return a.bytes[i] | b.bytes[i]; });
+}
+
+using Word64 = std::uint64_t;
+
+inline __m512i _mm512_add_epi64(__m512i a, __m512i b) noexcept {
+  return lanes<Word64>([&](auto i) { return a.get<Word64>(i) + b.get<Word64>(i); });
+}
+
+inline __m512i _mm512_sub_epi64(__m512i a, __m512i b) noexcept {
+  return lanes<Word64>([&](auto i) { return a.get<Word64>(i) - b.get<Word64>(i); });
+}
+
+// Shifts by 64 or more leave zero.
+inline __m512i _mm512_sllv_epi64(__m512i a, __m512i count) noexcept {
+  return lanes<Word64>([&](auto i) {
+    const auto n = count.get<Word64>(i);
+    return n < 64 ? a.get<Word64>(i) << n : 0;
+  });
+}
+
+inline __m512i _mm512_slli_epi64(__m512i a, unsigned count) noexcept {
+  return lanes<Word64>([&](auto i) { return a.get<Word64>(i) << count; });
+}
+
+inline __m512i _mm512_srli_epi64(__m512i a, unsigned count) noexcept {
+  return lanes<Word64>([&](auto i) { return a.get<Word64>(i) >> count; });
+}
+
+inline __m512i _mm512_lzcnt_epi64(__m512i a) noexcept {
+  return lanes<Word64>([&](auto i) { return std::countl_zero(a.get<Word64>(i)); });
+}
+
+// Each byte is the 8 bits of the lane from the bit on that the control names; the lane
+// repeats at its end.
+inline __m512i _mm512_multishift_epi64_epi8(__m512i control, __m512i a) noexcept {
+  return lanes<std::uint8_t>(
+      [&](auto i) { return std::rotr(a.get<Word64>(i / 8), control.bytes[i] & 63); });
+}
+
+inline __mmask8 _mm512_cmpgt_epu64_mask(__m512i a, __m512i b) noexcept {
+  __mmask8 mask = 0;
+  for (std::size_t i = 0; i < 8; ++i) {
+    if (a.get<Word64>(i) > b.get<Word64>(i)) {
+      mask = static_cast<__mmask8>(mask | 1u << i);
+    }
+  }
+  return mask;
+}
+
+inline __m512i _mm512_mask_mov_epi64(__m512i other, __mmask8 mask, __m512i a) noexcept {
+  return lanes<Word64>(
+      [&](auto i) { return (has(mask, i) ? a : other).template get<Word64>(i); });
+}
+
+inline __m512i _mm512_maskz_mov_epi64(__mmask8 mask, __m512i a) noexcept {
+  return _mm512_mask_mov_epi64({}, mask, a);
+}
+
 // Of every three bits, what the table says: that of `a` is the highest of its index.
 inline __m512i _mm512_ternarylogic_epi64(__m512i a, __m512i b, __m512i c,
                                          unsigned table) noexcept {
@@ -328,6 +400,11 @@ inline __m512i _mm512_clmulepi64_epi128(__m512i a, __m512i b, unsigned which) no
     std::memcpy(result.bytes + 16 * quarter, &product, sizeof product);
   }
   return result;
+}
+
+inline __m512i _mm512_srli_epi64(__m512i a, unsigned n_bits) noexcept {
+  return lanes<std::uint64_t>(
+      [&](std::size_t i) { return a.get<std::uint64_t>(i) >> n_bits; });
 }
 
 inline __m512i _mm512_add_epi8(__m512i a, __m512i b) noexcept {

@@ -1,10 +1,10 @@
 // The fast ways of reading beside the reference.
 //
 // Goal: whatever the records are, and whatever came before them, both ways give the
-// same columns or the same fault. Method: runs of records of one writer, plain or odd,
-// Examples or SequenceExamples, in an order of features that stays, wavers or is new
-// each time, some with damaged bytes; they are read both ways. FASTREC_TEST_RUNS asks
-// for more runs than the default.
+// same columns or the same fault. Method: runs of records of one writer or of several,
+// plain or odd, Examples or SequenceExamples, in an order of features that stays,
+// wavers or is new each time, some with damaged bytes; they are read both ways.
+// FASTREC_TEST_RUNS asks for more runs than the default, FASTREC_TEST_SEED for others.
 
 #include "decode/fastpath.h"
 
@@ -44,6 +44,10 @@ class Writer {
     }
     std::shuffle(order_.begin(), order_.end(), random_);
     shuffled_ = is_likely(0.3) ? 1 : is_likely(0.3) ? 0.1 : 0;
+    for (std::size_t n = is_likely(0.3) ? 2 + below(4) : 0; n > 0; --n) {
+      std::shuffle(order_.begin(), order_.end(), random_);
+      orders_.push_back(order_);
+    }
     odd_ = is_likely(0.5) ? 0 : is_likely(0.5) ? 0.01 : 0.2;
     damaged_ = is_likely(0.7) ? 0 : 0.05;
   }
@@ -51,6 +55,7 @@ class Writer {
   const std::shared_ptr<const Schema>& schema() const { return schema_; }
 
   std::string record() {
+    if (!orders_.empty()) order_ = orders_[below(orders_.size())];
     if (is_likely(shuffled_)) std::shuffle(order_.begin(), order_.end(), random_);
     std::string maps[2];  // features or context, and feature lists
     for (const std::string& key : order_) {
@@ -215,18 +220,21 @@ class Writer {
   std::mt19937_64 random_;
   std::shared_ptr<const Schema> schema_;
   std::vector<std::string> order_;
+  std::vector<std::vector<std::string>> orders_;  // of several writers, if any
   bool is_sequence_ = false;
   double shuffled_ = 0, odd_ = 0, damaged_ = 0;  // how likely
 };
 
-std::uint64_t n_runs() {
-  const char* asked = std::getenv("FASTREC_TEST_RUNS");
-  return asked == nullptr ? 250 : std::strtoull(asked, nullptr, 10);
+std::uint64_t number_from(const char* variable, std::uint64_t otherwise) {
+  const char* const asked = std::getenv(variable);
+  return asked == nullptr ? otherwise : std::strtoull(asked, nullptr, 10);
 }
 
 TEST(FastPath, GivesWhatTheReferenceGives) {
   constexpr std::size_t kRecords = 64;
-  for (std::uint64_t seed = 0; seed < n_runs(); ++seed) {
+  const std::uint64_t first = number_from("FASTREC_TEST_SEED", 0);
+  const std::uint64_t n_runs = number_from("FASTREC_TEST_RUNS", 250);
+  for (std::uint64_t seed = first; seed < first + n_runs; ++seed) {
     Writer writer(seed);
     std::vector<std::string> records;
     for (std::size_t i = 0; i < kRecords; ++i) records.push_back(writer.record());

@@ -15,8 +15,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace fastrec;
   const Bytes file(data, size);
   ScanProgress progress;
-  const ScanResult whole = scan_mapped(file, 1, {~std::uint64_t{0}, 1}, &progress);
-  const ScanResult cut = scan_mapped(file, 1, {8, 16}, &progress);
+  const ScanResult whole =
+      scan_mapped(file, {0, file.size()}, 1, {~std::uint64_t{0}, 1}, &progress);
+  const ScanResult cut = scan_mapped(file, {0, file.size()}, 1, {8, 16}, &progress);
   if (whole.offsets != cut.offsets || whole.fault.code != cut.fault.code) std::abort();
   if (whole.fault.offset != cut.fault.offset) std::abort();
   if (!whole.fault && whole.offsets.back() != size) std::abort();

@@ -75,7 +75,8 @@ void check_records(const Index& index, Bytes file, const std::string& path, Io i
 
 void check_built(Bytes file, const std::string& path, Io io) {
   ScanProgress progress;
-  const ScanResult scanned = scan_mapped(file, 1, {~std::uint64_t{0}, 1}, &progress);
+  const ScanResult scanned =
+      scan_mapped(file, {0, file.size()}, 1, {~std::uint64_t{0}, 1}, &progress);
   std::optional<Index> built;
   try {
     built = Index::build(FileView(path, io), 1, &progress);

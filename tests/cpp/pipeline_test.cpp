@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "loader/order.h"
+#include "loader/walked_claims.h"
 #include "records.h"
 
 namespace fastrec {

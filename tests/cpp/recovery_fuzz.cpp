@@ -51,7 +51,8 @@ Walked expected(Bytes file, Recovery recovery) {
   while (at < file.size()) {
     ScanProgress progress;
     const Bytes rest = file.subspan(at);
-    const ScanResult chain = scan_mapped(rest, 1, {~std::uint64_t{0}, 1}, &progress);
+    const ScanResult chain =
+        scan_mapped(rest, {0, rest.size()}, 1, {~std::uint64_t{0}, 1}, &progress);
     const std::size_t n = chain.offsets.size() - 1;
     for (std::size_t i = 0; i < n; ++i) {
       walked.frames.emplace_back(at + chain.offsets[i], at + chain.offsets[i + 1]);

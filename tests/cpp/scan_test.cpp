@@ -71,12 +71,42 @@ TEST(Scan, AnyCutFindsWhatThePlainWalkFinds) {
         const ScanShape shape{segment_bytes, 8};
         ScanProgress progress;
         const ScanResult found =
-            scan_mapped(as_bytes(file), n_threads, shape, &progress);
+            scan_mapped(as_bytes(file), {0, file.size()}, n_threads, shape, &progress);
         ASSERT_EQ(found.offsets, expected.offsets) << round << " " << segment_bytes;
         ASSERT_EQ(found.fault.code, expected.fault.code);
         ASSERT_EQ(found.fault.offset, expected.fault ? expected.fault.offset : 0);
       }
     }
+  }
+}
+
+TEST(Scan, WindowsFromFrameToFrameFindWhatThePlainWalkFinds) {
+  std::mt19937 random(20261122);
+  for (int round = 0; round < 300; ++round) {
+    std::string file;
+    const std::size_t n_records = random() % 60;
+    for (std::size_t i = 0; i < n_records; ++i) {
+      file += testing::frame_of(random_payload(&random));
+    }
+    if (round % 4 == 1 && !file.empty()) file[random() % file.size()] ^= 0x10;
+    if (round % 4 == 2) file.resize(file.size() - random() % (file.size() + 1));
+    const ScanResult expected = walk(as_bytes(file));
+    ScanProgress progress;
+    ScanResult found;
+    while (found.offsets.back() < file.size() && !found.fault) {
+      const std::uint64_t begin = found.offsets.back();
+      const std::uint64_t end = std::min(begin + 1 + random() % 700, file.size());
+      const ScanResult window = scan_mapped(as_bytes(file), {begin, end}, 1,
+                                            {1 + random() % 200, 5}, &progress);
+      EXPECT_EQ(window.offsets.front(), begin);
+      EXPECT_TRUE(window.fault || window.offsets.back() >= end);
+      found.offsets.insert(found.offsets.end(), window.offsets.begin() + 1,
+                           window.offsets.end());
+      found.fault = window.fault;
+    }
+    ASSERT_EQ(found.offsets, expected.offsets) << round;
+    ASSERT_EQ(found.fault.code, expected.fault.code);
+    ASSERT_EQ(found.fault.offset, expected.fault ? expected.fault.offset : 0);
   }
 }
 
@@ -87,13 +117,14 @@ TEST(Scan, APayloadOfZerosIsNoTrap) {
   for (int i = 0; i < 50'000; ++i) file += testing::frame_of("a record like others");
   for (const unsigned n_threads : {1u, 3u}) {
     ScanProgress progress;
-    const ScanResult found = scan_mapped(as_bytes(file), n_threads, {}, &progress);
+    const ScanResult found =
+        scan_mapped(as_bytes(file), {0, file.size()}, n_threads, {}, &progress);
     EXPECT_FALSE(found.fault);
     EXPECT_EQ(found.offsets, walk(as_bytes(file)).offsets);
 
     ScanProgress cancelled;
     cancelled.cancelled = true;
-    (void)scan_mapped(as_bytes(file), n_threads, {}, &cancelled);
+    (void)scan_mapped(as_bytes(file), {0, file.size()}, n_threads, {}, &cancelled);
     EXPECT_EQ(cancelled.n_bytes, 0u);
   }
 }

@@ -104,7 +104,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (size == 0) return 0;
   const Bytes file(data + 1, size - 1);
   ScanProgress progress;
-  const ScanResult whole = scan_mapped(file, 1, {~std::uint64_t{0}, 1}, &progress);
+  const ScanResult whole =
+      scan_mapped(file, {0, file.size()}, 1, {~std::uint64_t{0}, 1}, &progress);
   check_frames(file, data[0], whole, Recovery::kNone);
   check_frames(file, data[0], whole, Recovery::kSkip);
   check_scan(file, data[0], whole);

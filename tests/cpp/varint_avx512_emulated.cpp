@@ -30,8 +30,12 @@ const std::uint8_t* decode_int32_portable(Bytes packed, std::size_t count,
 namespace fastrec::testing {
 
 VarintKernel emulated_avx512() {
-  return {"avx512_emulated", Isa::kPortable, emulated_kernels::decode_int64_avx512,
-          emulated_kernels::decode_int32_avx512, emulated_kernels::count_avx512};
+  return {"avx512_emulated",
+          Isa::kPortable,
+          emulated_kernels::decode_int64_avx512,
+          emulated_kernels::decode_int32_avx512,
+          emulated_kernels::count_avx512,
+          emulated_kernels::decode_list_avx512};
 }
 
 }  // namespace fastrec::testing

@@ -6,6 +6,7 @@
 // output are exact allocations, so that AddressSanitizer sees a step past either end.
 // One input in sixteen also goes through the emulated kernel.
 
+#include <algorithm>
 #include <cstdlib>
 #include <vector>
 
@@ -38,6 +39,20 @@ void compare(DecodeVarints<Int>* decode, DecodeVarints<Int>* portable, Bytes pac
   if (after != nullptr && values != expected) std::abort();
 }
 
+void compare_lists(const VarintKernel& kernel, const VarintKernel& portable,
+                   const std::vector<std::uint8_t>& packed) {
+  constexpr std::size_t kSlackBytes = BytesWithSlack::kSlackBytes;
+  std::vector<std::uint8_t> room(packed.size() + 2 * kSlackBytes, 0xff);
+  std::copy(packed.begin(), packed.end(), room.begin() + kSlackBytes);
+  std::vector<std::int64_t> values(packed.size() + kSpareValues);
+  std::vector<std::int64_t> expected = values;
+  const std::uint8_t* const list = room.data() + kSlackBytes;
+  const std::size_t n = kernel.decode_list(list, packed.size(), values.data());
+  if (n != portable.decode_list(list, packed.size(), expected.data())) std::abort();
+  if (n == kNotDecoded) return;
+  if (!std::equal(values.data(), values.data() + n, expected.data())) std::abort();
+}
+
 }  // namespace
 }  // namespace fastrec
 
@@ -60,6 +75,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* input, std::size_t siz
   const std::size_t n_ends = portable.count(packed);
   for (const VarintKernel& kernel : kernels) {
     if (kernel.count(packed) != n_ends) std::abort();
+    compare_lists(kernel, portable, packed);
     for (const std::size_t n : {count, n_ends}) {
       compare(kernel.decode_int64, portable.decode_int64, packed, n);
       compare(kernel.decode_int32, portable.decode_int32, packed, n);

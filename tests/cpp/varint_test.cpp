@@ -114,6 +114,35 @@ class Varints : public ::testing::TestWithParam<VarintKernel> {
     return ::testing::AssertionSuccess();
   }
 
+  // The same for a whole list, of which all values have at most 8 bytes or none is
+  // decoded. Slack is readable, and what is in it does not matter.
+  ::testing::AssertionResult agrees_as_list(Bytes packed, std::uint8_t slack) {
+    constexpr std::size_t kSlackBytes = BytesWithSlack::kSlackBytes;
+    const MutableBytes room = input_.bytes().last(packed.size() + 2 * kSlackBytes);
+    std::ranges::fill(room, slack);
+    std::ranges::copy(packed, room.begin() + kSlackBytes);
+    Expected<std::int64_t> expected(packed, packed.size());
+    std::size_t n_expected = expected.values.size();
+    if (expected.size != packed.size()) n_expected = kNotDecoded;
+    for (std::size_t i = 0, n_bytes = 0; i < packed.size(); ++i) {
+      n_bytes = packed[i] < 0x80 ? 0 : n_bytes + 1;
+      if (n_bytes == 8) n_expected = kNotDecoded;
+    }
+    const std::size_t n_room = packed.size() + kSpareValues;
+    const auto output = output_.bytes().last(n_room * sizeof(std::int64_t));
+    auto* values = reinterpret_cast<std::int64_t*>(output.data());
+    const std::size_t n =
+        GetParam().decode_list(room.data() + kSlackBytes, packed.size(), values);
+    if (n != n_expected) {
+      return ::testing::AssertionFailure()
+             << "list of " << n << " values, not " << n_expected;
+    }
+    if (n != kNotDecoded && !std::equal(values, values + n, expected.values.begin())) {
+      return ::testing::AssertionFailure() << "list has other values";
+    }
+    return ::testing::AssertionSuccess();
+  }
+
   // Whether the kernel says of `packed` what the oracle says, wherever it lies.
   ::testing::AssertionResult agrees(Bytes packed, std::size_t count) {
     const MutableBytes readable = input_.bytes();
@@ -128,14 +157,17 @@ class Varints : public ::testing::TestWithParam<VarintKernel> {
         return ::testing::AssertionFailure() << "counts " << GetParam().count(copy);
       }
     }
+    for (const std::uint8_t slack : {std::uint8_t{0}, std::uint8_t{0xff}}) {
+      if (auto result = agrees_as_list(packed, slack); !result) return result;
+    }
     return ::testing::AssertionSuccess();
   }
 
   static constexpr std::size_t kMostBytes = 8192;
 
  private:
-  GuardedPages input_{kMostBytes};
-  GuardedPages output_{kMostBytes * sizeof(std::int64_t)};
+  GuardedPages input_{kMostBytes + 2 * BytesWithSlack::kSlackBytes};
+  GuardedPages output_{(kMostBytes + kSpareValues) * sizeof(std::int64_t)};
 };
 
 std::vector<VarintKernel> every_kernel() {
@@ -189,6 +221,19 @@ TEST_P(Varints, ValuesOfOneLengthAreReadInEveryNumber) {
     for (std::size_t n = 0; n <= 200; ++n) {
       ASSERT_TRUE(agrees(packed, n));
       append(value_of_length(length, &random), &packed);
+    }
+  }
+}
+
+TEST_P(Varints, ShortListsOfEveryPairOfLengthsAreRead) {
+  std::mt19937_64 random(8);
+  for (std::size_t first = 1; first <= 11; ++first) {
+    for (std::size_t second = 1; second <= 11; ++second) {
+      Packed packed;
+      for (std::size_t n = 0; n <= 40; ++n) {
+        ASSERT_TRUE(agrees(packed, n));
+        append(1, &packed, random() % 2 == 0 ? first : second);
+      }
     }
   }
 }

@@ -153,9 +153,12 @@ def test_no_python_code_runs_when_an_iterator_is_dropped(
     threads_end()
 
 
+@pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("situation", EXITS)
-def test_an_interpreter_ends_in_silence(write: Write, situation: str) -> None:
-    paths = files(write, 4000)
+def test_an_interpreter_ends_in_silence(
+    write: Write, situation: str, compressed: bool
+) -> None:
+    paths = files(write, 4000, compressed=compressed)
     for _ in range(n_runs(1)):
         assert run_program("exits.py", situation, *paths) == ""
 

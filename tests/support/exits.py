@@ -24,7 +24,11 @@ def main() -> None:
     def begin_late() -> None:
         """Begin an epoch when fastrec has said goodbye already."""
         kept.append(iter(kept.pop()))
-        next(kept[0])
+        try:
+            next(kept[0])
+        except RuntimeError as error:
+            if "compressed files while Python exits" not in str(error):
+                raise
 
     if situation == "atexit":
         atexit.register(begin_late)  # runs after what is registered later

@@ -56,6 +56,7 @@ class Ladder {
     const bool has_vpclmul = has_avx2 && __builtin_cpu_supports("vpclmulqdq");
     add_if(Isa::kAvx512, has_vpclmul && __builtin_cpu_supports("avx512f") &&
                              __builtin_cpu_supports("avx512bw") &&
+                             __builtin_cpu_supports("avx512cd") &&
                              __builtin_cpu_supports("avx512vbmi") &&
                              __builtin_cpu_supports("avx512vbmi2"));
     add_if(Isa::kVpclmul, has_vpclmul);

@@ -20,7 +20,7 @@ enum class Isa : std::uint8_t {
   kSse42,    // x86-64: SSE4.2 with CRC32, and PCLMULQDQ
   kAvx2,     // also AVX2, BMI1, POPCNT, and BMI2 with a fast PEXT
   kVpclmul,  // also VPCLMULQDQ, in vectors of 256 bits
-  kAvx512,   // also AVX-512 F, BW, VBMI and VBMI2
+  kAvx512,   // also AVX-512 F, BW, CD, VBMI and VBMI2
   kArm64,    // AArch64: the CRC32 extension; NEON is in all of them
 };
 

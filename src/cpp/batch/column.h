@@ -130,6 +130,13 @@ class BatchBuilder {
   // Forgets what there was and makes room for `n_rows`.
   void begin(std::size_t n_rows);
 
+  // Where the rows of a dense or raw column of numbers go.
+  struct Rows {
+    std::uint8_t* first = nullptr;
+    std::size_t stride = 0;  // from row to row, in bytes
+  };
+  const Rows* rows() const noexcept { return rows_.data(); }  // by column
+
   // Where a row of a dense or raw column of numbers goes: spec.row_bytes() of them.
   std::uint8_t* row(std::size_t column, std::size_t row) const noexcept {
     return rows_[column].first + row * rows_[column].stride;
@@ -194,11 +201,6 @@ class BatchBuilder {
   std::shared_ptr<BlockPool> pool_;
   Placement placement_;
   const std::size_t padded_bytes_max_;
-  // Where the rows of a dense column are.
-  struct Rows {
-    std::uint8_t* first = nullptr;
-    std::size_t stride = 0;  // from row to row, in bytes
-  };
   std::vector<Rows> rows_;
   std::vector<Array> dense_;
   std::size_t dense_bytes_ = 0;  // of the blocks of dense columns

@@ -14,6 +14,7 @@
 #include "loader/mixed_order.h"
 #include "loader/order.h"
 #include "loader/pipeline.h"
+#include "loader/walked_claims.h"
 #include "loader/window.h"
 
 namespace fastrec {

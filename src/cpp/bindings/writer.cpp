@@ -1,12 +1,15 @@
 // Writer: rows and columns of Python values -> frames.
 
+#include <pybind11/critical_section.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -42,10 +45,118 @@ class RowLease {
   std::unique_ptr<Row> row_;
 };
 
+class ArrayLayout;
+
 // A BatchEncoder, and the arrays whose memory it reads.
 struct BoundEncoder {
   BatchEncoder encoder;
   std::vector<py::array> owners;
+  // Of the arrays, if batches of the same layout need no conversion; or null.
+  std::shared_ptr<const ArrayLayout> layout;
+};
+
+// What decides how a batch of arrays is written, but for their values: names, dtypes
+// and shapes of rows. A batch of the same layout is encoded without any Python code.
+class ArrayLayout : public std::enable_shared_from_this<ArrayLayout> {
+ public:
+  // The layout of `columns`, a dict of which Python code made `converted`, columns as
+  // fastrec.example.columns.ColumnValues has them, and of these `encoder`. Null if
+  // another batch of this layout might be converted in another way.
+  static std::shared_ptr<const ArrayLayout> of(py::handle columns,
+                                               const py::list& converted,
+                                               const BatchEncoder& encoder) {
+    if (!PyDict_CheckExact(columns.ptr()) || converted.empty() ||
+        py::len(columns) != converted.size()) {
+      return nullptr;
+    }
+    std::unordered_map<PyObject*, std::size_t> places;
+    for (std::size_t i = 0; i < converted.size(); ++i) {
+      places.emplace(converted[i].attr("name").ptr(), i);
+    }
+    auto layout = std::make_shared<ArrayLayout>(encoder);
+    for (const auto& [name, value] : py::reinterpret_borrow<py::dict>(columns)) {
+      const auto place = places.find(name.ptr());
+      if (place == places.end() || !is_plain_array(value)) return nullptr;
+      const auto array = py::reinterpret_borrow<py::array>(value);
+      if (!is_in_place(array, converted[place->second])) return nullptr;
+      layout->columns_.push_back({py::reinterpret_borrow<py::object>(name),
+                                  array.dtype(),
+                                  {array.shape() + 1, array.shape() + array.ndim()},
+                                  array.nbytes() / array.shape(0),
+                                  place->second});
+    }
+    return layout;
+  }
+
+  explicit ArrayLayout(const BatchEncoder& encoder) : encoder_(encoder) {}
+
+  // The encoder of a batch, or null if it has another layout.
+  std::unique_ptr<BoundEncoder> encoder(py::handle columns) const {
+    if (!PyDict_CheckExact(columns.ptr())) return nullptr;
+    std::vector<py::array> arrays;
+    std::vector<Bytes> values(columns_.size());
+    const py::scoped_critical_section guard(columns);
+    if (py::len(columns) != columns_.size()) return nullptr;
+    PyObject *name, *value;
+    for (Py_ssize_t at = 0; PyDict_Next(columns.ptr(), &at, &name, &value);) {
+      const Column& column = columns_[arrays.size()];
+      if (!column.fits(name, value)) return nullptr;
+      auto array = py::reinterpret_borrow<py::array>(value);
+      if (array.shape(0) != (arrays.empty() ? array : arrays[0]).shape(0)) {
+        return nullptr;
+      }
+      values[column.place] = {
+          static_cast<const std::uint8_t*>(array.data()),
+          static_cast<std::size_t>(array.shape(0) * column.row_bytes)};
+      arrays.push_back(std::move(array));
+    }
+    const auto n_rows = static_cast<std::size_t>(arrays[0].shape(0));
+    return std::make_unique<BoundEncoder>(BoundEncoder{
+        encoder_.with_values(values, n_rows), std::move(arrays), shared_from_this()});
+  }
+
+ private:
+  struct Column {
+    py::object name;
+    py::dtype dtype;
+    std::vector<py::ssize_t> row_shape;
+    py::ssize_t row_bytes;
+    std::size_t place;  // in the encoder
+
+    bool fits(py::handle other_name, py::handle value) const {
+      if (!name.is(other_name) &&
+          !(PyUnicode_CheckExact(name.ptr()) &&
+            PyUnicode_CheckExact(other_name.ptr()) &&
+            PyUnicode_Compare(name.ptr(), other_name.ptr()) == 0)) {
+        return false;
+      }
+      if (!is_plain_array(value)) return false;
+      const auto array = py::reinterpret_borrow<py::array>(value);
+      return array.dtype().is(dtype) && (array.flags() & py::array::c_style) != 0 &&
+             std::equal(row_shape.begin(), row_shape.end(), array.shape() + 1,
+                        array.shape() + array.ndim());
+    }
+  };
+
+  // Whether it is a numpy.ndarray, and not of a subclass such as MaskedArray, with
+  // rows.
+  static bool is_plain_array(py::handle value) {
+    return Py_TYPE(value.ptr()) == py::detail::npy_api::get().PyArray_Type_ &&
+           py::reinterpret_borrow<py::array>(value).ndim() != 0;
+  }
+
+  // Whether the values of an array are encoded as they are, whatever they are.
+  static bool is_in_place(const py::array& array, const py::object& converted) {
+    const auto values = converted.attr("values").cast<py::array>();
+    return array.nbytes() != 0 && values.data() == array.data() &&
+           values.nbytes() == array.nbytes() &&
+           converted.attr("row_splits").is_none() &&
+           converted.attr("offsets").is_none() && converted.attr("present").is_none() &&
+           !converted.attr("is_range_checked").cast<bool>();
+  }
+
+  std::vector<Column> columns_;
+  BatchEncoder encoder_;
 };
 
 // A FrameBuffer for several threads.
@@ -209,9 +320,10 @@ std::vector<std::int64_t> copied(const py::object& array) {
   return {values.data(), values.data() + values.size()};
 }
 
-// Columns as fastrec.example.columns.ColumnValues has them.
-std::unique_ptr<BoundEncoder> make_encoder(const py::list& columns,
-                                           std::size_t n_rows) {
+// Columns as fastrec.example.columns.ColumnValues has them, and those that the caller
+// gave.
+std::unique_ptr<BoundEncoder> make_encoder(const py::list& columns, std::size_t n_rows,
+                                           const py::object& given) {
   std::vector<ColumnValues> bound;
   std::vector<py::array> owners;
   for (const py::handle item : columns) {
@@ -235,8 +347,9 @@ std::unique_ptr<BoundEncoder> make_encoder(const py::list& columns,
     bound.push_back(std::move(column));
     owners.push_back(values);
   }
-  return std::make_unique<BoundEncoder>(
-      BoundEncoder{BatchEncoder(std::move(bound), n_rows), std::move(owners)});
+  const BatchEncoder encoder(std::move(bound), n_rows);
+  return std::make_unique<BoundEncoder>(BoundEncoder{
+      encoder, std::move(owners), ArrayLayout::of(given, columns, encoder)});
 }
 
 }  // namespace
@@ -257,16 +370,15 @@ void register_writer(py::module_& m) {
   py::class_<Row::SequenceOrder>(m, "SequenceOrder").def(py::init<>());
 
   py::class_<BoundEncoder>(m, "BatchEncoder")
-      .def(py::init(&make_encoder), py::arg("columns"), py::arg("n_rows"))
-      .def(
-          "measure",
-          [](const BoundEncoder& bound, std::size_t row) {
-            if (row >= bound.encoder.n_rows()) throw py::index_error("no such row");
-            BatchEncoder::Tile tile;
-            bound.encoder.load(row, row + 1, 1, &tile);
-            return bound.encoder.measure(0, &tile);
-          },
-          py::arg("row"));
+      .def(py::init(&make_encoder), py::arg("columns"), py::arg("n_rows"),
+           py::arg("given"))
+      .def_readonly("layout", &BoundEncoder::layout)
+      .def_property_readonly(
+          "n_rows", [](const BoundEncoder& bound) { return bound.encoder.n_rows(); })
+      .def("row_bytes",
+           [](const BoundEncoder& bound) { return bound.encoder.row_bytes(); });
+  py::class_<ArrayLayout, py::smart_holder>(m, "ArrayLayout")
+      .def("encoder", &ArrayLayout::encoder, py::arg("columns"));
 
   py::class_<SharedFrameBuffer>(m, "FrameBuffer")
       .def(py::init<std::shared_ptr<BlockPool>>(), py::arg("pool"))

@@ -1,7 +1,6 @@
 #include "decode/decode.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "decode/sequence.h"
@@ -26,8 +25,8 @@ bool is_in_lists(const ColumnSpec& spec) {
 // over others. Nothing is found yet.
 auto collector(const KeyTable& keys, std::vector<Bytes>* found) {
   std::fill(found->begin(), found->end(), Bytes());
-  return [&keys, found, guess = std::size_t{0}](Bytes key, Bytes value) mutable {
-    const std::size_t number = keys.find(key, guess);
+  return [&keys, found, guess = std::uint32_t{0}](Bytes key, Bytes value) mutable {
+    const std::uint32_t number = keys.find(key, guess);
     if (number == KeyTable::kNone) return;
     guess = number + 1;
     (*found)[number] = present(value);
@@ -47,38 +46,11 @@ Fault of_column(Fault fault, std::size_t column) {
 
 }  // namespace
 
-KeyTable::KeyTable(const Schema& schema, bool of_lists) {
-  slots_.assign(std::bit_ceil(2 * schema.columns.size() + 1), kNone);
+ColumnKeys::ColumnKeys(const Schema& schema, bool of_lists) {
   for (const ColumnSpec& spec : schema.columns) {
-    if (is_in_lists(spec) != of_lists) {
-      key_of_.push_back(kNone);
-      continue;
-    }
-    std::size_t slot = slot_of(as_bytes(spec.key));
-    while (slots_[slot] != kNone && keys_[slots_[slot]] != spec.key) {
-      slot = (slot + 1) & (slots_.size() - 1);
-    }
-    if (slots_[slot] == kNone) {
-      slots_[slot] = keys_.size();
-      keys_.push_back(spec.key);
-    }
-    key_of_.push_back(slots_[slot]);
+    key_of_.push_back(is_in_lists(spec) == of_lists ? table_.insert(spec.key)
+                                                    : KeyTable::kNone);
   }
-}
-
-std::size_t KeyTable::slot_of(Bytes key) const noexcept {
-  // FNV-1a: keys are short, and a schema has few.
-  std::uint64_t hash = 0xcbf29ce484222325;
-  for (const std::uint8_t byte : key) hash = (hash ^ byte) * 0x100000001b3;
-  return static_cast<std::size_t>(hash ^ (hash >> 32)) & (slots_.size() - 1);
-}
-
-std::size_t KeyTable::find_by_hash(Bytes key) const noexcept {
-  for (std::size_t slot = slot_of(key); slots_[slot] != kNone;
-       slot = (slot + 1) & (slots_.size() - 1)) {
-    if (is_key(slots_[slot], key)) return slots_[slot];
-  }
-  return kNone;
 }
 
 ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema, Way way)
@@ -86,8 +58,8 @@ ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema, Way way)
       decoder_(schema_, way),
       keys_(*schema_, false),
       list_keys_(*schema_, true),
-      features_(keys_.n_keys()),
-      lists_(list_keys_.n_keys()),
+      features_(keys_.table().size()),
+      lists_(list_keys_.table().size()),
       reads_features_(std::any_of(
           schema_->columns.begin(), schema_->columns.end(),
           [](const ColumnSpec& spec) { return spec.layout != Layout::kRecord; })),
@@ -101,10 +73,10 @@ ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema, Way way)
 
 // Finds the features and lists of `record` that are asked for.
 Fault ExampleDecoder::walk(Bytes record) {
-  auto on_feature = collector(keys_, &features_);
+  auto on_feature = collector(keys_.table(), &features_);
   if (lists_.empty()) return walk_features(record, decoder_.joined(), on_feature);
 
-  auto on_list = collector(list_keys_, &lists_);
+  auto on_list = collector(list_keys_.table(), &lists_);
   return walk_maps<2>(record, decoder_.joined(),
                       [&](std::uint32_t field, Bytes key, Bytes value) {
                         field == 1 ? on_feature(key, value) : on_list(key, value);
@@ -123,10 +95,6 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
     decoder_.begin();
   } else if (can_be_fast_) {
     fast_path_.emplace(*schema_);  // for the next record: one alone is not worth it
-    if (!fast_path_->is_usable()) {
-      fast_path_.reset();
-      can_be_fast_ = false;
-    }
   }
   Fault fault;
   if (reads_features_) fault = walk(bytes);

@@ -22,39 +22,22 @@
 #include "decode/fastpath.h"
 #include "decode/feature_decoder.h"
 #include "decode/rules.h"
+#include "wire/key_table.h"
 
 namespace fastrec {
 
-// Which key is whose: the distinct keys of the columns of a schema that are in feature
-// lists, or of those that are not, in an open-addressing table.
-class KeyTable {
+// The keys that the columns of a schema read: those of its feature lists, or all others.
+class ColumnKeys {
  public:
-  static constexpr std::size_t kNone = static_cast<std::size_t>(-1);
+  ColumnKeys(const Schema& schema, bool of_lists);
 
-  KeyTable(const Schema& schema, bool of_lists);
-
-  std::size_t n_keys() const noexcept { return keys_.size(); }
-  // The number of the key that column `column` reads, which has one in this table.
+  const KeyTable& table() const noexcept { return table_; }
+  // The number of the key that `column` reads, which must be one of these.
   std::size_t key_of(std::size_t column) const noexcept { return key_of_[column]; }
 
-  // The number of `key`, or kNone. `guess` is tried first: records tend to repeat the
-  // order of their features.
-  std::size_t find(Bytes key, std::size_t guess) const noexcept {
-    return guess < keys_.size() && is_key(guess, key) ? guess : find_by_hash(key);
-  }
-
  private:
-  bool is_key(std::size_t number, Bytes key) const noexcept {
-    const std::string& own = keys_[number];
-    return own.size() == key.size() &&
-           same_bytes(as_bytes(own).data(), key.data(), key.size());
-  }
-  std::size_t find_by_hash(Bytes key) const noexcept;
-  std::size_t slot_of(Bytes key) const noexcept;
-
-  std::vector<std::string> keys_;
-  std::vector<std::size_t> key_of_;
-  std::vector<std::size_t> slots_;  // numbers of keys, or kNone; a power of two of them
+  KeyTable table_;
+  std::vector<std::uint32_t> key_of_;
 };
 
 class ExampleDecoder {
@@ -75,7 +58,7 @@ class ExampleDecoder {
 
   std::shared_ptr<const Schema> schema_;
   FeatureDecoder decoder_;
-  KeyTable keys_, list_keys_;
+  ColumnKeys keys_, list_keys_;
   // Of the record at hand, by number of key.
   std::vector<Bytes> features_, lists_;
   bool reads_features_;  // or only records as they are

@@ -2,49 +2,67 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
-#include <string>
+#include <utility>
 
 #include "base/random.h"
-#include "base/word.h"
-#include "decode/values.h"
 #include "wire/plain.h"
-#include "wire/varint.h"
 
 namespace fastrec {
 namespace {
 
-// An order that was wrong for this many records is not looked for in the next ones.
-constexpr std::size_t kMostDisorderly = 4;
-constexpr std::size_t kUnpredicted = 1024;
-
 // Where this many records in a row could not be proven, the next ones are not tried.
-constexpr std::size_t kMostFailures = 8;
+constexpr std::size_t kFailuresMax = 8;
 constexpr std::size_t kDeclined = 1024;
 
-// Buckets that are probed for a key on average. Keys that end alike share a run of
-// buckets, and searching a long run takes longer than hashing whole keys.
-constexpr std::size_t kMaxProbes = 64;
+// Plans that are kept: fewer where records have very many features.
+constexpr std::size_t kPlansMax = 64;
+constexpr std::size_t kPlanColumnsMax = 16384;  // of all plans together
 
-constexpr std::size_t kShortKeyBytes = 64;    // whose hash is looked up at once
-constexpr std::size_t kMostPayloadBytes = 8;  // of a number whose header is known
-constexpr std::uint64_t kMostHashed = 2048;   // keys, in the search for a hash
-constexpr std::size_t kWordBytes = sizeof(std::uint64_t);
+// A plan that keeps failing is learned again ever less often.
+constexpr std::uint32_t kSurprisesMax = 1023;
 
-bool is_number(const ColumnSpec& spec) {
-  return spec.layout == Layout::kDense && spec.n_values == 1 &&
-         spec.kind != FeatureKind::kBytes;
+// Unwanted entries that are compared with those of the record when a plan is extended.
+constexpr std::size_t kSearchedEntries = 16;
+
+constexpr std::size_t kShortKeyBytes = 64;
+
+// Reads the next entry below `end`. Returns where it ends, or nullptr.
+const std::uint8_t* read_entry(const std::uint8_t* p, const std::uint8_t* end,
+                               Bytes* key, Bytes* feature) {
+  Bytes entry;
+  p = read_plain_field(p, end, kTagOne, &entry);
+  return p != nullptr && find_plain_entry(entry, key, feature) ? p : nullptr;
 }
 
-// The entry of a number, up to a payload of no bytes.
-std::vector<std::uint8_t> empty_entry(Bytes key, FeatureKind kind) {
-  const auto n = static_cast<std::uint8_t>(key.size());
-  const auto kind_tag = static_cast<std::uint8_t>(static_cast<unsigned>(kind) << 3 | 2);
-  std::vector<std::uint8_t> entry{kTagOne, static_cast<std::uint8_t>(n + 8), kTagOne,
-                                  n};
-  entry.insert(entry.end(), key.begin(), key.end());
-  entry.insert(entry.end(), {kTagTwo, 4, kind_tag, 2, kTagOne, 0});
-  return entry;
+// A number for the first two keys of a record. Where these cannot be read, it is
+// another.
+std::uint64_t signature_of(Bytes features) {
+  const std::uint8_t* p = features.data();
+  const std::uint8_t* const end = p + features.size();
+  std::uint64_t signature = 0;
+  for (int i = 0; i < 2 && p != nullptr && p != end; ++i) {
+    Bytes entry, key;
+    p = read_plain_field(p, end, kTagOne, &entry);
+    if (p == nullptr) break;
+    if (read_plain_field(entry.data(), entry.data() + entry.size(), kTagOne, &key) !=
+        nullptr) {
+      signature = std::rotl(signature, 1) ^ KeyTable::hash(key);
+    }
+  }
+  return signature;
+}
+
+// Steps over the entry at `p`, whose key no column has, if its key and value are all of
+// it, in lengths of one byte. Returns where it ends, or nullptr.
+const std::uint8_t* skip_short_entry(const std::uint8_t* p, const std::uint8_t* end) {
+  const std::size_t n_entry = p[1], n_key = p[3];
+  if (n_key >= kShortKeyBytes || n_entry < n_key + 4) return nullptr;
+  const std::uint8_t* const value = p + 4 + n_key;
+  if (p[0] != kTagOne || p[2] != kTagOne || value[0] != kTagTwo || n_entry >= 0x80 ||
+      value[1] != n_entry - n_key - 4 || end - p < std::ptrdiff_t(2 + n_entry)) {
+    return nullptr;
+  }
+  return p + 2 + n_entry;
 }
 
 }  // namespace
@@ -63,224 +81,14 @@ bool FastPath::can_read(const Schema& schema) {
   return !keys.empty() && std::adjacent_find(keys.begin(), keys.end()) == keys.end();
 }
 
-FastPath::FastPath(const Schema& schema) {
-  const auto n_columns = static_cast<std::uint32_t>(schema.columns.size());
-  // Enough for keys that nobody asked for to meet none of them, nearly always.
-  buckets_.assign(
-      std::bit_ceil(std::max(std::size_t{1024}, std::size_t{8} * n_columns)), kNone);
-  bucket_shift_ = 64 - std::countr_zero(buckets_.size());
-  for (std::uint32_t column = 0; column < n_columns; ++column) {
-    const ColumnSpec& spec = schema.columns[column];
-    keys_.push_back(spec.key);
-
-    Slot& slot = slots_.emplace_back();
-    Template& more = more_.emplace_back();
-    slot.next = column + 1 < n_columns ? column + 1 : 0;
-    const std::vector<std::uint8_t> header = empty_entry(as_bytes(spec.key), spec.kind);
-    const std::size_t n = header.size();
-    if (!is_number(spec) || n > 2 * kTemplateBytes) continue;
-    slot.form = spec.dtype == DType::kInt64     ? Form::kInt64
-                : spec.dtype == DType::kFloat32 ? Form::kFloat32
-                                                : Form::kConverted;
-    slot.kind = spec.kind;
-    slot.dtype = spec.dtype;
-    slot.header_bytes = static_cast<std::uint8_t>(n);
-    slot.is_long = n > kTemplateBytes;
-    for (std::size_t at = 0; at < n; ++at) {
-      Template& part = at < kTemplateBytes ? slot.entry : more;
-      const std::size_t place = at % kTemplateBytes;
-      const bool is_length = at == 1 || at == n - 5 || at == n - 3 || at == n - 1;
-      part.header[place] = header[at];
-      part.known[place] = 0xff;
-      part.lengths[place] = is_length ? 0xff : 0;
-    }
+FastPath::FastPath(const Schema& schema)
+    : schema_(schema), run_plan_(plan_kernel().run), marks_(schema.columns.size()) {
+  for (std::uint32_t column = 0; column < schema.columns.size(); ++column) {
+    keys_.insert(schema.columns[column].key);
+    columns_.push_back(entry_of(schema.columns[column], column));
   }
-  // Keys that end alike always meet, and of very many some do.
-  const std::uint64_t n_tries = std::max<std::uint64_t>(1, kMostHashed / n_columns);
-  for (std::uint64_t i = 0; i < n_tries && !fill_buckets(mix64(i) | 1); ++i) continue;
-}
-
-// A key is known by its length and its last 8 bytes, nearly always. `key` has as many
-// readable bytes before its end.
-inline std::size_t FastPath::bucket_of(Bytes key) const noexcept {
-  auto last = load_le<std::uint64_t>(key.data() + key.size() - kWordBytes);
-  // Without what is before a short key: in two steps, as a shift by 64 is none.
-  const auto half_gap =
-      static_cast<int>(4 * (kWordBytes - std::min(key.size(), kWordBytes)));
-  last = (last >> half_gap >> half_gap) ^ key.size();
-  return static_cast<std::size_t>(((last ^ last >> 32) * multiplier_) >> bucket_shift_);
-}
-
-// Fills the buckets. Returns whether every column is in its own.
-bool FastPath::fill_buckets(std::uint64_t multiplier) {
-  multiplier_ = multiplier;
-  std::fill(buckets_.begin(), buckets_.end(), kNone);
-  std::size_t n_probes = 0;
-  for (std::uint32_t column = 0; column < keys_.size(); ++column) {
-    const std::string padded = std::string(kWordBytes, '\0') + keys_[column];
-    std::size_t bucket = bucket_of(as_bytes(padded).subspan(kWordBytes));
-    for (; buckets_[bucket] != kNone; bucket = (bucket + 1) & (buckets_.size() - 1)) {
-      ++n_probes;
-    }
-    buckets_[bucket] = column;
-    is_usable_ = n_probes <= kMaxProbes * keys_.size();
-    if (!is_usable_) return false;
-  }
-  return n_probes == 0;
-}
-
-// The column whose key `entry` seems to have, or kNone.
-inline std::uint32_t FastPath::likely_column(const std::uint8_t* entry) const noexcept {
-  const std::size_t n = entry[3];
-  return n < kShortKeyBytes ? buckets_[bucket_of({entry + 4, n})] : kNone;
-}
-
-// Steps over the next entry, which has no likely column, if its key and value are all
-// of it, in lengths of one byte. Then the key is of no column.
-inline bool FastPath::skip_other(Progress* progress) noexcept {
-  const std::uint8_t* const p = progress->p;
-  const std::size_t n_entry = p[1], n_key = p[3];
-  if (n_key >= kShortKeyBytes || n_entry < n_key + 4) return false;
-  const std::size_t n_value = n_entry - n_key - 4;
-  const std::uint8_t* const value = p + 4 + n_key;
-  if (p[0] != kTagOne || p[2] != kTagOne || value[0] != kTagTwo || n_entry >= 0x80 ||
-      value[1] != n_value || progress->end - p < std::ptrdiff_t(2 + n_entry)) {
-    return false;
-  }
-  progress->p += 2 + n_entry;
-  ++progress->n_others;
-  ++progress->n_others_in_all;
-  return true;
-}
-
-inline std::uint32_t FastPath::find(Bytes key) const noexcept {
-  for (std::size_t bucket = bucket_of(key); buckets_[bucket] != kNone;
-       bucket = (bucket + 1) & (buckets_.size() - 1)) {
-    const std::string& own = keys_[buckets_[bucket]];
-    if (own.size() == key.size() &&
-        same_bytes(as_bytes(own).data(), key.data(), key.size())) {
-      return buckets_[bucket];
-    }
-  }
-  return kNone;
-}
-
-// Where the payload of the entry at `p` begins, if that is an entry of `column`;
-// otherwise nullptr.
-inline const std::uint8_t* FastPath::find_payload(
-    std::uint32_t column, const std::uint8_t* p) const noexcept {
-  const Slot& slot = slots_[column];
-  const std::uint8_t n_payload = p[slot.header_bytes - 1];
-  const Word added = repeated(n_payload);
-  const auto differs = [added](const Template& entry, const std::uint8_t* bytes) {
-    Word differ{};
-    for (std::size_t at = 0; at < kTemplateBytes; at += sizeof(Word)) {
-      const Word expected =
-          load_word(&entry.header[at]) + (added & load_word(&entry.lengths[at]));
-      differ |= (load_word(bytes + at) ^ expected) & load_word(&entry.known[at]);
-    }
-    return differ;
-  };
-  Word differ = differs(slot.entry, p);
-  if (slot.is_long) differ |= differs(more_[column], p + kTemplateBytes);
-  const bool is_proven = is_zero(differ) && n_payload <= kMostPayloadBytes;
-  return is_proven ? p + slot.header_bytes : nullptr;
-}
-
-// Decodes the entry that comes next if it is one of `column`, of one number. Returns
-// where it ends, or nullptr.
-inline const std::uint8_t* FastPath::decode_number(std::uint32_t column,
-                                                   const Progress& progress,
-                                                   BatchBuilder* batch) const noexcept {
-  const std::uint8_t* payload = find_payload(column, progress.p);
-  if (payload == nullptr) return nullptr;
-  const std::size_t n = payload[-1];
-  // This is payload + n, as has been proven, but the CPU knows it sooner.
-  const std::uint8_t* const after = progress.p + 2 + progress.p[1];
-  if (after > progress.end) return nullptr;
-  std::uint8_t* target = batch->row(column, progress.row);
-  const auto word = load_le<std::uint64_t>(payload);
-  const Slot& slot = slots_[column];
-  if (slot.form == Form::kFloat32) {
-    if (n != sizeof(float)) return nullptr;
-    const auto bits = static_cast<std::uint32_t>(word);
-    std::memcpy(target, &bits, sizeof bits);
-    return after;
-  }
-  if (slot.form == Form::kConverted) {
-    const Bytes run(payload, n);
-    return decode_plain_numbers(run, slot.kind, 1, slot.dtype, target) ? after
-                                                                       : nullptr;
-  }
-  std::uint64_t value;
-  if (n == 0 || !read_varint_of(word, n, &value)) return nullptr;
-  std::memcpy(target, &value, sizeof value);
-  return after;
-}
-
-// Notes that the next entry is that of `column`. False if there was one already.
-inline bool FastPath::note(std::uint32_t column, Progress* progress) noexcept {
-  Slot& slot = slots_[column];
-  if (slot.last_record == n_records_) return false;
-  slot.last_record = n_records_;
-  progress->guess = &slot.next;
-  progress->n_others = 0;
-  ++progress->n_found;
-  return true;
-}
-
-// As note(), where that is not what was predicted or not known to be.
-inline bool FastPath::note_unpredicted(std::uint32_t column,
-                                       Progress* progress) noexcept {
-  Slot& slot = slots_[column];
-  if (*progress->guess != column || slot.n_others_before != progress->n_others) {
-    ++progress->n_misses;
-    if (n_unpredicted_ == 0) {
-      *progress->guess = column;
-      slot.n_others_before = progress->n_others;
-    }
-  }
-  return note(column, progress);
-}
-
-// Decodes entries for as long as they are numbers and the ones that are predicted.
-inline void FastPath::decode_predicted(BatchBuilder* batch,
-                                       Progress* progress) noexcept {
-  while (true) {
-    const std::uint32_t column = *progress->guess;
-    const Slot& slot = slots_[column];
-    progress->tried = kNone;
-    if (slot.form == Form::kOther || slot.n_others_before != progress->n_others) return;
-    const std::uint8_t* after = decode_number(column, *progress, batch);
-    if (after == nullptr) progress->tried = column;
-    if (after == nullptr || !note(column, progress)) return;
-    progress->p = after;
-  }
-}
-
-// Decodes the next entry, whatever it is. False if it cannot be proven.
-inline bool FastPath::decode_entry(FeatureDecoder* decoder, BatchBuilder* batch,
-                                   Progress* progress) {
-  const std::uint32_t likely = likely_column(progress->p);
-  if (likely == kNone && skip_other(progress)) return true;
-  if (likely != kNone && likely != progress->tried &&
-      slots_[likely].form != Form::kOther) {
-    if (const std::uint8_t* after = decode_number(likely, *progress, batch)) {
-      progress->p = after;
-      return note_unpredicted(likely, progress);
-    }
-  }
-  Bytes entry, key, feature;
-  progress->p = read_plain_field(progress->p, progress->end, kTagOne, &entry);
-  if (progress->p == nullptr || !find_plain_entry(entry, &key, &feature)) return false;
-  const std::uint32_t column = find(key);
-  if (column == kNone) {
-    ++progress->n_others;
-    ++progress->n_others_in_all;
-    return true;
-  }
-  return note_unpredicted(column, progress) &&
-         !decoder->decode(column, feature, progress->row, batch);
+  plans_.resize(std::clamp<std::size_t>(
+      kPlanColumnsMax / std::bit_ceil(columns_.size()), 4, kPlansMax));
 }
 
 bool FastPath::decode(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
@@ -293,7 +101,7 @@ bool FastPath::decode(BytesWithSlack record, std::size_t row, FeatureDecoder* de
     n_failures_ = 0;
     return true;
   }
-  if (++n_failures_ == kMostFailures) {
+  if (++n_failures_ == kFailuresMax) {
     n_failures_ = 0;
     n_declined_ = kDeclined;
   }
@@ -304,38 +112,174 @@ bool FastPath::read(BytesWithSlack record, std::size_t row, FeatureDecoder* deco
                     BatchBuilder* batch) {
   Bytes features;
   if (!find_plain_field(record.bytes(), kTagOne, &features)) return false;
-  ++n_records_;
-  Progress progress{.p = features.data(),
-                    .end = features.data() + features.size(),
-                    .row = row,
-                    .guess = &first_};
+  const std::uint64_t signature = signature_of(features);
+  Plan& plan = plans_[multiply_high(signature, plans_.size())];
+  const bool is_known = plan.signature == signature && !plan.entries.empty();
+  const PlanRun run{features.data(), features.data() + features.size(), row, batch};
+  Progress progress{.run = run, .plan = is_known ? &plan : &no_plan_};
+  if (!is_known) leave_order(&progress);
+  progress.is_surprising = !is_known;
+  const std::vector<PlanEntry>& entries = progress.plan->entries;
   while (true) {
-    if (n_unpredicted_ == 0) decode_predicted(batch, &progress);
-    if (progress.p == progress.end) break;
-    if (!decode_entry(decoder, batch, &progress)) return false;
+    if (progress.next < entries.size()) {
+      const std::size_t n = run_plan_(&entries[progress.next],
+                                      entries.size() - progress.next, &progress.run);
+      if (!progress.is_in_order &&
+          !mark_entries(*progress.plan, progress.next, progress.next + n)) {
+        return false;
+      }
+      progress.next += n;
+    }
+    if (progress.run.p == progress.run.end) break;
+    std::uint32_t column;
+    if (!decode_entry(decoder, &progress, &column) || !place(column, &progress)) {
+      return false;
+    }
   }
-  learn(progress);
-  if (progress.n_found == slots_.size()) return true;
-  for (std::uint32_t column = 0; column < slots_.size(); ++column) {
-    if (slots_[column].last_record != n_records_ &&
-        decoder->fill_missing(column, row, batch)) {
+  if (!fill_missing(progress, decoder)) return false;
+  if (progress.is_surprising && plan.n_surprises++ >= plan.n_surprises_max) {
+    learn(features, signature, &plan);
+  }
+  return true;
+}
+
+// Decodes the next entry, whatever it is, and sets `*column` to its column or kNone.
+// False if it cannot be proven.
+bool FastPath::decode_entry(FeatureDecoder* decoder, Progress* progress,
+                            std::uint32_t* column) const {
+  PlanRun& run = progress->run;
+  if (const std::size_t n = run.p[3]; n < kShortKeyBytes) {
+    *column = keys_.candidate({run.p + 4, n});
+    if (*column == kNone) {
+      if (const std::uint8_t* after = skip_short_entry(run.p, run.end)) {
+        run.p = after;
+        return true;
+      }
+    } else if (columns_[*column].form != EntryForm::kUnknown &&
+               run_plan_(&columns_[*column], 1, &run) == 1) {
+      return true;
+    }
+  }
+  Bytes key, feature;
+  run.p = read_entry(run.p, run.end, &key, &feature);
+  if (run.p == nullptr) return false;
+  *column = keys_.find(key);
+  return *column == kNone || !decoder->decode(*column, feature, run.row, run.batch);
+}
+
+// Finds the place in the plan of the entry of `column` that was decoded by itself.
+// False if the record had one before.
+bool FastPath::place(std::uint32_t column, Progress* progress) {
+  const Plan& plan = *progress->plan;
+  if (progress->next < plan.entries.size() &&
+      plan.entries[progress->next].column == column) {
+    ++progress->next;
+    return progress->is_in_order || column == kNone || mark(column);
+  }
+  leave_order(progress);
+  const std::uint32_t position =
+      column == kNone || plan.position.empty() ? kNone : plan.position[column];
+  if (position == kNone || position < progress->next) {
+    progress->is_surprising = true;
+  } else {
+    progress->next = position + 1;
+  }
+  return column == kNone || mark(column);
+}
+
+// From now on, columns are marked.
+void FastPath::leave_order(Progress* progress) {
+  if (!progress->is_in_order) return;
+  progress->is_in_order = false;
+  ++n_marked_records_;
+  n_marked_ = 0;
+  (void)mark_entries(*progress->plan, 0, progress->next);  // a plan has each once
+}
+
+// False if the record had the column before.
+bool FastPath::mark(std::uint32_t column) {
+  ++n_marked_;
+  return std::exchange(marks_[column], n_marked_records_) != n_marked_records_;
+}
+
+bool FastPath::mark_entries(const Plan& plan, std::size_t begin, std::size_t end) {
+  for (std::size_t i = begin; i < end; ++i) {
+    const std::uint32_t column = plan.entries[i].column;
+    if (column != kNone && !mark(column)) return false;
+  }
+  return true;
+}
+
+// Fills the columns that the record lacks.
+bool FastPath::fill_missing(const Progress& progress, FeatureDecoder* decoder) {
+  const PlanRun& run = progress.run;
+  if (progress.is_in_order && progress.next == progress.plan->entries.size()) {
+    return std::ranges::none_of(progress.plan->absent, [&](std::uint32_t column) {
+      return bool{decoder->fill_missing(column, run.row, run.batch)};
+    });
+  }
+  Progress ended = progress;
+  leave_order(&ended);
+  if (n_marked_ == columns_.size()) return true;
+  for (std::uint32_t column = 0; column < columns_.size(); ++column) {
+    if (marks_[column] != n_marked_records_ &&
+        decoder->fill_missing(column, run.row, run.batch)) {
       return false;
     }
   }
   return true;
 }
 
-// Decides whether the next record is predicted.
-void FastPath::learn(const Progress& progress) noexcept {
-  if (n_unpredicted_ > 0) {
-    --n_unpredicted_;
-    return;
+// Makes `*plan` fit a record of `features`, which has the plain form. Entries of an
+// earlier plan that the record lacks stay, unless the order is another.
+void FastPath::learn(Bytes features, std::uint64_t signature, Plan* plan) const {
+  Plan earlier = std::exchange(*plan, {});
+  plan->signature = signature;
+  plan->n_surprises_max = std::min(2 * earlier.n_surprises_max + 1, kSurprisesMax);
+  if (earlier.signature != signature) earlier = {};
+  const auto keep = [&](std::size_t i) {
+    plan->entries.push_back(earlier.entries[i]);
+    plan->keys.push_back(earlier.keys[i]);
+  };
+  std::size_t next = 0;  // in the earlier plan
+  bool extends = true;   // the earlier plan
+  const std::uint8_t* p = features.data();
+  const std::uint8_t* const end = p + features.size();
+  for (Bytes key, feature; p != end;) {
+    p = read_entry(p, end, &key, &feature);
+    const std::uint32_t column = keys_.find(key);
+    const auto first = earlier.keys.begin() + static_cast<std::ptrdiff_t>(next);
+    const auto last = column != kNone
+                          ? earlier.keys.end()
+                          : first + static_cast<std::ptrdiff_t>(std::min(
+                                        kSearchedEntries, earlier.keys.size() - next));
+    const auto found = extends ? std::find(first, last, as_text(key)) : last;
+    if (extends && found != last) {
+      const auto position = static_cast<std::size_t>(found - earlier.keys.begin());
+      for (; next < position; ++next) keep(next);
+      ++next;
+    } else if (extends && column != kNone && !earlier.position.empty() &&
+               earlier.position[column] != kNone) {
+      // The order is another one: only that of this record counts.
+      extends = false;
+      plan->entries.clear();
+      plan->keys.clear();
+      next = 0;
+      p = features.data();
+      continue;
+    }
+    plan->entries.push_back(column != kNone ? columns_[column] : skipped_entry(key));
+    plan->keys.emplace_back(as_text(key));
   }
-  const std::uint32_t n_entries = progress.n_found + progress.n_others_in_all;
-  n_disorderly_ = 4 * progress.n_misses > n_entries ? n_disorderly_ + 1 : 0;
-  if (n_disorderly_ < kMostDisorderly) return;
-  n_disorderly_ = 0;
-  n_unpredicted_ = kUnpredicted;
+  for (; extends && next < earlier.entries.size(); ++next) keep(next);
+
+  plan->position.assign(columns_.size(), kNone);
+  for (std::uint32_t i = 0; i < plan->entries.size(); ++i) {
+    if (plan->entries[i].column != kNone) plan->position[plan->entries[i].column] = i;
+  }
+  for (std::uint32_t column = 0; column < columns_.size(); ++column) {
+    if (plan->position[column] == kNone) plan->absent.push_back(column);
+  }
 }
 
 }  // namespace fastrec

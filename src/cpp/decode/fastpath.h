@@ -1,24 +1,16 @@
-// Fastpath: a record of the form that all writers write -> one row of a batch.
+// FastPath: a record of the form that all writers write -> one row of a batch.
 //
 // That form is one message of features, in plain entries (wire/plain.h), no key twice.
-// A record of it is read in one pass: each entry goes straight to its column. Which
-// entry comes next is predicted, because nearly all writers repeat the order of their
-// features; some write another order each time, and then keys are looked up by a hash
-// of their length and their last bytes.
+// A record of it is read in one pass: each entry goes straight to its column. The
+// entries are expected in the order of an earlier record that began with the same two
+// keys (its plan, plan.h). Files of several writers have several orders, so several
+// plans are kept. Where a record deviates from its plan, its entries are looked up one
+// by one, until one is found from which the plan goes on.
 //
-// The entry of one number is known in advance but for the number:
-//
-//   0a E  0a n key  12 V  12|1a L  0a P  payload       E = n + 8 + P, V = 4 + P, L = 2
-//   + P
-//
-// so all of it is proven at once, by comparing words, from P alone. Any other entry is
-// read part by part, and its feature decoded as in any record.
-//
-// Whatever cannot be proven here is for ExampleDecoder to read: nothing is guessed, and
-// no fault is told from here.
+// The fast path guesses nothing: a record that it cannot prove is left to
+// ExampleDecoder, which also makes all faults.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -28,6 +20,8 @@
 #include "batch/column.h"
 #include "batch/schema.h"
 #include "decode/feature_decoder.h"
+#include "decode/plan.h"
+#include "wire/key_table.h"
 
 namespace fastrec {
 
@@ -37,10 +31,8 @@ class FastPath {
   // columns share a feature or must be filled in their own order.
   static bool can_read(const Schema& schema);
 
+  // `schema` must outlive this.
   explicit FastPath(const Schema& schema);
-
-  // Whether keys are found fast: not if very many end alike.
-  bool is_usable() const noexcept { return is_usable_; }
 
   // Decodes `record` into row `row` of `batch`. False if it cannot be proven, or if
   // those before it could not: the row then holds anything, and must be rewound.
@@ -48,77 +40,53 @@ class FastPath {
               BatchBuilder* batch);
 
  private:
-  static constexpr std::uint32_t kNone = static_cast<std::uint32_t>(-1);
-  static constexpr std::size_t kTemplateBytes = 32;
+  static constexpr std::uint32_t kNone = PlanEntry::kNoColumn;
 
-  // What the header of an entry is.
-  struct Template {
-    std::array<std::uint8_t, kTemplateBytes> header{};  // where the payload is empty
-    std::array<std::uint8_t, kTemplateBytes> known{};   // 0xff where there is a header
-    // 0xff where the size of the payload is added.
-    std::array<std::uint8_t, kTemplateBytes> lengths{};
+  // The entries of records that begin with the same keys.
+  struct Plan {
+    std::uint64_t signature = 0;
+    std::vector<PlanEntry> entries;
+    std::vector<std::string> keys;        // by entry
+    std::vector<std::uint32_t> position;  // by column: of its entry, or kNone
+    std::vector<std::uint32_t> absent;    // columns without an entry
+    // Records that deviated since the plan was learned, and how many of them it takes
+    // to learn another one: twice as many each time.
+    std::uint32_t n_surprises = 0;
+    std::uint32_t n_surprises_max = 0;
   };
 
-  // One number, as it is or in another dtype, or anything else.
-  enum class Form : std::uint8_t { kOther, kInt64, kFloat32, kConverted };
-
-  // A feature that is asked for.
-  struct alignas(64) Slot {
-    Template entry;
-    std::uint64_t last_record = 0;  // that had the feature
-    std::uint32_t next = 0;         // what followed it in the last record
-    // Entries that nobody asked for, which came before it.
-    std::uint32_t n_others_before = 0;
-    Form form = Form::kOther;  // kOther: the header is not known in advance
-    FeatureKind kind = FeatureKind::kNone;
-    DType dtype = DType::kInt64;
-    std::uint8_t header_bytes = 0;
-    bool is_long = false;  // the header goes on in more_
-  };
-
-  // What has been read of a record.
+  // How far a record was read.
   struct Progress {
-    const std::uint8_t* p;
-    const std::uint8_t* end;
-    std::size_t row;
-    std::uint32_t* guess;         // what comes next
-    std::uint32_t tried = kNone;  // a column that the next entry is no number of
-    std::uint32_t n_found = 0;    // features that are asked for
-    std::uint32_t n_others = 0;   // entries that are not, since the last that is
-    std::uint32_t n_others_in_all = 0;
-    std::uint32_t n_misses = 0;  // of the guess
+    PlanRun run;
+    const Plan* plan;
+    std::size_t next = 0;        // entry of the plan
+    bool is_in_order = true;     // all entries up to `next` were met, and no others
+    bool is_surprising = false;  // the plan lacks an entry, or has another order
   };
 
   bool read(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
             BatchBuilder* batch);
-  const std::uint8_t* find_payload(std::uint32_t column,
-                                   const std::uint8_t* p) const noexcept;
-  const std::uint8_t* decode_number(std::uint32_t column, const Progress& progress,
-                                    BatchBuilder* batch) const noexcept;
-  void decode_predicted(BatchBuilder* batch, Progress* progress) noexcept;
-  bool skip_other(Progress* progress) noexcept;
-  bool decode_entry(FeatureDecoder* decoder, BatchBuilder* batch, Progress* progress);
-  bool note(std::uint32_t column, Progress* progress) noexcept;
-  bool note_unpredicted(std::uint32_t column, Progress* progress) noexcept;
-  void learn(const Progress& progress) noexcept;
-  std::uint32_t likely_column(const std::uint8_t* entry) const noexcept;
-  std::uint32_t find(Bytes key) const noexcept;
-  bool fill_buckets(std::uint64_t multiplier);
-  std::size_t bucket_of(Bytes key) const noexcept;
+  bool decode_entry(FeatureDecoder* decoder, Progress* progress,
+                    std::uint32_t* column) const;
+  bool place(std::uint32_t column, Progress* progress);
+  void leave_order(Progress* progress);
+  bool mark(std::uint32_t column);
+  bool mark_entries(const Plan& plan, std::size_t begin, std::size_t end);
+  bool fill_missing(const Progress& progress, FeatureDecoder* decoder);
+  void learn(Bytes features, std::uint64_t signature, Plan* plan) const;
 
-  std::vector<Slot> slots_;     // by column
-  std::vector<Template> more_;  // by column
-  std::vector<std::string> keys_;
-  std::vector<std::uint32_t> buckets_;  // columns by the hash of their key, or kNone
-  int bucket_shift_ = 0;
-  bool is_usable_ = true;
-  std::uint64_t multiplier_ = 0;
-  std::uint64_t n_records_ = 0;
-  std::uint32_t first_ = 0;        // what the last record began with
-  std::size_t n_disorderly_ = 0;   // records in a row that were in another order
-  std::size_t n_unpredicted_ = 0;  // records to come that are not predicted
-  std::size_t n_failures_ = 0;     // records in a row that could not be proven
-  std::size_t n_declined_ = 0;     // records to come that are not tried
+  const Schema& schema_;
+  RunPlan* const run_plan_;
+  KeyTable keys_;                   // by column
+  std::vector<PlanEntry> columns_;  // an entry for each column
+  std::vector<Plan> plans_;         // by signature, modulo their number
+  const Plan no_plan_;
+  // The columns that a record out of order had: those with the number of that record.
+  std::vector<std::uint64_t> marks_;
+  std::uint64_t n_marked_records_ = 0;
+  std::size_t n_marked_ = 0;
+  std::size_t n_failures_ = 0;  // records in a row that could not be proven
+  std::size_t n_declined_ = 0;  // records to come that are not tried
 };
 
 }  // namespace fastrec

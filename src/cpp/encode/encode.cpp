@@ -4,7 +4,7 @@
 #include <string>
 
 #include "record/framing.h"
-#include "wire/field_writer.h"
+#include "wire/entry.h"
 
 namespace fastrec {
 namespace {
@@ -42,11 +42,6 @@ std::uint64_t feature_size(const FeatureValues& feature,
   return field_size(list_size(feature.kind, values));
 }
 
-// Of an entry of a map from key to message.
-std::uint64_t entry_size(Bytes key, std::uint64_t message) noexcept {
-  return field_size(key.size()) + field_size(message);
-}
-
 std::uint8_t* store_list(const FeatureValues& feature, std::uint64_t values,
                          std::uint8_t* out) noexcept {
   if (values == 0) return out;
@@ -56,8 +51,7 @@ std::uint8_t* store_list(const FeatureValues& feature, std::uint64_t values,
       break;
     case FeatureKind::kFloat:
       out = open_field(1, values, out);
-      out = store_floats(reinterpret_cast<const std::uint8_t*>(feature.floats.data()),
-                         feature.floats.size_bytes(), out);
+      out = store_raw(feature.floats.data(), feature.floats.size_bytes(), out);
       break;
     case FeatureKind::kInt64:
       out = open_field(1, values, out);
@@ -79,13 +73,6 @@ std::uint8_t* store_feature(const FeatureValues& feature, std::uint64_t values,
   return store_list(feature, values, out);
 }
 
-// Key and tag and size of the message of an entry, which comes next.
-std::uint8_t* open_entry(Bytes key, std::uint64_t message, std::uint8_t* out) noexcept {
-  out = open_field(1, entry_size(key, message), out);
-  out = store_string(1, key, out);
-  return open_field(2, message, out);
-}
-
 std::uint64_t checked_size(std::uint64_t size) {
   if (size > kMaxPayloadBytes) {
     throw std::length_error("an example of " + std::to_string(size) +
@@ -103,7 +90,7 @@ std::uint64_t ExampleEncoder::measure_features(
   for (const FeatureValues& feature : features) {
     value_bytes_.push_back(value_bytes(feature));
     const std::uint64_t message = feature_size(feature, value_bytes_.back());
-    size += field_size(entry_size(feature.key, message));
+    size += field_size(entry_size(feature.key.size(), message));
   }
   return size;
 }
@@ -144,7 +131,7 @@ std::uint64_t ExampleEncoder::measure(std::span<const FeatureValues> context,
       size += field_size(feature_size(step, value_bytes_.back()));
     }
     list_bytes_.push_back(size);
-    lists_bytes_ += field_size(entry_size(list.key, size));
+    lists_bytes_ += field_size(entry_size(list.key.size(), size));
   }
   return checked_size(field_size(features_bytes_) + field_size(lists_bytes_));
 }

@@ -6,8 +6,10 @@
 #include <utility>
 
 #include "base/prefetch.h"
+#include "base/word.h"
 #include "record/framing.h"
-#include "wire/field_writer.h"
+#include "wire/entry.h"
+#include "wire/pack.h"
 
 namespace fastrec {
 namespace {
@@ -44,19 +46,16 @@ std::uint64_t list_size(FeatureKind kind, std::uint64_t values) noexcept {
   return field_size(values);
 }
 
-// Of an entry but for its own tag and length.
-std::uint64_t entry_size(const ColumnValues& column, std::uint64_t values) noexcept {
-  const std::uint64_t message = field_size(list_size(column.kind, values));
-  return field_size(column.key.size()) + field_size(message);
+// The bytes of the message Feature whose values take `values` bytes.
+std::uint64_t feature_size(FeatureKind kind, std::uint64_t values) noexcept {
+  return field_size(list_size(kind, values));
 }
 
-// All that comes before the values, of which there are some.
+// Stores all that comes before the values.
 std::uint8_t* store_head(const ColumnValues& column, std::uint64_t values,
                          std::uint8_t* out) noexcept {
   const std::uint64_t list = list_size(column.kind, values);
-  out = open_field(1, entry_size(column, values), out);
-  out = store_string(1, as_bytes(column.key), out);
-  out = open_field(2, field_size(list), out);
+  out = open_entry(as_bytes(column.key), field_size(list), out);
   out = open_field(static_cast<unsigned>(column.kind), list, out);
   if (column.kind != FeatureKind::kBytes && values != 0) {
     out = open_field(1, values, out);
@@ -80,14 +79,26 @@ BatchEncoder::BatchEncoder(std::vector<ColumnValues> columns, std::size_t n_rows
   for (const ColumnValues& column : columns_) {
     check(column);
     entries_.push_back(entry_of(column));
-    n_short_ += entries_.back().is_short();
+    n_numbers_ += entries_.back().form == Entry::Form::kNumber;
+    number_heads_ += entries_.back().head_size;
   }
 }
 
+BatchEncoder BatchEncoder::with_values(std::span<const Bytes> values,
+                                       std::size_t n_rows) const {
+  BatchEncoder other = *this;
+  other.n_rows_ = n_rows;
+  for (std::size_t c = 0; c < values.size(); ++c) {
+    other.columns_[c].values = values[c];
+    other.check(other.columns_[c]);
+  }
+  return other;
+}
+
 void BatchEncoder::check(const ColumnValues& column) const {
-  const std::string name = "column '" + column.key + "'";
+  const auto name = [&] { return "column '" + column.key + "'"; };
   const auto refuse = [&](const char* what) {
-    throw std::invalid_argument(name + what);
+    throw std::invalid_argument(name() + what);
   };
   if (column.kind == FeatureKind::kNone) refuse(" has no kind");
   if (!column.present.empty() && column.present.size() != n_rows_) {
@@ -99,7 +110,7 @@ void BatchEncoder::check(const ColumnValues& column) const {
   if (column.kind != FeatureKind::kBytes) {
     n_values = column.values.size() / number_bytes(column.kind);
   } else if (!column.offsets.empty()) {
-    check_ascending(column.offsets, column.values.size(), name + ": offsets");
+    check_ascending(column.offsets, column.values.size(), name() + ": offsets");
     n_values = column.offsets.size() - 1;
   } else if (column.string_bytes != 0) {
     n_values = column.values.size() / column.string_bytes;
@@ -108,7 +119,7 @@ void BatchEncoder::check(const ColumnValues& column) const {
   }
   if (!column.row_splits.empty()) {
     if (column.row_splits.size() != n_rows_ + 1) refuse(" has another number of rows");
-    check_ascending(column.row_splits, n_values, name + ": row_splits");
+    check_ascending(column.row_splits, n_values, name() + ": row_splits");
   } else if (column.n_values != 0 && n_values / column.n_values < n_rows_) {
     refuse(" has too few values");
   }
@@ -116,48 +127,24 @@ void BatchEncoder::check(const ColumnValues& column) const {
 
 BatchEncoder::Entry BatchEncoder::entry_of(const ColumnValues& column) {
   Entry entry;
-  const bool is_even = column.row_splits.empty() && column.offsets.empty();
-  const auto head_for = [&](std::uint64_t values) {
-    std::vector<std::uint8_t> head(entry_size(column, values) + 2 * kVarintRoom);
-    const std::uint8_t* end = store_head(column, values, head.data());
-    head.resize(static_cast<std::size_t>(end - head.data()));
-    return head;
-  };
-  const auto shorten = [&](const std::vector<std::uint8_t>& head, Entry::Form form) {
-    if (head.size() > Entry::kShortBytes) return false;
-    std::copy(head.begin(), head.end(), entry.head.begin());
-    entry.head_size = static_cast<std::uint8_t>(head.size());
-    entry.form = form;
-    return true;
-  };
-  if (is_even && column.kind == FeatureKind::kFloat) {
-    entry.value_bytes = column.n_values * sizeof(float);
-    entry.long_head = head_for(entry.value_bytes);
+  const bool is_float = column.kind == FeatureKind::kFloat;
+  const bool is_int = column.kind == FeatureKind::kInt64;
+  const bool is_one = column.n_values == 1;
+  if (!column.row_splits.empty() || !column.offsets.empty()) return entry;
+  if (!is_one && !(is_float && column.n_values > 0)) return entry;
+
+  EntryHeader header = entry_header(as_bytes(column.key), column.kind, 0);
+  if (is_one && (is_int || is_float) && header.bytes.size() <= Entry::kShortBytes) {
+    entry.form = Entry::Form::kNumber;
+    entry.head_size = static_cast<std::uint8_t>(header.bytes.size());
+    std::ranges::copy(header.bytes, entry.head.begin());
+    for (const std::size_t at : header.lengths) entry.lengths[at] = 0xff;
+  } else if (!is_int) {
     entry.form = Entry::Form::kConstant;
-    if (column.n_values == 1) shorten(entry.long_head, Entry::Form::kFloat);
-  } else if (is_even && column.kind == FeatureKind::kBytes && column.n_values == 1) {
-    entry.value_bytes = column.string_bytes;
-    entry.long_head = head_for(field_size(column.string_bytes));
-    // The string's own tag and length.
-    std::uint8_t text[kVarintRoom + 1];
-    std::uint8_t* end = open_field(1, column.string_bytes, text);
-    entry.long_head.insert(entry.long_head.end(), text, end);
-    entry.form = Entry::Form::kConstant;
-  } else if (is_even && column.kind == FeatureKind::kInt64 && column.n_values == 1) {
-    // As if the value took no bytes. An empty list has no packed run, whose tag and
-    // length come last.
-    std::vector<std::uint8_t> head = head_for(0);
-    head.insert(head.end(), {tag_of(1), 0});
-    if (shorten(head, Entry::Form::kInt)) {
-      const auto at = [&](std::size_t from_end) {
-        return static_cast<std::uint8_t>(head.size() - from_end);
-      };
-      entry.lengths = {1, at(5), at(3), at(1)};
-      for (std::size_t i = 0; i < 4; ++i) {
-        entry.least[i] =
-            static_cast<std::uint8_t>(head[entry.lengths[i]] + (i < 3) * 2);
-      }
-    }
+    entry.value_bytes =
+        is_float ? column.n_values * sizeof(float) : column.string_bytes;
+    header = entry_header(as_bytes(column.key), column.kind, entry.value_bytes);
+    entry.long_head = std::move(header.bytes);
   }
   return entry;
 }
@@ -171,49 +158,76 @@ BatchEncoder::Run BatchEncoder::run_of(const ColumnValues& column,
           static_cast<std::size_t>(column.row_splits[row + 1])};
 }
 
+std::uint64_t BatchEncoder::row_bytes() const {
+  constexpr std::size_t kMeasuredRows = 16;
+  Tile tile;
+  load(0, n_rows_, std::max<std::size_t>(1, n_rows_ / kMeasuredRows), &tile);
+  std::uint64_t total = 0;
+  for (std::size_t i = 0; i < tile.n_rows(); ++i) total += measure(i, &tile);
+  return total / std::max<std::size_t>(1, tile.n_rows());
+}
+
 void BatchEncoder::load(std::size_t begin, std::size_t end, std::size_t step,
                         Tile* tile) const {
-  std::size_t n = 0;
-  for (std::size_t row = begin; row < end && n < Tile::kMostRows; row += step) {
-    tile->rows_[n++] = row;
-  }
+  const std::size_t n =
+      begin < end ? std::min(Tile::kMaxRows, (end - begin - 1) / step + 1) : 0;
+  tile->begin_ = begin;
+  tile->step_ = step;
   tile->n_rows_ = n;
-  tile->short_bytes_.fill(0);
-  tile->values_.resize(n_short_ * Tile::kMostRows);
+  tile->number_bytes_.fill(number_heads_);
+  tile->words_.resize(n_numbers_ * Tile::kMaxRows);
+  tile->word_sizes_.resize(n_numbers_ * Tile::kMaxRows);
   tile->sizes_.resize(columns_.size());
-  std::uint64_t* first = tile->values_.data();
+  std::uint64_t* words = tile->words_.data();
+  std::uint8_t* sizes = tile->word_sizes_.data();
   for (std::size_t c = 0; c < columns_.size(); ++c) {
-    const ColumnValues& column = columns_[c];
-    const Entry& entry = entries_[c];
-    if (!entry.is_short()) continue;
-    std::uint64_t* value = first++;
-    prefetch_rows(column, begin + n * step, n * step);
-    for (std::size_t i = 0; i < n; ++i, value += n_short_) {
-      const std::size_t row = tile->rows_[i];
-      std::uint64_t size;
-      if (entry.form == Entry::Form::kInt) {
-        std::memcpy(value, column.values.data() + row * sizeof *value, sizeof *value);
-        size = varint_size(*value);
-      } else {
-        std::uint32_t bits;
-        std::memcpy(&bits, column.values.data() + row * sizeof bits, sizeof bits);
-        *value = bits;
-        size = sizeof bits;
+    if (entries_[c].form != Entry::Form::kNumber) continue;
+    prefetch_rows(columns_[c], begin + n * step, n * step);
+    load_numbers(columns_[c], words, sizes, tile);
+    for (std::size_t i = 0; i < n; ++i) tile->number_bytes_[i] += sizes[i];
+    if (const auto& present = columns_[c].present; !present.empty()) {
+      for (std::size_t i = 0; i < n; ++i) {
+        if (present[tile->row(i)] != 0) continue;
+        tile->number_bytes_[i] -= entries_[c].head_size + std::uint32_t{sizes[i]};
+        sizes[i] = 0;
       }
-      if (is_in(column, row)) tile->short_bytes_[i] += entry.head_size + size;
     }
+    words += Tile::kMaxRows;
+    sizes += Tile::kMaxRows;
   }
 }
 
+void BatchEncoder::load_numbers(const ColumnValues& column, std::uint64_t* words,
+                                std::uint8_t* sizes, Tile* tile) {
+  const std::size_t n = tile->n_rows_;
+  const std::size_t item_bytes = number_bytes(column.kind);
+  const std::uint8_t* values = column.values.data() + tile->begin_ * item_bytes;
+  std::array<std::uint8_t, Tile::kMaxRows * sizeof(std::uint64_t)> gathered;
+  if (tile->step_ != 1) {
+    for (std::size_t i = 0; i < n; ++i) {
+      std::memcpy(&gathered[i * item_bytes], values + i * tile->step_ * item_bytes,
+                  item_bytes);
+    }
+    values = gathered.data();
+  }
+  if (column.kind == FeatureKind::kInt64) {
+    pack_kernel().spread(values, n, words, sizes);
+    return;
+  }
+  for (std::size_t i = 0; i < n; ++i) {
+    words[i] = load_le<std::uint32_t>(values + i * sizeof(float));
+  }
+  std::memset(sizes, sizeof(float), n);
+}
+
 std::uint64_t BatchEncoder::measure(std::size_t i, Tile* tile) const {
-  tile->ints_.clear();
-  std::uint64_t total = tile->short_bytes_[i];
-  if (n_short_ < columns_.size()) total += measure_others(tile->rows_[i], tile);
+  std::uint64_t total = tile->number_bytes_[i];
+  if (n_numbers_ < columns_.size()) total += measure_others(tile->row(i), tile);
   tile->features_bytes_ = total;
   const std::uint64_t size = field_size(total);
   if (size > kMaxPayloadBytes) {
-    throw std::length_error("row " + std::to_string(tile->rows_[i]) +
-                            ": an example of " + std::to_string(size) +
+    throw std::length_error("row " + std::to_string(tile->row(i)) + ": an example of " +
+                            std::to_string(size) +
                             " bytes is too large: protobuf reads at most " +
                             std::to_string(kMaxPayloadBytes));
   }
@@ -221,17 +235,19 @@ std::uint64_t BatchEncoder::measure(std::size_t i, Tile* tile) const {
 }
 
 std::uint64_t BatchEncoder::measure_others(std::size_t row, Tile* tile) const {
+  tile->varint_bytes_ = 0;
   std::uint64_t total = 0;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     const ColumnValues& column = columns_[c];
     const Entry& entry = entries_[c];
-    if (entry.is_short() || !is_in(column, row)) continue;
+    if (entry.form == Entry::Form::kNumber || !is_in(column, row)) continue;
     if (entry.form == Entry::Form::kConstant) {
       total += entry.long_head.size() + entry.value_bytes;
       continue;
     }
     tile->sizes_[c] = measure_values(column, row, tile);
-    total += field_size(entry_size(column, tile->sizes_[c]));
+    total += field_size(
+        entry_size(column.key.size(), feature_size(column.kind, tile->sizes_[c])));
   }
   return total;
 }
@@ -242,14 +258,14 @@ std::uint64_t BatchEncoder::measure_values(const ColumnValues& column, std::size
   std::uint64_t size = 0;
   switch (column.kind) {
     case FeatureKind::kInt64: {
-      const std::size_t begin = tile->ints_.size();
-      tile->ints_.resize(begin + run.size());
-      std::uint64_t* ints = tile->ints_.data() + begin;
-      if (run.size() != 0) {
-        std::memcpy(ints, column.values.data() + run.begin * sizeof *ints,
-                    run.size() * sizeof *ints);
-      }
-      for (std::size_t i = 0; i < run.size(); ++i) size += varint_size(ints[i]);
+      // Packed here, because what they take is known only then.
+      const std::size_t room = tile->varint_bytes_ + pack_room(run.size());
+      if (tile->varints_.size() < room) tile->varints_.resize(2 * room);
+      std::uint8_t* const varints = tile->varints_.data() + tile->varint_bytes_;
+      const std::uint8_t* end = pack_kernel().pack(
+          column.values.data() + run.begin * sizeof(std::int64_t), run.size(), varints);
+      size = static_cast<std::uint64_t>(end - varints);
+      tile->varint_bytes_ += size;
       break;
     }
     case FeatureKind::kFloat:
@@ -266,70 +282,67 @@ std::uint64_t BatchEncoder::measure_values(const ColumnValues& column, std::size
 
 void BatchEncoder::store(std::size_t i, const Tile& tile,
                          std::uint8_t* out) const noexcept {
-  const std::size_t row = tile.rows_[i];
+  const std::size_t row = tile.row(i);
   out = open_field(1, tile.features_bytes_, out);
-  const std::uint64_t* value = tile.values_.data() + i * n_short_;
-  const std::uint64_t* ints = tile.ints_.data();
-  for (std::size_t c = 0; c < columns_.size(); ++c) {
-    const ColumnValues& column = columns_[c];
-    const Entry& entry = entries_[c];
-    if (!is_in(column, row)) {
-      value += entry.is_short();
+  const std::uint64_t* word = tile.words_.data() + i;
+  const std::uint8_t* size = tile.word_sizes_.data() + i;
+  const std::uint8_t* varints = tile.varints_.data();
+  // Variables, because what is stored might be any of the members.
+  const std::size_t n_columns = columns_.size();
+  const Entry* const entries = entries_.data();
+  for (std::size_t c = 0; c < n_columns; ++c) {
+    const Entry& entry = entries[c];
+    if (entry.form == Entry::Form::kNumber) {
+      if (*size != 0) out = store_number(entry, *word, *size, out);
+      word += Tile::kMaxRows;
+      size += Tile::kMaxRows;
       continue;
     }
-    switch (entry.form) {
-      case Entry::Form::kFloat:
-        // All of the head at once, which takes less time than to ask how much it is.
-        std::memcpy(out, entry.head.data(), Entry::kShortBytes);
-        out += entry.head_size;
-        store_le(out, static_cast<std::uint32_t>(*value++));
-        out += sizeof(float);
-        break;
-      case Entry::Form::kInt: {
-        std::memcpy(out, entry.head.data(), Entry::kShortBytes);
-        const auto size = static_cast<std::uint8_t>(varint_size(*value));
-        for (std::size_t l = 0; l < entry.lengths.size(); ++l) {
-          out[entry.lengths[l]] = static_cast<std::uint8_t>(entry.least[l] + size);
-        }
-        out = store_varint_with_room(*value++, out + entry.head_size);
-        break;
+    const ColumnValues& column = columns_[c];
+    if (!is_in(column, row)) continue;
+    if (entry.form == Entry::Form::kConstant) {
+      out = store_raw(entry.long_head.data(), entry.long_head.size(), out);
+      out = store_raw(column.values.data() + row * entry.value_bytes, entry.value_bytes,
+                      out);
+      continue;
+    }
+    const Run run = run_of(column, row);
+    const std::uint64_t n_bytes = tile.sizes_[c];
+    out = store_head(column, n_bytes, out);
+    if (column.kind == FeatureKind::kInt64) {
+      out = store_raw(varints, n_bytes, out);
+      varints += n_bytes;
+    } else if (column.kind == FeatureKind::kFloat) {
+      out = store_raw(column.values.data() + run.begin * sizeof(float), n_bytes, out);
+    } else {
+      for (std::size_t string = run.begin; string < run.end; ++string) {
+        out = store_string(1, string_at(column, string), out);
       }
-      case Entry::Form::kConstant: {
-        out = store_raw(entry.long_head.data(), entry.long_head.size(), out);
-        const std::uint8_t* values = column.values.data() + row * entry.value_bytes;
-        out = column.kind == FeatureKind::kFloat
-                  ? store_floats(values, entry.value_bytes, out)
-                  : store_raw(values, entry.value_bytes, out);
-        break;
-      }
-      case Entry::Form::kAny:
-        out = store_head(column, tile.sizes_[c], out);
-        out = store_values(column, run_of(column, row), &ints, out);
-        break;
     }
   }
 }
 
-std::uint8_t* BatchEncoder::store_values(const ColumnValues& column, Run run,
-                                         const std::uint64_t** ints,
-                                         std::uint8_t* out) noexcept {
-  switch (column.kind) {
-    case FeatureKind::kInt64:
-      for (std::size_t i = 0; i < run.size(); ++i) {
-        out = store_varint_with_room(*(*ints)++, out);
-      }
-      break;
-    case FeatureKind::kFloat:
-      out = store_floats(column.values.data() + run.begin * sizeof(float),
-                         run.size() * sizeof(float), out);
-      break;
-    default:
-      for (std::size_t i = run.begin; i < run.end; ++i) {
-        out = store_string(1, string_at(column, i), out);
-      }
-      break;
+inline std::uint8_t* BatchEncoder::store_number(const Entry& entry, std::uint64_t word,
+                                                std::size_t size,
+                                                std::uint8_t* out) noexcept {
+  // Whole words, which takes less time than to store only what is needed.
+  const Word added = repeated(static_cast<std::uint8_t>(size));
+  const auto store_words = [&](std::size_t begin) {
+    for (std::size_t at = begin; at < begin + 32; at += sizeof(Word)) {
+      const Word head =
+          load_word(&entry.head[at]) + (added & load_word(&entry.lengths[at]));
+      std::memcpy(out + at, &head, sizeof head);
+    }
+  };
+  store_words(0);
+  if (entry.head_size > 32) store_words(32);
+  out += entry.head_size;
+  if (size > sizeof word) [[unlikely]] {
+    store_varint(word, out);
+  } else {
+    store_le(out, word);
   }
-  return out;
+  return out + size;
 }
 
 }  // namespace fastrec

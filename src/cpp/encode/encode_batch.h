@@ -18,7 +18,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -47,34 +47,47 @@ class BatchEncoder {
   // Throws std::invalid_argument if a column does not hold `n_rows` rows.
   BatchEncoder(std::vector<ColumnValues> columns, std::size_t n_rows);
 
+  // The same columns with other values, one for each column, of which none has
+  // row_splits, offsets or absent rows. Throws as the constructor does.
+  BatchEncoder with_values(std::span<const Bytes> values, std::size_t n_rows) const;
+
   std::size_t n_rows() const noexcept { return n_rows_; }
 
   // Rows that are being encoded; each thread has its own.
   class Tile {
    public:
-    static constexpr std::size_t kMostRows = 32;
+    static constexpr std::size_t kMaxRows = 32;
 
     std::size_t n_rows() const noexcept { return n_rows_; }
 
    private:
     friend class BatchEncoder;
 
+    std::size_t row(std::size_t i) const noexcept { return begin_ + i * step_; }
+
+    std::size_t begin_ = 0;
+    std::size_t step_ = 1;
     std::size_t n_rows_ = 0;
-    std::array<std::size_t, kMostRows> rows_;
-    // Of what all columns of short entries come to.
-    std::array<std::uint64_t, kMostRows> short_bytes_;
-    // Their values, row by row.
-    std::vector<std::uint64_t> values_;
-    // Of the row that was measured last: how long other features are, and the integers
-    // in them.
+    // The bytes of each row in columns of the form kNumber.
+    std::array<std::uint32_t, kMaxRows> number_bytes_;
+    // Their values as they are stored, column by column, and their sizes: 0 for an
+    // absent feature.
+    std::vector<std::uint64_t> words_;
+    std::vector<std::uint8_t> word_sizes_;
+    // Of the row that was measured last: the bytes of the values in columns of the form
+    // kAny, and the varints of the integers in them.
     std::vector<std::uint64_t> sizes_;
-    std::vector<std::uint64_t> ints_;
+    std::vector<std::uint8_t> varints_;
+    std::size_t varint_bytes_ = 0;
     std::uint64_t features_bytes_ = 0;
   };
 
-  // Takes rows `begin`, `begin + step`, ... below `end`, as many as fit. Columns are
-  // read one after another, each for all of these rows: read row by row, columns that
-  // begin at like addresses would drive each other out of the cache.
+  // The mean size of the Examples of some rows, or 0 without rows.
+  std::uint64_t row_bytes() const;
+
+  // Reads rows `begin`, `begin + step`, ... below `end`, as many as fit, one column
+  // after another: one kernel reads the values of all rows, and columns whose addresses
+  // are alike do not evict each other from the cache.
   void load(std::size_t begin, std::size_t end, std::size_t step, Tile* tile) const;
 
   // The size in bytes of the Example of row `i` of the tile. Throws std::length_error
@@ -91,22 +104,16 @@ class BatchEncoder {
     static constexpr std::size_t kShortBytes = 64;
 
     enum class Form : std::uint8_t {
-      kFloat,     // one float, after a short head
-      kInt,       // one integer, after a short head whose lengths are single bytes
-      kConstant,  // head and values have one size in all rows
+      kNumber,    // one number, after a header of at most kShortBytes
+      kConstant,  // header and values have one size in all rows
       kAny,
     };
     Form form = Form::kAny;
-    bool is_short() const noexcept {
-      return form == Form::kFloat || form == Form::kInt;
-    }
-    // kFloat, kInt: what comes before the value.
+    // kNumber: the header of a value of no bytes, and 0xff where its size is added.
     std::uint8_t head_size = 0;
-    // kInt: where in the head the lengths are, and what each is without the value.
-    std::array<std::uint8_t, 4> lengths = {};
-    std::array<std::uint8_t, 4> least = {};
     std::array<std::uint8_t, kShortBytes> head = {};
-    // kConstant: the same of any size, and the size of the values.
+    std::array<std::uint8_t, kShortBytes> lengths = {};
+    // kConstant: the header, and the size of the values.
     std::vector<std::uint8_t> long_head;
     std::size_t value_bytes = 0;
   };
@@ -120,19 +127,21 @@ class BatchEncoder {
   void check(const ColumnValues& column) const;
   static Entry entry_of(const ColumnValues& column);
   static Run run_of(const ColumnValues& column, std::size_t row) noexcept;
+  static void load_numbers(const ColumnValues& column, std::uint64_t* words,
+                           std::uint8_t* sizes, Tile* tile);
   std::uint64_t measure_others(std::size_t row, Tile* tile) const;
   static std::uint64_t measure_values(const ColumnValues& column, std::size_t row,
                                       Tile* tile);
-  static std::uint8_t* store_values(const ColumnValues& column, Run run,
-                                    const std::uint64_t** ints,
-                                    std::uint8_t* out) noexcept;
+  static std::uint8_t* store_number(const Entry& entry, std::uint64_t word,
+                                    std::size_t size, std::uint8_t* out) noexcept;
   static bool is_in(const ColumnValues& column, std::size_t row) noexcept {
     return column.present.empty() || column.present[row] != 0;
   }
 
   std::vector<ColumnValues> columns_;
   std::vector<Entry> entries_;
-  std::size_t n_short_ = 0;  // entries of the forms kFloat and kInt
+  std::size_t n_numbers_ = 0;       // entries of the form kNumber
+  std::uint32_t number_heads_ = 0;  // their headers, in bytes
   std::size_t n_rows_;
 };
 

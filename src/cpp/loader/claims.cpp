@@ -5,7 +5,6 @@
 #include <iterator>
 #include <utility>
 
-#include "file/guard.h"
 #include "record/framing.h"
 
 namespace fastrec {
@@ -69,48 +68,6 @@ void IndexedClaims::announce(const RecordRange& range) const {
       return;  // whoever reads these records will say so
     }
   }
-}
-
-WalkedClaims::WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid,
-                           Recovery recovery, std::uint64_t first_step)
-    : files_(std::move(files)),
-      grid_(std::move(grid)),
-      step_(first_step),
-      n_before_(first_step * grid_.batch_size),
-      frames_(recovery, &is_stopped_) {}
-
-bool WalkedClaims::next(Claim* claim) {
-  stand_guard();
-  claim->places.clear();
-  claim->step = step_++;
-  Place place;
-  for (; n_before_ > 0 && !is_stopped_ && walk(&place); --n_before_) continue;
-  while (claim->places.size() < grid_.batch_size && walk(&place)) {
-    claim->places.push_back(place);
-  }
-  if (claim->places.empty()) return false;
-  claim->n_rows =
-      static_cast<std::size_t>(grid_.n_rows(claim->step, claim->places.size()));
-  return !grid_.drop_last || claim->places.size() == grid_.batch_size;
-}
-
-bool WalkedClaims::walk(Place* place) {
-  for (; file_ < files_->size(); ++file_) {
-    if (!view_) {
-      view_ = files_->open(file_);
-      frames_.start(*view_);
-      record_ = 0;
-    }
-    const bool is_there = frames_.next(&place->frame);
-    if (frames_.has_gaps()) gaps_.add(frames_.take_gaps());
-    if (is_there) {
-      place->file = file_;
-      place->record = record_++;
-      return true;
-    }
-    view_.reset();
-  }
-  return false;
 }
 
 StreamClaims::StreamClaims(FrameStream stream, StreamShape shape,

@@ -5,7 +5,6 @@
 // needs no order.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -23,10 +22,30 @@
 
 namespace fastrec {
 
+// Frames of a file that touch each other.
+struct FrameRun {
+  std::size_t file = 0;
+  std::uint64_t first_record = 0;      // its number in the file
+  std::vector<std::uint64_t> offsets;  // of each frame, and the end of the last one
+
+  std::uint64_t size() const noexcept { return offsets.size() - 1; }
+};
+
+// Some frames of a run, in a row.
+struct FrameSlice {
+  std::shared_ptr<const FrameRun> run;
+  std::uint64_t first = 0, count = 0;
+
+  std::uint64_t n_bytes() const noexcept {
+    return run->offsets[first + count] - run->offsets[first];
+  }
+};
+
 // The records of one rank in one step.
 struct Claim {
   std::uint64_t step = 0;
-  std::size_t n_rows = 0;  // of the batch: more than places where it is padded
+  std::size_t n_rows = 0;          // of the batch: more than places where it is padded
+  std::vector<FrameSlice> slices;  // that locate() finds the places in
   std::vector<Place> places;
   // Of streams: the frames at the places, one after another, with slack on both sides.
   std::vector<std::uint8_t> frames;
@@ -46,6 +65,11 @@ class GapList {
 class Claims {
  public:
   virtual ~Claims() = default;
+
+  // Does the work that the following next() needs and that takes longer than O(1). A
+  // thread calls it right before it takes the lock under which next() runs. May wait
+  // for another thread; throws nothing.
+  virtual void prepare() {}
 
   // Begins `*claim` anew with the step after the last one. False if there is none.
   // Throws Error and IoError, which belong to this step: what was claimed before is not
@@ -81,33 +105,6 @@ class IndexedClaims final : public Claims {
   std::shared_ptr<const Order> order_;
   StepGrid grid_;
   std::uint64_t step_;
-};
-
-// Steps of a data set in file order without an index: the files are walked, header by
-// header, as far as steps are claimed. So the first batch comes at once. What lies
-// before the first step is walked through, too. Of the grid, only the batch size and
-// what becomes of the last batch is used: there is one rank.
-class WalkedClaims final : public Claims {
- public:
-  WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid,
-               Recovery recovery = Recovery::kNone, std::uint64_t first_step = 0);
-  bool next(Claim* claim) override;
-  std::vector<Gap> take_gaps() override { return gaps_.take(); }
-  void stop() override { is_stopped_ = true; }
-
- private:
-  bool walk(Place* place);
-
-  std::shared_ptr<FileTable> files_;
-  StepGrid grid_;
-  std::uint64_t step_;
-  std::uint64_t n_before_;  // records before the first step, not walked through yet
-  std::atomic<bool> is_stopped_{false};
-  FrameWalk frames_;  // of view_
-  GapList gaps_;
-  std::size_t file_ = 0;
-  std::shared_ptr<const FileView> view_;  // of file_, once it is open
-  std::uint64_t record_ = 0;              // the number of the next one in the file
 };
 
 // How records of streams make up steps.

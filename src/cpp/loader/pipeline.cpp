@@ -102,6 +102,7 @@ void Pipeline::help() {
 // The number of the slot that is now the caller's to fill; nothing if there is nothing
 // to do. A step that cannot be claimed has its failure put into its slot.
 std::optional<std::uint64_t> Pipeline::claim(Claim* claim) {
+  claims_->prepare();
   const std::lock_guard claiming(claim_mutex_);
   std::uint64_t number;
   {

@@ -22,6 +22,7 @@ constexpr std::uint64_t kMostSearchBytes = std::uint64_t{256} << 10;
 // The frames of one segment, walked from a guessed beginning.
 struct Segment {
   std::uint64_t begin = 0, end = 0;    // bytes of the file
+  bool is_begin_known = false;         // a frame begins at `begin`
   std::vector<std::uint64_t> offsets;  // frames that begin in [begin, end)
   std::uint64_t next = 0;              // where the chain stands
   Fault fault;
@@ -94,7 +95,7 @@ void find_beginning(Bytes file, Segment* segment) {
 void walk_in_turn(Bytes file, std::span<Segment> segments, ScanProgress* progress) {
   for (Segment& segment : segments) {
     if (progress->cancelled.load(std::memory_order_relaxed)) return;
-    if (segment.begin != 0) find_beginning(file, &segment);
+    if (!segment.is_begin_known) find_beginning(file, &segment);
   }
   std::size_t n_done = 0;
   while (n_done < segments.size()) {
@@ -113,8 +114,9 @@ void walk_in_turn(Bytes file, std::span<Segment> segments, ScanProgress* progres
   }
 }
 
-std::vector<Segment> cut(std::uint64_t size, unsigned n_threads,
+std::vector<Segment> cut(const ScanWindow& window, unsigned n_threads,
                          const ScanShape& shape) {
+  const std::uint64_t size = window.end - window.begin;
   const std::uint64_t n_most =
       std::uint64_t{n_threads} * std::max(1u, shape.n_segments_per_thread);
   const std::uint64_t n =
@@ -122,13 +124,14 @@ std::vector<Segment> cut(std::uint64_t size, unsigned n_threads,
   std::vector<Segment> segments(static_cast<std::size_t>(n));
   for (std::uint64_t i = 0; i < n; ++i) {
     Segment& segment = segments[static_cast<std::size_t>(i)];
-    segment.begin = segment.next = size / n * i;
-    segment.end = i + 1 == n ? size : size / n * (i + 1);
+    segment.begin = segment.next = window.begin + size / n * i;
+    segment.end = i + 1 == n ? window.end : window.begin + size / n * (i + 1);
+    segment.is_begin_known = i == 0;
   }
   return segments;
 }
 
-// Joins the segments to the one chain that begins at byte 0.
+// Joins the segments to the one chain that begins with the first of them.
 ScanResult stitch(Bytes file, std::vector<Segment>* segments, ScanProgress* progress) {
   ScanResult result;
   std::size_t n_frames = 0;
@@ -136,7 +139,7 @@ ScanResult stitch(Bytes file, std::vector<Segment>* segments, ScanProgress* prog
   result.offsets.clear();
   result.offsets.reserve(n_frames + 1);
 
-  std::uint64_t at = 0;
+  std::uint64_t at = segments->front().begin;
   for (Segment& segment : *segments) {
     if (at >= segment.end) continue;  // a frame reaches over the whole segment
     if (!segment.begins_at(at)) {
@@ -197,9 +200,9 @@ ScanResult scan_in_blocks(const FileView& view, ScanProgress* progress) {
 
 }  // namespace
 
-ScanResult scan_mapped(Bytes file, unsigned n_threads, const ScanShape& shape,
-                       ScanProgress* progress) {
-  std::vector<Segment> segments = cut(file.size(), n_threads, shape);
+ScanResult scan_mapped(Bytes file, const ScanWindow& window, unsigned n_threads,
+                       const ScanShape& shape, ScanProgress* progress) {
+  std::vector<Segment> segments = cut(window, n_threads, shape);
   const std::size_t n_groups = std::min<std::size_t>(n_threads, segments.size());
   const auto group = [&](std::size_t i) {
     const std::size_t begin = segments.size() * i / n_groups;
@@ -236,7 +239,8 @@ ScanResult scan_mapped(Bytes file, unsigned n_threads, const ScanShape& shape,
 ScanResult scan(const FileView& view, unsigned n_threads, ScanProgress* progress) {
   const Mapping* mapping = view.mapping();
   if (mapping != nullptr && mapping->is_resident()) {
-    ScanResult result = scan_mapped(mapping->bytes(), n_threads, {}, progress);
+    ScanResult result =
+        scan_mapped(mapping->bytes(), {0, view.size()}, n_threads, {}, progress);
     view.check_kept(0, view.size());
     return result;
   }

@@ -6,7 +6,8 @@
 // beginning is a guess: a payload may hold a TFRecord file itself. The stitching is the
 // proof. Segment by segment, the chain of frames that began at byte 0 must arrive at
 // exactly the guessed beginning; where it does not, the guess is thrown away and the
-// chain goes on by itself. So the result is that of the plain walk, always.
+// chain goes on by itself. So the result is that of the plain walk, always. A window of
+// the file, from a frame on, is scanned in the same way.
 #pragma once
 
 #include <atomic>
@@ -33,7 +34,8 @@ class ScanCancelled : public std::exception {
 
 struct ScanResult {
   // Where each frame begins, and at last where the chain ends: one entry more than
-  // there are whole frames. The end is the end of the file unless there is a fault.
+  // there are whole frames. Without a fault, the chain ends behind the last frame that
+  // begins in what was scanned.
   std::vector<std::uint64_t> offsets{0};
   Fault fault;  // what stopped the chain at offsets.back(), if anything did
 };
@@ -50,7 +52,14 @@ struct ScanShape {
   unsigned n_segments_per_thread = 16;
 };
 
-ScanResult scan_mapped(Bytes file, unsigned n_threads, const ScanShape& shape,
-                       ScanProgress* progress);
+// The bytes [begin, end) of a file. A frame begins at `begin`.
+struct ScanWindow {
+  std::uint64_t begin = 0, end = 0;
+};
+
+// Walks the frames that begin in `window`. A cancelled scan returns early, with a
+// result that means nothing.
+ScanResult scan_mapped(Bytes file, const ScanWindow& window, unsigned n_threads,
+                       const ScanShape& shape, ScanProgress* progress);
 
 }  // namespace fastrec

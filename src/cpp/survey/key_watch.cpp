@@ -24,8 +24,8 @@ KeyWatch::Watched::Watched(std::shared_ptr<const Schema> of)
     : schema(std::move(of)),
       keys(*schema, false),
       list_keys(*schema, true),
-      found(keys.n_keys(), true),
-      list_found(list_keys.n_keys(), true) {
+      found(keys.table().size(), true),
+      list_found(list_keys.table().size(), true) {
   for (std::size_t c = 0; c < schema->columns.size(); ++c) {
     const ColumnSpec& spec = schema->columns[c];
     if (!may_be_missing(spec)) continue;
@@ -72,8 +72,8 @@ void KeyWatch::add(std::size_t schema, Bytes record) {
     watched.names = names_in(record, Section::kFeatures);
     watched.list_names = names_in(record, Section::kLists);
   }
-  const auto note = [&](const KeyTable& keys, std::vector<bool>* found, Bytes key) {
-    const std::size_t number = keys.find(key, 0);
+  const auto note = [&](const ColumnKeys& keys, std::vector<bool>* found, Bytes key) {
+    const std::uint32_t number = keys.table().find(key);
     if (number == KeyTable::kNone || (*found)[number]) return;
     (*found)[number] = true;
     --watched.n_absent;

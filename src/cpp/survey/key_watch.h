@@ -65,7 +65,7 @@ class KeyWatch {
     bool is_absent(std::size_t column) const;
 
     std::shared_ptr<const Schema> schema;
-    KeyTable keys, list_keys;
+    ColumnKeys keys, list_keys;
     std::vector<bool> found, list_found;  // by number of key
     std::size_t n_absent = 0;             // keys that are not found yet
     std::uint64_t n_records = 0;

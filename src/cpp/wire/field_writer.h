@@ -12,6 +12,7 @@
 #include <cstring>
 
 #include "base/bytes.h"
+#include "wire/varint.h"
 
 namespace fastrec {
 
@@ -39,21 +40,26 @@ inline std::uint8_t* store_varint(std::uint64_t value, std::uint8_t* out) noexce
   return out;
 }
 
-// The same, without a branch for each byte. Writes past the varint: there must be room
-// for kVarintRoom bytes.
-inline constexpr std::size_t kVarintRoom = 10;
-inline std::uint8_t* store_varint_with_room(std::uint64_t value,
-                                            std::uint8_t* out) noexcept {
-  if (value >= std::uint64_t{1} << 56) [[unlikely]]
-    return store_varint(value, out);
+// The varint of `size` bytes, at most 8, from the lowest byte of a word on.
+inline std::uint64_t spread_varint(std::uint64_t value, unsigned size) noexcept {
   // Eight groups of seven bits are moved to a byte each, in halves of halves.
   std::uint64_t spread = (value & 0x00fffffff0000000) << 4 | (value & 0x0fffffff);
   spread = (spread & 0x0fffc0000fffc000) << 2 | (spread & 0x00003fff00003fff);
   spread = (spread & 0x3f803f803f803f80) << 1 | (spread & 0x007f007f007f007f);
-  const auto size = static_cast<unsigned>(varint_size(value));
-  // All bytes but the last say that another one follows.
+  // All bytes but the last have the top bit.
   const std::uint64_t more = (std::uint64_t{1} << 8 * (size - 1)) - 1;
-  store_le(out, spread | (more & 0x8080808080808080));
+  return spread | (more & kTopBits);
+}
+
+// Stores a varint without a branch for each byte. Writes past the varint: there must be
+// room for kVarintRoom bytes.
+inline constexpr std::size_t kVarintRoom = 10;
+inline std::uint8_t* store_varint_with_room(std::uint64_t value,
+                                            std::uint8_t* out) noexcept {
+  const auto size = static_cast<unsigned>(varint_size(value));
+  if (size > 8) [[unlikely]]
+    return store_varint(value, out);
+  store_le(out, spread_varint(value, size));
   return out + size;
 }
 
@@ -73,20 +79,6 @@ inline std::uint8_t* store_string(unsigned field, Bytes bytes,
                                   std::uint8_t* out) noexcept {
   out = open_field(field, bytes.size(), out);
   return store_raw(bytes.data(), bytes.size(), out);
-}
-
-// Floats as the machine has them -> as files have them.
-inline std::uint8_t* store_floats(const std::uint8_t* values, std::size_t n_bytes,
-                                  std::uint8_t* out) noexcept {
-  if constexpr (std::endian::native == std::endian::little) {
-    return store_raw(values, n_bytes, out);
-  }
-  for (std::size_t i = 0; i < n_bytes; i += sizeof(std::uint32_t)) {
-    std::uint32_t bits;
-    std::memcpy(&bits, values + i, sizeof bits);
-    store_le(out + i, bits);
-  }
-  return out + n_bytes;
 }
 
 }  // namespace fastrec

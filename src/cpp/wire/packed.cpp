@@ -11,16 +11,17 @@ namespace {
 constexpr VarintKernel kKernels[] = {
 #if defined(__x86_64__)
     {"avx512", Isa::kAvx512, kernels::decode_int64_avx512, kernels::decode_int32_avx512,
-     kernels::count_avx512},
+     kernels::count_avx512, kernels::decode_list_avx512},
     {"avx2", Isa::kAvx2, kernels::decode_int64_avx2, kernels::decode_int32_avx2,
-     kernels::count_avx2},
+     kernels::count_avx2, kernels::decode_list_avx2},
 #endif
 #if defined(__aarch64__)
     {"arm64", Isa::kArm64, kernels::decode_int64_arm64, kernels::decode_int32_arm64,
-     kernels::count_arm64},
+     kernels::count_arm64, kernels::decode_list_arm64},
 #endif
     {"portable", Isa::kPortable, kernels::decode_int64_portable,
-     kernels::decode_int32_portable, kernels::count_portable},
+     kernels::decode_int32_portable, kernels::count_portable,
+     kernels::decode_list_portable},
 };
 
 // The kernels that a CPU of this rung can run: a rung includes those below it, so they

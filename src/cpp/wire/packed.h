@@ -25,6 +25,17 @@ template <typename Int>
 using DecodeVarints = const std::uint8_t*(Bytes packed, std::size_t count, Int* values,
                                           Errc* errc) noexcept;
 
+// Decodes all varints of the `n_bytes` at `packed` into `values`. Returns how many, or
+// kNotDecoded if the last one is cut or one has more than 8 bytes. This is the fastest
+// way to read a list of a few values, whose number is not known: it needs no pass to
+// count them, but room for n_bytes + kSpareValues of them, and bytes with slack
+// (BytesWithSlack), because it loads and stores whole vectors.
+using DecodeVarintList = std::size_t(const std::uint8_t* packed, std::size_t n_bytes,
+                                     std::int64_t* values) noexcept;
+
+inline constexpr std::size_t kNotDecoded = static_cast<std::size_t>(-1);
+inline constexpr std::size_t kSpareValues = 16;
+
 struct VarintKernel {
   const char* name;
   Isa isa;
@@ -32,6 +43,7 @@ struct VarintKernel {
   DecodeVarints<std::int32_t>* decode_int32;
   // How many varints end in `packed`: the bytes without a top bit.
   std::size_t (*count)(Bytes packed) noexcept;
+  DecodeVarintList* decode_list;
 };
 
 // The kernels that this CPU can run, best first; the last one is portable.

@@ -159,6 +159,19 @@ const std::uint8_t* decode_int32_arm64(Bytes packed, std::size_t count,
   return decode(packed, count, values, errc);
 }
 
+std::size_t decode_list_arm64(const std::uint8_t* packed, std::size_t n_bytes,
+                              std::int64_t* values) noexcept {
+  Cursor<std::int64_t> cursor{packed, values, n_bytes};
+  for (const std::uint8_t* const end = packed + n_bytes; cursor.p != end;) {
+    const auto n_left = static_cast<std::size_t>(end - cursor.p);
+    const std::uint64_t all_ends = ends_of(cursor.p);
+    const std::uint64_t ends = first_bytes(all_ends, n_left);
+    if (ends == 0 || has_long_value(first_bytes(~all_ends, n_left))) return kNotDecoded;
+    decode_each<false>(ends, static_cast<std::size_t>(std::popcount(ends)), &cursor);
+  }
+  return static_cast<std::size_t>(cursor.values - values);
+}
+
 std::size_t count_arm64(Bytes packed) noexcept {
   const std::uint8_t* p = packed.data();
   std::size_t left = packed.size();

@@ -17,6 +17,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "wire/pext.h"
@@ -156,6 +157,47 @@ FASTREC_TARGET_AVX2
 const std::uint8_t* decode_int32_avx2(Bytes packed, std::size_t count,
                                       std::int32_t* values, Errc* errc) noexcept {
   return decode(packed, count, values, errc);
+}
+
+FASTREC_TARGET_AVX2
+std::size_t decode_list_avx2(const std::uint8_t* packed, std::size_t n_bytes,
+                             std::int64_t* values) noexcept {
+  const std::uint8_t* p = packed;
+  const std::uint8_t* const end = packed + n_bytes;
+  std::size_t n = 0;
+  while (p != end) {
+    const std::size_t n_left = static_cast<std::size_t>(end - p);
+    const std::uint64_t all_ends = ends_of(p);
+    std::uint64_t ends = first_bytes(all_ends, n_left);
+    const std::uint64_t continuing = first_bytes(~all_ends, n_left);
+    if (ends == 0 || has_long_value(continuing)) return kNotDecoded;
+    const auto n_here = static_cast<std::size_t>(_mm_popcnt_u64(ends));
+    const auto size = static_cast<std::uint64_t>(std::bit_width(ends));
+    if (n_here > kFewValues && can_shuffle(continuing)) {
+      std::uint64_t place = 0;
+      for (std::size_t i = 0; i < n_here; i += 4) {
+        // What comes after the last value may be cut into values of a byte.
+        decode_four(p + place, ~(continuing >> place), values + n + i);
+        place = place_of(i + 4, ends);
+      }
+    } else {
+      // Four at a time, whether or not there are as many: a branch that depends on the
+      // number of values would be mispredicted in every other list.
+      for (std::size_t i = 0, begin = 0; i < n_here; i += 4) {
+        for (std::size_t k = 0; k < 4; ++k) {
+          const std::size_t after = _tzcnt_u64(ends) + 1;
+          ends = _blsr_u64(ends);
+          const auto n_bits = static_cast<unsigned>(8 * (after - begin));
+          values[n + i + k] = static_cast<std::int64_t>(_pext_u64(
+              load_le<std::uint64_t>(p + begin), _bzhi_u64(~kTopBits, n_bits)));
+          begin = after;
+        }
+      }
+    }
+    n += n_here;
+    p += size;
+  }
+  return n;
 }
 
 FASTREC_TARGET_AVX2

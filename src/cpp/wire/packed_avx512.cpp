@@ -26,6 +26,7 @@
 #endif
 
 #include <algorithm>
+#include <bit>
 
 #include "wire/pext.h"
 
@@ -38,20 +39,21 @@ namespace {
 constexpr std::size_t kFewValues = 4;
 constexpr std::size_t kValuesAtOnce = 16;
 
-// Bytes 0 to 63; the place of each in its four bytes; and the value, of the first
-// sixteen, that each of them belongs to.
+// Bytes 0 to 63; and, where values have kValueBytes each, the place of each byte in its
+// value, and the value that it belongs to.
 struct alignas(64) Places {
   std::uint8_t all[kWindowBytes];
-  std::uint8_t in_four[kWindowBytes];
+  std::uint8_t in_value[kWindowBytes];
   std::uint8_t of_value[kWindowBytes];
 };
 
+template <std::size_t kValueBytes>
 constexpr Places kPlaces = [] {
   Places places{};
   for (std::size_t i = 0; i < kWindowBytes; ++i) {
     places.all[i] = static_cast<std::uint8_t>(i);
-    places.in_four[i] = static_cast<std::uint8_t>(i % 4);
-    places.of_value[i] = static_cast<std::uint8_t>(i / 4);
+    places.in_value[i] = static_cast<std::uint8_t>(i % kValueBytes);
+    places.of_value[i] = static_cast<std::uint8_t>(i / kValueBytes);
   }
   return places;
 }();
@@ -92,27 +94,29 @@ inline void decode_single_bytes(const std::uint8_t* p, std::int32_t* values) noe
   }
 }
 
-// Decodes `n` values of at most 4 bytes, which end in `bytes` where `ends` says.
-template <typename Int>
-FASTREC_TARGET_AVX512 inline void decode_short(__m512i bytes, std::uint64_t ends,
-                                               std::size_t n, Int* values) noexcept {
-  const __m512i all = _mm512_load_si512(kPlaces.all);
-  const __m512i in_four = _mm512_load_si512(kPlaces.in_four);
+// Calls `on_values(fours, i)` for each 64 / kValueBytes values from the i-th on of the
+// `n` that end in `bytes` where `ends` says, and have at most kValueBytes: 28 bits of
+// each four bytes. Those after the `n`-th are unspecified.
+template <std::size_t kValueBytes, typename OnValues>
+[[gnu::always_inline]] FASTREC_TARGET_AVX512 inline void spread_values(
+    __m512i bytes, std::uint64_t ends, std::size_t n, OnValues&& on_values) noexcept {
+  constexpr std::size_t kAtOnce = kWindowBytes / kValueBytes;
+  const __m512i all = _mm512_load_si512(kPlaces<kValueBytes>.all);
+  const __m512i in_value = _mm512_load_si512(kPlaces<kValueBytes>.in_value);
   const __m512i end_places = _mm512_maskz_compress_epi8(ends, all);
   const __m512i begin_places = _mm512_maskz_compress_epi8(ends << 1 | 1, all);
   const __m512i without_tops = _mm512_and_si512(bytes, _mm512_set1_epi8(0x7f));
-  __m512i of_value = _mm512_load_si512(kPlaces.of_value);
-  for (std::size_t i = 0; i < n; i += kValuesAtOnce) {
+  __m512i of_value = _mm512_load_si512(kPlaces<kValueBytes>.of_value);
+  for (std::size_t i = 0; i < n; i += kAtOnce) {
     const __m512i from =
-        _mm512_add_epi8(_mm512_permutexvar_epi8(of_value, begin_places), in_four);
+        _mm512_add_epi8(_mm512_permutexvar_epi8(of_value, begin_places), in_value);
     const __m512i last = _mm512_permutexvar_epi8(of_value, end_places);
     const __m512i apart = _mm512_maskz_permutexvar_epi8(
         _mm512_cmple_epu8_mask(from, last), from, without_tops);
     // Pairs of 7 bits to 14, and pairs of those to 28.
     const __m512i pairs = _mm512_maddubs_epi16(_mm512_set1_epi16(-0x7fff), apart);
-    store(_mm512_madd_epi16(pairs, _mm512_set1_epi32(0x40000001)),
-          std::min(n - i, kValuesAtOnce), values + i);
-    of_value = _mm512_add_epi8(of_value, _mm512_set1_epi8(kValuesAtOnce));
+    on_values(_mm512_madd_epi16(pairs, _mm512_set1_epi32(0x40000001)), i);
+    of_value = _mm512_add_epi8(of_value, _mm512_set1_epi8(kAtOnce));
   }
 }
 
@@ -138,7 +142,10 @@ template <typename Int>
   // Runs of bytes that continue. A value of 5 bytes has four of them.
   const std::uint64_t runs_of_2 = continuing & continuing >> 1;
   if ((runs_of_2 & runs_of_2 >> 2) == 0 && n > 0) {
-    decode_short(bytes, ends, n, cursor->values);
+    spread_values<4>(
+        bytes, ends, n, [&](__m512i sixteen, std::size_t i) FASTREC_TARGET_AVX512 {
+          store(sixteen, std::min(n - i, kValuesAtOnce), cursor->values + i);
+        });
     advance(place_of(n, ends), n, cursor);
     return Step::kDone;
   }
@@ -176,6 +183,45 @@ FASTREC_TARGET_AVX512
 const std::uint8_t* decode_int32_avx512(Bytes packed, std::size_t count,
                                         std::int32_t* values, Errc* errc) noexcept {
   return decode(packed, count, values, errc);
+}
+
+FASTREC_TARGET_AVX512
+std::size_t decode_list_avx512(const std::uint8_t* packed, std::size_t n_bytes,
+                               std::int64_t* values) noexcept {
+  const std::uint8_t* p = packed;
+  const std::uint8_t* const end = packed + n_bytes;
+  std::int64_t* next = values;
+  while (p != end) {
+    const auto n_left = static_cast<std::size_t>(end - p);
+    const std::uint64_t valid = first_bytes(~std::uint64_t{0}, n_left);
+    const __m512i bytes = _mm512_loadu_si512(p);
+    const std::uint64_t continuing = _mm512_movepi8_mask(bytes) & valid;
+    const std::uint64_t ends = ~continuing & valid;
+    if (ends == 0 || has_long_value(continuing)) return kNotDecoded;
+    const auto n = static_cast<std::size_t>(_mm_popcnt_u64(ends));
+    const std::uint64_t runs_of_2 = continuing & continuing >> 1;
+    if (n > kValuesAtOnce / 2 && (runs_of_2 & runs_of_2 >> 2) == 0) {
+      spread_values<4>(
+          bytes, ends, n, [next](__m512i fours, std::size_t i) FASTREC_TARGET_AVX512 {
+            _mm512_storeu_si512(next + i,
+                                _mm512_cvtepu32_epi64(_mm512_castsi512_si256(fours)));
+            _mm512_storeu_si512(next + i + 8, _mm512_cvtepu32_epi64(
+                                                  _mm512_extracti64x4_epi64(fours, 1)));
+          });
+    } else {
+      spread_values<8>(
+          bytes, ends, n, [next](__m512i fours, std::size_t i) FASTREC_TARGET_AVX512 {
+            // Pairs of 28 bits to 56: c ? a : b, bit by bit.
+            constexpr int kSelect = 0xe4;
+            _mm512_storeu_si512(next + i, _mm512_ternarylogic_epi64(
+                                              fours, _mm512_srli_epi64(fours, 4),
+                                              _mm512_set1_epi64(0x0fffffff), kSelect));
+          });
+    }
+    next += n;
+    p += std::bit_width(ends);
+  }
+  return static_cast<std::size_t>(next - values);
 }
 
 FASTREC_TARGET_AVX512

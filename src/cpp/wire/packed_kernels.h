@@ -14,21 +14,25 @@ namespace fastrec::kernels {
 DecodeVarints<std::int64_t> decode_int64_portable;
 DecodeVarints<std::int32_t> decode_int32_portable;
 std::size_t count_portable(Bytes packed) noexcept;
+DecodeVarintList decode_list_portable;
 
 #if defined(__x86_64__)
 DecodeVarints<std::int64_t> decode_int64_avx2;
 DecodeVarints<std::int32_t> decode_int32_avx2;
 std::size_t count_avx2(Bytes packed) noexcept;
+DecodeVarintList decode_list_avx2;
 
 DecodeVarints<std::int64_t> decode_int64_avx512;
 DecodeVarints<std::int32_t> decode_int32_avx512;
 std::size_t count_avx512(Bytes packed) noexcept;
+DecodeVarintList decode_list_avx512;
 #endif
 
 #if defined(__aarch64__)
 DecodeVarints<std::int64_t> decode_int64_arm64;
 DecodeVarints<std::int32_t> decode_int32_arm64;
 std::size_t count_arm64(Bytes packed) noexcept;
+DecodeVarintList decode_list_arm64;
 #endif
 
 // For the ends of inputs, and for those that are at fault.

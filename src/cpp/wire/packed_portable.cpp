@@ -49,6 +49,22 @@ const std::uint8_t* decode_int32_portable(Bytes packed, std::size_t count,
   return decode(packed, count, values, errc);
 }
 
+std::size_t decode_list_portable(const std::uint8_t* packed, std::size_t n_bytes,
+                                 std::int64_t* values) noexcept {
+  const std::uint8_t* p = packed;
+  const std::uint8_t* const end = packed + n_bytes;
+  std::size_t n = 0;
+  while (p < end) {
+    const auto word = load_le<std::uint64_t>(p);
+    const std::uint64_t ends = ~word & kTopBits;
+    if (ends == 0) return kNotDecoded;
+    values[n++] =
+        static_cast<std::int64_t>(without_top_bits(word & (ends ^ (ends - 1))));
+    p += std::countr_zero(ends) / 8 + 1;
+  }
+  return p == end ? n : kNotDecoded;
+}
+
 std::size_t count_portable(Bytes packed) noexcept {
   const std::uint8_t* p = packed.data();
   const std::uint8_t* end = p + packed.size();

@@ -54,6 +54,19 @@ inline bool has_single_bytes(std::uint64_t ends, const Cursor<Int>& cursor) noex
   return ends == ~std::uint64_t{0} && cursor.n_left >= kWindowBytes;
 }
 
+// Whether a value of a window has more than 8 bytes. `continuing` are the bytes that
+// have a top bit.
+inline bool has_long_value(std::uint64_t continuing) noexcept {
+  const std::uint64_t runs_of_2 = continuing & continuing >> 1;
+  const std::uint64_t runs_of_4 = runs_of_2 & runs_of_2 >> 2;
+  return (runs_of_4 & runs_of_4 >> 4) != 0;
+}
+
+// The bytes in `mask` up to the `n_bytes`-th.
+inline std::uint64_t first_bytes(std::uint64_t mask, std::size_t n_bytes) noexcept {
+  return n_bytes < kWindowBytes ? mask & ((std::uint64_t{1} << n_bytes) - 1) : mask;
+}
+
 // The most bytes that a value of a window may have: 8, 10, or more, which is too many.
 // `continuing` are the bytes that have a top bit; a value of 9 has eight of them.
 inline std::size_t most_bytes_of(std::uint64_t continuing) noexcept {

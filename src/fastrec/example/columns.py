@@ -44,6 +44,7 @@ class ColumnValues:
     string_bytes: int = 0
     offsets: NDArray[Any] | None = None
     present: Present = None
+    is_range_checked: bool = False  # whether other values of the dtype may be refused
 
     @property
     def is_present(self) -> bool:
@@ -340,12 +341,13 @@ def _as_read(column: ColumnValues, spec: Spec) -> ColumnValues:
             msg += '; convert them with .astype("int64")'
         raise ValueError(msg)
     column = of_kind(column, kind)
-    if kind == "int64" and column.values.size:
-        target = numpy_dtype(dtype)
+    target = numpy_dtype(dtype) if kind == "int64" else None
+    if target is not None and target != np.int64 and column.values.size:
         bounds = (False, True) if target.kind == "b" else _bounds(target)
         for found in (column.values.min(), column.values.max()):
             if not bounds[0] <= found <= bounds[1]:
                 raise ValueError(f"{found} does not fit {target.name}")
+        column = replace(column, is_range_checked=True)
     return column
 
 

@@ -50,6 +50,10 @@ def started(
         for i in range(n_readers):
             reader = Task(partial(_read, files, versions, on_read, streams))
             _readers.add(reader)
+            # After that: a thread that starts now is one that `_end_all` waits for.
+            if _is_ending:
+                msg = "cannot begin to read compressed files while Python exits"
+                raise RuntimeError(msg)
             try:
                 start(reader)
             except RuntimeError:
@@ -119,8 +123,13 @@ _all: weakref.WeakSet[_core.ByteStreams] = weakref.WeakSet()
 _readers: weakref.WeakSet[Task[None]] = weakref.WeakSet()
 
 
+_is_ending = False
+
+
 def _end_all() -> None:
     """Stop all streams, and wait for their threads."""
+    global _is_ending
+    _is_ending = True
     for streams in list(_all):
         streams.stop()
     until = time.monotonic() + _SECONDS_TO_END

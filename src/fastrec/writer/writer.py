@@ -32,8 +32,6 @@ _CHUNK_BYTES = 1 << 20
 _LEAST_CHUNK_BYTES = 64 << 10
 _ALL_CHUNKS_BYTES = 64 << 20
 _IDLE_BYTES = 96 << 20
-# Rows whose sizes stand for those of all, when a batch is divided among threads.
-_N_MEASURED = 16
 
 
 class Writer:
@@ -161,6 +159,8 @@ class Writer:
         )
         self._order = _core.FeatureOrder()
         self._sequence_order = _core.SequenceOrder()
+        # Of the last batch: the next one probably has the same.
+        self._layout: _core.ArrayLayout | None = None
         # Records in all lanes; None after an interrupt.
         self._n_dealt: int | None = 0
         self._lock = threading.RLock()
@@ -217,11 +217,15 @@ class Writer:
             If the disk refuses.
         """
         self._check()
-        found, n_rows = columns_of(columns, self._features)
-        encoder = _core.BatchEncoder(ordered(found, self._order), n_rows)
+        encoder = self._layout.encoder(columns) if self._layout else None
+        if encoder is None:
+            found, n_rows = columns_of(columns, self._features)
+            placed = ordered(found, self._order)
+            encoder = _core.BatchEncoder(placed, n_rows, columns)
+            self._layout = encoder.layout
         with self._lock:
             # A part of a batch is never left in the files.
-            self._shards.attempt(self._write_rows, encoder, n_rows)
+            self._shards.attempt(self._write_rows, encoder)
 
     def write_record(self, record: Buffer, /) -> None:
         """Write one record, of any bytes.
@@ -366,11 +370,12 @@ class Writer:
     def _take_over(self, lane: int) -> None:
         self._shards.write(self._added.buffers[lane].take(), lane)
 
-    def _write_rows(self, encoder: _core.BatchEncoder, n_rows: int) -> None:
+    def _write_rows(self, encoder: _core.BatchEncoder) -> None:
+        n_rows = encoder.n_rows
         if self._n_lanes is None and self._n_threads > 1:
-            rows_per_chunk = self._rows_per_chunk(encoder, n_rows)
+            rows_per_chunk = max(1, self._chunk_bytes // max(1, encoder.row_bytes()))
             if n_rows > 2 * rows_per_chunk:
-                self._spread_rows(encoder, n_rows, rows_per_chunk)
+                self._spread_rows(encoder, rows_per_chunk)
                 return
         first, n_lanes = self._taken_n_dealt(), self._n_lanes or 1
         for lane in range(n_lanes):
@@ -383,10 +388,9 @@ class Writer:
                     self._hand_over(lane)
         self._n_dealt = first + n_rows
 
-    def _spread_rows(
-        self, encoder: _core.BatchEncoder, n_rows: int, rows_per_chunk: int
-    ) -> None:
+    def _spread_rows(self, encoder: _core.BatchEncoder, rows_per_chunk: int) -> None:
         self._hand_over(0)
+        n_rows = encoder.n_rows
         tasks = (
             partial(self._encoded, encoder, row, min(row + rows_per_chunk, n_rows))
             for row in range(0, n_rows, rows_per_chunk)
@@ -399,11 +403,6 @@ class Writer:
         buffer = _core.FrameBuffer(self._pool)
         buffer.add_rows(encoder, begin, end, 1, 2**63)
         return buffer.take()
-
-    def _rows_per_chunk(self, encoder: _core.BatchEncoder, n_rows: int) -> int:
-        measured = range(0, n_rows, max(1, n_rows // _N_MEASURED))
-        n_bytes = sum(encoder.measure(row) for row in measured)
-        return max(1, self._chunk_bytes * len(measured) // max(1, n_bytes))
 
 
 class _Added:

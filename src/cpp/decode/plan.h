@@ -1,0 +1,106 @@
+// Plan: the entries of a record in file order, each with a header that is known but for
+// the size of its payload.
+//
+// Nearly all writers repeat the order of their features, so a record is read by running
+// down the plan of an earlier one. The header of an entry with a short payload is
+//
+//   0a E  0a n key  12 V  kind L  0a P  payload     E = n + 8 + P, V = 4 + P, L = 2 + P
+//
+// and that of an entry that no column wants
+//
+//   0a E  0a n key  12 V  feature                   E = n + 4 + V
+//
+// so one comparison of 32 bytes (64 for long keys) proves the tag, the key and all
+// lengths from the last byte of the header alone. There is one kernel for each
+// instruction set; all of them stop at the same entry.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/bytes.h"
+#include "base/cpu.h"
+#include "batch/column.h"
+#include "batch/schema.h"
+
+namespace fastrec {
+
+// What becomes of the payload of an entry.
+enum class EntryForm : std::uint8_t {
+  kUnknown,    // the header is not known: the kernel stops here
+  kInt64,      // one varint, stored as int64
+  kFloat32,    // 4 bytes, stored as they are
+  kSkipped,    // no column wants it
+  kConverted,  // one number, stored as another dtype
+  kBlock,      // payload_bytes bytes, stored as they are
+  kString,     // one byte string of a dense column
+  kList,       // numbers of a ragged or padded column
+};
+
+struct alignas(32) PlanEntry {
+  static constexpr std::size_t kPartBytes = 32;
+  static constexpr std::uint32_t kNoColumn = static_cast<std::uint32_t>(-1);
+
+  // Half of a header, and 0xff where the size of the payload is added to it.
+  struct Part {
+    std::array<std::uint8_t, kPartBytes> header{};
+    std::array<std::uint8_t, kPartBytes> lengths{};
+  };
+
+  Part first;
+  EntryForm form = EntryForm::kUnknown;
+  std::uint8_t header_bytes = 0;
+  std::uint8_t payload_bytes_max = 0;  // where the size is added
+  std::uint32_t column = kNoColumn;
+  std::size_t payload_bytes = 0;     // of kFloat32 and kBlock
+  const ColumnSpec* spec = nullptr;  // of the column
+  Part second;                       // of a header of more than kPartBytes
+};
+
+// The entry of a column; its form is kUnknown if its header is not known in advance.
+PlanEntry entry_of(const ColumnSpec& spec, std::uint32_t column);
+
+// The entry of a key that no column wants.
+PlanEntry skipped_entry(Bytes key);
+
+// Where a record is being read.
+struct PlanRun {
+  const std::uint8_t* p;
+  const std::uint8_t* end;
+  std::size_t row;
+  BatchBuilder* batch;
+};
+
+// Decodes the entries at `run->p` that are, one after another, the `n` entries of a
+// plan. Returns how many they are, and leaves `run->p` at the next one. The record must
+// have BytesWithSlack::kSlackBytes readable bytes on both sides.
+using RunPlan = std::size_t(const PlanEntry* entries, std::size_t n, PlanRun* run);
+
+struct PlanKernel {
+  const char* name;
+  Isa isa;
+  RunPlan* run;
+};
+
+// The kernels that this CPU can run, best first; the last one is portable.
+std::span<const PlanKernel> plan_kernels() noexcept;
+
+// The best one that active_isa() allows.
+const PlanKernel& plan_kernel();
+
+namespace kernels {
+
+RunPlan run_plan_portable;
+#if defined(__x86_64__)
+RunPlan run_plan_avx2;
+RunPlan run_plan_avx512;
+#endif
+
+// Stores the payload of an entry whose form is none of the first four. False if it does
+// not hold what the column wants.
+bool store_payload(const PlanEntry& entry, Bytes payload, const PlanRun& run);
+
+}  // namespace kernels
+}  // namespace fastrec

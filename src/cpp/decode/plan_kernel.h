@@ -1,0 +1,121 @@
+// The kernel of plan.h, whatever the instruction set. The file that includes this says
+// in FASTREC_TARGET_PLAN for which target it is compiled, and defines before, in this
+// namespace,
+//
+//   // Whether the first `n` bytes at `p`, or the first 32 of more, are those of `part`
+//   // with `size` added to the lengths.
+//   bool is_part(const PlanEntry::Part& part, std::size_t n, const std::uint8_t* p,
+//                std::uint8_t size);
+//   // Reads the varint that `bytes` begin with if it is of `n` bytes, at most 8.
+//   bool read_number(std::uint64_t bytes, std::size_t n, std::uint64_t* value);
+#pragma once
+
+#include <cstring>
+
+#include "decode/plan.h"
+#include "wire/varint.h"
+
+namespace fastrec::kernels {
+namespace {
+
+// Whether the first `n` bytes at `p` are the header of `entry` for a payload of `size`.
+FASTREC_TARGET_PLAN
+inline bool is_header(const PlanEntry& entry, std::size_t n, const std::uint8_t* p,
+                      std::uint8_t size) noexcept {
+  constexpr std::size_t kPart = PlanEntry::kPartBytes;
+  if (!is_part(entry.first, n, p, size)) return false;
+  return n <= kPart || is_part(entry.second, n - kPart, p + kPart, size);
+}
+
+// Reads a varint of 9 or 10 bytes. False if it is none.
+[[gnu::noinline]] bool read_long_number(const std::uint8_t* payload, std::size_t n,
+                                        std::uint64_t* value) noexcept {
+  const auto low = load_le<std::uint64_t>(payload);
+  const std::uint64_t ninth = payload[8], tenth = payload[9];
+  if ((low & kTopBits) != kTopBits || n < 9 || n > 10) return false;
+  if (n == 9 ? ninth >= 0x80 : (ninth < 0x80 || tenth >= 0x80)) return false;
+  *value = without_top_bits(low) | (ninth & 0x7f) << 56;
+  if (n == 10) *value |= tenth << 63;
+  return true;
+}
+
+// Decodes the payload of `entry` at `p`, which is of `size` bytes unless the form says
+// otherwise. Returns where it ends; nullptr if it is not what the column wants.
+FASTREC_TARGET_PLAN
+inline const std::uint8_t* read_payload(const PlanEntry& entry, const std::uint8_t* p,
+                                        std::size_t size, const PlanRun& run,
+                                        const BatchBuilder::Rows* rows) {
+  const std::uint8_t* const after = p + size;
+  const auto target = [&] {
+    return rows[entry.column].first + run.row * rows[entry.column].stride;
+  };
+  if (entry.form == EntryForm::kInt64) {
+    std::uint64_t value;
+    if (after > run.end) return nullptr;
+    if (!read_number(load_le<std::uint64_t>(p), size, &value) &&
+        !read_long_number(p, size, &value)) {
+      return nullptr;
+    }
+    std::memcpy(target(), &value, sizeof value);
+    return after;
+  }
+  if (entry.form == EntryForm::kFloat32) {
+    if (p + sizeof(float) > run.end) return nullptr;
+    std::memcpy(target(), p, sizeof(float));
+    return p + sizeof(float);
+  }
+  if (entry.form == EntryForm::kBlock) {
+    // The header is known, but perhaps it is of bytes after the end.
+    if (p > run.end || entry.payload_bytes > static_cast<std::size_t>(run.end - p)) {
+      return nullptr;
+    }
+    std::memcpy(target(), p, entry.payload_bytes);
+    return p + entry.payload_bytes;
+  }
+  if (entry.form == EntryForm::kUnknown || after > run.end ||
+      size > entry.payload_bytes_max) {
+    return nullptr;
+  }
+  const bool is_stored =
+      entry.form == EntryForm::kSkipped || store_payload(entry, {p, size}, run);
+  return is_stored ? after : nullptr;
+}
+
+// Whether `p` is the entry of a list without values: it has the same header but for the
+// last two bytes, and is shorter by them.
+FASTREC_TARGET_PLAN
+[[gnu::noinline]] bool is_empty_list(const PlanEntry& entry,
+                                     const std::uint8_t* p) noexcept {
+  constexpr std::uint8_t kMinusTwo = 0xfe;
+  return entry.form == EntryForm::kList &&
+         is_header(entry, entry.header_bytes - 2u, p, kMinusTwo);
+}
+
+FASTREC_TARGET_PLAN
+inline std::size_t run_entries(const PlanEntry* entries, std::size_t n,
+                               PlanRun* position) {
+  const PlanRun run = *position;  // a copy: what is stored cannot change it
+  const BatchBuilder::Rows* const rows = run.batch->rows();
+  const std::uint8_t* p = run.p;
+  const PlanEntry* const last = entries + n;
+  const PlanEntry* at = entries;
+  for (; at != last; ++at) {
+    const PlanEntry& entry = *at;
+    const std::uint8_t* next = p + entry.header_bytes;
+    const std::uint8_t size = next[-1];
+    if (is_header(entry, entry.header_bytes, p, size)) [[likely]] {
+      next = read_payload(entry, next, size, run, rows);
+      if (next == nullptr) break;
+    } else {
+      next -= 2;
+      if (!is_empty_list(entry, p) || next > run.end) break;
+      run.batch->end_ragged_row(entry.column, 0);
+    }
+    p = next;
+  }
+  position->p = p;
+  return static_cast<std::size_t>(at - entries);
+}
+
+}  // namespace
+}  // namespace fastrec::kernels
