@@ -250,6 +250,21 @@ Fault RecordReader::next(Bytes* payload) {
   return fault;
 }
 
+Bytes RecordReader::next_mapped(std::size_t n_bytes_min) {
+  if (next_ < block_end_place_) return {};
+  const Place& place = places_[next_];
+  if (place.frame.length < n_bytes_min) return {};
+  const FileView& view = *open(place.file);
+  if (view.mapping() == nullptr || check_place(view, place.frame)) return {};
+  return view.mapping()->bytes().subspan(place.frame.offset, place.frame.size());
+}
+
+void RecordReader::pass_mapped() {
+  const Place& place = places_[next_++];
+  find(place.file)->check_kept(place.frame.offset, place.frame.size());
+  prefetch(next_ + kPrefetchPlaces - 1);
+}
+
 std::uint32_t stored_payload_crc(const Place& place, FileTable* files) {
   const std::shared_ptr<const FileView> view = files->open(place.file);
   Buffer buffer;

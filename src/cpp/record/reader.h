@@ -39,6 +39,14 @@ class RecordReader {
   // where mapped bytes were lost.
   Fault next(Bytes* payload);
 
+  // The frame at the next place, if it has at least `n_bytes_min` bytes and is mapped:
+  // unverified, and open to changes. Otherwise nothing. Throws as next() does.
+  Bytes next_mapped(std::size_t n_bytes_min);
+
+  // Leaves the frame that next_mapped() returned, in place of next(). Throws Error
+  // where mapped bytes were lost.
+  void pass_mapped();
+
  private:
   // A file that this reader has open, without asking the table and its lock.
   struct OpenFile {
