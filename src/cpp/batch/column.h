@@ -177,6 +177,14 @@ class BatchBuilder {
     return growing_[column].offsets;
   }
 
+  // Adds a byte string of `n_bytes`, and returns where it goes.
+  std::uint8_t* extend_string(std::size_t column, std::size_t n_bytes) {
+    Growing& growing = growing_[column];
+    std::uint8_t* const begin = growing.values.extend(n_bytes);
+    growing.offsets.append(static_cast<std::int64_t>(growing.values.size()));
+    return begin;
+  }
+
   // Takes the last `n` values of a ragged or padded column back.
   void retract(std::size_t column, std::size_t n) noexcept;
 

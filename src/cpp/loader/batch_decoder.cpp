@@ -84,6 +84,14 @@ std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
   for (std::size_t i = 0; i < places.size(); ++i) {
     const Place& place = places[i];
     reading = &readings_[schema_of(place)];
+    const Bytes frame =
+        is_watched ? Bytes() : reader_.next_mapped(MappedPath::kMinFrameBytes);
+    if (!frame.empty() &&
+        reading->decoder.decode_mapped(frame, reading->n_filled, &reading->builder)) {
+      reader_.pass_mapped();
+      end_row(reading, i - n_skipped);
+      continue;
+    }
     Bytes record;
     Fault fault = reader_.next(&record);
     if (!fault) {
