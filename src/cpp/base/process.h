@@ -5,17 +5,30 @@
 #if defined(_WIN32)
 #include <process.h>
 #else
+#include <pthread.h>
 #include <unistd.h>
+
+#include <atomic>
 #endif
 
 namespace fastrec {
 
-inline int process_id() noexcept {
 #if defined(_WIN32)
-  return ::_getpid();
+inline int process_id() noexcept { return ::_getpid(); }
 #else
-  return ::getpid();
-#endif
+namespace detail {
+inline std::atomic<int> process_id{0};
+}  // namespace detail
+
+// Not a system call, so it can be asked for every block and batch.
+inline int process_id() noexcept {
+  static const bool is_known = [] {
+    const auto note = [] { detail::process_id = ::getpid(); };
+    note();
+    return ::pthread_atfork(nullptr, nullptr, note) == 0;
+  }();
+  return is_known ? detail::process_id.load(std::memory_order_relaxed) : ::getpid();
 }
+#endif
 
 }  // namespace fastrec
