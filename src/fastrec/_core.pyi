@@ -339,6 +339,7 @@ class Pipeline(metaclass=_Pybind11Type):
         pool: BlockPool,
         *,
         n_threads: int,
+        n_cpus: int,
         prefetch: int,
         memory_limit: int,
         on_damage: str,
