@@ -15,6 +15,7 @@
 
 #include "bindings/bindings.h"
 #include "bindings/row.h"
+#include "crc32c/copy.h"
 #include "encode/encode_batch.h"
 #include "encode/feature_order.h"
 #include "encode/frame_buffer.h"
@@ -166,8 +167,8 @@ class ArrayLayout : public std::enable_shared_from_this<ArrayLayout> {
 // it may keep it for milliseconds.
 class SharedFrameBuffer {
  public:
-  explicit SharedFrameBuffer(std::shared_ptr<BlockPool> pool)
-      : buffer_(std::move(pool)) {}
+  SharedFrameBuffer(std::shared_ptr<BlockPool> pool, std::size_t n_bytes)
+      : buffer_(std::move(pool), n_bytes) {}
 
   // Returns the bytes that are in the buffer then.
   template <typename Store>
@@ -201,7 +202,7 @@ class SharedFrameBuffer {
     const BufferView view(record);
     const Bytes bytes = view.bytes();
     return add(bytes.size(), [bytes](std::uint8_t* payload) {
-      if (!bytes.empty()) std::memcpy(payload, bytes.data(), bytes.size());
+      return crc32c_copy(0, bytes, payload);
     });
   }
 
@@ -260,7 +261,11 @@ class SharedFrameBuffer {
 
  private:
   std::uint64_t add_row(const RowLease& row) {
-    return add(row->measure(), [&row](std::uint8_t* payload) { row->store(payload); });
+    const std::uint64_t length = row->measure();
+    return add(length, [&row, length](std::uint8_t* payload) {
+      row->store(payload);
+      return crc32c({payload, length});
+    });
   }
 
   template <typename Query>
@@ -381,7 +386,8 @@ void register_writer(py::module_& m) {
       .def("encoder", &ArrayLayout::encoder, py::arg("columns"));
 
   py::class_<SharedFrameBuffer>(m, "FrameBuffer")
-      .def(py::init<std::shared_ptr<BlockPool>>(), py::arg("pool"))
+      .def(py::init<std::shared_ptr<BlockPool>, std::size_t>(), py::arg("pool"),
+           py::arg("n_bytes") = 0)
       .def("add_example", &SharedFrameBuffer::add_example, py::arg("row"),
            py::arg("order"))
       .def("add_sequence", &SharedFrameBuffer::add_sequence, py::arg("context"),
