@@ -9,14 +9,12 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstring>
 #include <random>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "crc32c/crc32c.h"
 #include "encode/encode.h"
 
 namespace fastrec {
@@ -153,50 +151,10 @@ TEST(EncodeBatch, EveryRowIsWhatTheEncoderOfRowsWrites) {
       for (std::size_t i = 0; i < tile.n_rows(); ++i, begin += step) {
         const std::size_t size = encoder.measure(i, &tile);
         std::string out(size + BatchEncoder::kSlackBytes, '?');
-        const std::uint32_t crc =
-            encoder.store(i, tile, reinterpret_cast<std::uint8_t*>(out.data()));
+        encoder.store(i, tile, reinterpret_cast<std::uint8_t*>(out.data()));
         out.resize(size);
-        ASSERT_EQ(crc, crc32c(as_bytes(out)));
         ASSERT_EQ(out, row_of(columns, begin)) << "seed " << seed << " row " << begin;
       }
-    }
-  }
-}
-
-TEST(EncodeBatch, LargeValuesAreSummedUpWhereverTheyAre) {
-  // Sizes around a piece, and around what is copied and summed up at once.
-  for (const std::size_t n_bytes : {16'380u, 16'384u, 24'576u, 24'577u, 110'000u}) {
-    const std::size_t n_rows = 3;
-    Random random(n_bytes);
-    std::vector<Owned> columns;
-    for (const char* key : {"a", "b", "c"}) {
-      Owned& owned = columns.emplace_back();
-      owned.memory.resize(n_rows * n_bytes);
-      for (auto& byte : owned.memory) byte = static_cast<std::uint8_t>(random());
-      owned.column.key = key;
-      owned.column.kind = FeatureKind::kBytes;
-      owned.column.string_bytes = n_bytes;
-    }
-    columns[1].column.offsets = {0, 9, static_cast<std::int64_t>(n_bytes), 20'000};
-    std::ranges::sort(columns[1].column.offsets);
-    columns[2].column.kind = FeatureKind::kFloat;
-    columns[2].column.n_values = n_bytes / sizeof(float);
-    std::vector<ColumnValues> views;
-    for (Owned& owned : columns) {
-      owned.column.values = owned.memory;
-      views.push_back(owned.column);
-    }
-    const BatchEncoder encoder(views, n_rows);
-    BatchEncoder::Tile tile;
-    encoder.load(0, n_rows, 1, &tile);
-    for (std::size_t i = 0; i < n_rows; ++i) {
-      const std::size_t size = encoder.measure(i, &tile);
-      std::string out(size + BatchEncoder::kSlackBytes, '?');
-      const std::uint32_t crc =
-          encoder.store(i, tile, reinterpret_cast<std::uint8_t*>(out.data()));
-      out.resize(size);
-      EXPECT_EQ(out, row_of(columns, i));
-      EXPECT_EQ(crc, crc32c(as_bytes(out)));
     }
   }
 }

@@ -15,7 +15,6 @@
 
 #include "bindings/bindings.h"
 #include "bindings/row.h"
-#include "crc32c/copy.h"
 #include "encode/encode_batch.h"
 #include "encode/feature_order.h"
 #include "encode/frame_buffer.h"
@@ -202,7 +201,7 @@ class SharedFrameBuffer {
     const BufferView view(record);
     const Bytes bytes = view.bytes();
     return add(bytes.size(), [bytes](std::uint8_t* payload) {
-      return crc32c_copy(0, bytes, payload);
+      if (!bytes.empty()) std::memcpy(payload, bytes.data(), bytes.size());
     });
   }
 
@@ -261,11 +260,7 @@ class SharedFrameBuffer {
 
  private:
   std::uint64_t add_row(const RowLease& row) {
-    const std::uint64_t length = row->measure();
-    return add(length, [&row, length](std::uint8_t* payload) {
-      row->store(payload);
-      return crc32c({payload, length});
-    });
+    return add(row->measure(), [&row](std::uint8_t* payload) { row->store(payload); });
   }
 
   template <typename Query>

@@ -7,7 +7,6 @@
 
 #include "base/prefetch.h"
 #include "base/word.h"
-#include "crc32c/copy.h"
 #include "record/framing.h"
 #include "wire/entry.h"
 #include "wire/pack.h"
@@ -63,32 +62,6 @@ std::uint8_t* store_head(const ColumnValues& column, std::uint64_t values,
   }
   return out;
 }
-
-// Copies values into a message, and sums up the message: large values in one pass, and
-// what is between them afterwards.
-class SummedCopy {
- public:
-  explicit SummedCopy(const std::uint8_t* message) : summed_(message) {}
-
-  std::uint8_t* operator()(Bytes values, std::uint8_t* out) {
-    constexpr std::size_t kLargeBytes = std::size_t{16} << 10;
-    if (values.size() < kLargeBytes) {
-      return store_raw(values.data(), values.size(), out);
-    }
-    crc_ = crc32c_copy(crc(out), values, out);
-    summed_ = out + values.size();
-    return out + values.size();
-  }
-
-  // The checksum of the message up to `end`.
-  std::uint32_t crc(const std::uint8_t* end) const {
-    return crc32c_kernel().extend(crc_, {summed_, end});
-  }
-
- private:
-  const std::uint8_t* summed_;  // so far
-  std::uint32_t crc_ = 0;
-};
 
 void check_ascending(const std::vector<std::int64_t>& bounds, std::size_t size,
                      const std::string& what) {
@@ -307,10 +280,9 @@ std::uint64_t BatchEncoder::measure_values(const ColumnValues& column, std::size
   return size;
 }
 
-std::uint32_t BatchEncoder::store(std::size_t i, const Tile& tile,
-                                  std::uint8_t* out) const {
+void BatchEncoder::store(std::size_t i, const Tile& tile,
+                         std::uint8_t* out) const noexcept {
   const std::size_t row = tile.row(i);
-  SummedCopy copy(out);
   out = open_field(1, tile.features_bytes_, out);
   const std::uint64_t* word = tile.words_.data() + i;
   const std::uint8_t* size = tile.word_sizes_.data() + i;
@@ -330,8 +302,8 @@ std::uint32_t BatchEncoder::store(std::size_t i, const Tile& tile,
     if (!is_in(column, row)) continue;
     if (entry.form == Entry::Form::kConstant) {
       out = store_raw(entry.long_head.data(), entry.long_head.size(), out);
-      out =
-          copy(column.values.subspan(row * entry.value_bytes, entry.value_bytes), out);
+      out = store_raw(column.values.data() + row * entry.value_bytes, entry.value_bytes,
+                      out);
       continue;
     }
     const Run run = run_of(column, row);
@@ -341,15 +313,13 @@ std::uint32_t BatchEncoder::store(std::size_t i, const Tile& tile,
       out = store_raw(varints, n_bytes, out);
       varints += n_bytes;
     } else if (column.kind == FeatureKind::kFloat) {
-      out = copy(column.values.subspan(run.begin * sizeof(float), n_bytes), out);
+      out = store_raw(column.values.data() + run.begin * sizeof(float), n_bytes, out);
     } else {
       for (std::size_t string = run.begin; string < run.end; ++string) {
-        const Bytes bytes = string_at(column, string);
-        out = copy(bytes, open_field(1, bytes.size(), out));
+        out = store_string(1, string_at(column, string), out);
       }
     }
   }
-  return copy.crc(out);
 }
 
 inline std::uint8_t* BatchEncoder::store_number(const Entry& entry, std::uint64_t word,

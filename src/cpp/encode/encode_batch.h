@@ -95,8 +95,8 @@ class BatchEncoder {
   std::uint64_t measure(std::size_t i, Tile* tile) const;
 
   // Stores the Example of row `i`, which was measured last, to `out`, which has room
-  // for it and for kSlackBytes more. Returns its CRC-32C.
-  std::uint32_t store(std::size_t i, const Tile& tile, std::uint8_t* out) const;
+  // for it and for kSlackBytes more.
+  void store(std::size_t i, const Tile& tile, std::uint8_t* out) const noexcept;
 
  private:
   // How the feature of a column is written.

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "crc32c/copy.h"
-
 namespace fastrec {
 
 std::vector<std::uint64_t> FrameBuffer::Offsets::take() {
@@ -16,7 +14,7 @@ std::vector<std::uint64_t> FrameBuffer::Offsets::take() {
 
 void FrameBuffer::add(Bytes payload) {
   add(payload.size(),
-      [payload](std::uint8_t* to) { return crc32c_copy(0, payload, to); });
+      [payload](std::uint8_t* to) { std::copy(payload.begin(), payload.end(), to); });
 }
 
 void FrameBuffer::add_frames(Bytes bytes, std::span<const std::int64_t> offsets,
@@ -39,7 +37,7 @@ std::size_t FrameBuffer::add_rows(const BatchEncoder& encoder, std::size_t begin
     encoder.load(row, end, step, &tile_);
     for (std::size_t i = 0; i < tile_.n_rows() && n_bytes() < n_bytes_wanted; ++i) {
       add(encoder.measure(i, &tile_),
-          [&](std::uint8_t* payload) { return encoder.store(i, tile_, payload); });
+          [&](std::uint8_t* payload) { encoder.store(i, tile_, payload); });
       row += step;
     }
   }

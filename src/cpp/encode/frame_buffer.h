@@ -40,8 +40,8 @@ class FrameBuffer {
   }
 
   // Adds a record whose payload `store(std::uint8_t* payload)` makes: it must fill
-  // exactly `length` bytes, return their checksum, may write kSlackBytes past them, and
-  // must not throw. Nothing is added if memory runs out.
+  // exactly `length` bytes, may write kSlackBytes past them, and must not throw.
+  // Nothing is added if memory runs out.
   static constexpr std::size_t kSlackBytes = BatchEncoder::kSlackBytes;
   template <typename Store>
   void add(std::uint64_t length, const Store& store) {
@@ -51,7 +51,8 @@ class FrameBuffer {
     std::uint8_t* frame = frames_.extend(n_bytes + kSlackBytes);
     frames_.retract(kSlackBytes);
     store_header(length, frame);
-    store_footer(length, store(frame + kHeaderBytes), frame);
+    store(frame + kHeaderBytes);
+    store_footer(length, frame);
     offsets_.push(begin + n_bytes);
   }
 

@@ -10,8 +10,9 @@ void store_header(std::uint64_t length, std::uint8_t* frame) {
   store_le(frame + kLengthBytes, crc32c_mask(crc32c({frame, kLengthBytes})));
 }
 
-void store_footer(std::uint64_t length, std::uint32_t crc, std::uint8_t* frame) {
-  store_le(frame + kHeaderBytes + length, crc32c_mask(crc));
+void store_footer(std::uint64_t length, std::uint8_t* frame) {
+  const Bytes payload(frame + kHeaderBytes, length);
+  store_le(frame + kHeaderBytes + length, crc32c_mask(crc32c(payload)));
 }
 
 }  // namespace fastrec
