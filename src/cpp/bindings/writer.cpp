@@ -372,7 +372,10 @@ void register_writer(py::module_& m) {
   py::class_<BoundEncoder>(m, "BatchEncoder")
       .def(py::init(&make_encoder), py::arg("columns"), py::arg("n_rows"),
            py::arg("given"))
-      .def_readonly("layout", &BoundEncoder::layout)
+      // The policy of properties would keep the encoder alive, and so the arrays.
+      .def_property_readonly(
+          "layout", [](const BoundEncoder& bound) { return bound.layout; },
+          py::return_value_policy::automatic)
       .def_property_readonly(
           "n_rows", [](const BoundEncoder& bound) { return bound.encoder.n_rows(); })
       .def("row_bytes",
