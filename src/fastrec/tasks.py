@@ -19,7 +19,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, Generic, TypeVar, cast
 
-from fastrec.lifecycle import close_at_exit
+from fastrec.lifecycle import close_at_exit, renew_after_fork
 
 __all__ = ["CancelledError", "Task", "TaskPool", "start"]
 
@@ -94,6 +94,25 @@ def start(task: Task[_T]) -> None:
     _thread.start_new_thread(task.run, ())
 
 
+class _Endings(deque[Task[None]]):
+    """The endings of pools that were dropped, which the interpreter waits for at exit."""
+
+    def _close_at_exit(self) -> None:
+        # A thread that returns from the core to an interpreter that has ended would abort.
+        for ending in list(self):
+            ending.run()
+            ending.result()
+
+    def _renew_after_fork(self) -> None:
+        self.clear()
+        close_at_exit(self)
+
+
+_endings = _Endings()
+close_at_exit(_endings)
+renew_after_fork(_endings)
+
+
 class TaskPool:
     """Threads that run tasks in the order of `submit`.
 
@@ -131,6 +150,8 @@ class TaskPool:
             )
         )
         close_at_exit(self)
+        while _endings and _endings[0].is_done:
+            _endings.popleft()
 
     def submit(self, function: Callable[[], _T]) -> Task[_T]:
         """Queue a call of `function`; raise a RuntimeError if there is no thread."""
@@ -170,12 +191,12 @@ class TaskPool:
             self.ending.result()
 
     def _close_at_exit(self) -> None:
-        # A thread that returns from the core to an interpreter that has ended would abort.
         self.stop()
 
     def __del__(self) -> None:
         # Python ignores what a signal raises here, so there is hardly a step.
         if not self.ending.is_begun:
+            _endings.append(self.ending)
             _thread.start_new_thread(self.ending.run, ())
 
 
