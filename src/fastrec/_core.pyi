@@ -7,7 +7,6 @@ from typing_extensions import Buffer, Never
 
 from fastrec.arrays.batch import Array, Batch, BytesArray
 from fastrec.arrow.columns import Field, Values
-from fastrec.errors import Error
 from fastrec.example.columns import ColumnValues
 from fastrec.features.base import Column, RowRule
 from fastrec.loader.collate import Parts

@@ -37,9 +37,8 @@ std::span<const Isa> supported_isas() noexcept;
 
 // The best rung that FASTREC_ISA allows, or the best supported one without it.
 //
-// Throws std::invalid_argument if FASTREC_ISA names none of supported_isas(): a
-// forced instruction set that quietly became another would make every measurement a
-// lie. Read once, at the first call.
+// Throws std::invalid_argument if FASTREC_ISA names none of supported_isas(), so that
+// no measurement is of another instruction set. Read once, at the first call.
 Isa active_isa();
 
 }  // namespace fastrec

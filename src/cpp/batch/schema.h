@@ -101,10 +101,9 @@ struct ColumnSpec {
   // side in one array, this one at `slot`.
   std::size_t slot = 0;
   std::size_t n_slots = 1;
-  // Tensor: what it must be. Without a dtype, numbered as in types.proto, a tensor may
-  // be any, and its column has byte strings: int32 dtype, int32 dimensions, int64
-  // sizes, and then the memory of its values, or the int64 offsets of its strings and
-  // them.
+  // Tensor: its dtype, numbered as in types.proto, and shape. With dtype 0, any tensor
+  // fits, and the column has byte strings: int32 dtype, int32 dimensions, int64 sizes,
+  // and the values; strings follow their int64 offsets.
   std::uint32_t tensor_dtype = 0;
   std::vector<std::int64_t> tensor_shape;
   std::string text;  // the spec as the user would write it, for messages
@@ -163,9 +162,8 @@ struct Schema {
   std::string source;
 };
 
-// Parts of messages about a record that does not fit: what its spec says and where that
-// comes from, the spec to write for any number of values, and what to write for values
-// of the kind that was found.
+// Parts of messages about a record that does not fit: what its spec says, the spec for
+// any number of values, and the dtype for the kind that was found.
 std::string spec_says(const Schema& schema, const ColumnSpec& spec);
 std::string any_number(const ColumnSpec& spec);
 std::string reads_kind(FeatureKind found);

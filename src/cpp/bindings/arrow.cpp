@@ -10,11 +10,10 @@
 namespace fastrec {
 namespace {
 
-// References that threads have let go of. They wait for nobody: the main thread drops
-// the references between two steps of its Python code, or whoever asks for the next
-// batch does. Nothing says whether a thread has the GIL (PyGILState_Check says that all
-// have it once there was a second interpreter), so no thread drops its references
-// itself.
+// References that threads dropped. The main thread releases them between two steps of
+// its Python code, or the next request for a batch does. Threads cannot release them:
+// none can find out whether it has the GIL (with a second interpreter, PyGILState_Check
+// is always true).
 class LateReferences {
  public:
   struct Reference {

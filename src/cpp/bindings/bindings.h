@@ -124,9 +124,9 @@ class BufferView {
 
 using RecordNumbers = py::array_t<std::int64_t, py::array::c_style>;
 
-// A pointer for threads without the GIL, which may be the last to let go of it. What is
-// left when the interpreter has ended stays. So does what a fork copied: page-locked
-// memory, for one, is only its own process's to give back.
+// A pointer that threads without the GIL may drop. After the interpreter ended, and in
+// a forked process, the object is leaked: page-locked memory belongs to its own
+// process.
 template <typename T>
 std::shared_ptr<T> owned_by_python(std::unique_ptr<T> object) {
   return {object.release(), [made_by = process_id()](T* owned) {

@@ -1,10 +1,8 @@
 // FrameBuffer: records -> frames, one after another, in memory.
 //
-// The memory comes from a pool and goes back to it: fresh pages cost as much to fill as
-// a record costs to encode. Checksums are those of the bytes in the buffer, so a frame
-// is whole even if its source changes meanwhile.
-//
-// One thread at a time may use a buffer.
+// The memory comes from a pool: fresh pages cost as much to fill as a record to encode.
+// Checksums are of the bytes in the buffer, so a frame is whole even if its source
+// changes meanwhile. One thread at a time may use a buffer.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,5 @@
-// Buffer: private memory that grows and is used again.
-//
-// Its bytes have kSlackBytes of readable slack on both sides: see BytesWithSlack.
+// Buffer: private memory that grows and is reused, with kSlackBytes of readable slack
+// on both sides.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +29,7 @@ class Buffer {
  private:
   static constexpr std::size_t kMostSpareBytes = std::size_t{4} << 20;
 
-  // Only the slack is filled: the rest is written before anybody reads it.
+  // Only the slack is initialized: the rest is written before it is read.
   static std::unique_ptr<std::uint8_t[]> allocate(std::size_t capacity) {
     auto memory =
         std::make_unique_for_overwrite<std::uint8_t[]>(capacity + 2 * kSlackBytes);

@@ -1,9 +1,8 @@
 // File: path -> an open file that is proven to be a regular one, its identity, and
 // its bytes by position.
 //
-// Opening never blocks (a FIFO is refused, not waited for) and never follows the
-// caller's current offset: every read names its own. A File may be used by several
-// threads at once.
+// Opening never blocks: a FIFO is refused. Every read has its own offset, so several
+// threads may use one File.
 #pragma once
 
 #include <cstdint>
@@ -64,9 +63,8 @@ class File {
   FileState state_;
 };
 
-// A count that grows whenever this thread has bytes read from a disk, be it by reading,
-// by touching a mapping or by advice; where the system does not count by thread, any
-// thread of the process. A network is not a disk. Costs a system call.
+// A count that grows when this thread (on Linux; elsewhere the process) makes the
+// system read from a disk: by a read, a mapping or advice. Costs a system call.
 std::uint64_t count_disk_reads() noexcept;
 
 }  // namespace fastrec

@@ -22,9 +22,8 @@
 
 namespace fastrec {
 
-// The range changes only while `version` is odd, and `version` with every change: so
-// the handler never takes the beginning of one range and the end of another for a
-// range.
+// A sequence lock: `version` is odd while the range changes, so the handler never
+// combines the ends of two ranges.
 struct GuardedRange::Entry {
   std::atomic<bool> is_taken{false};
   std::atomic<std::uint64_t> version{0};
@@ -145,9 +144,9 @@ void hand_on(struct sigaction* previous, int signal, siginfo_t* info, void* cont
   }
 }
 
-// The handler may be installed several times: others save what they replace, call it
-// from their own, and are replaced in turn. Each time is a level, with a function and a
-// predecessor of its own, so that calls go down and never in a circle.
+// The handler may be installed several times, because other handlers replace it and
+// call it. Each time is a level with its own function and predecessor, so that calls
+// never go in a circle.
 constexpr std::size_t kMostLevels = 8;
 std::array<struct sigaction, kMostLevels> predecessors;
 std::atomic<std::size_t> n_levels{0};

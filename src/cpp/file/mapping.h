@@ -1,9 +1,8 @@
 // Mapping: an open file -> its bytes in memory, read-only and shared.
 //
-// The bytes are those of the file at the moment they are looked at: another process
-// may change them between two looks. Whoever delivers data copies it first and
-// verifies the copy (record/reader.h). Pages that the file loses become zeros, and
-// n_kept() tells them apart (file/guard.h).
+// Another process may change the bytes between two loads, so readers copy data first
+// and verify the copy (record/reader.h). Lost pages become zeros, and n_kept() says
+// which bytes were not lost (file/guard.h).
 #pragma once
 
 #include "base/bytes.h"

@@ -1,11 +1,8 @@
 // BatchDecoder: places of records -> a batch.
 //
-// Files of a data set may be read in different ways: each has one of several schemas.
-// The rows of a batch that belong to one schema make up one part of it; joining parts
-// is for whoever knows what they mean. Nearly always there is one schema.
-//
-// A decoder has the memory that decoding needs from batch to batch, so each thread has
-// its own.
+// Each file of a data set has one of several schemas, nearly always the same. The rows
+// of one schema are one part of a batch; Python joins the parts. A decoder keeps memory
+// from batch to batch, so each thread has its own.
 #pragma once
 
 #include <cstdint>
@@ -62,13 +59,11 @@ class BatchDecoder {
   BatchDecoder(std::shared_ptr<const Sources> sources,
                const std::shared_ptr<BlockPool>& pool);
 
-  // One row for each place, in their order, and empty rows up to `n_rows`. There is at
-  // least one part; others only if they have rows. Throws the Error of the first row
-  // that has one, and IoError. Where the frames are at hand, `frames` is where the
-  // first one begins; the others follow it, and there is slack on both sides.
-  //
-  // Rows that are skipped or masked in place of that are appended to `*damages`. What
-  // is wrong with more than one record is thrown all the same. Reuses the memory of
+  // One row for each place, in order, and empty rows up to `n_rows`. There is at least
+  // one part; others only if they have rows. Throws IoError, and the Error of the first
+  // row that has one, unless `on_damage` appends it to `*damages`; errors of more than
+  // one record are always thrown. If the frames are in memory, `frames` is the first
+  // one; the others follow it, and there is slack on both sides. Reuses the memory of
   // `old`.
   std::vector<Part> decode(std::span<const Place> places, std::size_t n_rows,
                            const std::uint8_t* frames = nullptr,

@@ -1,8 +1,7 @@
 // MixedOrder: several data sets drawn from in proportion to weights.
 //
-// A position of the mix belongs to one component, and there to a position of its own.
-// Both are found without memory or replay, by going down a binary tree that splits the
-// components:
+// A position of the mix is a position of one component. Both follow without memory or
+// replay from a binary tree that splits the components:
 //
 //            n -> left if floor((n + 1) * a) > floor(n * a)      a: share of the left
 //           / \                                                     side in the weight
@@ -12,8 +11,8 @@
 // within a constant of its weight times n. (The seed shifts each node's pattern by a
 // fraction of a draw.)
 //
-// A component is read epoch after epoch, each in an order of its own. The mix counts on
-// through its own epochs, so a component goes on where it was.
+// A component is read epoch after epoch, each in its own order. It continues through
+// the epochs of the mix.
 #pragma once
 
 #include <cstdint>

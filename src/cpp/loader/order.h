@@ -1,9 +1,8 @@
 // Order: position in an epoch -> record.
 //
-// Positions number what an epoch delivers, records what the data set holds. An order is
-// arithmetic: any position can be asked for at any time, by any thread, and costs no
-// memory in proportion to the data. What each one gives for a seed and an epoch is part
-// of the contract with users (docs/determinism.md, tests/loader/test_order.py).
+// Positions number what an epoch delivers, records what the data set has. An order is
+// arithmetic: any thread may ask for any position, and no memory grows with the data.
+// The order of a seed and epoch never changes (docs/determinism.md).
 #pragma once
 
 #include <cstdint>

@@ -9,14 +9,13 @@
 //   column = (column + F2(row)) mod n_columns
 //   row    = (row + F3(column)) mod n_rows       ... kRounds in all
 //
-// where each F is a hash with a key of its own. A step adds what depends on the other
-// coordinate only, so it can be undone: the network is a bijection of the rectangle. A
-// result that is not below n is put in again until it is ("cycle walking"), which makes
-// it one of [0, n). As the rectangle is larger than n by less than 2 * sqrt(n) + 1
-// cells, that is rare. No memory, no state, nothing to replay.
+// where each F is a hash with its own key. A step adds a function of the other
+// coordinate, so it can be undone: the network is a bijection of the rectangle. Results
+// of n and more are put in again ("cycle walking"), which is rare: the rectangle has
+// less than 2 * sqrt(n) + 1 cells too many. There is no state.
 //
-// The result is part of the contract with users, who resume in the middle of an order:
-// it must never change (docs/determinism.md, tests/loader/test_order.py).
+// Users resume in the middle of an order, so it must never change
+// (docs/determinism.md).
 #pragma once
 
 #include <array>

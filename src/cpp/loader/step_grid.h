@@ -1,13 +1,12 @@
 // StepGrid: step of an epoch -> the positions that one rank delivers in it.
 //
 // Step t is one global batch, the positions [t * batch_size, (t + 1) * batch_size).
-// Sorted by lane (order.h), they are cut into one slice for each rank: rank r of W
-// takes [r * n / W, (r + 1) * n / W) of the n there are. So what a step holds does not
-// depend on the number of ranks, and every rank makes as many steps as the others.
+// Sorted by lane (order.h), its n positions are cut into slices: rank r of W takes
+// [r * n / W, (r + 1) * n / W). So a step does not depend on the number of ranks, and
+// all ranks make the same number of steps.
 //
-// An epoch that is continued with another batch size has a first step of `phase`
-// positions, so that a step begins where the last one ended. Batches that the user
-// lists have bounds of their own.
+// If an epoch continues with another batch size, `phase` positions are its first step.
+// Batches that the user lists have their own bounds.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,6 @@
 // Append: the two ends of a frame, stored around a payload.
 //
-// The frame is the one that record/framing.h draws. A payload is made in its place, and
-// its checksum is taken of the bytes there.
-//
-// Source: tensorflow/core/lib/io/record_writer.h ("Format of a single record").
+// record/framing.h shows a frame. The checksum is of the payload bytes in place.
 #pragma once
 
 #include <cstdint>

@@ -17,9 +17,8 @@ namespace fastrec {
 // each once, in the order of the record; the first 1,000 of them.
 std::vector<std::string> names_in(Bytes record, Section section);
 
-// What reads the byte string of a feature that `spec` cannot read, to end a sentence: a
-// Raw of the shape that `spec` has, or whatever the bytes are. Empty if `fault` is not
-// about that, or nothing fits.
+// The spec that would read the byte string of a feature, to end a sentence; "" if
+// `fault` is about something else, or no spec fits.
 std::string fitting_spec(const ColumnSpec& spec, const Fault& fault, Bytes record);
 
 // The error that `fault` of `decoder` in `record` is, without the place.

@@ -5,7 +5,7 @@
 // Other bytes read as floats are nearly never all of a usual size. A long string is
 // sampled.
 //
-// A guess is an observation. What is suggested for it is decided in inference.py.
+// features/guess.py decides what to suggest.
 #pragma once
 
 #include <array>

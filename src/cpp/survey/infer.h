@@ -66,14 +66,12 @@ class Survey {
   // Adds what `record` holds. A fault leaves the survey without that record; its offset
   // counts from the beginning of the record.
   //
-  // A field 2 that cannot be read as feature lists is none: it is a field that Examples
-  // do not know.
+  // A field 2 that cannot be read as feature lists is an unknown field of an Example.
   Fault add(Bytes record);
 
   std::uint64_t n_records() const noexcept { return n_records_; }
-  // Records that have feature lists, if only an empty map of them, as
-  // tf.train.SequenceExample may and Example may not. The features of these are their
-  // context.
+  // Records with feature lists, perhaps an empty map: tf.train.SequenceExamples, whose
+  // features are their context.
   std::uint64_t n_sequences() const noexcept { return n_sequences_; }
   const std::map<std::string, FeatureSurvey>& features() const noexcept {
     return features_;

@@ -222,9 +222,7 @@ def _frames(
     dataset: fr.Dataset,
 ) -> contextlib.AbstractContextManager[_core.FrameStream]:
     files = dataset._view.files
-    return frames_of(
-        files.contents(), files.table, range(len(dataset.files)), "raise"
-    )
+    return frames_of(files.contents(), files.table, range(len(dataset.files)), "raise")
 
 
 # The stages.

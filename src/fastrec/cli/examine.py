@@ -195,9 +195,7 @@ class _File:
         found.damaged = [_damaged(each, found) for each in findings]
 
 
-def _damaged(
-    finding: Finding, of: Examined
-) -> Damaged:
+def _damaged(finding: Finding, of: Examined) -> Damaged:
     begin, end, records, bit, error = finding
     reason = error.reason
     if end is None:  # what follows may be sound
