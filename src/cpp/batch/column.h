@@ -162,11 +162,6 @@ class BatchBuilder {
     return growing_[column].values.extend(n_bytes);
   }
 
-  // Takes the last `n_bytes` that extend() added back.
-  void retract_numbers(std::size_t column, std::size_t n_bytes) noexcept {
-    growing_[column].values.retract(n_bytes);
-  }
-
   // Adds a byte string to a column of them. What comes after it may be read, up to
   // `end`.
   void append_string(std::size_t column, Bytes string, const std::uint8_t* end) {
@@ -232,12 +227,6 @@ class BatchBuilder {
   struct Growing {
     GrowingArray values, offsets, row_splits;
     std::int64_t n_items = 0;  // in the rows that have ended
-  };
-
-  // Where the rows of a dense column are.
-  struct Rows {
-    std::uint8_t* first = nullptr;
-    std::size_t stride = 0;  // from row to row, in bytes
   };
 
   using Array = Column::Array;
