@@ -151,8 +151,8 @@ std::size_t decode_run_of_floats(Bytes run, DType dtype, std::uint8_t* target) {
 // Adds a run of int64 of at most 8 bytes each. False if there are others.
 bool append_short_ints(std::size_t column, Bytes run, BatchBuilder* batch,
                        std::size_t* n) {
-  // In a short run the values are decoded before they are counted, so there must be
-  // room for one a byte.
+  // The values of a short run are not counted first, so there must be room for one a
+  // byte, which is 2 KiB at most.
   constexpr std::size_t kShortBytes = 256;
   const std::size_t n_most =
       run.size() <= kShortBytes ? run.size() : count_varints(run);
