@@ -144,6 +144,10 @@ BatchBuilder::BatchBuilder(std::shared_ptr<const Schema> schema,
 }
 
 void BatchBuilder::begin(std::size_t n_rows) {
+  if (n_rows != n_rows_ && n_rows_ != 0) {
+    // An epoch ends with a short batch, and the next one begins with a long one.
+    for (Growing& growing : growing_) growing.values.expect(n_rows, n_rows_);
+  }
   n_rows_ = n_rows;
   placement_.clear();
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {

@@ -83,6 +83,12 @@ class GrowingArray {
 
   void clear() noexcept { size_ = 0; }
 
+  // The next content is expected to have `n_rows` rows, where that before had
+  // `n_rows_before`.
+  void expect(std::size_t n_rows, std::size_t n_rows_before) noexcept {
+    last_size_ = last_size_ / n_rows_before * n_rows;
+  }
+
   // Takes the last `n_bytes` back.
   void retract(std::size_t n_bytes) noexcept { size_ -= n_bytes; }
 
