@@ -39,7 +39,7 @@ Damage: TypeAlias = "tuple[int, int, int, Error]"
 
 # From an examination: begin, end, how many records it is, the bit of a header that was
 # flipped and can be repaired, and the error.
-Finding: TypeAlias = "tuple[int, int, int | None, int | None, Error]"
+Finding: TypeAlias = "tuple[int, int | None, int | None, int | None, Error]"
 
 _CHOICES = ("raise", "skip", "resync", "mask")
 

@@ -402,11 +402,6 @@ inline __m512i _mm512_clmulepi64_epi128(__m512i a, __m512i b, unsigned which) no
   return result;
 }
 
-inline __m512i _mm512_srli_epi64(__m512i a, unsigned n_bits) noexcept {
-  return lanes<std::uint64_t>(
-      [&](std::size_t i) { return a.get<std::uint64_t>(i) >> n_bits; });
-}
-
 inline __m512i _mm512_add_epi8(__m512i a, __m512i b) noexcept {
   return lanes<std::uint8_t>([&](std::size_t i) { return a.bytes[i] + b.bytes[i]; });
 }

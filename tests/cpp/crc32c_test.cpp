@@ -310,7 +310,7 @@ TEST(Crc32cMask, WrapsAround) {
 
 TEST(ForcedIsaDeathTest, EverySupportedOneCanBeForced) {
   for (const Isa isa : supported_isas()) {
-    EXPECT_EXIT(exit_with_isa(isa_name(isa), isa), ::testing::ExitedWithCode(0), "");
+    EXPECT_EXIT(exit_with_isa(name_of(isa), isa), ::testing::ExitedWithCode(0), "");
   }
 }
 

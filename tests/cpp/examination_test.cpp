@@ -140,14 +140,18 @@ TEST(Examination, TellsHowFarItIs) {
 TEST(StreamExamination, ChecksPayloadsInAnyPieces) {
   std::string file = file_of({"first", "", "second", "third"});
   file[file_of({"first", ""}).size() + kHeaderBytes + 1] ^= 4;
+  auto table = std::make_shared<FileTable>(std::vector<std::string>{"name"},
+                                           std::vector<Io>{Io::kAuto});
   for (std::size_t n = 1; n <= file.size(); ++n) {
-    StreamExamination examination("name");
+    auto streams = std::make_shared<ByteStreams>(1, 1, 1 << 20);
+    (void)streams->begin();
     for (std::size_t at = 0; at < file.size(); at += n) {
-      examination.feed(as_bytes(file).subspan(at, std::min(n, file.size() - at)));
+      (void)streams->push(0, as_bytes(file).subspan(at, std::min(n, file.size() - at)));
     }
-    examination.finish();
-    EXPECT_EQ(examination.n_bytes(), file.size());
-    const Findings findings = examination.take_findings();
+    streams->end(0);
+    FrameStream stream(streams, table, {0}, {}, Recovery::kSkip);
+    const Findings findings = examine(&stream, "name");
+    EXPECT_EQ(stream.n_bytes(), file.size());
     EXPECT_EQ(findings.n_records, 3u);
     ASSERT_EQ(findings.findings.size(), 1u);
     EXPECT_EQ(findings.findings[0].begin, file_of({"first", ""}).size());

@@ -46,23 +46,6 @@ void expect_bijection(Numbers numbers) {
 
 // ---- Random numbers
 
-TEST(Random, TheWideProductIsThatOfItsHalves) {
-  static_assert(multiply_high_portable(~0ull, ~0ull) == ~0ull - 1);
-  static_assert(multiply_high_portable(1ull << 32, 1ull << 32) == 1);
-  static_assert(multiply_high_portable((1ull << 32) - 1, (1ull << 32) + 1) == 0);
-  std::mt19937_64 random(1);
-  const Numbers edges = {0, 1, 2, 0xffffffff, 1ull << 32, 1ull << 63, ~0ull - 1, ~0ull};
-  for (int i = 0; i < 100'000; ++i) {
-    const auto draw = [&] {
-      const std::uint64_t bits = random();
-      return bits % 4 == 0 ? edges[(bits >> 2) % edges.size()]
-                           : random() >> ((bits >> 2) % 64);
-    };
-    const std::uint64_t x = draw(), y = draw();
-    ASSERT_EQ(multiply_high(x, y), multiply_high_portable(x, y)) << x << " * " << y;
-  }
-}
-
 TEST(Random, SplitMix64GivesItsPublishedNumbers) {
   // The first outputs for the seed 1234567 of Sebastiano Vigna's splitmix64.c.
   KeyStream keys(1234567);
@@ -425,10 +408,10 @@ TEST(BatchBuilder, AnEmptyRowIsZerosOrNothingInEveryLayout) {
   builder.fill_empty(2);
   const Batch batch = builder.finish(3);
 
-  const auto bytes = [](const Array& array, std::size_t n) {
+  const auto bytes = [](const Column::Array& array, std::size_t n) {
     return std::string(reinterpret_cast<const char*>(array.data), n);
   };
-  const auto int64s = [](const Array& array, std::size_t n) {
+  const auto int64s = [](const Column::Array& array, std::size_t n) {
     const auto* values = reinterpret_cast<const std::int64_t*>(array.data);
     return std::vector<std::int64_t>(values, values + n);
   };

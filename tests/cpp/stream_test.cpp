@@ -296,37 +296,40 @@ TEST(StreamClaims, StopEndsAWait) {
   waiting.join();
 }
 
-TEST(StreamScan, FindsTheSameInPiecesOfAnySize) {
+// One stream of `bytes`, already pushed.
+std::shared_ptr<ByteStreams> stream_of(Bytes bytes, std::size_t size) {
+  auto streams = std::make_shared<ByteStreams>(1, 1, 1 << 20);
+  produce(streams.get(), bytes, size);
+  return streams;
+}
+
+TEST(StreamIndex, IsTheSameInPiecesOfAnySize) {
   const std::vector<std::uint8_t> bytes = frames_of(kPayloads);
   for (std::size_t size = 1; size <= bytes.size(); ++size) {
-    StreamScan scan("file0");
-    for (std::size_t at = 0; at < bytes.size(); at += size) {
-      scan.feed(Bytes(bytes).subspan(at, std::min(size, bytes.size() - at)));
-    }
-    scan.finish();
-    ASSERT_EQ(scan.offsets().size(), kPayloads.size() + 1);
-    ASSERT_EQ(scan.payload_crcs().size(), kPayloads.size());
+    FrameStream stream(stream_of(bytes, size), names(1), {0});
+    const StreamIndex index = index_of(&stream);
+    EXPECT_EQ(stream.n_bytes(), bytes.size());
+    ASSERT_EQ(index.offsets.size(), kPayloads.size() + 1);
+    ASSERT_EQ(index.payload_crcs.size(), kPayloads.size());
     for (std::size_t i = 0; i < kPayloads.size(); ++i) {
-      const std::uint64_t begin = scan.offsets()[i], end = scan.offsets()[i + 1];
+      const std::uint64_t begin = index.offsets[i], end = index.offsets[i + 1];
       EXPECT_EQ(end - begin, kPayloads[i].size() + kFrameBytes);
-      EXPECT_EQ(scan.payload_crcs()[i],
+      EXPECT_EQ(index.payload_crcs[i],
                 load_le<std::uint32_t>(bytes.data() + end - kFooterBytes));
     }
   }
 }
 
-TEST(StreamScan, ACutIsNoticedWhereverItIs) {
+TEST(StreamIndex, ACutIsNoticedWhereverItIs) {
   const std::vector<std::uint8_t> bytes = frames_of(kPayloads);
-  StreamScan whole("file0");
-  whole.feed(bytes);
-  const std::vector<std::uint64_t>& ends = whole.offsets();
+  FrameStream whole(stream_of(bytes, 7), names(1), {0});
+  const std::vector<std::uint64_t> ends = index_of(&whole).offsets;
   for (std::size_t n = 0; n < bytes.size(); ++n) {
-    StreamScan scan("file0");
-    scan.feed(Bytes(bytes).first(n));
+    FrameStream stream(stream_of(Bytes(bytes).first(n), 7), names(1), {0});
     if (std::find(ends.begin(), ends.end(), n) != ends.end()) {
-      EXPECT_NO_THROW(scan.finish());
+      EXPECT_NO_THROW((void)index_of(&stream));
     } else {
-      EXPECT_THROW(scan.finish(), Error);
+      EXPECT_THROW((void)index_of(&stream), Error);
     }
   }
 }

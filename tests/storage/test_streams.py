@@ -692,7 +692,6 @@ def test_the_interpreter_ends_while_records_are_left(tmp_path: Path) -> None:
 INTERRUPTED = """
 import itertools, os, sys, threading, time
 import fastrec as fr
-from fastrec.storage import index
 from fastrec.storage import decompressed_cache
 from fastrec.storage import stream_readers
 
@@ -703,7 +702,7 @@ def endless(path, content, on_read=None):
         time.sleep(STALL if i else 0)
         yield frames
 
-for module in (index, decompressed_cache, stream_readers):
+for module in (decompressed_cache, stream_readers):
     module.inflated = endless
 options = {"features": {"n": fr.FixedLen((), "int64")}, "compression": "GZIP"}
 ds = fr.open(sys.argv[1], **options)

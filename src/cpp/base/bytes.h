@@ -1,7 +1,7 @@
 // Bytes: a view of memory that somebody else owns.
 //
-// Everything a file holds is little-endian; load_le and store_le are the only places
-// that know how the host orders its bytes. Neither needs alignment.
+// Everything in a file is little-endian, and so is every supported machine. Loads and
+// stores need no alignment.
 #pragma once
 
 #include <bit>
@@ -10,16 +10,16 @@
 #include <cstring>
 #include <span>
 #include <string_view>
-#include <type_traits>
 
 namespace fastrec {
+
+static_assert(std::endian::native == std::endian::little);
 
 using Bytes = std::span<const std::uint8_t>;
 using MutableBytes = std::span<std::uint8_t>;
 
-// Bytes with more on both sides that can be read and mean nothing, so that a load of
-// many bytes which begins or ends inside them never leaves the memory. Whoever makes
-// one promises the slack.
+// Bytes with kSlackBytes of readable padding on both sides, so that wide loads may read
+// past their ends. Making one is the promise.
 class BytesWithSlack {
  public:
   static constexpr std::size_t kSlackBytes = 128;
@@ -32,30 +32,28 @@ class BytesWithSlack {
   Bytes bytes_;
 };
 
-template <typename UInt>
-constexpr UInt byteswap(UInt value) noexcept {
-  static_assert(std::is_unsigned_v<UInt>);
-  UInt swapped = 0;
-  for (std::size_t i = 0; i < sizeof(UInt); ++i) {
-    swapped = static_cast<UInt>((swapped << 8) | ((value >> (8 * i)) & 0xff));
-  }
-  return swapped;
-}
-
 // Reads a little-endian integer from `bytes`, which must hold sizeof(UInt) of them.
 template <typename UInt>
 UInt load_le(const std::uint8_t* bytes) noexcept {
   UInt value;
   std::memcpy(&value, bytes, sizeof value);
-  if constexpr (std::endian::native == std::endian::big) value = byteswap(value);
   return value;
 }
 
 // Writes `value` little-endian to `bytes`, which must have room for sizeof(UInt).
 template <typename UInt>
 void store_le(std::uint8_t* bytes, UInt value) noexcept {
-  if constexpr (std::endian::native == std::endian::big) value = byteswap(value);
   std::memcpy(bytes, &value, sizeof value);
+}
+
+// Copies `n_bytes`, which are few, in whole blocks: up to kCopyBlockBytes - 1 more are
+// read and written.
+inline constexpr std::size_t kCopyBlockBytes = 16;
+inline void copy_blocks(const std::uint8_t* source, std::size_t n_bytes,
+                        std::uint8_t* target) noexcept {
+  for (std::size_t i = 0; i < n_bytes; i += kCopyBlockBytes) {
+    std::memcpy(target + i, source + i, kCopyBlockBytes);
+  }
 }
 
 // Whether two pieces of memory of `size` bytes are the same: for short ones, such as

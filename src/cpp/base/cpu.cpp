@@ -88,9 +88,9 @@ Isa choose() {
 
   std::string names;
   for (const Isa isa : supported) {
-    if (std::string_view(forced) == isa_name(isa)) return isa;
+    if (std::string_view(forced) == name_of(isa)) return isa;
     if (!names.empty()) names += ", ";
-    names += isa_name(isa);
+    names += name_of(isa);
   }
   throw std::invalid_argument("FASTREC_ISA='" + std::string(forced) +
                               "' names no instruction set that this CPU and this "
@@ -99,24 +99,6 @@ Isa choose() {
 }
 
 }  // namespace
-
-const char* isa_name(Isa isa) noexcept {
-  switch (isa) {
-    case Isa::kPortable:
-      return "portable";
-    case Isa::kSse42:
-      return "sse42";
-    case Isa::kAvx2:
-      return "avx2";
-    case Isa::kVpclmul:
-      return "vpclmul";
-    case Isa::kAvx512:
-      return "avx512";
-    case Isa::kArm64:
-      return "arm64";
-  }
-  return "unknown";
-}
 
 std::span<const Isa> supported_isas() noexcept {
   static const Ladder ladder;

@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <span>
 
+#include "base/names.h"
+
 namespace fastrec {
 
 enum class Isa : std::uint8_t {
@@ -24,7 +26,11 @@ enum class Isa : std::uint8_t {
   kArm64,    // AArch64: the CRC32 extension; NEON is in all of them
 };
 
-const char* isa_name(Isa isa) noexcept;
+template <>
+struct Names<Isa> {
+  static constexpr const char* kAll[] = {"portable", "sse42",  "avx2",
+                                         "vpclmul",  "avx512", "arm64"};
+};
 
 // The rungs this build knows and this CPU can run, best first; never empty.
 std::span<const Isa> supported_isas() noexcept;
@@ -38,8 +44,4 @@ Isa active_isa();
 
 }  // namespace fastrec
 
-#if defined(__GNUC__)  // and Clang
 #define FASTREC_TARGET(features) __attribute__((target(features)))
-#else  // MSVC accepts any intrinsic anywhere
-#define FASTREC_TARGET(features)
-#endif

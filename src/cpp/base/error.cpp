@@ -1,5 +1,6 @@
 #include "base/error.h"
 
+#include <cstdio>
 #include <system_error>
 #include <utility>
 
@@ -10,48 +11,92 @@ struct Entry {
   Errc errc;
   const char* name;
   ErrorClass error_class;
+  const char* text;  // with places for what describe() fills in
 };
 
+// Texts of the schema follow the name of a feature.
 constexpr Entry kTable[] = {
-    {Errc::kOk, "ok", ErrorClass::kError},
-    {Errc::kTruncatedHeader, "truncated_header", ErrorClass::kCorruption},
-    {Errc::kTruncatedPayload, "truncated_record", ErrorClass::kCorruption},
-    {Errc::kLengthCrc, "length_checksum", ErrorClass::kCorruption},
-    {Errc::kPayloadCrc, "payload_checksum", ErrorClass::kCorruption},
-    {Errc::kIndexMismatch, "index_mismatch", ErrorClass::kCorruption},
-    {Errc::kIndexPastEnd, "index_past_end", ErrorClass::kCorruption},
-    {Errc::kFileChanged, "file_changed", ErrorClass::kCorruption},
-    {Errc::kNotTfrecord, "not_tfrecord", ErrorClass::kCorruption},
-    {Errc::kCompressed, "compressed", ErrorClass::kError},
-    {Errc::kStream, "damaged_stream", ErrorClass::kCorruption},
-    {Errc::kZeros, "trailing_zeros", ErrorClass::kCorruption},
-    {Errc::kVarintTooLong, "long_varint", ErrorClass::kDecode},
-    {Errc::kVarintCut, "truncated_varint", ErrorClass::kDecode},
-    {Errc::kLengthPastEnd, "length_past_end", ErrorClass::kDecode},
-    {Errc::kFixedCut, "truncated_number", ErrorClass::kDecode},
-    {Errc::kWireType, "wire_type", ErrorClass::kDecode},
-    {Errc::kFieldNumber, "field_number", ErrorClass::kDecode},
-    {Errc::kGroup, "group", ErrorClass::kDecode},
-    {Errc::kPackedFloatLength, "packed_floats", ErrorClass::kDecode},
-    {Errc::kSequence, "sequence_example", ErrorClass::kSchema},
-    {Errc::kFeatureMissing, "feature_missing", ErrorClass::kSchema},
-    {Errc::kFeatureKind, "feature_kind", ErrorClass::kSchema},
-    {Errc::kValueCount, "value_count", ErrorClass::kSchema},
-    {Errc::kValueSize, "value_size", ErrorClass::kSchema},
-    {Errc::kValueOutOfRange, "value_range", ErrorClass::kSchema},
-    {Errc::kStepCount, "step_count", ErrorClass::kSchema},
-    {Errc::kPartitionOrder, "partition_order", ErrorClass::kSchema},
-    {Errc::kPartitionTotal, "partition_total", ErrorClass::kSchema},
-    {Errc::kPartitionRows, "partition_rows", ErrorClass::kSchema},
-    {Errc::kTensorType, "tensor_type", ErrorClass::kSchema},
-    {Errc::kTensorShape, "tensor_shape", ErrorClass::kSchema},
-    {Errc::kTensorSize, "tensor_size", ErrorClass::kSchema},
-    {Errc::kIndexCount, "index_count", ErrorClass::kSchema},
-    {Errc::kIndexOutOfRange, "index_range", ErrorClass::kSchema},
-    {Errc::kRecordTooLarge, "record_size", ErrorClass::kLimit},
-    {Errc::kTooManyFeatures, "feature_count", ErrorClass::kLimit},
-    {Errc::kPaddingTooLarge, "padded_size", ErrorClass::kLimit},
-    {Errc::kUnexpected, "unexpected", ErrorClass::kError},
+    {Errc::kOk, "ok", ErrorClass::kError, "no error"},
+    {Errc::kTruncatedHeader, "truncated_header", ErrorClass::kCorruption,
+     "the file ends inside a record header ({found} of {expected} bytes)"},
+    {Errc::kTruncatedPayload, "truncated_record", ErrorClass::kCorruption,
+     "the file ends inside a record ({found} of {expected} bytes)"},
+    {Errc::kLengthCrc, "length_checksum", ErrorClass::kCorruption,
+     "length checksum mismatch {checksums}"},
+    {Errc::kPayloadCrc, "payload_checksum", ErrorClass::kCorruption,
+     "payload checksum mismatch {checksums}"},
+    {Errc::kIndexMismatch, "index_mismatch", ErrorClass::kCorruption,
+     "the index does not fit the file: the record that begins here ends at byte "
+     "{found}, the index says {expected}"},
+    {Errc::kIndexPastEnd, "index_past_end", ErrorClass::kCorruption,
+     "the index does not fit the file: it points past the end of the file ({found} "
+     "bytes)"},
+    {Errc::kFileChanged, "file_changed", ErrorClass::kCorruption,
+     "the file changed since it was indexed"},
+    {Errc::kNotTfrecord, "not_tfrecord", ErrorClass::kCorruption,
+     "not a TFRecord file"},
+    {Errc::kCompressed, "compressed", ErrorClass::kError, "the file is compressed"},
+    {Errc::kStream, "damaged_stream", ErrorClass::kCorruption,
+     "the compressed stream is damaged"},
+    {Errc::kZeros, "trailing_zeros", ErrorClass::kCorruption,
+     "the file ends in {found} bytes of zeros, which are no records"},
+    {Errc::kVarintTooLong, "long_varint", ErrorClass::kDecode,
+     "a varint is longer than 10 bytes"},
+    {Errc::kVarintCut, "truncated_varint", ErrorClass::kDecode,
+     "the message ends inside a varint"},
+    {Errc::kLengthPastEnd, "length_past_end", ErrorClass::kDecode,
+     "a length of {found} reaches past the end of its message ({expected} bytes left)"},
+    {Errc::kFixedCut, "truncated_number", ErrorClass::kDecode,
+     "the message ends inside a fixed-size value"},
+    {Errc::kWireType, "wire_type", ErrorClass::kDecode,
+     "wire type {found} does not exist"},
+    {Errc::kFieldNumber, "field_number", ErrorClass::kDecode,
+     "a field has an impossible number"},
+    {Errc::kGroup, "group", ErrorClass::kDecode,
+     "a group has no begin or no end, or is nested too deeply"},
+    {Errc::kPackedFloatLength, "packed_floats", ErrorClass::kDecode,
+     "packed floats take {found} bytes, which is not a multiple of 4"},
+    {Errc::kSequence, "sequence_example", ErrorClass::kSchema,
+     "the record is a tf.train.SequenceExample, whose feature lists are not read as "
+     "features: pass context_features= and sequence_features= to fastrec.open, or call "
+     "fastrec.parse_sequence_example or fastrec.decode_sequence_example"},
+    {Errc::kFeatureMissing, "feature_missing", ErrorClass::kSchema,
+     "is missing, and {spec} without a default"},
+    {Errc::kFeatureKind, "feature_kind", ErrorClass::kSchema,
+     "holds another kind of values, {spec}"},
+    {Errc::kValueCount, "value_count", ErrorClass::kSchema,
+     "holds another number of values, {spec}"},
+    {Errc::kValueSize, "value_size", ErrorClass::kSchema,
+     "holds a byte string of {found} bytes, {spec} of {expected} bytes"},
+    {Errc::kValueOutOfRange, "value_range", ErrorClass::kSchema,
+     "holds {signed}, which does not fit: {spec}; \"int64\" holds any value"},
+    {Errc::kStepCount, "step_count", ErrorClass::kSchema,
+     "has {found} steps, {spec} with {expected}"},
+    {Errc::kPartitionOrder, "partition_order", ErrorClass::kSchema,
+     "does not divide a list into rows: its numbers run backwards or begin wrongly; "
+     "{spec}"},
+    {Errc::kPartitionTotal, "partition_total", ErrorClass::kSchema,
+     "divides {found} items into rows, but there are {expected}; {spec}"},
+    {Errc::kPartitionRows, "partition_rows", ErrorClass::kSchema,
+     "makes {found} rows, more than the {expected} that one record may have; {spec}"},
+    {Errc::kTensorType, "tensor_type", ErrorClass::kSchema,
+     "does not hold a serialized tensor of a dtype that fits (found type {found}); "
+     "{spec}"},
+    {Errc::kTensorShape, "tensor_shape", ErrorClass::kSchema,
+     "holds a tensor of another shape; {spec}"},
+    {Errc::kTensorSize, "tensor_size", ErrorClass::kSchema,
+     "holds a tensor of more values than are read; {spec}"},
+    {Errc::kIndexCount, "index_count", ErrorClass::kSchema,
+     "holds {found} indices for {expected} values; {spec}"},
+    {Errc::kIndexOutOfRange, "index_range", ErrorClass::kSchema,
+     "holds the index {signed}, which is not below {expected}; {spec}"},
+    {Errc::kRecordTooLarge, "record_size", ErrorClass::kLimit,
+     "a record of {found} bytes is larger than the limit of {expected}"},
+    {Errc::kTooManyFeatures, "feature_count", ErrorClass::kLimit,
+     "there are more than {expected} features: say with features= which are wanted"},
+    {Errc::kPaddingTooLarge, "padded_size", ErrorClass::kLimit,
+     "a column takes more memory than the limit once it is padded"},
+    {Errc::kUnexpected, "unexpected", ErrorClass::kError, "reading failed"},
 };
 
 constexpr bool is_in_order() {
@@ -68,16 +113,9 @@ const Entry& entry_of(Errc code) noexcept {
 }
 
 std::string hex32(std::uint64_t value) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string text = "0x";
-  for (int shift = 28; shift >= 0; shift -= 4) {
-    text += kDigits[(value >> shift) & 0xf];
-  }
+  char text[sizeof "0x00000000"];
+  std::snprintf(text, sizeof text, "0x%08x", static_cast<unsigned>(value));
   return text;
-}
-
-std::string stored_and_computed(const Fault& fault) {
-  return " (stored " + hex32(fault.found) + ", computed " + hex32(fault.expected) + ")";
 }
 
 }  // namespace
@@ -109,98 +147,20 @@ bool is_of_record(Errc code) noexcept {
   return false;
 }
 
-std::string describe(const Fault& fault) {
-  switch (fault.code) {
-    case Errc::kOk:
-      return "no error";
-    case Errc::kTruncatedHeader:
-      return "the file ends inside a record header (" + std::to_string(fault.found) +
-             " of " + std::to_string(fault.expected) + " bytes)";
-    case Errc::kTruncatedPayload:
-      return "the file ends inside a record (" + std::to_string(fault.found) + " of " +
-             std::to_string(fault.expected) + " bytes)";
-    case Errc::kLengthCrc:
-      return "length checksum mismatch" + stored_and_computed(fault);
-    case Errc::kPayloadCrc:
-      return "payload checksum mismatch" + stored_and_computed(fault);
-    case Errc::kIndexMismatch:
-      return "the index does not fit the file: the record that begins here ends at "
-             "byte " +
-             std::to_string(fault.found) + ", the index says " +
-             std::to_string(fault.expected);
-    case Errc::kIndexPastEnd:
-      return "the index does not fit the file: it points past the end of the file (" +
-             std::to_string(fault.found) + " bytes)";
-    case Errc::kFileChanged:
-      return "the file changed since it was indexed";
-    case Errc::kNotTfrecord:
-      return "not a TFRecord file";
-    case Errc::kCompressed:
-      return "the file is compressed";
-    case Errc::kStream:
-      return "the compressed stream is damaged";
-    case Errc::kZeros:
-      return "the file ends in " + std::to_string(fault.found) +
-             " bytes of zeros, which are no records";
-    case Errc::kVarintTooLong:
-      return "a varint is longer than 10 bytes";
-    case Errc::kVarintCut:
-      return "the message ends inside a varint";
-    case Errc::kLengthPastEnd:
-      return "a length of " + std::to_string(fault.found) +
-             " reaches past the end of its message (" + std::to_string(fault.expected) +
-             " bytes left)";
-    case Errc::kFixedCut:
-      return "the message ends inside a fixed-size value";
-    case Errc::kWireType:
-      return "wire type " + std::to_string(fault.found) + " does not exist";
-    case Errc::kFieldNumber:
-      return "a field has an impossible number";
-    case Errc::kGroup:
-      return "a group has no begin or no end, or is nested too deeply";
-    case Errc::kPackedFloatLength:
-      return "packed floats take " + std::to_string(fault.found) +
-             " bytes, which is not a multiple of 4";
-    case Errc::kSequence:
-      return "the record is a tf.train.SequenceExample, whose feature lists are not "
-             "read as features: pass context_features= and sequence_features= to "
-             "fastrec.open, or call fastrec.parse_sequence_example or "
-             "fastrec.decode_sequence_example";
-    case Errc::kFeatureMissing:
-      return "a required feature is missing";
-    case Errc::kFeatureKind:
-      return "a feature holds another kind of values than its spec says";
-    case Errc::kValueCount:
-      return "a feature holds another number of values than its spec says";
-    case Errc::kValueSize:
-      return "a byte string has another size than its spec says";
-    case Errc::kValueOutOfRange:
-      return "an integer does not fit the requested dtype";
-    case Errc::kStepCount:
-      return "a list of features has more steps than its spec says";
-    case Errc::kPartitionOrder:
-    case Errc::kPartitionTotal:
-    case Errc::kPartitionRows:
-      return "a partition does not fit the values that it divides";
-    case Errc::kTensorType:
-    case Errc::kTensorShape:
-    case Errc::kTensorSize:
-      return "a serialized tensor is not what its spec says";
-    case Errc::kIndexCount:
-    case Errc::kIndexOutOfRange:
-      return "an index of a sparse feature does not fit";
-    case Errc::kRecordTooLarge:
-      return "a record of " + std::to_string(fault.found) +
-             " bytes is larger than the limit of " + std::to_string(fault.expected);
-    case Errc::kTooManyFeatures:
-      return "there are more than " + std::to_string(fault.expected) +
-             " features: say with features= which are wanted";
-    case Errc::kPaddingTooLarge:
-      return "a column takes more memory than the limit once it is padded";
-    case Errc::kUnexpected:
-      return "reading failed";
-  }
-  return "unknown error";
+std::string describe(const Fault& fault, std::string_view spec) {
+  std::string text = entry_of(fault.code).text;
+  const auto fill = [&text](std::string_view place, std::string_view value) {
+    if (const auto at = text.find(place); at != text.npos) {
+      text.replace(at, place.size(), value);
+    }
+  };
+  fill("{found}", std::to_string(fault.found));
+  fill("{signed}", std::to_string(static_cast<std::int64_t>(fault.found)));
+  fill("{expected}", std::to_string(fault.expected));
+  fill("{checksums}",
+       "(stored " + hex32(fault.found) + ", computed " + hex32(fault.expected) + ")");
+  fill("{spec}", spec);
+  return text;
 }
 
 Error::Error(Errc code_, std::string reason_, std::string path_)

@@ -16,6 +16,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/names.h"
+
 namespace fastrec {
 
 enum class Errc : std::uint8_t {
@@ -86,6 +88,12 @@ struct [[nodiscard]] Fault {
 // Which Python class an Error becomes.
 enum class ErrorClass : std::uint8_t { kError, kCorruption, kDecode, kSchema, kLimit };
 
+template <>
+struct Names<ErrorClass> {
+  static constexpr const char* kAll[] = {"Error", "CorruptionError", "DecodeError",
+                                         "SchemaError", "LimitError"};
+};
+
 ErrorClass error_class(Errc code) noexcept;
 
 // The name of an Errc in Python, where programs compare it: it never changes. Each has
@@ -98,9 +106,9 @@ Errc errc_named(std::string_view name) noexcept;
 // a file holds SequenceExamples concerns all of it.
 bool is_of_record(Errc code) noexcept;
 
-// What is wrong, without the place. Faults of the schema are described by the stage
-// that knows the schema: see example/decode.h.
-std::string describe(const Fault& fault);
+// What is wrong, without the place. Faults of the schema follow the name of a feature;
+// `spec` is what its spec says.
+std::string describe(const Fault& fault, std::string_view spec = "");
 
 class Error : public std::runtime_error {
  public:

@@ -6,24 +6,10 @@
 
 namespace fastrec {
 
-// The upper half of the product, by multiplications of 32 bits.
-constexpr std::uint64_t multiply_high_portable(std::uint64_t x,
-                                               std::uint64_t n) noexcept {
-  const std::uint64_t x_low = x & 0xffffffff, x_high = x >> 32;
-  const std::uint64_t n_low = n & 0xffffffff, n_high = n >> 32;
-  const std::uint64_t middle = x_high * n_low + ((x_low * n_low) >> 32);
-  const std::uint64_t carry = x_low * n_high + (middle & 0xffffffff);
-  return x_high * n_high + (middle >> 32) + (carry >> 32);
-}
-
 // The upper half of the product, which is in [0, n) for any `x` if n is one factor.
 inline std::uint64_t multiply_high(std::uint64_t x, std::uint64_t n) noexcept {
-#if defined(__SIZEOF_INT128__)
   __extension__ using Wide = unsigned __int128;
   return static_cast<std::uint64_t>((Wide{x} * n) >> 64);
-#else
-  return multiply_high_portable(x, n);
-#endif
 }
 
 // A bijection of 64 bits in which every bit of `x` reaches every bit of the result

@@ -1,7 +1,7 @@
 // Word: as many bytes as are worked on at once, with the operators of an integer.
 //
 // Bytes keep their places: no operation here may carry from one byte into the next.
-// GCC and Clang turn a vector of 16 bytes into what the CPU has; elsewhere it is 8.
+// GCC and Clang turn a vector of 16 bytes into what the CPU has.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,8 @@
 
 namespace fastrec {
 
-#if defined(__GNUC__)  // and Clang
 using Word = std::uint64_t __attribute__((vector_size(16)));
 inline bool is_zero(Word word) noexcept { return (word[0] | word[1]) == 0; }
-#else
-using Word = std::uint64_t;
-inline bool is_zero(Word word) noexcept { return word == 0; }
-#endif
 
 inline Word load_word(const std::uint8_t* bytes) noexcept {
   Word word;

@@ -13,8 +13,7 @@
 //   * Releasing counts references down and frees memory, and nothing else.
 //   * No exception leaves a callback: what a stream throws becomes an errno and a text.
 //
-// What formats mean, how many buffers they have and whether those are long enough is
-// the caller's business.
+// The caller knows formats, and provides buffers of their number and size.
 //
 // Source: Apache Arrow, "The Arrow C data interface" and "The Arrow C stream
 // interface", https://arrow.apache.org/docs/format/CDataInterface.html.

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/names.h"
 #include "wire/kind.h"
 
 namespace fastrec {
@@ -25,6 +26,12 @@ enum class Layout : std::uint8_t {
   kRecord,  // the serialized record itself, whatever it is: a byte string
 };
 
+template <>
+struct Names<Layout> {
+  static constexpr const char* kAll[] = {"dense", "ragged", "padded",
+                                         "raw",   "tensor", "record"};
+};
+
 // Where in a record the values of a column are.
 enum class Section : std::uint8_t {
   kFeatures,   // the features of an Example
@@ -32,6 +39,11 @@ enum class Section : std::uint8_t {
   kLists,      // its lists of features, whose steps are the items of a row
   kStepSizes,  // nowhere: how many items each step has in the column before, which is
                // one of lists; ragged int64
+};
+
+template <>
+struct Names<Section> {
+  static constexpr const char* kAll[] = {"features", "context", "lists", "step_sizes"};
 };
 
 // What a value is in the column.
@@ -51,6 +63,14 @@ enum class DType : std::uint8_t {
   kFloat32,
   kFloat64,
   kOpaque,  // raw columns: bytes that are moved and not interpreted
+};
+
+template <>
+struct Names<DType> {
+  static constexpr const char* kAll[] = {"bytes",   "bool",    "int8",    "int16",
+                                         "int32",   "int64",   "uint8",   "uint16",
+                                         "uint32",  "uint64",  "float16", "bfloat16",
+                                         "float32", "float64", ""};
 };
 
 struct ColumnSpec {
@@ -107,6 +127,13 @@ enum class PartitionKind : std::uint8_t {
   kRowLimits,
   kValueRowIds,
   kUniformRowLength,
+};
+
+template <>
+struct Names<PartitionKind> {
+  static constexpr const char* kAll[] = {"row_splits",   "row_lengths",
+                                         "row_starts",   "row_limits",
+                                         "value_rowids", "uniform_row_length"};
 };
 
 struct Partition {

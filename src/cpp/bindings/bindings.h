@@ -9,8 +9,10 @@
 #include <pybind11/pybind11.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -18,6 +20,7 @@
 #include "base/process.h"
 #include "batch/column.h"
 #include "batch/schema.h"
+#include "loader/batch_decoder.h"
 #include "record/catalog.h"
 #include "record/examination.h"
 #include "record/recovery.h"
@@ -25,6 +28,51 @@
 namespace fastrec {
 
 namespace py = pybind11;
+
+// Converts an enum that has names to a str, and back.
+template <typename Enum>
+struct NameCaster {
+  PYBIND11_TYPE_CASTER(Enum, py::detail::const_name("str"));
+
+  bool load(py::handle source, bool) {
+    if (!PyUnicode_Check(source.ptr())) return false;
+    const auto text = source.cast<std::string>();
+    const std::optional<Enum> found = named<Enum>(text);
+    if (!found) throw py::value_error("there is no option '" + text + "' here");
+    value = *found;
+    return true;
+  }
+
+  static py::handle cast(Enum source, py::return_value_policy, py::handle) {
+    return py::str(name_of(source)).release();
+  }
+};
+
+}  // namespace fastrec
+
+namespace pybind11::detail {
+
+template <>
+struct type_caster<fastrec::Content> : fastrec::NameCaster<fastrec::Content> {};
+template <>
+struct type_caster<fastrec::FeatureKind> : fastrec::NameCaster<fastrec::FeatureKind> {};
+template <>
+struct type_caster<fastrec::Io> : fastrec::NameCaster<fastrec::Io> {};
+template <>
+struct type_caster<fastrec::Layout> : fastrec::NameCaster<fastrec::Layout> {};
+template <>
+struct type_caster<fastrec::OnDamage> : fastrec::NameCaster<fastrec::OnDamage> {};
+template <>
+struct type_caster<fastrec::PartitionKind>
+    : fastrec::NameCaster<fastrec::PartitionKind> {};
+template <>
+struct type_caster<fastrec::Recovery> : fastrec::NameCaster<fastrec::Recovery> {};
+template <>
+struct type_caster<fastrec::Section> : fastrec::NameCaster<fastrec::Section> {};
+
+}  // namespace pybind11::detail
+
+namespace fastrec {
 
 void register_arrow(py::module_& m);
 void register_slab(py::module_& m);
@@ -45,9 +93,6 @@ py::object readable(const std::string& text);
 
 // The exception that `error` is in Python.
 py::object exception_of(const Error& error);
-
-// "raise", "skip" or "resync".
-Recovery recovery_named(const std::string& name);
 
 // [(where it begins, where it ends or None, the exception)].
 py::list to_list(std::span<const Gap> gaps);
@@ -94,42 +139,65 @@ std::shared_ptr<T> owned_by_python(std::unique_ptr<T> object) {
 // The places of `numbers`, each of which must be in [0, catalog.size()).
 std::vector<Place> places_of(const Catalog& catalog, const RecordNumbers& numbers);
 
-// A schema, and what Python has to know to make arrays of its columns.
+// Makes NumPy arrays of the columns of a schema, over the blocks of a batch.
+class ArrayMaker {
+ public:
+  // `compose` turns a list of arrays into a batch; None if each array is a column.
+  explicit ArrayMaker(py::object compose);
+
+  // Adds the next column. `shape` is that of a row, or of an item of rows of any
+  // lengths. `has_lengths`: a padded column is followed by the lengths of its rows.
+  void add(const ColumnSpec& spec, py::object name, py::dtype dtype,
+           const std::vector<py::ssize_t>& shape, bool has_lengths);
+
+  // The batch as a dict from column name to array, or what `compose` returns. All
+  // arrays in a block have one base, which takes the block.
+  py::object arrays(Batch* batch) const;
+
+ private:
+  static constexpr std::size_t kMaxAxes = 64;   // of NumPy
+  static constexpr std::size_t kBatchAxes = 3;  // rows, width, slots
+
+  struct Target {
+    std::size_t column;
+    py::object name;
+    py::dtype dtype;
+    std::vector<py::ssize_t> shape;  // the batch sets the rows and the width
+    bool is_ragged, is_padded, has_strings, has_lengths;
+    std::size_t item_values;
+  };
+
+  py::object array(const Target& target, const Batch& batch,
+                   std::span<const py::object> owners) const;
+
+  std::vector<Target> targets_;
+  std::size_t n_columns_ = 0;
+  py::dict names_;  // of all targets: the model of every batch
+  py::dtype int64_, uint8_;
+  py::object bytes_array_, ragged_array_, compose_;
+  py::object data_, offsets_, shape_, values_, row_splits_;  // names of attributes
+};
+
+// A schema, and what makes arrays of its columns.
 class BoundSchema {
  public:
-  // `columns` holds objects of class Column, which fastrec/features.py makes. Where
-  // arrays are not the columns of a batch as they are, `compose` makes it of them.
-  // `source` is for messages, as Schema has it.
+  // `columns` holds objects of class Column, which fastrec/features.py makes. `compose`
+  // is as for ArrayMaker. `source` is for messages, as Schema has it.
   BoundSchema(const py::list& columns, const py::list& rules, py::object compose,
               std::string source);
 
   const std::shared_ptr<const Schema>& schema() const noexcept { return schema_; }
 
-  // The batch as a dict from column name to array, or what `compose` returns of a list
-  // of arrays. Arrays own the blocks they lie in.
-  py::object arrays(const Batch& batch) const;
+  py::object arrays(Batch* batch) const { return maker_.arrays(batch); }
 
  private:
-  struct Target {
-    py::object name;
-    py::dtype dtype;
-    std::vector<py::ssize_t> shape;  // of a row, or of an item of rows of any lengths
-    bool has_lengths;                // of the rows before they were padded
-  };
-  class Views;
-
-  py::object array(std::size_t column, const Batch& batch, Views* views) const;
-
   std::shared_ptr<const Schema> schema_;
-  std::vector<Target> targets_;
-  py::dtype int64_, uint8_;
-  py::object bytes_array_, ragged_array_;  // constructors that check nothing
-  py::object compose_;
+  ArrayMaker maker_;
 };
 
 // An array over memory of `array`, which `owner` keeps alive.
-py::array view_of(const Array& array, const py::dtype& dtype,
-                  const std::vector<py::ssize_t>& shape, const py::handle& owner);
+py::object view_of(const Array& array, const py::dtype& dtype,
+                   const std::vector<py::ssize_t>& shape, const py::handle& owner);
 
 // The Python object that is `block`, and keeps it: one for all arrays that lie in it.
 py::object owner_of(std::shared_ptr<Block> block);

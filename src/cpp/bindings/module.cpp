@@ -15,24 +15,6 @@
 namespace fastrec {
 namespace {
 
-// The classes live in fastrec/errors.py, where they can have docstrings, typed
-// attributes and pickle support; C++ only picks one and fills it in.
-const char* python_class(ErrorClass error_class) {
-  switch (error_class) {
-    case ErrorClass::kCorruption:
-      return "CorruptionError";
-    case ErrorClass::kDecode:
-      return "DecodeError";
-    case ErrorClass::kSchema:
-      return "SchemaError";
-    case ErrorClass::kLimit:
-      return "LimitError";
-    case ErrorClass::kError:
-      break;
-  }
-  return "Error";
-}
-
 py::object path_object(const std::string& path) {
   return py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefaultAndSize(
       path.data(), static_cast<py::ssize_t>(path.size())));
@@ -83,7 +65,8 @@ py::object readable(const std::string& text) {
 
 py::object exception_of(const Error& error) {
   const py::module_ errors = py::module_::import("fastrec.errors");
-  const py::object type = errors.attr(python_class(error_class(error.code)));
+  // The classes live in Python, where they have docstrings, types and pickle support.
+  const py::object type = errors.attr(name_of(error_class(error.code)));
   const py::object feature =
       error.feature.empty() ? py::object(py::none()) : readable(error.feature);
   const py::object path =
@@ -126,13 +109,13 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
     py::dict codes;
     for (std::size_t i = 1; i < kErrcCount; ++i) {
       const auto errc = static_cast<Errc>(i);
-      codes[code_name(errc)] = python_class(error_class(errc));
+      codes[code_name(errc)] = name_of(error_class(errc));
     }
     return codes;
   });
   m.def("isas", [] {  // that FASTREC_ISA may name here, best first
     py::list names;
-    for (const Isa isa : supported_isas()) names.append(isa_name(isa));
+    for (const Isa isa : supported_isas()) names.append(name_of(isa));
     return names;
   });
 

@@ -18,13 +18,6 @@
 namespace fastrec {
 namespace {
 
-Io io_named(const std::string& name) {
-  if (name == "mmap") return Io::kMmap;
-  if (name == "pread") return Io::kPread;
-  if (name == "auto") return Io::kAuto;
-  throw py::value_error("io must be 'auto', 'mmap' or 'pread', not '" + name + "'");
-}
-
 py::array_t<std::uint64_t> offsets_of(const py::object& self) {
   const auto& index = self.cast<const Index&>();
   py::array_t<std::uint64_t> offsets(static_cast<py::ssize_t>(index.offsets().size()),
@@ -231,31 +224,13 @@ std::vector<Piece> pieces_of(const py::iterable& pieces) {
   return result;
 }
 
-const char* content_name(Content content) {
-  switch (content) {
-    case Content::kEmpty:
-      return "empty";
-    case Content::kTfrecord:
-      return "tfrecord";
-    case Content::kGzip:
-      return "gzip";
-    case Content::kZlib:
-      return "zlib";
-    case Content::kText:
-      return "text";
-    case Content::kUnknown:
-      break;
-  }
-  return "unknown";
-}
-
-const char* recognize_file(const std::string& path) {
+Content recognize_file(const std::string& path) {
   const py::gil_scoped_release released;
   const File file(path);
   std::uint8_t beginning[kRecognizeBytes];
   const std::size_t n = file.read_at(0, beginning);
   // Only the first bytes are at hand, so a length is compared with nothing else.
-  return content_name(recognize({beginning, n}));
+  return recognize({beginning, n});
 }
 
 bool holds_frames(const std::string& path) {
@@ -275,20 +250,18 @@ std::vector<Place> places_of(const Catalog& catalog, const RecordNumbers& number
   return places;
 }
 
-Recovery recovery_named(const std::string& name) {
-  if (name == "raise") return Recovery::kNone;
-  if (name == "skip") return Recovery::kSkip;
-  if (name == "resync") return Recovery::kResync;
-  throw py::value_error("recovery must be 'raise', 'skip' or 'resync', not '" + name +
-                        "'");
+namespace {
+
+py::object end_of(std::uint64_t end) {
+  return end == Gap::kUnknownEnd ? py::object(py::none()) : py::int_(end);
 }
+
+}  // namespace
 
 py::list to_list(std::span<const Gap> gaps) {
   py::list list;
   for (const Gap& gap : gaps) {
-    const py::object end =
-        gap.end == Gap::kUnknownEnd ? py::object(py::none()) : py::int_(gap.end);
-    list.append(py::make_tuple(gap.begin, end, exception_of(gap.error)));
+    list.append(py::make_tuple(gap.begin, end_of(gap.end), exception_of(gap.error)));
   }
   return list;
 }
@@ -299,7 +272,8 @@ py::tuple to_tuple(const Findings& findings) {
     const bool is_repaired = finding.kind == Finding::Kind::kRepaired;
     const bool is_gap = finding.kind == Finding::Kind::kGap;
     list.append(py::make_tuple(
-        finding.begin, finding.end, is_gap ? py::object(py::none()) : py::int_(1),
+        finding.begin, end_of(finding.end),
+        is_gap ? py::object(py::none()) : py::int_(1),
         is_repaired ? py::object(py::int_(finding.bit)) : py::object(py::none()),
         exception_of(finding.error)));
   }
@@ -325,15 +299,12 @@ void register_records(py::module_& m) {
       py::arg("path"));
 
   py::class_<FileTable, std::shared_ptr<FileTable>>(m, "FileTable")
-      .def(py::init([](std::vector<std::string> paths,
-                       const std::vector<std::string>& ios,
+      .def(py::init([](std::vector<std::string> paths, std::vector<Io> ios,
                        std::vector<std::string> names, std::uint64_t record_bytes_max) {
              if (!names.empty() && names.size() != paths.size()) {
                throw py::value_error("each path must have a name");
              }
-             std::vector<Io> named;
-             for (const std::string& io : ios) named.push_back(io_named(io));
-             return std::make_shared<FileTable>(std::move(paths), std::move(named),
+             return std::make_shared<FileTable>(std::move(paths), std::move(ios),
                                                 std::move(names), record_bytes_max);
            }),
            py::arg("paths"), py::arg("ios"),
@@ -357,16 +328,14 @@ void register_records(py::module_& m) {
   py::class_<Index>(m, "Index")
       .def_static(
           "build",
-          [](const std::string& path, const std::string& io, unsigned n_threads,
-             ScanProgress& progress, const std::string& name,
-             const std::string& recovery) {
-            const Io how = io_named(io);
-            const Recovery what = recovery_named(recovery);
+          [](const std::string& path, Io io, unsigned n_threads, ScanProgress& progress,
+             const std::string& name, Recovery recovery) {
             const py::gil_scoped_release released;
-            return Index::build(FileView(path, how, name), n_threads, &progress, what);
+            return Index::build(FileView(path, io, name), n_threads, &progress,
+                                recovery);
           },
           py::arg("path"), py::arg("io"), py::arg("n_threads"), py::arg("progress"),
-          py::arg("name") = "", py::arg("recovery") = "raise")
+          py::arg("name") = "", py::arg("recovery") = Recovery::kNone)
       .def_static(
           "load",
           [](const std::string& path, std::uint64_t size, std::int64_t mtime_ns) {

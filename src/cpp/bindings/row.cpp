@@ -3,7 +3,6 @@
 #include <pybind11/critical_section.h>
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
@@ -470,6 +469,15 @@ void Row::append_ints(const py::array& array) {
   }
 }
 
+// Appends the integers of an array, whose type is the one of that size.
+template <typename... Sources>
+void Row::append_ints_of(const py::array& array) {
+  const auto append = [&]<typename Source>(Source) {
+    if (array.itemsize() == sizeof(Source)) append_ints<Source>(array);
+  };
+  (append(Sources{}), ...);
+}
+
 template <typename Source>
 void Row::append_floats(const py::array& array) {
   const auto convert = [this](Source value) { return narrow(value); };
@@ -494,47 +502,24 @@ FeatureKind Row::add_number_array(const py::array& array) {
   const py::dtype dtype = array.dtype();
   const char kind = dtype.kind();
   const auto size = dtype.itemsize();
-  constexpr char kForeign = std::endian::native == std::endian::little ? '>' : '<';
-  if (dtype.byteorder() == kForeign) {
+  if (dtype.byteorder() == '>') {
     return add_number_array(array.attr("astype")(dtype.attr("newbyteorder")("=")));
   }
-  if (kind == 'i' || kind == 'b' || kind == 'u') {
-    const bool is_signed = kind == 'i';
-    switch (size) {
-      case 1:
-        is_signed ? append_ints<std::int8_t>(array) : append_ints<std::uint8_t>(array);
-        break;
-      case 2:
-        is_signed ? append_ints<std::int16_t>(array)
-                  : append_ints<std::uint16_t>(array);
-        break;
-      case 4:
-        is_signed ? append_ints<std::int32_t>(array)
-                  : append_ints<std::uint32_t>(array);
-        break;
-      default:
-        is_signed ? append_ints<std::int64_t>(array)
-                  : append_ints<std::uint64_t>(array);
-        break;
-    }
+  if (kind == 'i') {
+    append_ints_of<std::int8_t, std::int16_t, std::int32_t, std::int64_t>(array);
     return FeatureKind::kInt64;
   }
-  if (kind == 'f' && size <= 8) {
-    switch (size) {
-      case 2:
-        append_floats<float>(array.attr("astype")("float32"));
-        break;
-      case 4:
-        append_floats<float>(array);
-        break;
-      default:
-        append_floats<double>(array);
-        break;
-    }
-    return FeatureKind::kFloat;
+  if (kind == 'u' || kind == 'b') {
+    append_ints_of<std::uint8_t, std::uint16_t, std::uint32_t, std::uint64_t>(array);
+    return FeatureKind::kInt64;
   }
-  if (kind == 'V' && std::string(py::str(dtype)) == "bfloat16") {
-    append_floats<float>(array.attr("astype")("float32"));
+  const bool is_bfloat16 = kind == 'V' && std::string(py::str(dtype)) == "bfloat16";
+  if ((kind == 'f' && size <= 8) || is_bfloat16) {
+    if (size == 2) {
+      append_floats<float>(array.attr("astype")("float32"));
+    } else {
+      size == 4 ? append_floats<float>(array) : append_floats<double>(array);
+    }
     return FeatureKind::kFloat;
   }
   if (kind == 'S') {

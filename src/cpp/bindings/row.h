@@ -56,7 +56,6 @@ class Row {
  private:
   template <typename OnItem>
   void for_each(py::handle mapping, const char* what, const OnItem& on_item);
-  void begin_feature(py::handle key);
   void add_feature(py::handle key, py::handle value);
   void add_steps(py::handle key, py::handle steps);
   void add_value(py::handle value);
@@ -68,6 +67,8 @@ class Row {
 
   template <typename Source>
   void append_ints(const py::array& array);
+  template <typename... Sources>
+  void append_ints_of(const py::array& array);
   template <typename Source>
   void append_floats(const py::array& array);
   // A float that went through double would lose the bits of a signalling NaN.

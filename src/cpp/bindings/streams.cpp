@@ -49,9 +49,24 @@ void stop(ByteStreams& streams) {
   streams.stop();
 }
 
-void look_for_signals() {
-  const py::gil_scoped_acquire acquired;
-  if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+// Handles signals and calls `on_wait`, which may raise, whenever a stream is waited
+// for.
+std::unique_ptr<FrameStream> make_frames(std::shared_ptr<ByteStreams> streams,
+                                         std::shared_ptr<FileTable> files,
+                                         std::vector<std::size_t> order,
+                                         Recovery recovery,
+                                         std::optional<py::function> on_wait) {
+  std::shared_ptr<py::function> called;
+  if (on_wait) {
+    called = owned_by_python(std::make_unique<py::function>(std::move(*on_wait)));
+  }
+  const auto look = [called] {
+    const py::gil_scoped_acquire acquired;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+    if (called) (*called)();
+  };
+  return std::make_unique<FrameStream>(std::move(streams), std::move(files),
+                                       std::move(order), look, recovery);
 }
 
 py::object next_record(FrameStream& stream) {
@@ -124,17 +139,26 @@ py::tuple read_frames(FrameStream& stream, std::shared_ptr<BlockPool> pool,
       array_of(offsets));
 }
 
-template <typename Feed>
-py::object retract(Feed& stream) {
-  const std::optional<Error> error = stream.retract();
-  return error ? exception_of(*error) : py::none();
+// (offsets, checksums, gaps).
+py::tuple scan_stream(FrameStream& stream) {
+  check_process(stream.process_id());
+  StreamIndex index;
+  {
+    const py::gil_scoped_release released;
+    index = index_of(&stream);
+  }
+  return py::make_tuple(array_of(index.offsets), array_of(index.payload_crcs),
+                        to_list(stream.take_gaps()));
 }
 
-template <typename Feed>
-void feed(Feed& stream, const py::buffer& data) {
-  const BufferView view(data);
-  const py::gil_scoped_release released;
-  stream.feed(view.bytes());
+py::tuple examine_stream(FrameStream& stream, const std::string& name) {
+  check_process(stream.process_id());
+  Findings findings;
+  {
+    const py::gil_scoped_release released;
+    findings = examine(&stream, name);
+  }
+  return to_tuple(findings);
 }
 
 }  // namespace
@@ -168,39 +192,15 @@ void register_streams(py::module_& m) {
       .def("stop", &stop);
 
   py::class_<FrameStream>(m, "FrameStream")
-      .def(py::init([](std::shared_ptr<ByteStreams> streams,
-                       std::shared_ptr<FileTable> files, std::vector<std::size_t> order,
-                       const std::string& recovery) {
-             return std::make_unique<FrameStream>(std::move(streams), std::move(files),
-                                                  std::move(order), &look_for_signals,
-                                                  recovery_named(recovery));
-           }),
-           py::arg("streams"), py::arg("files"), py::arg("order"), py::arg("recovery"))
+      .def(py::init(&make_frames), py::arg("streams"), py::arg("files"),
+           py::arg("order"), py::arg("recovery"), py::arg("on_wait") = py::none())
       .def("next", &next_record)
+      .def("scan", &scan_stream)
+      .def("examine", &examine_stream, py::arg("name"))
+      .def_property_readonly("n_bytes", &FrameStream::n_bytes)
       .def("verify", &verify_records, py::arg("n_records_max"))
       .def("read_frames", &read_frames, py::arg("pool"), py::arg("n_records_max"),
            py::arg("n_bytes_wanted"));
-
-  py::class_<StreamScan>(m, "StreamScan")
-      .def(py::init<std::string>(), py::arg("name"))
-      .def("feed", &feed<StreamScan>, py::arg("data"))
-      .def("finish", &StreamScan::finish)
-      .def("retract", &retract<StreamScan>)
-      .def_property_readonly(
-          "offsets", [](const StreamScan& scan) { return array_of(scan.offsets()); })
-      .def_property_readonly("payload_crcs", [](const StreamScan& scan) {
-        return array_of(scan.payload_crcs());
-      });
-
-  py::class_<StreamExamination>(m, "StreamExamination")
-      .def(py::init<std::string>(), py::arg("name"))
-      .def("feed", &feed<StreamExamination>, py::arg("data"))
-      .def("finish", &StreamExamination::finish)
-      .def("retract", &retract<StreamExamination>)
-      .def_property_readonly("n_bytes", &StreamExamination::n_bytes)
-      .def("take_findings", [](StreamExamination& examination) {
-        return to_tuple(examination.take_findings());
-      });
 }
 
 }  // namespace fastrec

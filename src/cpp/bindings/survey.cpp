@@ -106,11 +106,11 @@ py::dict kinds_of(const FeatureSurvey& survey) {
 // [(dtype, whether it is extended, values that are not zero)] of the possible dtypes.
 py::list dtypes_of(const FeatureSurvey& survey) {
   py::list list;
-  for (std::size_t i = 0; i < ArrayGuess::kDtypes; ++i) {
+  for (std::size_t i = 0; i < survey.arrays.dtypes.size(); ++i) {
     const DtypeEvidence& seen = survey.arrays.dtypes[i];
     if (!seen.is_possible()) continue;
-    list.append(
-        py::make_tuple(ArrayGuess::kNames[i], seen.is_extended, seen.n_nonzero));
+    list.append(py::make_tuple(name_of(ArrayGuess::kDtypes[i]), seen.is_extended,
+                               seen.n_nonzero));
   }
   return list;
 }
@@ -155,9 +155,8 @@ void register_survey(py::module_& m) {
       .def_readonly("bytes_max", &FeatureSurvey::bytes_max)
       .def_property_readonly("dtypes", &dtypes_of)
       .def_property_readonly("tensor", &tensor_of)
-      .def_property_readonly("format", [](const FeatureSurvey& survey) {
-        return format_name(survey.format);
-      });
+      .def_property_readonly(
+          "format", [](const FeatureSurvey& survey) { return name_of(survey.format); });
 
   py::class_<ListSurvey>(m, "ListSurvey")
       .def_readonly("n_records", &ListSurvey::n_records)

@@ -166,8 +166,8 @@ class ArrayLayout : public std::enable_shared_from_this<ArrayLayout> {
 // it may keep it for milliseconds.
 class SharedFrameBuffer {
  public:
-  explicit SharedFrameBuffer(std::shared_ptr<BlockPool> pool)
-      : buffer_(std::move(pool)) {}
+  SharedFrameBuffer(std::shared_ptr<BlockPool> pool, std::size_t n_bytes)
+      : buffer_(std::move(pool), n_bytes) {}
 
   // Returns the bytes that are in the buffer then.
   template <typename Store>
@@ -303,15 +303,6 @@ py::bytes encode_sequence_example(py::handle context, py::handle lists) {
   return encoded(row);
 }
 
-FeatureKind kind_named(const std::string& name) {
-  for (const FeatureKind kind :
-       {FeatureKind::kBytes, FeatureKind::kFloat, FeatureKind::kInt64}) {
-    if (name == kind_name(kind)) return kind;
-  }
-  if (name.empty()) return FeatureKind::kNone;
-  throw py::value_error("there is no kind '" + name + "'");
-}
-
 using Int64s = py::array_t<std::int64_t, py::array::c_style>;
 
 std::vector<std::int64_t> copied(const py::object& array) {
@@ -333,7 +324,7 @@ std::unique_ptr<BoundEncoder> make_encoder(const py::list& columns, std::size_t 
     }
     ColumnValues column;
     column.key = item.attr("key").cast<std::string>();
-    column.kind = kind_named(item.attr("kind").cast<std::string>());
+    column.kind = item.attr("kind").cast<FeatureKind>();
     column.values = {static_cast<const std::uint8_t*>(values.data()),
                      static_cast<std::size_t>(values.nbytes())};
     column.n_values = item.attr("n_values").cast<std::size_t>();
@@ -359,12 +350,9 @@ void register_writer(py::module_& m) {
       .def(py::init<>())
       .def(
           "place",
-          [](FeatureOrder& order, const std::string& key, const std::string& kind) {
-            const FeatureOrder::Place place =
-                order.place(as_bytes(key), kind_named(kind));
-            const char* name =
-                place.kind == FeatureKind::kNone ? "" : kind_name(place.kind);
-            return std::tuple(place.position, name);
+          [](FeatureOrder& order, const std::string& key, FeatureKind kind) {
+            const FeatureOrder::Place place = order.place(as_bytes(key), kind);
+            return std::tuple(place.position, place.kind);
           },
           py::arg("key"), py::arg("kind"));
   py::class_<Row::SequenceOrder>(m, "SequenceOrder").def(py::init<>());
@@ -372,7 +360,10 @@ void register_writer(py::module_& m) {
   py::class_<BoundEncoder>(m, "BatchEncoder")
       .def(py::init(&make_encoder), py::arg("columns"), py::arg("n_rows"),
            py::arg("given"))
-      .def_readonly("layout", &BoundEncoder::layout)
+      // The policy of properties would keep the encoder alive, and so the arrays.
+      .def_property_readonly(
+          "layout", [](const BoundEncoder& bound) { return bound.layout; },
+          py::return_value_policy::automatic)
       .def_property_readonly(
           "n_rows", [](const BoundEncoder& bound) { return bound.encoder.n_rows(); })
       .def("row_bytes",
@@ -381,7 +372,8 @@ void register_writer(py::module_& m) {
       .def("encoder", &ArrayLayout::encoder, py::arg("columns"));
 
   py::class_<SharedFrameBuffer>(m, "FrameBuffer")
-      .def(py::init<std::shared_ptr<BlockPool>>(), py::arg("pool"))
+      .def(py::init<std::shared_ptr<BlockPool>, std::size_t>(), py::arg("pool"),
+           py::arg("n_bytes") = 0)
       .def("add_example", &SharedFrameBuffer::add_example, py::arg("row"),
            py::arg("order"))
       .def("add_sequence", &SharedFrameBuffer::add_sequence, py::arg("context"),

@@ -135,7 +135,7 @@ bool FeatureDecoder::decode_plain_row(const ColumnSpec& spec, std::size_t column
     batch->retract(column, n);
     return false;
   }
-  batch->retract(column, n - n_kept);
+  if (n_kept != n) batch->retract(column, n - n_kept);
   batch->end_ragged_row(column, spec.n_items(n_kept));
   return true;
 }
@@ -278,51 +278,20 @@ std::string FeatureDecoder::describe(const Fault& fault) const {
       (spec.section == Section::kLists ? "feature list '" : "feature '") + spec.key +
       "' ";
   const std::string says = spec_says(*schema_, spec);
-  const std::string found = std::to_string(fault.found);
-  switch (fault.code) {
-    case Errc::kFeatureMissing:
-      return feature + "is missing, and " + says + " without a default";
-    case Errc::kFeatureKind:
-      return feature + "holds " + kind_name(static_cast<FeatureKind>(fault.found)) +
-             " values, " + says + "; " +
-             reads_kind(static_cast<FeatureKind>(fault.found));
-    case Errc::kValueCount:
-      return feature + "holds " + found +
-             (fault.found == 1 ? " value, " : " values, ") + says +
-             count_wanted(spec, fault);
-    case Errc::kValueSize:
-      return feature + "holds a byte string of " + found + " bytes, " + says + " of " +
-             std::to_string(fault.expected) + " bytes";
-    case Errc::kValueOutOfRange:
-      return feature + "holds " +
-             std::to_string(static_cast<std::int64_t>(fault.found)) +
-             ", which does not fit: " + says + "; \"int64\" holds any value";
-    case Errc::kPartitionOrder:
-      return feature + "does not divide a list into rows: its numbers run backwards " +
-             "or begin wrongly; " + says;
-    case Errc::kPartitionTotal:
-      return feature + "divides " + found + " items into rows, but there are " +
-             std::to_string(fault.expected) + "; " + says;
-    case Errc::kPartitionRows:
-      return feature + "makes " + found + " rows, more than the " +
-             std::to_string(fault.expected) + " that one record may have; " + says;
-    case Errc::kTensorType:
-      return feature + "does not hold a serialized tensor of a dtype that fits " +
-             "(found type " + found + "); " + says;
-    case Errc::kTensorShape:
-      return feature + "holds a tensor of another shape; " + says;
-    case Errc::kTensorSize:
-      return feature + "holds a tensor of more values than are read; " + says;
-    case Errc::kIndexCount:
-      return feature + "holds " + found + " indices for " +
-             std::to_string(fault.expected) + " values; " + says;
-    case Errc::kIndexOutOfRange:
-      return feature + "holds the index " +
-             std::to_string(static_cast<std::int64_t>(fault.found)) +
-             ", which is not below " + std::to_string(fault.expected) + "; " + says;
-    default:
-      return feature + "cannot be read: " + fastrec::describe(fault);
+  if (fault.code == Errc::kFeatureKind) {
+    const auto found = static_cast<FeatureKind>(fault.found);
+    return feature + "holds " + kind_name(found) + " values, " + says + "; " +
+           reads_kind(found);
   }
+  if (fault.code == Errc::kValueCount) {
+    return feature + "holds " + std::to_string(fault.found) +
+           (fault.found == 1 ? " value, " : " values, ") + says +
+           count_wanted(spec, fault);
+  }
+  if (error_class(fault.code) == ErrorClass::kSchema) {
+    return feature + fastrec::describe(fault, says);
+  }
+  return feature + "cannot be read: " + fastrec::describe(fault);
 }
 
 }  // namespace fastrec

@@ -2,63 +2,24 @@
 
 #include <algorithm>
 #include <span>
+#include <vector>
 
 #include "decode/values.h"
+#include "wire/entry.h"
 #include "wire/packed.h"
-#include "wire/plain.h"
 
 namespace fastrec {
 namespace {
 
-// Lengths of one byte are below this.
-constexpr std::size_t kLongVarint = 0x80;
+// The longest length that takes one byte.
+constexpr std::size_t kShortLengthMax = 0x7f;
 
-// Appends bytes to the header of an entry.
-class HeaderWriter {
- public:
-  explicit HeaderWriter(PlanEntry* entry) : entry_(entry) {}
-
-  // False once there is no room.
-  bool is_complete() const { return is_complete_; }
-
-  void byte(std::uint8_t value, std::uint8_t added = 0) {
-    const std::size_t at = entry_->header_bytes;
-    is_complete_ = is_complete_ && at < 2 * PlanEntry::kPartBytes;
-    if (!is_complete_) return;
-    PlanEntry::Part& part = at < PlanEntry::kPartBytes ? entry_->first : entry_->second;
-    part.header[at % PlanEntry::kPartBytes] = value;
-    part.lengths[at % PlanEntry::kPartBytes] = added;
-    ++entry_->header_bytes;
-  }
-
-  // A length to which the size of the payload is added.
-  void open_length(std::size_t value) {
-    is_complete_ = is_complete_ && value < kLongVarint;
-    byte(static_cast<std::uint8_t>(value), 0xff);
-  }
-
-  void length(std::size_t value) {
-    for (; value >= kLongVarint; value >>= 7) {
-      byte(static_cast<std::uint8_t>(value | kLongVarint));
-    }
-    byte(static_cast<std::uint8_t>(value));
-  }
-
-  void key(Bytes key) {
-    byte(kTagOne);
-    length(key.size());
-    for (const std::uint8_t c : key) byte(c);
-  }
-
- private:
-  PlanEntry* entry_;
-  bool is_complete_ = true;
-};
-
-std::size_t length_bytes(std::size_t length) {
-  std::size_t n = 1;
-  for (; length >= kLongVarint; length >>= 7) ++n;
-  return n;
+// Sets the header of `entry` to `bytes`, if it has room for them.
+bool set_header(const std::vector<std::uint8_t>& bytes, PlanEntry* entry) {
+  if (bytes.size() > 2 * PlanEntry::kPartBytes) return false;
+  entry->header_bytes = static_cast<std::uint8_t>(bytes.size());
+  for (std::size_t i = 0; i < bytes.size(); ++i) entry->header(i) = bytes[i];
+  return true;
 }
 
 EntryForm form_of(const ColumnSpec& spec) {
@@ -105,61 +66,31 @@ PlanEntry entry_of(const ColumnSpec& spec, std::uint32_t column) {
   const EntryForm form = form_of(spec);
   if (form == EntryForm::kUnknown) return entry;
 
-  const Bytes key = as_bytes(spec.key);
-  const auto kind =
-      static_cast<std::uint8_t>(static_cast<unsigned>(spec.kind) << 3 | 2);
-  HeaderWriter header(&entry);
-  header.byte(kTagOne);
-  if (form == EntryForm::kFloat32 || form == EntryForm::kBlock) {
-    const std::size_t run = spec.row_bytes();
-    const std::size_t list = 1 + length_bytes(run) + run;
-    const std::size_t feature = 1 + length_bytes(list) + list;
-    header.length(1 + length_bytes(key.size()) + key.size() + 1 +
-                  length_bytes(feature) + feature);
-    header.key(key);
-    header.byte(kTagTwo);
-    header.length(feature);
-    header.byte(kind);
-    header.length(list);
-    header.byte(kTagOne);
-    header.length(run);
-    entry.payload_bytes = run;
-  } else {
-    const std::size_t empty = key.size() + 8;
-    header.open_length(empty);
-    header.key(key);
-    header.byte(kTagTwo);
-    header.open_length(4);
-    header.byte(kind);
-    header.open_length(2);
-    header.byte(kTagOne);
-    header.open_length(0);
+  const bool is_constant = form == EntryForm::kFloat32 || form == EntryForm::kBlock;
+  const std::size_t payload = is_constant ? spec.row_bytes() : 0;
+  const EntryHeader header = entry_header(as_bytes(spec.key), spec.kind, payload);
+  if (!set_header(header.bytes, &entry)) return entry;
+  entry.form = form;
+  entry.payload_bytes = payload;
+  if (!is_constant) {
+    for (const std::size_t at : header.lengths) entry.length(at) = 0xff;
     entry.payload_bytes_max =
-        static_cast<std::uint8_t>(kLongVarint - 1 - std::min(empty, kLongVarint - 1));
-  }
-  if (header.is_complete()) {
-    entry.form = form;
-  } else {
-    entry.header_bytes = 0;
+        static_cast<std::uint8_t>(kShortLengthMax - header.bytes[1]);
   }
   return entry;
 }
 
 PlanEntry skipped_entry(Bytes key) {
   PlanEntry entry;
-  const std::size_t empty = key.size() + 4;
-  HeaderWriter header(&entry);
-  header.byte(kTagOne);
-  header.open_length(empty);
-  header.key(key);
-  header.byte(kTagTwo);
-  header.open_length(0);
-  if (header.is_complete()) {
-    entry.form = EntryForm::kSkipped;
-    entry.payload_bytes_max = static_cast<std::uint8_t>(kLongVarint - 1 - empty);
-  } else {
-    entry.header_bytes = 0;
-  }
+  std::vector<std::uint8_t> header(2 * PlanEntry::kPartBytes + 1);
+  const std::size_t size = key.size() + 6;
+  if (size > header.size()) return entry;
+  open_entry(key, 0, header.data());
+  header.resize(size);
+  if (!set_header(header, &entry)) return entry;
+  entry.form = EntryForm::kSkipped;
+  for (const std::size_t at : {std::size_t{1}, size - 1}) entry.length(at) = 0xff;
+  entry.payload_bytes_max = static_cast<std::uint8_t>(kShortLengthMax - header[1]);
   return entry;
 }
 
@@ -183,6 +114,18 @@ bool kernels::store_payload(const PlanEntry& entry, Bytes payload, const PlanRun
   if (entry.form == EntryForm::kConverted) {
     return decode_plain_numbers(payload, spec.kind, 1, spec.dtype,
                                 run.batch->row(entry.column, run.row));
+  }
+  if (spec.dtype == DType::kInt64) {
+    const std::size_t n_max = payload.size() + kSpareValues;
+    std::uint8_t* const room =
+        run.batch->extend(entry.column, n_max * sizeof(std::int64_t));
+    const std::size_t n = varint_kernel().decode_list(
+        payload.data(), payload.size(), reinterpret_cast<std::int64_t*>(room));
+    run.batch->values(entry.column)
+        .retract((n == kNotDecoded ? n_max : n_max - n) * sizeof(std::int64_t));
+    if (n == kNotDecoded) return false;
+    run.batch->end_ragged_row(entry.column, n);
+    return true;
   }
   const std::size_t n = spec.kind == FeatureKind::kFloat
                             ? payload.size() / sizeof(float)

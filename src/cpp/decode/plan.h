@@ -57,6 +57,13 @@ struct alignas(32) PlanEntry {
   std::size_t payload_bytes = 0;     // of kFloat32 and kBlock
   const ColumnSpec* spec = nullptr;  // of the column
   Part second;                       // of a header of more than kPartBytes
+
+  std::uint8_t& header(std::size_t i) noexcept {
+    return (i < kPartBytes ? first : second).header[i % kPartBytes];
+  }
+  std::uint8_t& length(std::size_t i) noexcept {
+    return (i < kPartBytes ? first : second).lengths[i % kPartBytes];
+  }
 };
 
 // The entry of a column; its form is kUnknown if its header is not known in advance.

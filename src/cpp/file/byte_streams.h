@@ -5,14 +5,10 @@
 //   begin() -> 3   push, ...           [ 1 ]
 //                                      [ 2 ]  [ 3 ]
 //
-// Each producer fills one stream at a time: content that cannot be read by position,
-// such as what is inflated. The consumer takes the streams one after another. At most
-// `n_ahead` streams are open, each with at most `bytes_ahead` bytes (and one chunk
-// more) that were not taken yet: then push() waits. So memory is bounded, however much
-// comes out of a stream. Chunks that were taken are filled again: memory that is given
-// back to the system and asked for anew costs as much as several copies.
-//
-// Who produces the bytes, and of what, is not known here.
+// Each producer fills one stream at a time, for example with inflated bytes. The
+// consumer takes the streams in order. At most `n_ahead` streams are open. push() waits
+// when one holds `bytes_ahead` bytes that were not taken, so memory is bounded. Chunks
+// are recycled: fresh memory costs as much as several copies.
 #pragma once
 
 #include <chrono>
@@ -36,9 +32,9 @@ class ByteStreams {
   // The process that made them. In one that was forked from it, nobody produces.
   int process_id() const noexcept { return process_id_; }
 
-  // For producers, any number of threads. begin() waits for a stream that may be begun,
-  // and returns nothing where none is left; push() waits for room. After stop(),
-  // begin() returns nothing and push() false.
+  // For producers, any number of threads. begin() waits for a stream to fill, and
+  // returns nothing if none is left; push() waits for room. After stop(), begin()
+  // returns nothing and push() false.
   std::optional<std::size_t> begin();
   bool push(std::size_t stream, Bytes bytes);
   void end(std::size_t stream);
@@ -46,8 +42,7 @@ class ByteStreams {
   void fail(std::size_t stream, std::exception_ptr failure);
 
   // For the consumer, one thread at a time. take() waits at most `patience` for bytes
-  // of the stream at hand, and changes `*chunk`, which was taken before or is empty,
-  // for them.
+  // of the current stream, and exchanges `*chunk`, taken before or empty, for them.
   enum class Taken : std::uint8_t {
     kBytes,
     kEnd,      // of the stream; also after stop()
@@ -57,7 +52,7 @@ class ByteStreams {
   // Goes on to the next stream.
   void advance();
 
-  // Any thread: nobody wants more. Wakes everybody up.
+  // Ends all waits, and all streams. Any thread may call it.
   void stop();
 
  private:

@@ -32,9 +32,8 @@ struct CacheContent {
   Bytes bytes;
 };
 
-// Whether large content stays in the file, where processes share its pages. Pages that
-// the file loses later become zeros (file/guard.h), so the user must prove what it
-// reads.
+// Whether large content stays in the file, where processes share its pages. Lost pages
+// become zeros (file/guard.h), so the user must check what it reads.
 enum class CacheMemory : std::uint8_t { kCopied, kMappedIfLarge };
 
 // The content of the cache file at `path`; nothing if it cannot be used, whatever the

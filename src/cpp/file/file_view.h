@@ -17,6 +17,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/names.h"
 #include "base/prefetch.h"
 #include "file/buffer.h"
 #include "file/file.h"
@@ -28,6 +29,11 @@ enum class Io : std::uint8_t {
   kAuto,  // the mapping, but pread where that fails or the file is remote
   kMmap,
   kPread,
+};
+
+template <>
+struct Names<Io> {
+  static constexpr const char* kAll[] = {"auto", "mmap", "pread"};
 };
 
 class FileView {
@@ -72,6 +78,14 @@ class FileView {
 
   // The same without looking first whether they are in memory.
   void read_ahead(std::uint64_t offset, std::uint64_t length) const noexcept;
+
+  // Mapped bytes leave the memory of this process, and stay in the page cache. They can
+  // be read as before.
+  void release(std::uint64_t offset, std::uint64_t length) const noexcept {
+    if (mapping_ && offset < size()) {
+      mapping_->release(offset, std::min(length, size() - offset));
+    }
+  }
 
   // They will be read next: mapped bytes come into the CPU's cache.
   void prefetch(std::uint64_t offset, std::uint64_t length) const noexcept {

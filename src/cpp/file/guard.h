@@ -2,16 +2,15 @@
 // begin.
 //
 // Touching pages that a file no longer has raises SIGBUS, which ends the process. The
-// guard is this process's handler of that signal. Where the address lies in a guarded
-// range, it puts zeros in place of the lost page and all that follow, after it has made
-// a note; whoever reads mapped bytes asks for the note before believing what was read.
-// Every other SIGBUS goes to the handler that was there before.
+// guard handles that signal. In a guarded range, it notes the lost page, and then puts
+// zeros in place of it and all that follow. Readers of mapped bytes check the note
+// before they believe what they read. Any other SIGBUS goes to the handler installed
+// before.
 //
 // Invariants
 //   * Zeros that were read from a guarded range are outside of its n_kept() bytes.
-//   * The handler takes no lock and allocates nothing: ranges are in a table of
-//   atomics,
-//     which only grows.
+//   * The handler takes no lock and allocates nothing: ranges are in a table of atomics
+//     that only grows.
 //   * A forked process has the handler and the ranges of its parent.
 //
 // FASTREC_SIGBUS_GUARD=0 leaves SIGBUS alone.
@@ -42,8 +41,8 @@ class GuardedRange {
   GuardedRange(const GuardedRange&) = delete;
   GuardedRange& operator=(const GuardedRange&) = delete;
 
-  // So many bytes from the beginning on, all of them or the more, were what the file
-  // had whenever this thread read them until now. Costs next to nothing.
+  // At least this many first bytes came from the file in all reads of this thread so
+  // far. Costs next to nothing.
   std::size_t n_kept() const noexcept;
 
   struct Entry;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/names.h"
 #include "batch/column.h"
 #include "decode/decode.h"
 #include "record/reader.h"
@@ -44,6 +45,11 @@ enum class OnDamage : std::uint8_t {
   kMask,   // it is filled as an empty row
 };
 
+template <>
+struct Names<OnDamage> {
+  static constexpr const char* kAll[] = {"raise", "skip", "mask"};
+};
+
 // A row that was skipped or masked.
 struct Damage {
   std::size_t row = 0;  // among the places
@@ -62,11 +68,13 @@ class BatchDecoder {
   // first one begins; the others follow it, and there is slack on both sides.
   //
   // Rows that are skipped or masked in place of that are appended to `*damages`. What
-  // is wrong with more than one record is thrown all the same.
+  // is wrong with more than one record is thrown all the same. Reuses the memory of
+  // `old`.
   std::vector<Part> decode(std::span<const Place> places, std::size_t n_rows,
                            const std::uint8_t* frames = nullptr,
                            OnDamage on_damage = OnDamage::kRaise,
-                           std::vector<Damage>* damages = nullptr);
+                           std::vector<Damage>* damages = nullptr,
+                           std::vector<Part> old = {});
 
  private:
   // What belongs to a schema.

@@ -2,14 +2,13 @@
 //
 //   records -> [ slot 0 | slot 1 | ... | slot n-1 ] -> positions
 //
-// The first n records fill the slots. Position p delivers what is in a slot that is
-// drawn for it, and record n + p takes that slot. When no record is left, what is in
-// the slots is delivered in a permuted order. Draws are numbers that belong to a key
-// and a position, so what position p delivers is arithmetic: the record that came into
-// its slot at the last draw of that slot before p.
+// The first n records fill the slots. Position p delivers the slot that is drawn for
+// it, and record n + p fills that slot. At the end, the slots are delivered in a
+// permuted order. A draw depends only on the key and the position, so position p is
+// arithmetic: it delivers the record that the last draw of its slot before p put there.
 //
-// Both ways of reading give the same: a stream keeps the records themselves in slots
-// (claims.h), and files with an index ask which record it is (WindowOrder).
+// A stream keeps the records in slots (claims.h); files with an index compute the
+// record (WindowOrder). Both deliver the same.
 #pragma once
 
 #include <cstdint>

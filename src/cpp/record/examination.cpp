@@ -260,21 +260,27 @@ Findings Examination::finish(ScanProgress* progress) {
   return chain.finish();
 }
 
-void StreamExamination::on_frame(const Frame& frame, std::uint32_t /*stored*/,
-                                 const Fault& fault) {
-  if (fault) {
-    found_.findings.push_back(finding_of(frame, fault, n_frames_, name(), {}));
-  } else {
-    ++found_.n_records;
+Findings examine(FrameStream* stream, const std::string& name) {
+  Findings found;
+  const auto add_gap = [&](std::uint64_t begin, std::uint64_t end, const Error& error) {
+    found.findings.push_back({Finding::Kind::kGap, begin, end, 0, error});
+  };
+  try {
+    for (FrameStream::Passed passed; stream->pass(&passed);) {
+      const Place& place = passed.place;
+      if (passed.fault) {
+        found.findings.push_back(
+            finding_of(place.frame, passed.fault, place.record, name, {}));
+      } else {
+        ++found.n_records;
+      }
+    }
+  } catch (const Error& error) {
+    if (error.code != Errc::kRecordTooLarge) throw;
+    add_gap(*error.offset, Gap::kUnknownEnd, error);
   }
-  ++n_frames_;
-  n_bytes_ = frame.end();
-}
-
-void StreamExamination::on_retract(const Frame& frame) {
-  found_.findings.pop_back();
-  --n_frames_;
-  n_bytes_ = frame.offset;
+  for (const Gap& gap : stream->take_gaps()) add_gap(gap.begin, gap.end, gap.error);
+  return found;
 }
 
 }  // namespace fastrec

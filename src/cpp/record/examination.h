@@ -4,16 +4,14 @@
 //   piece 0         | piece 1         | piece 2         |
 //   | A | B | C   | D | E | #### | F | G   | H | I | J |
 //
-// A file is cut into pieces, which are examined on any threads and in any order, each
-// from the first place that looks like the beginning of a frame: so every byte is read
-// once. Such a beginning is a guess, as in record/scan.h, and in the end the chain of
-// frames from byte 0 on must arrive at it; where it does not, the piece is examined
-// again. Where the chain is broken, a FrameWalk repairs or bridges it, up to the next
-// piece that begins at one of its frames. So the result is that of the plain walk.
+// Threads examine the pieces of a file in any order, each from the first place that
+// looks like the beginning of a frame. This guess is checked as in record/scan.h: the
+// chain of frames from byte 0 must arrive at it, or the piece is examined again. A
+// FrameWalk repairs or bridges a broken chain, up to the next piece that begins at one
+// of its frames. So the result is that of the plain walk, and every byte is read once.
 //
-// Memory is needed for each piece and for what is found, not for each record. Files are
-// read by pread, which is the faster way to read a file once, and takes no page of it
-// into this process.
+// Memory grows with the pieces and findings, not with the records. Files are read by
+// pread, which is the faster way to read a file once.
 #pragma once
 
 #include <cstdint>
@@ -60,12 +58,11 @@ class Examination {
   std::uint64_t n_bytes() const noexcept { return view_.size(); }
   std::size_t n_pieces() const noexcept { return pieces_.size(); }
 
-  // Examines piece `number`, each of which must be once; no two calls are for the same.
-  // Throws IoError, and ScanCancelled.
+  // Examines piece `number`: once each. Throws IoError and ScanCancelled.
   void examine(std::size_t number, ScanProgress* progress);
 
-  // After all pieces. Throws IoError, ScanCancelled, and Error where the file is a
-  // compressed one.
+  // After all pieces. Throws IoError, ScanCancelled, and Error if the file is
+  // compressed.
   Findings finish(ScanProgress* progress);
 
  private:
@@ -93,24 +90,8 @@ class Examination {
   std::vector<Piece> pieces_;
 };
 
-// The same of bytes that pass by once. Their framing is not searched and not repaired:
-// feed() and finish() throw Error where it is broken. After that and retract(),
-// n_bytes() is where.
-class StreamExamination final : public FrameFeed {
- public:
-  explicit StreamExamination(std::string name) : FrameFeed(std::move(name)) {}
-
-  // Of the whole frames so far.
-  std::uint64_t n_bytes() const noexcept { return n_bytes_; }
-  Findings take_findings() { return std::exchange(found_, {}); }
-
- private:
-  void on_frame(const Frame& frame, std::uint32_t stored, const Fault& fault) override;
-  void on_retract(const Frame& frame) override;
-
-  std::uint64_t n_bytes_ = 0;
-  std::uint64_t n_frames_ = 0;
-  Findings found_;
-};
+// The same of a compressed file, whose stream has recovery. It is not searched and not
+// repaired: the rest of a content whose framing is broken is a gap.
+Findings examine(FrameStream* stream, const std::string& name);
 
 }  // namespace fastrec

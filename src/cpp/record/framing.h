@@ -25,6 +25,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/names.h"
 #include "crc32c/crc32c.h"
 
 namespace fastrec {
@@ -61,6 +62,12 @@ inline Fault check_payload(Bytes frame);
 
 // What the beginning of a file looks like, whatever its name says.
 enum class Content : std::uint8_t { kEmpty, kTfrecord, kGzip, kZlib, kText, kUnknown };
+
+template <>
+struct Names<Content> {
+  static constexpr const char* kAll[] = {"empty", "tfrecord", "gzip",
+                                         "zlib",  "text",     "unknown"};
+};
 
 // Judges a file by its first bytes; kRecognizeBytes of them are enough.
 inline constexpr std::size_t kRecognizeBytes = 64;

@@ -10,9 +10,6 @@
 namespace fastrec {
 namespace {
 
-static_assert(std::endian::native == std::endian::little,
-              "offsets are used as they lie in the index file");
-
 constexpr std::string_view kKind = "frecidx2";
 
 Bytes bytes_of(std::span<const std::uint64_t> offsets) {

@@ -8,10 +8,10 @@
 //     loaded.
 //   * Frames touch each other, but for gaps, which recovery leaves out of a damaged
 //     file. An index with gaps is never kept in a file.
-//   * An entry is a claim, not a fact: record/reader.h proves the frame again and that
-//     it reaches the next entry. So every record that is read is a whole frame of the
-//     file. An index that is wrong by accident gives errors. One that was forged can
-//     still leave records out or, where a payload holds a whole frame, name that one.
+//   * An entry is a claim: record/reader.h proves the frame, and that it reaches the
+//   next
+//     entry. So an index that is wrong by accident gives errors. A forged one can leave
+//     records out, or name a frame inside a payload.
 #pragma once
 
 #include <cstdint>
@@ -31,8 +31,8 @@ namespace fastrec {
 
 class Index {
  public:
-  // Scans the file. Throws Error where the framing is damaged and nothing is to be done
-  // about it, IoError, and ScanCancelled.
+  // Scans the file. Throws Error if the framing is damaged and not recovered, IoError
+  // and ScanCancelled.
   static Index build(const FileView& view, unsigned n_threads, ScanProgress* progress,
                      Recovery recovery = Recovery::kNone);
 
@@ -46,8 +46,8 @@ class Index {
   static std::optional<Index> load(const std::string& path,
                                    const FileIdentity& identity);
 
-  // Writes a file that load() reads. The index must have no gaps, and the caller sees
-  // to it that nobody reads a file half written. Throws IoError.
+  // Writes a file that load() reads. The index must have no gaps, and no process may
+  // read `path` meanwhile. Throws IoError.
   void save(const std::string& path) const;
 
   std::uint64_t size() const noexcept { return offsets_.size() - 1; }

@@ -3,16 +3,14 @@
 //   | A | B | C ########|  | E | F ##      skip:    A  B
 //             |-- gap --|       |-gap->    resync:  A  B  E
 //
-// A frame is taken for one only if both of its ends are proven. What proves its end is
-// the next header, the end of the file, or its own payload: a payload that is damaged
-// is one lost record where a frame follows it, but where none does, the length may be
-// wrong or bytes may be missing, and the gap begins with the frame before the break.
-// Behind a gap, the chain begins anew with the first frame that both of its checksums
-// prove. Where it breaks because one bit of a header was flipped, both checksums prove
-// which.
+// A frame counts only if both of its ends are proven. The next header, the end of the
+// file or its own payload proves its end. So a damaged payload is one lost record if a
+// frame follows it; if none does, the length may be wrong, and the gap begins with the
+// frame before the break. After a gap, the chain continues at the first frame that both
+// checksums prove. If one bit of a header was flipped, both checksums prove which.
 //
-// A payload may hold a TFRecord file itself. If the header around it is lost, its
-// frames are as well proven as any: so searching is for those who ask for it.
+// A payload may contain a TFRecord file. If the header around it is lost, its frames
+// look like any other. So only users who ask for it get a search.
 #pragma once
 
 #include <atomic>
@@ -26,6 +24,7 @@
 
 #include "base/bytes.h"
 #include "base/error.h"
+#include "base/names.h"
 #include "file/file_view.h"
 #include "record/framing.h"
 
@@ -37,6 +36,11 @@ enum class Recovery : std::uint8_t {
   kSkip,    // the rest of the file is left out
   kResync,  // the chain goes on with the next frame that is proven
   kRepair,  // the same, but a header of which one bit was flipped is read as it was
+};
+
+template <>
+struct Names<Recovery> {
+  static constexpr const char* kAll[] = {"raise", "skip", "resync"};
 };
 
 // Bytes of a file, or of the content of a compressed one, that are left out, and why.
@@ -56,18 +60,18 @@ struct HeaderRepair {
   std::uint64_t length = 0;  // that it said before
 };
 
-// Finds the one bit of the header at `bytes` that has to be flipped for its checksum to
-// match, of a frame that fits into the `remaining` bytes of the file and whose payload
-// is what its own checksum says: which `payload_holds` tells of a length, and is asked
-// once at most. No two bits would do, so far apart are the checksums of lengths.
+// Finds the one bit to flip in the header at `bytes` for its checksum to match. The
+// frame must fit into the `remaining` bytes of the file, and `payload_holds`, called at
+// most once, must confirm its payload. CRC-32C detects all two-bit errors at this
+// length, so at most one bit matches.
 std::optional<HeaderRepair> repair_header(
     const std::uint8_t* bytes, std::uint64_t remaining,
     const std::function<bool(std::uint64_t length)>& payload_holds);
 
-// Where in `block`, from byte `at` and before byte `end` of it, the first header is
-// that its checksum proves, of a frame that fits into the file; `end` if there is none.
-// After `end`, a header less one byte must be readable. `remaining` counts from the
-// beginning of the block to the end of the file, and `end` leaves room for a frame.
+// Returns the first place in [at, end) of `block` with a header that its checksum
+// proves, of a frame that fits into the file; otherwise `end`. A header less one byte
+// must be readable after `end`. `remaining` counts from the beginning of the block to
+// the end of the file, and `end` leaves room for a frame.
 std::size_t find_header(Bytes block, std::size_t at, std::size_t end,
                         std::uint64_t remaining);
 
@@ -92,9 +96,9 @@ class FrameWalk {
   bool has_gaps() const noexcept { return !gaps_.empty(); }
   std::vector<Gap> take_gaps();
 
-  // Whether `view`, whose first header is wrong, is a TFRecord file nevertheless: that
-  // header is proven once one bit of it is flipped, or both checksums prove a frame
-  // that begins in the first kMaxEvidenceBytes.
+  // Whether `view`, whose first header is wrong, is still a TFRecord file: one flipped
+  // bit repairs the header, or both checksums prove a frame that begins in the first
+  // kMaxEvidenceBytes.
   bool holds_frames(const FileView& view);
   static constexpr std::uint64_t kMaxEvidenceBytes = std::uint64_t{256} << 20;
 

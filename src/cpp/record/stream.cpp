@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "crc32c/crc32c.h"
 #include "record/reader.h"
 
 namespace fastrec {
@@ -15,7 +16,7 @@ constexpr std::uint64_t kUnknownSize = std::numeric_limits<std::uint64_t>::max()
 
 // Reads a whole header. How many bytes follow it is unknown.
 Fault stream_header(const std::uint8_t* header, std::uint64_t* length,
-                    std::uint64_t length_max = kMaxPayloadBytes) {
+                    std::uint64_t length_max) {
   Fault fault = check_header(header, kUnknownSize, length);
   // Nothing is that long: no stream can end so late.
   if (fault.code == Errc::kTruncatedPayload) *length = kUnknownSize;
@@ -86,23 +87,30 @@ bool FrameStream::has_bytes() {
   return true;
 }
 
-// Appends `n` bytes, or as many as there are, and returns how many those are.
-std::uint64_t FrameStream::read(std::uint64_t n, std::vector<std::uint8_t>* into) {
-  const std::size_t n_ahead =
+// Passes `n` bytes on, or as many as there are, and returns how many those are.
+template <typename OnBytes>
+std::uint64_t FrameStream::take(std::uint64_t n, const OnBytes& on_bytes) {
+  const auto n_ahead =
       static_cast<std::size_t>(std::min<std::uint64_t>(n, ahead_.size()));
-  const auto ahead_end = ahead_.begin() + static_cast<std::ptrdiff_t>(n_ahead);
-  into->insert(into->end(), ahead_.begin(), ahead_end);
-  ahead_.erase(ahead_.begin(), ahead_end);
-  std::uint64_t n_read = n_ahead;
-  while (n_read < n && has_bytes()) {
-    const std::uint64_t n_here =
-        std::min<std::uint64_t>(n - n_read, chunk_.size() - taken_);
-    const auto from = chunk_.begin() + static_cast<std::ptrdiff_t>(taken_);
-    into->insert(into->end(), from, from + static_cast<std::ptrdiff_t>(n_here));
-    taken_ += static_cast<std::size_t>(n_here);
-    n_read += n_here;
+  on_bytes(Bytes(ahead_).first(n_ahead));
+  ahead_.erase(ahead_.begin(), ahead_.begin() + static_cast<std::ptrdiff_t>(n_ahead));
+  std::uint64_t n_done = n_ahead;
+  while (n_done < n && has_bytes()) {
+    const auto n_here = static_cast<std::size_t>(
+        std::min<std::uint64_t>(n - n_done, chunk_.size() - taken_));
+    on_bytes(Bytes(chunk_).subspan(taken_, n_here));
+    taken_ += n_here;
+    n_bytes_ += n_here;
+    n_done += n_here;
   }
-  return n_read;
+  return n_done;
+}
+
+// Appends them.
+std::uint64_t FrameStream::read(std::uint64_t n, std::vector<std::uint8_t>* into) {
+  return take(n, [into](Bytes bytes) {
+    into->insert(into->end(), bytes.begin(), bytes.end());
+  });
 }
 
 Error FrameStream::error_at(Fault fault, std::vector<std::uint8_t>* frame,
@@ -130,37 +138,85 @@ Error FrameStream::error(Errc code, std::string reason) const {
   return {code, std::move(reason), files_->name(order_[at])};
 }
 
-bool FrameStream::next(std::size_t bytes_max, Place* place,
-                       std::vector<std::uint8_t>* frames) {
-  const std::size_t begin = frames->size();
+// Reads frames until one is proven or recovery is off. `check` returns what is wrong
+// with the payload of the frame that was just read.
+template <typename ReadFrame, typename CheckPayload>
+bool FrameStream::next_proven(Place* place, const ReadFrame& read_frame,
+                              const CheckPayload& check) {
   while (true) {
     try {
-      if (!next_frame(bytes_max, place, frames)) return false;
-      if (recovery_ == Recovery::kNone) return true;
-      const Fault fault = check_unproven(Bytes(*frames).subspan(begin));
+      if (!read_frame()) return false;
+      if (recovery_ == Recovery::kNone || is_end_proven()) return true;
+      Fault fault = check();
       if (!fault) return true;
       const bool is_at_end = ahead_.size() < kHeaderBytes;
-      const std::uint64_t end = offset_ + ahead_.size();
       record_ = place->record;
       offset_ = place->frame.offset;
-      Fault in_stream = fault;
-      in_stream.offset += offset_;
-      leave(error_in(*place, in_stream, describe(fault)),
-            is_at_end ? end : Gap::kUnknownEnd);
+      fault.offset += offset_;
+      leave(error_in(*place, fault, describe(fault)), is_at_end);
     } catch (const Error& error) {
       if (recovery_ == Recovery::kNone || !is_damage(error.code)) throw;
       // Where the header is wrong, the content may go on.
-      const bool is_at_end =
-          error.code != Errc::kLengthCrc && error.code != Errc::kNotTfrecord;
-      leave(error, is_at_end ? offset_ + (frames->size() - begin) : Gap::kUnknownEnd);
+      leave(error, error.code != Errc::kLengthCrc && error.code != Errc::kNotTfrecord);
     }
-    frames->resize(begin);
   }
 }
 
-// What is wrong with the payload of the frame that was just read, if nothing proves its
-// end: neither the next header nor the end of the stream.
-Fault FrameStream::check_unproven(Bytes frame) {
+bool FrameStream::next(std::size_t bytes_max, Place* place,
+                       std::vector<std::uint8_t>* frames) {
+  const std::size_t begin = frames->size();
+  const auto read_frame = [&] {
+    frames->resize(begin);
+    if (!next_header(place, frames)) return false;
+    const std::uint64_t n_rest = place->frame.length + kFooterBytes;
+    if (frames->size() > bytes_max || n_rest > bytes_max - frames->size()) {
+      Error too_large =
+          error(Errc::kRecordTooLarge,
+                "the records of compressed files that must be held at once "
+                "take more than memory_limit and 1 GiB: give a smaller "
+                "batch_size or window, or cache_dir=");
+      too_large.record = record_;
+      too_large.offset = offset_;
+      throw too_large;
+    }
+    end_frame(read(n_rest, frames), place, frames, begin);
+    return true;
+  };
+  return next_proven(place, read_frame,
+                     [&] { return check_payload(Bytes(*frames).subspan(begin)); });
+}
+
+bool FrameStream::pass(Passed* passed) {
+  std::vector<std::uint8_t> frame;  // its two ends
+  const auto read_frame = [&] {
+    frame.clear();
+    if (!next_header(&passed->place, &frame)) return false;
+    std::uint32_t crc = 0;
+    std::uint64_t n_read = take(passed->place.frame.length, [&crc](Bytes bytes) {
+      crc = crc32c_kernel().extend(crc, bytes);
+    });
+    if (n_read == passed->place.frame.length) n_read += read(kFooterBytes, &frame);
+    end_frame(n_read, &passed->place, &frame, 0);
+    passed->stored_crc = load_le<std::uint32_t>(frame.data() + kHeaderBytes);
+    passed->fault = {};
+    if (passed->stored_crc != crc32c_mask(crc)) {
+      passed->fault = {.code = Errc::kPayloadCrc,
+                       .offset = kHeaderBytes,
+                       .found = passed->stored_crc,
+                       .expected = crc32c_mask(crc)};
+    }
+    return true;
+  };
+  if (!next_proven(&passed->place, read_frame, [&] { return passed->fault; })) {
+    return false;
+  }
+  passed->fault.offset += passed->place.frame.offset;
+  return true;
+}
+
+// Whether the end of the frame that was just read is proven: by the next header, or by
+// the end of the stream.
+bool FrameStream::is_end_proven() {
   std::vector<std::uint8_t> header;
   bool is_damaged = false;
   try {
@@ -171,19 +227,17 @@ Fault FrameStream::check_unproven(Bytes frame) {
     is_damaged = false;
   }
   ahead_ = std::move(header);
-  if (ahead_.size() < kHeaderBytes) {
-    return ahead_.empty() && !is_damaged ? Fault{} : check_payload(frame);
-  }
+  if (ahead_.size() < kHeaderBytes) return ahead_.empty() && !is_damaged;
   std::uint64_t length = 0;
   const Fault fault = check_header(ahead_.data(), kUnknownSize, &length);
   // A length that its checksum proves does so for the end of the frame before, too.
-  if (!fault || fault.code == Errc::kTruncatedPayload) return {};
-  return check_payload(frame);
+  return !fault || fault.code == Errc::kTruncatedPayload;
 }
 
-// Leaves out the rest of the current stream, whose end may be known.
-void FrameStream::leave(const Error& error, std::uint64_t end) {
-  gaps_.push_back({record_, offset_, end, error});
+// Leaves out the rest of the current stream, which may have been read to its end.
+void FrameStream::leave(const Error& error, bool is_at_end) {
+  gaps_.push_back({record_, offset_,
+                   is_at_end ? n_bytes_ - n_bytes_before_ : Gap::kUnknownEnd, error});
   advance();
 }
 
@@ -191,49 +245,41 @@ void FrameStream::advance() {
   streams_->advance();
   ++stream_;
   offset_ = record_ = 0;
+  n_bytes_before_ = n_bytes_;
   ahead_.clear();
   chunk_.clear();
   taken_ = 0;
 }
 
-bool FrameStream::next_frame(std::size_t bytes_max, Place* place,
-                             std::vector<std::uint8_t>* frames) {
+// Appends the header of the next frame.
+bool FrameStream::next_header(Place* place, std::vector<std::uint8_t>* frames) {
   while (stream_ < order_.size() && !has_bytes()) advance();
   if (stream_ == order_.size()) return false;
-
   const std::size_t begin = frames->size();
   const std::uint64_t n_header = read(kHeaderBytes, frames);
   std::uint64_t length = 0;
-  if (n_header < kHeaderBytes) {
-    throw error_at(
-        {.code = Errc::kTruncatedHeader, .found = n_header, .expected = kHeaderBytes},
-        frames, begin);
+  Fault fault{
+      .code = Errc::kTruncatedHeader, .found = n_header, .expected = kHeaderBytes};
+  if (n_header == kHeaderBytes) {
+    fault = stream_header(frames->data() + begin, &length,
+                          std::min(kMaxPayloadBytes, files_->record_bytes_max()));
   }
-  const std::uint64_t length_max =
-      std::min(kMaxPayloadBytes, files_->record_bytes_max());
-  if (const Fault fault = stream_header(frames->data() + begin, &length, length_max)) {
-    throw error_at(fault, frames, begin);
-  }
-  if (frames->size() > bytes_max ||
-      length + kFooterBytes > bytes_max - frames->size()) {
-    Error too_large = error(Errc::kRecordTooLarge,
-                            "the records of compressed files that must be held at once "
-                            "take more than memory_limit and 1 GiB: give a smaller "
-                            "batch_size or window, or cache_dir=");
-    too_large.record = record_;
-    too_large.offset = offset_;
-    throw too_large;
-  }
-  const std::uint64_t n_rest = read(length + kFooterBytes, frames);
-  if (n_rest < length + kFooterBytes) {
-    throw error_at({.code = Errc::kTruncatedPayload,
-                    .found = n_rest,
-                    .expected = length + kFooterBytes},
-                   frames, begin);
-  }
-  *place = {order_[stream_], record_++, {offset_, length}};
-  offset_ += length + kFrameBytes;
+  if (fault) throw error_at(fault, frames, begin);
+  *place = {order_[stream_], record_, {offset_, length}};
   return true;
+}
+
+// `n_read` bytes were read behind the header, which is at `begin`.
+void FrameStream::end_frame(std::uint64_t n_read, Place* place,
+                            std::vector<std::uint8_t>* frames, std::size_t begin) {
+  const std::uint64_t n_rest = place->frame.length + kFooterBytes;
+  if (n_read < n_rest) {
+    throw error_at(
+        {.code = Errc::kTruncatedPayload, .found = n_read, .expected = n_rest}, frames,
+        begin);
+  }
+  ++record_;
+  offset_ = place->frame.end();
 }
 
 Error FrameStream::error_in(const Place& place, const Fault& fault,
@@ -260,92 +306,13 @@ Bytes StreamRecord::frame() const noexcept {
                                static_cast<std::size_t>(place_.frame.size()));
 }
 
-Error FrameFeed::error_of(Fault fault) const {
-  fault.offset += frame_.offset;
-  return stream_error(fault, partial_, name_, n_frames_);
-}
-
-void FrameFeed::feed(Bytes bytes) {
-  while (!bytes.empty()) {
-    if (n_to_skip_ != 0) {
-      const auto n =
-          static_cast<std::size_t>(std::min<std::uint64_t>(n_to_skip_, bytes.size()));
-      crc_ = crc32c_kernel().extend(crc_, bytes.first(n));
-      n_to_skip_ -= n;
-      bytes = bytes.subspan(n);
-      continue;
-    }
-    const std::uint64_t n_wanted = is_in_frame_ ? kFooterBytes : kHeaderBytes;
-    const auto n = static_cast<std::size_t>(
-        std::min<std::uint64_t>(n_wanted - partial_.size(), bytes.size()));
-    partial_.insert(partial_.end(), bytes.begin(),
-                    bytes.begin() + static_cast<std::ptrdiff_t>(n));
-    if (partial_.size() == n_wanted && !is_in_frame_) {
-      if (const Fault fault = stream_header(partial_.data(), &frame_.length)) {
-        // A length that is proven proves the end of the frame before.
-        if (fault.code == Errc::kRecordTooLarge) last_fault_ = {};
-        // What follows helps to say what kind of file it is.
-        const Bytes more = bytes.subspan(n).first(
-            std::min<std::size_t>(bytes.size() - n, kRecognizeBytes));
-        partial_.insert(partial_.end(), more.begin(), more.end());
-        throw error_of(fault);
-      }
-      n_to_skip_ = frame_.length;
-      is_in_frame_ = true;
-      last_fault_ = {};
-      crc_ = 0;
-      partial_.clear();
-    } else if (partial_.size() == n_wanted) {
-      const auto stored = load_le<std::uint32_t>(partial_.data());
-      last_ = frame_;
-      if (stored != crc32c_mask(crc_)) {
-        last_fault_ = {.code = Errc::kPayloadCrc,
-                       .offset = frame_.payload(),
-                       .found = stored,
-                       .expected = crc32c_mask(crc_)};
-      }
-      on_frame(frame_, stored, last_fault_);
-      frame_.offset = frame_.end();
-      ++n_frames_;
-      is_in_frame_ = false;
-      partial_.clear();
-    }
-    bytes = bytes.subspan(n);
+StreamIndex index_of(FrameStream* stream) {
+  StreamIndex index;
+  for (FrameStream::Passed passed; stream->pass(&passed);) {
+    index.offsets.push_back(passed.place.frame.end());
+    index.payload_crcs.push_back(passed.stored_crc);
   }
-}
-
-void FrameFeed::finish() {
-  if (is_in_frame_) {
-    throw error_of({.code = Errc::kTruncatedPayload,
-                    .found = frame_.length - n_to_skip_ + partial_.size(),
-                    .expected = frame_.length + kFooterBytes});
-  }
-  if (!partial_.empty()) {
-    throw error_of({.code = Errc::kTruncatedHeader,
-                    .found = partial_.size(),
-                    .expected = kHeaderBytes});
-  }
-}
-
-std::optional<Error> FrameFeed::retract() {
-  if (!last_fault_) return std::nullopt;
-  Error error(last_fault_.code, describe(last_fault_), name_);
-  error.record = --n_frames_;
-  error.offset = last_fault_.offset;
-  last_fault_ = {};
-  on_retract(last_);
-  return error;
-}
-
-void StreamScan::on_frame(const Frame& frame, std::uint32_t stored,
-                          const Fault& /*fault*/) {
-  crcs_.push_back(stored);
-  offsets_.push_back(frame.end());
-}
-
-void StreamScan::on_retract(const Frame& /*frame*/) {
-  crcs_.pop_back();
-  offsets_.pop_back();
+  return index;
 }
 
 }  // namespace fastrec

@@ -1,12 +1,11 @@
 // Stream: bytes in order -> frames, one after another.
 //
-// The bytes of a stream cannot be asked for by position, and nobody knows how many
-// there are. So lengths are compared with the limits only, memory grows with the bytes
-// that really come, and offsets count the bytes of the stream, which are those of the
-// file as it was before it was compressed.
+// A stream has no positions and no known size. So lengths are compared only with the
+// limits, memory grows with the bytes that arrive, and offsets count the bytes of the
+// stream, which are those of the uncompressed file.
 //
-// A length is proven by its checksum when the frame is read. The payload is left to
-// whoever decodes it (check_payload), on as many threads as there are.
+// The checksum of a length is proven when the frame is read. Decoders check the payload
+// (check_payload), on many threads.
 #pragma once
 
 #include <chrono>
@@ -30,21 +29,32 @@ namespace fastrec {
 // Frames of several files, one file after another.
 class FrameStream {
  public:
-  // Stream i is that of file `order[i]` of `files`, which gives the names. `on_wait`
-  // is called several times a second while next() waits or reads on; what it throws
-  // comes out of next(), and the stream is of no use afterwards.
+  // Stream i is that of file `order[i]` of `files`, which has the names. While next()
+  // waits or reads, it calls `on_wait` several times a second. An exception of
+  // `on_wait` ends the stream.
   //
-  // With any recovery but kNone, the rest of a stream that is damaged is left out:
-  // nothing can be searched for that is not kept. It begins where it would begin in a
-  // plain file (record/recovery.h): with a frame whose payload is damaged and whose end
-  // nothing proves.
+  // With any recovery but kNone, the rest of a damaged stream is left out, because it
+  // cannot be searched. It begins where the gap in a plain file would
+  // (record/recovery.h).
   FrameStream(std::shared_ptr<ByteStreams> streams, std::shared_ptr<FileTable> files,
               std::vector<std::size_t> order, std::function<void()> on_wait = {},
               Recovery recovery = Recovery::kNone);
 
-  // Appends the next frame to `*frames`, which may come to hold `bytes_max` bytes.
-  // False behind the last one. Throws Error, and what the producers failed with.
+  // Appends the next frame to `*frames`, which may grow to `bytes_max` bytes. Returns
+  // false after the last one. Throws Error, and the failures of the producers.
   bool next(std::size_t bytes_max, Place* place, std::vector<std::uint8_t>* frames);
+
+  // The same without the payload, whose checksum is computed while its bytes pass: any
+  // record takes no memory.
+  struct Passed {
+    Place place;
+    std::uint32_t stored_crc = 0;
+    Fault fault;  // of the payload
+  };
+  bool pass(Passed* passed);
+
+  // Bytes that were taken of all streams.
+  std::uint64_t n_bytes() const noexcept { return n_bytes_; }
 
   // What was left out so far, each of it once.
   bool has_gaps() const noexcept { return !gaps_.empty(); }
@@ -58,13 +68,19 @@ class FrameStream {
   int process_id() const noexcept { return streams_->process_id(); }
 
  private:
-  bool next_frame(std::size_t bytes_max, Place* place,
-                  std::vector<std::uint8_t>* frames);
-  Fault check_unproven(Bytes frame);
-  void leave(const Error& error, std::uint64_t end);
+  template <typename ReadFrame, typename CheckPayload>
+  bool next_proven(Place* place, const ReadFrame& read_frame,
+                   const CheckPayload& check);
+  bool next_header(Place* place, std::vector<std::uint8_t>* frames);
+  void end_frame(std::uint64_t n_read, Place* place, std::vector<std::uint8_t>* frames,
+                 std::size_t begin);
+  bool is_end_proven();
+  void leave(const Error& error, bool is_at_end);
   void advance();
   void look_up();
   bool has_bytes();
+  template <typename OnBytes>
+  std::uint64_t take(std::uint64_t n, const OnBytes& on_bytes);
   std::uint64_t read(std::uint64_t n, std::vector<std::uint8_t>* into);
   Error error_at(Fault fault, std::vector<std::uint8_t>* frame, std::size_t begin);
 
@@ -78,6 +94,8 @@ class FrameStream {
   std::size_t stream_ = 0;                           // the one at hand
   std::uint64_t offset_ = 0;                         // in it
   std::uint64_t record_ = 0;                         // in it
+  std::uint64_t n_bytes_ = 0;                        // taken, of all streams
+  std::uint64_t n_bytes_before_ = 0;                 // of those before this one
   std::vector<std::uint8_t> chunk_;
   std::size_t taken_ = 0;            // of the chunk
   std::vector<std::uint8_t> ahead_;  // of the next header, before the chunk
@@ -101,60 +119,14 @@ class StreamRecord {
   std::vector<std::uint8_t> frame_;
 };
 
-// The frames of one stream, told of while its bytes pass by.
-class FrameFeed {
- public:
-  // The next bytes. Throws Error.
-  void feed(Bytes bytes);
-  // There are no more. Throws Error where they end inside a frame.
-  void finish();
-
-  // Called where the stream is damaged. Takes back the last frame if its payload is
-  // damaged and nothing proves its end, and returns the Error of that payload.
-  std::optional<Error> retract();
-
- protected:
-  explicit FrameFeed(std::string name) : name_(std::move(name)) {}
-  ~FrameFeed() = default;
-
-  const std::string& name() const noexcept { return name_; }
-
- private:
-  // A frame, the checksum that is stored with its payload, and what is wrong with it.
-  virtual void on_frame(const Frame& frame, std::uint32_t stored,
-                        const Fault& fault) = 0;
-  // The last of them is taken back.
-  virtual void on_retract(const Frame& frame) = 0;
-
-  Error error_of(Fault fault) const;
-
-  std::string name_;
-  std::vector<std::uint8_t> partial_;  // of the header or the footer
-  Frame frame_;                        // at hand, or where the next one begins
-  std::uint64_t n_frames_ = 0;
-  std::uint64_t n_to_skip_ = 0;  // of the payload
-  std::uint32_t crc_ = 0;        // of the payload so far
-  bool is_in_frame_ = false;
-  Frame last_;        // the frame before
-  Fault last_fault_;  // of its payload, until its end is proven
+// Where the frames of one stream begin, and at last where they end; and the checksum
+// that is stored with each payload, also where the payload is damaged.
+struct StreamIndex {
+  std::vector<std::uint64_t> offsets{0};
+  std::vector<std::uint32_t> payload_crcs;
 };
 
-// Where each frame of one stream begins.
-class StreamScan final : public FrameFeed {
- public:
-  explicit StreamScan(std::string name) : FrameFeed(std::move(name)) {}
-
-  // Where each frame begins, and at last where they end.
-  const std::vector<std::uint64_t>& offsets() const noexcept { return offsets_; }
-  // The checksum that is stored with each payload, also where the payload is damaged.
-  const std::vector<std::uint32_t>& payload_crcs() const noexcept { return crcs_; }
-
- private:
-  void on_frame(const Frame& frame, std::uint32_t stored, const Fault& fault) override;
-  void on_retract(const Frame& frame) override;
-
-  std::vector<std::uint64_t> offsets_{0};
-  std::vector<std::uint32_t> crcs_;
-};
+// Reads a stream to its end. Throws as FrameStream does.
+StreamIndex index_of(FrameStream* stream);
 
 }  // namespace fastrec

@@ -18,42 +18,6 @@ std::string tuple_text(const std::vector<std::int64_t>& shape) {
   return text + (shape.size() == 1 ? ",)" : ")");
 }
 
-// The name of a dtype of numbers; empty if there is none.
-std::string dtype_name(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-      return "bool";
-    case DType::kInt8:
-      return "int8";
-    case DType::kInt16:
-      return "int16";
-    case DType::kInt32:
-      return "int32";
-    case DType::kInt64:
-      return "int64";
-    case DType::kUint8:
-      return "uint8";
-    case DType::kUint16:
-      return "uint16";
-    case DType::kUint32:
-      return "uint32";
-    case DType::kUint64:
-      return "uint64";
-    case DType::kFloat16:
-      return "float16";
-    case DType::kBfloat16:
-      return "bfloat16";
-    case DType::kFloat32:
-      return "float32";
-    case DType::kFloat64:
-      return "float64";
-    case DType::kBytes:
-    case DType::kOpaque:
-      break;
-  }
-  return "";
-}
-
 // The dtype whose values have `item_bytes` and are likely in `string`; empty if none
 // is.
 std::string likely_dtype(Bytes string, std::size_t item_bytes) {
@@ -64,8 +28,8 @@ std::string likely_dtype(Bytes string, std::size_t item_bytes) {
   ArrayGuess guess;
   guess.add(string);
   std::string likely = item_bytes == 2 ? integer : "";
-  for (std::size_t i = 0; i < ArrayGuess::kDtypes; ++i) {
-    const std::string name = ArrayGuess::kNames[i];
+  for (std::size_t i = 0; i < guess.dtypes.size(); ++i) {
+    const std::string name = name_of(ArrayGuess::kDtypes[i]);
     const bool fits = name == integer || name == floating;
     if (fits && guess.dtypes[i].is_possible()) likely = name;
   }
@@ -129,13 +93,13 @@ std::string fitting_spec(const ColumnSpec& spec, const Fault& fault, Bytes recor
   const ByteFormat format = format_of(string);
   if (format != ByteFormat::kOther && format != ByteFormat::kText) {
     return std::string("fr.FixedLen((), \"bytes\") reads it, to be decoded as ") +
-           format_name(format);
+           name_of(format);
   }
   std::string dtype;
   std::vector<std::int64_t> shape = spec.tensor_shape;
   const std::size_t n_bytes = string.size() / spec.n_values;
   if (string.size() == spec.row_bytes()) {
-    dtype = dtype_name(spec.dtype);
+    if (spec.dtype != DType::kBytes) dtype = name_of(spec.dtype);
   } else if (string.size() % spec.n_values == 0) {
     dtype = likely_dtype(string, n_bytes);
     if (dtype.empty()) {

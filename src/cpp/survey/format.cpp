@@ -59,25 +59,6 @@ bool is_text(Bytes string) {
 
 }  // namespace
 
-const char* format_name(ByteFormat format) noexcept {
-  switch (format) {
-    case ByteFormat::kText:
-      return "UTF-8 text";
-    case ByteFormat::kJpeg:
-      return "JPEG";
-    case ByteFormat::kPng:
-      return "PNG";
-    case ByteFormat::kGif:
-      return "GIF";
-    case ByteFormat::kWebp:
-      return "WebP";
-    case ByteFormat::kNone:
-    case ByteFormat::kOther:
-      break;
-  }
-  return "";
-}
-
 ByteFormat format_of(Bytes string) noexcept {
   const std::string_view bytes = as_text(string);
   if (bytes.starts_with("\xff\xd8\xff"sv)) return ByteFormat::kJpeg;

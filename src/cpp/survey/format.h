@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "base/bytes.h"
+#include "base/names.h"
 
 namespace fastrec {
 
@@ -22,8 +23,11 @@ enum class ByteFormat : std::uint8_t {
   kWebp,
 };
 
-// "UTF-8 text", "JPEG", ...; "" for the first two.
-const char* format_name(ByteFormat format) noexcept;
+template <>
+struct Names<ByteFormat> {
+  static constexpr const char* kAll[] = {"",    "",    "UTF-8 text", "JPEG",
+                                         "PNG", "GIF", "WebP"};
+};
 
 // The empty string is text.
 ByteFormat format_of(Bytes string) noexcept;

@@ -10,6 +10,7 @@ namespace {
 constexpr std::size_t kPieces = 16;
 constexpr std::size_t kPieceBytes = 64;
 
+// Places in ArrayGuess::kDtypes.
 enum : std::size_t { kUint8, kInt64, kInt32, kFloat64, kFloat32, kFloat16, kBfloat16 };
 
 // Usual sizes: powers of two, as the exponents of floats are biased.
@@ -47,9 +48,6 @@ void look_at_integer(Bytes bytes, int n_used, DtypeEvidence* seen) noexcept {
 }
 
 }  // namespace
-
-const std::array<const char*, ArrayGuess::kDtypes> ArrayGuess::kNames = {
-    "uint8", "int64", "int32", "float64", "float32", "float16", "bfloat16"};
 
 void DtypeEvidence::merge(const DtypeEvidence& other) noexcept {
   is_finite = is_finite && other.is_finite;
@@ -101,7 +99,7 @@ void ArrayGuess::add(Bytes string) noexcept {
 }
 
 void ArrayGuess::merge(const ArrayGuess& other) noexcept {
-  for (std::size_t i = 0; i < kDtypes; ++i) dtypes[i].merge(other.dtypes[i]);
+  for (std::size_t i = 0; i < dtypes.size(); ++i) dtypes[i].merge(other.dtypes[i]);
 }
 
 void TensorGuess::add(Bytes string) {

@@ -10,9 +10,11 @@
 
 #include <array>
 #include <cstdint>
+#include <iterator>
 #include <vector>
 
 #include "base/bytes.h"
+#include "batch/schema.h"
 #include "decode/tensor.h"
 
 namespace fastrec {
@@ -35,10 +37,11 @@ struct DtypeEvidence {
 
 // What was seen of byte strings that may be the memory of arrays.
 struct ArrayGuess {
-  static constexpr std::size_t kDtypes = 7;
-  static const std::array<const char*, kDtypes> kNames;  // as NumPy has them
+  static constexpr DType kDtypes[] = {DType::kUint8,   DType::kInt64,   DType::kInt32,
+                                      DType::kFloat64, DType::kFloat32, DType::kFloat16,
+                                      DType::kBfloat16};
 
-  std::array<DtypeEvidence, kDtypes> dtypes;
+  std::array<DtypeEvidence, std::size(kDtypes)> dtypes;
 
   void add(Bytes string) noexcept;
   void merge(const ArrayGuess& other) noexcept;

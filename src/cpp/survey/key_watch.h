@@ -52,10 +52,9 @@ class KeyWatch {
   // Examines a record that was decoded by `schema`.
   void add(std::size_t schema, Bytes record);
 
-  // Absent columns of the schemas that have seen kRecords. Each column is returned
-  // once. Threads decode ahead and out of order, so the watch waits until kRecords
-  // were delivered: all before them were seen then. At the end of an epoch of
-  // `epoch_records` it ends, whatever it has seen.
+  // Absent columns of the schemas that have seen kRecords, each once. Threads decode
+  // out of order, so the watch waits until kRecords were delivered. At the end of an
+  // epoch of `epoch_records` it ends in any case.
   std::vector<AbsentColumn> take(std::uint64_t n_delivered,
                                  std::optional<std::uint64_t> epoch_records);
 

@@ -160,10 +160,7 @@ inline bool FieldReader::next_of_any_kind(Field* field) noexcept {
 }
 
 // Kept out of line: groups are all but extinct.
-#if defined(__GNUC__)
-[[gnu::noinline]]
-#endif
-inline bool FieldReader::skip_group(std::uint32_t number) noexcept {
+[[gnu::noinline]] inline bool FieldReader::skip_group(std::uint32_t number) noexcept {
   constexpr int kMostDepth = 100;  // as in protobuf
   std::uint32_t open[kMostDepth];
   int depth = 0;

@@ -5,15 +5,21 @@
 
 #include <cstdint>
 
+#include "base/names.h"
+
 namespace fastrec {
 
 // Numbered as the fields of the message are.
 enum class FeatureKind : std::uint8_t { kNone = 0, kBytes = 1, kFloat = 2, kInt64 = 3 };
 
-// "int64", "float" or "bytes"; "no" for kNone.
+template <>
+struct Names<FeatureKind> {
+  static constexpr const char* kAll[] = {"", "bytes", "float", "int64"};
+};
+
+// For sentences: "no" values for kNone.
 constexpr const char* kind_name(FeatureKind kind) noexcept {
-  constexpr const char* kNames[] = {"no", "bytes", "float", "int64"};
-  return kNames[static_cast<unsigned>(kind)];
+  return kind == FeatureKind::kNone ? "no" : name_of(kind);
 }
 
 }  // namespace fastrec

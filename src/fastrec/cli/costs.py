@@ -25,7 +25,7 @@ from fastrec.cli.terminal import counted
 from fastrec.dataset.open import Serialized
 from fastrec.loader.order import records_of
 from fastrec.storage.compression import inflated
-from fastrec.storage.stream_readers import first_frames
+from fastrec.storage.stream_readers import frames_of
 
 __all__ = [
     "Cost",
@@ -222,7 +222,7 @@ def _frames(
     dataset: fr.Dataset,
 ) -> contextlib.AbstractContextManager[_core.FrameStream]:
     files = dataset._view.files
-    return first_frames(
+    return frames_of(
         files.contents(), files.table, range(len(dataset.files)), "raise"
     )
 

@@ -20,8 +20,10 @@ from pathlib import Path
 import fastrec as fr
 from fastrec import _core
 from fastrec.cli.brief import hint
-from fastrec.errors import CorruptionError, Error, LimitError
-from fastrec.storage.compression import Content, content_of, inflated
+from fastrec.errors import Error
+from fastrec.on_error import Finding
+from fastrec.storage.compression import Content, content_of
+from fastrec.storage.stream_readers import frames_of
 from fastrec.tasks import Task, TaskPool
 
 __all__ = ["Damaged", "Examined", "examined"]
@@ -174,43 +176,35 @@ class _File:
     def _inflate(self) -> None:
         found = self.found
         found.n_bytes = Path(found.path).stat().st_size
-        stream = _core.StreamExamination(os.fsencode(found.path))
-        n_seen = n_fed = 0
 
-        def on_read(n_read: int) -> None:
-            if self._is_stopped.is_set():
-                raise InterruptedError
+        def on_read(_file: int, n_read: int) -> None:
             self.n_inflated = n_read
 
-        rest: Damaged | None = None
-        try:
-            for piece in inflated(found.path, found.content, on_read=on_read):
-                n_seen += len(piece)
-                stream.feed(piece)
-                n_fed = n_seen
-            stream.finish()
-        except (CorruptionError, LimitError) as error:
-            # If the framing is damaged, the content may continue.
-            end = n_fed if n_fed == n_seen else None
-            cause = stream.retract() or error
-            reason = cause.reason + ("" if end is not None else _NOT_SEARCHED)
-            region = fr.Region(found.path, stream.n_bytes, end, reason, None)
-            rest = Damaged(region)
-        found.content_bytes = n_seen
-        found.n_records, findings = stream.take_findings()
+        def check() -> None:
+            if self._is_stopped.is_set():
+                raise InterruptedError
+
+        name = os.fsencode(found.path)
+        table = _core.FileTable([name], ["pread"])
+        file = (found.path, found.content)
+        with frames_of(
+            [file], table, [0], "skip", on_read=on_read, on_wait=check
+        ) as frames:
+            found.n_records, findings = frames.examine(name)
+            found.content_bytes = frames.n_bytes
         found.damaged = [_damaged(each, found) for each in findings]
-        if rest is not None:
-            found.damaged.append(rest)
 
 
 def _damaged(
-    finding: tuple[int, int, int | None, int | None, Error], of: Examined
+    finding: Finding, of: Examined
 ) -> Damaged:
     begin, end, records, bit, error = finding
     reason = error.reason
-    if records is None and end < of.content_bytes:
+    if end is None:  # what follows may be sound
+        reason += _NOT_SEARCHED
+    elif records is None and end < of.content_bytes:
         reason += _SEARCHED
-    if records is None and begin == 0 and of.n_records == 0:
+    if records is None and begin == 0 and of.n_records == 0 and of.content == "plain":
         reason += _kind_of(of.path)
     if bit is not None:
         reason += (

@@ -15,7 +15,7 @@ from fastrec.lifecycle import renew_after_fork
 from fastrec.on_error import recovery_of
 from fastrec.sources.file_set import FileSet
 from fastrec.sources.selection import Selection
-from fastrec.storage.stream_readers import first_frames
+from fastrec.storage.stream_readers import frames_of
 from fastrec.transforms.transform import CheckedTransform
 
 __all__ = ["Reading", "Source"]
@@ -204,7 +204,7 @@ class Source:
     ) -> Schema:
         """Infer features from the first records of some files, given by number."""
         contents = self.files.contents()
-        with first_frames(
+        with frames_of(
             [contents[i] for i in numbers],
             self.files.table,
             numbers,

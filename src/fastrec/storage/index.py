@@ -24,15 +24,15 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.errors import CorruptionError
 from fastrec.on_error import Gap
 from fastrec.options import default_num_threads
 from fastrec.printable import printable
 from fastrec.storage.atomic import replacement
-from fastrec.storage.compression import FileContent, inflated
+from fastrec.storage.compression import FileContent
 from fastrec.storage.locks import opened_to_lock, try_lock
 from fastrec.storage.parallel import Progress, run_in_threads
 from fastrec.storage.paths import Version, version_of
+from fastrec.storage.stream_readers import frames_of
 from fastrec.tasks import CancelledError
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ class Count:
         cls,
         offsets: npt.NDArray[np.uint64],
         payload_crcs: npt.NDArray[np.uint32],
+        gaps: Sequence[Gap],
         version: Version,
-        gaps: Sequence[Gap] = (),
     ) -> Count:
         """Return the count of n frames, from n + 1 offsets and n checksums."""
         table = np.zeros(len(offsets), _ROW)
@@ -256,7 +256,7 @@ def keep_index(
             index = _core.Index.from_offsets(offsets, *version, os.fsencode(path))
             _save(index, path)
         else:
-            _save(Count.of(offsets, payload_crcs, version), path)
+            _save(Count.of(offsets, payload_crcs, (), version), path)
     except OSError as error:
         _log.info("the index of %s is not kept: %s", printable(path), error)
 
@@ -358,27 +358,16 @@ def _kept_or_built(
 
 def _scanned(file: FileContent, recovery: str, is_cancelled: threading.Event) -> Count:
     """Count the records of a file by a pass over its content."""
-    path, content = file
+    path, _ = file
     version = version_of(path)
-    scan = _core.StreamScan(os.fsencode(path))
-    gaps: list[Gap] = []
-    n_bytes = n_fed = 0
-    try:
-        for piece in inflated(path, content):
-            n_fed += len(piece)
-            scan.feed(piece)
-            n_bytes = n_fed
-            if is_cancelled.is_set():
-                raise CancelledError
-        scan.finish()
-    except CorruptionError as error:
-        if recovery == "raise":
-            raise
-        # If the framing is damaged and not the stream, the content may go on.
-        end = n_bytes if n_bytes == n_fed else None
-        unproven = scan.retract()
-        gaps.append((int(scan.offsets[-1]), end, unproven or error))
-    return Count.of(scan.offsets, scan.payload_crcs, version, gaps)
+
+    def check() -> None:
+        if is_cancelled.is_set():
+            raise CancelledError
+
+    table = _core.FileTable([os.fsencode(path)], ["pread"])
+    with frames_of([file], table, [0], recovery, on_wait=check) as frames:
+        return Count.of(*frames.scan(), version)
 
 
 def _read_tfrecord2idx(

@@ -20,10 +20,10 @@ from fastrec.storage.compression import FileContent, inflated
 from fastrec.storage.paths import Version, version_of
 from fastrec.tasks import Task, start
 
-__all__ = ["first_frames", "started"]
+__all__ = ["frames_of", "started"]
 
-# Bytes read ahead where only the first records are needed.
-_FIRST_BYTES_AHEAD = 4 << 20
+# Bytes read ahead by one thread.
+_BYTES_AHEAD = 4 << 20
 _SECONDS_TO_END = 5.0
 
 
@@ -103,16 +103,26 @@ def _fail(streams: _core.ByteStreams, i: int, path: str, error: BaseException) -
 
 
 @contextlib.contextmanager
-def first_frames(
+def frames_of(
     files: Sequence[FileContent],
     table: _core.FileTable,
     order: Sequence[int],
     recovery: str,
+    *,
+    on_read: Callable[[int, int], object] | None = None,
+    on_wait: Callable[[], object] | None = None,
 ) -> Iterator[_core.FrameStream]:
-    """Yield the frames of `files`, which are those in `order` of `table`."""
-    with started(files, n_readers=1, bytes_ahead=_FIRST_BYTES_AHEAD) as streams:
+    """Yield the frames of `files`, which are those in `order` of `table`.
+
+    One thread inflates the files; it calls `on_read` as `started` does. The caller's
+    thread calls `on_wait` several times a second while it reads, and raises what that
+    raises.
+    """
+    with started(
+        files, n_readers=1, bytes_ahead=_BYTES_AHEAD, on_read=on_read
+    ) as streams:
         try:
-            yield _core.FrameStream(streams, table, order, recovery)
+            yield _core.FrameStream(streams, table, order, recovery, on_wait)
         finally:
             streams.stop()
 

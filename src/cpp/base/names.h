@@ -1,0 +1,30 @@
+// Names: what the values of an enum are called in Python, and which value a name means.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string_view>
+
+namespace fastrec {
+
+// Specialized next to an enum: `kAll` has the names in the order of the values. Values
+// after the last name have none.
+template <typename Enum>
+struct Names;
+
+template <typename Enum>
+constexpr const char* name_of(Enum value) noexcept {
+  return Names<Enum>::kAll[static_cast<std::size_t>(value)];
+}
+
+template <typename Enum>
+constexpr std::optional<Enum> named(std::string_view name) noexcept {
+  std::size_t i = 0;
+  for (const char* const known : Names<Enum>::kAll) {
+    if (name == known) return static_cast<Enum>(i);
+    ++i;
+  }
+  return std::nullopt;
+}
+
+}  // namespace fastrec
