@@ -1,0 +1,221 @@
+// Large frames that are decoded from mapped memory.
+//
+// Goal: the columns are those that the frame makes when it is copied first, every value
+// delivered is proven by the checksum, whatever another process writes meanwhile, and
+// nothing outside of the frame is read. Method: records with large and small values in
+// many orders and forms, flush against pages that must not be touched; every header
+// and some of the values damaged; a child process that writes to the frame.
+
+#include "decode/mapped_path.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "both_ways.h"
+#include "check_columns.h"
+#include "guarded_pages.h"
+#include "records.h"
+
+namespace fastrec {
+namespace {
+
+using testing::column_of;
+using testing::content_of;
+using testing::field_of;
+using testing::frame_of;
+using testing::GuardedPages;
+
+std::string random_text(std::size_t size, std::uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::string text(size, '\0');
+  for (char& c : text) c = static_cast<char>(random());
+  return text;
+}
+
+// A feature with one byte string or one packed run.
+std::string entry_of(const std::string& key, FeatureKind kind, const std::string& run) {
+  const auto number = static_cast<unsigned>(kind);
+  return field_of(1,
+                  field_of(1, key) + field_of(2, field_of(number, field_of(1, run))));
+}
+
+constexpr std::size_t kPixels = 30'000;
+constexpr std::size_t kFloats = 6'000;
+
+std::shared_ptr<const Schema> schema_of_all() {
+  auto schema = std::make_shared<Schema>();
+  using enum FeatureKind;
+  schema->columns = {column_of("image", kBytes, Layout::kDense, DType::kBytes, 0),
+                     column_of("label", kInt64, Layout::kDense, DType::kInt64, 8),
+                     column_of("pixels", kBytes, Layout::kRaw, DType::kUint8, 1),
+                     column_of("vector", kFloat, Layout::kDense, DType::kFloat32, 4),
+                     column_of("tokens", kInt64, Layout::kRagged, DType::kInt64, 8),
+                     column_of("words", kBytes, Layout::kRagged, DType::kBytes, 0)};
+  schema->columns[2].n_values = kPixels;
+  schema->columns[3].n_values = kFloats;
+  for (ColumnSpec& spec : schema->columns) {
+    if (!spec.has_row_splits()) spec = testing::with_default(spec);
+  }
+  return schema;
+}
+
+std::vector<std::string> entries_of_all(std::uint64_t seed) {
+  using enum FeatureKind;
+  return {entry_of("image", kBytes, random_text(40'000 + seed % 9, seed)),
+          entry_of("label", kInt64, std::string(1, static_cast<char>(seed % 100))),
+          entry_of("pixels", kBytes, random_text(kPixels, seed + 1)),
+          entry_of("vector", kFloat, random_text(4 * kFloats, seed + 2)),
+          entry_of("tokens", kInt64, std::string(20'000, '\x05')),
+          entry_of("words", kBytes, random_text(17'000, seed + 3)),
+          entry_of("unwanted", kBytes, random_text(25'000, seed + 4)),
+          entry_of("other", kInt64, "\x07")};
+}
+
+std::string record_of(const std::vector<std::string>& entries) {
+  std::string all;
+  for (const std::string& entry : entries) all += entry;
+  return field_of(1, all);
+}
+
+class MappedPathTest : public ::testing::Test {
+ protected:
+  std::vector<std::uint8_t> expected(const std::string& record) {
+    builder_.begin(1);
+    Buffer buffer;
+    const MutableBytes copy = buffer.room(record.size());
+    std::ranges::copy(as_bytes(record), copy.begin());
+    EXPECT_FALSE(reference_.decode(BytesWithSlack(copy), 0, &builder_));
+    return content_of(builder_.finish(1), *schema_);
+  }
+
+  // Whether the frame of `record`, at both ends of readable memory, is decoded. If it
+  // is, it gives what the reference gives.
+  bool is_decoded(const std::string& record) {
+    const std::string frame = frame_of(record);
+    const GuardedPages pages(frame.size());
+    bool is_decoded = true;
+    for (const MutableBytes bytes :
+         {pages.bytes().first(frame.size()), pages.bytes().last(frame.size())}) {
+      std::ranges::copy(as_bytes(frame), bytes.begin());
+      ExampleDecoder decoder(schema_);
+      builder_.begin(1);
+      is_decoded = decoder.decode_mapped(bytes, 0, &builder_) && is_decoded;
+      if (!is_decoded) continue;
+      EXPECT_EQ(content_of(builder_.finish(1), *schema_), expected(record));
+    }
+    return is_decoded;
+  }
+
+  std::shared_ptr<const Schema> schema_ = schema_of_all();
+  ExampleDecoder reference_{schema_, Way::kReference};
+  BatchBuilder builder_{schema_, testing::shared_pool()};
+};
+
+TEST_F(MappedPathTest, EntriesInAnyOrderGiveTheColumnsOfTheReference) {
+  std::mt19937 random(1);
+  for (std::uint64_t seed = 0; seed < 40; ++seed) {
+    std::vector<std::string> entries = entries_of_all(seed);
+    std::shuffle(entries.begin(), entries.end(), random);
+    EXPECT_TRUE(is_decoded(record_of(entries))) << seed;
+    entries.resize(1 + random() % entries.size());  // others are missing
+    EXPECT_TRUE(is_decoded(record_of(entries))) << seed;
+  }
+}
+
+TEST_F(MappedPathTest, OddRecordsAreLeftToTheReference) {
+  const std::vector<std::string> entries = entries_of_all(1);
+  std::vector<std::string> twice = entries;
+  twice.push_back(entries[0]);
+  EXPECT_FALSE(is_decoded(record_of(twice)));
+  EXPECT_FALSE(is_decoded(record_of(entries) + field_of(3, "more")));
+  EXPECT_FALSE(is_decoded(record_of({entries[0]}) + record_of({entries[1]})));
+  EXPECT_FALSE(is_decoded(random_text(50'000, 1)));
+  // The value before the key.
+  const std::string feature = field_of(1, field_of(1, random_text(20'000, 1)));
+  EXPECT_FALSE(is_decoded(field_of(1, field_of(1, feature + field_of(1, "image")))));
+  // Of another size or kind than the column.
+  using enum FeatureKind;
+  EXPECT_FALSE(
+      is_decoded(record_of({entry_of("pixels", kBytes, random_text(29'999, 1))})));
+  EXPECT_FALSE(
+      is_decoded(record_of({entry_of("image", kInt64, std::string(20'000, '\1'))})));
+}
+
+TEST_F(MappedPathTest, DamageAnywhereIsNoticedAndTheRowIsEmptyThen) {
+  const std::string record = record_of(entries_of_all(2));
+  const std::string frame = frame_of(record);
+  const std::vector<std::uint8_t> good = expected(record);
+  const auto* intact = as_bytes(frame).data();
+  std::vector<std::uint8_t> damaged(intact, intact + frame.size());
+  ExampleDecoder decoder(schema_);
+  for (std::size_t at = 0; at < frame.size(); at += at < 300 ? 1 : 997) {
+    damaged[at] ^= 0x04;
+    builder_.begin(1);
+    ASSERT_FALSE(decoder.decode_mapped(damaged, 0, &builder_)) << at;
+    damaged[at] ^= 0x04;
+    // One that is intact, so that the next one is tried as well.
+    ASSERT_TRUE(decoder.decode_mapped(damaged, 0, &builder_)) << at;
+    ASSERT_EQ(content_of(builder_.finish(1), *schema_), good) << at;
+  }
+}
+
+TEST_F(MappedPathTest, FramesWithoutLargeValuesAreNotTriedForAWhile) {
+  const std::string small = frame_of(record_of(
+      {entry_of("tokens", FeatureKind::kInt64, std::string(20'000, '\x05'))}));
+  const std::string large = frame_of(record_of(entries_of_all(3)));
+  ExampleDecoder decoder(schema_);
+  builder_.begin(100);
+  for (std::size_t row = 0; row < 8; ++row) {
+    ASSERT_TRUE(decoder.decode_mapped(as_bytes(small), row, &builder_));
+  }
+  EXPECT_FALSE(decoder.decode_mapped(as_bytes(large), 8, &builder_));
+}
+
+TEST_F(MappedPathTest, WhatIsDeliveredIsProvenWhileAnotherProcessWrites) {
+  const std::string records[] = {record_of(entries_of_all(9)),
+                                 record_of(entries_of_all(18))};
+  const std::vector<std::uint8_t> contents[] = {expected(records[0]),
+                                                expected(records[1])};
+  const std::string frames[] = {frame_of(records[0]), frame_of(records[1])};
+  ASSERT_EQ(frames[0].size(), frames[1].size());
+  void* const shared = ::mmap(nullptr, frames[0].size(), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  std::memcpy(shared, frames[0].data(), frames[0].size());
+  const pid_t parent = ::getpid();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    for (std::size_t i = 1; ::getppid() == parent; ++i) {
+      std::memcpy(shared, frames[i % 2].data(), frames[i % 2].size());
+      if (i % 4 == 0) ::usleep(100);
+    }
+    ::_exit(0);
+  }
+  const Bytes frame(static_cast<const std::uint8_t*>(shared), frames[0].size());
+  std::size_t n_delivered = 0;
+  for (int i = 0; i < 3000; ++i) {
+    ExampleDecoder decoder(schema_);  // tries every frame
+    builder_.begin(1);
+    if (!decoder.decode_mapped(frame, 0, &builder_)) continue;
+    ++n_delivered;
+    const std::vector<std::uint8_t> content = content_of(builder_.finish(1), *schema_);
+    ASSERT_TRUE(content == contents[0] || content == contents[1]);
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  ::munmap(shared, frame.size());
+  RecordProperty("delivered", static_cast<int>(n_delivered));
+}
+
+}  // namespace
+}  // namespace fastrec
