@@ -220,6 +220,59 @@ TEST_P(PipelineTest, CountsTheTimeThatNextDecodes) {
   EXPECT_EQ(waited->helping().count(), 0);
 }
 
+TEST_P(PipelineTest, ADeliveryThatIsUsedAgainKeepsNoBlock) {
+  const auto sources = write();
+  const auto pool = std::make_shared<BlockPool>(1 << 20);
+  const StepGrid grid{.batch_size = 7};
+  Pipeline pipeline(std::make_unique<WalkedClaims>(sources->files, grid), sources, pool,
+                    options());
+  Delivery delivery;
+  while (next(&pipeline, &delivery)) continue;
+  // One for each slot and thread, and one for the delivery.
+  EXPECT_LE(pool->stats().n_allocated, 4u + GetParam() + 2u);
+  if (GetParam() == 0) {
+    EXPECT_EQ(pool->stats().n_allocated, 1u);
+  }
+}
+
+// Claims that count themselves.
+class CountedClaims final : public Claims {
+ public:
+  CountedClaims(std::unique_ptr<Claims> claims, std::atomic<std::size_t>* n_claims)
+      : claims_(std::move(claims)), n_claims_(n_claims) {}
+  bool next(Claim* claim) override {
+    ++*n_claims_;
+    return claims_->next(claim);
+  }
+
+ private:
+  std::unique_ptr<Claims> claims_;
+  std::atomic<std::size_t>* n_claims_;
+};
+
+TEST_P(PipelineTest, TheRingFillsWhileTheConsumerIsAway) {
+  if (GetParam() == 0) return;
+  const auto sources = write();
+  std::atomic<std::size_t> n_claims{0};
+  const StepGrid grid{.batch_size = 7};
+  const auto pipeline =
+      start(std::make_unique<CountedClaims>(
+                std::make_unique<WalkedClaims>(sources->files, grid), &n_claims),
+            sources, options());
+  Delivery delivery;
+  for (std::size_t n_taken = 1; n_taken < 40; ++n_taken) {
+    ASSERT_TRUE(next(pipeline.get(), &delivery));
+    if (n_taken % 10 != 0) continue;
+    // A thread that the consumer has replaced comes back by itself. At least half of
+    // the ring is always ready.
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (n_claims < n_taken + 2 && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+    EXPECT_GE(n_claims, n_taken + 2);
+  }
+}
+
 TEST_P(PipelineTest, EndsWhereverItIsDropped) {
   for (unsigned n_taken = 0; n_taken < 20; ++n_taken) {
     const auto pipeline = start(write(), options());

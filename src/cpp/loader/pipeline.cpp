@@ -73,6 +73,7 @@ void Pipeline::run() {
 // Waits for a step to claim and a CPU to decode it on. Returns false at the end.
 bool Pipeline::wait_for_work() {
   std::unique_lock lock(mutex_);
+  wake_one();
   std::chrono::microseconds pause = kAway;
   while (!is_exhausted_ && !is_stopped_) {
     if (!may_claim()) {
@@ -89,11 +90,20 @@ bool Pipeline::wait_for_work() {
   return false;
 }
 
-// Whether the consumer is about to come back and decode: it did so in the last round of
-// the ring, and has left next() only now.
+// Whether the consumer is about to decode, which it did in the last round of the ring:
+// it is in next(), or has left it only now. While it decodes, it is one of n_working_.
 bool Pipeline::is_consumer_near() const {
-  return !is_consuming_ && n_ready_ <= slots_.size() &&
-         std::chrono::steady_clock::now() - left_at_ < kAway;
+  return !is_helping_ && n_ready_ <= slots_.size() &&
+         (is_consuming_ || std::chrono::steady_clock::now() - left_at_ < kAway);
+}
+
+// Wakes a thread if there is work for several steps: that costs as much as decoding
+// some batches. One thread at a time, because a slow consumer needs no more.
+void Pipeline::wake_one() {
+  if (n_sleeping_ > 0 && may_claim() &&
+      2 * (next_claim_ - next_delivery_) <= slots_.size()) {
+    claimable_.notify_one();
+  }
 }
 
 void Pipeline::claim_and_decode(Bench* bench) {
@@ -198,11 +208,7 @@ void Pipeline::deliver(Delivery* delivery) {
   held_bytes_ -= delivery->n_bytes;
   ++next_delivery_;
   ++n_ready_;
-  // Waking a thread costs as much as decoding some batches, so it gets several to do.
-  const std::uint64_t n_claimed = next_claim_ - next_delivery_;
-  if (n_sleeping_ > 0 && may_claim() && 2 * n_claimed <= slots_.size()) {
-    claimable_.notify_all();
-  }
+  wake_one();
 }
 
 Pipeline::Outcome Pipeline::next(std::chrono::milliseconds patience,
@@ -244,9 +250,11 @@ Pipeline::Outcome Pipeline::next(std::chrono::milliseconds patience,
     if (std::chrono::steady_clock::now() >= deadline) return Outcome::kPending;
     if (options_.is_helping && may_claim()) {
       n_ready_ = 0;
+      is_helping_ = true;
       lock.unlock();
       help();
       lock.lock();
+      is_helping_ = false;
       continue;
     }
     deliverable_.wait_until(lock, deadline, [&] {

@@ -120,6 +120,7 @@ class Pipeline {
   void run();
   bool wait_for_work();
   bool is_consumer_near() const;
+  void wake_one();
   void claim_and_decode(Bench* bench);
   void help();
   std::optional<std::uint64_t> claim(Bench* bench);
@@ -148,6 +149,7 @@ class Pipeline {
   bool is_exhausted_ = false;  // there is nothing more to claim
   bool is_stopped_ = false;
   bool is_consuming_ = false;  // somebody is in next()
+  bool is_helping_ = false;    // and decodes
   unsigned n_sleeping_ = 0;    // background threads that wait for room
   std::chrono::steady_clock::time_point left_at_;  // when next() returned last
   std::size_t n_ready_;  // batches that were ready, since next() last decoded one

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
@@ -25,9 +25,6 @@ from fastrec.transforms.batch_info import BatchOrigin
 from fastrec.transforms.places import Places
 
 __all__ = ["Decoded", "Decoding", "planned"]
-
-# From the core: the parts, the step, rows, rows that are records, memory, damages.
-_Found: TypeAlias = "tuple[Parts, int, int, int, int, list[Damage]]"
 
 
 class Decoded(NamedTuple):
@@ -123,17 +120,24 @@ class Decoding:
         """Return the next batch; None at the end."""
         if not self._is_identity:
             return self.collate(self.take())
-        found = self._next()
+        found = self.pipeline.next()
+        if self._may_have_gaps:
+            log_gaps(self.pipeline.take_gaps())
         if found is None:
             return None
         parts, step, _, n_valid, n_bytes, damages = found
         skipped = unreadable_rows(damages) if damages else ()
         n_records = n_valid - len(damages)
-        return Delivered(parts[0][1], step, n_records, n_bytes, skipped)
+        # Delivered(...) is a call of Python code, which small batches notice.
+        return tuple.__new__(
+            Delivered, (parts[0][1], step, n_records, n_bytes, skipped, None)
+        )
 
     def take(self) -> Decoded | None:
         """Return the next rows, which `collate` makes a batch of; None at the end."""
-        found = self._next()
+        found = self.pipeline.next()
+        if self._may_have_gaps:
+            log_gaps(self.pipeline.take_gaps())
         if found is None:
             return None
         parts, step, n_rows, n_valid, n_bytes, damages = found
@@ -171,12 +175,6 @@ class Decoding:
                 self._times.transform_ns += taken
             skipped += raised
         return Delivered(batch, step, n_records, n_bytes, skipped, places)
-
-    def _next(self) -> _Found | None:
-        found = self.pipeline.next()
-        if self._may_have_gaps:
-            log_gaps(self.pipeline.take_gaps())
-        return found
 
     def _origin(
         self, step: int, n_rows: int, n_valid: int, places: Places | None
