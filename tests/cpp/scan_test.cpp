@@ -146,6 +146,28 @@ TEST(Scan, MappedAndReadFilesGiveTheSame) {
   EXPECT_EQ(mapped.offsets, walk(as_bytes(file)).offsets);
 }
 
+TEST(Scan, LargeRecordsAreFoundByTheirHeadersAlone) {
+  const testing::TemporaryDirectory directory;
+  std::mt19937 random(8);
+  std::string file;
+  for (int i = 0; i < 120; ++i) {
+    std::string payload = noise(&random, 70'000 + random() % 200'000);
+    // A TFRecord file within the record, where a segment may begin.
+    for (int j = 0; j < 400; ++j) payload += testing::frame_of("nested");
+    file += testing::frame_of(payload);
+  }
+  for (const bool is_damaged : {false, true}) {
+    if (is_damaged) file[file.size() / 2] ^= 1, file.resize(file.size() - 50'000);
+    const std::string path = directory.write("data", file);
+    const ScanResult expected = walk(as_bytes(file));
+    ScanProgress progress;
+    const ScanResult found = scan(FileView(path, Io::kPread), 2, &progress);
+    EXPECT_EQ(found.offsets, expected.offsets);
+    EXPECT_EQ(found.fault.code, expected.fault.code);
+    EXPECT_EQ(found.fault.offset, expected.fault ? expected.fault.offset : 0);
+  }
+}
+
 TEST(Index, SurvivesTheFileAndNothingElse) {
   const testing::TemporaryDirectory directory;
   const std::string path = directory.write("data", testing::file_of({"a", "", "ccc"}));

@@ -15,7 +15,7 @@ import fastrec as fr
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
-N_RECORDS = 2_200
+N_RECORDS = 4_000
 FEATURES = {"image": fr.VarLen("bytes"), "label": "int64"}
 
 
@@ -28,7 +28,7 @@ def resident_mib() -> float:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return a file of 220 MB, of which an epoch keeps 96 MiB."""
+    """Return a file of 400 MB, more than an epoch keeps."""
     path = str(tmp_path_factory.mktemp("walk") / "large.tfrecord")
     with fr.Writer(path) as writer:
         for i in range(N_RECORDS):
@@ -75,7 +75,7 @@ def test_an_epoch_holds_little_of_the_files(
         peak = max(peak, resident_mib() - before)
         total += int(batch["label"].sum())
     assert total == N_RECORDS * (N_RECORDS - 1) // 2
-    assert peak < 140
+    assert peak < 230
 
 
 @pytest.mark.usefixtures("_no_index")

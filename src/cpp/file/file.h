@@ -54,6 +54,9 @@ class File {
   // asked for only at the end of the file. Throws IoError.
   std::size_t read_at(std::uint64_t offset, MutableBytes into) const;
 
+  // Reads are not in order: none of them brings about more than it asks for. Advice.
+  void expect_random() const noexcept;
+
   // These bytes will be read soon. Advice: it returns at once and cannot fail.
   void will_need(std::uint64_t offset, std::uint64_t length) const noexcept;
 

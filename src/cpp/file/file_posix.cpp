@@ -105,6 +105,14 @@ std::size_t File::read_at(std::uint64_t offset, MutableBytes into) const {
   return done;
 }
 
+void File::expect_random() const noexcept {
+#if defined(__APPLE__)
+  (void)::fcntl(descriptor_, F_RDAHEAD, 0);
+#else
+  (void)::posix_fadvise(descriptor_, 0, 0, POSIX_FADV_RANDOM);
+#endif
+}
+
 void File::will_need(std::uint64_t offset, std::uint64_t length) const noexcept {
 #if defined(__APPLE__)
   radvisory advice{};

@@ -90,6 +90,13 @@ std::string FileView::describe_change() const {
   return {};
 }
 
+std::unique_ptr<const FileView> FileView::reopened_for_random_reads() const {
+  auto view = std::make_unique<const FileView>(path_, Io::kPread, name_);
+  if (!is_same(view->state_, state_) || view->identity() != identity()) return nullptr;
+  view->file_->expect_random();
+  return view;
+}
+
 void FileView::read_ahead(std::uint64_t offset, std::uint64_t length) const noexcept {
   if (offset >= size()) return;
   const std::uint64_t end = offset + std::min(length, size() - offset);

@@ -87,6 +87,10 @@ class FileView {
     }
   }
 
+  // The file once more, read by pread, with advice that it is not read in order;
+  // nothing where it is another one by now.
+  std::unique_ptr<const FileView> reopened_for_random_reads() const;
+
   // They will be read next: mapped bytes come into the CPU's cache.
   void prefetch(std::uint64_t offset, std::uint64_t length) const noexcept {
     if (!mapping_ || offset >= size()) return;

@@ -30,6 +30,7 @@ IndexedClaims::IndexedClaims(std::shared_ptr<FileTable> files,
       order_(std::move(order)),
       grid_(std::move(grid)),
       read_window_(files_),
+      is_from_start_(first_step == 0),
       step_(first_step) {}
 
 bool IndexedClaims::next(Claim* claim) {
@@ -59,8 +60,9 @@ void IndexedClaims::locate(Claim* claim) const {
   claim->n_rows = static_cast<std::size_t>(grid_.n_rows(claim->step, numbers.size()));
   claim->places.clear();
   catalog_->locate_all(numbers, &claim->places);
-  read_window_.read(claim->places);
-  if (is_run(claim->places) && grid_.world_size == 1) {
+  const bool is_in_order = is_run(claim->places);
+  read_window_.read(claim->places, is_in_order && is_from_start_);
+  if (is_in_order && grid_.world_size == 1) {
     const Place& last = claim->places.back();
     read_window_.read_ahead(last.file, last.frame.end());
   }

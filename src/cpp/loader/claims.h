@@ -106,6 +106,7 @@ class IndexedClaims final : public Claims {
   std::shared_ptr<const Order> order_;
   StepGrid grid_;
   mutable ReadWindow read_window_;
+  const bool is_from_start_;
   std::uint64_t step_;
 };
 

@@ -45,7 +45,7 @@ void ReadWindow::ask(std::size_t file, std::uint64_t begin, std::uint64_t end) {
   }
 }
 
-void ReadWindow::read(std::span<const Place> places) {
+void ReadWindow::read(std::span<const Place> places, bool is_in_order) {
   for (std::size_t i = 0; i < places.size();) {
     const Place& first = places[i];
     std::uint64_t end = first.frame.end();
@@ -54,31 +54,35 @@ void ReadWindow::read(std::span<const Place> places) {
          ++i) {
       end = places[i].frame.end();
     }
-    if (end - first.frame.offset >= kMinRunBytes)
-      add(first.file, first.frame.offset, end);
+    if (end - first.frame.offset < kMinRunBytes) continue;
+    try {
+      auto view = files_->open(first.file);
+      if (view->mapping() == nullptr) continue;
+      add({first.frame.offset, end, std::move(view)}, is_in_order);
+    } catch (const std::exception&) {
+      return;  // The thread that reads these bytes reports it.
+    }
   }
 }
 
-void ReadWindow::add(std::size_t file, std::uint64_t begin, std::uint64_t end) {
-  std::shared_ptr<const FileView> view;
-  try {
-    view = files_->open(file);
-  } catch (const std::exception&) {
-    return;  // the thread that reads these bytes reports it
-  }
-  if (view->mapping() == nullptr) return;
-
+void ReadWindow::add(const Range& range, bool is_in_order) {
   const std::lock_guard lock(reading_);
+  const std::uint64_t n = range.end - range.begin;
+  if (is_in_order && n_first_bytes_ < kFirstBytes) {
+    n_first_bytes_ += n;
+    return;
+  }
   Range* last = ranges_.empty() ? nullptr : &ranges_.back();
-  if (last != nullptr && last->view == view &&
-      std::max(last->end, end) - std::min(last->begin, begin) <= kPieceBytes) {
-    const std::uint64_t n_before = last->end - last->begin;
-    last->begin = std::min(last->begin, begin);
-    last->end = std::max(last->end, end);
+  const std::uint64_t n_before = last == nullptr ? 0 : last->end - last->begin;
+  if (last != nullptr && last->view == range.view &&
+      std::max(last->end, range.end) - std::min(last->begin, range.begin) <=
+          kPieceBytes) {
+    last->begin = std::min(last->begin, range.begin);
+    last->end = std::max(last->end, range.end);
     n_bytes_ += last->end - last->begin - n_before;
   } else {
-    ranges_.push_back({begin, end, std::move(view)});
-    n_bytes_ += end - begin;
+    ranges_.push_back(range);
+    n_bytes_ += n;
   }
   while (n_bytes_ > kKeptBytes && ranges_.size() > 1) {
     const Range& first = ranges_.front();

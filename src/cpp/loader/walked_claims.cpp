@@ -25,6 +25,7 @@ WalkedClaims::WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid,
       bytes_max_(windows.bytes_max),
       read_window_(files_),
       search_(recovery, windows.first_bytes, &progress_.cancelled),
+      is_from_start_(first_step == 0),
       step_(first_step),
       n_before_(first_step * grid_.batch_size) {}
 
@@ -73,7 +74,7 @@ void WalkedClaims::locate(Claim* claim) const {
     }
   }
   claim->slices.clear();
-  read_window_.read(claim->places);
+  read_window_.read(claim->places, is_from_start_);
 }
 
 // Drops the first `n` frames, which are in one slice.

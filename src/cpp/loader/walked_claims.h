@@ -83,6 +83,7 @@ class WalkedClaims final : public Claims {
   GapList gaps_;
   ScanProgress progress_;  // cancelled by stop()
   Search search_;
+  const bool is_from_start_;
 
   std::mutex mutex_;                  // guards all that follows
   std::condition_variable searched_;  // a search has ended
