@@ -429,6 +429,7 @@ class BatchEncoder(metaclass=_Pybind11Type):
 
 @final
 class ArrayLayout(metaclass=_Pybind11Type):
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
     def encoder(self, columns: Mapping[Any, Any]) -> BatchEncoder | None: ...
 
 @final

@@ -217,7 +217,7 @@ void BatchEncoder::load_numbers(const ColumnValues& column, std::uint64_t* words
   for (std::size_t i = 0; i < n; ++i) {
     words[i] = load_le<std::uint32_t>(values + i * sizeof(float));
   }
-  std::memset(sizes, sizeof(float), n);
+  std::fill_n(sizes, n, std::uint8_t{sizeof(float)});
 }
 
 std::uint64_t BatchEncoder::measure(std::size_t i, Tile* tile) const {

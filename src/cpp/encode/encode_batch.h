@@ -1,18 +1,16 @@
 // EncodeBatch: columns of values -> a serialized tf.train.Example for each row.
 //
-//   numbers   values[row][n_values]       or values[row_splits[row] ..
-//   row_splits[row+1]] strings   the same of strings; string i is data[offsets[i] ..
-//   offsets[i+1]],
-//             or, if all have one size, data[i * string_bytes ...]
+//   numbers   values[row][n_values], or
+//             values[row_splits[row] .. row_splits[row + 1]]
+//   strings   the same of strings; string i is
+//             data[offsets[i] .. offsets[i + 1]], or
+//             data[i * string_bytes ...] if all have one size
 //
-// Features come in the order of the columns, in the form that example/encode.h draws;
-// so all records of a batch have one order, and keys and headers are made once. What is
-// the same in every row (a float, raw bytes of one size) is a copy of a header and of
-// the values.
+// Features come in the order of the columns, in the form that encode/encode.h draws, so
+// all records of a batch have one order, and the headers of entries are made once.
 //
-// The columns may change while they are read, which gives values of before or after,
-// but never a message of another size than was measured: what sizes depend on is read
-// once.
+// The columns may change while they are read. That gives values of before or after, but
+// never a message of another size than was measured: what sizes depend on is read once.
 #pragma once
 
 #include <array>
