@@ -111,7 +111,9 @@ class MappedPathTest : public ::testing::Test {
       builder_.begin(1);
       is_decoded = decoder.decode_mapped(bytes, 0, &builder_) && is_decoded;
       if (!is_decoded) continue;
-      EXPECT_EQ(content_of(builder_.finish(1), *schema_), expected(record));
+      const std::vector<std::uint8_t> content =
+          content_of(builder_.finish(1), *schema_);
+      EXPECT_EQ(content, expected(record));
     }
     return is_decoded;
   }
@@ -197,7 +199,7 @@ TEST_F(MappedPathTest, WhatIsDeliveredIsProvenWhileAnotherProcessWrites) {
   if (child == 0) {
     for (std::size_t i = 1; ::getppid() == parent; ++i) {
       std::memcpy(shared, frames[i % 2].data(), frames[i % 2].size());
-      if (i % 4 == 0) ::usleep(100);
+      if (i % 16 == 0) ::usleep(100);
     }
     ::_exit(0);
   }
