@@ -338,6 +338,7 @@ class Pipeline(metaclass=_Pybind11Type):
         pool: BlockPool,
         *,
         n_threads: int,
+        n_cpus: int,
         prefetch: int,
         memory_limit: int,
         on_damage: str,
@@ -432,7 +433,7 @@ class ArrayLayout(metaclass=_Pybind11Type):
 
 @final
 class FrameBuffer(metaclass=_Pybind11Type):
-    def __init__(self, pool: BlockPool) -> None: ...
+    def __init__(self, pool: BlockPool, n_bytes: int = 0) -> None: ...
     def add_example(self, row: Mapping[Any, Any], order: FeatureOrder) -> int: ...
     def add_sequence(
         self,

@@ -15,7 +15,7 @@ namespace fastrec::testing {
 
 inline std::vector<std::uint8_t> content_of(const Batch& batch, const Schema& schema) {
   std::vector<std::uint8_t> content;
-  const auto append = [&](const Array& array, std::size_t n_bytes) {
+  const auto append = [&](const Column::Array& array, std::size_t n_bytes) {
     content.insert(content.end(), array.data, array.data + n_bytes);
   };
   for (std::size_t c = 0; c < schema.columns.size(); ++c) {

@@ -82,7 +82,7 @@ class CheckColumns {
 
  private:
   // Returns the last of `n` numbers, none of which is below the one before.
-  static std::uint64_t check_in_order(const Array& array, std::size_t n) {
+  static std::uint64_t check_in_order(const Column::Array& array, std::size_t n) {
     std::int64_t before = 0;
     for (std::size_t i = 0; i < n; ++i) {
       std::int64_t value;

@@ -159,6 +159,34 @@ TEST(EncodeBatch, EveryRowIsWhatTheEncoderOfRowsWrites) {
   }
 }
 
+TEST(EncodeBatch, OtherValuesOfTheSameColumns) {
+  const std::vector<std::int64_t> first = {1, 2, 3}, other = {300, -1};
+  const auto bytes = [](const std::vector<std::int64_t>& values) {
+    return Bytes(reinterpret_cast<const std::uint8_t*>(values.data()),
+                 values.size() * 8);
+  };
+  ColumnValues column;
+  column.key = "f";
+  column.values = bytes(first);
+  const BatchEncoder encoder({column}, 3);
+  const Bytes values[] = {bytes(other)};
+  const BatchEncoder same = encoder.with_values(values, 2);
+  column.values = bytes(other);
+  const BatchEncoder expected({column}, 2);
+  EXPECT_EQ(same.n_rows(), 2u);
+  const auto row = [](const BatchEncoder& from, std::size_t i) {
+    BatchEncoder::Tile tile;
+    from.load(i, i + 1, 1, &tile);
+    const std::size_t size = from.measure(0, &tile);
+    std::string out(size + BatchEncoder::kSlackBytes, '?');
+    from.store(0, tile, reinterpret_cast<std::uint8_t*>(out.data()));
+    return out.substr(0, size);
+  };
+  EXPECT_EQ(row(same, 0), row(expected, 0));
+  EXPECT_EQ(row(same, 1), row(expected, 1));
+  EXPECT_THROW((void)encoder.with_values(values, 3), std::invalid_argument);
+}
+
 TEST(EncodeBatch, ValuesThatChangeMeanwhileChangeNoSizes) {
   std::vector<std::int64_t> one(4, 1), lists(8, 1);
   const auto bytes = [](const std::vector<std::int64_t>& values) {

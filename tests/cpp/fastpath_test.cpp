@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -163,13 +164,23 @@ class Writer {
     return bytes;
   }
 
-  std::string list_of(FeatureKind kind, std::size_t n, std::size_t n_bytes) {
+  // Continues the last varint for up to 10 more bytes, which is more than it may have.
+  void make_overlong(std::string* values) {
+    values->back() = static_cast<char>(values->back() | 0x80);
+    values->append(below(10), '\x80');
+    *values += '\0';
+  }
+
+  // Strings have `n_bytes`, or any number.
+  std::string list_of(FeatureKind kind, std::size_t n,
+                      std::optional<std::size_t> n_bytes) {
     std::string values;
     const bool is_packed = !is_likely(odd_);
     const std::uint64_t small = below(4) == 0 ? 1 : 0x7fff;  // also for bool
     for (std::size_t i = 0; i < n; ++i) {
       if (kind == FeatureKind::kBytes) {
-        values += field_of(1, bytes_of(n_bytes));
+        const std::size_t n_any = below(8) == 0 ? below(200) : below(16);
+        values += field_of(1, bytes_of(n_bytes.value_or(n_any)));
       } else if (kind == FeatureKind::kFloat) {
         if (!is_packed) values += '\x0d';
         testing::append_le(&values, static_cast<std::uint32_t>(random_()));
@@ -177,8 +188,10 @@ class Writer {
         const auto value = random_() >> below(64);
         if (!is_packed) values += '\x08';
         values += varint_of(below(16) == 0 ? value : value & small);
+        if (below(64) == 0) make_overlong(&values);
       }
     }
+    if (is_likely(odd_ / 4) && !values.empty()) values.pop_back();  // cuts the last one
     return kind == FeatureKind::kBytes || !is_packed ? values : field_of(1, values);
   }
 
@@ -193,7 +206,8 @@ class Writer {
     if (is_likely(odd_)) kind = static_cast<FeatureKind>(1 + below(3));
     if (is_likely(odd_)) n = below(200);
     if (is_likely(odd_)) return "";
-    const std::size_t n_bytes = spec.layout == Layout::kRaw ? spec.n_values : below(40);
+    std::optional<std::size_t> n_bytes;
+    if (spec.layout == Layout::kRaw) n_bytes = spec.n_values;
     return field_of(static_cast<unsigned>(kind), list_of(kind, n, n_bytes));
   }
 
@@ -244,6 +258,61 @@ TEST(FastPath, GivesWhatTheReferenceGives) {
       return found;
     }();
     ASSERT_TRUE(testing::is_same_both_ways(writer.schema(), views)) << "seed " << seed;
+  }
+}
+
+// Steps that almost have the header of the plain ones, after plain ones and before
+// them.
+TEST(FastPath, ReadsStepsOfOtherHeadersAsTheReferenceDoes) {
+  const auto field_of_ones = [](unsigned number, std::size_t n) {
+    return field_of(number, std::string(n, '\1'));
+  };
+  for (const auto kind :
+       {FeatureKind::kBytes, FeatureKind::kFloat, FeatureKind::kInt64}) {
+    const auto number = static_cast<unsigned>(kind);
+    const std::string value = kind == FeatureKind::kFloat ? "1234" : "\5";
+    const std::string plain = field_of(1, field_of(number, field_of(1, value)));
+    const std::string others[] = {
+        field_of(1, ""),
+        // An empty step and an unknown field, together like a step of -2 bytes.
+        field_of(1, "") + field_of_ones(number, 254),
+        field_of(1, "") + field_of_ones(number, 127),
+        field_of(1, field_of(number, "")),
+        field_of(1, field_of(number, field_of(1, ""))),
+        field_of(1, field_of(number, field_of(1, value) + field_of(1, value))),
+        field_of(1, field_of(number, field_of(1, value)) + field_of_ones(9, 3)),
+        field_of(1, field_of(number, field_of(1, std::string(128, '1')))),
+        field_of(1, field_of(number % 3 + 1, field_of(1, value))),
+        field_of_ones(2, 4),
+        std::string("\x0a\x03\x0a", 3),
+        std::string("\x0a\x83\x00\x0a\x01\x01", 6),
+    };
+    for (const auto layout : {Layout::kPadded, Layout::kRagged}) {
+      auto schema = std::make_shared<Schema>();
+      ColumnSpec spec;
+      spec.key = "k";
+      spec.section = Section::kLists;
+      spec.kind = kind;
+      spec.layout = layout;
+      spec.dtype = kind == FeatureKind::kBytes   ? DType::kBytes
+                   : kind == FeatureKind::kFloat ? DType::kFloat32
+                                                 : DType::kInt64;
+      spec.item_bytes = kind == FeatureKind::kBytes ? 0 : value.size() == 4 ? 4 : 8;
+      schema->columns.push_back(spec);
+      if (layout == Layout::kRagged) {
+        spec.section = Section::kStepSizes;
+        spec.kind = FeatureKind::kInt64;
+        spec.dtype = DType::kInt64;
+        spec.item_bytes = 8;
+        schema->columns.push_back(spec);
+      }
+      for (const std::string& other : others) {
+        const std::string list = plain + plain + other + plain;
+        const std::string record = field_of(2, testing::entry_of("k", list));
+        EXPECT_TRUE(testing::is_same_both_ways(schema, {as_bytes(record)}))
+            << "kind " << number << ", step " << &other - others;
+      }
+    }
   }
 }
 

@@ -408,10 +408,10 @@ TEST(BatchBuilder, AnEmptyRowIsZerosOrNothingInEveryLayout) {
   builder.fill_empty(2);
   const Batch batch = builder.finish(3);
 
-  const auto bytes = [](const Array& array, std::size_t n) {
+  const auto bytes = [](const Column::Array& array, std::size_t n) {
     return std::string(reinterpret_cast<const char*>(array.data), n);
   };
-  const auto int64s = [](const Array& array, std::size_t n) {
+  const auto int64s = [](const Column::Array& array, std::size_t n) {
     const auto* values = reinterpret_cast<const std::int64_t*>(array.data);
     return std::vector<std::int64_t>(values, values + n);
   };

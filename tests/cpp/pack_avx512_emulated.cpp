@@ -12,8 +12,8 @@
 
 namespace fastrec::emulated_kernels {
 
-std::uint8_t* pack_portable(const std::uint8_t* values, std::size_t n,
-                            std::uint8_t* out) noexcept {
+std::uint8_t* pack_avx2(const std::uint8_t* values, std::size_t n,
+                        std::uint8_t* out) noexcept {
   return pack_kernels().back().pack(values, n, out);
 }
 

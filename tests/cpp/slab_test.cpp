@@ -190,7 +190,7 @@ TEST(BatchBuilder, SmallColumnsShareABlockAndLargeOnesHaveTheirOwn) {
   EXPECT_NE(batch.columns[0].values.block, batch.columns[1].values.block);
   EXPECT_EQ(batch.columns[1].values.block, batch.columns[2].values.block);
 
-  const Array label = batch.columns[1].values;
+  const auto label = batch.blocks[batch.columns[1].values.block];
   batch = {};
   EXPECT_EQ(pool->stats().n_idle, 1u);  // the images are free, the labels are not
 }
@@ -203,7 +203,8 @@ TEST(BatchBuilder, ALabelDoesNotKeepItsImage) {
   for (const std::size_t n_rows : {1U, 20U, 256U}) {
     builder.begin(n_rows);
     const Batch batch = builder.finish(n_rows);
-    EXPECT_LE(batch.columns[1].values.block->size(), 2 * 8 * n_rows + 4096);
+    EXPECT_LE(batch.blocks[batch.columns[1].values.block]->size(),
+              2 * 8 * n_rows + 4096);
   }
 }
 
@@ -215,10 +216,10 @@ TEST(BatchBuilder, RowsThatWereSkippedLeaveNoRoomInTheirBlocks) {
     std::memset(builder.row(0, row), 7, 100'000);
   }
   const Batch batch = builder.finish(2);
-  EXPECT_LE(batch.columns[0].values.block->size(), 2 * 200'000u + 4096);
+  EXPECT_LE(batch.blocks[batch.columns[0].values.block]->size(), 2 * 200'000u + 4096);
   EXPECT_EQ(batch.columns[0].values.data[199'999], 7);
-  EXPECT_EQ(batch.n_bytes, batch.columns[0].values.block->size() +
-                               batch.columns[1].values.block->size());
+  EXPECT_EQ(batch.n_bytes, batch.blocks[batch.columns[0].values.block]->size() +
+                               batch.blocks[batch.columns[1].values.block]->size());
 }
 
 TEST(BatchBuilder, AHugeBatchDoesNotKeepItsMemoryInTheNextOnes) {

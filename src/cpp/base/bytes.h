@@ -46,6 +46,16 @@ void store_le(std::uint8_t* bytes, UInt value) noexcept {
   std::memcpy(bytes, &value, sizeof value);
 }
 
+// Copies `n_bytes`, which are few, in whole blocks: up to kCopyBlockBytes - 1 more are
+// read and written.
+inline constexpr std::size_t kCopyBlockBytes = 16;
+inline void copy_blocks(const std::uint8_t* source, std::size_t n_bytes,
+                        std::uint8_t* target) noexcept {
+  for (std::size_t i = 0; i < n_bytes; i += kCopyBlockBytes) {
+    std::memcpy(target + i, source + i, kCopyBlockBytes);
+  }
+}
+
 // Whether two pieces of memory of `size` bytes are the same: for short ones, such as
 // names, where a call of memcmp costs more than the comparison.
 inline bool same_bytes(const std::uint8_t* a, const std::uint8_t* b,

@@ -134,34 +134,53 @@ BatchBuilder::BatchBuilder(std::shared_ptr<const Schema> schema,
                            std::size_t padded_bytes_max)
     : schema_(std::move(schema)),
       pool_(std::move(pool)),
-      placement_(pool_),
-      padded_bytes_max_(padded_bytes_max) {
-  dense_.resize(schema_->columns.size());
-  for (const ColumnSpec& spec : schema_->columns) {
+      padded_bytes_max_(padded_bytes_max),
+      dense_placement_(pool_),
+      growing_placement_(pool_) {
+  std::size_t n_arrays = 0;
+  for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
+    const ColumnSpec& spec = schema_->columns[c];
+    if (is_dense_numbers(spec)) {
+      n_arrays += spec.slot == 0;
+      dense_.push_back({c, n_arrays - 1, spec.slot * spec.row_bytes(),
+                        spec.n_values * spec.n_slots});
+    } else if (spec.slot == 0) {
+      growing_columns_.push_back(c);
+    }
+    first_slots_.push_back(c - spec.slot);
     rows_.push_back({nullptr, spec.row_bytes() * spec.n_slots});
     growing_.push_back({GrowingArray(pool_), GrowingArray(pool_), GrowingArray(pool_)});
   }
 }
 
+// Points the dense columns to memory for `n_rows`.
+void BatchBuilder::place_dense(std::size_t n_rows) {
+  if (n_rows != placed_rows_) {
+    dense_placement_.clear();
+    for (const Dense& dense : dense_) {
+      if (dense.column != first_slots_[dense.column]) continue;
+      dense_placement_.add(dense.column, n_rows * rows_[dense.column].stride);
+    }
+    dense_placement_.divide();
+    placed_rows_ = n_rows;
+  }
+  dense_blocks_.clear();
+  for (const std::size_t n_bytes : dense_placement_.block_bytes()) {
+    dense_blocks_.push_back(pool_->take(n_bytes));
+  }
+  const auto places = dense_placement_.places();
+  for (const Dense& dense : dense_) {
+    const Placement::Place& place = places[dense.array];
+    rows_[dense.column].first =
+        dense_blocks_[place.block]->data() + place.offset + dense.offset;
+  }
+}
+
 void BatchBuilder::begin(std::size_t n_rows) {
   n_rows_ = n_rows;
-  placement_.clear();
-  for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
+  place_dense(n_rows);
+  for (const std::size_t c : growing_columns_) {
     const ColumnSpec& spec = schema_->columns[c];
-    if (is_dense_numbers(spec) && spec.slot == 0)
-      placement_.announce(values_of(c), n_rows * rows_[c].stride);
-  }
-  for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
-    const ColumnSpec& spec = schema_->columns[c];
-    if (is_dense_numbers(spec)) {
-      if (spec.slot == 0) {
-        dense_[c] = placement_.cut(values_of(c), n_rows * rows_[c].stride);
-        rows_[c].first = dense_[c].data;
-      } else {
-        rows_[c].first = rows_[c - 1].first + spec.row_bytes();
-      }
-      continue;
-    }
     Growing& growing = growing_[c];
     growing.values.clear();
     growing.offsets.clear();
@@ -170,8 +189,6 @@ void BatchBuilder::begin(std::size_t n_rows) {
     if (holds_strings(spec)) growing.offsets.append(0);
     if (spec.has_row_splits()) growing.row_splits.append(0);
   }
-  dense_bytes_ = placement_.n_bytes();
-  placement_.clear();
 }
 
 void BatchBuilder::retract(std::size_t column, std::size_t n) noexcept {
@@ -186,9 +203,8 @@ void BatchBuilder::retract(std::size_t column, std::size_t n) noexcept {
 }
 
 void BatchBuilder::rewind(std::size_t row) noexcept {
-  for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
+  for (const std::size_t c : growing_columns_) {
     const ColumnSpec& spec = schema_->columns[c];
-    if (is_dense_numbers(spec) || spec.slot != 0) continue;
     Growing& growing = growing_[c];
     std::size_t n_values = row * spec.n_values * spec.n_slots;
     if (spec.has_row_splits()) {
@@ -280,36 +296,67 @@ std::size_t BatchBuilder::padded_bytes(std::size_t column, std::size_t n_values)
   return growing.values.size() + (n_values - n_strings) * fill_of(spec).size();
 }
 
-// Hands over the arrays of a column whose size is known only after its last row.
-void BatchBuilder::finish_growing(std::size_t column, Column* result) {
-  const auto place = [&](GrowingArray* growing) {
-    if (growing->fills_own_block()) return growing->release();
-    Array array = placement_.cut(values_of(column), growing->size());
+class BatchBuilder::Cutter {
+ public:
+  // Takes the blocks of `placement` from `pool`, for `batch`.
+  Cutter(const Placement& placement, BlockPool* pool, Batch* batch)
+      : batch_(batch),
+        first_block_(batch->blocks.size()),
+        place_(placement.places().begin()) {
+    for (const std::size_t n_bytes : placement.block_bytes()) {
+      add(pool->take(n_bytes));
+    }
+  }
+
+  Array cut() {
+    const std::size_t block = first_block_ + place_->block;
+    return {batch_->blocks[block]->data() + (place_++)->offset, block};
+  }
+
+  // Hands over the contents of `growing`: its block, or a copy.
+  Array cut(GrowingArray* growing) {
+    if (growing->fills_own_block()) {
+      std::uint8_t* data = add(growing->release().block);
+      return {data, batch_->blocks.size() - 1};
+    }
+    const Array array = cut();
     growing->move_to(array.data);
     return array;
-  };
+  }
+
+ private:
+  std::uint8_t* add(std::shared_ptr<Block> block) {
+    batch_->n_bytes += block->size();
+    return batch_->blocks.emplace_back(std::move(block))->data();
+  }
+
+  Batch* batch_;
+  std::size_t first_block_;
+  std::span<const Placement::Place>::iterator place_;
+};
+
+// Hands over the arrays of a column whose size is known only after its last row.
+void BatchBuilder::finish_growing(std::size_t column, Cutter* cutter, Column* result) {
   const ColumnSpec& spec = schema_->columns[column];
   Growing& growing = growing_[column];
   result->n_values = holds_strings(spec)
                          ? growing.offsets.size() / sizeof(std::int64_t) - 1
                          : static_cast<std::size_t>(growing.n_items) * spec.n_values;
-  result->values = place(&growing.values);
-  if (holds_strings(spec)) result->offsets = place(&growing.offsets);
-  if (spec.has_row_splits()) result->row_splits = place(&growing.row_splits);
+  result->values = cutter->cut(&growing.values);
+  if (holds_strings(spec)) result->offsets = cutter->cut(&growing.offsets);
+  if (spec.has_row_splits()) result->row_splits = cutter->cut(&growing.row_splits);
 }
 
 // Copies the rows of a padded column to arrays in which all have one length.
-void BatchBuilder::finish_padded(std::size_t column, std::size_t n_rows,
+void BatchBuilder::finish_padded(std::size_t column, std::size_t n_rows, Cutter* cutter,
                                  Column* result) {
   const ColumnSpec& spec = schema_->columns[column];
   Growing& growing = growing_[column];
   const std::size_t width_values = result->width * spec.n_values;
-  result->values =
-      placement_.cut(values_of(column), padded_bytes(column, result->n_values));
+  result->values = cutter->cut();
   if (holds_strings(spec)) {
     const Bytes fill = fill_of(spec);
-    result->offsets =
-        placement_.cut(values_of(column), offsets_bytes(result->n_values));
+    result->offsets = cutter->cut();
     StringArrayWriter strings(result->values.data, result->offsets.data);
     for (std::size_t row = 0; row < n_rows; ++row) {
       const Run items = run_of(growing.row_splits, row);
@@ -336,69 +383,81 @@ void BatchBuilder::finish_padded(std::size_t column, std::size_t n_rows,
     }
   }
   growing.values.drop();
-  result->row_splits = placement_.cut(row_splits_of(column), growing.row_splits.size());
+  result->row_splits = cutter->cut();
   growing.row_splits.move_to(result->row_splits.data);
 }
 
-Batch BatchBuilder::finish(std::size_t n_rows) {
-  Batch batch;
+// Adds the sizes of the arrays of a column to growing_placement_.
+void BatchBuilder::plan_growing(std::size_t column, std::size_t n_rows,
+                                Column* result) {
+  const ColumnSpec& spec = schema_->columns[column];
+  const Growing& growing = growing_[column];
+  if (spec.layout == Layout::kPadded) {
+    result->width = padded_width(column, n_rows);
+    check_padding(column, n_rows, result->width);
+    result->n_values = n_rows * result->width * spec.n_values;
+    growing_placement_.add(values_of(column), padded_bytes(column, result->n_values));
+    if (holds_strings(spec)) {
+      growing_placement_.add(values_of(column), offsets_bytes(result->n_values));
+    }
+    growing_placement_.add(row_splits_of(column), growing.row_splits.size());
+    return;
+  }
+  const auto add = [&](const GrowingArray& array) {
+    if (array.fills_own_block()) return;
+    growing_placement_.add(values_of(column), array.size());
+  };
+  add(growing.values);
+  if (holds_strings(spec)) add(growing.offsets);
+  if (spec.has_row_splits()) add(growing.row_splits);
+}
+
+// Copies the first `n_rows` of the dense columns to memory that fits.
+void BatchBuilder::shorten_dense(std::size_t n_rows) {
+  const auto blocks = std::move(dense_blocks_);
+  const std::vector<Rows> rows = rows_;
+  place_dense(n_rows);
+  for (const Dense& dense : dense_) {
+    if (dense.column != first_slots_[dense.column]) continue;
+    const std::size_t n_bytes = n_rows * rows[dense.column].stride;
+    if (n_bytes == 0) continue;
+    std::memcpy(rows_[dense.column].first, rows[dense.column].first, n_bytes);
+  }
+}
+
+Batch BatchBuilder::finish(std::size_t n_rows, Batch old) {
+  // Rows that were skipped leave room in dense columns.
+  if (n_rows < n_rows_) shorten_dense(n_rows);
+  Batch batch = std::move(old);
   batch.n_rows = n_rows;
-  batch.columns.resize(schema_->columns.size());
-  // Rows that were skipped leave room in dense columns, which are then copied.
-  const bool copies_dense = n_rows < n_rows_;
-  batch.n_bytes = copies_dense ? 0 : dense_bytes_;
-  placement_.clear();
-  for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
-    const ColumnSpec& spec = schema_->columns[c];
-    if (spec.slot != 0) continue;
-    if (is_dense_numbers(spec)) {
-      if (copies_dense) placement_.announce(values_of(c), n_rows * rows_[c].stride);
-      continue;
-    }
-    Growing& growing = growing_[c];
-    if (spec.layout == Layout::kPadded) {
-      Column& column = batch.columns[c];
-      column.width = padded_width(c, n_rows);
-      check_padding(c, n_rows, column.width);
-      column.n_values = n_rows * column.width * spec.n_values;
-      placement_.announce(values_of(c), padded_bytes(c, column.n_values));
-      if (holds_strings(spec))
-        placement_.announce(values_of(c), offsets_bytes(column.n_values));
-      placement_.announce(row_splits_of(c), growing.row_splits.size());
-      continue;
-    }
-    const auto announce = [&](const GrowingArray& array) {
-      if (array.fills_own_block()) {
-        batch.n_bytes += array.capacity();
-      } else {
-        placement_.announce(values_of(c), array.size());
-      }
-    };
-    announce(growing.values);
-    if (holds_strings(spec)) announce(growing.offsets);
-    if (spec.has_row_splits()) announce(growing.row_splits);
+  batch.n_bytes = 0;
+  batch.columns.assign(rows_.size(), {});
+  const auto places = dense_placement_.places();
+  for (const Dense& dense : dense_) {
+    Column& column = batch.columns[dense.column];
+    column.values = {rows_[dense.column].first, places[dense.array].block};
+    column.n_values = n_rows * dense.n_values;
   }
 
-  for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
-    const ColumnSpec& spec = schema_->columns[c];
-    Column& column = batch.columns[c];
-    if (is_dense_numbers(spec)) {
-      column.values = std::exchange(dense_[c], {});
-      column.n_values = n_rows * spec.n_values * spec.n_slots;
-      if (copies_dense && spec.slot == 0) {
-        const std::size_t n_bytes = n_rows * rows_[c].stride;
-        const Array whole =
-            std::exchange(column.values, placement_.cut(values_of(c), n_bytes));
-        if (n_bytes != 0) std::memcpy(column.values.data, whole.data, n_bytes);
-      }
-    } else if (spec.layout == Layout::kPadded) {
-      finish_padded(c, n_rows, &column);
-    } else if (spec.slot == 0) {
-      finish_growing(c, &column);
+  growing_placement_.clear();
+  for (const std::size_t c : growing_columns_) {
+    plan_growing(c, n_rows, &batch.columns[c]);
+  }
+  batch.blocks.clear();
+  batch.blocks.swap(dense_blocks_);
+  for (const std::shared_ptr<Block>& block : batch.blocks) {
+    batch.n_bytes += block->size();
+  }
+  if (growing_columns_.empty()) return batch;
+  growing_placement_.divide();
+  Cutter cutter(growing_placement_, pool_.get(), &batch);
+  for (const std::size_t c : growing_columns_) {
+    if (schema_->columns[c].layout == Layout::kPadded) {
+      finish_padded(c, n_rows, &cutter, &batch.columns[c]);
+    } else {
+      finish_growing(c, &cutter, &batch.columns[c]);
     }
   }
-  batch.n_bytes += placement_.n_bytes();
-  placement_.clear();
   return batch;
 }
 

@@ -8,9 +8,10 @@
 //   bytes    wherever values are byte strings: data, offsets[n_strings + 1]
 //
 // A BatchBuilder is filled row by row. Dense columns are written to their block
-// directly. The size of the other columns is known after the last row, so they grow in
-// blocks of their own. Arrays over kOwnBlockBytes that fill at least half of such a
-// block stay in it; the others are copied to blocks that fit.
+// directly; where they lie depends on the number of rows only. The size of the other
+// columns is known after the last row, so they grow in blocks of their own. Arrays over
+// kOwnBlockBytes that fill at least half of such a block stay in it; the others are
+// copied to blocks that fit.
 //
 // Columns share a block only if it is small compared with each of them: keeping any one
 // column keeps at most twice its bytes and a page alive (batch/placement.h). So a
@@ -32,6 +33,12 @@
 namespace fastrec {
 
 struct Column {
+  // An array in a block of the batch.
+  struct Array {
+    std::uint8_t* data = nullptr;
+    std::size_t block = 0;  // in Batch::blocks
+  };
+
   Array values;              // or the data of byte strings
   Array offsets;             // int64, byte strings only
   Array row_splits;          // int64, ragged and padded only
@@ -43,6 +50,7 @@ struct Batch {
   std::size_t n_rows = 0;
   std::size_t n_bytes = 0;  // of blocks
   std::vector<Column> columns;
+  std::vector<std::shared_ptr<Block>> blocks;
 };
 
 // Memory that grows at its end, in blocks of a pool.
@@ -63,6 +71,13 @@ class GrowingArray {
     size_ += n_bytes;
     return begin;
   }
+
+  // Room for `n_bytes` more, of which advance() then adds those that were written.
+  std::uint8_t* reserve(std::size_t n_bytes) {
+    if (n_bytes > capacity_ - size_ || data_ == nullptr) grow(n_bytes);
+    return data_ + size_;
+  }
+  void advance(std::size_t n_bytes) noexcept { size_ += n_bytes; }
 
   void append(std::int64_t value) {
     std::memcpy(extend(sizeof value), &value, sizeof value);
@@ -147,21 +162,30 @@ class BatchBuilder {
     return growing_[column].values.extend(n_bytes);
   }
 
-  // Takes the last `n_bytes` that extend() added back.
-  void retract_numbers(std::size_t column, std::size_t n_bytes) noexcept {
-    growing_[column].values.retract(n_bytes);
-  }
-
   // Adds a byte string to a column of them. What comes after it may be read, up to
   // `end`.
   void append_string(std::size_t column, Bytes string, const std::uint8_t* end) {
-    // Strings that are stacked are appended side by side by themselves.
-    Growing& growing = growing_[column - schema_->columns[column].slot];
+    // Stacked strings arrive in the order of their slots.
+    Growing& growing = growing_[first_slots_[column]];
     growing.values.append(string, end);
     growing.offsets.append(static_cast<std::int64_t>(growing.values.size()));
   }
   void append_string(std::size_t column, Bytes string) {
     append_string(column, string, string.data() + string.size());
+  }
+
+  // Where the values of a column that grows are, and where its byte strings end.
+  GrowingArray& values(std::size_t column) noexcept { return growing_[column].values; }
+  GrowingArray& string_ends(std::size_t column) noexcept {
+    return growing_[column].offsets;
+  }
+
+  // Adds a byte string of `n_bytes`, and returns where it goes.
+  std::uint8_t* extend_string(std::size_t column, std::size_t n_bytes) {
+    Growing& growing = growing_[column];
+    std::uint8_t* const begin = growing.values.extend(n_bytes);
+    growing.offsets.append(static_cast<std::int64_t>(growing.values.size()));
+    return begin;
   }
 
   // Takes the last `n` values of a ragged or padded column back.
@@ -187,30 +211,51 @@ class BatchBuilder {
 
   // All columns with their first `n_rows` rows, which must have been filled. Throws an
   // Error, with the feature and the longest row as its record, where a padded column
-  // takes too much.
-  Batch finish(std::size_t n_rows);
+  // takes too much. Reuses the memory of `old`.
+  Batch finish(std::size_t n_rows, Batch old = {});
 
  private:
+  // A column of numbers with the same size in every row.
+  struct Dense {
+    std::size_t column = 0;
+    std::size_t array = 0;     // in dense_placement_
+    std::size_t offset = 0;    // of its slot
+    std::size_t n_values = 0;  // of a row, in all slots
+  };
+
+  // A column whose size is known after its last row.
   struct Growing {
     GrowingArray values, offsets, row_splits;
     std::int64_t n_items = 0;  // in the rows that have ended
   };
 
-  void finish_growing(std::size_t column, Column* result);
-  void finish_padded(std::size_t column, std::size_t n_rows, Column* result);
+  using Array = Column::Array;
+  // Deals out the arrays of a Placement in its order.
+  class Cutter;
+
+  void place_dense(std::size_t n_rows);
+  void shorten_dense(std::size_t n_rows);
+  void plan_growing(std::size_t column, std::size_t n_rows, Column* result);
+  void finish_growing(std::size_t column, Cutter* cutter, Column* result);
+  void finish_padded(std::size_t column, std::size_t n_rows, Cutter* cutter,
+                     Column* result);
   std::size_t padded_width(std::size_t column, std::size_t n_rows) const;
   std::size_t padded_bytes(std::size_t column, std::size_t n_values) const;
   void check_padding(std::size_t column, std::size_t n_rows, std::size_t width) const;
 
   std::shared_ptr<const Schema> schema_;
   std::shared_ptr<BlockPool> pool_;
-  Placement placement_;
   const std::size_t padded_bytes_max_;
-  std::vector<Rows> rows_;
-  std::vector<Array> dense_;
-  std::size_t dense_bytes_ = 0;  // of the blocks of dense columns
-  std::size_t n_rows_ = 0;       // for which there is room
-  std::vector<Growing> growing_;
+  // begin() and finish() read these, and not the specs, which take several cache lines.
+  std::vector<Dense> dense_;
+  std::vector<std::size_t> growing_columns_;  // without those that are stacked on them
+  std::vector<std::size_t> first_slots_;      // by column
+  std::vector<Rows> rows_;                    // by column
+  std::vector<Growing> growing_;              // by column
+  Placement dense_placement_, growing_placement_;
+  std::size_t placed_rows_ = static_cast<std::size_t>(-1);  // in dense_placement_
+  std::vector<std::shared_ptr<Block>> dense_blocks_;
+  std::size_t n_rows_ = 0;  // for which there is room
 };
 
 }  // namespace fastrec

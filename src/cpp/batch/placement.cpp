@@ -12,23 +12,21 @@ std::size_t aligned(std::size_t size) {
 
 }  // namespace
 
-void Placement::announce(std::size_t column, std::size_t size) {
-  if (shares_.empty() || shares_.back().column != column) shares_.push_back({column});
-  shares_.back().n_bytes += size;
-  shares_.back().n_aligned += aligned(size);
+void Placement::clear() noexcept {
+  shares_.clear();
+  places_.clear();
+  block_bytes_.clear();
 }
 
-Array Placement::cut(std::size_t column, std::size_t size) {
-  if (blocks_.empty()) divide();
-  while (shares_[current_].column != column) ++current_;
-  SharedBlock& shared = blocks_[shares_[current_].block];
-  if (!shared.block) {
-    shared.block = pool_->take(std::max<std::size_t>(shared.n_aligned, 1));
-    n_bytes_ += shared.block->size();
+void Placement::add(std::size_t column, std::size_t size) {
+  if (shares_.empty() || shares_.back().column != column) {
+    shares_.push_back({.column = column});
   }
-  Array array{shared.block, shared.block->data() + shared.n_used};
-  shared.n_used += aligned(size);
-  return array;
+  Share& share = shares_.back();
+  share.n_bytes += size;
+  share.n_aligned += aligned(size);
+  ++share.n_arrays;
+  places_.push_back({.offset = aligned(size)});
 }
 
 void Placement::divide() {
@@ -42,21 +40,24 @@ void Placement::divide() {
   }
   std::size_t size_max = 0;  // of the last block
   for (Share* share : by_size_) {
-    if (blocks_.empty() ||
-        pool_->block_size(blocks_.back().n_aligned + share->n_aligned) > size_max) {
-      blocks_.emplace_back();
+    if (block_bytes_.empty() ||
+        pool_->block_size(block_bytes_.back() + share->n_aligned) > size_max) {
+      block_bytes_.push_back(0);
       size_max = 2 * share->n_bytes + BlockPool::kPageBytes;
     }
-    share->block = blocks_.size() - 1;
-    blocks_.back().n_aligned += share->n_aligned;
+    share->block = static_cast<std::uint32_t>(block_bytes_.size() - 1);
+    block_bytes_.back() += share->n_aligned;
   }
-}
 
-void Placement::clear() noexcept {
-  shares_.clear();
-  blocks_.clear();
-  current_ = 0;
-  n_bytes_ = 0;
+  n_used_.assign(block_bytes_.size(), 0);
+  auto place = places_.begin();
+  for (const Share& share : shares_) {
+    for (std::size_t i = 0; i < share.n_arrays; ++i, ++place) {
+      const std::size_t size = place->offset;
+      *place = {share.block, n_used_[share.block]};
+      n_used_[share.block] += size;
+    }
+  }
 }
 
 }  // namespace fastrec

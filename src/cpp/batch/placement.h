@@ -1,8 +1,9 @@
-// Placement: sizes of the arrays of columns -> arrays in blocks that columns may share.
+// Placement: sizes of the arrays of columns -> places in blocks that columns may share.
 //
-// The sizes of all arrays are announced first, column by column. Then the arrays are
-// cut in the same order. The arrays of one column lie in one block. A column here is
-// any group of arrays that callers keep together.
+// Arrays are added column by column. divide() then assigns each a place: the arrays of
+// one column lie in one block. A column here is any group of arrays that callers keep
+// together. The result depends on the sizes only, so batches of the same sizes share
+// one Placement.
 //
 // Invariant
 //   * Keeping a column of b bytes keeps blocks of at most 2 * b + kPageBytes alive.
@@ -19,7 +20,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "batch/slab.h"
@@ -28,41 +31,43 @@ namespace fastrec {
 
 class Placement {
  public:
-  explicit Placement(std::shared_ptr<BlockPool> pool) : pool_(std::move(pool)) {}
+  struct Place {
+    std::uint32_t block = 0;  // among those of the placement
+    std::size_t offset = 0;
+  };
 
-  // Announces an array of `size` bytes. Columns come in ascending order.
-  void announce(std::size_t column, std::size_t size);
+  explicit Placement(std::shared_ptr<const BlockPool> pool) : pool_(std::move(pool)) {}
 
-  // Returns memory for the next array. Throws std::bad_alloc.
-  Array cut(std::size_t column, std::size_t size);
-
-  // Bytes of the blocks that arrays were cut from.
-  std::size_t n_bytes() const noexcept { return n_bytes_; }
-
-  // Forgets all arrays and lets go of their blocks.
+  // Removes all arrays.
   void clear() noexcept;
+
+  // Adds an array of `size` bytes. Columns come in ascending order.
+  void add(std::size_t column, std::size_t size);
+
+  // Assigns the places of all arrays.
+  void divide();
+
+  // The place of each array, in the order of add().
+  std::span<const Place> places() const noexcept { return places_; }
+
+  // The sizes of the blocks to take.
+  std::span<const std::size_t> block_bytes() const noexcept { return block_bytes_; }
 
  private:
   struct Share {  // of a block, by a column
     std::size_t column = 0;
     std::size_t n_bytes = 0;
     std::size_t n_aligned = 0;
-    std::size_t block = 0;
-  };
-  struct SharedBlock {
-    std::size_t n_aligned = 0;
-    std::size_t n_used = 0;
-    std::shared_ptr<Block> block;
+    std::size_t n_arrays = 0;
+    std::uint32_t block = 0;
   };
 
-  void divide();
-
-  std::shared_ptr<BlockPool> pool_;
+  std::shared_ptr<const BlockPool> pool_;
   std::vector<Share> shares_;  // by column
   std::vector<Share*> by_size_;
-  std::vector<SharedBlock> blocks_;
-  std::size_t current_ = 0;  // the share of the last cut
-  std::size_t n_bytes_ = 0;
+  std::vector<Place> places_;  // before divide(), the offset is the aligned size
+  std::vector<std::size_t> block_bytes_;
+  std::vector<std::size_t> n_used_;  // of each block
 };
 
 }  // namespace fastrec

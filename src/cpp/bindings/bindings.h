@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/bytes.h"
@@ -138,42 +139,65 @@ std::shared_ptr<T> owned_by_python(std::unique_ptr<T> object) {
 // The places of `numbers`, each of which must be in [0, catalog.size()).
 std::vector<Place> places_of(const Catalog& catalog, const RecordNumbers& numbers);
 
-// A schema, and what Python has to know to make arrays of its columns.
+// Makes NumPy arrays of the columns of a schema, over the blocks of a batch.
+class ArrayMaker {
+ public:
+  // `compose` turns a list of arrays into a batch; None if each array is a column.
+  explicit ArrayMaker(py::object compose);
+
+  // Adds the next column. `shape` is that of a row, or of an item of rows of any
+  // lengths. `has_lengths`: a padded column is followed by the lengths of its rows.
+  void add(const ColumnSpec& spec, py::object name, py::dtype dtype,
+           const std::vector<py::ssize_t>& shape, bool has_lengths);
+
+  // The batch as a dict from column name to array, or what `compose` returns. All
+  // arrays in a block have one base, which takes the block.
+  py::object arrays(Batch* batch) const;
+
+ private:
+  static constexpr std::size_t kMaxAxes = 64;   // of NumPy
+  static constexpr std::size_t kBatchAxes = 3;  // rows, width, slots
+
+  struct Target {
+    std::size_t column;
+    py::object name;
+    py::dtype dtype;
+    std::vector<py::ssize_t> shape;  // the batch sets the rows and the width
+    bool is_ragged, is_padded, has_strings, has_lengths;
+    std::size_t item_values;
+  };
+
+  py::object array(const Target& target, const Batch& batch,
+                   std::span<const py::object> owners) const;
+
+  std::vector<Target> targets_;
+  std::size_t n_columns_ = 0;
+  py::dict names_;  // of all targets: the model of every batch
+  py::dtype int64_, uint8_;
+  py::object bytes_array_, ragged_array_, compose_;
+  py::object data_, offsets_, shape_, values_, row_splits_;  // names of attributes
+};
+
+// A schema, and what makes arrays of its columns.
 class BoundSchema {
  public:
-  // `columns` holds objects of class Column, which fastrec/features.py makes. Where
-  // arrays are not the columns of a batch as they are, `compose` makes it of them.
-  // `source` is for messages, as Schema has it.
+  // `columns` holds objects of class Column, which fastrec/features.py makes. `compose`
+  // is as for ArrayMaker. `source` is for messages, as Schema has it.
   BoundSchema(const py::list& columns, const py::list& rules, py::object compose,
               std::string source);
 
   const std::shared_ptr<const Schema>& schema() const noexcept { return schema_; }
 
-  // The batch as a dict from column name to array, or what `compose` returns of a list
-  // of arrays. Arrays own the blocks they lie in.
-  py::object arrays(const Batch& batch) const;
+  py::object arrays(Batch* batch) const { return maker_.arrays(batch); }
 
  private:
-  struct Target {
-    py::object name;
-    py::dtype dtype;
-    std::vector<py::ssize_t> shape;  // of a row, or of an item of rows of any lengths
-    bool has_lengths;                // of the rows before they were padded
-  };
-  class Views;
-
-  py::object array(std::size_t column, const Batch& batch, Views* views) const;
-
   std::shared_ptr<const Schema> schema_;
-  std::vector<Target> targets_;
-  py::dtype int64_, uint8_;
-  py::object bytes_array_, ragged_array_;  // constructors that check nothing
-  py::object compose_;
+  ArrayMaker maker_;
 };
 
 // An array over memory of `array`, which `owner` keeps alive.
-py::array view_of(const Array& array, const py::dtype& dtype,
-                  const std::vector<py::ssize_t>& shape, const py::handle& owner);
+py::object view_of(const Array& array, const py::dtype& dtype,
+                   const std::vector<py::ssize_t>& shape, const py::handle& owner);
 
 // The Python object that is `block`, and keeps it: one for all arrays that lie in it.
 py::object owner_of(std::shared_ptr<Block> block);

@@ -1,9 +1,7 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
-#include <functional>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "bindings/bindings.h"
@@ -66,24 +64,14 @@ RowRule rule_of(const py::handle& rule) {
 
 }  // namespace
 
-py::array view_of(const Array& array, const py::dtype& dtype,
-                  const std::vector<py::ssize_t>& shape, const py::handle& owner) {
-  return py::array(dtype, shape, {}, array.data, owner);
-}
-
-py::object owner_of(std::shared_ptr<Block> block) { return py::cast(std::move(block)); }
-
 BoundSchema::BoundSchema(const py::list& columns, const py::list& rules,
                          py::object compose, std::string source)
-    : int64_(py::dtype::of<std::int64_t>()),
-      uint8_(py::dtype::of<std::uint8_t>()),
-      compose_(std::move(compose)) {
+    : maker_(std::move(compose)) {
   auto schema = std::make_shared<Schema>();
   schema->source = std::move(source);
   for (const py::handle& column : columns) {
-    Target target{column.attr("name"), column.attr("dtype").cast<py::dtype>(),
-                  column.attr("shape").cast<std::vector<py::ssize_t>>(),
-                  column.attr("has_lengths").cast<bool>()};
+    auto dtype = column.attr("dtype").cast<py::dtype>();
+    const auto shape = column.attr("shape").cast<std::vector<py::ssize_t>>();
     ColumnSpec spec;
     spec.key = column.attr("key").cast<std::string>();
     spec.section = column.attr("section").cast<Section>();
@@ -91,116 +79,27 @@ BoundSchema::BoundSchema(const py::list& columns, const py::list& rules,
     spec.kind = column.attr("kind").cast<FeatureKind>();
     spec.layout = column.attr("layout").cast<Layout>();
     spec.tensor_dtype = column.attr("tensor_dtype").cast<std::uint32_t>();
-    spec.dtype = dtype_of(target.dtype, spec.layout, spec.kind, spec.tensor_dtype);
-    spec.item_bytes = spec.dtype == DType::kBytes
-                          ? 0
-                          : static_cast<std::size_t>(target.dtype.itemsize());
-    for (const py::ssize_t size : target.shape) {
+    spec.dtype = dtype_of(dtype, spec.layout, spec.kind, spec.tensor_dtype);
+    spec.item_bytes =
+        spec.dtype == DType::kBytes ? 0 : static_cast<std::size_t>(dtype.itemsize());
+    for (const py::ssize_t size : shape) {
       spec.n_values *= static_cast<std::size_t>(size);
     }
     spec.swap_bytes = column.attr("swap_bytes").cast<std::size_t>();
     set_default(column.attr("default"), &spec);
-    spec.tensor_shape.assign(target.shape.begin(), target.shape.end());
+    spec.tensor_shape.assign(shape.begin(), shape.end());
     spec.length = column.attr("length").cast<std::optional<std::size_t>>();
     spec.multiple_of = column.attr("multiple_of").cast<std::size_t>();
     spec.truncate = column.attr("truncate").cast<bool>();
     spec.slot = column.attr("slot").cast<std::size_t>();
     spec.n_slots = column.attr("n_slots").cast<std::size_t>();
     spec.text = column.attr("text").cast<std::string>();
+    maker_.add(spec, column.attr("name"), std::move(dtype), shape,
+               column.attr("has_lengths").cast<bool>());
     schema->columns.push_back(std::move(spec));
-    targets_.push_back(std::move(target));
   }
   for (const py::handle& rule : rules) schema->rules.push_back(rule_of(rule));
   schema_ = std::move(schema);
-  const py::module_ arrays = py::module_::import("fastrec.arrays");
-  bytes_array_ = arrays.attr("BytesArray").attr("_wrap");
-  ragged_array_ = arrays.attr("RaggedArray").attr("_wrap");
-}
-
-// Makes NumPy arrays over the memory of a batch. Those in one block share its owner: it
-// is one object for the whole batch.
-class BoundSchema::Views {
- public:
-  py::array of(const Array& array, const py::dtype& dtype,
-               const std::vector<py::ssize_t>& shape) {
-    if (array.block.get() != last_block_) {
-      last_block_ = array.block.get();
-      last_owner_ = &owners_[last_block_];
-      if (!*last_owner_) *last_owner_ = owner_of(array.block);
-    }
-    return view_of(array, dtype, shape, *last_owner_);
-  }
-
- private:
-  std::unordered_map<const Block*, py::object> owners_;
-  const Block* last_block_ = nullptr;
-  py::object* last_owner_ = nullptr;
-};
-
-py::object BoundSchema::array(std::size_t c, const Batch& batch, Views* views) const {
-  const Target& target = targets_[c];
-  const ColumnSpec& spec = schema_->columns[c];
-  const Column& column = batch.columns[c];
-  const auto n_rows = static_cast<py::ssize_t>(batch.n_rows);
-  std::vector<py::ssize_t> shape;
-  if (spec.layout == Layout::kRagged) {
-    shape.push_back(static_cast<py::ssize_t>(
-        spec.n_values == 0 ? 0 : column.n_values / spec.n_values));
-  } else {
-    shape.push_back(n_rows);
-  }
-  if (spec.layout == Layout::kPadded) {
-    shape.push_back(static_cast<py::ssize_t>(column.width));
-  }
-  if (spec.n_slots > 1) shape.push_back(static_cast<py::ssize_t>(spec.n_slots));
-  shape.insert(shape.end(), target.shape.begin(), target.shape.end());
-
-  py::object values;
-  if (spec.dtype == DType::kBytes) {
-    const auto n_strings = static_cast<py::ssize_t>(column.n_values);
-    const py::array offsets = views->of(column.offsets, int64_, {n_strings + 1});
-    const auto n_bytes = static_cast<const std::int64_t*>(offsets.data())[n_strings];
-    values = bytes_array_(views->of(column.values, uint8_, {n_bytes}), offsets,
-                          py::tuple(py::cast(shape)));
-  } else {
-    values = views->of(column.values, target.dtype, shape);
-  }
-  if (spec.layout != Layout::kRagged) return values;
-  return ragged_array_(values, views->of(column.row_splits, int64_, {n_rows + 1}));
-}
-
-namespace {
-
-// How many items each row had before it was padded.
-py::array_t<std::int64_t> lengths_of(const Column& column, std::size_t n_rows) {
-  py::array_t<std::int64_t> lengths(static_cast<py::ssize_t>(n_rows));
-  const auto* splits = reinterpret_cast<const std::int64_t*>(column.row_splits.data);
-  std::transform(splits + 1, splits + 1 + n_rows, splits, lengths.mutable_data(),
-                 std::minus<>());
-  return lengths;
-}
-
-}  // namespace
-
-py::object BoundSchema::arrays(const Batch& batch) const {
-  Views views;
-  if (compose_.is_none()) {
-    py::dict result;
-    for (std::size_t c = 0; c < targets_.size(); ++c) {
-      if (schema_->columns[c].slot != 0) continue;
-      result[targets_[c].name] = array(c, batch, &views);
-    }
-    return result;
-  }
-  py::list result;
-  for (std::size_t c = 0; c < targets_.size(); ++c) {
-    if (schema_->columns[c].slot != 0) continue;
-    result.append(array(c, batch, &views));
-    if (targets_[c].has_lengths) {
-      result.append(lengths_of(batch.columns[c], batch.n_rows));
-    }
-  }
-  return compose_(result);
 }
 
 namespace {
@@ -275,7 +174,7 @@ py::object parse_examples(const BoundSchema& schema, std::shared_ptr<BlockPool> 
     }
     batch = builder.finish(records.size());
   }
-  return schema.arrays(batch);
+  return schema.arrays(&batch);
 }
 
 }  // namespace

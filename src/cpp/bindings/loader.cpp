@@ -62,9 +62,10 @@ class BoundSources {
   }
 
   // [(schema, columns, rows)]; rows is None where all rows are in one part.
-  py::list arrays(const std::vector<Part>& parts) const {
+  // The arrays take the blocks of the parts.
+  py::list arrays(std::vector<Part>* parts) const {
     py::list result;
-    for (const Part& part : parts) {
+    for (Part& part : *parts) {
       py::object rows = py::none();
       if (!part.rows.empty()) {
         rows = py::array_t<std::int64_t>(static_cast<py::ssize_t>(part.rows.size()),
@@ -72,7 +73,7 @@ class BoundSources {
       }
       result.append(py::make_tuple(
           part.schema,
-          schemas_[part.schema].cast<const BoundSchema&>().arrays(part.batch), rows));
+          schemas_[part.schema].cast<const BoundSchema&>().arrays(&part.batch), rows));
     }
     return result;
   }
@@ -119,20 +120,20 @@ class BoundPipeline {
   // its arrays: the caller then opens another pipeline at its step.
   py::object next() {
     check_process(process_id_);
-    Delivery delivery;
+    Delivery delivery = std::move(last_);
     if (!wait(&delivery)) return py::none();
-    places_ = std::move(delivery.places);
-    return py::make_tuple(sources_.cast<const BoundSources&>().arrays(delivery.parts),
-                          delivery.step, delivery.n_rows, delivery.n_valid,
-                          delivery.n_bytes, damages_as_tuples(delivery.damages));
+    last_ = std::move(delivery);
+    return py::make_tuple(sources_.cast<const BoundSources&>().arrays(&last_.parts),
+                          last_.step, last_.n_rows, last_.n_valid, last_.n_bytes,
+                          damages_as_tuples(last_.damages));
   }
 
   // An int64 array of shape (records, 4) for the batch that next() returned: file,
   // record in the file, and where its frame begins and ends.
   Numbers places() const {
-    Numbers array({static_cast<py::ssize_t>(places_.size()), py::ssize_t{4}});
+    Numbers array({static_cast<py::ssize_t>(last_.places.size()), py::ssize_t{4}});
     std::int64_t* out = array.mutable_data();
-    for (const Place& place : places_) {
+    for (const Place& place : last_.places) {
       *out++ = static_cast<std::int64_t>(place.file);
       *out++ = static_cast<std::int64_t>(place.record);
       *out++ = static_cast<std::int64_t>(place.frame.offset);
@@ -179,15 +180,16 @@ class BoundPipeline {
   std::unique_ptr<Pipeline> pipeline_;
   py::object sources_;
   std::shared_ptr<BlockPool> pool_;
-  std::vector<Place> places_;  // of the rows of the batch that next() returned last
+  Delivery last_;  // what next() returned last, without its blocks
   int process_id_;
 };
 
 std::unique_ptr<BoundPipeline> make_pipeline(
     const py::object& sources, std::shared_ptr<const Catalog> catalog,
     std::shared_ptr<const Order> order, const StepGrid& grid, std::uint64_t first_step,
-    std::shared_ptr<BlockPool> pool, unsigned n_threads, std::size_t prefetch,
-    std::size_t memory_limit, OnDamage on_damage, Recovery recovery) {
+    std::shared_ptr<BlockPool> pool, unsigned n_threads, unsigned n_cpus,
+    std::size_t prefetch, std::size_t memory_limit, OnDamage on_damage,
+    Recovery recovery) {
   const std::shared_ptr<const Sources>& of_core =
       sources.cast<const BoundSources&>().sources();
   std::unique_ptr<Claims> claims;
@@ -200,7 +202,7 @@ std::unique_ptr<BoundPipeline> make_pipeline(
   return std::make_unique<BoundPipeline>(
       std::make_unique<Pipeline>(
           std::move(claims), of_core, pool,
-          PipelineOptions{n_threads, prefetch, memory_limit, true, on_damage}),
+          PipelineOptions{n_threads, n_cpus, prefetch, memory_limit, true, on_damage}),
       sources, pool);
 }
 
@@ -226,7 +228,11 @@ std::unique_ptr<BoundPipeline> make_stream_pipeline(
   return std::make_unique<BoundPipeline>(
       std::make_unique<Pipeline>(
           std::move(claims), of_core, pool,
-          PipelineOptions{n_threads, prefetch, memory_limit, false, on_damage}),
+          PipelineOptions{.n_threads = n_threads,
+                          .prefetch = prefetch,
+                          .memory_limit = memory_limit,
+                          .is_helping = false,
+                          .on_damage = on_damage}),
       sources, pool);
 }
 
@@ -244,7 +250,7 @@ py::tuple decode_records(const BoundSources& sources, const Catalog& catalog,
     parts = decoder.decode(places, std::max(n_rows, places.size()), nullptr, on_damage,
                            &damages);
   }
-  return py::make_tuple(sources.arrays(parts), damages_as_tuples(damages));
+  return py::make_tuple(sources.arrays(&parts), damages_as_tuples(damages));
 }
 
 std::vector<std::uint64_t> from_array(const Numbers& numbers) {
@@ -427,8 +433,9 @@ void register_loader(py::module_& m) {
   py::class_<BoundPipeline>(m, "Pipeline")
       .def(py::init(&make_pipeline), py::arg("sources"), py::arg("catalog").none(true),
            py::arg("order").none(true), py::arg("grid"), py::arg("first_step"),
-           py::arg("pool"), py::kw_only(), py::arg("n_threads"), py::arg("prefetch"),
-           py::arg("memory_limit"), py::arg("on_damage"), py::arg("recovery"))
+           py::arg("pool"), py::kw_only(), py::arg("n_threads"), py::arg("n_cpus"),
+           py::arg("prefetch"), py::arg("memory_limit"), py::arg("on_damage"),
+           py::arg("recovery"))
       .def_static("of_streams", &make_stream_pipeline, py::arg("sources"),
                   py::arg("streams"), py::arg("order"), py::arg("grid"), py::kw_only(),
                   py::arg("is_counted"), py::arg("first_step"),

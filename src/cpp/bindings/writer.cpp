@@ -166,8 +166,8 @@ class ArrayLayout : public std::enable_shared_from_this<ArrayLayout> {
 // it may keep it for milliseconds.
 class SharedFrameBuffer {
  public:
-  explicit SharedFrameBuffer(std::shared_ptr<BlockPool> pool)
-      : buffer_(std::move(pool)) {}
+  SharedFrameBuffer(std::shared_ptr<BlockPool> pool, std::size_t n_bytes)
+      : buffer_(std::move(pool), n_bytes) {}
 
   // Returns the bytes that are in the buffer then.
   template <typename Store>
@@ -360,7 +360,10 @@ void register_writer(py::module_& m) {
   py::class_<BoundEncoder>(m, "BatchEncoder")
       .def(py::init(&make_encoder), py::arg("columns"), py::arg("n_rows"),
            py::arg("given"))
-      .def_readonly("layout", &BoundEncoder::layout)
+      // The policy of properties would keep the encoder alive, and so the arrays.
+      .def_property_readonly(
+          "layout", [](const BoundEncoder& bound) { return bound.layout; },
+          py::return_value_policy::automatic)
       .def_property_readonly(
           "n_rows", [](const BoundEncoder& bound) { return bound.encoder.n_rows(); })
       .def("row_bytes",
@@ -369,7 +372,8 @@ void register_writer(py::module_& m) {
       .def("encoder", &ArrayLayout::encoder, py::arg("columns"));
 
   py::class_<SharedFrameBuffer>(m, "FrameBuffer")
-      .def(py::init<std::shared_ptr<BlockPool>>(), py::arg("pool"))
+      .def(py::init<std::shared_ptr<BlockPool>, std::size_t>(), py::arg("pool"),
+           py::arg("n_bytes") = 0)
       .def("add_example", &SharedFrameBuffer::add_example, py::arg("row"),
            py::arg("order"))
       .def("add_sequence", &SharedFrameBuffer::add_sequence, py::arg("context"),

@@ -101,26 +101,29 @@ inline __m512i fold_into(__m512i next, __m512i sum, __m512i by) noexcept {
                                    kXorOfThree);
 }
 
+// Sums up steps of kBytes, and stores them at a target if it kCopies.
+template <bool kCopies>
 class Vectors {
  public:
   static constexpr std::size_t kBytes = 256;
   static constexpr std::size_t kPartWords = 3;
 
   FASTREC_TARGET_KERNEL
-  Vectors(std::uint32_t state, const std::uint8_t* next) noexcept
-      : first_(_mm512_xor_si512(load(next), _mm512_zextsi128_si512(_mm_cvtsi32_si128(
-                                                static_cast<int>(state))))),
-        second_(load(next + 64)),
-        third_(load(next + 128)),
-        fourth_(load(next + 192)),
+  Vectors(std::uint32_t state, const std::uint8_t* next, std::uint8_t* target) noexcept
+      : first_(_mm512_xor_si512(
+            load(next, target),
+            _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(state))))),
+        second_(load(next + 64, target + 64)),
+        third_(load(next + 128, target + 128)),
+        fourth_(load(next + 192, target + 192)),
         by_(factors(kBytes / 8)) {}
 
   FASTREC_TARGET_KERNEL
-  void fold(const std::uint8_t* next) noexcept {
-    first_ = fold_into(load(next), first_, by_);
-    second_ = fold_into(load(next + 64), second_, by_);
-    third_ = fold_into(load(next + 128), third_, by_);
-    fourth_ = fold_into(load(next + 192), fourth_, by_);
+  void fold(const std::uint8_t* next, std::uint8_t* target) noexcept {
+    first_ = fold_into(load(next, target), first_, by_);
+    second_ = fold_into(load(next + 64, target + 64), second_, by_);
+    third_ = fold_into(load(next + 128, target + 128), third_, by_);
+    fourth_ = fold_into(load(next + 192, target + 192), fourth_, by_);
   }
 
   FASTREC_TARGET_KERNEL
@@ -134,8 +137,11 @@ class Vectors {
 
  private:
   FASTREC_TARGET_KERNEL
-  static __m512i load(const std::uint8_t* next) noexcept {
-    return _mm512_loadu_si512(next);
+  static __m512i load(const std::uint8_t* next,
+                      [[maybe_unused]] std::uint8_t* target) noexcept {
+    const __m512i words = _mm512_loadu_si512(next);
+    if constexpr (kCopies) _mm512_storeu_si512(target, words);
+    return words;
   }
 
   __m512i first_;
@@ -149,7 +155,7 @@ struct Kernel : WordKernel {
   FASTREC_TARGET_KERNEL
   static std::uint32_t extend(std::uint32_t crc, Bytes data) noexcept {
     std::uint32_t state = ~crc;
-    const Bytes rest = sum_stretches<Vectors>(&state, data, kFewestSteps);
+    const Bytes rest = sum_stretches<Vectors<false>>(&state, data, kFewestSteps);
     return ~(rest.size() < kMinShortBytes
                  ? sum_words(state, rest, data.size() - rest.size())
                  : sum_short<Products>(state, rest));
@@ -163,9 +169,10 @@ std::uint32_t extend_avx512(std::uint32_t crc, Bytes data) noexcept {
   return Kernel::extend(crc, data);
 }
 
+FASTREC_TARGET_KERNEL
 std::uint32_t copy_avx512(std::uint32_t crc, Bytes source,
                           std::uint8_t* target) noexcept {
-  return copy_in_pieces(extend_avx512, crc, source, target);
+  return copy_vectors<Vectors<true>, Kernel>(crc, source, target);
 }
 
 FASTREC_TARGET_KERNEL

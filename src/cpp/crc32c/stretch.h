@@ -11,8 +11,8 @@
 // each word of a lane. These come out shifted by x, too, and a factor of 32 bits in the
 // lower half of a word stands for itself times x^32, so kJoinFactors fits as it is.
 //
-// Whoever includes this has the intrinsics, and says in FASTREC_TARGET_KERNEL for
-// which target its vectors are.
+// The including file has the intrinsics and defines FASTREC_TARGET_KERNEL, the target
+// of its vectors.
 //
 // Source: V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using
 // PCLMULQDQ Instruction", Intel 2009 (folding); P. Cawley, "Faster CRC32-C on x86",
@@ -33,7 +33,7 @@ template <typename Vectors>
 FASTREC_TARGET_KERNEL inline std::uint32_t sum_stretch(std::uint32_t state,
                                                        const std::uint8_t* next,
                                                        std::size_t n_steps) noexcept {
-  Vectors vectors(state, next);
+  Vectors vectors(state, next, nullptr);
   const std::size_t words = Vectors::kPartWords * n_steps;
   const std::uint8_t* part = next + Vectors::kBytes * n_steps;
   std::uint64_t a = 0;
@@ -47,7 +47,7 @@ FASTREC_TARGET_KERNEL inline std::uint32_t sum_stretch(std::uint32_t state,
     }
     if (step + 1 == n_steps) break;
     next += Vectors::kBytes;
-    vectors.fold(next);
+    vectors.fold(next, nullptr);
   }
   const __m128i front =
       _mm_xor_si128(moved(vectors.remainder(), 3 * words), moved(a, 2 * words));
@@ -68,6 +68,28 @@ FASTREC_TARGET_KERNEL inline Bytes sum_stretches(std::uint32_t* state, Bytes dat
     data = data.subspan(n_steps * kStepBytes);
   }
   return data;
+}
+
+// See Crc32cKernel::copy. `Vectors` copy what they sum up; `Kernel` sums up the rest.
+template <typename Vectors, typename Kernel>
+FASTREC_TARGET_KERNEL inline std::uint32_t copy_vectors(std::uint32_t crc, Bytes source,
+                                                        std::uint8_t* target) noexcept {
+  const std::size_t n_steps = source.size() / Vectors::kBytes;
+  if (n_steps > 0) {
+    const std::uint8_t* next = source.data();
+    Vectors vectors(~crc, next, target);
+    for (std::size_t step = 1; step < n_steps; ++step) {
+      next += Vectors::kBytes;
+      target += Vectors::kBytes;
+      vectors.fold(next, target);
+    }
+    target += Vectors::kBytes;
+    crc = ~static_cast<std::uint32_t>(vectors.remainder());
+  }
+  const Bytes rest = source.subspan(n_steps * Vectors::kBytes);
+  if (rest.empty()) return crc;
+  std::memcpy(target, rest.data(), rest.size());
+  return Kernel::extend(crc, {target, rest.size()});
 }
 
 }  // namespace fastrec::kernels

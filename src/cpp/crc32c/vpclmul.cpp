@@ -34,22 +34,25 @@ inline __m256i fold_into(__m256i next, __m256i sum, __m256i by) noexcept {
   return _mm256_xor_si256(_mm256_xor_si256(lower, upper), next);
 }
 
+// Sums up steps of kBytes, and stores them at a target if it kCopies.
+template <bool kCopies>
 class Vectors {
  public:
   static constexpr std::size_t kBytes = 64;
   static constexpr std::size_t kPartWords = 2;
 
   FASTREC_TARGET_KERNEL
-  Vectors(std::uint32_t state, const std::uint8_t* next) noexcept
-      : first_(_mm256_xor_si256(load(next), _mm256_zextsi128_si256(_mm_cvtsi32_si128(
-                                                static_cast<int>(state))))),
-        second_(load(next + 32)),
+  Vectors(std::uint32_t state, const std::uint8_t* next, std::uint8_t* target) noexcept
+      : first_(_mm256_xor_si256(
+            load(next, target),
+            _mm256_zextsi128_si256(_mm_cvtsi32_si128(static_cast<int>(state))))),
+        second_(load(next + 32, target + 32)),
         by_(factors(kBytes / 8)) {}
 
   FASTREC_TARGET_KERNEL
-  void fold(const std::uint8_t* next) noexcept {
-    first_ = fold_into(load(next), first_, by_);
-    second_ = fold_into(load(next + 32), second_, by_);
+  void fold(const std::uint8_t* next, std::uint8_t* target) noexcept {
+    first_ = fold_into(load(next, target), first_, by_);
+    second_ = fold_into(load(next + 32, target + 32), second_, by_);
   }
 
   FASTREC_TARGET_KERNEL
@@ -62,8 +65,12 @@ class Vectors {
 
  private:
   FASTREC_TARGET_KERNEL
-  static __m256i load(const std::uint8_t* next) noexcept {
-    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(next));
+  static __m256i load(const std::uint8_t* next,
+                      [[maybe_unused]] std::uint8_t* target) noexcept {
+    const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(next));
+    if constexpr (kCopies)
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), words);
+    return words;
   }
 
   __m256i first_;
@@ -75,7 +82,7 @@ struct Kernel : WordKernel {
   FASTREC_TARGET_KERNEL
   static std::uint32_t extend(std::uint32_t crc, Bytes data) noexcept {
     std::uint32_t state = ~crc;
-    const Bytes rest = sum_stretches<Vectors>(&state, data, kFewestSteps);
+    const Bytes rest = sum_stretches<Vectors<false>>(&state, data, kFewestSteps);
     return ~sum_interleaved(state, rest, data.size() - rest.size());
   }
 };
@@ -87,9 +94,10 @@ std::uint32_t extend_vpclmul(std::uint32_t crc, Bytes data) noexcept {
   return Kernel::extend(crc, data);
 }
 
+FASTREC_TARGET_KERNEL
 std::uint32_t copy_vpclmul(std::uint32_t crc, Bytes source,
                            std::uint8_t* target) noexcept {
-  return copy_in_pieces(extend_vpclmul, crc, source, target);
+  return copy_vectors<Vectors<true>, Kernel>(crc, source, target);
 }
 
 FASTREC_TARGET_KERNEL

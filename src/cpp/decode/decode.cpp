@@ -124,6 +124,19 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
   return check_rules(*schema_, *batch, &step_places_);
 }
 
+bool ExampleDecoder::decode_mapped(Bytes frame, std::size_t row, BatchBuilder* batch) {
+  if (!can_be_fast_) return false;
+  if (!mapped_path_) mapped_path_.emplace(*schema_);
+  if (!mapped_path_->tries_next()) return false;
+  decoder_.begin();
+  if (mapped_path_->decode(frame, row, &decoder_, batch) &&
+      !check_rules(*schema_, *batch, &step_places_)) {
+    return true;
+  }
+  batch->rewind(row);
+  return false;
+}
+
 std::string ExampleDecoder::describe(const Fault& fault) const {
   if (fault.column < 0) return fastrec::describe(fault);
   const ColumnSpec& spec = schema_->columns[static_cast<std::size_t>(fault.column)];

@@ -21,12 +21,14 @@
 #include "batch/schema.h"
 #include "decode/fastpath.h"
 #include "decode/feature_decoder.h"
+#include "decode/mapped_path.h"
 #include "decode/rules.h"
 #include "wire/key_table.h"
 
 namespace fastrec {
 
-// The keys that the columns of a schema read: those of its feature lists, or all others.
+// The keys that the columns of a schema read: those of its feature lists, or all
+// others.
 class ColumnKeys {
  public:
   ColumnKeys(const Schema& schema, bool of_lists);
@@ -48,6 +50,11 @@ class ExampleDecoder {
   // begun anew. Offsets of faults count from the beginning of the record.
   Fault decode(BytesWithSlack record, std::size_t row, BatchBuilder* batch);
 
+  // The same for a large frame in mapped memory, which may change meanwhile: verifies
+  // it while it is decoded. False if nothing is known about it, because it must be read
+  // by way of private memory. Row `row` is empty then.
+  bool decode_mapped(Bytes frame, std::size_t row, BatchBuilder* batch);
+
   // What is wrong, without the place: also for faults of the schema.
   std::string describe(const Fault& fault) const;
 
@@ -66,6 +73,7 @@ class ExampleDecoder {
   Way way_;
   bool can_be_fast_;  // by the fast path
   std::optional<FastPath> fast_path_;
+  std::optional<MappedPath> mapped_path_;
   StepPlaces step_places_;
 };
 

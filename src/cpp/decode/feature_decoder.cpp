@@ -135,7 +135,7 @@ bool FeatureDecoder::decode_plain_row(const ColumnSpec& spec, std::size_t column
     batch->retract(column, n);
     return false;
   }
-  batch->retract(column, n - n_kept);
+  if (n_kept != n) batch->retract(column, n - n_kept);
   batch->end_ragged_row(column, spec.n_items(n_kept));
   return true;
 }

@@ -34,8 +34,8 @@ class FeatureDecoder {
   void begin() { joined_.clear(); }
   JoinedMessages* joined() noexcept { return &joined_; }
 
-  // Decodes `feature` into row `row` of `column`. The offset of a fault counts from the
-  // beginning of `feature`.
+  // Decodes `feature`, which has slack (BytesWithSlack), into row `row` of `column`.
+  // The offset of a fault counts from the beginning of `feature`.
   Fault decode(std::size_t column, Bytes feature, std::size_t row, BatchBuilder* batch);
 
   // Fills row `row` of `column`, whose feature is not there.

@@ -121,8 +121,8 @@ bool kernels::store_payload(const PlanEntry& entry, Bytes payload, const PlanRun
         run.batch->extend(entry.column, n_max * sizeof(std::int64_t));
     const std::size_t n = varint_kernel().decode_list(
         payload.data(), payload.size(), reinterpret_cast<std::int64_t*>(room));
-    run.batch->retract_numbers(
-        entry.column, (n == kNotDecoded ? n_max : n_max - n) * sizeof(std::int64_t));
+    run.batch->values(entry.column)
+        .retract((n == kNotDecoded ? n_max : n_max - n) * sizeof(std::int64_t));
     if (n == kNotDecoded) return false;
     run.batch->end_ragged_row(entry.column, n);
     return true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <limits>
 
 #include "decode/values.h"
 #include "wire/plain.h"
@@ -58,7 +59,7 @@ struct StepHeader {
               std::uint64_t{static_cast<unsigned>(kind) << 3 | 2} << 16 |
               std::uint64_t{2} << 24 | std::uint64_t{kTagOne} << 32) {}
 
-  // Whether one begins at `p`, where 8 bytes can be read, for `n_payload` bytes.
+  // Whether one begins at `p`, which has slack, for `n_payload` bytes.
   bool is_at(const std::uint8_t* p, std::uint64_t n_payload) const noexcept {
     constexpr std::uint64_t kLengths = 0x010001000100;
     constexpr std::uint64_t kHeader = 0xffffffffffff;
@@ -75,9 +76,10 @@ std::size_t append_single_ints(const std::uint8_t** p, const std::uint8_t* end,
                                std::size_t room, std::uint8_t* target) noexcept {
   const StepHeader header(FeatureKind::kInt64);
   std::size_t n = 0;
-  for (; n < room && end - *p >= 2 * std::ptrdiff_t{sizeof(std::uint64_t)}; ++n) {
+  for (; n < room && *p != end; ++n) {
     const std::size_t n_payload = (*p)[StepHeader::kBytes - 1];
     if (n_payload - 1 >= sizeof(std::uint64_t) || !header.is_at(*p, n_payload)) break;
+    if (end - *p < std::ptrdiff_t(StepHeader::kBytes + n_payload)) break;
     const auto word = load_le<std::uint64_t>(*p + StepHeader::kBytes);
     std::uint64_t value;
     if (!read_varint_of(word, n_payload, &value)) break;
@@ -87,7 +89,7 @@ std::size_t append_single_ints(const std::uint8_t** p, const std::uint8_t* end,
   return n;
 }
 
-// The same for steps of `n_bytes` of float32 each.
+// The same for steps of `n_bytes` of float32 each, with room for a block more.
 std::size_t append_float_steps(const std::uint8_t** p, const std::uint8_t* end,
                                std::size_t n_bytes, std::size_t room,
                                std::uint8_t* target) noexcept {
@@ -95,9 +97,9 @@ std::size_t append_float_steps(const std::uint8_t** p, const std::uint8_t* end,
   const StepHeader header(FeatureKind::kFloat);
   const std::size_t step_bytes = StepHeader::kBytes + n_bytes;
   std::size_t n = 0;
-  for (; n < room && static_cast<std::size_t>(end - *p) >= step_bytes + 2; ++n) {
+  for (; n < room && static_cast<std::size_t>(end - *p) >= step_bytes; ++n) {
     if (!header.is_at(*p, n_bytes)) break;
-    std::memcpy(target + n * n_bytes, *p + StepHeader::kBytes, n_bytes);
+    copy_blocks(*p + StepHeader::kBytes, n_bytes, target + n * n_bytes);
     *p += step_bytes;
   }
   return n;
@@ -118,10 +120,86 @@ std::size_t append_uniform_steps(const ColumnSpec& spec, std::size_t column, Byt
   std::size_t room = list.size() / least_step_bytes;
   if (spec.length) room = std::min(room, *spec.length);
   const std::uint8_t* const end = list.data() + list.size();
-  std::uint8_t* target = batch->extend(column, room * row_bytes);
+  GrowingArray& values = batch->values(column);
+  std::uint8_t* target = values.reserve(room * row_bytes + kCopyBlockBytes);
   const std::size_t n = is_int ? append_single_ints(p, end, room, target)
                                : append_float_steps(p, end, row_bytes, room, target);
-  batch->retract(column, (room - n) * spec.n_values);
+  values.advance(n * row_bytes);
+  return n;
+}
+
+// The list of the plain step at `p`, which has slack: 0a S kind L, L = S - 2, both in
+// one byte. False if none begins there.
+inline bool find_short_step(const std::uint8_t* p, const std::uint8_t* end,
+                            FeatureKind kind, Bytes* list) noexcept {
+  const std::uint32_t n_bytes = p[1];
+  const std::uint32_t expected = kTagOne | n_bytes << 8 |
+                                 (static_cast<std::uint32_t>(kind) << 3 | 2) << 16 |
+                                 (n_bytes - 2) << 24;
+  // Less than the 2 bytes of an empty list wraps around.
+  if (load_le<std::uint32_t>(p) != expected || n_bytes - 2 >= 0x80 - 2 ||
+      end - p < std::ptrdiff_t{2} + n_bytes) {
+    return false;
+  }
+  *list = {p + 4, n_bytes - 2};
+  return true;
+}
+
+// Adds all steps of `list` to a ragged column of strings and that of their sizes, if
+// they are plain and short, as are their strings. Returns how many, or 0 with nothing
+// added, and adds their items to `*n_items`.
+std::size_t append_string_steps(const ColumnSpec& spec, std::size_t column, Bytes list,
+                                BatchBuilder* batch, std::size_t* n_items) {
+  constexpr std::size_t kStepBytes = 4;  // of one without strings
+  if (!ShortStrings::can_hold(list)) return 0;
+  ShortStrings strings(column, list, batch);
+  GrowingArray& sizes = batch->values(column + 1);
+  std::uint8_t* const first_size =
+      sizes.reserve(list.size() / kStepBytes * sizeof(std::int64_t));
+  std::uint8_t* next_size = first_size;
+  const std::uint8_t* const end = list.data() + list.size();
+  Bytes step;
+  for (const std::uint8_t* p = list.data(); p != end; p = step.data() + step.size()) {
+    const std::size_t n_before = strings.size();
+    if (!find_short_step(p, end, spec.kind, &step) || !strings.append(step)) return 0;
+    const auto size = static_cast<std::int64_t>(strings.size() - n_before);
+    std::memcpy(next_size, &size, sizeof size);
+    next_size += sizeof size;
+  }
+  const std::size_t n_bytes = static_cast<std::size_t>(next_size - first_size);
+  const std::size_t n_steps = n_bytes / sizeof(std::int64_t);
+  if (spec.length && n_steps > *spec.length) return 0;
+  sizes.advance(n_bytes);
+  strings.commit();
+  *n_items += strings.size();
+  return n_steps;
+}
+
+// Adds the steps that `list` begins with for as long as they are plain and short, to a
+// ragged column and that of their sizes. Returns how many, adds their items to
+// `*n_items`, and sets `*p` to what comes after them.
+std::size_t append_ragged_steps(const ColumnSpec& spec, std::size_t column, Bytes list,
+                                BatchBuilder* batch, const std::uint8_t** p,
+                                std::size_t* n_items) {
+  *p = list.data();
+  if (spec.n_values != 1) return 0;
+  const std::uint8_t* const end = list.data() + list.size();
+  std::size_t n = 0, n_values;
+  if (spec.dtype == DType::kBytes) {
+    n = append_string_steps(spec, column, list, batch, n_items);
+    if (n != 0) *p = end;
+    if (n != 0) return n;
+  }
+  const std::size_t n_most =
+      spec.length.value_or(std::numeric_limits<std::size_t>::max());
+  Bytes values;
+  while (n < n_most && *p != end && find_short_step(*p, end, spec.kind, &values) &&
+         append_plain_list(spec, column, values, batch, &n_values)) {
+    batch->values(column + 1).append(static_cast<std::int64_t>(n_values));
+    *n_items += n_values;
+    *p = values.data() + values.size();
+    ++n;
+  }
   return n;
 }
 
@@ -182,9 +260,13 @@ Fault decode_steps(const Schema& schema, std::size_t column, Bytes list, Way way
   const ColumnSpec& spec = schema.columns[column];
   const bool has_sizes = spec.layout == Layout::kRagged;
   const std::uint8_t* after = list.data();
-  std::size_t n_steps =
-      way == Way::kFast ? append_uniform_steps(spec, column, list, batch, &after) : 0;
-  std::size_t n_kept = n_steps, n_items = n_steps;
+  std::size_t n_steps = 0, n_items = 0;
+  if (way == Way::kFast && has_sizes) {
+    n_steps = append_ragged_steps(spec, column, list, batch, &after, &n_items);
+  } else if (way == Way::kFast) {
+    n_items = n_steps = append_uniform_steps(spec, column, list, batch, &after);
+  }
+  std::size_t n_kept = n_steps;
   FieldReader fields(list.subspan(static_cast<std::size_t>(after - list.data())));
   Bytes step;
   while (fields.next_message(1, &step)) {

@@ -148,20 +148,29 @@ std::size_t decode_run_of_floats(Bytes run, DType dtype, std::uint8_t* target) {
   }
 }
 
+// Adds a run of int64 of at most 8 bytes each. False if there are others.
+bool append_short_ints(std::size_t column, Bytes run, BatchBuilder* batch,
+                       std::size_t* n) {
+  // In a short run the values are decoded before they are counted, so there must be
+  // room for one a byte.
+  constexpr std::size_t kShortBytes = 256;
+  const std::size_t n_most =
+      run.size() <= kShortBytes ? run.size() : count_varints(run);
+  GrowingArray& values = batch->values(column);
+  auto* target = reinterpret_cast<std::int64_t*>(
+      values.reserve((n_most + kSpareValues) * sizeof(std::int64_t)));
+  *n = varint_kernel().decode_list(run.data(), run.size(), target);
+  if (*n == kNotDecoded) return false;
+  values.advance(*n * sizeof(std::int64_t));
+  return true;
+}
+
 bool append_plain_numbers(const ColumnSpec& spec, std::size_t column, Bytes list,
                           BatchBuilder* batch, std::size_t* n) {
   Bytes run;
   if (!list.empty() && !find_plain_field(list, kTagOne, &run)) return false;
-  if (spec.dtype == DType::kInt64 && run.size() <= kMostVarintBytes) {
-    // A list of one is the most frequent.
-    std::uint64_t value = 0;
-    Errc errc;
-    const std::uint8_t* const end = run.data() + run.size();
-    if (read_varint(run.data(), end, &value, &errc) == end && !run.empty()) {
-      std::memcpy(batch->extend(column, sizeof value), &value, sizeof value);
-      *n = 1;
-      return true;
-    }
+  if (spec.dtype == DType::kInt64 && append_short_ints(column, run, batch, n)) {
+    return true;
   }
   *n = spec.kind == FeatureKind::kFloat ? run.size() / sizeof(float)
                                         : count_varints(run);
@@ -173,6 +182,14 @@ bool append_plain_numbers(const ColumnSpec& spec, std::size_t column, Bytes list
 
 bool append_plain_strings(std::size_t column, Bytes list, BatchBuilder* batch,
                           std::size_t* n) {
+  if (ShortStrings::can_hold(list)) {
+    ShortStrings strings(column, list, batch);
+    if (strings.append(list)) {
+      strings.commit();
+      *n = strings.size();
+      return true;
+    }
+  }
   const std::uint8_t* const end = list.data() + list.size();
   std::size_t n_strings = 0;
   for (const std::uint8_t* p = list.data(); p != end; ++n_strings) {
@@ -231,13 +248,18 @@ bool decode_plain_numbers(Bytes run, FeatureKind kind, std::size_t n, DType dtyp
   return true;
 }
 
-bool append_plain_values(const ColumnSpec& spec, std::size_t column, Bytes feature,
-                         BatchBuilder* batch, std::size_t* n) {
-  Bytes list;
-  if (!find_plain_list(feature, spec.kind, &list)) return false;
+bool append_plain_list(const ColumnSpec& spec, std::size_t column, Bytes list,
+                       BatchBuilder* batch, std::size_t* n) {
   return spec.kind == FeatureKind::kBytes
              ? append_plain_strings(column, list, batch, n)
              : append_plain_numbers(spec, column, list, batch, n);
+}
+
+bool append_plain_values(const ColumnSpec& spec, std::size_t column, Bytes feature,
+                         BatchBuilder* batch, std::size_t* n) {
+  Bytes list;
+  return find_plain_list(feature, spec.kind, &list) &&
+         append_plain_list(spec, column, list, batch, n);
 }
 
 Fault decode_numbers(const ValueList& list, std::size_t n, DType dtype,

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "batch/column.h"
 #include "batch/schema.h"
+#include "wire/plain.h"
 #include "wire/walk.h"
 
 namespace fastrec {
@@ -26,10 +27,67 @@ Fault decode_numbers(const ValueList& list, std::size_t n, DType dtype,
 bool decode_plain_numbers(Bytes run, FeatureKind kind, std::size_t n, DType dtype,
                           std::uint8_t* target);
 
-// Adds the values of `feature` to `column`, whose rows have any number of them, and
-// sets `*n` to how many they are. False if the feature does not have the plain form
-// (wire/plain.h) and the kind that `spec` wants, or if not all fit: nothing has been
-// added then, and nothing is known.
+// Strings of less than 128 bytes each, from plain lists with slack (BytesWithSlack), at
+// the end of a column. Room for all that a message can hold is made once, and what was
+// written counts when it is committed.
+class ShortStrings {
+ public:
+  // Whether room for the strings of `message` is little.
+  static bool can_hold(Bytes message) noexcept { return message.size() <= 16 << 10; }
+
+  ShortStrings(std::size_t column, Bytes message, BatchBuilder* batch)
+      : values_(&batch->values(column)), ends_(&batch->string_ends(column)) {
+    constexpr std::size_t kStringBytes = 2;  // of an empty one: a tag and a length
+    first_ = next_ = values_->reserve(message.size() + kCopyBlockBytes);
+    first_end_ = ends_->reserve(message.size() / kStringBytes * sizeof(std::int64_t));
+    next_end_ = first_end_;
+    n_bytes_before_ = static_cast<std::int64_t>(values_->size());
+  }
+
+  // Writes the strings of `list`, which is part of the message. False if they are not
+  // short and plain.
+  bool append(Bytes list) noexcept {
+    const std::uint8_t* const end = list.data() + list.size();
+    for (const std::uint8_t* p = list.data(); p != end;) {
+      const std::size_t n_bytes = p[1];
+      if (p[0] != kTagOne || n_bytes >= 0x80 || end - p < std::ptrdiff_t(2 + n_bytes)) {
+        return false;
+      }
+      copy_blocks(p + 2, n_bytes, next_);
+      next_ += n_bytes;
+      p += 2 + n_bytes;
+      const std::int64_t string_end = n_bytes_before_ + (next_ - first_);
+      std::memcpy(next_end_, &string_end, sizeof string_end);
+      next_end_ += sizeof string_end;
+    }
+    return true;
+  }
+
+  // How many have been written.
+  std::size_t size() const noexcept {
+    return static_cast<std::size_t>(next_end_ - first_end_) / sizeof(std::int64_t);
+  }
+
+  void commit() noexcept {
+    values_->advance(static_cast<std::size_t>(next_ - first_));
+    ends_->advance(static_cast<std::size_t>(next_end_ - first_end_));
+  }
+
+ private:
+  GrowingArray* values_;
+  GrowingArray* ends_;
+  std::uint8_t *first_, *next_;
+  std::uint8_t *first_end_, *next_end_;
+  std::int64_t n_bytes_before_;  // in the column
+};
+
+// Adds the values of `list`, which has slack (BytesWithSlack), to `column`, whose rows
+// have any number of them, and sets `*n` to their number. False if the list does not
+// have the plain form (wire/plain.h), or if not all values fit: nothing is added then.
+bool append_plain_list(const ColumnSpec& spec, std::size_t column, Bytes list,
+                       BatchBuilder* batch, std::size_t* n);
+
+// The same for the list of `feature`. False also if it is not of the kind of `spec`.
 bool append_plain_values(const ColumnSpec& spec, std::size_t column, Bytes feature,
                          BatchBuilder* batch, std::size_t* n);
 

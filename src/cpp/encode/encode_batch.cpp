@@ -338,7 +338,7 @@ inline std::uint8_t* BatchEncoder::store_number(const Entry& entry, std::uint64_
   if (entry.head_size > 32) store_words(32);
   out += entry.head_size;
   if (size > sizeof word) [[unlikely]] {
-    store_varint(word, out);
+    store_long_varint(word, out);
   } else {
     store_le(out, word);
   }

@@ -30,7 +30,12 @@ struct Frames {
 
 class FrameBuffer {
  public:
-  explicit FrameBuffer(std::shared_ptr<BlockPool> pool) : frames_(std::move(pool)) {}
+  // With room for `n_bytes` at first.
+  explicit FrameBuffer(std::shared_ptr<BlockPool> pool, std::size_t n_bytes = 0)
+      : frames_(std::move(pool)) {
+    if (n_bytes != 0) frames_.extend(n_bytes);
+    frames_.clear();
+  }
 
   // Adds a record whose payload `store(std::uint8_t* payload)` makes: it must fill
   // exactly `length` bytes, may write kSlackBytes past them, and must not throw.
@@ -49,10 +54,9 @@ class FrameBuffer {
     offsets_.push(begin + n_bytes);
   }
 
-  // Adds a record as it is.
   void add(Bytes payload);
 
-  // Adds whole frames that somebody has proven: frame i of them is
+  // Adds whole frames whose checksums are right: frame i of them is
   // bytes[offsets[i] .. offsets[i+1]], and they come in the order of `chosen`.
   void add_frames(Bytes bytes, std::span<const std::int64_t> offsets,
                   std::span<const std::int64_t> chosen);
@@ -65,7 +69,7 @@ class FrameBuffer {
   std::size_t n_records() const noexcept { return offsets_.size() - 1; }
   std::uint64_t n_bytes() const noexcept { return frames_.size(); }
 
-  // Gives all frames away, and begins anew.
+  // Returns all frames; the buffer is then empty.
   Frames take();
 
  private:

@@ -79,6 +79,14 @@ class FileView {
   // The same without looking first whether they are in memory.
   void read_ahead(std::uint64_t offset, std::uint64_t length) const noexcept;
 
+  // Mapped bytes leave the memory of this process, and stay in the page cache. They can
+  // be read as before.
+  void release(std::uint64_t offset, std::uint64_t length) const noexcept {
+    if (mapping_ && offset < size()) {
+      mapping_->release(offset, std::min(length, size() - offset));
+    }
+  }
+
   // They will be read next: mapped bytes come into the CPU's cache.
   void prefetch(std::uint64_t offset, std::uint64_t length) const noexcept {
     if (!mapping_ || offset >= size()) return;

@@ -26,6 +26,10 @@ class Mapping {
   // and cannot fail.
   void will_need(std::uint64_t offset, std::uint64_t length) const noexcept;
 
+  // The pages that end in these bytes leave the memory of this process: the system keeps
+  // them, and maps them again when they are read.
+  void release(std::uint64_t offset, std::uint64_t length) const noexcept;
+
   // Whether nearly all pages are in memory already, judged by a sample of them.
   bool is_resident() const noexcept;
 

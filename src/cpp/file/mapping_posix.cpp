@@ -29,6 +29,16 @@ void Mapping::will_need(std::uint64_t offset, std::uint64_t length) const noexce
   (void)::madvise(address, static_cast<std::size_t>(length + before), MADV_WILLNEED);
 }
 
+void Mapping::release(std::uint64_t offset, std::uint64_t length) const noexcept {
+  static const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
+  // The page that two neighbours share goes with the second.
+  const std::uint64_t begin = offset / page_bytes * page_bytes;
+  const std::uint64_t end = (offset + length) / page_bytes * page_bytes;
+  auto* address = const_cast<std::uint8_t*>(bytes().data()) + begin;
+  // Pages of zeros that the guard put there are zeros again.
+  (void)::madvise(address, static_cast<std::size_t>(end - begin), MADV_DONTNEED);
+}
+
 bool Mapping::is_resident() const noexcept {
   constexpr std::size_t kSamples = 64;
   const auto page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));

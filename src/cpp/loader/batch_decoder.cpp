@@ -74,8 +74,8 @@ Error BatchDecoder::located(const Error& error, std::size_t schema,
 
 std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
                                        std::size_t n_rows, const std::uint8_t* frames,
-                                       OnDamage on_damage,
-                                       std::vector<Damage>* damages) {
+                                       OnDamage on_damage, std::vector<Damage>* damages,
+                                       std::vector<Part> old) {
   begin(places, n_rows);
   reader_.start(places, frames);
   Reading* reading = &readings_.front();
@@ -84,6 +84,14 @@ std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
   for (std::size_t i = 0; i < places.size(); ++i) {
     const Place& place = places[i];
     reading = &readings_[schema_of(place)];
+    const Bytes frame =
+        is_watched ? Bytes() : reader_.next_mapped(MappedPath::kMinFrameBytes);
+    if (!frame.empty() &&
+        reading->decoder.decode_mapped(frame, reading->n_filled, &reading->builder)) {
+      reader_.pass_mapped();
+      end_row(reading, i - n_skipped);
+      continue;
+    }
     Bytes record;
     Fault fault = reader_.next(&record);
     if (!fault) {
@@ -111,18 +119,27 @@ std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
     end_row(reading, i - n_skipped);
   }
 
-  std::vector<Part> parts;
+  std::vector<Part> parts = std::move(old);
+  std::size_t n_parts = 0;
+  const auto finish = [&](std::size_t schema) {
+    if (n_parts == parts.size()) parts.emplace_back();
+    Reading& finished = readings_[schema];
+    Part& part = parts[n_parts++];
+    part.schema = schema;
+    part.batch = finished.builder.finish(finished.n_filled, std::move(part.batch));
+    part.rows.swap(finished.rows);
+  };
   for (std::size_t i = 0; i < readings_.size(); ++i) {
     if (readings_[i].n_filled == 0) continue;
     try {
-      parts.push_back({i, readings_[i].builder.finish(readings_[i].n_filled),
-                       std::move(readings_[i].rows)});
+      finish(i);
     } catch (const Error& error) {
       const bool skips = on_damage == OnDamage::kSkip;
       throw located(error, i, places, skips ? *damages : std::vector<Damage>());
     }
   }
-  if (parts.empty()) parts.push_back({0, readings_[0].builder.finish(0), {}});
+  if (n_parts == 0) finish(0);
+  parts.resize(n_parts);
   if (parts.size() == 1) parts[0].rows.clear();
   return parts;
 }

@@ -63,11 +63,13 @@ class BatchDecoder {
   // one part; others only if they have rows. Throws IoError, and the Error of the first
   // row that has one, unless `on_damage` appends it to `*damages`; errors of more than
   // one record are always thrown. If the frames are in memory, `frames` is the first
-  // one; the others follow it, and there is slack on both sides.
+  // one; the others follow it, and there is slack on both sides. Reuses the memory of
+  // `old`.
   std::vector<Part> decode(std::span<const Place> places, std::size_t n_rows,
                            const std::uint8_t* frames = nullptr,
                            OnDamage on_damage = OnDamage::kRaise,
-                           std::vector<Damage>* damages = nullptr);
+                           std::vector<Damage>* damages = nullptr,
+                           std::vector<Part> old = {});
 
  private:
   // What belongs to a schema.

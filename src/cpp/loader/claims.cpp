@@ -29,6 +29,7 @@ IndexedClaims::IndexedClaims(std::shared_ptr<FileTable> files,
       catalog_(std::move(catalog)),
       order_(std::move(order)),
       grid_(std::move(grid)),
+      read_window_(files_),
       step_(first_step) {}
 
 bool IndexedClaims::next(Claim* claim) {
@@ -36,6 +37,17 @@ bool IndexedClaims::next(Claim* claim) {
   claim->step = step_++;
   return true;
 }
+
+namespace {
+
+// Whether the places are in file order, as far as their ends tell. A single one may be
+// anywhere.
+bool is_run(std::span<const Place> places) {
+  return places.size() > 1 && places.front().file == places.back().file &&
+         places.back().record - places.front().record == places.size() - 1;
+}
+
+}  // namespace
 
 void IndexedClaims::locate(Claim* claim) const {
   std::vector<std::uint64_t> numbers;
@@ -47,6 +59,11 @@ void IndexedClaims::locate(Claim* claim) const {
   claim->n_rows = static_cast<std::size_t>(grid_.n_rows(claim->step, numbers.size()));
   claim->places.clear();
   catalog_->locate_all(numbers, &claim->places);
+  read_window_.read(claim->places);
+  if (is_run(claim->places) && grid_.world_size == 1) {
+    const Place& last = claim->places.back();
+    read_window_.read_ahead(last.file, last.frame.end());
+  }
 }
 
 // Has the records of `range` read ahead, frames that touch each other together.

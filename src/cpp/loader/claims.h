@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "file/file_view.h"
 #include "loader/order.h"
+#include "loader/read_window.h"
 #include "loader/step_grid.h"
 #include "loader/window.h"
 #include "record/catalog.h"
@@ -104,6 +105,7 @@ class IndexedClaims final : public Claims {
   std::shared_ptr<const Catalog> catalog_;
   std::shared_ptr<const Order> order_;
   StepGrid grid_;
+  mutable ReadWindow read_window_;
   std::uint64_t step_;
 };
 

@@ -16,6 +16,12 @@
 // delivery is the one that is thrown, whatever thread met it first. Nothing comes
 // after.
 //
+// Threads and CPUs
+//   A thread beyond the number of CPUs makes all others slower. The consumer decodes as
+//   long as its loop does nothing else; then one background thread parks. It sleeps for
+//   a while, and decodes again if the consumer is away from next(), as when it waits
+//   for a GPU. The other threads sleep or decode without looking at it.
+//
 // A pipeline does not know Python. Threads start with the first next().
 #pragma once
 
@@ -37,7 +43,10 @@
 namespace fastrec {
 
 struct PipelineOptions {
-  unsigned n_threads = 0;               // in the background; 0 decodes in next()
+  unsigned n_threads = 0;  // in the background; 0 decodes in next()
+  // That threads may use. If there are fewer than threads, the caller expects threads
+  // to wait for a disk, and all of them decode at the same time.
+  unsigned n_cpus = 1;
   std::size_t prefetch = 2;             // batches between claim and delivery
   std::size_t memory_limit = SIZE_MAX;  // bytes of those batches
   // Claims may wait for others, such as a disk. Then next() leaves them to the threads
@@ -74,7 +83,8 @@ class Pipeline {
   Pipeline& operator=(const Pipeline&) = delete;
 
   // Delivers the next batch, waiting at most `patience` for a batch that other threads
-  // work on. Throws Error, IoError and std::bad_alloc, again at every later call.
+  // work on. `*delivery` held a batch before, or nothing: its memory is reused. Throws
+  // Error, IoError and std::bad_alloc, again at every later call.
   Outcome next(std::chrono::milliseconds patience, Delivery* delivery);
 
   // How long next() has decoded batches itself so far. Any thread may ask.
@@ -93,6 +103,7 @@ class Pipeline {
   struct Bench {
     std::optional<BatchDecoder> decoder;
     Claim claim;
+    Delivery delivery;
   };
 
   struct Slot {
@@ -107,20 +118,24 @@ class Pipeline {
   bool is_at_end() const { return is_exhausted_ && next_delivery_ == next_claim_; }
   void start_threads();
   void run();
+  bool wait_for_work();
+  bool is_consumer_near() const;
   void claim_and_decode(Bench* bench);
   void help();
-  std::optional<std::uint64_t> claim(Claim* claim);
-  void put(std::uint64_t number, Delivery delivery, const std::exception_ptr& failure);
+  std::optional<std::uint64_t> claim(Bench* bench);
+  void put(std::uint64_t number, Delivery* delivery, const std::exception_ptr& failure);
   void deliver(Delivery* delivery);
 
   const std::unique_ptr<Claims> claims_;
   const std::shared_ptr<const Sources> sources_;
   const std::shared_ptr<BlockPool> pool_;
   const PipelineOptions options_;
+  const unsigned n_decoding_max_;  // threads, the consumer included
 
   std::mutex claim_mutex_;             // one claim at a time; taken before mutex_
   std::mutex mutex_;                   // guards all that follows, but for inline_bench_
   std::condition_variable claimable_;  // there is room in the ring
+  std::condition_variable unparked_;   // there is nothing more to park for
   std::condition_variable deliverable_;  // a slot is ready
   std::condition_variable consumable_;   // nobody is in next()
   std::vector<Slot> slots_;
@@ -134,6 +149,8 @@ class Pipeline {
   bool is_stopped_ = false;
   bool is_consuming_ = false;  // somebody is in next()
   unsigned n_sleeping_ = 0;    // background threads that wait for room
+  std::chrono::steady_clock::time_point left_at_;  // when next() returned last
+  std::size_t n_ready_;  // batches that were ready, since next() last decoded one
   std::vector<std::thread> threads_;
 
   Bench inline_bench_;  // of whoever set is_consuming_

@@ -23,6 +23,7 @@ WalkedClaims::WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid,
     : files_(std::move(files)),
       grid_(std::move(grid)),
       bytes_max_(windows.bytes_max),
+      read_window_(files_),
       search_(recovery, windows.first_bytes, &progress_.cancelled),
       step_(first_step),
       n_before_(first_step * grid_.batch_size) {}
@@ -72,6 +73,7 @@ void WalkedClaims::locate(Claim* claim) const {
     }
   }
   claim->slices.clear();
+  read_window_.read(claim->places);
 }
 
 // Drops the first `n` frames, which are in one slice.
@@ -154,6 +156,7 @@ bool WalkedClaims::scan(Runs* runs) {
   const FileView& view = *search_.view;
   const std::uint64_t begin = search_.offset;
   const std::uint64_t end = begin + std::min(search_.window_bytes, view.size() - begin);
+  read_window_.read_ahead(search_.file, end);
   ScanResult found = scan_mapped(
       view.mapping()->bytes(), {begin, end}, 1,
       {std::max(kMinSegmentBytes, kMinSegmentFrames * search_.frame_bytes), kSegments},
@@ -204,6 +207,7 @@ bool WalkedClaims::walk(Runs* runs) {
     Frame frame;
     while (run.offsets.size() <= grid_.batch_size &&
            (is_more = search_.walk.next(&frame))) {
+      read_window_.read_ahead(search_.file, frame.offset);
       if (search_.walk.has_gaps()) gaps_.add(search_.walk.take_gaps());
       if (!run.offsets.empty() && run.offsets.back() != frame.offset) end_run();
       if (run.offsets.empty()) run.offsets.push_back(frame.offset);

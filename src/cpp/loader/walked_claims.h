@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "loader/claims.h"
+#include "loader/read_window.h"
 #include "record/scan.h"
 
 namespace fastrec {
@@ -78,6 +79,7 @@ class WalkedClaims final : public Claims {
   const std::shared_ptr<FileTable> files_;
   const StepGrid grid_;
   const std::uint64_t bytes_max_;  // of a window
+  mutable ReadWindow read_window_;
   GapList gaps_;
   ScanProgress progress_;  // cancelled by stop()
   Search search_;

@@ -1,6 +1,7 @@
 #include "record/reader.h"
 
 #include <algorithm>
+#include <cstring>
 #include <exception>
 #include <utility>
 
@@ -14,12 +15,17 @@ namespace {
 constexpr std::uint64_t kMappedBlockBytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t kPreadBlockBytes = std::uint64_t{512} << 10;
 
+// Scattered records of mapped files are copied together, up to this size. The CPU waits
+// for several of them at a time: shuffled records of 855 bytes were read in 260 instead
+// of 440 ns, and records of 234 bytes in 125 instead of 340 ns. 64 KiB measured alike.
+constexpr std::size_t kGatheredBytes = std::size_t{16} << 10;
+
 // As many mapped files does each reader keep at hand.
 constexpr std::size_t kMostMapped = 256;
 
-// Of each mapped record the beginning is prefetched, this many records ahead: from 2 to
-// 16 measured the same. The CPU itself goes on from there.
-constexpr std::size_t kPrefetchPlaces = 4;
+// Of each mapped record the beginning is prefetched, this many records ahead: 4 to 16
+// measured alike. The CPU itself goes on from there.
+constexpr std::size_t kPrefetchPlaces = 8;
 constexpr std::uint64_t kPrefetchBytes = 1024;
 
 // Places that are announced to find out whether anything has to be read from a disk.
@@ -108,7 +114,6 @@ void RecordReader::announce() {
 
 // All places are in one block.
 void RecordReader::start_block(const std::uint8_t* frames) {
-  view_ = nullptr;
   n_read_ = n_intact_ = 0;
   lengths_.clear();
   std::size_t n_bytes = 0;
@@ -120,15 +125,11 @@ void RecordReader::start_block(const std::uint8_t* frames) {
   block_end_place_ = places_.size();
 }
 
-Fault RecordReader::load_block() {
-  const Place& first = places_[next_];
-  view_ = open(first.file);
-  const Frame& frame = first.frame;
-  // An index that is stale or forged may point anywhere.
-  if (frame.offset > view_->size() || view_->size() - frame.offset < kFrameBytes ||
-      frame.length > view_->size() - frame.offset - kFrameBytes) {
-    return {
-        .code = Errc::kIndexPastEnd, .offset = frame.offset, .found = view_->size()};
+// An index that is stale or forged may point anywhere.
+Fault RecordReader::check_place(const FileView& view, const Frame& frame) const {
+  if (frame.offset > view.size() || view.size() - frame.offset < kFrameBytes ||
+      frame.length > view.size() - frame.offset - kFrameBytes) {
+    return {.code = Errc::kIndexPastEnd, .offset = frame.offset, .found = view.size()};
   }
   const std::uint64_t payload_bytes_max =
       std::min(kMaxPayloadBytes, files_->record_bytes_max());
@@ -138,31 +139,70 @@ Fault RecordReader::load_block() {
             .found = frame.length,
             .expected = payload_bytes_max};
   }
-
-  const std::uint64_t most = block_bytes(*view_);
-  std::uint64_t end = frame.end();
-  std::size_t place = next_ + 1;
-  lengths_.assign(1, frame.length);
-  while (place < places_.size() && places_[place].file == first.file &&
-         places_[place].frame.offset == end &&
-         places_[place].frame.length <= std::min(most, payload_bytes_max) &&
-         places_[place].frame.end() <= view_->size() &&
-         places_[place].frame.end() - frame.offset <= most) {
-    end = places_[place].frame.end();
-    lengths_.push_back(places_[place].frame.length);
-    ++place;
-  }
-  prefetch(place + kPrefetchPlaces - 1);
-  rest_ = view_->copy(frame.offset, end - frame.offset, &buffer_);
-  // Where the file was shortened since it was opened, check() finds what is missing.
-  if (rest_.size() < end - frame.offset) lengths_.clear();
-  block_end_place_ = place;
-  n_read_ = n_intact_ = 0;
   return {};
 }
 
-// What is wrong with the next frame of the block.
-Fault RecordReader::check(const Frame& frame) const {
+// Copies the frames of the next places to the buffer: those that are neighbours in the
+// file, and after a few of them others of mapped files.
+Fault RecordReader::load_block() {
+  const Place& first = places_[next_];
+  const FileView& view = *open(first.file);
+  const Frame& frame = first.frame;
+  if (Fault fault = check_place(view, frame)) return fault;
+
+  const std::uint64_t most = block_bytes(view);
+  std::uint64_t n_bytes = frame.size();
+  lengths_.assign(1, frame.length);
+  std::size_t place = next_ + 1;
+  for (; place < places_.size(); ++place) {
+    const Place& next = places_[place];
+    if (next.file != first.file || next.frame.offset != frame.offset + n_bytes ||
+        check_place(view, next.frame) || next.frame.end() - frame.offset > most) {
+      break;
+    }
+    n_bytes += next.frame.size();
+    lengths_.push_back(next.frame.length);
+  }
+  block_end_place_ = place;
+  n_read_ = n_intact_ = 0;
+  if (view.mapping() == nullptr) {
+    rest_ = view.copy(frame.offset, n_bytes, &buffer_);
+    // Where the file was shortened since it was opened, check() finds what is missing.
+    if (rest_.size() < n_bytes) lengths_.clear();
+    return {};
+  }
+  const MutableBytes room = buffer_.room(std::max(n_bytes, kGatheredBytes));
+  prefetch(place + kPrefetchPlaces - 1);
+  rest_ = room.first(view.copy(frame.offset, n_bytes, &buffer_).size() +
+                     gather(room.subspan(n_bytes)));
+  return {};
+}
+
+// Copies frames of mapped files to `room`, from the place after the block on, and adds
+// them to it. Returns how many bytes these are.
+std::size_t RecordReader::gather(MutableBytes room) {
+  std::size_t n_bytes = 0;
+  for (; block_end_place_ < places_.size(); ++block_end_place_) {
+    const Place& place = places_[block_end_place_];
+    const FileView* view = find(place.file);
+    if (view == nullptr || view->mapping() == nullptr ||
+        check_place(*view, place.frame) || place.frame.size() > room.size() - n_bytes) {
+      break;
+    }
+    prefetch(block_end_place_ + kPrefetchPlaces);
+    const std::uint8_t* frame = view->mapping()->bytes().data() + place.frame.offset;
+    std::memcpy(room.data() + n_bytes, frame, place.frame.size());
+    // The next block begins with a frame that was lost, and throws.
+    if (view->mapping()->n_kept() < place.frame.end()) break;
+    n_bytes += place.frame.size();
+    lengths_.push_back(place.frame.length);
+  }
+  return n_bytes;
+}
+
+// What is wrong with the next frame of the block, which is that of `place`.
+Fault RecordReader::check(const Place& place) const {
+  const Frame& frame = place.frame;
   const std::uint64_t n_here = rest_.size();
   if (n_here < frame.size()) {
     const bool has_header = n_here >= kHeaderBytes;
@@ -172,7 +212,8 @@ Fault RecordReader::check(const Frame& frame) const {
             .expected = has_header ? frame.length + kFooterBytes : kHeaderBytes};
   }
   std::uint64_t length = 0;
-  const std::uint64_t remaining = view_ ? view_->size() - frame.offset : n_here;
+  const FileView* view = find(place.file);
+  const std::uint64_t remaining = view ? view->size() - frame.offset : n_here;
   Fault fault = check_header(rest_.data(), remaining, &length);
   if (!fault && length != frame.length) {
     fault = {.code = Errc::kIndexMismatch,
@@ -195,17 +236,33 @@ Fault RecordReader::next(Bytes* payload) {
     n_intact_ +=
         kernel_.count_intact(rest_.data(), std::span(lengths_).subspan(n_read_));
   }
-  const Frame& frame = places_[next_++].frame;
+  const Place& place = places_[next_++];
+  const Frame& frame = place.frame;
   const Bytes bytes = rest_.first(std::min<std::uint64_t>(rest_.size(), frame.size()));
   Fault fault;
   if (n_read_ == n_intact_) [[unlikely]] {
-    fault = check(frame);
+    fault = check(place);
     ++n_intact_;
   }
   ++n_read_;
   rest_ = rest_.subspan(bytes.size());
   if (!fault) *payload = bytes.subspan(kHeaderBytes, frame.length);
   return fault;
+}
+
+Bytes RecordReader::next_mapped(std::size_t n_bytes_min) {
+  if (next_ < block_end_place_) return {};
+  const Place& place = places_[next_];
+  if (place.frame.length < n_bytes_min) return {};
+  const FileView& view = *open(place.file);
+  if (view.mapping() == nullptr || check_place(view, place.frame)) return {};
+  return view.mapping()->bytes().subspan(place.frame.offset, place.frame.size());
+}
+
+void RecordReader::pass_mapped() {
+  const Place& place = places_[next_++];
+  find(place.file)->check_kept(place.frame.offset, place.frame.size());
+  prefetch(next_ + kPrefetchPlaces - 1);
 }
 
 std::uint32_t stored_payload_crc(const Place& place, FileTable* files) {

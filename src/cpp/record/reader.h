@@ -39,6 +39,14 @@ class RecordReader {
   // where mapped bytes were lost.
   Fault next(Bytes* payload);
 
+  // The frame at the next place, if it has at least `n_bytes_min` bytes and is mapped:
+  // unverified, and open to changes. Otherwise nothing. Throws as next() does.
+  Bytes next_mapped(std::size_t n_bytes_min);
+
+  // Leaves the frame that next_mapped() returned, in place of next(). Throws Error
+  // where mapped bytes were lost.
+  void pass_mapped();
+
  private:
   // A file that this reader has open, without asking the table and its lock.
   struct OpenFile {
@@ -48,7 +56,9 @@ class RecordReader {
 
   void start_block(const std::uint8_t* frames);
   Fault load_block();
-  Fault check(const Frame& frame) const;
+  std::size_t gather(MutableBytes room);
+  Fault check_place(const FileView& view, const Frame& frame) const;
+  Fault check(const Place& place) const;
   const FileView* find(std::size_t file) const noexcept;
   const FileView* open(std::size_t file);
   void prefetch(std::size_t place) const noexcept;
@@ -57,7 +67,6 @@ class RecordReader {
   std::shared_ptr<FileTable> files_;
   std::vector<OpenFile> mapped_;  // each at its number modulo the size
   OpenFile read_;                 // by pread, only the last one: it has a descriptor
-  const FileView* view_ = nullptr;
   std::span<const Place> places_;
   std::size_t next_ = 0;
   Buffer buffer_;

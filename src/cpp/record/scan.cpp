@@ -19,6 +19,9 @@ constexpr unsigned kFramesPerReport = 1024;
 // payload of zeros, and a segment without a beginning is walked all the same.
 constexpr std::uint64_t kMostSearchBytes = std::uint64_t{256} << 10;
 
+// What is scanned of a mapping before its pages are released.
+constexpr std::uint64_t kResidentBytes = std::uint64_t{128} << 20;
+
 // The frames of one segment, walked from a guessed beginning.
 struct Segment {
   std::uint64_t begin = 0, end = 0;    // bytes of the file
@@ -239,8 +242,19 @@ ScanResult scan_mapped(Bytes file, const ScanWindow& window, unsigned n_threads,
 ScanResult scan(const FileView& view, unsigned n_threads, ScanProgress* progress) {
   const Mapping* mapping = view.mapping();
   if (mapping != nullptr && mapping->is_resident()) {
-    ScanResult result =
-        scan_mapped(mapping->bytes(), {0, view.size()}, n_threads, {}, progress);
+    ScanResult result;
+    while (result.offsets.back() < view.size() && !result.fault &&
+           !progress->cancelled) {
+      const std::uint64_t begin = result.offsets.back();
+      const ScanWindow window{begin,
+                              begin + std::min(kResidentBytes, view.size() - begin)};
+      const ScanResult found =
+          scan_mapped(mapping->bytes(), window, n_threads, {}, progress);
+      result.offsets.insert(result.offsets.end(), found.offsets.begin() + 1,
+                            found.offsets.end());
+      result.fault = found.fault;
+      view.release(begin, window.end - begin);
+    }
     view.check_kept(0, view.size());
     return result;
   }

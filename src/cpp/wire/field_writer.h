@@ -51,6 +51,16 @@ inline std::uint64_t spread_varint(std::uint64_t value, unsigned size) noexcept 
   return spread | (more & kTopBits);
 }
 
+// Stores a varint of 9 or 10 bytes: 56 bits in the first 8, the last 8 bits in 1 or 2.
+inline std::uint8_t* store_long_varint(std::uint64_t value,
+                                       std::uint8_t* out) noexcept {
+  const auto rest = static_cast<unsigned>(value >> 56);
+  store_le(out, spread_varint(value, 8) | kTopBits);
+  out[8] = static_cast<std::uint8_t>(rest);
+  out[9] = 1;
+  return out + 9 + (rest >> 7);
+}
+
 // Stores a varint without a branch for each byte. Writes past the varint: there must be
 // room for kVarintRoom bytes.
 inline constexpr std::size_t kVarintRoom = 10;
@@ -58,7 +68,7 @@ inline std::uint8_t* store_varint_with_room(std::uint64_t value,
                                             std::uint8_t* out) noexcept {
   const auto size = static_cast<unsigned>(varint_size(value));
   if (size > 8) [[unlikely]]
-    return store_varint(value, out);
+    return store_long_varint(value, out);
   store_le(out, spread_varint(value, size));
   return out + size;
 }

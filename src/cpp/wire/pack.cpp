@@ -16,6 +16,14 @@ std::uint64_t int_at(const std::uint8_t* values, std::size_t i) noexcept {
   return value;
 }
 
+std::uint8_t* pack_portable(const std::uint8_t* values, std::size_t n,
+                            std::uint8_t* out) noexcept {
+  for (std::size_t i = 0; i < n; ++i) {
+    out = store_varint_with_room(int_at(values, i), out);
+  }
+  return out;
+}
+
 void spread_portable(const std::uint8_t* values, std::size_t n, std::uint64_t* words,
                      std::uint8_t* sizes) noexcept {
   for (std::size_t i = 0; i < n; ++i) {
@@ -35,22 +43,6 @@ inline std::uint64_t spread_pdep(std::uint64_t value, unsigned size) noexcept {
 }
 
 FASTREC_TARGET_PDEP
-std::uint8_t* pack_avx2(const std::uint8_t* values, std::size_t n,
-                        std::uint8_t* out) noexcept {
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::uint64_t value = int_at(values, i);
-    const auto size = static_cast<unsigned>(varint_size(value));
-    if (size > 8) [[unlikely]] {
-      store_varint(value, out);
-    } else {
-      store_le(out, spread_pdep(value, size));
-    }
-    out += size;
-  }
-  return out;
-}
-
-FASTREC_TARGET_PDEP
 void spread_avx2(const std::uint8_t* values, std::size_t n, std::uint64_t* words,
                  std::uint8_t* sizes) noexcept {
   for (std::size_t i = 0; i < n; ++i) {
@@ -65,9 +57,9 @@ void spread_avx2(const std::uint8_t* values, std::size_t n, std::uint64_t* words
 constexpr PackKernel kKernels[] = {
 #if defined(__x86_64__)
     {"avx512", Isa::kAvx512, kernels::pack_avx512, kernels::spread_avx512},
-    {"avx2", Isa::kAvx2, pack_avx2, spread_avx2},
+    {"avx2", Isa::kAvx2, kernels::pack_avx2, spread_avx2},
 #endif
-    {"portable", Isa::kPortable, kernels::pack_portable, spread_portable},
+    {"portable", Isa::kPortable, pack_portable, spread_portable},
 };
 
 std::span<const PackKernel> kernels_up_to(Isa isa) noexcept {
@@ -77,13 +69,23 @@ std::span<const PackKernel> kernels_up_to(Isa isa) noexcept {
 
 }  // namespace
 
-std::uint8_t* kernels::pack_portable(const std::uint8_t* values, std::size_t n,
-                                     std::uint8_t* out) noexcept {
+#if defined(__x86_64__)
+FASTREC_TARGET_PDEP
+std::uint8_t* kernels::pack_avx2(const std::uint8_t* values, std::size_t n,
+                                 std::uint8_t* out) noexcept {
   for (std::size_t i = 0; i < n; ++i) {
-    out = store_varint_with_room(int_at(values, i), out);
+    const std::uint64_t value = int_at(values, i);
+    const auto size = static_cast<unsigned>(varint_size(value));
+    if (size > 8) [[unlikely]] {
+      store_long_varint(value, out);
+    } else {
+      store_le(out, spread_pdep(value, size));
+    }
+    out += size;
   }
   return out;
 }
+#endif
 
 std::span<const PackKernel> pack_kernels() noexcept {
   return kernels_up_to(supported_isas().front());

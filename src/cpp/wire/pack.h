@@ -35,16 +35,17 @@ std::span<const PackKernel> pack_kernels() noexcept;
 // The kernel in use: the best that active_isa() allows, chosen at the first call.
 const PackKernel& pack_kernel();
 
+#if defined(__x86_64__)
 namespace kernels {
 
-std::uint8_t* pack_portable(const std::uint8_t* values, std::size_t n,
-                            std::uint8_t* out) noexcept;
-#if defined(__x86_64__)
+std::uint8_t* pack_avx2(const std::uint8_t* values, std::size_t n,
+                        std::uint8_t* out) noexcept;
 std::uint8_t* pack_avx512(const std::uint8_t* values, std::size_t n,
                           std::uint8_t* out) noexcept;
 void spread_avx512(const std::uint8_t* values, std::size_t n, std::uint64_t* words,
                    std::uint8_t* sizes) noexcept;
-#endif
 
 }  // namespace kernels
+#endif
+
 }  // namespace fastrec

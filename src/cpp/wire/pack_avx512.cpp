@@ -77,7 +77,7 @@ std::uint8_t* pack_avx512(const std::uint8_t* values, std::size_t n,
       // Not from memory, which may have changed.
       std::uint8_t copy[8 * kLanes];
       _mm512_storeu_si512(copy, integers);
-      out = pack_portable(copy, std::min(n - i, kLanes), out);
+      out = pack_avx2(copy, std::min(n - i, kLanes), out);
       continue;
     }
     const __mmask64 kept =

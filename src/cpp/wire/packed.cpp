@@ -37,9 +37,6 @@ std::span<const VarintKernel> varint_kernels() noexcept {
   return kernels_up_to(supported_isas().front());
 }
 
-const VarintKernel& varint_kernel() {
-  static const VarintKernel& kernel = kernels_up_to(active_isa()).front();
-  return kernel;
-}
+const VarintKernel& best_varint_kernel() { return kernels_up_to(active_isa()).front(); }
 
 }  // namespace fastrec

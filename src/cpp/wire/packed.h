@@ -49,8 +49,14 @@ struct VarintKernel {
 // The kernels that this CPU can run, best first; the last one is portable.
 std::span<const VarintKernel> varint_kernels() noexcept;
 
-// The kernel in use: the best that active_isa() allows, chosen at the first call.
-const VarintKernel& varint_kernel();
+// The best kernel that active_isa() allows.
+const VarintKernel& best_varint_kernel();
+
+// The kernel in use, chosen at the first call.
+inline const VarintKernel& varint_kernel() {
+  static const VarintKernel& kernel = best_varint_kernel();
+  return kernel;
+}
 
 inline std::size_t count_varints(Bytes packed) {
   if (packed.size() == 1) return packed[0] < 0x80;  // a list of one: the most frequent

@@ -162,17 +162,17 @@ const std::uint8_t* decode_int32_avx2(Bytes packed, std::size_t count,
 FASTREC_TARGET_AVX2
 std::size_t decode_list_avx2(const std::uint8_t* packed, std::size_t n_bytes,
                              std::int64_t* values) noexcept {
+  if (n_bytes == 0) return 0;
+  if (packed[n_bytes - 1] >= 0x80) return kNotDecoded;
   const std::uint8_t* p = packed;
-  const std::uint8_t* const end = packed + n_bytes;
   std::size_t n = 0;
-  while (p != end) {
-    const std::size_t n_left = static_cast<std::size_t>(end - p);
+  for (std::size_t n_left = n_bytes;;) {
     const std::uint64_t all_ends = ends_of(p);
     std::uint64_t ends = first_bytes(all_ends, n_left);
     const std::uint64_t continuing = first_bytes(~all_ends, n_left);
-    if (ends == 0 || has_long_value(continuing)) return kNotDecoded;
+    if (has_long_value(continuing)) return kNotDecoded;
     const auto n_here = static_cast<std::size_t>(_mm_popcnt_u64(ends));
-    const auto size = static_cast<std::uint64_t>(std::bit_width(ends));
+    const std::uint8_t* const after = p + std::bit_width(ends);
     if (n_here > kFewValues && can_shuffle(continuing)) {
       std::uint64_t place = 0;
       for (std::size_t i = 0; i < n_here; i += 4) {
@@ -185,19 +185,20 @@ std::size_t decode_list_avx2(const std::uint8_t* packed, std::size_t n_bytes,
       // number of values would be mispredicted in every other list.
       for (std::size_t i = 0, begin = 0; i < n_here; i += 4) {
         for (std::size_t k = 0; k < 4; ++k) {
-          const std::size_t after = _tzcnt_u64(ends) + 1;
+          const std::size_t value_end = _tzcnt_u64(ends) + 1;
           ends = _blsr_u64(ends);
-          const auto n_bits = static_cast<unsigned>(8 * (after - begin));
+          const auto n_bits = static_cast<unsigned>(8 * (value_end - begin));
           values[n + i + k] = static_cast<std::int64_t>(_pext_u64(
               load_le<std::uint64_t>(p + begin), _bzhi_u64(~kTopBits, n_bits)));
-          begin = after;
+          begin = value_end;
         }
       }
     }
     n += n_here;
-    p += size;
+    if (n_left <= kWindowBytes) return n;
+    p = after;
+    n_left = n_bytes - static_cast<std::size_t>(p - packed);
   }
-  return n;
 }
 
 FASTREC_TARGET_AVX2

@@ -76,6 +76,20 @@ inline void store(__m512i integers, std::size_t n, std::int64_t* values) noexcep
       _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(integers, 1)));
 }
 
+// Writes all sixteen integers.
+FASTREC_TARGET_AVX512
+inline void store(__m512i integers, std::int64_t* values) noexcept {
+  _mm512_storeu_si512(values, _mm512_cvtepu32_epi64(_mm512_castsi512_si256(integers)));
+  _mm512_storeu_si512(values + 8,
+                      _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(integers, 1)));
+}
+
+// Whether a value has more than 4 bytes: one of 5 has four that continue.
+inline bool has_value_over_4(std::uint64_t continuing) noexcept {
+  const std::uint64_t runs_of_2 = continuing & continuing >> 1;
+  return (runs_of_2 & runs_of_2 >> 2) != 0;
+}
+
 FASTREC_TARGET_AVX512
 inline void decode_single_bytes(const std::uint8_t* p, std::int64_t* values) noexcept {
   for (std::size_t i = 0; i < kWindowBytes; i += 8) {
@@ -139,9 +153,7 @@ template <typename Int>
   const std::size_t n = std::min<std::size_t>(
       static_cast<std::size_t>(_mm_popcnt_u64(ends)), cursor->n_left);
 
-  // Runs of bytes that continue. A value of 5 bytes has four of them.
-  const std::uint64_t runs_of_2 = continuing & continuing >> 1;
-  if ((runs_of_2 & runs_of_2 >> 2) == 0 && n > 0) {
+  if (!has_value_over_4(continuing) && n > 0) {
     spread_values<4>(
         bytes, ends, n, [&](__m512i sixteen, std::size_t i) FASTREC_TARGET_AVX512 {
           store(sixteen, std::min(n - i, kValuesAtOnce), cursor->values + i);
@@ -188,26 +200,21 @@ const std::uint8_t* decode_int32_avx512(Bytes packed, std::size_t count,
 FASTREC_TARGET_AVX512
 std::size_t decode_list_avx512(const std::uint8_t* packed, std::size_t n_bytes,
                                std::int64_t* values) noexcept {
+  if (n_bytes == 0) return 0;
+  if (packed[n_bytes - 1] >= 0x80) return kNotDecoded;
   const std::uint8_t* p = packed;
-  const std::uint8_t* const end = packed + n_bytes;
   std::int64_t* next = values;
-  while (p != end) {
-    const auto n_left = static_cast<std::size_t>(end - p);
+  for (std::size_t n_left = n_bytes;;) {
     const std::uint64_t valid = first_bytes(~std::uint64_t{0}, n_left);
     const __m512i bytes = _mm512_loadu_si512(p);
     const std::uint64_t continuing = _mm512_movepi8_mask(bytes) & valid;
     const std::uint64_t ends = ~continuing & valid;
-    if (ends == 0 || has_long_value(continuing)) return kNotDecoded;
+    if (has_long_value(continuing)) return kNotDecoded;
     const auto n = static_cast<std::size_t>(_mm_popcnt_u64(ends));
-    const std::uint64_t runs_of_2 = continuing & continuing >> 1;
-    if (n > kValuesAtOnce / 2 && (runs_of_2 & runs_of_2 >> 2) == 0) {
-      spread_values<4>(
-          bytes, ends, n, [next](__m512i fours, std::size_t i) FASTREC_TARGET_AVX512 {
-            _mm512_storeu_si512(next + i,
-                                _mm512_cvtepu32_epi64(_mm512_castsi512_si256(fours)));
-            _mm512_storeu_si512(next + i + 8, _mm512_cvtepu32_epi64(
-                                                  _mm512_extracti64x4_epi64(fours, 1)));
-          });
+    if (n > 8 && !has_value_over_4(continuing)) {
+      spread_values<4>(bytes, ends, n,
+                       [next](__m512i fours, std::size_t i)
+                           FASTREC_TARGET_AVX512 { store(fours, next + i); });
     } else {
       spread_values<8>(
           bytes, ends, n, [next](__m512i fours, std::size_t i) FASTREC_TARGET_AVX512 {
@@ -219,9 +226,10 @@ std::size_t decode_list_avx512(const std::uint8_t* packed, std::size_t n_bytes,
           });
     }
     next += n;
+    if (n_left <= kWindowBytes) return static_cast<std::size_t>(next - values);
     p += std::bit_width(ends);
+    n_left = n_bytes - static_cast<std::size_t>(p - packed);
   }
-  return static_cast<std::size_t>(next - values);
 }
 
 FASTREC_TARGET_AVX512

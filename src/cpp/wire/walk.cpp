@@ -41,15 +41,18 @@ Fault check_values(const ValueList& list) {
 
 Fault JoinedMessages::join(Bytes message, const std::uint8_t* from,
                            std::uint32_t number, Bytes* whole) {
-  std::vector<std::uint8_t> joined;
+  constexpr std::size_t kSlackBytes = BytesWithSlack::kSlackBytes;
+  std::vector<std::uint8_t> joined(kSlackBytes);
   FieldReader fields(message.subspan(static_cast<std::size_t>(from - message.data())));
   Bytes piece;
   while (fields.next_message(number, &piece)) {
     if (Fault fault = check_readable(piece)) return fault;
     joined.insert(joined.end(), piece.begin(), piece.end());
   }
+  const std::size_t n_bytes = joined.size() - kSlackBytes;
+  joined.resize(joined.size() + kSlackBytes);
   messages_.push_back(std::move(joined));
-  *whole = messages_.back();
+  *whole = Bytes(messages_.back()).subspan(kSlackBytes, n_bytes);
   return {};
 }
 

@@ -29,7 +29,8 @@
 
 namespace fastrec {
 
-// Memory for messages that had to be joined, until the next record.
+// Memory for messages that had to be joined, until the next record. They have slack, as
+// records do (BytesWithSlack).
 class JoinedMessages {
  public:
   void clear() {

@@ -19,6 +19,7 @@ from fastrec.loader.skipped_rows import unreadable_rows, without_rows
 from fastrec.loader.stats import clock
 from fastrec.loader.steps import Plan, padded
 from fastrec.on_error import Damage, log_gaps, recovery_of
+from fastrec.options import default_num_threads
 from fastrec.tasks import TaskPool
 from fastrec.transforms.batch_info import BatchOrigin
 from fastrec.transforms.places import Places
@@ -105,6 +106,7 @@ class Decoding:
                 progress.mark.step,
                 pool,
                 n_threads=options.num_threads,
+                n_cpus=default_num_threads(),
                 prefetch=n_ahead,
                 memory_limit=memory_limit,
                 on_damage=self._policy,

@@ -400,7 +400,8 @@ class Writer:
             self._shards.write(frames)
 
     def _encoded(self, encoder: _core.BatchEncoder, begin: int, end: int) -> Frames:
-        buffer = _core.FrameBuffer(self._pool)
+        # An eighth more, because some chunks are larger than others.
+        buffer = _core.FrameBuffer(self._pool, self._chunk_bytes * 9 // 8)
         buffer.add_rows(encoder, begin, end, 1, 2**63)
         return buffer.take()
 

@@ -1,0 +1,192 @@
+#include "decode/mapped_path.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "record/framing.h"
+#include "wire/plain.h"
+
+namespace fastrec {
+namespace {
+
+// A smaller value is decoded from private memory.
+constexpr std::size_t kLargeBytes = std::size_t{16} << 10;
+
+// Copied from the beginning of an entry: the header, if its value is large and wanted.
+constexpr std::size_t kAheadBytes = 128;
+
+// After this many frames in a row without large values, the next ones are not tried.
+constexpr std::size_t kFailuresMax = 8;
+constexpr std::size_t kDeclined = 1024;
+
+}  // namespace
+
+// The content of a field, in offsets of the frame.
+struct MappedPath::Field {
+  std::size_t begin = 0;
+  std::size_t end = 0;
+
+  std::size_t size() const { return end - begin; }
+};
+
+// How far a frame was read.
+struct MappedPath::Progress {
+  const Crc32cKernel& kernel;
+  Bytes frame;
+  std::uint8_t* copy;  // of its private parts, at the same offsets
+  std::size_t row;
+  BatchBuilder* batch;
+  std::size_t n_copied = 0;             // up to here, or delivered
+  std::size_t n_summed = kHeaderBytes;  // up to here all is in the checksum
+  std::uint32_t crc = 0;
+  std::size_t n_direct_bytes = 0;  // of values that were not copied to `copy`
+
+  void copy_up_to(std::size_t end) {
+    end = std::min(end, frame.size());
+    if (end <= n_copied) return;
+    std::memcpy(copy + n_copied, frame.data() + n_copied, end - n_copied);
+    n_copied = end;
+  }
+
+  void sum_up_to(std::size_t end) {
+    crc = kernel.extend(crc, {copy + n_summed, end - n_summed});
+    n_summed = end;
+  }
+
+  // Sums up the rest of an entry in place. It goes to `target`, unless that is nullptr.
+  void pass(const Field& value, std::uint8_t* target) {
+    sum_up_to(value.begin);
+    const Bytes bytes = frame.subspan(value.begin, value.size());
+    crc = target ? kernel.copy(crc, bytes, target) : kernel.extend(crc, bytes);
+    n_copied = n_summed = value.end;
+    n_direct_bytes += value.size();
+  }
+
+  // Finds the field of `tag` at `offset`. Its header must have been copied.
+  bool find_field(std::size_t offset, std::uint8_t tag, Field* field) const {
+    if (offset >= n_copied || copy[offset] != tag) return false;
+    std::uint64_t length;
+    const std::uint8_t* begin =
+        read_length(copy + offset + 1, copy + n_copied, &length);
+    if (begin == nullptr) return false;
+    field->begin = static_cast<std::size_t>(begin - copy);
+    const std::size_t end = frame.size() - kFooterBytes;
+    if (field->begin > end || length > end - field->begin) return false;
+    field->end = field->begin + static_cast<std::size_t>(length);
+    return true;
+  }
+};
+
+MappedPath::MappedPath(const Schema& schema) : marks_(schema.columns.size()) {
+  for (std::uint32_t column = 0; column < schema.columns.size(); ++column) {
+    keys_.insert(schema.columns[column].key);
+    entries_.push_back(entry_of(schema.columns[column], column));
+  }
+}
+
+bool MappedPath::decode(Bytes frame, std::size_t row, FeatureDecoder* decoder,
+                        BatchBuilder* batch) {
+  Progress progress{.kernel = kernel_,
+                    .frame = frame,
+                    .copy = buffer_.room(frame.size()).data(),
+                    .row = row,
+                    .batch = batch};
+  ++n_frames_;
+  n_marked_ = 0;
+  const bool is_read = read(decoder, &progress);
+  const bool is_worth_it = is_read && 2 * progress.n_direct_bytes >= frame.size();
+  n_failures_ = is_worth_it ? 0 : n_failures_ + 1;
+  if (n_failures_ == kFailuresMax) {
+    n_failures_ = 0;
+    n_declined_ = kDeclined;
+  }
+  return is_read;
+}
+
+bool MappedPath::read(FeatureDecoder* decoder, Progress* progress) {
+  const Bytes frame = progress->frame;
+  const std::uint8_t* const copy = progress->copy;
+  const std::size_t end = frame.size() - kFooterBytes;
+  progress->copy_up_to(kHeaderBytes + kAheadBytes);
+  std::uint64_t length;
+  if (check_header(copy, frame.size(), &length) || kHeaderBytes + length != end) {
+    return false;
+  }
+  Field features;
+  if (!progress->find_field(kHeaderBytes, kTagOne, &features) || features.end != end) {
+    return false;
+  }
+  for (std::size_t next = features.begin; next != end;) {
+    progress->copy_up_to(next + kAheadBytes);
+    Field entry;
+    if (!progress->find_field(next, kTagOne, &entry)) return false;
+    next = entry.end;
+    if (entry.size() >= kLargeBytes && read_large(entry, progress)) continue;
+    progress->copy_up_to(entry.end);
+    Bytes key, feature;
+    if (!find_plain_entry({copy + entry.begin, entry.size()}, &key, &feature)) {
+      return false;
+    }
+    const std::uint32_t column = keys_.find(key);
+    if (column != KeyTable::kNone &&
+        (!mark(column) ||
+         decoder->decode(column, feature, progress->row, progress->batch))) {
+      return false;
+    }
+  }
+  progress->copy_up_to(frame.size());
+  progress->sum_up_to(end);
+  if (load_le<std::uint32_t>(copy + end) != crc32c_mask(progress->crc)) return false;
+  for (std::uint32_t column = 0; n_marked_ < marks_.size(); ++column) {
+    if (mark(column) && decoder->fill_missing(column, progress->row, progress->batch)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Reads an entry of one large value that is delivered as it is, or not at all. False if
+// it is another one; then nothing has happened.
+bool MappedPath::read_large(const Field& entry, Progress* progress) {
+  Field key, feature, list, value;
+  if (!progress->find_field(entry.begin, kTagOne, &key) ||
+      key.end > progress->n_copied ||
+      !progress->find_field(key.end, kTagTwo, &feature) || feature.end != entry.end) {
+    return false;
+  }
+  const std::uint32_t column = keys_.find({progress->copy + key.begin, key.size()});
+  if (column == KeyTable::kNone) {
+    progress->pass(feature, nullptr);
+    return true;
+  }
+  const PlanEntry& wanted = entries_[column];
+  if (marks_[column] == n_frames_ || wanted.form == EntryForm::kUnknown) return false;
+  const auto kind_tag =
+      static_cast<std::uint8_t>(static_cast<unsigned>(wanted.spec->kind) << 3 | 2);
+  if (!progress->find_field(feature.begin, kind_tag, &list) || list.end != entry.end ||
+      !progress->find_field(list.begin, kTagOne, &value) || value.end != entry.end) {
+    return false;
+  }
+  BatchBuilder* const batch = progress->batch;
+  if (wanted.form == EntryForm::kString) {
+    (void)mark(column);
+    progress->pass(value, batch->extend_string(column, value.size()));
+    return true;
+  }
+  if (wanted.form != EntryForm::kBlock || wanted.payload_bytes != value.size()) {
+    return false;
+  }
+  (void)mark(column);
+  progress->pass(value, batch->row(column, progress->row));
+  return true;
+}
+
+// False if the frame had the column before.
+bool MappedPath::mark(std::uint32_t column) {
+  if (marks_[column] == n_frames_) return false;
+  marks_[column] = n_frames_;
+  ++n_marked_;
+  return true;
+}
+
+}  // namespace fastrec

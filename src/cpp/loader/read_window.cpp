@@ -1,0 +1,91 @@
+#include "loader/read_window.h"
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+namespace fastrec {
+namespace {
+
+// Pages are released in pieces of this size: each release interrupts all other threads
+// of the process.
+constexpr std::uint64_t kPieceBytes = std::uint64_t{16} << 20;
+
+// A record that is read alone brings about so many bytes with it. Releasing shorter
+// runs would take longer than reading them.
+constexpr std::uint64_t kMinRunBytes = std::uint64_t{64} << 10;
+
+}  // namespace
+
+void ReadWindow::read_ahead(std::size_t file, std::uint64_t offset) {
+  const std::unique_lock lock(asking_, std::try_to_lock);
+  if (!lock || file < asked_file_) return;
+  const std::uint64_t begin =
+      file == asked_file_ ? std::max(asked_end_, offset) : offset;
+  const std::uint64_t end = offset + kAheadBytes;
+  if (begin + kAheadBytes / 2 > end) return;  // half of it is still ahead
+  try {
+    ask(file, begin, end);
+  } catch (const std::exception&) {
+    // The thread that reads these bytes reports it.
+  }
+}
+
+// Asks for [begin, end) of `file`, and for the files after it instead of what is behind
+// its end.
+void ReadWindow::ask(std::size_t file, std::uint64_t begin, std::uint64_t end) {
+  for (; file < files_->size(); ++file) {
+    const auto view = files_->open(file);
+    if (begin < end) view->will_need(begin, end - begin);
+    asked_file_ = file;
+    asked_end_ = std::min(end, view->size());
+    if (end <= view->size()) return;
+    end -= view->size();
+    begin = 0;
+  }
+}
+
+void ReadWindow::read(std::span<const Place> places) {
+  for (std::size_t i = 0; i < places.size();) {
+    const Place& first = places[i];
+    std::uint64_t end = first.frame.end();
+    for (++i; i < places.size() && places[i].file == first.file &&
+              places[i].frame.offset == end;
+         ++i) {
+      end = places[i].frame.end();
+    }
+    if (end - first.frame.offset >= kMinRunBytes)
+      add(first.file, first.frame.offset, end);
+  }
+}
+
+void ReadWindow::add(std::size_t file, std::uint64_t begin, std::uint64_t end) {
+  std::shared_ptr<const FileView> view;
+  try {
+    view = files_->open(file);
+  } catch (const std::exception&) {
+    return;  // the thread that reads these bytes reports it
+  }
+  if (view->mapping() == nullptr) return;
+
+  const std::lock_guard lock(reading_);
+  Range* last = ranges_.empty() ? nullptr : &ranges_.back();
+  if (last != nullptr && last->view == view &&
+      std::max(last->end, end) - std::min(last->begin, begin) <= kPieceBytes) {
+    const std::uint64_t n_before = last->end - last->begin;
+    last->begin = std::min(last->begin, begin);
+    last->end = std::max(last->end, end);
+    n_bytes_ += last->end - last->begin - n_before;
+  } else {
+    ranges_.push_back({begin, end, std::move(view)});
+    n_bytes_ += end - begin;
+  }
+  while (n_bytes_ > kKeptBytes && ranges_.size() > 1) {
+    const Range& first = ranges_.front();
+    first.view->release(first.begin, first.end - first.begin);
+    n_bytes_ -= first.end - first.begin;
+    ranges_.pop_front();
+  }
+}
+
+}  // namespace fastrec
