@@ -468,3 +468,15 @@ def test_raw_takes_any_dtype_of_a_fixed_size(write: Write, dtype: Any) -> None: 
     column = ds[0:1]["x"]
     assert column.dtype == np.dtype(dtype)
     assert column.tobytes() == memory
+
+
+def test_a_shape_may_have_as_many_axes_as_numpy_has(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    fr.write(path, {"a": np.arange(3)})
+    axes = 31  # NumPy 1.26 has 32, one of them for the rows
+    ds = fr.open(path, features={"a": fr.FixedLen((1,) * axes, "int64")})
+    (batch,) = ds.loader(3, num_threads=0)
+    assert batch["a"].shape == (3, *(1,) * axes)
+    ds = fr.open(path, features={"a": fr.FixedLen((1,) * 65, "int64")})
+    with pytest.raises(ValueError, match="at most 64 axes, got 65"):
+        next(iter(ds.loader(3)))

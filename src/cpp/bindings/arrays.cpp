@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <string>
 #include <utility>
 
 #include "bindings/bindings.h"
@@ -83,10 +84,9 @@ void ArrayMaker::add(const ColumnSpec& spec, py::object name, py::dtype dtype,
                      const std::vector<py::ssize_t>& shape, bool has_lengths) {
   const std::size_t column = n_columns_++;
   if (spec.slot != 0) return;
-  if (shape.size() > kMaxAxes - kBatchAxes) {
-    throw py::value_error("shape must have at most " +
-                          std::to_string(kMaxAxes - kBatchAxes) + " axes, got " +
-                          std::to_string(shape.size()));
+  if (shape.size() > kMaxAxes) {
+    throw py::value_error("shape must have at most " + std::to_string(kMaxAxes) +
+                          " axes, got " + std::to_string(shape.size()));
   }
   Target target{.column = column,
                 .name = std::move(name),
@@ -113,7 +113,7 @@ py::object ArrayMaker::array(const Target& target, const Batch& batch,
                         std::span<const py::ssize_t> shape) {
     return new_array(dtype, shape, array.data, owners[array.block]);
   };
-  std::array<py::ssize_t, kMaxAxes> axes;
+  std::array<py::ssize_t, kMaxAxes + kBatchAxes> axes;
   std::copy(target.shape.begin(), target.shape.end(), axes.begin());
   const std::span<const py::ssize_t> shape(axes.data(), target.shape.size());
   axes[0] = static_cast<py::ssize_t>(batch.n_rows);

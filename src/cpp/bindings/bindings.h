@@ -155,7 +155,7 @@ class ArrayMaker {
   py::object arrays(Batch* batch) const;
 
  private:
-  static constexpr std::size_t kMaxAxes = 64;   // of NumPy
+  static constexpr std::size_t kMaxAxes = 64;   // of a row: no NumPy has more
   static constexpr std::size_t kBatchAxes = 3;  // rows, width, slots
 
   struct Target {
