@@ -94,23 +94,26 @@ def start(task: Task[_T]) -> None:
     _thread.start_new_thread(task.run, ())
 
 
-class _Endings(deque[Task[None]]):
+class _Endings:
     """The endings of pools that were dropped, which the interpreter waits for at exit."""
+
+    def __init__(self) -> None:
+        self.tasks: deque[Task[None]] = deque()
+        close_at_exit(self)
+        renew_after_fork(self)
 
     def _close_at_exit(self) -> None:
         # A thread that returns from the core to an interpreter that has ended would abort.
-        for ending in list(self):
-            ending.run()
-            ending.result()
+        for task in list(self.tasks):
+            task.run()
+            task.result()
 
     def _renew_after_fork(self) -> None:
-        self.clear()
+        self.tasks.clear()
         close_at_exit(self)
 
 
 _endings = _Endings()
-close_at_exit(_endings)
-renew_after_fork(_endings)
 
 
 class TaskPool:
@@ -150,8 +153,8 @@ class TaskPool:
             )
         )
         close_at_exit(self)
-        while _endings and _endings[0].is_done:
-            _endings.popleft()
+        while _endings.tasks and _endings.tasks[0].is_done:
+            _endings.tasks.popleft()
 
     def submit(self, function: Callable[[], _T]) -> Task[_T]:
         """Queue a call of `function`; raise a RuntimeError if there is no thread."""
@@ -196,7 +199,7 @@ class TaskPool:
     def __del__(self) -> None:
         # Python ignores what a signal raises here, so there is hardly a step.
         if not self.ending.is_begun:
-            _endings.append(self.ending)
+            _endings.tasks.append(self.ending)
             _thread.start_new_thread(self.ending.run, ())
 
 

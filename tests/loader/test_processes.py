@@ -66,6 +66,7 @@ EXITS = [
     "other_thread",
     "exception_in_flight",
     "cycle",
+    "dropped_pool",
     "atexit",
 ]
 

@@ -9,6 +9,7 @@ import atexit
 import faulthandler
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -78,6 +79,30 @@ def main() -> None:
         knot: list[object] = [iterator, ds]
         knot.append(knot)
 
+    def dropped_pool() -> None:
+        from fastrec.lifecycle import close_at_exit
+        from fastrec.tasks import TaskPool
+
+        pool = TaskPool(1)
+        begun, done = threading.Event(), threading.Event()
+
+        def work() -> None:
+            begun.set()
+            time.sleep(0.5)
+            done.set()
+
+        pool.submit(work)
+        begun.wait()
+
+        class Last:
+            """Checks, in the order of exit handlers, that the thread has ended."""
+
+            def _close_at_exit(self) -> None:
+                assert done.is_set()
+
+        kept.append(Last())
+        close_at_exit(kept[0])
+
     def late() -> None:
         kept.append(loader)
 
@@ -89,6 +114,7 @@ def main() -> None:
         "other_thread": other_thread,
         "exception_in_flight": exception_in_flight,
         "cycle": cycle,
+        "dropped_pool": dropped_pool,
         "atexit": late,
     }
     situations[situation]()
