@@ -148,14 +148,18 @@ bool FastPath::read(BytesWithSlack record, std::size_t row, FeatureDecoder* deco
 bool FastPath::decode_entry(FeatureDecoder* decoder, Progress* progress,
                             std::uint32_t* column) const {
   PlanRun& run = progress->run;
-  if (const std::size_t n = run.p[3]; n < kShortKeyBytes) {
+  // The kernel has just declined the next entry of the plan.
+  const std::vector<PlanEntry>& entries = progress->plan->entries;
+  const std::uint32_t declined =
+      progress->next < entries.size() ? entries[progress->next].column : kNone;
+  if (const std::size_t n = run.p[3]; run.p[1] < 0x80 && n < kShortKeyBytes) {
     *column = keys_.candidate({run.p + 4, n});
     if (*column == kNone) {
       if (const std::uint8_t* after = skip_short_entry(run.p, run.end)) {
         run.p = after;
         return true;
       }
-    } else if (columns_[*column].form != EntryForm::kUnknown &&
+    } else if (*column != declined && columns_[*column].form != EntryForm::kUnknown &&
                run_plan_(&columns_[*column], 1, &run) == 1) {
       return true;
     }
@@ -163,7 +167,7 @@ bool FastPath::decode_entry(FeatureDecoder* decoder, Progress* progress,
   Bytes key, feature;
   run.p = read_entry(run.p, run.end, &key, &feature);
   if (run.p == nullptr) return false;
-  *column = keys_.find(key);
+  *column = keys_.find(key, declined);
   return *column == kNone || !decoder->decode(*column, feature, run.row, run.batch);
 }
 
