@@ -1,7 +1,8 @@
 // Names of enums.
 //
-// Goal: every value has the name that Python uses for it. Method: the last value of each
-// enum, since names are in the order of the values, and the way back for all of them.
+// Goal: every value has the name that Python uses for it. Method: the last value of
+// each enum, since names are in the order of the values, and the way back for all of
+// them.
 
 #include "base/names.h"
 

@@ -226,13 +226,12 @@ std::unique_ptr<BoundPipeline> make_stream_pipeline(
       FrameStream(std::move(streams), of_core->files, std::move(order), {}, recovery),
       StreamShape{grid, is_counted, first_step, first_position, bytes_max}, draws);
   return std::make_unique<BoundPipeline>(
-      std::make_unique<Pipeline>(
-          std::move(claims), of_core, pool,
-          PipelineOptions{.n_threads = n_threads,
-                          .prefetch = prefetch,
-                          .memory_limit = memory_limit,
-                          .is_helping = false,
-                          .on_damage = on_damage}),
+      std::make_unique<Pipeline>(std::move(claims), of_core, pool,
+                                 PipelineOptions{.n_threads = n_threads,
+                                                 .prefetch = prefetch,
+                                                 .memory_limit = memory_limit,
+                                                 .is_helping = false,
+                                                 .on_damage = on_damage}),
       sources, pool);
 }
 
