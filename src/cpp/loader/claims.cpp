@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <iterator>
+#include <span>
 #include <utility>
 
 #include "record/framing.h"
@@ -41,11 +42,14 @@ bool IndexedClaims::next(Claim* claim) {
 
 namespace {
 
-// Whether the places are in file order, as far as their ends tell. A single one may be
-// anywhere.
+// Whether the places follow each other through the files. A single one may be anywhere.
 bool is_run(std::span<const Place> places) {
-  return places.size() > 1 && places.front().file == places.back().file &&
-         places.back().record - places.front().record == places.size() - 1;
+  return places.size() > 1 &&
+         std::adjacent_find(
+             places.begin(), places.end(), [](const Place& a, const Place& b) {
+               return a.file == b.file ? b.record != a.record + 1
+                                       : b.file < a.file || b.record != 0;
+             }) == places.end();
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 // mapping, or of a file that several threads read. Mapped bytes that were read are
 // released, so that the resident memory of the process does not grow with the files:
 // the page cache keeps them. All of it is advice, and never an error: bytes that are
-// read after they were released come from the page cache again. That takes about 40 ns
+// read after they were released come from the page cache again. That takes about 90 ns
 // for each KiB, so an epoch in file order keeps the first kFirstBytes that it reads,
 // which are those of the next epoch.
 #pragma once
