@@ -82,7 +82,7 @@ bool FastPath::can_read(const Schema& schema) {
 }
 
 FastPath::FastPath(const Schema& schema)
-    : schema_(schema), run_plan_(plan_kernel().run), marks_(schema.columns.size()) {
+    : run_plan_(plan_kernel().run), marks_(schema.columns.size()) {
   for (std::uint32_t column = 0; column < schema.columns.size(); ++column) {
     keys_.insert(schema.columns[column].key);
     columns_.push_back(entry_of(schema.columns[column], column));

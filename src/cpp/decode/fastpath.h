@@ -31,7 +31,7 @@ class FastPath {
   // columns share a feature or must be filled in their own order.
   static bool can_read(const Schema& schema);
 
-  // `schema` must outlive this.
+  // `schema` must outlive this: plans refer to its columns.
   explicit FastPath(const Schema& schema);
 
   // Decodes `record` into row `row` of `batch`. False if it cannot be proven, or if
@@ -75,7 +75,6 @@ class FastPath {
   bool fill_missing(const Progress& progress, FeatureDecoder* decoder);
   void learn(Bytes features, std::uint64_t signature, Plan* plan) const;
 
-  const Schema& schema_;
   RunPlan* const run_plan_;
   KeyTable keys_;                   // by column
   std::vector<PlanEntry> columns_;  // an entry for each column

@@ -37,7 +37,10 @@ class MappedPath {
 
   // Whether the next frame is worth a try: not if those before it had few bytes in
   // large values.
-  bool tries_next() noexcept { return n_declined_ == 0 || --n_declined_ == 0; }
+  bool tries_next() noexcept {
+    if (n_declined_ > 0) --n_declined_;
+    return n_declined_ == 0;
+  }
 
   // Decodes `frame` into row `row` of `batch`. False if it cannot be proven: the row
   // then holds anything, and must be rewound.

@@ -83,9 +83,8 @@ inline const std::uint8_t* read_payload(const PlanEntry& entry, const std::uint8
 
 // Whether `p` is the entry of a list without values: it has the same header but for the
 // last two bytes, and is shorter by them.
-FASTREC_TARGET_PLAN
-[[gnu::noinline]] bool is_empty_list(const PlanEntry& entry,
-                                     const std::uint8_t* p) noexcept {
+[[gnu::noinline]] FASTREC_TARGET_PLAN bool is_empty_list(
+    const PlanEntry& entry, const std::uint8_t* p) noexcept {
   constexpr std::uint8_t kMinusTwo = 0xfe;
   return entry.form == EntryForm::kList &&
          is_header(entry, entry.header_bytes - 2u, p, kMinusTwo);

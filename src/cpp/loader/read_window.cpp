@@ -27,7 +27,7 @@ void ReadWindow::read_ahead(std::size_t file, std::uint64_t offset) {
   try {
     ask(file, begin, end);
   } catch (const std::exception&) {
-    // The thread that reads these bytes reports it.
+    return;  // the thread that reads these bytes reports it
   }
 }
 

@@ -206,8 +206,9 @@ bool WalkedClaims::walk(Runs* runs) {
   bool is_more = false;
   try {
     Frame frame;
-    while (run.offsets.size() <= grid_.batch_size &&
-           (is_more = search_.walk.next(&frame))) {
+    while (run.offsets.size() <= grid_.batch_size) {
+      is_more = search_.walk.next(&frame);
+      if (!is_more) break;
       read_window_.read_ahead(search_.file, frame.offset);
       if (search_.walk.has_gaps()) gaps_.add(search_.walk.take_gaps());
       if (!run.offsets.empty() && run.offsets.back() != frame.offset) end_run();
