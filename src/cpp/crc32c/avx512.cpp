@@ -111,19 +111,19 @@ class Vectors {
   FASTREC_TARGET_KERNEL
   Vectors(std::uint32_t state, const std::uint8_t* next, std::uint8_t* target) noexcept
       : first_(_mm512_xor_si512(
-            load(next, target),
+            load(next, target, 0),
             _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(state))))),
-        second_(load(next + 64, target + 64)),
-        third_(load(next + 128, target + 128)),
-        fourth_(load(next + 192, target + 192)),
+        second_(load(next, target, 64)),
+        third_(load(next, target, 128)),
+        fourth_(load(next, target, 192)),
         by_(factors(kBytes / 8)) {}
 
   FASTREC_TARGET_KERNEL
   void fold(const std::uint8_t* next, std::uint8_t* target) noexcept {
-    first_ = fold_into(load(next, target), first_, by_);
-    second_ = fold_into(load(next + 64, target + 64), second_, by_);
-    third_ = fold_into(load(next + 128, target + 128), third_, by_);
-    fourth_ = fold_into(load(next + 192, target + 192), fourth_, by_);
+    first_ = fold_into(load(next, target, 0), first_, by_);
+    second_ = fold_into(load(next, target, 64), second_, by_);
+    third_ = fold_into(load(next, target, 128), third_, by_);
+    fourth_ = fold_into(load(next, target, 192), fourth_, by_);
   }
 
   FASTREC_TARGET_KERNEL
@@ -137,10 +137,10 @@ class Vectors {
 
  private:
   FASTREC_TARGET_KERNEL
-  static __m512i load(const std::uint8_t* next,
-                      [[maybe_unused]] std::uint8_t* target) noexcept {
-    const __m512i words = _mm512_loadu_si512(next);
-    if constexpr (kCopies) _mm512_storeu_si512(target, words);
+  static __m512i load(const std::uint8_t* next, [[maybe_unused]] std::uint8_t* target,
+                      std::size_t at) noexcept {
+    const __m512i words = _mm512_loadu_si512(next + at);
+    if constexpr (kCopies) _mm512_storeu_si512(target + at, words);
     return words;
   }
 

@@ -44,15 +44,15 @@ class Vectors {
   FASTREC_TARGET_KERNEL
   Vectors(std::uint32_t state, const std::uint8_t* next, std::uint8_t* target) noexcept
       : first_(_mm256_xor_si256(
-            load(next, target),
+            load(next, target, 0),
             _mm256_zextsi128_si256(_mm_cvtsi32_si128(static_cast<int>(state))))),
-        second_(load(next + 32, target + 32)),
+        second_(load(next, target, 32)),
         by_(factors(kBytes / 8)) {}
 
   FASTREC_TARGET_KERNEL
   void fold(const std::uint8_t* next, std::uint8_t* target) noexcept {
-    first_ = fold_into(load(next, target), first_, by_);
-    second_ = fold_into(load(next + 32, target + 32), second_, by_);
+    first_ = fold_into(load(next, target, 0), first_, by_);
+    second_ = fold_into(load(next, target, 32), second_, by_);
   }
 
   FASTREC_TARGET_KERNEL
@@ -65,11 +65,12 @@ class Vectors {
 
  private:
   FASTREC_TARGET_KERNEL
-  static __m256i load(const std::uint8_t* next,
-                      [[maybe_unused]] std::uint8_t* target) noexcept {
-    const __m256i words = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(next));
+  static __m256i load(const std::uint8_t* next, [[maybe_unused]] std::uint8_t* target,
+                      std::size_t at) noexcept {
+    const __m256i words =
+        _mm256_loadu_si256(reinterpret_cast<const __m256i*>(next + at));
     if constexpr (kCopies)
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(target), words);
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(target + at), words);
     return words;
   }
 

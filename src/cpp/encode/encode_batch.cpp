@@ -284,8 +284,9 @@ void BatchEncoder::store(std::size_t i, const Tile& tile,
                          std::uint8_t* out) const noexcept {
   const std::size_t row = tile.row(i);
   out = open_field(1, tile.features_bytes_, out);
-  const std::uint64_t* word = tile.words_.data() + i;
-  const std::uint8_t* size = tile.word_sizes_.data() + i;
+  const std::uint64_t* const words = tile.words_.data();
+  const std::uint8_t* const sizes = tile.word_sizes_.data();
+  std::size_t number = i;  // in both
   const std::uint8_t* varints = tile.varints_.data();
   // Variables, because what is stored might be any of the members.
   const std::size_t n_columns = columns_.size();
@@ -293,9 +294,10 @@ void BatchEncoder::store(std::size_t i, const Tile& tile,
   for (std::size_t c = 0; c < n_columns; ++c) {
     const Entry& entry = entries[c];
     if (entry.form == Entry::Form::kNumber) {
-      if (*size != 0) out = store_number(entry, *word, *size, out);
-      word += Tile::kMaxRows;
-      size += Tile::kMaxRows;
+      if (sizes[number] != 0) {
+        out = store_number(entry, words[number], sizes[number], out);
+      }
+      number += Tile::kMaxRows;
       continue;
     }
     const ColumnValues& column = columns_[c];
