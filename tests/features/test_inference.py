@@ -691,7 +691,7 @@ def test_a_later_record_that_does_not_fit_says_what_to_write(
             read()
         assert caught.value.record == len(ds) - 1
         assert caught.value.feature == "a"
-        assert f"inferred from {n_sampled}, says FixedLen((), 'int64')" in str(
+        assert f"inferred from {n_sampled}, is FixedLen((), 'int64')" in str(
             caught.value
         )
 
@@ -744,7 +744,7 @@ def test_errors_do_not_blame_inference_for_specs_that_were_written(
     write: Write,
 ) -> None:
     ds = inferred(write, {b"a": ("int64", [1, 2])})
-    with pytest.raises(fr.SchemaError, match="its spec says FixedLen"):
+    with pytest.raises(fr.SchemaError, match="its spec is FixedLen"):
         ds.with_features({"a": fr.FixedLen((), "int64")})[0]
 
 

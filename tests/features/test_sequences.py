@@ -336,7 +336,7 @@ def test_cut_strings_and_items_of_ragged_steps() -> None:
         ([("int64", [1])], fr.FixedLenSequence((2,), "int64"), "with 2 a step"),
         ([("float", [1.0])], fr.FixedLenSequence((), "int64"), "of float values"),
         ([("float", [])], fr.VarLen("int64"), "of float values"),
-        ([("int64", [1, 2, 3])], fr.VarLen("int64", (2,)), "with 2 an item"),
+        ([("int64", [1, 2, 3])], fr.VarLen("int64", (2,)), "with 2 per item"),
         ([("int64", [128])], fr.VarLen("int8"), "holds 128, which does not fit"),
     ],
 )

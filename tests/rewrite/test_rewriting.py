@@ -773,7 +773,7 @@ def test_frames_are_never_read_to_outside(
     view = fr.open(files.paths)._view
     into = np.zeros(len(files.frames[0]), np.uint8)
     number = np.zeros(1, np.int64)
-    with pytest.raises(IndexError, match="would not fit"):
+    with pytest.raises(IndexError, match="too small"):
         fr._core.read_frames(
             view.files.table, view.catalog(), number, np.array([begin]), into
         )

@@ -142,17 +142,17 @@ def test_parts_may_be_missing() -> None:
 @pytest.mark.parametrize(
     ("steps", "error", "text"),
     [
-        ("text", TypeError, "an iterable of steps, not str"),
-        (b"text", TypeError, "an iterable of steps, not bytes"),
-        (5, TypeError, "an iterable of steps, not int"),
-        ({"a": 1}, TypeError, "an iterable of steps, not dict"),
-        (None, TypeError, "an iterable of steps, not NoneType"),
-        ([1, 2.0], ValueError, "steps of int64 and of float: make all steps the same"),
+        ("text", TypeError, "an iterable of steps, got str"),
+        (b"text", TypeError, "an iterable of steps, got bytes"),
+        (5, TypeError, "an iterable of steps, got int"),
+        ({"a": 1}, TypeError, "an iterable of steps, got dict"),
+        (None, TypeError, "an iterable of steps, got NoneType"),
+        ([1, 2.0], ValueError, "steps of int64 and of float values"),
         ([1, [], "a"], ValueError, "steps of int64 and of bytes"),
         ([[1, 2.0]], ValueError, "mixes int and float"),
         ([1, None], TypeError, "is None"),
         ([object()], TypeError, "type object"),
-        ([[[1]]], TypeError, "type list cannot be written inside"),
+        ([[[1]]], TypeError, "cannot write a value of type list in a list"),
         (np.zeros((2, 2, 2)), ValueError, r"2 dimensions.*\.tobytes\(\)"),
         (np.array([2**63], "uint64"), ValueError, r"\.view\(\"int64\"\)"),
         (np.array([1j]), TypeError, "complex128"),
@@ -177,9 +177,9 @@ def test_what_cannot_be_written_names_the_list_and_the_cure(
 @pytest.mark.parametrize("part", ["context", "feature_lists"])
 @pytest.mark.parametrize("given", [3, [("a", [1])], "abc"])
 def test_parts_that_are_no_mappings_are_refused(part: str, given: Untyped) -> None:
-    with pytest.raises(TypeError, match=f"{part} is a mapping"):
+    with pytest.raises(TypeError, match=f"{part} must be a mapping"):
         fr.encode_sequence_example(**{part: given})
-    with pytest.raises(TypeError, match="str or bytes, not int"):
+    with pytest.raises(TypeError, match="str or bytes, got int"):
         fr.encode_sequence_example(**{part: {1: [1]}})
     with pytest.raises(ValueError, match="'a' twice"):
         fr.encode_sequence_example(**{part: {"a": [1], b"a": [1]}})

@@ -228,7 +228,7 @@ class Offsets:
 @pytest.mark.parametrize(
     ("value", "error", "text"),
     [
-        ([], ValueError, r"kind is unknown: write np\.array\(\[\], \"int64\"\)"),
+        ([], ValueError, r"unknown kind; write np\.array\(\[\], \"int64\"\)"),
         ((), ValueError, r"fastrec\.BytesArray\.from_list\(\[\]\)"),
         ([1, 2.0], ValueError, "mixes int and float"),
         ([1.0, 2], ValueError, "mixes float and int"),
@@ -239,8 +239,8 @@ class Offsets:
         ([1, 2**200], ValueError, "outside of int64"),
         (np.uint64(2**63), ValueError, r"\.view\(\"int64\"\)"),
         (np.array([0, 2**63], "uint64"), ValueError, r"\.view\(\"int64\"\)"),
-        (np.zeros((2, 2)), ValueError, r"2 dimensions: .*\.tobytes\(\)"),
-        (np.zeros((1, 1, 0), "int8"), ValueError, r"3 dimensions: .*\.tobytes\(\)"),
+        (np.zeros((2, 2)), ValueError, r"2 dimensions; .*\.tobytes\(\)"),
+        (np.zeros((1, 1, 0), "int8"), ValueError, r"3 dimensions; .*\.tobytes\(\)"),
         ("\ud800", ValueError, "UTF-8"),
         (memoryview(b"abcd")[::2], ValueError, r"\.tobytes\(\)"),
         (np.zeros(2).data, ValueError, r"\.tobytes\(\)"),
@@ -248,8 +248,8 @@ class Offsets:
         (object(), TypeError, "type object"),
         ({"a": 1}, TypeError, "type dict"),
         (1j, TypeError, "type complex"),
-        ([[1], [2]], TypeError, "type list cannot be written inside"),
-        ([np.zeros(1)], TypeError, "type ndarray cannot be written inside"),
+        ([[1], [2]], TypeError, "cannot write a value of type list in a list"),
+        ([np.zeros(1)], TypeError, "cannot write a value of type ndarray in a list"),
         ([1, None], TypeError, "type NoneType"),
         (np.complex64(1), TypeError, "dtype complex64"),
         (np.array(["a"]), TypeError, r"\.tolist\(\)"),
@@ -280,12 +280,12 @@ def test_a_float_too_large_becomes_inf_and_is_reported_as_numpy_does() -> None:
 
 @pytest.mark.parametrize("row", [[("a", 1)], 3, None, "abc"])
 def test_a_row_that_is_no_mapping_is_refused(row: Any) -> None:  # noqa: ANN401
-    with pytest.raises(TypeError, match="a row is a mapping"):
+    with pytest.raises(TypeError, match="a row must be a mapping"):
         fr.encode_example(row)
 
 
 def test_keys_of_other_types_and_equal_keys_are_refused() -> None:
-    with pytest.raises(TypeError, match="str or bytes, not int"):
+    with pytest.raises(TypeError, match="str or bytes, got int"):
         fr.encode_example({1: 1})
     with pytest.raises(ValueError, match="'a' twice"):
         fr.encode_example({"a": 1, b"a": 2})

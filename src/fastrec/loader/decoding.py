@@ -18,7 +18,7 @@ from fastrec.loader.progress import Progress
 from fastrec.loader.skipped_rows import unreadable_rows, without_rows
 from fastrec.loader.stats import clock
 from fastrec.loader.steps import Plan, padded
-from fastrec.on_error import Damage, log_gaps, recovery_of
+from fastrec.on_error import UnreadableRow, log_gaps, recovery_of
 from fastrec.options import default_num_threads
 from fastrec.tasks import TaskPool
 from fastrec.transforms.batch_info import BatchOrigin
@@ -36,7 +36,7 @@ class Decoded(NamedTuple):
     step: int
     n_records: int
     n_bytes: int
-    damages: Sequence[Damage]
+    unreadable: Sequence[UnreadableRow]
 
 
 def planned(options: LoaderOptions, progress: Progress) -> Plan | None:
@@ -106,7 +106,7 @@ class Decoding:
                 n_cpus=default_num_threads(),
                 prefetch=n_ahead,
                 memory_limit=memory_limit,
-                on_damage=self._policy,
+                row_policy=self._policy,
                 recovery=recovery_of(files.on_error),
             )
         self._may_have_gaps = plan is None and files.on_error != "raise"
@@ -125,9 +125,9 @@ class Decoding:
             log_gaps(self.pipeline.take_gaps())
         if found is None:
             return None
-        parts, step, _, n_valid, n_bytes, damages = found
-        skipped = unreadable_rows(damages) if damages else ()
-        n_records = n_valid - len(damages)
+        parts, step, _, n_valid, n_bytes, unreadable = found
+        skipped = unreadable_rows(unreadable) if unreadable else ()
+        n_records = n_valid - len(unreadable)
         # Delivered(...) is a call of Python code, which small batches notice.
         return tuple.__new__(
             Delivered, (parts[0][1], step, n_records, n_bytes, skipped, None)
@@ -140,7 +140,7 @@ class Decoding:
             log_gaps(self.pipeline.take_gaps())
         if found is None:
             return None
-        parts, step, n_rows, n_valid, n_bytes, damages = found
+        parts, step, n_rows, n_valid, n_bytes, unreadable = found
         self.last_bytes = n_bytes
         places = info = None
         if self._needs_places:
@@ -148,10 +148,10 @@ class Decoding:
             places = Places(self._files, self.pipeline.places(), context)
         if self._collator.needs_origin:
             info = self._origin(step, n_rows, n_valid, places)
-            if damages:
-                info = without_rows(info, damages, self._policy)
-        n_records = n_valid - len(damages)
-        return Decoded(parts, info, places, step, n_records, n_bytes, damages)
+            if unreadable:
+                info = without_rows(info, unreadable, self._policy)
+        n_records = n_valid - len(unreadable)
+        return Decoded(parts, info, places, step, n_records, n_bytes, unreadable)
 
     def collate(
         self, decoded: Decoded | None, threads: TaskPool | None = None
@@ -159,8 +159,8 @@ class Decoding:
         """Return what the transforms make of decoded rows; `threads` share the rows."""
         if decoded is None:
             return None
-        parts, info, places, step, n_records, n_bytes, damages = decoded
-        skipped = unreadable_rows(damages)
+        parts, info, places, step, n_records, n_bytes, unreadable = decoded
+        skipped = unreadable_rows(unreadable)
         if info is None or self._collator.is_plain:
             batch, _ = self._collator(parts, info)
         else:

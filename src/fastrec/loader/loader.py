@@ -220,7 +220,7 @@ class Loader(TrainingRun):
         options = self._options
         policy = options.row_policy
         found = records[positions >= 0]
-        parts, damages = _core.decode_records(
+        parts, unreadable = _core.decode_records(
             options.view.source.of_core(),
             options.view.catalog(),
             self._pool,
@@ -234,8 +234,8 @@ class Loader(TrainingRun):
             context = f" of step {step} of epoch {epoch}"
             places = options.view.located(found, context).padded(len(records))
         info = BatchOrigin(self.seed, epoch, step, positions, records, _places=places)
-        if damages:
-            info = without_rows(info, damages, policy)
+        if unreadable:
+            info = without_rows(info, unreadable, policy)
         batch, _ = collator(parts, info, options.transform_policy)
         return batch if options.feed is None else options.feed(batch, places)
 

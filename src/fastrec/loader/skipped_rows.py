@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from fastrec.errors import Error, add_note
-from fastrec.on_error import Damage, OnError, Region, Report, counted
+from fastrec.on_error import OnError, Region, Report, UnreadableRow, counted
 from fastrec.transforms.batch_info import BatchOrigin
 from fastrec.transforms.places import Places
 
@@ -46,11 +46,11 @@ class SkippedRow(NamedTuple):
     note: str = ""  # where it happened, if the error does not say so
 
 
-def unreadable_rows(damages: Sequence[Damage]) -> list[SkippedRow]:
+def unreadable_rows(unreadable: Sequence[UnreadableRow]) -> list[SkippedRow]:
     """Return the rows that the core has skipped or masked."""
     return [
         SkippedRow(Region(error.path or "", begin, end, error.reason, 1), error)
-        for _, begin, end, error in damages
+        for _, begin, end, error in unreadable
     ]
 
 
@@ -65,10 +65,10 @@ def skipped_by_transform(
 
 
 def without_rows(
-    info: BatchOrigin, damages: Sequence[Damage], policy: RowPolicy
+    info: BatchOrigin, unreadable: Sequence[UnreadableRow], policy: RowPolicy
 ) -> BatchOrigin:
     """Return the origin of a batch whose damaged rows are masked or skipped."""
-    rows = [row for row, *_ in damages]
+    rows = [row for row, *_ in unreadable]
     if policy == "mask":
         return info._masked(rows)
     return info._of_rows(np.delete(np.arange(len(info.positions)), rows))

@@ -84,6 +84,6 @@ def streaming_pipeline(
             n_threads=n_threads,
             prefetch=n_ahead,
             memory_limit=memory_limit - bytes_ahead,
-            on_damage=options.row_policy,
+            row_policy=options.row_policy,
             recovery=recovery_of(sources.on_error),
         )
