@@ -91,7 +91,7 @@ def test_polars_reads_datasets_loaders_and_batches(ds: Untyped) -> None:
     batches = [pl.DataFrame(fr.arrow.RecordBatch(batch)) for batch in ds.loader(40)]
     [whole] = batches
     assert whole.drop("padded").equals(table.drop("padded"))
-    assert whole["padded"].to_list() == [pad(words_of(n), 2) for n in range(40)]
+    assert whole["padded"].tolist() == [pad(words_of(n), 2) for n in range(40)]
     assert dict(pl.Schema(ds)) == dict(table.schema)
 
 
@@ -126,8 +126,8 @@ def test_duckdb_threads_read_what_a_transform_makes(ds: Untyped) -> None:
 def test_pandas_reads_datasets(ds: Untyped) -> None:
     if not hasattr(pd.DataFrame, "from_arrow"):
         pytest.skip("pandas reads Arrow since version 3")
-    frame = pd.DataFrame.from_arrow(ds.columns(["n", "pixels"]))
-    assert frame["n"].tolist() == list(range(40))
+    frame = pd.DataFrame.from_arrow(ds.select_columns(["n", "pixels"]))
+    assert frame["n"].to_list() == list(range(40))
     assert [row.tolist() for row in frame["pixels"]] == [[n, 7, 0] for n in range(40)]
 
 
