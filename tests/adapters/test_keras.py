@@ -268,7 +268,7 @@ def test_rows_that_fill_a_batch_weigh_nothing(
     ds: Untyped, weight_key: str | None
 ) -> None:
     padded = fr.keras.PyDataset(
-        ds.columns(
+        ds.select_columns(
             ["x", "y", "weight"] if weight_key == "weight" else ["x", "y"]
         ).loader(BATCH_SIZE, pad_last=True),
         label_key="y",

@@ -260,8 +260,8 @@ def test_arrays_are_not_copied(ds: Untyped) -> None:
 
 def test_tensors_outlive_their_loader_and_later_batches(ds: Untyped) -> None:
     names = ["n", "floats", "words"]
-    wanted = [*ds.columns(names).loader(BATCH_SIZE, num_threads=2)] * 3
-    held = [*fr.tf.dataset(ds.columns(names).loader(BATCH_SIZE)).repeat(3)]
+    wanted = [*ds.select_columns(names).loader(BATCH_SIZE, num_threads=2)] * 3
+    held = [*fr.tf.dataset(ds.select_columns(names).loader(BATCH_SIZE)).repeat(3)]
     for got, want in zip(held, wanted, strict=True):
         assert all(plain(got[name]) == plain(want[name]) for name in names)
 

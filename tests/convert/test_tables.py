@@ -91,7 +91,7 @@ def test_polars_reads_datasets_loaders_and_batches(ds: Untyped) -> None:
     batches = [pl.DataFrame(fr.arrow.RecordBatch(batch)) for batch in ds.loader(40)]
     [whole] = batches
     assert whole.drop("padded").equals(table.drop("padded"))
-    assert whole["padded"].tolist() == [pad(words_of(n), 2) for n in range(40)]
+    assert whole["padded"].to_list() == [pad(words_of(n), 2) for n in range(40)]
     assert dict(pl.Schema(ds)) == dict(table.schema)
 
 
