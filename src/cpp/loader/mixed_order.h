@@ -3,9 +3,8 @@
 // A position of the mix is a position of one component. Both follow without memory or
 // replay from a binary tree that splits the components:
 //
-//            n -> left if floor((n + 1) * a) > floor(n * a)
-//           / \
-//    left: number floor(n * a)    right: number n - floor(n * a)
+//   n -> left, number floor(n * a)        if floor((n + 1) * a) > floor(n * a)
+//        right, number n - floor(n * a)   otherwise
 //
 // where `a` is the weight of the left side as a fraction of the weight of both.
 //
