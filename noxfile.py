@@ -57,6 +57,16 @@ def tests(session: nox.Session) -> None:
     session.run("pytest", "-n", "auto", *session.posargs)
 
 
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Report which lines and branches of the Python package the tests reach."""
+    install(session, f"{PACKAGE}[test]", "pytest-cov>=7")
+    session.run(
+        *("pytest", "-n", "auto", "--cov", "--cov-report=term:skip-covered"),
+        *("--cov-report=html:build/coverage", *session.posargs),
+    )
+
+
 @nox.session(python="3.10")
 def oldest(session: nox.Session) -> None:
     """Run the Python tests on the oldest Python and NumPy; skipped without 3.10."""
@@ -99,8 +109,9 @@ def frameworks(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check the style of Python and C++; changes nothing."""
+    """Check the style of Python, C++ and English; changes nothing."""
     install(session, *LINT)
+    session.run("python", ".ci/plain_english.py")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("clang-format", "--dry-run", "-Werror", *CPP_SOURCES)
