@@ -72,7 +72,7 @@ class ExampleDecoder {
   bool reads_example_;   // a feature of a record that must not be a SequenceExample
   Way way_;
   bool can_be_fast_;  // by the fast path
-  std::optional<FastPath> fast_path_;
+  std::unique_ptr<FastPath> fast_path_;
   std::optional<MappedPath> mapped_path_;
   StepPlaces step_places_;
 };
