@@ -85,8 +85,8 @@ DIFFERENCES: dict[str, Difference] = {
         fastrec_refuses=True,
     ),
     "tensor lists": Difference(
-        "a TensorProto with a list that cannot be read, of another dtype or beside its "
-        "`tensor_content`",
+        "a TensorProto with a list that cannot be read, of another dtype or in addition "
+        "to its `tensor_content`",
         tf_refuses=True,
     ),
     "tensor bool": Difference(
