@@ -89,14 +89,12 @@ def oracle(session: nox.Session) -> None:
 def frameworks(session: nox.Session) -> None:
     """Run the tests that need PyTorch, JAX, Keras, Grain, polars or DuckDB.
 
-    Those of JAX, which Grain imports, by themselves: it warns of every fork, and the
+    Those of JAX, which Grain imports, run separately: it warns of every fork, and the
     workers of torch's DataLoader are forked.
     """
     # This torch comes without CUDA's libraries, which are several GB.
     install(session, f"{PACKAGE}[test,frameworks]", "torch==2.13.0")
-    of_jax = [
-        f"tests/adapters/test_{name}.py" for name in ("jax", "grain", "frameworks_page")
-    ]
+    of_jax = [f"tests/adapters/test_{name}.py" for name in ("jax", "grain")]
     others = [file for file in marked("frameworks") if file not in of_jax]
     # In one process, as they are few: to import them all takes longer than the tests.
     for n_processes, files in (("0", of_jax), ("auto", others)):

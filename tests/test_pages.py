@@ -21,6 +21,11 @@ import pytest
 from pages import PAGES, ROOT, blocks_of
 
 SECONDS = 300
+MARKS = {
+    "": [],
+    "frameworks": [pytest.mark.frameworks],
+    "oracle": [pytest.mark.oracle],
+}
 REPOSITORY = "https://github.com/fastrec/fastrec"
 SECTIONS = sorted(
     {
@@ -38,7 +43,7 @@ SECTIONS = sorted(
     [
         pytest.param(
             *(page, section, mark),
-            marks=[getattr(pytest.mark, mark)] if mark else [],
+            marks=MARKS[mark],
             id=f"{Path(page).stem}-{section}",
         )
         for page, section, mark in SECTIONS

@@ -45,7 +45,7 @@ def test_a_banned_phrase_is_found(text: str, phrase: str) -> None:
         "There is no header, and there are no more bytes.",
         "The file is no longer mapped.",
         "Are there files? There are 3.",
-        "One pass over the bytes.",
+        "One pass over the bytes, and no pass over the index.",
         "Instead of `as they lie`, write: unchanged.",
         "It is not one. None of them is read.",
     ],

@@ -114,7 +114,9 @@ def set_up() -> dict[str, Any]:
 
     data = Path("data")
     data.mkdir()
-    Path("docs/images").mkdir(parents=True)  # a command of docs/shuffling.md writes there
+    Path("docs/images").mkdir(
+        parents=True
+    )  # a command of docs/shuffling.md writes there
     rng = np.random.default_rng(0)
     n = 300
     for f in range(2):
