@@ -169,7 +169,7 @@ def copies(
 
     # A batch in page-locked memory, as all are by now, copied again and again.
     (batch,) = deque(plain, maxlen=1)
-    feed = loader._options.feed
+    feed = loader._options.conversion
     assert feed is not None
 
     def our_copies() -> None:

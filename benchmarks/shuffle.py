@@ -73,7 +73,7 @@ def epoch(loader: fr.Loader, n_records: int) -> float:
 
 def verify(ds: fr.Dataset, loaders: dict[str, fr.Loader]) -> None:
     """Every order delivers the same rows."""
-    expected = np.sort(ds.columns(["label"])[:]["label"])
+    expected = np.sort(ds.select_columns(["label"])[:]["label"])
     for order, loader in loaders.items():
         found = np.concatenate([batch["label"] for batch in loader])
         if not np.array_equal(np.sort(found), expected):

@@ -43,7 +43,7 @@ def test_a_program_as_users_write_it(write: Callable[[bytes], Path]) -> None:
         assert pixels.shape[1:] == (2, 2)
         total += int(batch["label"].sum())
     assert total == 15
-    (first, _) = ds.columns(["label"]).loader(4, transform=double)
+    (first, _) = ds.select_columns(["label"]).loader(4, transform=double)
     assert first["label"].tolist() == [0, 2, 4, 6]
     rows = fr.per_row(
         lambda row: row["label"] + 1, out={"next": fr.FixedLen((), "int32")}
@@ -60,7 +60,9 @@ def test_a_program_that_writes(tmp_path: Path) -> None:
     files: list[str] = writer.files
     assert fr.open(files)[2]["name"] == b"c"
     with fr.Writer(tmp_path / "s", compression="GZIP", num_threads=0) as writer:
-        writer.write_sequence(context={"n": 2}, feature_lists={"words": ["a", "b"]})
+        writer.write_sequence_example(
+            context={"n": 2}, feature_lists={"words": ["a", "b"]}
+        )
         writer.write_record(fr.encode_sequence_example(feature_lists={"words": []}))
     written: list[str] = fr.write(
         tmp_path / "w", {b"x": np.arange(3), b"t": [fr.serialize_tensor([1.5])] * 3}

@@ -143,7 +143,7 @@ class PyDataset(keras.utils.PyDataset):
             kind = f"dtype {column.dtype}" if is_array else f"type {kind}"
             msg = (
                 f"column {name!r} is of {kind}, but Keras needs arrays of numbers: "
-                f"{_cure(column)}, and ds.columns([...]) leaves columns out"
+                f"{_cure(column)}, and ds.select_columns([...]) leaves columns out"
             )
             raise SchemaError(msg)
 

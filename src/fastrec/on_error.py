@@ -16,11 +16,11 @@ from fastrec.printable import printable
 
 __all__ = [
     "Damage",
+    "ErrorPolicy",
     "Finding",
     "Gap",
-    "OnError",
-    "Region",
     "Report",
+    "SkippedRegion",
     "check_on_error",
     "counted",
     "log_gaps",
@@ -30,7 +30,7 @@ __all__ = [
 
 _log = logging.getLogger("fastrec")
 
-OnError: TypeAlias = Literal["raise", "skip", "resync", "mask"]
+ErrorPolicy: TypeAlias = Literal["raise", "skip", "resync", "mask"]
 
 # From the core: begin and end of a gap in the framing, and the error; the row of a batch
 # that cannot be read, begin and end of its frame, and the error.
@@ -45,7 +45,7 @@ _CHOICES = ("raise", "skip", "resync", "mask")
 
 
 @dataclass(frozen=True)
-class Region:
+class SkippedRegion:
     """Bytes of a file that were skipped.
 
     Attributes
@@ -84,14 +84,14 @@ class Report:
 
     Attributes
     ----------
-    regions : tuple of Region
+    regions : tuple of SkippedRegion
         In the order of the files, or of delivery.
     unlisted : int
         Records that were lost and are in no region: a loader lists the first 10,000, so
         that its memory is bounded.
     """
 
-    regions: tuple[Region, ...] = ()
+    regions: tuple[SkippedRegion, ...] = ()
     unlisted: int = 0
 
     @property
@@ -116,10 +116,10 @@ class Report:
     def __len__(self) -> int:
         return len(self.regions)
 
-    def __iter__(self) -> Iterator[Region]:
+    def __iter__(self) -> Iterator[SkippedRegion]:
         return iter(self.regions)
 
-    def __getitem__(self, index: int) -> Region:
+    def __getitem__(self, index: int) -> SkippedRegion:
         return self.regions[index]
 
     def __repr__(self) -> str:
@@ -142,7 +142,7 @@ def counted(n: int, noun: str) -> str:
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
-def check_on_error(value: object) -> OnError:
+def check_on_error(value: object) -> ErrorPolicy:
     """Return `value` if it is a policy, or raise."""
     if isinstance(value, str) and value in _CHOICES:
         return value  # type: ignore[return-value]
@@ -152,15 +152,15 @@ def check_on_error(value: object) -> OnError:
     raise kind(msg)
 
 
-def recovery_of(on_error: OnError) -> Literal["raise", "skip", "resync"]:
+def recovery_of(on_error: ErrorPolicy) -> Literal["raise", "skip", "resync"]:
     """Return what the core does where the framing of a file is broken."""
     return "skip" if on_error == "mask" else on_error
 
 
-def region_of(gap: Gap) -> Region:
+def region_of(gap: Gap) -> SkippedRegion:
     """Return a gap in the framing of a file as a region."""
     begin, end, error = gap
-    return Region(error.path or "", begin, end, error.reason, None)
+    return SkippedRegion(error.path or "", begin, end, error.reason, None)
 
 
 def log_gaps(gaps: Iterable[Gap]) -> None:

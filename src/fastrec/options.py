@@ -213,7 +213,7 @@ def default_memory_limit() -> int:
     return min(4 * 1024**3, total // 8) // _local_world_size()
 
 
-_RECORD_BYTES_MAX = 2**31 - 1
+_MAX_RECORD_BYTES = 2**31 - 1
 
 
 @dataclass(frozen=True, init=False)
@@ -225,52 +225,56 @@ class Limits:
 
     Parameters
     ----------
-    record_bytes : int or str, default 2**31 - 1
+    max_record_bytes : int or str, default 2**31 - 1
         The bytes of a record, as a number or as text such as ``"64MB"``. The default is
         the limit of protobuf, and the maximum.
-    padded_bytes : int or str, default "4GiB"
+    max_padded_bytes : int or str, default "4GiB"
         The memory of a padded column (`FixedLenSequence`) in one batch, where one long
         record makes all others as long.
-    features : int, default 100_000
+    max_features : int, default 100_000
         The features of the records whose schema is inferred, and their feature lists.
         It has no effect if the features are given.
-    expansion : int, default 500
+    max_expansion_ratio : int, default 500
         How many times its size a compressed file may become in `cache_dir`; any file may
         become 1 GiB.
 
     Raises
     ------
     TypeError, ValueError
-        If a limit is not positive, or `record_bytes` is above its default.
+        If a limit is not positive, or `max_record_bytes` is above its default.
 
     Examples
     --------
     >>> import fastrec as fr
-    >>> limits = fr.Limits(record_bytes="64MB")
+    >>> limits = fr.Limits(max_record_bytes="64MB")
     >>> ds = fr.open("uploads/*.tfrecord", limits=limits)  # doctest: +SKIP
     """
 
-    record_bytes: int
-    padded_bytes: int
-    features: int
-    expansion: int
+    max_record_bytes: int
+    max_padded_bytes: int
+    max_features: int
+    max_expansion_ratio: int
 
     def __init__(
         self,
         *,
-        record_bytes: int | str = _RECORD_BYTES_MAX,
-        padded_bytes: int | str = "4GiB",
-        features: int = 100_000,
-        expansion: int = 500,
+        max_record_bytes: int | str = _MAX_RECORD_BYTES,
+        max_padded_bytes: int | str = "4GiB",
+        max_features: int = 100_000,
+        max_expansion_ratio: int = 500,
     ) -> None:
         checked = {
-            "record_bytes": byte_count("record_bytes", record_bytes),
-            "padded_bytes": byte_count("padded_bytes", padded_bytes),
-            "features": positive_int("features", features),
-            "expansion": positive_int("expansion", expansion),
+            "max_record_bytes": byte_count("max_record_bytes", max_record_bytes),
+            "max_padded_bytes": byte_count("max_padded_bytes", max_padded_bytes),
+            "max_features": positive_int("max_features", max_features),
+            "max_expansion_ratio": positive_int(
+                "max_expansion_ratio", max_expansion_ratio
+            ),
         }
-        if checked["record_bytes"] > _RECORD_BYTES_MAX:
-            msg = f"record_bytes must be at most {_RECORD_BYTES_MAX}, as for protobuf"
+        if checked["max_record_bytes"] > _MAX_RECORD_BYTES:
+            msg = (
+                f"max_record_bytes must be at most {_MAX_RECORD_BYTES}, as for protobuf"
+            )
             raise ValueError(msg)
         for name, value in checked.items():
             object.__setattr__(self, name, value)

@@ -172,7 +172,7 @@ def _cardinality(loader: Loader) -> int | None:
 def _static_rows(loader: Loader) -> int | None:
     """Return how many rows every batch has, if that is known of all of them."""
     is_cut = loader.drop_last and loader.dataset.on_error == "raise"
-    if loader.has_transforms or loader._phase or not (loader.pad_last or is_cut):
+    if loader._has_transforms or loader._phase or not (loader.pad_last or is_cut):
         return None
     return loader.batch_size
 
@@ -260,7 +260,7 @@ def _dtype(name: Key, values: Any) -> Any:  # noqa: ANN401
     if dtype is None or dtype == tf.string:
         msg = (
             f"column {name!r} is an array of {values.dtype}, which cannot be a tensor: "
-            "transform= may convert it, and ds.columns([...]) leaves columns out"
+            "transform= may convert it, and ds.select_columns([...]) leaves columns out"
         )
         raise SchemaError(msg)
     return dtype

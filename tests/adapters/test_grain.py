@@ -108,7 +108,7 @@ def test_rows_do_not_keep_their_batch(ds: Untyped) -> None:
 
 
 def test_transforms_that_change_the_number_of_rows_are_refused(ds: Untyped) -> None:
-    halved = ds.with_transform(lambda batch: fr.take(batch, slice(0, None, 2)))
+    halved = ds.with_transform(lambda batch: fr.take_rows(batch, slice(0, None, 2)))
     with pytest.raises(ValueError, match="each of the 4 records for Grain, got 2 rows"):
         fr.grain.DataSource(halved).__getitems__([0, 1, 2, 3])
 

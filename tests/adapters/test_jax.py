@@ -263,7 +263,9 @@ def test_a_column_of_no_dtype_of_jax_is_refused_by_name(
     if np.dtype(dtype) == np.float64:
         pytest.skip("longdouble is float64 here")
     loader = fr.jax.loader(ds, batch_size=5, transform=transform)
-    with pytest.raises(TypeError, match=r"'x': JAX has no arrays of .*ds.columns"):
+    with pytest.raises(
+        TypeError, match=r"'x': JAX has no arrays of .*ds.select_columns"
+    ):
         loader.peek()
 
 

@@ -70,7 +70,7 @@ def rows(batch: Untyped) -> dict[str, Untyped]:
     found = {}
     for name, column in batch.items():
         if isinstance(column, fr.RaggedArray):
-            found[name] = column.to_list()
+            found[name] = column.tolist()
         elif hasattr(column, "offsets") and not isinstance(column, fr.BytesArray):
             found[name] = [part.tolist() for part in column.nested().unbind()]
         elif name == "image":
@@ -162,9 +162,9 @@ def test_tensors_stay_while_the_loop_goes_on(ds: fr.Dataset) -> None:
 
 def test_tensors_share_the_memory_of_the_batch(ds: fr.Dataset) -> None:
     feeding = fr.torch.loader(ds.loader(BATCH_SIZE))
-    assert feeding._options.feed is not None
+    assert feeding._options.conversion is not None
     batch = ds[:BATCH_SIZE]
-    columns = feeding._options.feed.convert(batch)
+    columns = feeding._options.conversion.convert(batch)
     for name in ("n", "half", "is_even", "image"):
         assert columns[name].data_ptr() == batch[name].ctypes.data
     assert columns["tags"].values.data_ptr() == batch["tags"].values.ctypes.data
@@ -174,7 +174,7 @@ def test_tensors_share_the_memory_of_the_batch(ds: fr.Dataset) -> None:
 def test_rows_of_any_lengths_may_be_nested_tensors(
     ds: fr.Dataset, side: LateSide
 ) -> None:
-    wanted = ds[:BATCH_SIZE]["tags"].to_list()
+    wanted = ds[:BATCH_SIZE]["tags"].tolist()
     for device in (None, "cuda"):
         loader = fr.torch.loader(ds.loader(BATCH_SIZE), device, ragged="nested")
         tags = next(iter(loader))["tags"]

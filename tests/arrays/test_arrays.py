@@ -23,7 +23,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fastrec.arrays.batch import Array, BytesArray, RaggedArray, concatenate, take
+from fastrec.arrays.batch import (
+    Array,
+    BytesArray,
+    RaggedArray,
+    concat_batches,
+    take_rows,
+)
 
 # Strings of few letters collide often; long ones take another way through a copy.
 STRINGS = st.one_of(
@@ -128,7 +134,7 @@ def test_every_slice_selects_what_numpy_selects(
     for start, stop in itertools.product(ends, ends):
         index = slice(start, stop, step)
         check(array[index], expected[index])
-        assert ragged_array[index].to_list() == rows[index]
+        assert ragged_array[index].tolist() == rows[index]
 
 
 @given(case=bytes_cases(), data=st.data())
@@ -515,7 +521,7 @@ def ragged_cases(draw: st.DrawFn) -> tuple[RaggedArray, list[Any]]:
 
 def as_list(row: Any) -> list[Any]:  # noqa: ANN401
     """Return a row of any kind as nested lists."""
-    return list(row.to_list() if isinstance(row, RaggedArray) else row.tolist())
+    return list(row.tolist())
 
 
 @given(case=ragged_cases())
@@ -523,7 +529,7 @@ def test_ragged_array_holds_what_the_lists_hold(
     case: tuple[RaggedArray, list[Any]],
 ) -> None:
     array, rows = case
-    assert array.to_list() == rows
+    assert array.tolist() == rows
     assert len(array) == len(rows)
     assert array.lengths.dtype == np.int64
     assert array.lengths.tolist() == list(map(len, rows))
@@ -546,7 +552,7 @@ def test_ragged_indices_select_the_rows_that_numpy_selects(
             array[index]
         return
     selected = array[index]
-    assert selected.to_list() == [rows[i] for i in positions]
+    assert selected.tolist() == [rows[i] for i in positions]
     assert selected.row_splits.dtype == array.row_splits.dtype
     RaggedArray(selected.values, selected.row_splits)  # is valid
 
@@ -612,7 +618,7 @@ def test_values_with_inner_dimensions() -> None:
     assert dense.dtype == np.dtype(">f4")
     assert dense[1].tolist() == [[7, 8]] * 5
     assert dense[2].tolist() == array[2].tolist()
-    assert array[::-1].to_list() == [array[2].tolist(), [], array[0].tolist()]
+    assert array[::-1].tolist() == [array[2].tolist(), [], array[0].tolist()]
 
 
 def test_nested_rows_pad_to_one_length_for_each_level() -> None:
@@ -730,7 +736,7 @@ def test_from_list_takes_back_what_to_list_gave(
     dtype = None if array.dtype == object else array.dtype
     for form in (rows, list(array)):
         made = RaggedArray.from_list(form, dtype)
-        assert made.to_list() == rows
+        assert made.tolist() == rows
         assert made.row_splits.dtype == np.int64
         if any(rows):
             assert made.dtype == array.dtype
@@ -740,7 +746,7 @@ def test_from_list_chooses_the_values() -> None:
     assert RaggedArray.from_list([[1], []]).dtype == np.int64
     assert RaggedArray.from_list([[1], [2.5]]).dtype == np.float64
     assert RaggedArray.from_list([[], []]).dtype == np.float64
-    assert RaggedArray.from_list([]).to_list() == []
+    assert RaggedArray.from_list([]).tolist() == []
     assert RaggedArray.from_list([[1]], "float32").dtype == np.float32
     parts = [np.zeros((2, 3), np.uint8), np.zeros((0, 3), np.uint8)]
     array = RaggedArray.from_list(parts)
@@ -813,7 +819,7 @@ def test_ragged_array_copies_and_pickles(
 ) -> None:
     array, rows = case
     other = duplicate(array)
-    assert other.to_list() == rows
+    assert other.tolist() == rows
     assert other.equals(array)
     assert other.row_splits.dtype == array.row_splits.dtype
     assert not np.shares_memory(other.row_splits, array.row_splits)
@@ -890,9 +896,9 @@ def test_take_selects_the_same_rows_of_every_column(
     positions = np.arange(len(rows))[index]
     if positions.ndim == 2:
         with pytest.raises(TypeError, match="1-D int or bool, not 2-D int64"):
-            take(batch, index)
+            take_rows(batch, index)
         return
-    taken = take(batch, index)
+    taken = take_rows(batch, index)
     assert list(taken) == list(batch)
     assert lists_of(taken) == {
         name: [column[i] for i in positions] for name, column in lists_of(batch).items()
@@ -902,11 +908,11 @@ def test_take_selects_the_same_rows_of_every_column(
 def test_take_shares_slices_and_copies_the_rest() -> None:
     batch = batch_of([b"a", b"b", b"c"])
     label: Any = batch["label"]
-    sliced: Any = take(batch, slice(1, None))["label"]
-    copied: Any = take(batch, [1])["label"]
+    sliced: Any = take_rows(batch, slice(1, None))["label"]
+    copied: Any = take_rows(batch, [1])["label"]
     assert np.shares_memory(sliced, label)
     assert not np.shares_memory(copied, label)
-    assert take({}, [0]) == {}
+    assert take_rows({}, [0]) == {}
 
 
 @pytest.mark.parametrize(
@@ -924,13 +930,13 @@ def test_take_says_what_is_wrong_with_the_index(
     text: str,
 ) -> None:
     with pytest.raises(error, match=text):
-        take({"x": np.arange(2)}, index)
+        take_rows({"x": np.arange(2)}, index)
 
 
 def test_take_refuses_columns_of_different_lengths() -> None:
     text = "column 'y' has 3 rows, column 'x' has 2"
     with pytest.raises(ValueError, match=text):
-        take({"x": np.arange(2), "y": np.arange(3)}, slice(1))
+        take_rows({"x": np.arange(2), "y": np.arange(3)}, slice(1))
 
 
 @given(parts=st.lists(st.lists(STRINGS, max_size=4), min_size=1, max_size=4))
@@ -938,8 +944,10 @@ def test_concatenate_joins_every_column(parts: list[list[bytes]]) -> None:
     batches = []
     for rows in parts:
         batch = batch_of([b"first", *rows])
-        batches.append(take(batch, slice(1, None)))  # columns that start inside buffers
-    whole = concatenate(batches)
+        batches.append(
+            take_rows(batch, slice(1, None))
+        )  # columns that start inside buffers
+    whole = concat_batches(batches)
     want: dict[str, list[Any]] = {name: [] for name in batches[0]}
     for batch in batches:
         for name, values in lists_of(batch).items():
@@ -962,7 +970,7 @@ def test_concatenate_keeps_shapes_dtypes_and_nesting() -> None:
     }
     splits = np.array([0, 1, 2], np.int32)
     batch["narrow"] = RaggedArray(np.zeros(2), splits)
-    whole = concatenate([batch, batch])
+    whole = concat_batches([batch, batch])
     assert whole["big"].dtype == np.dtype(">i2")
     assert whole["names"].shape == (4, 2)
     assert as_list(whole["nested"]) == [[[1], [2, 3]], []] * 2
@@ -992,14 +1000,14 @@ def test_concatenate_names_the_column_that_does_not_fit(
     first: Array, second: Array, text: str
 ) -> None:
     with pytest.raises(ValueError, match=f"column 'x': rows are .*{text}"):
-        concatenate([{"x": first}, {"x": second}])
+        concat_batches([{"x": first}, {"x": second}])
 
 
 def test_concatenate_needs_batches_of_the_same_columns() -> None:
     with pytest.raises(ValueError, match="at least one batch"):
-        concatenate([])
+        concat_batches([])
     x = np.zeros(1)
     with pytest.raises(ValueError, match="column 'y' is in batch 0 but not in batch 1"):
-        concatenate([{"x": x, "y": x}, {"x": x}])
+        concat_batches([{"x": x, "y": x}, {"x": x}])
     with pytest.raises(ValueError, match="column 'y' is in batch 1 but not in batch 0"):
-        concatenate([{"x": x}, {"x": x, "y": x}])
+        concat_batches([{"x": x}, {"x": x, "y": x}])

@@ -43,8 +43,8 @@ def test_a_program_for_tensorflow(tmp_path: Path) -> None:
     }
     batch = tf_io.parse_example(records, features)
     assert batch["label"].tolist() == [0, 1, 2]
-    assert batch["tags"].to_list() == [[], [b"t"], [b"t", b"t"]]
-    assert batch["ragged"].to_list() == [[[]], [[b"t"]], [[b"t", b"t"]]]
+    assert batch["tags"].tolist() == [[], [b"t"], [b"t", b"t"]]
+    assert batch["ragged"].tolist() == [[[]], [[b"t"]], [[b"t", b"t"]]]
     assert batch["ragged"].row_splits.dtype == "int32"
     assert batch["padded"].shape == (3, 0)
     assert batch["sparse"].dense_shape == (3, 5)

@@ -2,7 +2,7 @@
 //
 // Goal: the result is that of the plain walk, wherever the pieces end. Method: random
 // files, damaged at random, and payloads that hold whole files, in pieces of many
-// sizes. What is found in which damage, tests/cli/test_doctor.py asks an oracle.
+// sizes. What is found in which damage, tests/cli/test_verify.py asks an oracle.
 
 #include "record/examination.h"
 

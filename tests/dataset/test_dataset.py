@@ -88,10 +88,10 @@ def test_what_is_no_record_number_is_refused(
 
 
 def test_views_read_other_columns_of_the_same_records(ds: Untyped) -> None:
-    assert list(ds.columns(["tags"])[0]) == ["tags"]
+    assert list(ds.select_columns(["tags"])[0]) == ["tags"]
     assert ds.with_features({"m": fr.FixedLen((), "int16", key="n")})[9]["m"] == 9
     with pytest.raises(KeyError, match="'absent'"):
-        ds.columns(["absent"])
+        ds.select_columns(["absent"])
 
 
 @pytest.mark.parametrize("n_good", [0, 1, 63, 64, 130])

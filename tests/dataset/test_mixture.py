@@ -119,12 +119,7 @@ A, B = range(40), range(FIRST_N, FIRST_N + 25)
 
 def plain(batch: Batch) -> list[dict[str, Untyped]]:
     """The rows of a batch as Python values."""
-    columns = {
-        name: column.to_list()
-        if isinstance(column, fr.RaggedArray)
-        else column.tolist()
-        for name, column in batch.items()
-    }
+    columns = {name: column.tolist() for name, column in batch.items()}
     return [
         dict(zip(columns, row, strict=True))
         for row in zip(*columns.values(), strict=True)
@@ -264,7 +259,7 @@ def as_b(batch: Batch) -> Batch:
     return {"n": batch["number"], "twice": batch["number"] * 2}
 
 
-def as_a(batch: Batch, info: fr.BatchOrigin) -> Batch:
+def as_a(batch: Batch, info: fr.BatchInfo) -> Batch:
     assert len(info.records) == len(batch["n"])
     return {"n": batch["n"], "twice": batch["n"] * 2}
 
@@ -290,7 +285,7 @@ def test_transforms_of_parts_make_columns_equal(
 
 def test_what_transforms_of_parts_must_not_do(a: Untyped, b: Untyped) -> None:
     thin = a.with_transform(lambda batch: {"n": batch["n"][batch["n"] % 2 == 0]})
-    other = b.columns(["n"])
+    other = b.select_columns(["n"])
     for whole in (fr.concat([thin, other]), fr.mix({"a": (thin, 1), "b": (other, 1)})):
         with pytest.raises(
             ValueError, match=r"arrays of the \d+ rows that it was given"
@@ -376,7 +371,7 @@ def mixes(draw: st.DrawFn) -> tuple[list[int], list[float]]:
 @pytest.fixture(scope="module")
 def many(write: Write) -> Untyped:
     path = write(tfrecord_file(record(n) for n in range(200)))
-    return open_dataset(path, features=SPEC).columns(["n"])
+    return open_dataset(path, features=SPEC).select_columns(["n"])
 
 
 def mix_of(
@@ -483,7 +478,7 @@ def test_ranks_share_the_batches_of_a_mix(
         for rank in range(world_size)
     ]
     for step in range(len(whole)):
-        parts = fr.concatenate([loader.batch(step) for loader in ranks])
+        parts = fr.concat_batches([loader.batch(step) for loader in ranks])
         assert Counter(plain_rows(parts)) == Counter(plain_rows(whole.batch(step)))
         assert sorted(p for loader in ranks for p in loader.records_at(step)) == sorted(
             whole.records_at(step)
@@ -547,7 +542,7 @@ def test_per_batch_draws_whole_batches_on_all_ranks(
     drawn: list[tuple[int, int]] = []
     for epoch in range(2):
         for step in range(len(loaders[0])):
-            batch = fr.concatenate([loader.batch(step, epoch) for loader in loaders])
+            batch = fr.concat_batches([loader.batch(step, epoch) for loader in loaders])
             (source,) = set(batch["__source__"].tolist())
             of_steps.append(source)
             drawn += plain_rows(batch)
@@ -644,10 +639,10 @@ def test_nothing_can_be_left_out_of_a_mix(many: Untyped) -> None:
 
 def test_a_mix_has_views_of_other_columns(a: Untyped, b: Untyped) -> None:
     mixed = fr.mix({"a": (a, 1), "b": (b, 1)}, seed=3)
-    assert list(mixed.columns(["name"])[0]) == ["name", "__source__"]
+    assert list(mixed.select_columns(["name"])[0]) == ["name", "__source__"]
     assert len(mixed) == 65
     assert "'a' (1)" in repr(mixed)
-    part = mixed.columns(["n"])
+    part = mixed.select_columns(["n"])
     assert [int(r["n"]) for r in part] == [int(r["n"]) for r in mixed]
 
 

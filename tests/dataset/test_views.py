@@ -408,7 +408,7 @@ def test_views_share_the_indexes_whenever_they_are_made(
     paths = write_files(write)
     ds = open_dataset(paths, features=SPEC)
     early = [
-        ds.columns(["n"]),
+        ds.select_columns(["n"]),
         ds.with_transform(dict),
         ds.with_features({"n": fr.FixedLen((), "int32")}),
         fr.concat([ds, ds.with_transform(dict)]),
@@ -418,7 +418,7 @@ def test_views_share_the_indexes_whenever_they_are_made(
     train, validation = ds.split([0.8, 0.2])
     late = [
         train,
-        validation.select(range(3)).columns(["n"]),
+        validation.select(range(3)).select_columns(["n"]),
         ds.filter(lambda batch: batch["n"] % 2 == 0, columns=["n"]),
         fr.concat([train, validation]),
         fr.mix({"train": (train, 1), "validation": (validation, 1)}),
@@ -685,12 +685,12 @@ def test_transforms_apply_wherever_rows_are_read_in_their_order(ds: Untyped) -> 
 def test_transforms_of_datasets_and_loaders_get_the_same_info(
     ds: Untyped, transform_threads: int
 ) -> None:
-    def tell(batch: Batch, info: fr.BatchOrigin) -> Batch:
+    def tell(batch: Batch, info: fr.BatchInfo) -> Batch:
         assert batch["n"].tolist() == (N - 1 - info.records).tolist()
         noise = np.array([info.rng(i).random() for i in range(len(info.positions))])
         return {**batch, "noise": noise, "step": np.full(len(noise), info.step)}
 
-    def compare(batch: Batch, info: fr.BatchOrigin) -> Batch:
+    def compare(batch: Batch, info: fr.BatchInfo) -> Batch:
         assert batch["noise"].tolist() == tell(batch, info)["noise"].tolist()
         return batch
 
@@ -736,9 +736,9 @@ def test_wrong_transforms_are_refused(ds: Untyped) -> None:
     with pytest.raises(TypeError, match="must return the batch as a dict"):
         ds.with_transform(lambda _: 3)[0]
     with pytest.raises(TypeError, match="list of names"):
-        ds.columns("n")
+        ds.select_columns("n")
     with pytest.raises(ValueError, match="at least one name"):
-        ds.columns([])
+        ds.select_columns([])
 
 
 # Other processes.

@@ -280,7 +280,7 @@ void BatchBuilder::check_padding(std::size_t column, std::size_t n_rows,
                   std::to_string(width) + " items takes more than " +
                   std::to_string(padded_bytes_max_) +
                   " bytes: a spec with length= and truncate=True cuts long rows, and "
-                  "limits=fastrec.Limits(padded_bytes=...) allows them",
+                  "limits=fastrec.Limits(max_padded_bytes=...) allows them",
               {});
   error.record = longest;
   error.feature = spec.key;

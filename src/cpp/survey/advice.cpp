@@ -89,7 +89,7 @@ std::string fitting_spec(const ColumnSpec& spec, const Fault& fault, Bytes recor
   if (string.empty() || spec.n_values == 0) return "";
   TensorGuess tensor;
   tensor.add(string);
-  if (tensor.is_possible) return "fr.TensorProto() reads it, a serialized tensor";
+  if (tensor.is_possible) return "fr.SerializedTensor() reads it, a serialized tensor";
   const ByteFormat format = format_of(string);
   if (format != ByteFormat::kOther && format != ByteFormat::kText) {
     return std::string("fr.FixedLen((), \"bytes\") reads it, to be decoded as ") +

@@ -26,10 +26,10 @@ __all__ = [
     "Row",
     "RowValues",
     "SparseArray",
-    "concatenate",
+    "concat_batches",
     "n_rows",
     "row_of",
-    "take",
+    "take_rows",
 ]
 
 Array: TypeAlias = RowValues | SparseArray
@@ -56,7 +56,7 @@ def row_of(batch: Batch, i: int) -> Row:
     }
 
 
-def take(
+def take_rows(
     batch: Mapping[str, Array],
     index: slice | Sequence[SupportsIndex] | NDArray[Any],
 ) -> Batch:
@@ -86,7 +86,7 @@ def take(
     Examples
     --------
     >>> batch = {"x": np.arange(3), "name": BytesArray.from_list(["a", "b", "c"])}
-    >>> take(batch, batch["x"] > 0)["name"].tolist()
+    >>> take_rows(batch, batch["x"] > 0)["name"].tolist()
     [b'b', b'c']
     """
     if not isinstance(index, slice):
@@ -111,7 +111,7 @@ def take(
     return taken
 
 
-def concatenate(batches: Sequence[Mapping[str, Array]]) -> Batch:
+def concat_batches(batches: Sequence[Mapping[str, Array]]) -> Batch:
     """Join batches with the same columns, one after the other.
 
     Parameters
@@ -133,7 +133,7 @@ def concatenate(batches: Sequence[Mapping[str, Array]]) -> Batch:
     Examples
     --------
     >>> batch = {"tags": RaggedArray.from_list([[1, 2], [3]])}
-    >>> concatenate([batch, batch])["tags"].to_list()
+    >>> concat_batches([batch, batch])["tags"].tolist()
     [[1, 2], [3], [1, 2], [3]]
     """
     batches = list(batches)

@@ -329,6 +329,14 @@ class BytesArray(Rows):
             raise ValueError(message)
         return self._objects()
 
+    def equals(self, other: object) -> bool:
+        """Return whether `other` is a BytesArray of the same shape and strings."""
+        return (
+            isinstance(other, BytesArray)
+            and self.shape == other.shape
+            and bool(np.all(self._equals(other)))
+        )
+
     def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
         if isinstance(other, (bytes, str)):
             return self._equals_one(encoded(other, 0))

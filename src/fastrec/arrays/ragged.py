@@ -159,6 +159,11 @@ class RaggedArray(NotComparable):
         return (len(self), None, *self.values.shape[1:])
 
     @property
+    def ndim(self) -> int:
+        """Number of dimensions, at least 2: ragged axes count as one each."""
+        return len(self.shape)
+
+    @property
     def lengths(self) -> NDArray[np.int64]:
         """Values in each row: int64 of shape (rows,)."""
         return np.diff(self.row_splits).astype(np.int64, copy=False)
@@ -276,10 +281,10 @@ class RaggedArray(NotComparable):
         flat = reshaped(level, (level.size,))
         return SparseArray._wrap(indices, flat, tuple(shape))
 
-    def to_list(self) -> list[Any]:
+    def tolist(self) -> list[Any]:
         """Return the rows as nested lists of Python values."""
         values = self.values
-        flat = values.to_list() if isinstance(values, RaggedArray) else values.tolist()
+        flat = values.tolist()
         return [flat[start:end] for start, end in pairwise(self.row_splits.tolist())]
 
     def equals(self, other: object) -> bool:

@@ -202,6 +202,14 @@ class SparseArray(NotComparable):
         dense[where] = self.values
         return dense
 
+    def tolist(self) -> list[Any]:
+        """Return the dense rows as nested lists of Python values, with 0 for no value.
+
+        Strings are bytes, and ``b""`` stands for no value.
+        """
+        rows: list[Any] = self.to_dense().tolist()
+        return rows
+
     def equals(self, other: object) -> bool:
         """Return whether `other` is a SparseArray of the same indices, values and shape.
 

@@ -219,7 +219,7 @@ class Feature(Message):
 
 
 def _decoded(data: bytes, *, is_sequence: bool) -> tuple[list[Any], list[Any]]:
-    return _core.decode_message(data, is_sequence, Limits().features)
+    return _core.decode_message(data, is_sequence, Limits().max_features)
 
 
 class Features(Message):

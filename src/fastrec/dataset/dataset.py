@@ -23,6 +23,7 @@ from fastrec.dataset.indexing import (
 )
 from fastrec.dataset.records import Records
 from fastrec.errors import Error, SchemaError, hint_by_number
+from fastrec.features.infer import SAMPLE_RECORDS
 from fastrec.features.missing import absence
 from fastrec.features.padded import any_width_columns, without_padding
 from fastrec.features.schema import Features, Schema
@@ -34,7 +35,7 @@ from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Batches, Shuffle, records_of
 from fastrec.loader.plan import Planner
 from fastrec.loader.ranks import find_rank
-from fastrec.on_error import OnError, Report, check_on_error
+from fastrec.on_error import ErrorPolicy, Report, check_on_error
 from fastrec.options import (
     checked_names,
     non_negative_int,
@@ -44,7 +45,7 @@ from fastrec.options import (
 from fastrec.sources.random_split import check_fractions, divided, even_bounds
 from fastrec.sources.selection import Numbers
 from fastrec.sources.view import View
-from fastrec.transforms.batch_info import BatchOrigin
+from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.transform import CheckedTransform, Transform
 
 __all__ = ["Dataset"]
@@ -105,16 +106,20 @@ class Dataset:
         return self._view.files.is_streamed
 
     @property
-    def has_transforms(self) -> bool:
-        """Whether batches go through transforms; see `with_transform`."""
-        return bool(self._all_transforms())
+    def column_names(self) -> list[str]:
+        """The columns that are read, as `select_columns` takes them.
+
+        Batches may have more: masks, ``__source__``, and what transforms return.
+        """
+        names: list[Any] = list(self.schema)  # some may be bytes
+        return names
 
     @property
     def schema(self) -> Schema:
         """The features that are read: those given to `fastrec.open`, or inferred ones.
 
         Without ``features=``, the schema is inferred from up to 4,096 records spread
-        evenly over the files, once; see `fastrec.infer_schema`. Its repr can be pasted
+        evenly over the files, once; see `infer_schema`. Its repr can be pasted
         into a program.
 
         Raises
@@ -125,13 +130,62 @@ class Dataset:
         """
         return self._view.source.schema
 
+    @checked_names
+    def infer_schema(self, *, sample: int | None = SAMPLE_RECORDS) -> Schema:
+        """Infer the schema of all features from a sample of records.
+
+        A feature that all records have, with one number of values, is `FixedLen`, any
+        other `VarLen`. If any record has feature lists, they are
+        tf.train.SequenceExample: a list all of whose steps have one number of values is
+        `FixedLenSequence`, any other `VarLen`; one with the name of a context feature
+        becomes a column ``name_list``. Columns are sorted by name. Features without any
+        values in the sample are left out.
+
+        The comments of its repr show what was found: the number of records, the share of
+        them that has each feature, ranges, and byte strings that are all JPEG, PNG, GIF,
+        WebP or UTF-8 text. They suggest defaults and `Raw`, which are never assumed. The
+        same records give the same schema.
+
+        Parameters
+        ----------
+        sample : int or None, default 4096
+            How many records are read, spread evenly over the dataset; None means all. Of
+            streamed files, the first records are the sample, which ends after 64 MiB or
+            16 KiB a record, whichever is more.
+
+        Returns
+        -------
+        Schema
+            For ``features=``. Without features if there are no records.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `sample` is not a positive integer.
+        SchemaError
+            If a feature has values of several kinds, or the records have no features.
+        DecodeError
+            If a record is neither a tf.train.Example nor a SequenceExample.
+        CorruptionError
+            If a sampled record is damaged and the dataset's `on_error` is ``"raise"``;
+            otherwise such records are skipped.
+
+        Examples
+        --------
+        >>> import fastrec as fr
+        >>> print(fr.open("data/*").infer_schema(sample=100_000))  # doctest: +SKIP
+        """
+        if sample is not None:
+            sample = positive_int("sample", sample)
+        return self._view.inferred(sample)
+
     @property
     def records(self) -> Records:
         """The serialized records: a sequence of ``bytes``."""
         return Records(self._view, self._pool)
 
     @property
-    def on_error(self) -> OnError:
+    def on_error(self) -> ErrorPolicy:
         """How damage is handled; see `fastrec.open`."""
         return self._view.files.on_error
 
@@ -169,7 +223,7 @@ class Dataset:
     ) -> Batch: ...
     def __getitem__(self, index: Any) -> Row | Batch:
         if isinstance(index, (str, bytes)):
-            msg = f"a dataset is indexed by record, not by column: ds.columns([{index!r}])"
+            msg = f"a dataset is indexed by record, not by column: ds.select_columns([{index!r}])"
             raise TypeError(msg)
         if is_one(index):
             number = checked_number(operator.index(index), len(self))
@@ -197,25 +251,6 @@ class Dataset:
             If one of these rows cannot be read, and ``on_error="raise"``.
         """
         return list(itertools.islice(self, non_negative_int("n", n)))
-
-    # Views: other options.
-
-    def with_options(self, *, on_error: OnError) -> Dataset:
-        """Return a dataset of the same files with another error policy.
-
-        Parameters
-        ----------
-        on_error
-            As `fastrec.open` has it.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If it is invalid, or if this is a view (`select`, `filter`, `mix`, ...) of
-            damaged files, whose numbers would change.
-        """
-        view = self._view.with_on_error(check_on_error(on_error))
-        return Dataset(view, self._transforms)
 
     # Views: other columns.
 
@@ -250,7 +285,7 @@ class Dataset:
         )
         return Dataset(self._view.of(source), self._transforms)
 
-    def columns(self, names: Sequence[str]) -> Dataset:
+    def select_columns(self, names: Sequence[str]) -> Dataset:
         """Return a dataset of the same records with only the columns `names`.
 
         Nothing else is decoded, and transforms get only these columns.
@@ -261,10 +296,10 @@ class Dataset:
             If the schema has no such column.
         """
         if isinstance(names, (str, bytes)):
-            msg = f"columns() takes a list of names, got {names!r}"
+            msg = f"select_columns() takes a list of names, got {names!r}"
             raise TypeError(msg)
         if not len(names):
-            msg = "columns() takes at least one name"
+            msg = "select_columns() takes at least one name"
             raise ValueError(msg)
 
         def chosen(schema: Schema) -> Schema:
@@ -353,7 +388,7 @@ class Dataset:
         self._view.check_selectable()
         read = self
         if columns is not None:
-            read = Dataset(self._view).columns(columns)._without_transforms()
+            read = Dataset(self._view).select_columns(columns)._without_transforms()
 
         # `keep` runs in this thread, because it may use objects that belong to it. Rows
         # that cannot be read are skipped, not masked.
@@ -433,7 +468,7 @@ class Dataset:
         world_size: int | None = None,
         num_threads: int | None = None,
         prefetch: int | None = None,
-        on_error: OnError | None = None,
+        on_error: ErrorPolicy | None = None,
         max_errors: int | None = None,
         transform: Transform | None = None,
         transform_threads: int | None = None,
@@ -454,7 +489,7 @@ class Dataset:
         batches : callable, optional
             ``batches(seed, epoch)`` returns the epoch's global batches, 1-D arrays of
             record numbers of any sizes; it replaces batch size and shuffle. See
-            `fastrec.buckets` and `fastrec.weighted`.
+            `fastrec.samplers.bucket_by_length` and `fastrec.samplers.weighted`.
         shuffle : bool, Blocks or Window, default False
             False is the order of the files. True is a new global shuffle in every epoch,
             which takes no memory and starts at once. `fastrec.Blocks` shuffles blocks of
@@ -492,7 +527,7 @@ class Dataset:
         transform : callable, optional
             ``transform(batch)`` or ``transform(batch, info)``, called in Python on every
             batch; returns the dict that is delivered instead, of any number of rows.
-            `info` is a `fastrec.BatchOrigin`; a second argument that has a default is
+            `info` is a `fastrec.BatchInfo`; a second argument that has a default is
             passed only if its name is ``info``. See also `fastrec.per_row`.
         transform_threads : int, optional
             Python threads that call `transform`, 1 by default; 0 calls it in ``next()``.
@@ -515,7 +550,7 @@ class Dataset:
             If an option is invalid, before any thread starts; also if the last batch
             would leave a rank without a row, and neither `drop_last` nor `pad_last` is set.
         """
-        dataset = self if on_error is None else self.with_options(on_error=on_error)
+        dataset = self if on_error is None else self._with_on_error(on_error)
         planner = Planner(
             dataset._view,
             batch_size=batch_size,
@@ -560,8 +595,13 @@ class Dataset:
 
     # Shared with adapters.
 
-    def _all_transforms(self) -> list[CheckedTransform]:
-        return [*self._view.source.transforms, *self._transforms]
+    @property
+    def _has_transforms(self) -> bool:
+        return bool(self._view.source.transforms or self._transforms)
+
+    def _with_on_error(self, on_error: ErrorPolicy) -> Dataset:
+        view = self._view.with_on_error(check_on_error(on_error))
+        return Dataset(view, self._transforms)
 
     def _without_transforms(self) -> Dataset:
         return Dataset(self._view.of(self._view.source.without_transforms()))
@@ -586,7 +626,7 @@ class Dataset:
         batch_size = batch_size or self._rows_at_once()
         dataset = self
         # Transforms expect padded batches.
-        if not self.has_transforms and self._any_width_columns():
+        if not self._has_transforms and self._any_width_columns():
             source = self._view.source.with_schema(
                 lambda schema: schema._with(without_padding(schema))
             )
@@ -616,14 +656,14 @@ class Dataset:
                 self._view.source.of_core(), self._view.catalog(), self._pool, records
             )
         except Error as error:
-            if error.cure and error.path and self.on_error != "raise":
-                error.cure = hint_by_number(error.path)
+            if error.hint and error.path and self.on_error != "raise":
+                error.hint = hint_by_number(error.path)
             raise
         source = self._view.source
         schemas = [reading.schema for reading in source.readings()[0]]
         if (warning := absence(source.of_core(), schemas)) is not None:
             warn_caller(warning)
         places = None if collator.is_plain else self._view.located(records, "")
-        info = BatchOrigin(0, 0, 0, numbers, records, _places=places)
+        info = BatchInfo(0, 0, 0, numbers, records, _places=places)
         batch, _ = collator(parts, info)
         return batch

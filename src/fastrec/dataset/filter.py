@@ -18,7 +18,7 @@ from fastrec.sources.selection import Numbers
 from fastrec.sources.view import View
 from fastrec.storage.atomic import replacement
 from fastrec.storage.index import cache_dir
-from fastrec.transforms.batch_info import BatchOrigin
+from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.transform import Transform
 
 __all__ = ["kept_records"]
@@ -62,7 +62,7 @@ def _found(
 ) -> tuple[Numbers, bool]:
     """Return the numbers, and whether all records could be read."""
 
-    def filter(batch: Batch, info: BatchOrigin) -> Batch:
+    def filter(batch: Batch, info: BatchInfo) -> Batch:
         n, rows = n_rows(batch), info.positions
         if n != len(rows):
             msg = (

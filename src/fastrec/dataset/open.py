@@ -14,13 +14,11 @@ from fastrec.arrays.batch import BytesArray
 from fastrec.dataset.dataset import Dataset
 from fastrec.errors import Error, advise_repair
 from fastrec.features.base import Column, Spec
-from fastrec.features.infer import SAMPLE_RECORDS
-from fastrec.features.schema import Features, Schema
+from fastrec.features.schema import Features
 from fastrec.features.sequence_schema import schema_or_names
-from fastrec.on_error import OnError, check_on_error
+from fastrec.on_error import ErrorPolicy, check_on_error
 from fastrec.options import (
     Limits,
-    check_instance,
     checked_limits,
     checked_names,
     positive_int,
@@ -31,7 +29,7 @@ from fastrec.sources.view import View
 from fastrec.storage.compression import Compression, check_compression
 from fastrec.storage.paths import Paths, expand
 
-__all__ = ["Serialized", "infer_schema", "open", "read_records"]
+__all__ = ["Serialized", "open", "read_records"]
 
 _RECORDS_AT_ONCE = 64  # read together if the caller wants single records
 
@@ -45,7 +43,7 @@ def open(
     features: Features | Sequence[str] | None = None,
     context_features: Features | None = None,
     sequence_features: Features | None = None,
-    on_error: OnError = "raise",
+    on_error: ErrorPolicy = "raise",
     io: Literal["auto", "mmap", "pread"] = "auto",
     compression: Compression = "auto",
     cache_dir: str | os.PathLike[str] | None = None,
@@ -65,7 +63,7 @@ def open(
         Which features to read, and as which columns; specs may also be those of tf.io, or
         names of dtypes such as ``"int64"`` for a scalar. Features of the files that are
         not named are skipped without being decoded. Specs for a list of names, and
-        without it those of all features, are what the records show: see `infer_schema`.
+        without it those of all features, are what the records show: see `Dataset.infer_schema`.
     context_features, sequence_features : mapping of str to specs, optional
         In place of `features`, for records that are tf.train.SequenceExample: what to
         read of their context, and of their feature lists, which take `FixedLenSequence`
@@ -126,58 +124,6 @@ def open(
     files = FileSet([File(name, options) for name in names], policy, checked)
     schema, wanted = schema_or_names(features, context_features, sequence_features)
     return Dataset(View(Source(files, [Reading(len(files), schema, wanted)])))
-
-
-@checked_names
-def infer_schema(dataset: Dataset, *, sample: int | None = SAMPLE_RECORDS) -> Schema:
-    """Infer the schema of all features from a sample of records.
-
-    A feature that all records have, with one number of values, is `FixedLen`, any other
-    `VarLen`. If any record has feature lists, they are tf.train.SequenceExample: a list
-    all of whose steps have one number of values is `FixedLenSequence`, any other `VarLen`;
-    one with the name of a context feature becomes a column ``name_list``. Columns are
-    sorted by name. Features without any values in the sample are left out.
-
-    The comments of its repr show what was found: the number of records, the share of them
-    that has each feature, ranges, and byte strings that are all JPEG, PNG, GIF, WebP or
-    UTF-8 text. They suggest defaults and `Raw`, which are never assumed. The same records
-    give the same schema.
-
-    Parameters
-    ----------
-    dataset : Dataset
-        Whose records are sampled, whatever features it reads. Of streamed compressed
-        files, the first records are the sample.
-    sample : int or None, default 4096
-        How many records are read, spread evenly over the dataset; None means all. Of
-        streamed files, the sample ends after 64 MiB or 16 KiB a record, whichever is more.
-
-    Returns
-    -------
-    Schema
-        For ``features=``. Without features if there are no records.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `dataset` is not a Dataset, or `sample` not a positive integer.
-    SchemaError
-        If a feature has values of several kinds, or the records have no features.
-    DecodeError
-        If a record is neither a tf.train.Example nor a SequenceExample.
-    CorruptionError
-        If a sampled record is damaged and the dataset's `on_error` is ``"raise"``;
-        otherwise such records are skipped.
-
-    Examples
-    --------
-    >>> import fastrec as fr
-    >>> print(fr.infer_schema(fr.open("data/*"), sample=100_000))  # doctest: +SKIP
-    """
-    check_instance("infer_schema", dataset, Dataset, "such as fastrec.open(paths)")
-    if sample is not None:
-        sample = positive_int("sample", sample)
-    return dataset._view.inferred(sample)
 
 
 @dataclass(frozen=True, repr=False)

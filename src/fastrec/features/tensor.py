@@ -22,7 +22,7 @@ from fastrec.features.base import (
 )
 
 __all__ = [
-    "TensorProto",
+    "SerializedTensor",
     "field_header",
     "serialize_tensor",
     "serialized_rows",
@@ -61,7 +61,7 @@ def _dtype_named(name: str) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True, init=False, repr=False)
-class TensorProto(Spec):
+class SerializedTensor(Spec):
     """A byte string of tf.io.serialize_tensor.
 
     With `shape` and `dtype`, it is read as one array of shape ``(batch, *shape)``: an
@@ -86,8 +86,8 @@ class TensorProto(Spec):
 
     Examples
     --------
-    >>> TensorProto((224, 224, 3), "float32")
-    TensorProto((224, 224, 3), 'float32')
+    >>> SerializedTensor((224, 224, 3), "float32")
+    SerializedTensor((224, 224, 3), 'float32')
     """
 
     shape: tuple[int, ...] | None
@@ -102,7 +102,7 @@ class TensorProto(Spec):
     ) -> None:
         self._set(shape=None, dtype=None, key=checked_key(key))
         if (shape is None) != (dtype is None):
-            msg = "a TensorProto has a shape and a dtype, or neither"
+            msg = "a SerializedTensor has a shape and a dtype, or neither"
             raise SchemaError(msg)
         if shape is None:
             return
@@ -146,7 +146,9 @@ class TensorProto(Spec):
 def tensor_text(number: int, shape: tuple[int, ...]) -> str:
     """Return the spec of tensors of a dtype of types.proto; 0 is any."""
     return (
-        f"fr.TensorProto({shape}, {_NAMES[number]!r})" if number else "fr.TensorProto()"
+        f"fr.SerializedTensor({shape}, {_NAMES[number]!r})"
+        if number
+        else "fr.SerializedTensor()"
     )
 
 
@@ -156,12 +158,12 @@ def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
     Parameters
     ----------
     tensor : array-like, BytesArray, str or bytes
-        Of any shape and of the dtypes that `TensorProto` reads; text becomes UTF-8.
+        Of any shape and of the dtypes that `SerializedTensor` reads; text becomes UTF-8.
 
     Returns
     -------
     bytes
-        A serialized ``tensorflow.TensorProto``, which `TensorProto` and
+        A serialized ``tensorflow.TensorProto``, which `SerializedTensor` and
         ``tf.io.parse_tensor`` read.
 
     Raises

@@ -26,7 +26,7 @@ import torch
 from fastrec.arrays.batch import Batch
 from fastrec.dataset.dataset import Dataset
 from fastrec.loader.loader import Loader
-from fastrec.loader.prefetch import Feed, fed
+from fastrec.loader.prefetch import Conversion, with_conversion
 from fastrec.torch.blocks import block_tensors, copied, mapped, page_locked, view_at
 from fastrec.torch.columns import Jagged, RaggedAs, check_ragged, tensors
 from fastrec.torch.ranks import loader_in_group
@@ -110,13 +110,15 @@ def loader(
         _check_page_locked(target)
     if is_cuda and pin_memory:
         copies = CopiesAhead(partial(SideStream, target), ragged)
-        feed = Feed(copies.begin, _N_AHEAD, copies.finish)
+        conversion = Conversion(copies.begin, _N_AHEAD, copies.finish)
     elif target.type != "cpu":
-        feed = Feed(partial(_moved, device=target, ragged=ragged))
-        return fed(loader, feed)
+        conversion = Conversion(partial(_moved, device=target, ragged=ragged))
+        return with_conversion(loader, conversion)
     else:
-        feed = Feed(partial(_pinned if pin_memory else tensors, ragged=ragged))
-    result = fed(loader, feed)
+        conversion = Conversion(
+            partial(_pinned if pin_memory else tensors, ragged=ragged)
+        )
+    result = with_conversion(loader, conversion)
     if pin_memory:
         result._allocate_by(page_locked, recycles=is_cuda)
     return result
