@@ -41,7 +41,7 @@ std::shared_ptr<FileTable> names(std::size_t n) {
 
 // The next bytes of the stream at hand, however long that takes.
 bool take(ByteStreams* streams, std::vector<std::uint8_t>* chunk) {
-  return streams->take(1h, chunk) == ByteStreams::Taken::kBytes;
+  return streams->pop(1h, chunk) == ByteStreams::PopResult::kBytes;
 }
 
 // Pushes `bytes` as each stream, in pieces of `size`.
@@ -173,14 +173,14 @@ TEST(ByteStreams, StopWakesEverybody) {
 TEST(ByteStreams, TakeWaitsForSomeTimeOnly) {
   ByteStreams streams(1, 1, 100);
   std::vector<std::uint8_t> chunk;
-  EXPECT_EQ(streams.take(1ms, &chunk), ByteStreams::Taken::kPending);
+  EXPECT_EQ(streams.pop(1ms, &chunk), ByteStreams::PopResult::kTimeout);
   ASSERT_EQ(streams.begin(), 0u);
-  EXPECT_EQ(streams.take(1ms, &chunk), ByteStreams::Taken::kPending);
+  EXPECT_EQ(streams.pop(1ms, &chunk), ByteStreams::PopResult::kTimeout);
   ASSERT_TRUE(streams.push(0, std::vector<std::uint8_t>(3)));
-  EXPECT_EQ(streams.take(1ms, &chunk), ByteStreams::Taken::kBytes);
+  EXPECT_EQ(streams.pop(1ms, &chunk), ByteStreams::PopResult::kBytes);
   EXPECT_EQ(chunk.size(), 3u);
   streams.end(0);
-  EXPECT_EQ(streams.take(1ms, &chunk), ByteStreams::Taken::kEnd);
+  EXPECT_EQ(streams.pop(1ms, &chunk), ByteStreams::PopResult::kEnd);
 }
 
 TEST(ByteStreams, WhatWasTakenIsFilledAgain) {

@@ -48,7 +48,7 @@ void RecordReader::start(std::span<const Place> places, const std::uint8_t* fram
   next_ = 0;
   block_end_place_ = 0;
   if (frames != nullptr) return start_block(frames);
-  stand_guard();
+  install_guard();
   announce();
   for (std::size_t place = 0; place < kPrefetchPlaces; ++place) prefetch(place);
 }
@@ -193,7 +193,7 @@ std::size_t RecordReader::gather(MutableBytes room) {
     const std::uint8_t* frame = view->mapping()->bytes().data() + place.frame.offset;
     std::memcpy(room.data() + n_bytes, frame, place.frame.size());
     // The next block begins with a frame that was lost, and throws.
-    if (view->mapping()->n_kept() < place.frame.end()) break;
+    if (view->mapping()->n_valid() < place.frame.end()) break;
     n_bytes += place.frame.size();
     lengths_.push_back(place.frame.length);
   }
@@ -261,7 +261,7 @@ Bytes RecordReader::next_mapped(std::size_t n_bytes_min) {
 
 void RecordReader::pass_mapped() {
   const Place& place = places_[next_++];
-  find(place.file)->check_kept(place.frame.offset, place.frame.size());
+  find(place.file)->check_valid(place.frame.offset, place.frame.size());
   prefetch(next_ + kPrefetchPlaces - 1);
 }
 

@@ -118,7 +118,7 @@ bool FrameWalk::next(Frame* frame) {
       const std::uint64_t remaining =
           header.size() < kHeaderBytes ? header.size() : view_->size() - offset_;
       Fault fault = check_header(header.data(), remaining, &length);
-      view_->check_kept(offset_, std::min(remaining, kHeaderBytes));
+      view_->check_valid(offset_, std::min(remaining, kHeaderBytes));
       if (fault) {
         fault.offset += offset_;
         found = bridge(fault);
@@ -232,7 +232,7 @@ std::uint64_t FrameWalk::find(std::uint64_t offset, std::uint64_t end) {
       if (is_worn_out()) return view_->size();
       ++at;
     }
-    view_->check_kept(offset, n + kHeaderBytes - 1);
+    view_->check_valid(offset, n + kHeaderBytes - 1);
     offset += n;
   }
   return view_->size();
@@ -259,7 +259,7 @@ Fault FrameWalk::check(const Frame& frame) {
             .expected = frame.length + kFooterBytes};
   }
   const auto stored = load_le<std::uint32_t>(footer.data());
-  view_->check_kept(frame.offset, frame.size());
+  view_->check_valid(frame.offset, frame.size());
   if (stored == crc32c_mask(crc)) return {};
   return {.code = Errc::kPayloadCrc,
           .offset = frame.payload(),
@@ -276,7 +276,7 @@ bool FrameWalk::is_zero_from(std::uint64_t offset) {
     if (std::any_of(bytes.begin(), bytes.end(), [](auto byte) { return byte != 0; })) {
       return false;
     }
-    view_->check_kept(offset, bytes.size());
+    view_->check_valid(offset, bytes.size());
     offset += bytes.size();
   }
   return true;

@@ -305,7 +305,7 @@ ScanResult scan_mapped(Bytes file, const ScanWindow& window, unsigned n_threads,
   std::vector<Segment> segments = cut(window, n_threads, shape);
   const std::size_t n_groups = std::min<std::size_t>(n_threads, segments.size());
   in_threads(n_groups, [&](std::size_t i) {
-    stand_guard();
+    install_guard();
     const std::size_t begin = segments.size() * i / n_groups;
     const std::size_t end = segments.size() * (i + 1) / n_groups;
     walk_in_turn(file, std::span(segments).subspan(begin, end - begin), progress);
@@ -330,11 +330,11 @@ ScanResult scan(const FileView& view, unsigned n_threads, ScanProgress* progress
       result.fault = found.fault;
       view.release(begin, window.end - begin);
     }
-    view.check_kept(0, view.size());
+    view.check_valid(0, view.size());
     return result;
   }
   if (view.size() >= 2 * kMinHeaderSegmentBytes && has_large_records(view)) {
-    const auto alone = view.reopened_for_random_reads();
+    const auto alone = view.reopen_for_random_reads();
     if (alone) return scan_headers(*alone, progress);
   }
   return scan_in_blocks(view, progress);

@@ -80,8 +80,8 @@ bool FrameStream::has_bytes() {
   while (taken_ == chunk_.size()) {
     taken_ = 0;
     chunk_.clear();
-    const ByteStreams::Taken taken = streams_->take(kPatience, &chunk_);
-    if (taken == ByteStreams::Taken::kEnd) return false;
+    const ByteStreams::PopResult taken = streams_->pop(kPatience, &chunk_);
+    if (taken == ByteStreams::PopResult::kEnd) return false;
     look_up();
   }
   return true;
