@@ -23,7 +23,7 @@
 namespace fastrec {
 namespace {
 
-constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
 
 using Numbers = std::vector<std::uint64_t>;
 
@@ -122,9 +122,8 @@ TEST_P(ReaderTest, PlacesThatCannotBeAreAFaultAndHarmTheirNeighboursNot) {
   write(2, 100);
   const std::uint64_t size = files_->open(0)->size();
   const Frame impossible[] = {
-      {0, kMost},        {size, 0},          {size - 1, 100},
-      {size + 1, 100},   {kMost, 0},         {kMost, kMost},
-      {kMost - 20, 100}, {size - 16, kMost}, {4097, kMost - 4096},
+      {0, kMax},    {size, 0},        {size - 1, 100},   {size + 1, 100},     {kMax, 0},
+      {kMax, kMax}, {kMax - 20, 100}, {size - 16, kMax}, {4097, kMax - 4096},
   };
   Numbers records = all();
   std::shuffle(records.begin(), records.end(), std::mt19937(4));

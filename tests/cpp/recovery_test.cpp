@@ -230,7 +230,7 @@ TEST(Recovery, ASearchThatProvesNothingIsGivenUp) {
     EXPECT_EQ(frames.next(&frame), n_headers == 10);
     const std::vector<Gap> gaps = frames.take_gaps();
     ASSERT_EQ(gaps.size(), 1u);
-    EXPECT_EQ(gaps[0].error.reason.find("was given up") != std::string::npos,
+    EXPECT_EQ(gaps[0].error.reason.find("was stopped after") != std::string::npos,
               n_headers == 4000)
         << gaps[0].error.reason;
     EXPECT_EQ(gaps[0].end, file.size() - (n_headers == 10 ? good.size() : 0));
