@@ -1,9 +1,8 @@
-// libFuzzer entry: any bytes at all, as they come out of a compressed file.
+// libFuzzer entry: any bytes, as the content of a compressed file.
 //
-// The first byte says in which pieces the others arrive. Whatever they are, a
-// FrameStream must find the frames that a scan of the whole finds, and a fault where it
-// finds one, or a gap: with the payloads and without. Mutations keep the checksums of
-// frames right (mutate.h).
+// Goal: a FrameStream returns the frames of a scan, and the same fault or a gap there,
+// with and without payloads. Method: the first byte selects the sizes of the chunks.
+// Mutations keep the checksums of frames valid (mutate.h).
 
 #include <algorithm>
 #include <cstdlib>
@@ -19,7 +18,7 @@ namespace {
 
 using namespace fastrec;
 
-// Calls `piece(bytes)` for each piece of `file`. Sizes follow from `seed`.
+// Calls `piece(bytes)` for each piece of `file`, whose sizes depend on `seed`.
 template <typename F>
 void in_pieces(Bytes file, unsigned seed, F piece) {
   unsigned state = seed;
@@ -32,8 +31,8 @@ void in_pieces(Bytes file, unsigned seed, F piece) {
   }
 }
 
-// How many frames a recovery leaves: all, or all but a last one whose payload is
-// damaged and whose end nothing proves.
+// The number of frames that a recovery keeps: all, except a last one with a damaged
+// payload and an unverified end.
 std::size_t n_left(Bytes file, const ScanResult& whole) {
   const std::size_t n = whole.offsets.size() - 1;
   if (n == 0 || !whole.fault || whole.fault.code == Errc::kTruncatedPayload) return n;
@@ -54,7 +53,7 @@ FrameStream frames_of(Bytes file, unsigned seed, Recovery recovery) {
 void check_frames(Bytes file, unsigned seed, const ScanResult& whole,
                   Recovery recovery) {
   FrameStream stream = frames_of(file, seed, recovery);
-  // The same without payloads, which must do the same to the end.
+  // The same without payloads, with the same result.
   FrameStream verifying = frames_of(file, seed, recovery);
   std::size_t i = 0;
   std::vector<std::uint8_t> frame;
