@@ -228,7 +228,7 @@ def test_records_of_a_file_in_a_record_stay_there(file: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (GOOD + bytes(5000), "the file ends in 5000 bytes of zeros"),
+        (GOOD + bytes(5000), "the file ends with 5000 zero bytes"),
         (GOOD[:-3], "the file ends inside a record"),
         (GOOD + b"12345", "the file ends inside a record header"),
         (GOOD + header(2**40), "the file ends inside a record"),

@@ -232,7 +232,7 @@ def test_zeros_at_the_end_have_a_reason_of_their_own(write: Write) -> None:
         index = built(write(good + bytes(100_000)), "mmap", mode)
         ((begin, end, error),) = index.gaps
         assert (begin, end) == (len(good), len(good) + 100_000)
-        assert "100000 bytes of zeros" in error.reason
+        assert "100000 zero bytes" in error.reason
 
 
 def test_large_files_are_searched_in_blocks(write: Write) -> None:

@@ -266,9 +266,10 @@ TEST(RecordReader, AnIndexThatPointsPastTheFileIsAFaultWhereverItDoes) {
     const Fault fault = reader.next(&payload);
     EXPECT_EQ(fault.code, Errc::kIndexPastEnd);
     EXPECT_EQ(fault.offset, bad.offset);
-    EXPECT_EQ(describe(fault),
-              "the index does not fit the file: it points past the end of the file (35 "
-              "bytes)");
+    EXPECT_EQ(
+        describe(fault),
+        "the index does not match the file: an entry is past the end of the file (35 "
+        "bytes)");
   }
 }
 

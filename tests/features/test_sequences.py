@@ -234,10 +234,10 @@ def test_partitions_divide_the_values_of_each_step(write: Write) -> None:
 @pytest.mark.parametrize(
     ("values", "lengths", "message"),
     [
-        ([[b"x"], [b"y"]], [[2], [0]], "feature list 'n' divides 2 items"),
+        ([[b"x"], [b"y"]], [[2], [0]], "feature list 'n' partitions 2 items"),
         ([[b"x"], [b"y"]], [[1]], "feature list 'n' has 1 steps, but .* have 2"),
         ([[b"x"]], [], "feature list 'n' has 0 steps, but .* have 1"),
-        ([[b"x"]], [[-1, 2]], "feature list 'n' does not divide"),
+        ([[b"x"]], [[-1, 2]], "feature list 'n' is not a valid partition"),
     ],
 )
 def test_partitions_that_do_not_fit_a_step(
@@ -255,7 +255,7 @@ def test_row_ids_of_all_steps_make_a_limited_number_of_rows() -> None:
     ids = {"a": fr.Ragged("bytes", [fr.Ragged.ValueRowIds("n")], key="v")}
     row = 2**23 - 1
     record = of_rows([[b"x"]] * 3, [[row]] * 3)
-    with pytest.raises(fr.SchemaError, match=r"makes \d+ rows, more than"):
+    with pytest.raises(fr.SchemaError, match=r"has \d+ rows, more than"):
         fr.parse_sequence_example([record], None, ids)
 
 

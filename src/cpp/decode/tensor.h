@@ -1,12 +1,12 @@
 // Tensor: a serialized tensorflow.TensorProto -> its dtype, shape and values.
 //
-//   TensorProto { dtype = 1, tensor_shape = 2 { dim = 2 { size = 1 }, unknown_rank = 3
-//   },
-//                 tensor_content = 4: the memory, or values in the list of their dtype
-//                 }
+//   TensorProto { dtype = 1,
+//                 tensor_shape = 2 { dim = 2 { size = 1 }, unknown_rank = 3 },
+//                 tensor_content = 4 }
 //
-// Where the list is shorter than the shape, its last value stands for the rest, and
-// zeros do where it is empty: that is how TensorFlow writes constants.
+// The values are the raw memory in tensor_content, or a list in the field of their
+// dtype. TensorFlow shortens lists: the last value of a list that is shorter than the
+// shape is repeated, and an empty list means zeros.
 //
 // Source: tensorflow/core/framework/{tensor,tensor_shape,types}.proto.
 #pragma once

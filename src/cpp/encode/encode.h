@@ -8,8 +8,8 @@
 //   Features          { 1: entry, 1: entry, ... }   in the order given
 //   entry             { 1: key, 2: Feature }        key first
 //   Feature           { 1: BytesList | 2: FloatList | 3: Int64List }
-//   list              { 1: one packed run of numbers, or one byte string after another
-//   }
+//   BytesList         { 1: string, 1: string, ... }
+//   numbers           { 1: one packed run }         of a FloatList or Int64List
 //
 // Every length stands before what it measures, so all sizes are computed first and the
 // bytes are then stored in one pass, front to back. Varints and lengths take no more

@@ -1,10 +1,9 @@
 // EncodeBatch: columns of values -> a serialized tf.train.Example for each row.
 //
-//   numbers   values[row][n_values], or
-//             values[row_splits[row] .. row_splits[row + 1]]
-//   strings   the same of strings; string i is
-//             data[offsets[i] .. offsets[i + 1]], or
-//             data[i * string_bytes ...] if all have one size
+//   fixed     values[row][n_values]
+//   ragged    values[row_splits[row] .. row_splits[row + 1]]
+//   strings   fixed or ragged; string i is data[offsets[i] .. offsets[i + 1]], or
+//             data[i * string_bytes ..] if all strings have the same size
 //
 // Features come in the order of the columns, in the form that encode/encode.h draws, so
 // all records of a batch have one order, and the headers of entries are made once.

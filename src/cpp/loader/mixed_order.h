@@ -3,9 +3,10 @@
 // A position of the mix is a position of one component. Both follow without memory or
 // replay from a binary tree that splits the components:
 //
-//            n -> left if floor((n + 1) * a) > floor(n * a)      a: share of the left
-//           / \                                                     side in the weight
-//    left: number floor(n * a)    right: number n - floor(n * a)    of both
+//   n -> left, number floor(n * a)        if floor((n + 1) * a) > floor(n * a)
+//        right, number n - floor(n * a)   otherwise
+//
+// where `a` is the weight of the left side as a fraction of the weight of both.
 //
 // So at every node, and for every component, the number of draws among the first n is
 // within a constant of its weight times n. (The seed shifts each node's pattern by a

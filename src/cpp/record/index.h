@@ -4,14 +4,13 @@
 // le: where each frame begins, and the file size.
 //
 // Invariants
-//   * An index file that is cut, altered or of another version of the file is not
+//   * A truncated or altered index file, or one of another version of the file, is not
 //     loaded.
-//   * Frames touch each other, but for gaps, which recovery leaves out of a damaged
-//     file. An index with gaps is never kept in a file.
-//   * An entry is a claim: record/reader.h proves the frame, and that it reaches the
-//   next
-//     entry. So an index that is wrong by accident gives errors. A forged one can leave
-//     records out, or name a frame inside a payload.
+//   * Frames are contiguous, except for the gaps that recovery leaves out of a damaged
+//     file. An index with gaps is never saved.
+//   * An entry is a claim: record/reader.h verifies the frame, and that it ends at the
+//     next entry. So a wrong index causes errors. A forged one can leave out records,
+//     or point to a frame inside a payload.
 #pragma once
 
 #include <cstdint>
