@@ -31,12 +31,12 @@ FUZZ_SECONDS = 3
 
 
 def install(session: nox.Session, *requirements: str) -> None:
-    """Install them, and leave it to imports to compile what is imported: that is less."""
+    """Install without compiling: imports compile less."""
     session.install("--no-compile", *requirements)
 
 
 def marked(name: str) -> list[str]:
-    """The files that have tests of a mark; to collect the others takes a while."""
+    """Return the files with tests of a mark; collecting the others takes a while."""
     files = sorted(Path("tests").rglob("test_*.py"))
     return [str(file) for file in files if f"mark.{name}" in file.read_text()]
 
@@ -194,7 +194,7 @@ def aarch64(session: nox.Session) -> None:
 def bench_smoke(session: nox.Session) -> None:
     """Run the benchmarks on small data; they verify what they time.
 
-    Every workload, with the readers and writers that need no environment of their own.
+    Every workload, with the readers and writers that need no separate environment.
     """
     install(session, f"{PACKAGE}[bench]")
     written = Path(session.create_tmp())

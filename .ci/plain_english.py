@@ -15,7 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PATTERNS = ["*.md", "docs/*.md", ".github/**/*.md", ".github/**/*.yml"]
+PATTERNS = [
+    *("*.md", "docs/*.md", ".github/**/*.md", ".github/**/*.yml", "noxfile.py"),
+    *("pyproject.toml", "benchmarks/**/*.md", "benchmarks/**/*.py", "examples/*.py"),
+]
 
 # A phrase, as a regular expression, and what to write instead. Keep only phrases that
 # are wrong wherever they occur; everything else is for the reader of the change.

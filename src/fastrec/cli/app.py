@@ -13,6 +13,7 @@ from fastrec.cli.bench import bench
 from fastrec.cli.convert import convert
 from fastrec.cli.demo import demo
 from fastrec.cli.index import index
+from fastrec.cli.info import info
 from fastrec.cli.repair import repair
 from fastrec.cli.rewrite import compress, expand, merge, reshard, shuffle, split
 from fastrec.cli.shuffle_report import shuffle_report
@@ -90,6 +91,7 @@ app.command()(bench)
 app.command()(convert)
 app.command()(demo)
 app.command()(index)
+app.command()(info)
 app.command()(verify)
 app.command()(repair)
 app.command()(shuffle_report)
