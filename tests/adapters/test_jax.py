@@ -132,9 +132,7 @@ def test_a_loader_that_exists_is_continued_on_devices(
     plain.seek(3)
     loader = fr.jax.loader(plain, sharding=by_row)
     assert labels(loader) == labels(plain)
-    with pytest.raises(
-        TypeError, match="has its options already, and the options seed"
-    ):
+    with pytest.raises(TypeError, match="only with a Dataset, got a Loader and seed"):
         fr.jax.loader(plain, seed=1)
 
 
