@@ -164,7 +164,7 @@ def test_what_does_not_divide_evenly_is_refused_before_anything_starts(
             fr.jax.loader(ds, wrong, batch_size=8)
     with pytest.raises(ValueError, match=r'shorter.* on_error="mask" or pad_last=True'):
         fr.jax.loader(ds, by_row, batch_size=8, drop_last=True, on_error="skip")
-    with pytest.raises(TypeError, match=r"takes a fastrec\.Dataset, or a Loader"):
+    with pytest.raises(TypeError, match=r"requires a fastrec\.Dataset, or a Loader"):
         fr.jax.loader(by_row.mesh, batch_size=8)
     with pytest.raises(TypeError, match="num_threads="):
         fr.jax.loader(ds, batch_size=8, num_workers=2)

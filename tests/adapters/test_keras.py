@@ -474,7 +474,7 @@ def test_compressed_files_are_refused_with_a_cure(path: Path, tmp_path: Path) ->
 @pytest.mark.parametrize("given", [None, "dataset"])
 def test_what_is_no_loader_is_refused(ds: Untyped, given: Untyped) -> None:
     with pytest.raises(
-        TypeError, match=r"takes a fastrec\.Loader, such as ds\.loader\(256\)"
+        TypeError, match=r"requires a fastrec\.Loader, such as ds\.loader\(256\)"
     ):
         fr.keras.PyDataset(given and ds, label_key="y")
 

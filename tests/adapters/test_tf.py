@@ -380,7 +380,7 @@ def test_a_strategy_shards_nothing(ds: Untyped) -> None:
 
 def test_what_makes_no_dataset_is_refused(ds: Untyped) -> None:
     with pytest.raises(
-        TypeError, match=r"takes a fastrec\.Loader, such as ds\.loader\(256\)"
+        TypeError, match=r"requires a fastrec\.Loader, such as ds\.loader\(256\)"
     ):
         fr.tf.dataset(ds)
     loader = ds.select_columns(["n"]).loader(BATCH_SIZE)

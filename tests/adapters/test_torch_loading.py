@@ -242,7 +242,9 @@ def test_a_dataset_without_a_batch_size_is_refused(ds: fr.Dataset) -> None:
     with pytest.raises(TypeError, match="requires exactly one of batch_size"):
         fr.torch.loader(ds)
     not_a_dataset: Untyped = "a.tfrecord"
-    with pytest.raises(TypeError, match=r"takes a fastrec\.Dataset, or a Loader, got"):
+    with pytest.raises(
+        TypeError, match=r"requires a fastrec\.Dataset, or a Loader, got"
+    ):
         fr.torch.loader(not_a_dataset, batch_size=4)
 
 
