@@ -518,10 +518,10 @@ def test_wrong_options_are_errors(ds: Untyped) -> None:
     takers: list[Untyped] = [fr.torch.Dataset, fr.torch.IterableDataset]
     for take in takers:
         with pytest.raises(
-            TypeError, match=r"takes a fastrec\.Dataset, .*, got 'a\.tf"
+            TypeError, match=r"requires a fastrec\.Dataset, .*, got 'a\.tf"
         ):
             take("a.tfrecord")
-    with pytest.raises(TypeError, match=r"takes a fastrec\.Dataset"):
+    with pytest.raises(TypeError, match=r"requires a fastrec\.Dataset"):
         fr.torch.Dataset(loader)
     for make in (takers[0], iterable):
         with pytest.raises(ValueError, match=r'must be "offsets" or "nested"'):
