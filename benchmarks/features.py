@@ -38,7 +38,7 @@ def measured(
     row = {f"f{i:06}{ending}": i for i in range(n_features)}
     specs = {name: fr.FixedLen((), "int64") for name in row}
     ragged = {name: fr.VarLen("int64") for name in row}
-    limits = fr.Limits(features=n_features)
+    limits = fr.Limits(max_features=n_features)
 
     def write() -> None:
         with fr.Writer(path, overwrite=True) as writer:
@@ -50,7 +50,7 @@ def measured(
 
     result = {"write": seconds(write, repeat)}
     ds = fr.open(path, limits=limits)
-    result["infer"] = seconds(lambda: fr.infer_schema(ds), repeat)
+    result["infer"] = seconds(lambda: ds.infer_schema(), repeat)
     schema = ds.schema
     result["print"] = seconds(lambda: repr(schema), repeat)
     result["first batch, dense"] = seconds(lambda: first_batch(specs), repeat)

@@ -28,7 +28,7 @@ def main() -> None:
 
     # DuckDB finds the variable that its query names. It asks for all columns of a table,
     # so say which are needed: nothing else is decoded.
-    labels = fr.open(given.files).columns(["label"])
+    labels = fr.open(given.files).select_columns(["label"])
     query = "SELECT label, count(*) AS n FROM labels GROUP BY label ORDER BY label"
     for label, n_records in duckdb.sql(query).fetchall():
         print(f"label {label}: {n_records:,} records")

@@ -131,10 +131,10 @@ def test_damage_names_its_cure_after_the_place(write: Write) -> None:
     with pytest.raises(fr.CorruptionError) as caught:
         next(iter(open_dataset(path, features=SPEC).loader(1)))
     error = caught.value
-    repair = f"fastrec doctor {path} --repair OUT"
-    assert error.cure == f'Run: {repair}, or use on_error="resync"'
-    assert error.cure not in error.reason
-    assert str(error).endswith(f"{path}, record 0, byte 0. {error.cure}")
+    repair = f"fastrec repair {path} --out OUT"
+    assert error.hint == f'Run: {repair}, or use on_error="resync"'
+    assert error.hint not in error.reason
+    assert str(error).endswith(f"{path}, record 0, byte 0. {error.hint}")
     for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert str(twin) == str(error)
 
@@ -143,7 +143,7 @@ def test_what_is_no_damage_has_no_such_cure(write: Write) -> None:
     for data in (b"some words " * 9, tfrecord_file([b"\xff"])):
         with pytest.raises(fr.Error) as caught:
             next(iter(open_dataset(write(data), features=SPEC).loader(1)))
-        assert caught.value.cure == ""
+        assert caught.value.hint == ""
 
 
 def test_paths_in_a_cure_can_be_pasted(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_paths_in_a_cure_can_be_pasted(tmp_path: Path) -> None:
     path.write_bytes(gzip.compress(tfrecord_file([RECORD]))[:-1])
     with pytest.raises(fr.CorruptionError) as caught:
         list(open_dataset(path, features=SPEC).loader(1))
-    assert f"fastrec doctor '{path}' --repair OUT" in str(caught.value)
+    assert f"fastrec repair '{path}' --out OUT" in str(caught.value)
 
 
 # The list in docs/errors.md.
@@ -169,7 +169,7 @@ REASONS = [
     ("src/cpp/decode/sequence.cpp", "std::string describe_steps", r"list \+ "),
 ]
 # Not reasons, or only their beginnings.
-IN_GENERAL: tuple[str, ...] = ("holds another", "a column takes", "no error")
+IN_GENERAL: tuple[str, ...] = ("holds another", "a padded column exceeds", "no error")
 IN_GENERAL += ("cannot be read: ", "has a step of ")
 
 
@@ -217,12 +217,12 @@ def broken(write: Write, *, header: bool, payload: bool, tail: bool) -> Path:
 def hint_of(use: Callable[[], object]) -> str:
     with pytest.raises(fr.CorruptionError) as caught:
         use()
-    return caught.value.cure
+    return caught.value.hint
 
 
 def test_the_first_cure_saves_the_most(write: Write) -> None:
     path = broken(write, header=True, payload=True, tail=True)
-    repair = f"fastrec doctor {path} --repair OUT"
+    repair = f"fastrec repair {path} --out OUT"
     for use in (
         lambda: len(open_dataset(path, features=SPEC)),
         lambda: list(open_dataset(path, features=SPEC)),
@@ -233,7 +233,7 @@ def test_the_first_cure_saves_the_most(write: Write) -> None:
 
 def test_a_payload_in_a_proven_frame_is_skipped(write: Write) -> None:
     path = broken(write, header=False, payload=True, tail=False)
-    repair = f"fastrec doctor {path} --repair OUT"
+    repair = f"fastrec repair {path} --out OUT"
     whole = open_dataset(path, features=SPEC).loader(4)
     assert hint_of(lambda: list(whole)) == f'Use on_error="skip", or run: {repair}'
     # Nothing proves where the last record ends.
@@ -250,7 +250,7 @@ def test_on_error_is_advised_only_where_it_can_be_passed(write: Write) -> None:
         path = broken(write, **kinds)
         zipped = write(gzip.compress(path.read_bytes()))
         for file in (path, zipped):
-            only = f"Run: fastrec doctor {file} --repair OUT"
+            only = f"Run: fastrec repair {file} --out OUT"
             assert hint_of(lambda: list(fr.read_records(file))) == only  # noqa: B023
             batches = fr.read_records(path, batch_size=7)
             with pytest.raises(fr.CorruptionError) as caught:
@@ -280,7 +280,7 @@ def test_commands_advise_no_parameter_of_functions(
         ("convert", path, "-o", tmp_path / "out.parquet"),
     ):
         _, shown = run(*arguments, status=1)
-        assert f"fastrec doctor {path} --repair OUT" in shown.replace("\n", "")
+        assert f"fastrec repair {path} --out OUT" in shown.replace("\n", "")
         assert "on_error" not in shown
 
 

@@ -8,6 +8,7 @@ Method
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import numpy.typing as npt
 import pytest
 
 import fastrec as fr
+from fastrec.dataset.adapted import LoaderKeywords
 
 
 def double(batch: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
@@ -43,7 +45,7 @@ def test_a_program_as_users_write_it(write: Callable[[bytes], Path]) -> None:
         assert pixels.shape[1:] == (2, 2)
         total += int(batch["label"].sum())
     assert total == 15
-    (first, _) = ds.columns(["label"]).loader(4, transform=double)
+    (first, _) = ds.select_columns(["label"]).loader(4, transform=double)
     assert first["label"].tolist() == [0, 2, 4, 6]
     rows = fr.per_row(
         lambda row: row["label"] + 1, out={"next": fr.FixedLen((), "int32")}
@@ -60,12 +62,20 @@ def test_a_program_that_writes(tmp_path: Path) -> None:
     files: list[str] = writer.files
     assert fr.open(files)[2]["name"] == b"c"
     with fr.Writer(tmp_path / "s", compression="GZIP", num_threads=0) as writer:
-        writer.write_sequence(context={"n": 2}, feature_lists={"words": ["a", "b"]})
+        writer.write_sequence_example(
+            context={"n": 2}, feature_lists={"words": ["a", "b"]}
+        )
         writer.write_record(fr.encode_sequence_example(feature_lists={"words": []}))
     written: list[str] = fr.write(
         tmp_path / "w", {b"x": np.arange(3), b"t": [fr.serialize_tensor([1.5])] * 3}
     )
     assert fr.open(written).head(1)[0]["x"] == 0
+
+
+def test_adapters_know_all_options_of_a_loader() -> None:
+    parameters = inspect.signature(fr.Dataset.loader).parameters
+    options = {name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+    assert set(LoaderKeywords.__annotations__) == options
 
 
 def arrays_of_adapters(ds: fr.Dataset) -> tuple[fr.Loader, fr.Loader]:

@@ -15,9 +15,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from fastrec._core import __version__
-from fastrec.arrays.batch import BytesArray, RaggedArray, SparseArray, concatenate, take
+from fastrec.arrays.batch import (
+    BytesArray,
+    RaggedArray,
+    SparseArray,
+    concat_batches,
+    take_rows,
+)
 from fastrec.dataset.dataset import Dataset
-from fastrec.dataset.open import infer_schema, open, read_records
+from fastrec.dataset.open import open, read_records
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
 from fastrec.features.fixed import FixedLen, Raw, Stack, VarLen
 from fastrec.features.missing import MissingFeatureWarning
@@ -25,13 +31,13 @@ from fastrec.features.padded import FixedLenSequence
 from fastrec.features.ragged import Ragged
 from fastrec.features.schema import Schema
 from fastrec.features.sparse import Sparse
-from fastrec.features.tensor import TensorProto, serialize_tensor
+from fastrec.features.tensor import SerializedTensor, serialize_tensor
 from fastrec.loader.loader import Loader
 from fastrec.loader.order import Blocks, Window
 from fastrec.loader.stats import LoaderStats
-from fastrec.on_error import Region, Report
+from fastrec.on_error import Report, SkippedRegion
 from fastrec.options import Limits
-from fastrec.transforms.batch_info import BatchOrigin
+from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.per_row import per_row
 
 if TYPE_CHECKING:
@@ -42,6 +48,7 @@ if TYPE_CHECKING:
     from fastrec import jax as jax
     from fastrec import keras as keras
     from fastrec import polars as polars
+    from fastrec import samplers as samplers
     from fastrec import tf as tf
     from fastrec import torch as torch
     from fastrec.convert.write import write
@@ -62,11 +69,10 @@ if TYPE_CHECKING:
         parse_single_sequence_example,
         parse_tensor,
     )
-    from fastrec.loader.samplers import buckets, weighted
     from fastrec.writer.writer import Writer
 
 __all__ = [
-    "BatchOrigin",
+    "BatchInfo",
     "Blocks",
     "BytesArray",
     "CorruptionError",
@@ -83,28 +89,26 @@ __all__ = [
     "Ragged",
     "RaggedArray",
     "Raw",
-    "Region",
     "Report",
     "Schema",
     "SchemaError",
+    "SerializedTensor",
+    "SkippedRegion",
     "Sparse",
     "SparseArray",
     "Stack",
-    "TensorProto",
     "VarLen",
     "Window",
     "Writer",
     "__version__",
-    "buckets",
     "build_index",
     "concat",
-    "concatenate",
+    "concat_batches",
     "decode_example",
     "decode_raw",
     "decode_sequence_example",
     "encode_example",
     "encode_sequence_example",
-    "infer_schema",
     "masked_crc32c",
     "mix",
     "open",
@@ -116,8 +120,7 @@ __all__ = [
     "per_row",
     "read_records",
     "serialize_tensor",
-    "take",
-    "weighted",
+    "take_rows",
     "write",
 ]
 
@@ -131,12 +134,12 @@ _MODULES = (
     "jax",
     "keras",
     "polars",
+    "samplers",
     "tf",
     "torch",
 )
 _MODULE_OF = {
     "Writer": "writer.writer",
-    "buckets": "loader.samplers",
     "build_index": "dataset.build_index",
     "concat": "dataset.mix",
     "decode_example": "example.parse",
@@ -151,7 +154,6 @@ _MODULE_OF = {
     "parse_single_example": "example.parse",
     "parse_single_sequence_example": "example.parse",
     "parse_tensor": "example.parse",
-    "weighted": "loader.samplers",
     "write": "convert.write",
 }
 

@@ -58,12 +58,12 @@ class Error(Exception):
         no file.
     feature : str or None
         Key of the feature concerned.
-    cure : str
+    hint : str
         What can be done about it; "" where that is not known.
     """
 
     code = "other"
-    cure = ""
+    hint = ""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Error(Exception):
         # A reason may name features, and may have several lines.
         reason = "\n".join(map(printable, self.reason.split("\n")))
         text = f"{reason} - at {', '.join(place)}" if place else reason
-        return f"{text}. {self.cure}" if self.cure else text
+        return f"{text}. {self.hint}" if self.hint else text
 
 
 class CorruptionError(Error, ValueError):
@@ -135,7 +135,7 @@ def add_note(error: BaseException, note: str) -> None:
     _log.error("%s: %s", type(error).__name__, note)
 
 
-# Damage to the bytes of a file, which `fastrec doctor` repairs.
+# Damage to the bytes of a file, which `fastrec repair` repairs.
 _DAMAGE = frozenset(
     {
         "damaged_stream",
@@ -151,7 +151,7 @@ _DAMAGE = frozenset(
 def advise_repair(error: Error) -> None:
     """Make repairing the file the hint of an error, if it is about damage to one."""
     if error.code in _DAMAGE and error.path is not None:
-        error.cure = f"Run: {_repair(error.path)}"
+        error.hint = f"Run: {_repair(error.path)}"
 
 
 def hint_by_number(path: str) -> str:
@@ -173,9 +173,9 @@ def advise_on_error(error: Error) -> None:
         return
     repair = _repair(error.path)
     if error.code == "payload_checksum" and _is_end_proven(error):
-        error.cure = f'Use on_error="skip", or run: {repair}'
+        error.hint = f'Use on_error="skip", or run: {repair}'
     else:
-        error.cure = f'Run: {repair}, or use on_error="resync"'
+        error.hint = f'Run: {repair}, or use on_error="resync"'
 
 
 def _is_end_proven(error: Error) -> bool:
@@ -191,7 +191,7 @@ def _is_end_proven(error: Error) -> bool:
 def _repair(path: str) -> str:
     import shlex  # slow to import, and used for errors only
 
-    return f"fastrec doctor {printable(shlex.quote(path))} --repair OUT"
+    return f"fastrec repair {printable(shlex.quote(path))} --out OUT"
 
 
 for _class in (Error, CorruptionError, DecodeError, SchemaError, LimitError):

@@ -10,20 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
+from fastrec.dataset.adapted import LoaderKeywords, loader_of
 from fastrec.dataset.dataset import Dataset
-from fastrec.dataset.loader_of import loader_of
 from fastrec.loader.loader import Loader
-from fastrec.loader.prefetch import Feed, fed
+from fastrec.loader.prefetch import Conversion, with_conversion
 from fastrec.options import extra, non_negative_int
 
 with extra("jax", "fastrec.jax"):
     import jax
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["loader"]
 
@@ -32,10 +35,11 @@ Sharding: TypeAlias = "jax.sharding.Sharding | jax.Device | None"
 
 def loader(
     source: Dataset | Loader,
-    sharding: Sharding = None,
+    batch_size: int | None = None,
     *,
+    sharding: Sharding = None,
     prefetch_to_device: int = 1,
-    **loader_args: Any,  # noqa: ANN401 (what Dataset.loader takes)
+    **options: Unpack[LoaderKeywords],
 ) -> Loader:
     """Return a loader whose batches are dicts of arrays on devices.
 
@@ -45,7 +49,10 @@ def loader(
     Parameters
     ----------
     source : Dataset or Loader
-        What is read. A Loader is copied at its current position and stays there.
+        What is read. A Loader is copied at its current position and stays there, and
+        must be passed without loader options.
+    batch_size : int, optional
+        Rows in a batch of this rank, as for `Dataset.loader`.
     sharding : Sharding or Device, optional
         How the rows of all columns are divided, such as
         ``NamedSharding(mesh, PartitionSpec("batch"))``; by default, batches go to JAX's
@@ -55,10 +62,10 @@ def loader(
         number of JAX's processes.
     prefetch_to_device : int, default 1
         Batches copied to the devices beyond the one that is delivered.
-    **loader_args
+    **options
         Of `Dataset.loader`. Over several processes, all must have arrays of equal
         shapes: pass ``drop_last=True`` or ``pad_last=True``, and ``length=`` to a
-        `fastrec.FixedLenSequence`. `batch_size` counts the rows of this rank.
+        `fastrec.FixedLenSequence`.
 
     Returns
     -------
@@ -89,20 +96,20 @@ def loader(
     --------
     >>> sharding = NamedSharding(mesh, PartitionSpec("batch"))  # doctest: +SKIP
     >>> loader = fr.jax.loader(  # doctest: +SKIP
-    ...     ds, sharding, batch_size=256, shuffle=True, drop_last=True
+    ...     ds, batch_size=256, sharding=sharding, shuffle=True, drop_last=True
     ... )
     >>> for batch in loader:  # doctest: +SKIP
     ...     params, loss = step(params, batch)
     """
     n_ahead = non_negative_int("prefetch_to_device", prefetch_to_device)
-    share = Share.of(sharding)
-    made = loader_of("fr.jax.loader", source, loader_args, share.place)
-    share.check(made)
-    return fed(made, Feed(Placement(share, made.batch_size), n_ahead))
+    shard = ProcessShard.of(sharding)
+    made = loader_of("fr.jax.loader", source, batch_size, options, shard.place)
+    shard.check(made)
+    return with_conversion(made, Conversion(Placement(shard, made.batch_size), n_ahead))
 
 
 @dataclass(frozen=True)
-class Share:
+class ProcessShard:
     """The rows of a global batch that a sharding gives to this process."""
 
     sharding: Any
@@ -111,7 +118,7 @@ class Share:
     is_global: bool  # whether arrays have rows of several ranks
 
     @classmethod
-    def of(cls, sharding: Sharding) -> Share:
+    def of(cls, sharding: Sharding) -> ProcessShard:
         """Return the share of this process, or raise a TypeError or ValueError."""
         if isinstance(sharding, jax.Device):
             sharding = jax.sharding.SingleDeviceSharding(sharding)
@@ -125,8 +132,6 @@ class Share:
                 "sharding must be a jax.sharding.Sharding, such as NamedSharding(mesh, "
                 f'PartitionSpec("batch")), got {sharding!r}'
             )
-            if isinstance(sharding, int):
-                msg += f"; pass the number of rows as batch_size={sharding}"
             raise TypeError(msg)
         n_rows = len(sharding.device_set)
         rows_of = _rows_of_devices(sharding, n_rows)
@@ -188,7 +193,7 @@ class Share:
             msg += "also the last one: pass drop_last=True or pad_last=True"
             raise ValueError(msg)
         padded = source.dataset._any_width_columns()
-        if source.has_transforms or not padded:
+        if source._has_transforms or not padded:
             return
         for name, column in source._empty_batch().items():
             if name in padded and isinstance(column, np.ndarray):
@@ -230,23 +235,23 @@ def _rows_of_devices(sharding: Any, n_rows: int) -> dict[Any, range]:  # noqa: A
 _FULL = ": pass drop_last=True or pad_last=True"
 
 
-def _not_divided(what: str, n_rows: int, n_shards: int, cure: str = "") -> str:
-    return f"{what} of {n_rows:,} rows cannot be divided over {n_shards} devices{cure}"
+def _not_divided(what: str, n_rows: int, n_shards: int, hint: str = "") -> str:
+    return f"{what} of {n_rows:,} rows cannot be divided over {n_shards} devices{hint}"
 
 
 @dataclass(frozen=True)
 class Placement:
     """Puts the columns of batches on devices; `batch_size` is that of all ranks."""
 
-    share: Share
+    shard: ProcessShard
     batch_size: int | None
 
     def __call__(self, batch: Batch) -> Batch:
         """Return the batch with its numeric columns on devices."""
         taken = self._taken(batch)
         # All at once, which is one dispatch.
-        if self.share.is_local:
-            placed = jax.device_put(taken, self.share.sharding)
+        if self.shard.is_local:
+            placed = jax.device_put(taken, self.shard.sharding)
         else:
             placed = jax.tree.map(self._global_array, taken)
         return _replaced(batch, placed)
@@ -263,7 +268,7 @@ class Placement:
 
     def _narrowed(self, name: str, column: Any) -> Any:  # noqa: ANN401
         """Return a column as JAX has it, if its rows can be divided."""
-        n_shards, is_global = self.share.n_shards, self.share.is_global
+        n_shards, is_global = self.shard.n_shards, self.shard.is_global
         if isinstance(column, RaggedArray | SparseArray):
             if n_shards == 1 and not is_global:
                 return jax.tree.map(lambda part: _narrow(name, part, "value"), column)
@@ -271,14 +276,14 @@ class Placement:
             spec = "fr.FixedLenSequence" + " with length=" * is_global
             msg = (
                 f"column {name!r} has rows of any lengths, which cannot be divided over "
-                f"devices: pad them ({spec}), or leave the column out (ds.columns)"
+                f"devices: pad them ({spec}), or leave the column out (ds.select_columns)"
             )
             raise ValueError(msg)
         n_rows = len(column)
         if n_rows % n_shards:
             what = f"column {name!r}: a batch"
-            cure = f"{_FULL}, and no other number of rows in batches= and transform="
-            raise ValueError(_not_divided(what, n_rows, n_shards, cure))
+            hint = f"{_FULL}, and no other number of rows in batches= and transform="
+            raise ValueError(_not_divided(what, n_rows, n_shards, hint))
         if is_global and self.batch_size not in (None, n_rows):
             msg = (
                 f"column {name!r} must have {self.batch_size} rows, as in other "
@@ -288,9 +293,9 @@ class Placement:
         return _narrow(name, column, "row")
 
     def _global_array(self, array: Any) -> Any:  # noqa: ANN401
-        _, n_ranks = self.share.place or (0, 1)
+        _, n_ranks = self.shard.place or (0, 1)
         shape = (len(array) * n_ranks, *array.shape[1:])
-        return jax.make_array_from_process_local_data(self.share.sharding, array, shape)
+        return jax.make_array_from_process_local_data(self.shard.sharding, array, shape)
 
 
 def _is_numeric(name: str, column: object) -> bool:
@@ -302,7 +307,7 @@ def _is_numeric(name: str, column: object) -> bool:
     if not _is_of_jax(column.dtype):
         msg = (
             f"column {name!r}: JAX has no arrays of {column.dtype}: convert it in a "
-            "transform, or leave it out with ds.columns([...])"
+            "transform, or leave it out with ds.select_columns([...])"
         )
         raise TypeError(msg)
     return True
@@ -337,7 +342,7 @@ def _narrow(name: str, array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
         msg = (
             f"column {name!r}, {what} {place[0]}: {array[place]} does not fit {dtype}, "
             "which JAX uses unless jax_enable_x64 is on: make it smaller in a transform, "
-            "or leave it out with ds.columns([...])"
+            "or leave it out with ds.select_columns([...])"
         )
         raise OverflowError(msg)
     return narrow

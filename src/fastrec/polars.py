@@ -108,14 +108,14 @@ def scan(
     whole = RecordBatchReader(dataset, text=text, optional=optional)
     # Two passes are equal, unless a transform is random.
     return register_io_source(
-        frames, schema=dict(pl.Schema(whole)), is_pure=not dataset.has_transforms
+        frames, schema=dict(pl.Schema(whole)), is_pure=not dataset._has_transforms
     )
 
 
 def _reading(dataset: Dataset, names: Collection[str]) -> Dataset:
     """Return a dataset that reads only the features of the columns `names`."""
     # Each query must skip the same rows.
-    if dataset.has_transforms or dataset.on_error != "raise":
+    if dataset._has_transforms or dataset.on_error != "raise":
         return dataset
     schema: Any = dataset.schema  # its names may be bytes
     features = [
@@ -124,4 +124,4 @@ def _reading(dataset: Dataset, names: Collection[str]) -> Dataset:
         if any(name_of(column) in names for column in spec._names(feature))
     ]
     # Columns that datasets add to rows come with any other.
-    return dataset.columns(features or list(schema)[:1])
+    return dataset.select_columns(features or list(schema)[:1])

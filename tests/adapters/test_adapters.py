@@ -54,7 +54,14 @@ def test_without_its_framework_an_adapter_says_what_to_install(
 
 
 def test_the_package_lists_its_adapters_and_has_no_others() -> None:
-    assert set(dir(fr)) == {*fr.__all__, *PACKAGES, "arrow", "compat", "convert"}
+    assert set(dir(fr)) == {
+        *fr.__all__,
+        *PACKAGES,
+        "arrow",
+        "compat",
+        "convert",
+        "samplers",
+    }
     assert importlib.import_module("fastrec.arrow") is fr.arrow
     unknown: Untyped = fr
     with pytest.raises(AttributeError, match="no attribute 'theano'"):
@@ -72,7 +79,7 @@ loaded = {{name for name in sys.modules if name.startswith("fastrec.")}}
 assert not loaded & {{f"fastrec.{{name}}" for name in {adapters!r}}}, loaded
 text = pydoc.render_doc(fastrec, renderer=pydoc.plaintext)
 assert "class Dataset" in text
-assert "infer_schema(" in text
+assert "read_records(" in text
 members = dict(inspect.getmembers(fastrec))
 assert members["open"] is fastrec.open
 for name in {adapters!r}:

@@ -127,9 +127,9 @@ def test_rows_of_rows_and_slices_are_read_where_they_lie() -> None:
     assert made.to_pydict() == rows
     assert made["int32"].type == made["nested"].type  # whatever the splits are kept as
     strings = fr.BytesArray.from_list(["aa", "b", "", "cc"])[1:]
-    cut = record_batch({"s": strings, **fr.take(batch, slice(0, 3))}, text=["s"])
+    cut = record_batch({"s": strings, **fr.take_rows(batch, slice(0, 3))}, text=["s"])
     assert cut["s"].to_pylist() == ["b", "", "cc"]
-    assert record_batch(fr.take(batch, slice(1, 3))).to_pydict() == {
+    assert record_batch(fr.take_rows(batch, slice(1, 3))).to_pydict() == {
         name: column[1:] for name, column in rows.items()
     }
 
@@ -268,7 +268,7 @@ def test_columns_are_shared_and_not_copied(data: DataSets) -> None:
     assert address(words.flatten(), 1) == strings.offsets.ctypes.data
     assert address(words.flatten(), 2) == strings.data.ctypes.data
     assert address(made["padded"].flatten(), 2) == batch["padded"].data.ctypes.data
-    optional = fr.take(batch, slice(1))
+    optional = fr.take_rows(batch, slice(1))
     made = record_batch(optional, optional=["word"], text=["word"])
     assert address(made["word"], 2) == batch["word"].values.data.ctypes.data
 
@@ -492,7 +492,7 @@ def test_a_table_has_all_records_whatever_the_rank(
 def test_views_of_datasets_are_tables_of_their_own(data: DataSets) -> None:
     ds = data.of((40,))
     assert table_of(ds.select([3, 1, 3]))["n"].to_pylist() == [3, 1, 3]
-    assert table_of(ds.columns(["words"])).column_names == ["words"]
+    assert table_of(ds.select_columns(["words"])).column_names == ["words"]
     joined = fr.concat([ds.select(range(2)), data.of((7, 0, 1, 23, 0, 12))])
     assert table_of(joined).num_rows == 45
     mixed = fr.mix({"a": (ds, 1), "b": (data.of((7,)), 1)})
@@ -569,7 +569,7 @@ def test_rows_without_padding_are_those_of_the_files(data: DataSets) -> None:
     }
     ds = data.of((6,)).with_features(padded)
     expected = [[b"w" * (n % 5)] * (n % 3) for n in range(6)]
-    for source in (ds, ds.columns(["x"])):
+    for source in (ds, ds.select_columns(["x"])):
         assert table_of(source, batch_size=5)["x"].to_pylist() == expected
     table = table_of(ds, optional=["y"])
     assert table.schema == pa.schema(Reader(ds, optional=["y"]))
@@ -750,9 +750,9 @@ def test_damage_is_told_with_file_and_record(write: Write) -> None:
     with pytest.raises(fr.CorruptionError, match="record 3"):
         list(Reader(ds, batch_size=2))
     n = [i for i in range(10) if i != 3]
-    skipping = ds.with_options(on_error="skip")
+    skipping = ds.loader(1, on_error="skip").dataset
     assert table_of(skipping, batch_size=1)["n"].to_pylist() == n
-    masked = table_of(ds.with_options(on_error="mask"))
+    masked = table_of(ds.loader(1, on_error="mask").dataset)
     assert masked["__valid__"].to_pylist() == [i != 3 for i in range(10)]
 
 
@@ -923,7 +923,7 @@ def test_batches_that_differ_are_refused(
 def test_batches_without_rows_are_left_out(data: DataSets) -> None:
     def transform(batch: Untyped) -> Untyped:
         keep = batch["n"] % 8 < 4
-        return fr.take(batch, keep) if keep.any() else {"n": np.zeros(0)}
+        return fr.take_rows(batch, keep) if keep.any() else {"n": np.zeros(0)}
 
     ds = data.of((20,)).with_transform(transform)
     table = table_of(ds, batch_size=4)

@@ -79,7 +79,7 @@ def test_what_is_no_dataset_or_no_number_is_refused(ds: Untyped) -> None:
     wrongs: Untyped = ["a.tfrecord", ds.loader(3)]
     for wrong in wrongs:
         with pytest.raises(
-            TypeError, match=r"takes a fastrec\.Dataset, such as fr\.open"
+            TypeError, match=r"requires a fastrec\.Dataset, such as fr\.open"
         ):
             fr.grain.DataSource(wrong)
     indices: Untyped = [slice(0, 3), [1, 2]]
@@ -108,7 +108,7 @@ def test_rows_do_not_keep_their_batch(ds: Untyped) -> None:
 
 
 def test_transforms_that_change_the_number_of_rows_are_refused(ds: Untyped) -> None:
-    halved = ds.with_transform(lambda batch: fr.take(batch, slice(0, None, 2)))
+    halved = ds.with_transform(lambda batch: fr.take_rows(batch, slice(0, None, 2)))
     with pytest.raises(ValueError, match="each of the 4 records for Grain, got 2 rows"):
         fr.grain.DataSource(halved).__getitems__([0, 1, 2, 3])
 

@@ -123,7 +123,7 @@ def counts(model: Untyped) -> list[int]:
 
 def training(ds: Untyped, **options: Untyped) -> Untyped:
     """Batches of n and x, and labels."""
-    loader = ds.columns(["n", "x", "y"]).loader(BATCH_SIZE, seed=3, **options)
+    loader = ds.select_columns(["n", "x", "y"]).loader(BATCH_SIZE, seed=3, **options)
     return loader, fr.keras.PyDataset(loader, label_key="y")
 
 
@@ -144,7 +144,7 @@ class Recording(PyDataset):  # type: ignore[misc]
 
 
 def epoch_of(ds: Untyped, epoch: int, **options: Untyped) -> list[list[int]]:
-    loader = ds.columns(["n"]).loader(BATCH_SIZE, seed=3, **options)
+    loader = ds.select_columns(["n"]).loader(BATCH_SIZE, seed=3, **options)
     loader.set_epoch(epoch)
     return [batch["n"].tolist() for batch in loader]
 
@@ -152,7 +152,7 @@ def epoch_of(ds: Untyped, epoch: int, **options: Untyped) -> list[list[int]]:
 def test_every_epoch_trains_on_each_record_once_and_validates(ds: Untyped) -> None:
     loader, train = training(ds, shuffle=True)
     valid = fr.keras.PyDataset(
-        ds.columns(["n", "x", "y"]).loader(BATCH_SIZE), label_key="y"
+        ds.select_columns(["n", "x", "y"]).loader(BATCH_SIZE), label_key="y"
     )
     model = counting_model()
     lines: list[int] = []
@@ -179,7 +179,7 @@ def test_every_epoch_trains_on_each_record_once_and_validates(ds: Untyped) -> No
 def test_batches_come_in_the_order_of_the_loader_and_are_read_ahead(
     ds: Untyped,
 ) -> None:
-    loader = ds.columns(["n", "x", "y"]).loader(BATCH_SIZE, shuffle=True, seed=3)
+    loader = ds.select_columns(["n", "x", "y"]).loader(BATCH_SIZE, shuffle=True, seed=3)
     loader.set_epoch(4)
     train = Recording(loader, label_key="y")
     model = counting_model()
@@ -240,7 +240,7 @@ def test_an_epoch_that_is_broken_off_begins_anew(ds: Untyped) -> None:
 def test_predictions_are_in_the_order_of_the_records(ds: Untyped) -> None:
     inputs = keras.Input((2,))
     model = keras.Model(inputs, inputs * 2)
-    images = fr.keras.PyDataset(ds.columns(["x"]).loader(BATCH_SIZE))
+    images = fr.keras.PyDataset(ds.select_columns(["x"]).loader(BATCH_SIZE))
     for _ in range(2):
         np.testing.assert_array_equal(model.predict(images, verbose=0), XS * 2)
 
@@ -255,7 +255,7 @@ def squared(ds: Untyped, **options: Untyped) -> Untyped:
 
 def test_weights_weigh_rows(ds: Untyped) -> None:
     weighted = fr.keras.PyDataset(
-        ds.columns(["x", "y", "weight"]).loader(BATCH_SIZE),
+        ds.select_columns(["x", "y", "weight"]).loader(BATCH_SIZE),
         label_key="y",
         weight_key="weight",
     )
@@ -268,7 +268,7 @@ def test_rows_that_fill_a_batch_weigh_nothing(
     ds: Untyped, weight_key: str | None
 ) -> None:
     padded = fr.keras.PyDataset(
-        ds.columns(
+        ds.select_columns(
             ["x", "y", "weight"] if weight_key == "weight" else ["x", "y"]
         ).loader(BATCH_SIZE, pad_last=True),
         label_key="y",
@@ -281,7 +281,9 @@ def test_rows_that_fill_a_batch_weigh_nothing(
 
 
 def test_class_weights_weigh_classes(ds: Untyped) -> None:
-    classes = fr.keras.PyDataset(ds.columns(["x", "kind"]).loader(N), label_key="kind")
+    classes = fr.keras.PyDataset(
+        ds.select_columns(["x", "kind"]).loader(N), label_key="kind"
+    )
     model = keras.Sequential(
         [keras.Input((2,)), keras.layers.Dense(2, kernel_initializer="zeros")]
     )
@@ -303,7 +305,8 @@ def test_a_model_with_several_outputs_gets_a_label_for_each(ds: Untyped) -> None
     model = keras.Model(inputs, outputs)
     model.compile(loss={"y": "mse", "kind": "sparse_categorical_crossentropy"})
     train = fr.keras.PyDataset(
-        ds.columns(["x", "y", "kind"]).loader(BATCH_SIZE), label_key=["y", "kind"]
+        ds.select_columns(["x", "y", "kind"]).loader(BATCH_SIZE),
+        label_key=["y", "kind"],
     )
     x, labels = train[0]
     assert tuple(x.shape) == (BATCH_SIZE, 2)
@@ -314,7 +317,7 @@ def test_a_model_with_several_outputs_gets_a_label_for_each(ds: Untyped) -> None
 def test_ranks_share_every_batch(ds: Untyped) -> None:
     seen: list[int] = []
     for rank in range(2):
-        loader = ds.columns(["n", "y"]).loader(
+        loader = ds.select_columns(["n", "y"]).loader(
             2, rank=rank, world_size=2, pad_last=True
         )
         data = fr.keras.PyDataset(loader, label_key="y")
@@ -348,7 +351,7 @@ def test_a_loader_that_was_used_meanwhile_gives_the_same_items(ds: Untyped) -> N
 
 
 def test_a_state_in_the_middle_of_an_epoch_is_its_beginning(ds: Untyped) -> None:
-    other = ds.columns(["n", "x", "y"]).loader(3, shuffle=True, seed=3)
+    other = ds.select_columns(["n", "x", "y"]).loader(3, shuffle=True, seed=3)
     other.seek(3)  # 9 records: no batch of 4 begins there
     loader, train = training(ds, shuffle=True)
     loader.load_state_dict(other.state_dict())
@@ -359,7 +362,7 @@ def test_a_state_in_the_middle_of_an_epoch_is_its_beginning(ds: Untyped) -> None
 
 @pytest.mark.filterwarnings("ignore:Keras .* loses records in fit")
 def test_threads_may_ask_for_batches(ds: Untyped) -> None:
-    loader = ds.columns(["n", "x", "y"]).loader(BATCH_SIZE, shuffle=True, seed=3)
+    loader = ds.select_columns(["n", "x", "y"]).loader(BATCH_SIZE, shuffle=True, seed=3)
     train = fr.keras.PyDataset(loader, label_key="y", workers=4)
     wanted = epoch_of(ds, 0, shuffle=True)
     indices = [*range(N_STEPS)] * 8
@@ -369,7 +372,7 @@ def test_threads_may_ask_for_batches(ds: Untyped) -> None:
 
 
 def test_workers_are_advised_against_and_predictions_are_right(ds: Untyped) -> None:
-    loader = ds.columns(["x"]).loader(BATCH_SIZE)
+    loader = ds.select_columns(["x"]).loader(BATCH_SIZE)
     with pytest.warns(UserWarning, match=r"loses records in fit.*leave out workers="):
         images = fr.keras.PyDataset(loader, workers=2)
     with pytest.warns(UserWarning, match="use_multiprocessing="):
@@ -403,7 +406,7 @@ def test_with_pytorch_tensors_are_the_memory_of_the_batch(ds: Untyped) -> None:
         kept.append(batch)
         return batch
 
-    loader = ds.columns(["x", "y"]).loader(BATCH_SIZE, transform=keep)
+    loader = ds.select_columns(["x", "y"]).loader(BATCH_SIZE, transform=keep)
     x, y = fr.keras.PyDataset(loader, label_key="y")[2]
     addresses = {int(batch["x"].ctypes.data) for batch in kept}
     assert x.data_ptr() in addresses
@@ -442,7 +445,7 @@ def test_a_column_that_cannot_be_a_tensor_is_refused_with_a_cure(
 def test_what_a_transform_makes_must_be_arrays_of_numbers(
     ds: Untyped, changed: Callable[[Untyped], Untyped], cure: str
 ) -> None:
-    loader = ds.columns(["x", "y"]).loader(
+    loader = ds.select_columns(["x", "y"]).loader(
         BATCH_SIZE, transform=lambda batch: batch | {"x": changed(batch["x"])}
     )
     with pytest.raises(fr.SchemaError, match=f"column 'x' is of {cure}"):
@@ -450,7 +453,7 @@ def test_what_a_transform_makes_must_be_arrays_of_numbers(
 
 
 def test_numbers_that_the_backend_does_not_have_are_refused(ds: Untyped) -> None:
-    loader = ds.columns(["n", "y"]).loader(
+    loader = ds.select_columns(["n", "y"]).loader(
         BATCH_SIZE, transform=lambda batch: batch | {"n": batch["n"].astype("uint64")}
     )
     if BACKEND != "torch":
@@ -468,12 +471,21 @@ def test_compressed_files_are_refused_with_a_cure(path: Path, tmp_path: Path) ->
         fr.keras.PyDataset(loader, label_key="y")
 
 
-@pytest.mark.parametrize("given", [None, "dataset"])
-def test_what_is_no_loader_is_refused(ds: Untyped, given: Untyped) -> None:
-    with pytest.raises(
-        TypeError, match=r"takes a fastrec\.Loader, such as ds\.loader\(256\)"
-    ):
-        fr.keras.PyDataset(given and ds, label_key="y")
+def test_a_dataset_with_options_is_read_as_its_loader(ds: Untyped) -> None:
+    some = ds.select_columns(["x", "y"])
+    made = fr.keras.PyDataset(some, BATCH_SIZE, shuffle=True, seed=3, label_key="y")
+    wanted = some.loader(BATCH_SIZE, shuffle=True, seed=3)
+    assert len(made) == len(wanted)
+    for i, batch in enumerate(wanted):
+        assert np.array_equal(np.asarray(made[i][1]), batch["y"])
+
+
+def test_other_sources_are_refused(ds: Untyped) -> None:
+    not_a_dataset: Untyped = None
+    with pytest.raises(TypeError, match="with loader options, or a Loader, got None"):
+        fr.keras.PyDataset(not_a_dataset, label_key="y")
+    with pytest.raises(TypeError, match="only with a Dataset, got a Loader and seed"):
+        fr.keras.PyDataset(ds.loader(BATCH_SIZE), label_key="y", seed=3)
 
 
 def test_a_loader_given_to_keras_itself_names_what_to_write(ds: Untyped) -> None:
@@ -540,7 +552,7 @@ def test_a_batch_without_rows_says_where_it_is_and_what_to_do(
 
 
 def test_keys_that_make_no_sense_are_refused(ds: Untyped) -> None:
-    loader = ds.columns(["x", "y"]).loader(4)
+    loader = ds.select_columns(["x", "y"]).loader(4)
     with pytest.raises(KeyError, match="no column 'label'; there are 'x', 'y'"):
         fr.keras.PyDataset(loader, label_key="label")
     with pytest.raises(ValueError, match="nothing to train on"):

@@ -159,7 +159,7 @@ def test_shapes_are_static_where_they_never_change(ds: Untyped) -> None:
 
 
 def test_labels_and_weights_are_where_keras_wants_them(ds: Untyped) -> None:
-    loader = ds.columns(["pixels", "n", "half", "ids"]).loader(
+    loader = ds.select_columns(["pixels", "n", "half", "ids"]).loader(
         BATCH_SIZE, pad_last=True
     )
     made = fr.tf.dataset(loader, label_key="n", weight_key="half")
@@ -171,7 +171,7 @@ def test_labels_and_weights_are_where_keras_wants_them(ds: Untyped) -> None:
     assert y.numpy().tolist() == [20, 21, 22, 0]
     assert weights.numpy().tolist() == [1, 0, 0.5, 0]
 
-    image = ds.columns(["pixels", "n"]).loader(BATCH_SIZE, pad_last=True)
+    image = ds.select_columns(["pixels", "n"]).loader(BATCH_SIZE, pad_last=True)
     made = fr.tf.dataset(image, label_key="n")
     assert made.element_spec[0] == tf.TensorSpec([BATCH_SIZE, 3], tf.uint8)
     assert [*made][-1][2].numpy().tolist() == [1, 1, 1, 0]
@@ -180,7 +180,7 @@ def test_labels_and_weights_are_where_keras_wants_them(ds: Untyped) -> None:
 
 
 def test_each_pass_is_the_next_epoch(ds: Untyped) -> None:
-    loader = ds.columns(["n"]).loader(BATCH_SIZE, shuffle=True)
+    loader = ds.select_columns(["n"]).loader(BATCH_SIZE, shuffle=True)
     wanted = [[b["n"].tolist() for b in loader] for _ in range(4)]
     loader.set_epoch(0)
     made = fr.tf.dataset(loader)
@@ -210,7 +210,7 @@ def test_the_state_of_the_loader_counts_what_was_delivered(ds: Untyped) -> None:
 
 
 def test_a_loader_that_was_moved_after_the_dataset_is_refused(ds: Untyped) -> None:
-    loader = ds.columns(["n"]).loader(BATCH_SIZE)
+    loader = ds.select_columns(["n"]).loader(BATCH_SIZE)
     made = fr.tf.dataset(loader)
     loader.seek(2)
     with pytest.raises(tf.errors.InvalidArgumentError, match=r"step 2 of 6.*before"):
@@ -223,7 +223,7 @@ def test_nobody_counts_compressed_files_or_listed_batches(
     packed = tmp_path / "packed.tfrecord.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
     stream = open_dataset(packed, features={"n": SPEC["n"]}).loader(BATCH_SIZE)
-    lists = ds.columns(["n"]).loader(
+    lists = ds.select_columns(["n"]).loader(
         batches=lambda _, epoch: [[1, 2], [3]][epoch % 2 :]
     )
     for loader in (stream, lists):
@@ -243,7 +243,7 @@ def test_arrays_are_not_copied(ds: Untyped) -> None:
         kept.append(batch)
         return batch
 
-    loader = ds.columns(["floats", "pixels", "ids"]).loader(
+    loader = ds.select_columns(["floats", "pixels", "ids"]).loader(
         BATCH_SIZE, transform=keep, transform_threads=0
     )
     made = fr.tf.dataset(loader)
@@ -260,8 +260,8 @@ def test_arrays_are_not_copied(ds: Untyped) -> None:
 
 def test_tensors_outlive_their_loader_and_later_batches(ds: Untyped) -> None:
     names = ["n", "floats", "words"]
-    wanted = [*ds.columns(names).loader(BATCH_SIZE, num_threads=2)] * 3
-    held = [*fr.tf.dataset(ds.columns(names).loader(BATCH_SIZE)).repeat(3)]
+    wanted = [*ds.select_columns(names).loader(BATCH_SIZE, num_threads=2)] * 3
+    held = [*fr.tf.dataset(ds.select_columns(names).loader(BATCH_SIZE)).repeat(3)]
     for got, want in zip(held, wanted, strict=True):
         assert all(plain(got[name]) == plain(want[name]) for name in names)
 
@@ -271,7 +271,9 @@ def test_transforms_make_columns_of_their_own(ds: Untyped) -> None:
         width = int(batch["n"][0]) + 1
         return {"n": batch["n"][1:], "made": np.ones((len(batch["n"]) - 1, width))}
 
-    loader = ds.columns(["n"]).loader(BATCH_SIZE, drop_last=True, transform=transform)
+    loader = ds.select_columns(["n"]).loader(
+        BATCH_SIZE, drop_last=True, transform=transform
+    )
     made = fr.tf.dataset(loader, shapes={"made": (None,)})
     assert made.element_spec["made"] == tf.TensorSpec([None, None], tf.float64)
     assert [b["made"].shape[1] for b in made] == [1, 5, 9, 13, 17]
@@ -294,14 +296,14 @@ def test_transforms_make_the_same_columns_of_every_batch(
     def transform(batch: Untyped) -> Untyped:
         return batch if batch["n"][0] == 0 else changed(batch["n"])
 
-    loader = ds.columns(["n"]).loader(BATCH_SIZE, transform=transform)
+    loader = ds.select_columns(["n"]).loader(BATCH_SIZE, transform=transform)
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         list(fr.tf.dataset(loader))
 
 
 @pytest.mark.usefixtures("threads_end")
 def test_threads_end_where_an_iterator_is_dropped(ds: Untyped) -> None:
-    loader = ds.columns(["n"]).loader(BATCH_SIZE, num_threads=5, prefetch=2)
+    loader = ds.select_columns(["n"]).loader(BATCH_SIZE, num_threads=5, prefetch=2)
     iterator = iter(fr.tf.dataset(loader))
     next(iterator)
     running = loader._running()
@@ -311,7 +313,7 @@ def test_threads_end_where_an_iterator_is_dropped(ds: Untyped) -> None:
 
 
 def test_a_function_of_tensorflow_may_loop_over_it(ds: Untyped) -> None:
-    made = fr.tf.dataset(ds.columns(["n", "ids"]).loader(BATCH_SIZE))
+    made = fr.tf.dataset(ds.select_columns(["n", "ids"]).loader(BATCH_SIZE))
 
     def added(batches: Untyped) -> Untyped:
         found = tf.constant(0, tf.int64)
@@ -350,7 +352,7 @@ def test_fit_trains_on_every_record(ds: Untyped) -> None:
     keras: Any = pytest.importorskip("keras", reason="Keras")
     if keras.backend.backend() != "tensorflow":
         pytest.skip("TensorFlow as the backend of Keras")
-    loader = ds.columns(["floats", "n"]).loader(BATCH_SIZE, shuffle=True)
+    loader = ds.select_columns(["floats", "n"]).loader(BATCH_SIZE, shuffle=True)
     train = fr.tf.dataset(loader, label_key="n").prefetch(2)
     model = keras.Sequential([keras.layers.Flatten(), keras.layers.Dense(1)])
     model.compile(loss="mse", metrics=[keras.metrics.MeanSquaredError(name="again")])
@@ -368,7 +370,7 @@ def test_fit_trains_on_every_record(ds: Untyped) -> None:
 
 
 def test_a_strategy_shards_nothing(ds: Untyped) -> None:
-    made = fr.tf.dataset(ds.columns(["n"]).loader(BATCH_SIZE))
+    made = fr.tf.dataset(ds.select_columns(["n"]).loader(BATCH_SIZE))
     policy = made.options().experimental_distribute.auto_shard_policy
     assert policy == tf.data.experimental.AutoShardPolicy.OFF
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
@@ -376,12 +378,21 @@ def test_a_strategy_shards_nothing(ds: Untyped) -> None:
     assert [n for batch in found for n in batch] == [*range(N)]
 
 
+def test_a_dataset_with_options_is_read_as_its_loader(ds: Untyped) -> None:
+    some = ds.select_columns(["n"])
+    made = fr.tf.dataset(some, BATCH_SIZE, shuffle=True, seed=3)
+    wanted = some.loader(BATCH_SIZE, shuffle=True, seed=3)
+    found = [batch["n"].numpy().tolist() for batch in made]
+    assert found == [batch["n"].tolist() for batch in wanted]
+
+
 def test_what_makes_no_dataset_is_refused(ds: Untyped) -> None:
-    with pytest.raises(
-        TypeError, match=r"takes a fastrec\.Loader, such as ds\.loader\(256\)"
-    ):
-        fr.tf.dataset(ds)
-    loader = ds.columns(["n"]).loader(BATCH_SIZE)
+    not_a_dataset: Untyped = None
+    with pytest.raises(TypeError, match="with loader options, or a Loader, got None"):
+        fr.tf.dataset(not_a_dataset)
+    with pytest.raises(TypeError, match="only with a Dataset, got a Loader and seed"):
+        fr.tf.dataset(ds.loader(BATCH_SIZE), seed=3)
+    loader = ds.select_columns(["n"]).loader(BATCH_SIZE)
     with pytest.raises(KeyError, match="no column 'label'"):
         fr.tf.dataset(loader, label_key="label")
     with pytest.raises(KeyError, match="shapes= names no column 'm'"):
@@ -400,13 +411,13 @@ def test_what_makes_no_dataset_is_refused(ds: Untyped) -> None:
         (lambda batch: {"n": batch["n"].tolist()}, "'n' is of type list"),
     ]
     for transform, message in no_tensors:
-        loader = ds.columns(["n"]).loader(4, transform=transform)
+        loader = ds.select_columns(["n"]).loader(4, transform=transform)
         with pytest.raises(fr.SchemaError, match=f"column {message}"):
             fr.tf.dataset(loader)
 
 
 def test_the_type_of_a_batch_is_found_without_moving_the_loader(ds: Untyped) -> None:
-    loader = ds.columns(["n"]).loader(BATCH_SIZE, shuffle=True)
+    loader = ds.select_columns(["n"]).loader(BATCH_SIZE, shuffle=True)
     state: dict[str, Any] = loader.state_dict()
     fr.tf.dataset(loader)
     assert loader.state_dict() == state

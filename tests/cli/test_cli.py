@@ -347,7 +347,7 @@ def test_damage_to_a_payload_is_one_line(images: Path) -> None:
     _, errors = run("demo", images, status=1)
     assert errors.startswith("error: payload checksum mismatch")
     assert f" - at {images}, record 0, byte 12. " in errors
-    assert errors.endswith(f"Run: fastrec doctor {images} --repair OUT\n")
+    assert errors.endswith(f"Run: fastrec repair {images} --out OUT\n")
 
 
 def test_a_directory_for_made_up_data_goes_without_paths(images: Path) -> None:
@@ -448,11 +448,11 @@ def test_names_of_files_are_escaped(
     damaged.write_bytes(whole[:-1])
     shown = [
         *run("index", path),
-        *run("doctor", path),
-        *run("doctor", folder, status=1),
-        *run("doctor", damaged, "--repair", folder / HOSTILE, status=1),
+        *run("verify", path),
+        *run("verify", folder, status=1),
+        *run("repair", damaged, "--out", folder / HOSTILE),
         *run("index", damaged, status=1),
-        *run("doctor", folder / "absent", status=2),
+        *run("verify", folder / "absent", status=2),
         *run("merge", folder, "--out", folder / "out", status=1),
         *run("convert", path, "--out", folder / "out.tfrecord", status=1),
         *run("compress", path, "--out", path, status=1),
@@ -474,7 +474,7 @@ def test_only_commands_that_join_records_refuse_two_splits(tmp_path: Path) -> No
     folder.mkdir()
     for name in ("mnist-train.tfrecord", "mnist-test.tfrecord"):
         file_of(folder / name, [example(row) for row in IMAGES])
-    assert "80 sound records in 2 files" in run("doctor", folder)[0]
+    assert "80 sound records in 2 files" in run("verify", folder)[0]
     assert "80 records in 2 files" in run("index", folder)[0]
     run("compress", folder, "--out", out / "packed")
     assert len(list((out / "packed").iterdir())) == 2

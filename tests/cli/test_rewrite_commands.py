@@ -199,7 +199,7 @@ def test_damage_is_one_line_that_names_the_cure(files: Path, out: Path) -> None:
         _, errors = run(command, path, "-o", where, *options, status=1)
         assert errors.count("\n") == 1
         assert f"{path}, record {last}, byte " in errors
-        assert f"fastrec doctor {path}" in errors
+        assert f"fastrec repair {path}" in errors
         assert names_in(out) == []
 
 

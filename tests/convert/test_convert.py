@@ -92,7 +92,7 @@ def whole(ds: fr.Dataset) -> dict[str, Any]:
 def lists(column: Any) -> list[Any]:  # noqa: ANN401
     """A column as one list of values per row, whatever its kind."""
     if isinstance(column, fr.RaggedArray):
-        return column.to_list()
+        return column.tolist()
     rows: list[Any] = column.tolist()
     return rows if column.ndim > 1 else [[value] for value in rows]
 
@@ -701,7 +701,7 @@ def test_arrow_columns_of_all_types_read_back(
     path = table_file(tmp_path / f"t{suffix}", pa.table({"x": array}))
     wanted = [*expected, *expected][begin:]
     _, ds = converted(path, {"x": spec_of(expected)})
-    assert whole(ds)["x"].to_list() == as_lists(wanted)
+    assert whole(ds)["x"].tolist() == as_lists(wanted)
 
 
 @cases
@@ -794,7 +794,7 @@ def test_a_dictionary_may_have_nulls_of_its_own(tmp_path: Path) -> None:
     )
     path = table_file(tmp_path / "t.arrow", pa.table({"x": array}))
     _, ds = converted(path)
-    assert whole(ds)["x"].to_list() == [[b"a"], [], [], [b"a"]]
+    assert whole(ds)["x"].tolist() == [[b"a"], [], [], [b"a"]]
 
 
 def test_columns_of_nulls_are_left_out(tmp_path: Path) -> None:
@@ -852,7 +852,7 @@ def test_types_that_no_feature_holds_are_refused_with_a_cure(
     assert f"--type NAME={cast}" in str(caught.value)
     assert (caught.value.path, caught.value.feature) == (str(path), "x")
     _, ds = converted(path, types={"x": cast})
-    assert whole(ds)["x"].to_list() == [[read], []]
+    assert whole(ds)["x"].tolist() == [[read], []]
 
 
 @pytest.mark.parametrize(
@@ -1028,7 +1028,7 @@ def test_views_that_are_null_are_not_followed(tmp_path: Path) -> None:
     wild = np.array([-(2**31), 0, 0, 0], "<i4").tobytes()
     path.write_bytes(good.replace(view + bytes(16), view + wild))
     _, ds = converted(path)
-    assert whole(ds)["x"].to_list() == [[b"x" * 20], [b"b"], []] * 3
+    assert whole(ds)["x"].tolist() == [[b"x" * 20], [b"b"], []] * 3
 
 
 # CSV.
@@ -1431,7 +1431,9 @@ def test_parquet_to_tfrecord_and_back_is_equal(
     there = {name: rows for name, rows in expected.items() if any(rows)}
     if not there:
         return
-    convert.write_table(ds.columns(list(there)), folder / "out.parquet", batch_size=4)
+    convert.write_table(
+        ds.select_columns(list(there)), folder / "out.parquet", batch_size=4
+    )
     back = pq.read_table(folder / "out.parquet")
     assert {name: as_lists(back[name].to_pylist()) for name in there} == there
 

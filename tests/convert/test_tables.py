@@ -126,8 +126,8 @@ def test_duckdb_threads_read_what_a_transform_makes(ds: Untyped) -> None:
 def test_pandas_reads_datasets(ds: Untyped) -> None:
     if not hasattr(pd.DataFrame, "from_arrow"):
         pytest.skip("pandas reads Arrow since version 3")
-    frame = pd.DataFrame.from_arrow(ds.columns(["n", "pixels"]))
-    assert frame["n"].tolist() == list(range(40))
+    frame = pd.DataFrame.from_arrow(ds.select_columns(["n", "pixels"]))
+    assert frame["n"].to_list() == list(range(40))
     assert [row.tolist() for row in frame["pixels"]] == [[n, 7, 0] for n in range(40)]
 
 

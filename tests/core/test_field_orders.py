@@ -115,7 +115,7 @@ def same(a: Any, b: Any) -> bool:  # noqa: ANN401
 
 def listed(column: Any) -> Any:  # noqa: ANN401
     if isinstance(column, fr.RaggedArray):
-        return column.to_list()
+        return column.tolist()
     if isinstance(column, fr.SparseArray):
         return column.indices.tolist(), column.values.tolist(), column.dense_shape
     return column.tolist()

@@ -265,7 +265,9 @@ def test_a_list_of_names_is_inferred(write: Write) -> None:
     assert dict(ds.schema) == {"y": fr.VarLen("float32"), "x": fr.FixedLen((), "int64")}
     assert list(ds[0:1]) == ["y", "x"]
     assert list(pickle.loads(pickle.dumps(ds)).with_features(["x"])[0]) == ["x"]
-    joined: Untyped = fr.concat([ds.columns(["x"]), open_dataset(path, features=["x"])])
+    joined: Untyped = fr.concat(
+        [ds.select_columns(["x"]), open_dataset(path, features=["x"])]
+    )
     assert joined[0:6]["x"].tolist() == [0, 1, 2, 0, 1, 2]
     with pytest.raises(fr.SchemaError, match=r"'z'.*'mixed', 'x', 'y'"):
         open_dataset(path, features=["z"])[0]

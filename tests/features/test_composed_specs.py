@@ -89,10 +89,10 @@ def every_column(write: Write) -> Untyped:
 )
 def test_every_partition_makes_the_same_rows(partition: Any) -> None:  # noqa: ANN401
     got = parse(RECORDS, R("int64", [partition], key="v"))
-    assert got.to_list() == ROWS
+    assert got.tolist() == ROWS
     assert got.row_splits.dtype == np.int64
     small = parse(RECORDS, R("uint8", [partition], "int32", key="v"))
-    assert small.to_list() == ROWS
+    assert small.tolist() == ROWS
     assert (small.dtype, small.row_splits.dtype) == (np.uint8, np.int32)
     assert small.values.row_splits.dtype == np.int32
 
@@ -100,9 +100,9 @@ def test_every_partition_makes_the_same_rows(partition: Any) -> None:  # noqa: A
 def test_partitions_nest_outermost_first() -> None:
     spec = R("int64", [R.RowLengths("outer"), R.RowLengths("lengths")], key="v")
     want = [[[[1, 2]], [[], [3, 4, 5]]], [], [[[], [6]]]]
-    assert parse(RECORDS, spec).to_list() == want
+    assert parse(RECORDS, spec).tolist() == want
     between = R("int64", [R.UniformRowLength(1), R.RowLengths("lengths")], key="v")
-    assert parse(RECORDS, between).to_list() == [[[r] for r in rows] for rows in ROWS]
+    assert parse(RECORDS, between).tolist() == [[[r] for r in rows] for rows in ROWS]
 
 
 def test_uniform_partitions_at_the_end_are_inner_dimensions() -> None:
@@ -122,7 +122,7 @@ def test_uniform_partitions_at_the_end_are_inner_dimensions() -> None:
         ),
     )
     assert deeper.shape == (3, None, None, 2, 2)
-    assert deeper.to_list() == [
+    assert deeper.tolist() == [
         [[[[0, 1], [2, 3]]], [[[4, 5], [6, 7]]]],
         [],
         [[[[8, 9], [10, 11]]]],
@@ -130,7 +130,7 @@ def test_uniform_partitions_at_the_end_are_inner_dimensions() -> None:
     words = parse(
         [record(v=[b"a", b"b"])], R("bytes", [R.UniformRowLength(2)], key="v")
     )
-    assert words.to_list() == [[[b"a", b"b"]]]
+    assert words.tolist() == [[[b"a", b"b"]]]
     again: Untyped = pickle.loads(pickle.dumps(words))
     assert again.equals(words)
 
@@ -174,7 +174,7 @@ def test_partitions_that_do_not_fit_are_errors_of_their_record(
     assert caught.value.record == 1
     assert caught.value.path == ds.files[0]
     good = ds.loader(1).peek()
-    assert good["a"].to_list() == [[]]
+    assert good["a"].tolist() == [[]]
 
 
 # Sparse.
@@ -280,20 +280,20 @@ def test_composed_columns_are_columns(write: Write) -> None:
     ds = every_column(write)
     whole: Untyped = ds[0:3]
     assert list(whole) == ["ragged", "inner", "sparse"]
-    nested = whole["ragged"].to_list()
-    assert [ds[i]["ragged"].to_list() for i in range(3)] == nested
+    nested = whole["ragged"].tolist()
+    assert [ds[i]["ragged"].tolist() for i in range(3)] == nested
     assert ds[0]["inner"].tolist() == [[1], [2], [3], [4], [5]]
     assert ds[2]["sparse"].to_dense().tolist() == whole["sparse"].to_dense()[2].tolist()
-    taken = fr.take(whole, [2, 0])
-    assert taken["ragged"].to_list() == [nested[2], nested[0]]
-    joined = fr.concatenate([taken, whole])
-    assert joined["ragged"].to_list() == [nested[2], *nested[:1], *nested]
+    taken = fr.take_rows(whole, [2, 0])
+    assert taken["ragged"].tolist() == [nested[2], nested[0]]
+    joined = fr.concat_batches([taken, whole])
+    assert joined["ragged"].tolist() == [nested[2], *nested[:1], *nested]
     assert joined["sparse"].dense_shape == (5, 10)
     last = list(ds.loader(2, pad_last=True, num_threads=1))[-1]
-    assert last["ragged"].to_list() == [nested[2], []]
+    assert last["ragged"].tolist() == [nested[2], []]
     assert last["sparse"].dense_shape == (2, 10)
     assert last["inner"].row_splits.dtype == np.int32
-    assert ds[[]]["ragged"].to_list() == []
+    assert ds[[]]["ragged"].tolist() == []
     assert ds[[]]["sparse"].dense_shape == (0, 10)
 
 
@@ -304,14 +304,14 @@ def test_composed_columns_join(write: Write) -> None:
         features={**other.schema, "sparse": fr.Sparse("v", "v", "int64", 10, True)},
     )
     both: Untyped = fr.concat([one, plain])[[0, 3, 5, 1]]
-    nested = one[0:3]["ragged"].to_list()
-    assert both["ragged"].to_list() == [nested[0], nested[0], nested[2], nested[1]]
+    nested = one[0:3]["ragged"].tolist()
+    assert both["ragged"].tolist() == [nested[0], nested[0], nested[2], nested[1]]
     assert (
         both["sparse"].to_dense()[1].tolist() == both["sparse"].to_dense()[0].tolist()
     )
     smaller = plain.with_features({"sparse": fr.Sparse("v", "v", "int64", 9)})
     with pytest.raises(fr.SchemaError, match="sparse"):
-        fr.concat([one.columns(["sparse"]), smaller])[0:2]
+        fr.concat([one.select_columns(["sparse"]), smaller])[0:2]
 
 
 @pytest.mark.parametrize(

@@ -124,14 +124,16 @@ def test_serialized_tensors_are_suggested_as_tensors(
     note: Note, dtype: str, shape: tuple[int, ...]
 ) -> None:
     tensor = fr.serialize_tensor(np.ones(shape, dtype))
-    assert note([tensor] * 5).endswith(f"a tensor? fr.TensorProto({shape}, '{dtype}')")
+    assert note([tensor] * 5).endswith(
+        f"a tensor? fr.SerializedTensor({shape}, '{dtype}')"
+    )
 
 
 def test_tensors_that_differ_are_suggested_as_any_tensor(note: Note) -> None:
     tensors = [fr.serialize_tensor(np.ones(n + 1, "float32")) for n in range(5)]
-    assert note(tensors).endswith("a tensor? fr.TensorProto()")
+    assert note(tensors).endswith("a tensor? fr.SerializedTensor()")
     texts = [fr.serialize_tensor(np.array(["a", "bc"]))] * 2
-    assert note(texts).endswith("a tensor? fr.TensorProto((2,), 'bytes')")
+    assert note(texts).endswith("a tensor? fr.SerializedTensor((2,), 'bytes')")
     # Not all of them are tensors.
     assert "tensor" not in note([*tensors, b"\xff\xfe"])
 
@@ -191,7 +193,7 @@ def test_an_error_about_a_byte_string_suggests_the_spec_that_fits(
 @pytest.mark.parametrize(
     ("string", "fitting"),
     [
-        (fr.serialize_tensor(np.ones((2, 2))), r"fr\.TensorProto\(\) reads it"),
+        (fr.serialize_tensor(np.ones((2, 2))), r"fr\.SerializedTensor\(\) reads it"),
         (b"\xff\xd8\xff\xe0....", r'fr\.FixedLen\(\(\), "bytes"\) reads it.*JPEG'),
     ],
 )

@@ -282,8 +282,8 @@ def test_a_schema_is_inferred_where_none_is_given(write: Write) -> None:
     batch = ds[0:2]
     assert list(batch) == list(ds.schema)
     assert batch["box"].tolist() == [[0.0, 0.5, 1.0], [2.0, 2.5, 3.0]]
-    assert batch["tags"].to_list() == [[b"x"], [b"y", b"z"]]
-    assert batch["sometimes"].to_list() == [[], [1]]
+    assert batch["tags"].tolist() == [[b"x"], [b"y", b"z"]]
+    assert batch["sometimes"].tolist() == [[], [1]]
 
 
 def test_a_printed_schema_is_python_that_reads_the_same(write: Write) -> None:
@@ -369,14 +369,14 @@ def test_shares_are_never_rounded_to_none_or_all(write: Write) -> None:
 def test_features_that_never_have_a_kind_are_left_out(write: Write) -> None:
     ds = inferred(write, {b"a": ("int64", [1]), b"none": None, b"zzz": None})
     assert list(ds.schema) == ["a"]
-    assert "# 'none': left out" in str(ds.schema)
-    assert "# 'zzz': left out" in str(ds.schema)
+    assert "# 'none': not read" in str(ds.schema)
+    assert "# 'zzz': not read" in str(ds.schema)
     ds = opened(
         write, sequence({b"c": None}, {b"a": [("int64", [1])], b"l": [], b"m": [None]})
     )
     assert list(ds.schema) == ["a"]
     for name in "clm":
-        assert f"# {name!r}: left out" in str(ds.schema)
+        assert f"# {name!r}: not read" in str(ds.schema)
     assert list(ds.head(1)[0]) == ["a"]
 
 
@@ -387,7 +387,7 @@ def test_several_kinds_are_refused_unless_they_are_not_read(write: Write) -> Non
         {b"a": ("float", [1.0]), b"b": ("int64", [2])},
     )
     with pytest.raises(
-        fr.SchemaError, match="'a' holds float values in 1, int64 values in 1 of 2"
+        fr.SchemaError, match="have one kind of values, got float values in 1, int64 values"
     ) as caught:
         ds.schema  # noqa: B018
     assert caught.value.feature == "a"
@@ -398,7 +398,7 @@ def test_several_kinds_are_refused_unless_they_are_not_read(write: Write) -> Non
     ds = opened(write, lists)
     with pytest.raises(fr.SchemaError, match="of 2 steps in 1 sampled records"):
         ds.schema  # noqa: B018
-    assert ds.with_features(["b"])[0]["b"].to_list() == [[], [2.0]]
+    assert ds.with_features(["b"])[0]["b"].tolist() == [[], [2.0]]
 
 
 def test_names_choose_among_what_is_inferred(write: Write) -> None:
@@ -413,7 +413,7 @@ def test_names_choose_among_what_is_inferred(write: Write) -> None:
     assert chosen[0]["a_list"].tolist() == [0.5]
     assert list(open_dataset(ds.files, features=["c"]).schema) == ["c"]
     with pytest.raises(
-        fr.SchemaError, match=r"no feature 'x'.*'a', 'b', 'a_list', 'c'"
+        fr.SchemaError, match="no values of it; they have 'a', 'b', 'a_list', 'c'"
     ):
         open_dataset(ds.files, features=["x"]).schema  # noqa: B018
 
@@ -481,7 +481,7 @@ def test_features_of_sequences_can_be_changed(write: Write) -> None:
         context_features={"a": fr.FixedLen((), "int8")}, sequence_features=lists
     )
     assert other[0]["a"].dtype == np.int8
-    assert other[0]["x"].to_list() == [[2]]
+    assert other[0]["x"].tolist() == [[2]]
     assert list(ds.with_features(sequence_features=lists)[0]) == ["x"]
     with pytest.raises(fr.SchemaError, match="SequenceExample"):
         ds.with_features({"a": "int64"})[0]
@@ -500,15 +500,17 @@ def test_columns_keep_what_is_told_of_them(write: Write) -> None:
     required = {"x": fr.FixedLenSequence((), "int64", allow_missing=False)}
     record = sequence({b"a": ("int64", [1])}, {b"x": [("int64", [2])], b"y": []})
     ds = opened(write, record)
-    chosen = ds.columns(["x"])
+    chosen = ds.select_columns(["x"])
     assert comments(chosen.schema) == {"x": "1 step, always 2"}
     assert "inferred from the only record" in str(chosen.schema)
     assert "'y'" in str(ds.schema)
     assert "'y'" not in str(chosen.schema)
-    given = ds.with_features(sequence_features=required).columns(["x"])
+    given = ds.with_features(sequence_features=required).select_columns(["x"])
     assert dict(given.schema) == required
     assert "inferred" not in str(given.schema)
-    plain = inferred(write, {b"a": ("int64", [1]), b"b": ("int64", [2])}).columns(["b"])
+    plain = inferred(
+        write, {b"a": ("int64", [1]), b"b": ("int64", [2])}
+    ).select_columns(["b"])
     assert comments(plain.schema) == {"b": "always 2"}
 
 
@@ -520,13 +522,13 @@ def test_datasets_that_are_joined_are_inferred_together(write: Write) -> None:
     assert dict(one.schema) != dict(two.schema)
     both = fr.concat([one, two])
     assert dict(both.schema) == {"a": fr.VarLen("int64"), "x": fr.VarLen("int64")}
-    assert both.schema == fr.infer_schema(both)
+    assert both.schema == both.infer_schema()
     batch: Untyped = both[0:2]
-    assert batch["x"].to_list() == [[[2]], [[2, 3]]]
+    assert batch["x"].tolist() == [[[2]], [[2, 3]]]
     plain = inferred(write, {b"a": ("int64", [1])})
     assert dict(fr.concat([one, plain]).schema) == dict(one.schema)
     mixed = fr.mix({"one": (one, 1), "two": (two, 1)})
-    assert fr.infer_schema(mixed) == both.schema
+    assert mixed.infer_schema() == both.schema
 
 
 # How many records.
@@ -547,18 +549,18 @@ def test_the_sample_is_spread_evenly(write: Write) -> None:
         (2**62, (0, 9), "all 10"),
         (None, (0, 9), "all 10"),
     ]:
-        schema = fr.infer_schema(ds, sample=sample)
+        schema = ds.infer_schema(sample=sample)
         assert comments(schema) == {"n": f"{low} to {high}" if high else "always 0"}
         assert f"inferred from {said} records" in str(schema)
-    assert repr(fr.infer_schema(ds)) == repr(ds.schema)
+    assert repr(ds.infer_schema()) == repr(ds.schema)
 
 
 def test_inference_looks_at_the_records_of_a_view(write: Write) -> None:
     ds = numbered(write, 100)
-    schema = fr.infer_schema(ds.select([7, 3, 50]), sample=2)
+    schema = ds.select([7, 3, 50]).infer_schema(sample=2)
     assert comments(schema) == {"n": "3 to 7"}
     assert "2 of 3 records" in str(schema)
-    assert repr(fr.infer_schema(ds.with_features({"x": "int64"}))) == repr(ds.schema)
+    assert repr(ds.with_features({"x": "int64"}).infer_schema()) == repr(ds.schema)
     assert comments(ds.select([3]).schema) == {"n": "0 to 99"}  # that of the files
 
 
@@ -571,27 +573,22 @@ def test_streams_are_looked_at_from_their_beginning(write: Write) -> None:
         (None, "0 to 9", "the first 10 records"),
         (4096, "0 to 9", "the first 10 records"),
     ]:
-        schema = fr.infer_schema(ds, sample=sample)
+        schema = ds.infer_schema(sample=sample)
         assert comments(schema) == {"n": told}
         assert f"inferred from {said}" in str(schema)
-    assert repr(ds.schema) == repr(fr.infer_schema(ds))
+    assert repr(ds.schema) == repr(ds.infer_schema())
 
 
 @pytest.mark.parametrize("sample", [0, -1, 1.5, "4", True])
 def test_a_sample_is_a_number_of_records(write: Write, sample: Any) -> None:  # noqa: ANN401
     with pytest.raises((TypeError, ValueError), match="sample"):
-        fr.infer_schema(numbered(write, 2), sample=sample)
-
-
-def test_only_datasets_have_schemas() -> None:
-    with pytest.raises(TypeError, match=r"fastrec\.open"):
-        fr.infer_schema("train.tfrecord")  # type: ignore[arg-type]
+        numbered(write, 2).infer_schema(sample=sample)
 
 
 def test_no_records_have_no_features(write: Write) -> None:
     for data in (b"", gzip.compress(b"")):
         ds = open_dataset(write(data))
-        for schema in (ds.schema, fr.infer_schema(ds, sample=None)):
+        for schema in (ds.schema, ds.infer_schema(sample=None)):
             assert len(schema) == 0
             assert "no records" in str(schema)
             assert eval(str(schema)) == {}
@@ -814,7 +811,7 @@ def test_real_files(testdata: Path, name: str, n_features: int) -> None:
     assert dict(ds.schema) == specs
     assert len(specs) + len(left_out) == n_features
     for column in left_out:
-        assert f"# {column!r}: left out" in str(ds.schema)
+        assert f"# {column!r}: not read" in str(ds.schema)
     want, got = ds.head(20), pasted(ds).head(20)
     assert repr(got) == repr(want)
 

@@ -193,7 +193,7 @@ def test_a_feature_that_some_records_have_is_not_warned_of(
     # Nor one that was inferred, and so is in some record.
     drained(fr.open(images))
     drained(fr.open(images, features=["caption"]))
-    drained(fr.open(images).columns(["caption"]))
+    drained(fr.open(images).select_columns(["caption"]))
 
 
 def test_rows_that_cannot_be_read_are_not_watched(tmp_path: Path) -> None:

@@ -147,9 +147,9 @@ def test_padding_and_stacks_pass_through_a_loader(write: Write) -> None:
     assert batches[1]["n"].tolist() == [4, 5, 6, 0]
     assert batches[1]["a"][3].tolist() == [-1] * 6
     assert batches[1]["s"].tolist() == [[4, -2], [5, -2], [6, -2], [0, 0]]
-    taken = fr.take(batches[0], [2, 0])
+    taken = fr.take_rows(batches[0], [2, 0])
     assert taken["a"].tolist() == [[0, 1, -1], [-1, -1, -1]]
-    twice = fr.concatenate([taken, taken])
+    twice = fr.concat_batches([taken, taken])
     assert twice["s"].tolist() == [[2, -2], [0, -2]] * 2
 
 
@@ -168,7 +168,7 @@ def test_joined_datasets_are_padded_to_one_width(write: Write) -> None:
     assert batch["b"].tolist() == [[[b""], [b""]], [[b"x"], [b"yz"]], [[b""], [b""]]]
     other = dataset(write, [a(1)], {"a": fr.FixedLenSequence((), "int64", length=2)})
     with pytest.raises(fr.SchemaError, match="padded to 2"):
-        fr.concat([of([a(1)], -1).columns(["a"]), other])[0:2]
+        fr.concat([of([a(1)], -1).select_columns(["a"]), other])[0:2]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

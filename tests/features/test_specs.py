@@ -65,7 +65,7 @@ def test_byte_strings_come_as_bytes_arrays(write: Write) -> None:
     values: Untyped = one.values
     assert values.tolist() == [b"ab\0\0", b"", b"c\0", b"1", b"22", b"333"]
     assert one[1].tolist() == [b"1", b"22", b"333"]
-    assert one.to_list() == [[b"ab\0\0", b"", b"c\0"], [b"1", b"22", b"333"]]
+    assert one.tolist() == [[b"ab\0\0", b"", b"c\0"], [b"1", b"22", b"333"]]
 
 
 def test_string_is_another_word_for_bytes(write: Write) -> None:
@@ -182,7 +182,7 @@ def test_a_missing_feature_is_its_default_or_an_error(
 ) -> None:
     fixed = fr.FixedLen((), "int64", default=-3)
     assert column(write, [missing, a("int64", 1)], fixed).tolist() == [-3, 1]
-    assert column(write, [missing, a("int64", 1)], fr.VarLen("int64")).to_list() == [
+    assert column(write, [missing, a("int64", 1)], fr.VarLen("int64")).tolist() == [
         [],
         [1],
     ]

@@ -40,7 +40,7 @@ from fastrec.loader import (
     skipped_rows,
     transform_pool,
 )
-from fastrec.loader.prefetch import Feed, fed
+from fastrec.loader.prefetch import Conversion, with_conversion
 from fastrec.transforms import transform as checked_transform
 from numbered import (
     FILE_SIZES,
@@ -112,14 +112,16 @@ def test_batches_are_those_of_the_loader_in_its_order(
             "transform": transform,
         }
         plain = loader_of(ds, order, **options)
-        loader = fed(loader_of(ds, order, **options), Feed(spelled, n_ahead))
+        loader = with_conversion(
+            loader_of(ds, order, **options), Conversion(spelled, n_ahead)
+        )
         for _ in range(2):
             assert list(loader) == [spelled(batch) for batch in plain]
         assert len(loader) == len(plain)
 
 
 def test_single_batches_are_converted_too(ds: Untyped) -> None:
-    loader = fed(ds.loader(BATCH_SIZE), Feed(spelled, 1))
+    loader = with_conversion(ds.loader(BATCH_SIZE), Conversion(spelled, 1))
     want = list(loader)
     assert [loader.batch(step, epoch=0) for step in range(N_STEPS)] == want
     iterator = iter(loader)
@@ -132,18 +134,20 @@ def test_single_batches_are_converted_too(ds: Untyped) -> None:
 def test_the_loader_that_is_fed_from_stays_as_it_is(ds: Untyped) -> None:
     original = ds.loader(BATCH_SIZE)
     original.seek(2)
-    loader = fed(original, Feed(spelled, 1))
+    loader = with_conversion(original, Conversion(spelled, 1))
     assert len(list(loader)) == N_STEPS - 2
     assert (original.step, original.stats.n_batches) == (2, 0)
     assert isinstance(next(iter(original))["n"], np.ndarray)
 
 
 def test_a_pickled_loader_is_fed_from_too(ds: Untyped) -> None:
-    loader = fed(ds.loader(BATCH_SIZE), Feed(spelled, 1))
+    loader = with_conversion(ds.loader(BATCH_SIZE), Conversion(spelled, 1))
     iterator = iter(loader)
     seen = [next(iterator), next(iterator)]
     copied = pickle.loads(pickle.dumps(loader))
-    assert seen + list(copied) == list(fed(ds.loader(BATCH_SIZE), Feed(spelled)))
+    assert seen + list(copied) == list(
+        with_conversion(ds.loader(BATCH_SIZE), Conversion(spelled))
+    )
 
 
 # --- What is counted ------------------------------------------------------------------
@@ -153,8 +157,9 @@ def test_a_pickled_loader_is_fed_from_too(ds: Untyped) -> None:
 def test_only_delivered_batches_count(ds: Untyped, num_threads: int) -> None:
     counting = Counting()
     plain = ds.loader(BATCH_SIZE, shuffle=True)
-    loader = fed(
-        ds.loader(BATCH_SIZE, shuffle=True, num_threads=num_threads), Feed(counting, 3)
+    loader = with_conversion(
+        ds.loader(BATCH_SIZE, shuffle=True, num_threads=num_threads),
+        Conversion(counting, 3),
     )
     for n, (_, _) in enumerate(zip(loader, plain, strict=True), 1):
         assert counting.n_calls == min(n + 3, N_STEPS)
@@ -169,11 +174,11 @@ def test_only_delivered_batches_count(ds: Untyped, num_threads: int) -> None:
 def test_a_state_continues_after_the_batch_delivered_last(
     ds: Untyped, order: str
 ) -> None:
-    whole = list(fed(loader_of(ds, order), Feed(spelled)))
+    whole = list(with_conversion(loader_of(ds, order), Conversion(spelled)))
     for n in range(len(whole)):
-        first = fed(loader_of(ds, order), Feed(spelled, 2))
+        first = with_conversion(loader_of(ds, order), Conversion(spelled, 2))
         seen = list(itertools.islice(first, n))
-        second = fed(loader_of(ds, order), Feed(spelled, 2))
+        second = with_conversion(loader_of(ds, order), Conversion(spelled, 2))
         second.load_state_dict(reloaded(first.state_dict()))
         assert seen + list(second) == whole
 
@@ -181,7 +186,7 @@ def test_a_state_continues_after_the_batch_delivered_last(
 def test_rows_that_are_passed_over_are_reported_with_their_batch(write: Write) -> None:
     records = [b"\x0a" if n == 12 else record(n) for n in range(20)]
     ds = open_dataset(write(tfrecord_file(records)), features=SPEC, on_error="skip")
-    loader = fed(ds.loader(5, num_threads=0), Feed(spelled, 3))
+    loader = with_conversion(ds.loader(5, num_threads=0), Conversion(spelled, 3))
     counts = [len(loader.report.regions) for _ in loader]
     assert counts == [0, 0, 1, 1]
 
@@ -195,7 +200,9 @@ def test_an_error_of_the_conversion_comes_when_it_is_its_turn(
     ds: Untyped, n_ahead: int, num_threads: int
 ) -> None:
     convert = functools.partial(refusing, 12)
-    loader = fed(ds.loader(BATCH_SIZE, num_threads=num_threads), Feed(convert, n_ahead))
+    loader = with_conversion(
+        ds.loader(BATCH_SIZE, num_threads=num_threads), Conversion(convert, n_ahead)
+    )
     iterator = iter(loader)
     assert numbers([next(iterator), next(iterator)]) == list(range(10))
     for _ in range(2):
@@ -216,7 +223,7 @@ def test_an_error_of_the_files_comes_when_it_is_its_turn(
         + tfrecord_file(map(record, range(13, 20)))
     )
     ds = open_dataset(file, features=SPEC)
-    loader = fed(ds.loader(5, transform=transform), Feed(spelled, 3))
+    loader = with_conversion(ds.loader(5, transform=transform), Conversion(spelled, 3))
     iterator = iter(loader)
     assert len([next(iterator), next(iterator)]) == 2
     for _ in range(2):
@@ -250,8 +257,9 @@ def test_a_loop_that_is_dropped_leaves_nothing_behind(
         made.append(weakref.ref(batch["n"]))
         return batch
 
-    loader = fed(
-        ds.loader(BATCH_SIZE, num_threads=2, transform=transform), Feed(convert, 3)
+    loader = with_conversion(
+        ds.loader(BATCH_SIZE, num_threads=2, transform=transform),
+        Conversion(convert, 3),
     )
     iterator = iter(loader)
     next(iterator)
@@ -266,7 +274,9 @@ def test_a_loop_that_is_dropped_before_its_error_leaves_no_threads(
     ds: Untyped, threads_end: Callable[[], None]
 ) -> None:
     convert = functools.partial(refusing, 12)
-    loader = fed(ds.loader(BATCH_SIZE, num_threads=2), Feed(convert, 3))
+    loader = with_conversion(
+        ds.loader(BATCH_SIZE, num_threads=2), Conversion(convert, 3)
+    )
     iterator = iter(loader)
     next(iterator)
     del iterator
@@ -274,7 +284,7 @@ def test_a_loop_that_is_dropped_before_its_error_leaves_no_threads(
 
 
 def test_a_later_loop_ends_the_one_before(ds: Untyped) -> None:
-    loader = fed(ds.loader(BATCH_SIZE), Feed(spelled, 2))
+    loader = with_conversion(ds.loader(BATCH_SIZE), Conversion(spelled, 2))
     first = iter(loader)
     next(first)
     iter(loader)
@@ -337,18 +347,18 @@ class InterruptBefore:
 @pytest.mark.parametrize(
     ("feed", "is_damaged"),
     [
-        (Feed(spelled), False),
-        (Feed(spelled, 1), False),
-        (Feed(spelled, 1), True),
-        (Feed(dict, 1, spelled), False),
-        (Feed(dict, 2), False),
+        (Conversion(spelled), False),
+        (Conversion(spelled, 1), False),
+        (Conversion(spelled, 1), True),
+        (Conversion(dict, 1, spelled), False),
+        (Conversion(dict, 2), False),
     ],
 )
 @pytest.mark.parametrize("transform", [None, plus_one])
 def test_no_interrupt_loses_or_repeats_a_batch(
     ds: Untyped,
     damaged: Untyped,
-    feed: Feed,
+    feed: Conversion,
     transform: Callable[[Batch], Batch] | None,
     is_damaged: bool,
 ) -> None:
@@ -357,7 +367,7 @@ def test_no_interrupt_loses_or_repeats_a_batch(
         ds, options = damaged, {**options, "max_errors": len(DAMAGED)}
     plain = ds.loader(15, transform=transform, **options)
     want = [spelled(batch) for batch in plain]
-    loader = fed(plain, feed)
+    loader = with_conversion(plain, feed)
     for n in itertools.count():
         interrupt = InterruptBefore(n)
         loader.set_epoch(0)

@@ -78,15 +78,6 @@ def test_a_loader_says_what_it_is(ds: fr.Dataset) -> None:
     loader.load_state_dict(ds.loader(8, seed=4, drop_last=True).state_dict())
     assert loader.seed == 4
     assert not ds.is_streamed
-    assert not ds.has_transforms
-    assert not loader.has_transforms
-    with_transform = ds.with_transform(lambda batch: batch)
-    assert with_transform.has_transforms
-    assert with_transform.loader(8).has_transforms
-    assert fr.concat([ds, with_transform]).has_transforms
-    loader = ds.loader(8, transform=lambda batch: batch)
-    assert loader.has_transforms
-    assert not loader.dataset.has_transforms
 
 
 def until_error(loader: fr.Loader) -> tuple[list[Any], BaseException]:

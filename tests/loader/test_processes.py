@@ -179,7 +179,7 @@ def in_pairs(seed: int, epoch: int) -> list[Untyped]:
 
 VIEWS: dict[str, Callable[[Untyped], Untyped]] = {
     "all": lambda ds: ds,
-    "columns": lambda ds: ds.columns(["n"]),
+    "columns": lambda ds: ds.select_columns(["n"]),
     "transform": lambda ds: ds.with_transform(doubled),
     "select": lambda ds: ds.select([5, 3, 3]),
     "filter": lambda ds: ds.filter(is_even),

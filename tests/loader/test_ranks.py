@@ -325,7 +325,7 @@ def test_what_a_step_holds_does_not_depend_on_the_number_of_ranks(
 
 
 def test_augmentation_does_not_depend_on_the_number_of_ranks(ds: Untyped) -> None:
-    def draw(batch: Batch, info: fr.BatchOrigin) -> Batch:
+    def draw(batch: Batch, info: fr.BatchInfo) -> Batch:
         rows = [i for i in range(len(batch["n"])) if info.positions[i] >= 0]
         return {
             "n": batch["n"][rows],
@@ -498,7 +498,7 @@ def test_listed_batches_are_filled_to_the_same_size_on_all_ranks(ds: Untyped) ->
 def test_a_transform_is_told_which_rows_are_padding(
     ds: Untyped, transform_threads: int
 ) -> None:
-    def look(batch: Batch, info: fr.BatchOrigin) -> Batch:
+    def look(batch: Batch, info: fr.BatchInfo) -> Batch:
         assert (info.positions >= 0).tolist() == batch["__valid__"].tolist()
         assert (info.records >= 0).tolist() == batch["__valid__"].tolist()
         for i in np.flatnonzero(info.positions < 0).tolist():
@@ -550,7 +550,7 @@ def test_joined_data_sets_are_filled_as_one(ds: Untyped) -> None:
     def negative(batch: Batch) -> Batch:
         return {"n": -batch["n"] - 1, "words": batch["words"]}
 
-    some = ds.columns(["n", "words"])
+    some = ds.select_columns(["n", "words"])
     both = fr.concat([some, some.with_transform(negative)])
     want = [*range(N), *range(-1, -N - 1, -1)]
     ranks = all_ranks(both, 4, batch_size=9, pad_last=True)

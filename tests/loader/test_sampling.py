@@ -32,8 +32,8 @@ LENGTHS = [n * n % 37 for n in range(N)]
 LABELS = [0 if n % 10 else 1 + n % 3 for n in range(N)]
 
 # Called with what no type checker would let pass.
-buckets: Untyped = fr.buckets
-weighted: Untyped = fr.weighted
+buckets: Untyped = fr.samplers.bucket_by_length
+weighted: Untyped = fr.samplers.weighted
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,9 @@ def test_buckets_hold_every_record_once_and_batches_are_of_one_bucket(
     drop_last: bool,
 ) -> None:
     n_rows = [sizes.draw(st.integers(1, 9)) for _ in range(len(edges) + 1)]
-    make = fr.buckets(lengths, edges, n_rows, shuffle=shuffle, drop_last=drop_last)
+    make = fr.samplers.bucket_by_length(
+        lengths, edges, n_rows, shuffle=shuffle, drop_last=drop_last
+    )
     batches = listed(make, seed, epoch)
     assert batches == listed(make, seed, epoch)
 
@@ -116,7 +118,7 @@ def test_buckets_hold_every_record_once_and_batches_are_of_one_bucket(
 
 
 def test_buckets_are_shuffled_by_seed_and_epoch() -> None:
-    make = fr.buckets(LENGTHS, [10, 20], [4, 4, 4])
+    make = fr.samplers.bucket_by_length(LENGTHS, [10, 20], [4, 4, 4])
     first = listed(make)
     for other in (listed(make, seed=1), listed(make, epoch=1)):
         assert other != first
@@ -124,16 +126,18 @@ def test_buckets_are_shuffled_by_seed_and_epoch() -> None:
         assert sorted(flat(other)) == list(range(N))
     order = [max(LENGTHS[n] for n in batch) // 10 for batch in first]
     assert order != sorted(order), "batches of all buckets are shuffled, too"
-    constant = fr.buckets(LENGTHS, [10, 20], [4, 4, 4], shuffle=False)
+    constant = fr.samplers.bucket_by_length(LENGTHS, [10, 20], [4, 4, 4], shuffle=False)
     assert listed(constant) == listed(constant, seed=1, epoch=5)
 
 
 def test_buckets_take_any_numbers() -> None:
-    floats = fr.buckets(
+    floats = fr.samplers.bucket_by_length(
         [0.5, 2.0, 1.0, np.inf], [1.0, 2.0], np.array([1, 1, 2]), shuffle=False
     )
     assert listed(floats) == [[0], [2], [1, 3]]
-    unsigned = fr.buckets(np.array([3, 250], np.uint8), [100], [1, 1], shuffle=False)
+    unsigned = fr.samplers.bucket_by_length(
+        np.array([3, 250], np.uint8), [100], [1, 1], shuffle=False
+    )
     assert listed(unsigned) == [[0], [1]]
 
 
@@ -186,7 +190,7 @@ def test_options_of_buckets_are_true_or_false(option: str) -> None:
 def test_counts_are_the_weights_rounded_down_or_up(
     weights: list[float], length: int | None, batch_size: int, seed: int, epoch: int
 ) -> None:
-    make = fr.weighted(weights, batch_size, length=length)
+    make = fr.samplers.weighted(weights, batch_size, length=length)
     batches = listed(make, seed, epoch)
     n = len(weights) if length is None else length
     assert [len(batch) for batch in batches[:-1]] == [batch_size] * (len(batches) - 1)
@@ -199,7 +203,7 @@ def test_counts_are_the_weights_rounded_down_or_up(
 
 
 def test_draws_depend_on_seed_and_epoch() -> None:
-    make = fr.weighted(np.arange(N), 16)
+    make = fr.samplers.weighted(np.arange(N), 16)
     first = listed(make)
     for other in (listed(make, seed=1), listed(make, epoch=1)):
         assert flat(other) != flat(first)
@@ -232,7 +236,7 @@ def test_rounding_draws_nothing_without_a_weight(
     monkeypatch.setattr(np.random, "Generator", LastMark)
     weights = [*np.random.RandomState(0).random(n) + 0.1, *[0.0] * n_zeros]
     for length in lengths:
-        make = fr.weighted(weights, 1000, length=length)
+        make = fr.samplers.weighted(weights, 1000, length=length)
         drawn = flat(listed(make, epoch=length))
         assert min(drawn) >= 0
         assert max(drawn) < n
@@ -241,16 +245,20 @@ def test_rounding_draws_nothing_without_a_weight(
 def test_weights_of_any_size_are_weights() -> None:
     for scale in (1e308, 1.0, 1e-300):
         weights = np.array([1, 1, 0, 0.5]) * scale
-        counts = np.bincount(flat(listed(fr.weighted(weights, 50, length=250))))
+        counts = np.bincount(
+            flat(listed(fr.samplers.weighted(weights, 50, length=250)))
+        )
         assert counts.tolist() == [100, 100, 0, 50]
-    assert set(flat(listed(fr.weighted([1e-320, 0, 1e-320], 9, length=10)))) == {0, 2}
-    integers = fr.weighted(np.array([0, 255], np.uint8), 2)
+    assert set(
+        flat(listed(fr.samplers.weighted([1e-320, 0, 1e-320], 9, length=10)))
+    ) == {0, 2}
+    integers = fr.samplers.weighted(np.array([0, 255], np.uint8), 2)
     assert listed(integers) == [[1, 1]]
 
 
 def test_a_million_weights_are_no_matter() -> None:
     n = 1_000_000
-    batches = fr.weighted(np.arange(n), 1024)(3, 4)
+    batches = fr.samplers.weighted(np.arange(n), 1024)(3, 4)
     drawn = np.concatenate([*batches])
     assert (len(drawn), len([*batches])) == (n, -(-n // 1024))
     counts = np.bincount(drawn, minlength=n)
@@ -284,9 +292,9 @@ def test_impossible_weights_are_refused(
 
 
 def test_classes_are_balanced_as_in_the_documentation(ds: Untyped) -> None:
-    labels = ds.columns(["label"])[:]["label"]
+    labels = ds.select_columns(["label"])[:]["label"]
     assert np.bincount(labels).tolist() == [81, 3, 3, 3]
-    balanced = fr.weighted(1 / np.bincount(labels)[labels], 16)
+    balanced = fr.samplers.weighted(1 / np.bincount(labels)[labels], 16)
     loader = ds.loader(batches=balanced, num_threads=2)
     assert len(loader) == 6
     n_epochs = 60
@@ -295,7 +303,7 @@ def test_classes_are_balanced_as_in_the_documentation(ds: Untyped) -> None:
 
 
 def test_neighbours_may_be_drawn_in_one_epoch() -> None:
-    half = fr.weighted(np.ones(N), N, length=N // 2)
+    half = fr.samplers.weighted(np.ones(N), N, length=N // 2)
     epochs = [set(flat(listed(half, epoch=epoch))) for epoch in range(40)]
     assert all(len(drawn) == N // 2 for drawn in epochs)
     assert len({frozenset(drawn) for drawn in epochs}) == 40
@@ -310,13 +318,13 @@ def test_neighbours_may_be_drawn_in_one_epoch() -> None:
 
 def of_buckets(ds: Untyped) -> Untyped:
     """As the documentation has it."""
-    lengths = ds.columns(["tokens"])[:]["tokens"].lengths
+    lengths = ds.select_columns(["tokens"])[:]["tokens"].lengths
     assert lengths.tolist() == LENGTHS
-    return fr.buckets(lengths, [10, 25], [11, 7, 5])
+    return fr.samplers.bucket_by_length(lengths, [10, 25], [11, 7, 5])
 
 
 def of_weights(_: Untyped) -> Untyped:
-    return fr.weighted(LENGTHS, 8)
+    return fr.samplers.weighted(LENGTHS, 8)
 
 
 MAKERS = [of_buckets, of_weights]
@@ -357,8 +365,12 @@ def test_a_batch_smaller_than_the_world_is_refused_and_the_cure_named(
     ds: Untyped,
 ) -> None:
     with pytest.raises(ValueError, match="pad_last=True"):
-        ds.loader(batches=fr.buckets(LENGTHS, [5], [4, 7]), rank=0, world_size=5)
-    full = fr.buckets(LENGTHS, [5], [5, 7], drop_last=True)
+        ds.loader(
+            batches=fr.samplers.bucket_by_length(LENGTHS, [5], [4, 7]),
+            rank=0,
+            world_size=5,
+        )
+    full = fr.samplers.bucket_by_length(LENGTHS, [5], [5, 7], drop_last=True)
     assert len(ds.loader(batches=full, rank=0, world_size=5)) > 5
 
 
@@ -383,7 +395,7 @@ def test_loaders_resume_at_every_listed_batch(
     loader.seek(2)
     middle = loader.state_dict()
     with pytest.raises(ValueError, match=r"none of the batches\(seed, epoch\) begins"):
-        ds.loader(batches=fr.weighted([1] * N, 89)).load_state_dict(middle)
+        ds.loader(batches=fr.samplers.weighted([1] * N, 89)).load_state_dict(middle)
 
 
 @settings(max_examples=20)
@@ -391,7 +403,9 @@ def test_loaders_resume_at_every_listed_batch(
 def test_views_and_filters_go_before_sampling(ds: Untyped, sizes: list[int]) -> None:
     short = ds.select(np.array(LENGTHS) < 30)
     lengths = [length for length in LENGTHS if length < 30]
-    loader = short.loader(batches=fr.buckets(lengths, [10, 20], sizes), num_threads=0)
+    loader = short.loader(
+        batches=fr.samplers.bucket_by_length(lengths, [10, 20], sizes), num_threads=0
+    )
     n = np.concatenate([batch["n"] for batch in loader])
     assert sorted(n.tolist()) == [i for i in range(N) if LENGTHS[i] < 30]
 
@@ -400,6 +414,9 @@ def test_views_and_filters_go_before_sampling(ds: Untyped, sizes: list[int]) -> 
 def test_lengths_and_weights_of_another_data_set_are_refused(
     ds: Untyped, n: int
 ) -> None:
-    for batches in (fr.buckets([1] * n, [1], [5, 5]), fr.weighted([1] * n, 5)):
+    for batches in (
+        fr.samplers.bucket_by_length([1] * n, [1], [5, 5]),
+        fr.samplers.weighted([1] * n, 5),
+    ):
         with pytest.raises(ValueError, match=f"for {n} records, but .* has {N}"):
             len(ds.loader(batches=batches))

@@ -104,17 +104,6 @@ def test_a_state_is_the_callers(ds: Untyped) -> None:
     assert loader.state_dict()["order"]["shuffle"]["lanes"] == 64
 
 
-def test_get_state_and_set_state_are_the_names_of_grain(ds: Untyped) -> None:
-    loader = ds.loader(5, shuffle=True)
-    take(loader, 3)
-    state = loader.get_state()
-    assert state == loader.state_dict()
-    again = ds.loader(5, shuffle=True)
-    again.set_state(reloaded(state))
-    assert again.get_state() == state
-    assert labels(again) == labels(ds.loader(5, shuffle=True))[15:]
-
-
 def test_the_seed_is_taken_over(ds: Untyped) -> None:
     loader = ds.loader(5, shuffle=True, seed=11)
     take(loader, 2)
@@ -291,7 +280,7 @@ def test_a_copy_elsewhere_with_other_times_resumes(
 def test_what_is_read_of_the_records_does_not_matter(ds: Untyped) -> None:
     loader = ds.loader(5, shuffle=True)
     take(loader, 3)
-    words = ds.columns(["n"]).with_transform(lambda batch: {"n": batch["n"]})
+    words = ds.select_columns(["n"]).with_transform(lambda batch: {"n": batch["n"]})
     again = words.loader(5, shuffle=True)
     again.load_state_dict(loader.state_dict())
     assert labels(again) == labels(ds.loader(5, shuffle=True))[15:]

@@ -340,7 +340,7 @@ def test_a_stage_holds_no_more_than_the_memory_limit_allows(ds: Untyped) -> None
 
 
 def test_what_a_signature_asks_for_is_what_it_gets(ds: Untyped) -> None:
-    def by_keyword(batch: Batch, *, info: fr.BatchOrigin) -> Batch:
+    def by_keyword(batch: Batch, *, info: fr.BatchInfo) -> Batch:
         return {"step": np.full(len(batch["n"]), info.step)}
 
     def anything(*arguments: Batch) -> Batch:
@@ -350,9 +350,26 @@ def test_what_a_signature_asks_for_is_what_it_gets(ds: Untyped) -> None:
     def optional(batch: Batch, scale: int = 2) -> Batch:
         return {"n": batch["n"] * scale}
 
+    def with_default(batch: Batch, info: Any = None) -> Batch:  # noqa: ANN401
+        return {"step": np.full(len(batch["n"]), info.step)}
+
+    def third(batch: Batch, scale: int = 2, info: Any = None) -> Batch:  # noqa: ANN401
+        return {"step": np.full(len(batch["n"]), info.step * scale)}
+
+    assert ds.loader(8, transform=with_default).batch(2)["step"].tolist() == [2] * 8
+    assert ds.loader(8, transform=third).batch(2)["step"].tolist() == [4] * 8
     assert ds.loader(8, transform=by_keyword).batch(2)["step"].tolist() == [2] * 8
     assert ds.loader(8, transform=anything).batch(0)["n"].tolist() == list(range(8))
     assert ds.loader(2, transform=optional).batch(1)["n"].tolist() == [4, 6]
+
+
+def test_a_second_argument_of_another_name_is_refused(ds: Untyped) -> None:
+    with pytest.raises(TypeError, match=r"must be named 'info', got 'origin'"):
+        ds.loader(8, transform=lambda batch, origin: (batch, origin))
+    with pytest.raises(TypeError, match=r"must be named 'rng', got 'generator'"):
+        fr.per_row(
+            lambda row, generator: (row, generator), out={"x": fr.FixedLen((), "int64")}
+        )
 
 
 def test_columns_of_different_lengths_are_refused(ds: Untyped) -> None:

@@ -22,7 +22,7 @@ import pytest
 
 import fastrec as fr
 from columns import Untyped, open_dataset
-from fastrec.loader.prefetch import Feed, fed
+from fastrec.loader.prefetch import Conversion, with_conversion
 from numbered import FILE_SIZES, SPEC, Batch, N, Write, labels, record, write_files
 from oracle import frame
 
@@ -111,9 +111,9 @@ def test_a_transform_of_batches_names_their_ends(
 
 
 def test_a_conversion_names_the_records(ds: Untyped) -> None:
-    loader = fed(ds.loader(3), Feed(double_all, 2))
+    loader = with_conversion(ds.loader(3), Conversion(double_all, 2))
     assert "in the conversion, 3 rows of step 1" in error_of(lambda: list(loader))
-    finished = fed(ds.loader(3), Feed(dict, 2, double_all))
+    finished = with_conversion(ds.loader(3), Conversion(dict, 2, double_all))
     assert "in the conversion, 3 rows of step 1" in error_of(lambda: list(finished))
     assert "of step 1" in error_of(lambda: loader.batch(1))
 

@@ -14,7 +14,7 @@ import itertools
 import pytest
 
 from columns import Untyped, open_dataset
-from fastrec.loader.prefetch import Feed, fed
+from fastrec.loader.prefetch import Conversion, with_conversion
 from numbered import FILE_SIZES, SPEC, N, Write, write_files
 
 
@@ -35,7 +35,7 @@ def test_tuples_have_the_columns_in_the_order_of_the_names(
         for step, (words, n) in enumerate(pairs):
             want = loader.batch(step, epoch=epoch)
             assert n.tolist() == want["n"].tolist()
-            assert words.to_list() == want["words"].to_list()
+            assert words.tolist() == want["words"].tolist()
             assert (loader.epoch, loader.step) == (epoch, step + 1)
         assert (loader.epoch, loader.step) == (epoch + 1, 0)
     assert [n.tolist() for (n,) in ds.loader(20).tuples("n")] == [
@@ -44,7 +44,7 @@ def test_tuples_have_the_columns_in_the_order_of_the_names(
 
 
 def test_a_loader_of_two_columns_still_has_dicts(ds: Untyped) -> None:
-    batch = next(iter(ds.columns(["n", "words"]).loader(5)))
+    batch = next(iter(ds.select_columns(["n", "words"]).loader(5)))
     assert type(batch) is dict
 
 
@@ -82,7 +82,9 @@ def test_a_name_that_a_transform_does_not_make_costs_no_batch(ds: Untyped) -> No
 
 
 def test_tuples_have_what_an_adapter_makes(ds: Untyped) -> None:
-    loader = fed(ds.loader(5), Feed(lambda batch: {"text": batch["n"].tolist()}, 2))
+    loader = with_conversion(
+        ds.loader(5), Conversion(lambda batch: {"text": batch["n"].tolist()}, 2)
+    )
     assert next(text for (text,) in loader.tuples("text")) == [0, 1, 2, 3, 4]
 
 

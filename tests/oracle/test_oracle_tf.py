@@ -83,12 +83,7 @@ def by_fastrec(write: Write, records: list[bytes], spec: Spec) -> dict[str, Any]
         batch = ds[0 : len(records)]
     except (fr.DecodeError, fr.SchemaError):
         return None
-    return {
-        name: column.to_list()
-        if isinstance(column, fr.RaggedArray)
-        else column.tolist()
-        for name, column in batch.items()
-    }
+    return {name: column.tolist() for name, column in batch.items()}
 
 
 def random_list(rng: random.Random, kind: Any, n_values: int) -> Feature:  # noqa: ANN401

@@ -254,7 +254,7 @@ def test_partitions_divide_the_values_of_each_step(kind: str, splits: Any) -> No
             assert wanted is not None
             assert by_fastrec(given, {}, specs) == wanted
     _, parsed = fr.parse_single_sequence_example(records[0], None, specs)
-    assert parsed["a"].to_list() == [[step] if step else [] for step in STEP_ROWS]
+    assert parsed["a"].tolist() == [[step] if step else [] for step in STEP_ROWS]
 
 
 def test_rows_that_mix_steps_are_refused() -> None:
@@ -266,7 +266,7 @@ def test_rows_that_mix_steps_are_refused() -> None:
     specs = {"a": tf.io.RaggedFeature(tf.int64, "v", [partition], validate=True)}
     _, theirs = tf.io.parse_single_sequence_example(record, None, specs)
     assert theirs["a"].to_list() == [[[1, 2]], [[]]]
-    with pytest.raises(fr.SchemaError, match="divides 2 items into rows"):
+    with pytest.raises(fr.SchemaError, match="partitions 2 items"):
         fr.parse_single_sequence_example(record, None, specs)
 
 

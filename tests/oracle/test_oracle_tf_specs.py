@@ -415,7 +415,7 @@ TENSOR_DTYPES = ["bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", 
 TENSOR_DTYPES += ["uint64", "float16", "float32", "float64", "complex64", "complex128"]
 
 
-def parsed_tensors(tensors: list[bytes], spec: fr.TensorProto) -> Any:  # noqa: ANN401
+def parsed_tensors(tensors: list[bytes], spec: fr.SerializedTensor) -> Any:  # noqa: ANN401
     records = [example({b"t": ("bytes", [tensor])}) for tensor in tensors]
     return fr.parse_example(records, {"t": spec})["t"]
 
@@ -440,9 +440,9 @@ def test_serialized_tensors(
         tensor = tf.io.serialize_tensor(array).numpy()
     want = tf.io.parse_tensor(tensor, dtype).numpy()
     assert want.tolist() == array.tolist()
-    got = parsed_tensors([tensor, tensor], fr.TensorProto(shape, dtype))
+    got = parsed_tensors([tensor, tensor], fr.SerializedTensor(shape, dtype))
     assert plain(got[1]) == plain(want)
-    assert plain(parsed_tensors([tensor], fr.TensorProto())[0]) == plain(want)
+    assert plain(parsed_tensors([tensor], fr.SerializedTensor())[0]) == plain(want)
 
 
 @many
@@ -456,13 +456,15 @@ def test_serialized_tensors_of_strings(strings: list[bytes]) -> None:
         tf.make_tensor_proto(strings, tf.string, [len(strings)]).SerializeToString(),
     ):
         assert tf.io.parse_tensor(tensor, tf.string).numpy().tolist() == strings
-        spec = fr.TensorProto((len(strings),), "bytes")
+        spec = fr.SerializedTensor((len(strings),), "bytes")
         assert parsed_tensors([tensor], spec).tolist() == [strings]
 
 
 def test_bfloat16_comes_as_its_bits_or_as_itself() -> None:
     numbers = tf.constant([1.0, -2.5], tf.bfloat16)
-    (got,) = parsed_tensors([tf.io.serialize_tensor(numbers).numpy()], fr.TensorProto())
+    (got,) = parsed_tensors(
+        [tf.io.serialize_tensor(numbers).numpy()], fr.SerializedTensor()
+    )
     assert got.view(np.uint16).tolist() == numbers.numpy().view(np.uint16).tolist()
 
 

@@ -219,7 +219,7 @@ def test_tensorflow_parses_sequences(tmp_path: Path, options: dict[str, Any]) ->
         for i, row in enumerate(rows):
             given = row | {"frame": row["frame"].reshape(-1, 4)}
             context = {"id": i, "name": f"row {i}", "weights": np.arange(i % 3) / 2}
-            writer.write_sequence(context=context, feature_lists=given)
+            writer.write_sequence_example(context=context, feature_lists=given)
     records = records_by_tensorflow(writer.files, options)
     steps = tf.io.FixedLenSequenceFeature
     ragged = tf.io.RaggedFeature

@@ -581,7 +581,7 @@ def test_damage_is_reported_with_its_place_and_nothing_is_published(
     assert error.path == str(path)
     assert error.record == 4321
     assert error.offset == at + (12 if where == "payload" else 0)
-    assert f"fastrec doctor {path}" in str(error)
+    assert f"fastrec repair {path}" in str(error)
     assert_nothing_in(out)
 
 
@@ -597,7 +597,7 @@ def test_damage_of_a_compressed_stream_is_reported(
     with pytest.raises(fr.CorruptionError, match="is cut short") as caught:
         tool(files.paths, out)
     assert caught.value.path == str(path)
-    assert "fastrec doctor" in str(caught.value)
+    assert "fastrec repair" in str(caught.value)
     assert_nothing_in(out)
 
 

@@ -83,10 +83,10 @@ def test_a_record_above_the_limit_is_an_error_at_its_place(
     records = numbered(1, 2, 300, 3)
     path = write(tfrecord_file(records))
     spec = {"n": fr.VarLen("int64")}
-    limits = fr.Limits(record_bytes=len(records[2]) - 1)
+    limits = fr.Limits(max_record_bytes=len(records[2]) - 1)
     ds = fr.open(path, features=spec, io=io, limits=limits)
     loader = ds.loader(1, shuffle=shuffle, seed=1)
-    with pytest.raises(fr.LimitError, match="larger than the limit") as caught:
+    with pytest.raises(fr.LimitError, match="exceeds the limit") as caught:
         list(loader)
     at = sum(len(frame(record)) for record in records[:2])
     assert (caught.value.record, caught.value.offset) == (2, at)
@@ -95,10 +95,10 @@ def test_a_record_above_the_limit_is_an_error_at_its_place(
         ds.records[2]
     assert ds.records[3] == records[3]
 
-    skipping = ds.with_options(on_error="skip").loader(4)
+    skipping = ds.loader(4, on_error="skip")
     assert [batch["n"].lengths.tolist() for batch in skipping] == [[1, 2, 3]]
     assert [region.begin for region in skipping.report] == [at]
-    just = fr.Limits(record_bytes=len(records[2]))
+    just = fr.Limits(max_record_bytes=len(records[2]))
     assert len(list(fr.open(path, features=spec, io=io, limits=just).loader(1))) == 4
 
 
@@ -106,7 +106,7 @@ def test_a_record_of_a_stream_above_the_limit(write: Write) -> None:
     records = numbered(1, 2, 300, 3)
     path = write(gzip.compress(tfrecord_file(records)))
     ds = fr.open(
-        path, features={"n": fr.VarLen("int64")}, limits=fr.Limits(record_bytes=100)
+        path, features={"n": fr.VarLen("int64")}, limits=fr.Limits(max_record_bytes=100)
     )
     batches = iter(ds.loader(1))
     assert [len(next(batches)["n"].values) for _ in range(2)] == [1, 2]
@@ -127,7 +127,7 @@ def test_a_column_that_padding_makes_too_large_names_the_record(
 ) -> None:
     small = example({b"n": ("int64", [1]), b"s": ("bytes", [b"x"])})
     path = write(tfrecord_file([small] * 30 + [record] + [small] * 33))
-    ds = fr.open(path, features=spec, limits=fr.Limits(padded_bytes=130_000))
+    ds = fr.open(path, features=spec, limits=fr.Limits(max_padded_bytes=130_000))
     assert len(list(ds.select(range(30)).loader(30))) == 1
     with pytest.raises(
         fr.LimitError, match="padding 64 rows to 1000 items takes more than 130000"
@@ -149,7 +149,7 @@ def test_padding_names_the_record_behind_one_that_was_left_out(write: Write) -> 
         write(data),
         features=LISTS,
         on_error="skip",
-        limits=fr.Limits(padded_bytes=50_000),
+        limits=fr.Limits(max_padded_bytes=50_000),
     )
     with pytest.raises(fr.LimitError, match="padding 15 rows") as caught:
         list(ds.loader(16))
@@ -166,11 +166,12 @@ def test_padding_is_limited_by_default(write: Write) -> None:
 def test_more_features_than_the_limit(write: Write) -> None:
     path = write(frame(many_features(50)) + frame(many_features(51)))
     with pytest.raises(fr.SchemaError, match="no features"):
-        _ = fr.open(path, limits=fr.Limits(features=51)).schema
-    ds = fr.open(path, limits=fr.Limits(features=50))
-    for on_error in ("raise", "skip"):
+        _ = fr.open(path, limits=fr.Limits(max_features=51)).schema
+    policies: list[Any] = ["skip", "raise"]
+    for on_error in policies:
+        ds = fr.open(path, limits=fr.Limits(max_features=50), on_error=on_error)
         with pytest.raises(fr.LimitError, match="more than 50 features") as caught:
-            _ = ds.with_options(on_error=on_error).schema
+            _ = ds.schema
         assert caught.value.record == 1
     # Those that are asked for cost nothing more.
     wanted = {"n": fr.FixedLen((), "int64", default=7)}
@@ -180,17 +181,17 @@ def test_more_features_than_the_limit(write: Write) -> None:
 def test_records_of_different_features_are_counted_together(write: Write) -> None:
     records = [example({b"f%d" % i: ("int64", [1])}) for i in range(30)]
     path = write(tfrecord_file(records))
-    assert len(fr.open(path, limits=fr.Limits(features=30)).schema) == 30
+    assert len(fr.open(path, limits=fr.Limits(max_features=30)).schema) == 30
     with pytest.raises(fr.LimitError, match="more than 29 features"):
-        _ = fr.open(path, limits=fr.Limits(features=29)).schema
+        _ = fr.open(path, limits=fr.Limits(max_features=29)).schema
 
 
 def test_more_feature_lists_than_the_limit(write: Write) -> None:
     lists = field(2, b"".join(field(1, field(1, b"%d" % i)) for i in range(30)))
     path = write(frame(numbered(1)[0] + lists))
-    assert len(fr.open(path, limits=fr.Limits(features=30)).schema) == 1
+    assert len(fr.open(path, limits=fr.Limits(max_features=30)).schema) == 1
     with pytest.raises(fr.LimitError, match="more than 29 features"):
-        _ = fr.open(path, limits=fr.Limits(features=29)).schema
+        _ = fr.open(path, limits=fr.Limits(max_features=29)).schema
 
 
 def test_an_expansion_above_the_limit_can_be_allowed(
@@ -200,9 +201,14 @@ def test_an_expansion_above_the_limit_can_be_allowed(
     path = tmp_path / "zeros.gz"
     path.write_bytes(gzip.compress(quick_frame(bytes(4 << 20))))
     cache = tmp_path / "cache"
-    with pytest.raises(fr.LimitError, match=r"500 times its size.*Limits\(expansion"):
+    with pytest.raises(
+        fr.LimitError, match=r"500 times its size.*Limits\(max_expansion_ratio"
+    ):
         len(fr.open(path, cache_dir=cache))
-    assert len(fr.open(path, cache_dir=cache, limits=fr.Limits(expansion=1100))) == 1
+    assert (
+        len(fr.open(path, cache_dir=cache, limits=fr.Limits(max_expansion_ratio=1100)))
+        == 1
+    )
 
 
 # The option.
@@ -211,12 +217,12 @@ def test_an_expansion_above_the_limit_can_be_allowed(
 @pytest.mark.parametrize(
     ("options", "error"),
     [
-        ({"record_bytes": 0}, ValueError),
-        ({"record_bytes": 2**31}, ValueError),
-        ({"record_bytes": "much"}, ValueError),
-        ({"features": 1.5}, TypeError),
-        ({"expansion": -1}, ValueError),
-        ({"padded_bytes": None}, TypeError),
+        ({"max_record_bytes": 0}, ValueError),
+        ({"max_record_bytes": 2**31}, ValueError),
+        ({"max_record_bytes": "much"}, ValueError),
+        ({"max_features": 1.5}, TypeError),
+        ({"max_expansion_ratio": -1}, ValueError),
+        ({"max_padded_bytes": None}, TypeError),
     ],
 )
 def test_limits_that_make_no_sense(options: Untyped, error: type[Exception]) -> None:
@@ -225,8 +231,8 @@ def test_limits_that_make_no_sense(options: Untyped, error: type[Exception]) -> 
 
 
 def test_limits_are_values() -> None:
-    limits = fr.Limits(record_bytes="64MB", padded_bytes="1GiB")
-    assert limits.record_bytes == 64_000_000
+    limits = fr.Limits(max_record_bytes="64MB", max_padded_bytes="1GiB")
+    assert limits.max_record_bytes == 64_000_000
     assert eval(repr(limits), {"Limits": fr.Limits}) == limits
     assert pickle.loads(pickle.dumps(limits)) == limits
     assert fr.Limits() == fr.Limits() != limits
@@ -234,12 +240,12 @@ def test_limits_are_values() -> None:
 
 def test_limits_stay_with_a_dataset(write: Write) -> None:
     path = write(tfrecord_file(numbered(1, 300)))
-    limits = fr.Limits(record_bytes=100)
+    limits = fr.Limits(max_record_bytes=100)
     ds: fr.Dataset = fr.open(path, features=LISTS, limits=limits)
     for view in (
         ds.select([1]),
-        ds.with_options(on_error="mask").with_options(on_error="raise"),
-        ds.columns(["n"]),
+        ds.loader(1, on_error="mask").dataset.loader(1, on_error="raise").dataset,
+        ds.select_columns(["n"]),
         pickle.loads(pickle.dumps(ds)),
         fr.concat([ds, ds]),
     ):
@@ -324,7 +330,7 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str, str, int]] = {
     ),
     "a record that inflates 1,000 times": (
         lambda: repeated(header(2**30), 1) + repeated(bytes(MB), 64),
-        "{'features': {'n': 'int64'}, 'limits': fr.Limits(record_bytes='16MB')}",
+        "{'features': {'n': 'int64'}, 'limits': fr.Limits(max_record_bytes='16MB')}",
         "LimitError",
         64 * MB,
     ),
@@ -337,7 +343,7 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str, str, int]] = {
     "one long list among short ones": (
         lambda: tfrecord_file(numbered(1) * 63) + quick_frame(long_list(10 * MB)),
         """{"features": {"n": fr.FixedLenSequence((), "int64")},
-            "limits": fr.Limits(padded_bytes="1GiB")}""",
+            "limits": fr.Limits(max_padded_bytes="1GiB")}""",
         "LimitError",
         10 * 8 * 3 * MB + 64 * MB,  # values that were read, in a block that grew
     ),

@@ -74,8 +74,10 @@ def fastrec_feature(spec: Spec) -> Any:  # noqa: ANN401
     if spec.form == "stack":
         return fr.Stack(spec.keys, dtype, spec.default)
     if spec.shape is None:
-        return fr.TensorProto()
-    return fr.TensorProto(spec.shape, "bytes" if spec.dtype == "string" else spec.dtype)
+        return fr.SerializedTensor()
+    return fr.SerializedTensor(
+        spec.shape, "bytes" if spec.dtype == "string" else spec.dtype
+    )
 
 
 def frozen(column: Any, form: str) -> Any:  # noqa: ANN401

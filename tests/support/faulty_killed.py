@@ -169,9 +169,9 @@ class Run:
 
 
 def saved_of(path: Path) -> list[bytes]:
-    """Return the records that doctor saves of a torn file, or that a whole file has."""
+    """Return the records that repair saves of a torn file, or that a whole file has."""
     out = path.with_name("saved")
-    result = CliRunner().invoke(app, ["doctor", str(path), "--repair", str(out)])
+    result = CliRunner().invoke(app, ["repair", str(path), "--out", str(out)])
     assert result.exit_code in (0, 1), result.output
     found = out if out.exists() else path
     if result.exit_code == 1 and not out.exists():

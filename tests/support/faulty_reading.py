@@ -20,7 +20,7 @@ import fastrec as fr
 from faults import Fault, Faults, check_nothing_more, left_open, patience
 
 Io: TypeAlias = Literal["auto", "mmap", "pread"]
-OnError: TypeAlias = Literal["raise", "skip", "resync", "mask"]
+ErrorPolicy: TypeAlias = Literal["raise", "skip", "resync", "mask"]
 Rows: TypeAlias = list[Any]
 Way: TypeAlias = Callable[[fr.Dataset, Rows], None]
 
@@ -78,7 +78,7 @@ def fingerprint(ds: fr.Dataset, rows: Rows) -> None:
 
 
 def inferred(ds: fr.Dataset, rows: Rows) -> None:
-    rows.append(repr(fr.infer_schema(ds)))
+    rows.append(repr(ds.infer_schema()))
 
 
 EPOCHS = {
@@ -101,10 +101,10 @@ OTHERS = {
 }
 
 
-def cases(folder: Path) -> list[tuple[str, Path, OnError, Way]]:
+def cases(folder: Path) -> list[tuple[str, Path, ErrorPolicy, Way]]:
     """Every way to read every file, and what is done about damage there."""
     plain, damaged, packed = (folder / name for name in ("plain", "damaged", "packed"))
-    found: list[tuple[str, Path, OnError, Way]] = []
+    found: list[tuple[str, Path, ErrorPolicy, Way]] = []
     for name, way in (EPOCHS | RANDOM | OTHERS).items():
         found.append((name, plain, "raise", way))
         if name != "records":  # which raise where a payload is damaged
@@ -119,7 +119,7 @@ def cases(folder: Path) -> list[tuple[str, Path, OnError, Way]]:
     return found
 
 
-def opened(path: Path, io: Io, on_error: OnError) -> fr.Dataset:
+def opened(path: Path, io: Io, on_error: ErrorPolicy) -> fr.Dataset:
     """Open a file without a place for its index, so that all is found out anew."""
     return fr.open(
         path, features=SPEC, io=io, on_error=on_error, index_dir="/dev/null/index"

@@ -250,8 +250,8 @@ class Case:
         was_closed = writer.closed
         assert writer.n_records == n or was_closed
         if not was_closed and self._signals.draw.random() < 0.1:
-            if self._call("abandon", writer.abandon):
-                writer.abandon()
+            if self._call("discard", writer.discard):
+                writer.discard()
         elif was_closed or self._call("close", writer.close):
             with contextlib.suppress(ValueError):  # it was interrupted
                 writer.close()

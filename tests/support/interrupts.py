@@ -74,7 +74,7 @@ def check_values(batches: list[Untyped], added: int) -> None:
         np.testing.assert_array_equal(batch["n"], n + added)
         np.testing.assert_array_equal(batch["stack"], np.stack([n, n], 1))
         assert batch["name"].tolist() == [b"%d" % i for i in n]
-        assert batch["words"].to_list() == [
+        assert batch["words"].tolist() == [
             [b"w" * (i % 4), b"%d" % i][: i % 3] for i in n.tolist()
         ]
         np.testing.assert_array_equal(batch["ids"].lengths, k)

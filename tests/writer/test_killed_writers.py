@@ -318,7 +318,7 @@ def test_who_is_refused_changes_nothing_of_what_another_appends(tmp_path: Path) 
         with pytest.raises(BlockingIOError):
             fr.Writer(path, append=True)
         assert path.stat().st_size == size
-        writer.abandon()
+        writer.discard()
     assert path.read_bytes() == WHOLE
 
 

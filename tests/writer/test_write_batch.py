@@ -1024,9 +1024,11 @@ def test_what_is_refused_says_nothing_of_the_records_to_come(path: Path) -> None
         with pytest.raises(ValueError, match="feature 'b'"):
             writer.write_batch({"a": [1], "b": [[]]})
         with pytest.raises(ValueError, match="feature 'b'"):
-            writer.write_sequence(context={"a": 1, "b": []}, feature_lists={"c": [1]})
+            writer.write_sequence_example(
+                context={"a": 1, "b": []}, feature_lists={"c": [1]}
+            )
         writer.write({"a": "text", "b": 1.5})
-        writer.write_sequence(
+        writer.write_sequence_example(
             context={"a": "text", "b": 1.5}, feature_lists={"c": ["d"]}
         )
     assert examples(path)[0] == {b"a": ("bytes", [b"text"]), b"b": ("float", [1.5])}

@@ -1,4 +1,4 @@
-"""Writing tf.train.SequenceExample: write_sequence and encode_sequence_example.
+"""Writing tf.train.SequenceExample: write_sequence_example and encode_sequence_example.
 
 Goal
     Contexts and feature lists of every form become what protobuf reads as the values that
@@ -166,11 +166,11 @@ def test_what_cannot_be_written_names_the_list_and_the_cure(
         fr.encode_sequence_example(context={"a": 1}, feature_lists=lists)
     with fr.Writer(path) as writer:
         with pytest.raises(error, match=f"^feature list 'f\u00e9'.*{text}"):
-            writer.write_sequence(context={"a": 1}, feature_lists=lists)
+            writer.write_sequence_example(context={"a": 1}, feature_lists=lists)
         # What failed in a list is not said of a feature afterwards.
         with pytest.raises(TypeError, match=r"^feature 'a'"):
             writer.write({"a": object()})
-        writer.write_sequence(feature_lists={"ok": ["other"]})
+        writer.write_sequence_example(feature_lists={"ok": ["other"]})
     assert sequences(path) == [({}, {b"ok": [("bytes", [b"other"])]})]
 
 
@@ -192,8 +192,8 @@ def test_an_exception_of_an_iterable_of_steps_is_raised(path: Path) -> None:
 
     with fr.Writer(path) as writer:
         with pytest.raises(OSError, match="the camera is gone"):
-            writer.write_sequence(feature_lists={"f": steps()})
-        writer.write_sequence(feature_lists={"f": ["a"]})
+            writer.write_sequence_example(feature_lists={"f": steps()})
+        writer.write_sequence_example(feature_lists={"f": ["a"]})
     assert len(records_in(path)) == 1
 
 
@@ -204,19 +204,19 @@ def test_a_context_needs_a_kind_as_a_row_does() -> None:
 
 def test_a_writer_keeps_order_and_kinds_from_record_to_record(path: Path) -> None:
     with fr.Writer(path) as writer:
-        writer.write_sequence(
+        writer.write_sequence_example(
             context={"b": 1, "a": 0.5}, feature_lists={"y": [1.5], "x": ["w"], "z": []}
         )
-        writer.write_sequence(
+        writer.write_sequence_example(
             context={"a": 1, "b": 2}, feature_lists={"z": [[]], "x": [[]], "y": [2, []]}
         )
-        writer.write_sequence(feature_lists={"z": [7]})
+        writer.write_sequence_example(feature_lists={"z": [7]})
         with pytest.raises(ValueError, match=r"^feature list 'x' has int64.*had bytes"):
-            writer.write_sequence(feature_lists={"x": [1]})
+            writer.write_sequence_example(feature_lists={"x": [1]})
         with pytest.raises(ValueError, match=r"^feature 'b' has float.*had int64"):
-            writer.write_sequence(context={"b": 0.5})
+            writer.write_sequence_example(context={"b": 0.5})
         # Features and lists have names of their own, and so do rows.
-        writer.write_sequence(context={"x": 1}, feature_lists={"b": ["c"]})
+        writer.write_sequence_example(context={"x": 1}, feature_lists={"b": ["c"]})
         writer.write({"b": "d"})
     records = records_in(path)
     assert records[0].index(b"b") < records[0].index(b"a")
@@ -236,9 +236,11 @@ def test_a_writer_keeps_order_and_kinds_from_record_to_record(path: Path) -> Non
 def test_the_context_is_written_by_specs(path: Path) -> None:
     features = {"image": fr.Raw((2, 2)), "n": fr.FixedLen((2,), "int64", [0, 0])}
     with fr.Writer(path, features=features) as writer:
-        writer.write_sequence(context={"image": np.ones((2, 2), "u1"), "n": [1, 2]})
+        writer.write_sequence_example(
+            context={"image": np.ones((2, 2), "u1"), "n": [1, 2]}
+        )
         with pytest.raises(ValueError, match="'image': missing"):
-            writer.write_sequence(context={"n": [1, 2]})
+            writer.write_sequence_example(context={"n": [1, 2]})
     assert sequences(path) == [
         ({b"image": ("bytes", [b"\1" * 4]), b"n": ("int64", [1, 2])}, {})
     ]
@@ -265,7 +267,7 @@ def test_lists_come_back_equal(
     ]
     with fr.Writer(path, sync=False) as writer:
         for i, row in enumerate(rows):
-            writer.write_sequence(context={"i": i}, feature_lists=row)
+            writer.write_sequence_example(context={"i": i}, feature_lists=row)
     context = {"i": fr.FixedLen((), "int64")}
     lists = {
         "frame": fr.FixedLenSequence((3,), "float32"),
@@ -280,4 +282,4 @@ def test_lists_come_back_equal(
         np.testing.assert_array_equal(got_lists["frame"], row["frame"])
         np.testing.assert_array_equal(got_lists["event"], row["event"])
         words: Any = got_lists["words"]
-        assert words.to_list() == row["words"]
+        assert words.tolist() == row["words"]

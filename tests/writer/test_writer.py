@@ -374,7 +374,7 @@ def test_only_bytes_are_records(path: Path) -> None:
 
 
 def test_a_closed_writer_refuses_rows_and_may_be_closed_again(path: Path) -> None:
-    for close in (fr.Writer.close, fr.Writer.abandon):
+    for close in (fr.Writer.close, fr.Writer.discard):
         writer = fr.Writer(path)
         close(writer)
         assert writer.closed
@@ -383,7 +383,7 @@ def test_a_closed_writer_refuses_rows_and_may_be_closed_again(path: Path) -> Non
         with pytest.raises(ValueError, match="is closed"):
             writer.write_record(b"a")
         writer.close()
-        writer.abandon()
+        writer.discard()
         path.unlink(missing_ok=True)
 
 
@@ -620,7 +620,7 @@ def test_a_full_disk_names_the_path_and_leaves_nothing(
         assert writer.closed
         assert refused(lambda: writer.write({"a": 1}))
         assert refused(writer.close)
-        writer.abandon()
+        writer.discard()
 
         # Threads meet it while others go on: sooner or later, it is reported.
         writer = fr.Writer(path, num_threads=2)
@@ -694,7 +694,7 @@ def test_specs_say_how_a_row_is_encoded(path: Path) -> None:
         "image": fr.Raw((2, 3), "uint8"),
         "box": fr.FixedLen((2, 2), "float32"),
         "tags": fr.VarLen("bytes"),
-        "tensor": fr.TensorProto((2,), "int16", key="t"),
+        "tensor": fr.SerializedTensor((2,), "int16", key="t"),
     }
     row = {
         "image": np.arange(6, dtype=np.uint8).reshape(2, 3),

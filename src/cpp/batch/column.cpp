@@ -245,7 +245,7 @@ void BatchBuilder::check_padding(std::size_t column, std::size_t n_rows,
                   std::to_string(width) + " items takes more than " +
                   std::to_string(padded_bytes_max_) +
                   " bytes; cut long rows with length= and truncate=True, or raise "
-                  "limits=fastrec.Limits(padded_bytes=...)",
+                  "limits=fastrec.Limits(max_padded_bytes=...)",
               {});
   error.record = longest;
   error.feature = spec.key;

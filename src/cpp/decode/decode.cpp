@@ -94,7 +94,8 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
     batch->rewind(row);
     decoder_.begin();
   } else if (can_be_fast_) {
-    fast_path_.emplace(*schema_);  // for the next record: one alone is not worth it
+    // For the next record: building it does not pay for a single one.
+    fast_path_ = std::make_unique<FastPath>(*schema_);
   }
   Fault fault;
   if (reads_features_) fault = walk(bytes);

@@ -73,7 +73,7 @@ class ExampleDecoder {
   bool reads_example_;   // some column requires a tf.train.Example
   DecodeMode mode_;
   bool can_be_fast_;  // the fast path supports the schema
-  std::optional<FastPath> fast_path_;
+  std::unique_ptr<FastPath> fast_path_;
   std::optional<MappedPath> mapped_path_;
   StepBegins step_begins_;
 };

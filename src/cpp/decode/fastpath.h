@@ -4,11 +4,12 @@
 // A record of it is read in one pass: each entry goes straight to its column. The
 // entries are expected in the order of an earlier record that began with the same two
 // keys (its plan, plan.h). Files of several writers have several orders, so several
-// plans are kept. Where a record deviates from its plan, its entries are looked up one
-// by one, until one is found from which the plan goes on.
+// plans are kept. An entry that the plan did not expect is looked up by its key; the
+// plan resumes behind it. Where a plan lacks the entry or has another order, the rest
+// of the record is looked up.
 //
-// The fast path guesses nothing: a record that it cannot prove is left to
-// ExampleDecoder, which also makes all faults.
+// The fast path never guesses: ExampleDecoder decodes the records that this one cannot
+// prove, and reports all faults.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +34,8 @@ class FastPath {
 
   // `schema` must outlive this: plans refer to its columns.
   explicit FastPath(const Schema& schema);
+  FastPath(const FastPath&) = delete;
+  FastPath& operator=(const FastPath&) = delete;
 
   // Decodes `record` into row `row` of `batch`. False if it cannot be proven, or if
   // those before it could not: the row then holds anything, and must be rewound.
@@ -58,34 +61,33 @@ class FastPath {
   // How far a record was read.
   struct Progress {
     PlanRun run;
-    const Plan* plan;
-    std::size_t next = 0;        // entry of the plan
-    bool is_in_order = true;     // all entries up to `next` were met, and no others
-    bool is_surprising = false;  // the plan lacks an entry, or has another order
+    const Plan* plan;         // no_plan_ if all entries are looked up
+    std::size_t next = 0;     // entry of the plan
+    bool is_in_order = true;  // the entries so far are those of the plan up to `next`
   };
 
   bool read(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
             BatchBuilder* batch);
-  bool decode_entry(FeatureDecoder* decoder, Progress* progress,
-                    std::uint32_t* column) const;
-  bool place(std::uint32_t column, Progress* progress);
+  bool run_plan(Progress* progress);
+  bool decode_entry(Bytes features, FeatureDecoder* decoder, Progress* progress);
+  void select_plan(Bytes features, Progress* progress);
+  void resume_after(std::uint32_t column, Progress* progress);
   void leave_order(Progress* progress);
-  bool mark(std::uint32_t column);
   bool mark_entries(const Plan& plan, std::size_t begin, std::size_t end);
   bool fill_missing(const Progress& progress, FeatureDecoder* decoder);
   void learn(Bytes features, std::uint64_t signature, Plan* plan) const;
+  Plan& plan_of(std::uint64_t signature);
 
-  RunPlan* const run_plan_;
+  const PlanKernel& kernel_;
   KeyTable keys_;                   // by column
   std::vector<PlanEntry> columns_;  // an entry for each column
   std::vector<Plan> plans_;         // by signature, modulo their number
-  const Plan no_plan_;
-  // The columns that a record out of order had: those with the number of that record.
-  std::vector<std::uint64_t> marks_;
-  std::uint64_t n_marked_records_ = 0;
-  std::size_t n_marked_ = 0;
-  std::size_t n_failures_ = 0;  // records in a row that could not be proven
-  std::size_t n_declined_ = 0;  // records to come that are not tried
+  Plan no_plan_;
+  const Plan* last_plan_ = &no_plan_;  // that a record began with
+  std::vector<std::uint64_t> marks_;   // by column
+  ColumnLookup lookup_;                // of the record that was out of order last
+  std::size_t n_failures_ = 0;         // records in a row that could not be proven
+  std::size_t n_declined_ = 0;         // records to come that are not tried
 };
 
 }  // namespace fastrec

@@ -13,17 +13,22 @@
 // so one comparison of 32 bytes (64 for long keys) proves the tag, the key and all
 // lengths from the last byte of the header alone. There is one kernel for each
 // instruction set; all of them stop at the same entry.
+//
+// A record without a plan is read by key: the same comparison proves that the column
+// which the hash of the key suggests is the right one.
 #pragma once
 
 #include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/cpu.h"
 #include "batch/column.h"
 #include "batch/schema.h"
+#include "wire/key_table.h"
 
 namespace fastrec {
 
@@ -85,10 +90,33 @@ struct PlanRun {
 // have BytesWithSlack::kSlackBytes readable bytes on both sides.
 using RunPlan = std::size_t(const PlanEntry* entries, std::size_t n, PlanRun* run);
 
+// The columns by key, and which of them a record had.
+struct ColumnLookup {
+  const KeyTable* keys;      // numbered by column
+  const PlanEntry* columns;  // by column
+  // By column: the last record that had it. Records are counted from 1.
+  std::uint64_t* marks;
+  std::uint64_t record = 0;
+  std::size_t n_marked = 0;                   // columns that this record had
+  std::uint32_t last = PlanEntry::kNoColumn;  // the column of the last entry
+
+  // False if the record had the column before.
+  bool mark(std::uint32_t column) noexcept {
+    ++n_marked;
+    return std::exchange(marks[column], record) != record;
+  }
+};
+
+// Decodes at most `n_max` entries at `run->p`, in any order, and marks their columns.
+// Stops at an entry that it cannot prove, and at a column that the record had before.
+// Returns how many it decoded, and leaves `run->p` at the next one.
+using RunByKey = std::size_t(std::size_t n_max, ColumnLookup* lookup, PlanRun* run);
+
 struct PlanKernel {
   const char* name;
   Isa isa;
   RunPlan* run;
+  RunByKey* run_by_key;
 };
 
 // The kernels that this CPU can run, best first; the last one is portable.
@@ -100,9 +128,12 @@ const PlanKernel& plan_kernel();
 namespace kernels {
 
 RunPlan run_plan_portable;
+RunByKey run_by_key_portable;
 #if defined(__x86_64__)
 RunPlan run_plan_avx2;
+RunByKey run_by_key_avx2;
 RunPlan run_plan_avx512;
+RunByKey run_by_key_avx512;
 #endif
 
 // Stores the payload of an entry whose form is none of the first four. False if it does

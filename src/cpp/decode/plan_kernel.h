@@ -13,6 +13,7 @@
 #include <cstring>
 
 #include "decode/plan.h"
+#include "wire/plain.h"
 #include "wire/varint.h"
 
 namespace fastrec::kernels {
@@ -114,6 +115,79 @@ inline std::size_t run_entries(const PlanEntry* entries, std::size_t n,
   }
   position->p = p;
   return static_cast<std::size_t>(at - entries);
+}
+
+// Returns where the entry at `p` ends if its lengths are of one byte and its key and
+// value are all of it, or nullptr.
+inline const std::uint8_t* skip_entry(const std::uint8_t* p, const std::uint8_t* end) {
+  const std::size_t n_entry = p[1], n_key = p[3];
+  if (n_entry < n_key + 4) return nullptr;
+  const std::uint8_t* const value = p + 4 + n_key;
+  if (p[0] != kTagOne || p[2] != kTagOne || value[0] != kTagTwo ||
+      value[1] != n_entry - n_key - 4 || end - p < std::ptrdiff_t(2 + n_entry)) {
+    return nullptr;
+  }
+  return p + 2 + n_entry;
+}
+
+// The size of the payload of `entry` at `p`, by the length of all of it.
+inline std::uint8_t payload_bytes(const PlanEntry& entry, const std::uint8_t* p) {
+  return static_cast<std::uint8_t>(2 + p[1] - entry.header_bytes);
+}
+
+FASTREC_TARGET_PLAN
+inline bool is_short_entry(const PlanEntry& entry, const std::uint8_t* p) {
+  return is_header(entry, entry.header_bytes, p, payload_bytes(entry, p));
+}
+
+// Sets `*column` to that of the entry at `p`, which is not the candidate's. False if it
+// is, or if the entry cannot be proven.
+[[gnu::noinline]] FASTREC_TARGET_PLAN bool find_column(const ColumnLookup& lookup,
+                                                       const std::uint8_t* p,
+                                                       std::uint32_t* column) {
+  const std::uint32_t found = lookup.keys->find({p + 4, p[3]});
+  if (found == *column) return false;
+  *column = found;
+  return found == PlanEntry::kNoColumn || is_short_entry(lookup.columns[found], p);
+}
+
+FASTREC_TARGET_PLAN
+inline std::size_t find_entries(std::size_t n_max, ColumnLookup* lookup,
+                                PlanRun* position) {
+  constexpr std::size_t kMaxEntryBytes = 0x7f, kMaxKeyBytes = 63;
+  const PlanRun run = *position;  // copies: what is stored cannot change them
+  const KeyTable& keys = *lookup->keys;
+  const PlanEntry* const columns = lookup->columns;
+  const BatchBuilder::Rows* const rows = run.batch->rows();
+  const std::uint8_t* p = run.p;
+  std::uint32_t column = PlanEntry::kNoColumn;
+  std::size_t n = 0;
+  for (; n != n_max && p != run.end; ++n) {
+    const std::size_t n_key = p[3];
+    if (p[1] > kMaxEntryBytes || n_key > kMaxKeyBytes) break;
+    // The next entry depends on one load only, so the CPU looks up several at a time.
+    const std::uint8_t* const after = p + 2 + p[1];
+    column = keys.candidate(p + 4, n_key);
+    if (column != PlanEntry::kNoColumn && !is_short_entry(columns[column], p))
+        [[unlikely]] {
+      if (!find_column(*lookup, p, &column)) break;
+    }
+    if (column == PlanEntry::kNoColumn) {
+      if (skip_entry(p, run.end) == nullptr) break;
+    } else {
+      const PlanEntry& entry = columns[column];
+      const std::uint8_t* const payload = p + entry.header_bytes;
+      if (lookup->marks[column] == lookup->record ||
+          read_payload(entry, payload, payload_bytes(entry, p), run, rows) != after) {
+        break;
+      }
+      lookup->mark(column);
+    }
+    lookup->last = column;
+    p = after;
+  }
+  position->p = p;
+  return n;
 }
 
 }  // namespace

@@ -88,7 +88,7 @@ std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
         is_watched ? Bytes() : reader_.next_mapped(MappedPath::kMinFrameBytes);
     if (!frame.empty() &&
         state->decoder.decode_mapped(frame, state->n_filled, &state->builder)) {
-      reader_.pass_mapped();
+      reader_.skip_mapped();
       end_row(state, i - n_skipped);
       continue;
     }

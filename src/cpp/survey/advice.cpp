@@ -88,7 +88,8 @@ std::string suggest_spec(const ColumnSpec& spec, const Fault& fault, Bytes recor
   if (string.empty() || spec.n_values == 0) return "";
   TensorGuess tensor;
   tensor.add(string);
-  if (tensor.is_possible) return "fr.TensorProto() reads it: it is a serialized tensor";
+  if (tensor.is_possible)
+    return "fr.SerializedTensor() reads it: it is a serialized tensor";
   const ByteFormat format = format_of(string);
   if (format != ByteFormat::kOther && format != ByteFormat::kText) {
     return std::string("fr.FixedLen((), \"bytes\") reads it: it is a ") +

@@ -21,7 +21,7 @@ class Batches(Protocol):
 
     def __iter__(self) -> Iterator[Batch]: ...
     @property
-    def has_transforms(self) -> bool: ...
+    def _has_transforms(self) -> bool: ...
     def _upcoming(self) -> Batch | None: ...
     def _empty_batch(self) -> Batch: ...
     def _any_width_columns(self) -> set[str | bytes]: ...
@@ -43,7 +43,7 @@ class RecordBatchReader:
 
     Each use of a dataset is a new pass over it; each use of a loader is its next epoch,
     and ``loader.report`` lists the rows that `on_error` skips. All columns are decoded:
-    select those a query needs with ``ds.columns([...])``. A column of a table keeps all
+    select those a query needs with ``ds.select_columns([...])``. A column of a table keeps all
     columns of its batches in memory.
 
     Parameters
@@ -119,7 +119,7 @@ class RecordBatchReader:
         """
         # The schema depends on no batch size, which it takes a batch to choose.
         loader = self._source._table_loader(self._batch_size or 1)
-        if not loader.has_transforms:
+        if not loader._has_transforms:
             empty = self._record_batch(loader._empty_batch(), loader)
             return empty.__arrow_c_schema__()
         return _core.arrow_schema(self._begin()[0])
@@ -140,9 +140,9 @@ class RecordBatchReader:
         loader = self._source._table_loader(self._batch_size)
         batches: Iterable[Batch] = loader
         sample: Batch | None = None
-        if loader.has_transforms and self._is_loader:
+        if loader._has_transforms and self._is_loader:
             sample = loader._upcoming()
-        elif loader.has_transforms:
+        elif loader._has_transforms:
             rest = iter(loader)
             first = list(itertools.islice(rest, 1))
             batches = itertools.chain(first, rest)

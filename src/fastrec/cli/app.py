@@ -12,11 +12,13 @@ import fastrec as fr
 from fastrec.cli.bench import bench
 from fastrec.cli.convert import convert
 from fastrec.cli.demo import demo
-from fastrec.cli.doctor import doctor
 from fastrec.cli.index import index
+from fastrec.cli.info import info
+from fastrec.cli.repair import repair
 from fastrec.cli.rewrite import compress, expand, merge, reshard, shuffle, split
 from fastrec.cli.shuffle_report import shuffle_report
 from fastrec.cli.terminal import console, printable
+from fastrec.cli.verify import verify
 from fastrec.errors import advise_repair
 from fastrec.options import MissingExtraError
 
@@ -88,8 +90,10 @@ def _fastrec(
 app.command()(bench)
 app.command()(convert)
 app.command()(demo)
-app.command()(doctor)
 app.command()(index)
+app.command()(info)
+app.command()(verify)
+app.command()(repair)
 app.command()(shuffle_report)
 for _command in (shuffle, merge, reshard, split, compress, expand):
     app.command()(_command)

@@ -42,7 +42,7 @@ _CURES = {
     "checksums": "this is one pass over the bytes, by the kernel {kernel!r}: more "
     "num_threads",
     "decoding": "more num_threads; without columns that you do not need, features= or "
-    "ds.columns([...]), if they are large (try --columns)",
+    "ds.select_columns([...]), if they are large (try --columns)",
     "copying": "the columns are copied about as fast as memory allows: only the columns "
     "that you need (try --columns), in narrower dtypes; more num_threads help until "
     "memory is busy",

@@ -111,7 +111,7 @@ def convert(
             if is_table:
                 ds = fr.open(sources)
                 n_records = write_table(
-                    ds if column is None else ds.columns(column),
+                    ds if column is None else ds.select_columns(column),
                     out,
                     text=text or (),
                     optional=optional or (),

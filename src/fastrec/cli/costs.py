@@ -163,7 +163,7 @@ def sample_of(first: FirstRead, columns: Sequence[str] | None = None) -> Sample:
     """
     dataset = fr.open(list(first.ranges))
     if columns:
-        dataset = dataset.columns(columns)
+        dataset = dataset.select_columns(columns)
     sample = (_streamed if dataset.is_streamed else _indexed)(dataset, first.ranges)
     if not sample.n_records:
         msg = f"there is no record in {counted(len(dataset.files), 'file')}"

@@ -51,7 +51,7 @@ class Damaged:
     None if nothing can be repaired.
     """
 
-    region: fr.Region
+    region: fr.SkippedRegion
     bit: int | None = None
 
 
@@ -208,7 +208,7 @@ def _damaged(finding: Finding, of: Examined) -> Damaged:
         reason += (
             f"; one bit was flipped, bit {bit % 8} of byte {bit // 8} of the header"
         )
-    return Damaged(fr.Region(of.path, begin, end, reason, records), bit)
+    return Damaged(fr.SkippedRegion(of.path, begin, end, reason, records), bit)
 
 
 def _kind_of(path: str) -> str:

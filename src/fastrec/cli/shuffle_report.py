@@ -176,7 +176,7 @@ def _labels(ds: fr.Dataset, name: str) -> npt.NDArray[np.int64]:
         raise fr.SchemaError(msg)
     found = np.empty(len(ds), np.int64)
     n_read = 0
-    loader = ds.columns([name]).loader(_ROWS_AT_ONCE, rank=0, world_size=1)
+    loader = ds.select_columns([name]).loader(_ROWS_AT_ONCE, rank=0, world_size=1)
     with Bar("reading labels") as bar:
         for batch in loader:
             column = np.asarray(batch[name])

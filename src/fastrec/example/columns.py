@@ -23,7 +23,7 @@ from fastrec.example.gather import DENSE, Present, array_of, dense, number_value
 from fastrec.features.base import Spec, kind_of, numpy_dtype
 from fastrec.features.fixed import FixedLen, Raw, Stack, VarLen
 from fastrec.features.padded import FixedLenSequence
-from fastrec.features.tensor import TensorProto, serialized_rows
+from fastrec.features.tensor import SerializedTensor, serialized_rows
 
 __all__ = ["ColumnValues", "columns_of", "ordered", "row_of_lists"]
 
@@ -250,18 +250,18 @@ def _encodable(
     if not isinstance(spec, _WRITTEN):
         raise TypeError(f"cannot write {spec!r}; write its several features as columns")
     keys = [*map(_key, spec.keys)] if isinstance(spec, Stack) else [spec._key_of(name)]
-    is_memory = isinstance(spec, (Raw, TensorProto))
+    is_memory = isinstance(spec, (Raw, SerializedTensor))
     shape = (len(keys),) if isinstance(spec, Stack) else spec.shape
     values = array._flat_values if isinstance(array, RaggedArray) else array
     if isinstance(values, np.ndarray) and values.dtype.kind == "O":  # no values at all
         has_rows = len(array) if present is None else present.any()
         must_have = isinstance(spec, (FixedLen, Raw, Stack)) and 0 not in (shape or ())
-        if has_rows and (must_have or isinstance(spec, TensorProto)):
+        if has_rows and (must_have or isinstance(spec, SerializedTensor)):
             _refuse_shape((0,), spec)
         kind = "bytes" if is_memory else kind_of(str(spec.dtype))
         empty = (kind, np.zeros(0, _DTYPES[kind]), int(is_memory))
         return [ColumnValues(name, key, *empty, present=present) for key in keys]
-    if isinstance(spec, (Raw, TensorProto)):
+    if isinstance(spec, (Raw, SerializedTensor)):
         return [_memory(name, keys[0], array, present, spec)]
     if isinstance(spec, (FixedLen, Stack)):
         array = dense(array)
@@ -361,7 +361,7 @@ def _memory(
     key: bytes,
     array: Array,
     present: Present,
-    spec: Raw | TensorProto,
+    spec: Raw | SerializedTensor,
 ) -> ColumnValues:
     """Return each row as the bytes of an array, or as a serialized tensor."""
     if isinstance(array, BytesArray) and array.ndim == 1:  # as they are stored
@@ -390,7 +390,7 @@ def _memory(
             f"{found} values do not fit {spec!r}; convert them, for example with "
             f".astype({str(spec.dtype)!r})"
         )
-    if isinstance(spec, TensorProto):
+    if isinstance(spec, SerializedTensor):
         data = serialized_rows(whole)
     else:
         native = np.ascontiguousarray(whole, dtype)

@@ -37,7 +37,7 @@ def encode_example(
 
     features : mapping of str or bytes to specs, optional
         Specs as for `Writer`, for arrays of two or more dimensions (`Raw`, `FixedLen`,
-        `TensorProto`) and empty lists (`VarLen`). A `fastrec.Schema` is checked only once.
+        `SerializedTensor`) and empty lists (`VarLen`). A `fastrec.Schema` is checked only once.
 
     Returns
     -------

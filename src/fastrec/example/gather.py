@@ -18,7 +18,7 @@ from fastrec.arrays.bytes import reshaped
 from fastrec.arrays.layout import offsets_from
 from fastrec.features.base import Spec
 from fastrec.features.fixed import FixedLen, Raw, Stack
-from fastrec.features.tensor import TensorProto
+from fastrec.features.tensor import SerializedTensor
 
 __all__ = ["DENSE", "Present", "array_of", "dense", "number_values"]
 
@@ -26,7 +26,7 @@ __all__ = ["DENSE", "Present", "array_of", "dense", "number_values"]
 Present: TypeAlias = NDArray[np.bool_] | None
 
 # Specs whose rows all have one shape.
-DENSE = (FixedLen, Raw, Stack, TensorProto)
+DENSE = (FixedLen, Raw, Stack, SerializedTensor)
 
 _INT64_MAX = 2**63 - 1
 _NOT_INT64 = (
@@ -170,7 +170,7 @@ def _listed(row: Any) -> Sequence[Any]:  # noqa: ANN401
     if isinstance(row, np.ndarray) and not _is_opaque(row):
         _number_kind(row.dtype)  # a date, for example, must not become an int
     if isinstance(row, RaggedArray):
-        return row.to_list()
+        return row.tolist()
     found: Sequence[Any] = row if isinstance(row, (list, tuple)) else row.tolist()
     return found
 

@@ -17,7 +17,7 @@ from fastrec.features.fixed import VarLen
 from fastrec.features.infer import DTYPE_OF, name_of
 from fastrec.features.schema import Features, Schema, as_schema
 from fastrec.features.sequence_schema import ParsedSequences
-from fastrec.features.tensor import TensorProto
+from fastrec.features.tensor import SerializedTensor
 from fastrec.options import Limits
 
 __all__ = [
@@ -192,7 +192,7 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
             "decode_example() would leave out: call fastrec.decode_sequence_example"
         )
         raise SchemaError(msg)
-    survey = _core.Survey(Limits().features)
+    survey = _core.Survey(Limits().max_features)
     survey.add(serialized)
     surveyed = survey.features
     features: dict[str | bytes, Spec] = {
@@ -246,7 +246,7 @@ def decode_sequence_example(
     {'tokens': [array([1, 2]), array([3])]}
     """
     _check_one(serialized)
-    context, lists = _core.decode_message(serialized, True, Limits().features)
+    context, lists = _core.decode_message(serialized, True, Limits().max_features)
     return (
         {name_of(key): values for key, values in context},
         {name_of(key): steps for key, steps in lists},
@@ -256,7 +256,7 @@ def decode_sequence_example(
 def parse_tensor(
     serialized: bytes, dtype: npt.DTypeLike | None = None
 ) -> npt.NDArray[Any]:
-    """Parse one serialized TensorProto, as tf.io.parse_tensor does.
+    """Parse one serialized tensor, as tf.io.parse_tensor does.
 
     Parameters
     ----------
@@ -276,7 +276,7 @@ def parse_tensor(
     DecodeError
         If the bytes cannot be read.
     SchemaError
-        If they are not a tensor that `TensorProto` reads, or of another dtype.
+        If they are not a tensor that `SerializedTensor` reads, or of another dtype.
 
     Examples
     --------
@@ -285,10 +285,10 @@ def parse_tensor(
     array([[1.5, 2. ]])
     """
     _check_one(serialized)
-    wanted = None if dtype is None else TensorProto((), dtype).dtype
+    wanted = None if dtype is None else SerializedTensor((), dtype).dtype
     record = _core.encode_example({_TENSOR: serialized})
     try:
-        row = parse_single_example(record, {_TENSOR: TensorProto()})
+        row = parse_single_example(record, {_TENSOR: SerializedTensor()})
     except (DecodeError, SchemaError) as error:
         # The record and its spec exist only here.
         reason = error.reason.removeprefix(f"feature {_TENSOR!r} ")

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from fastrec.arrays.batch import Batch, concatenate, take
+from fastrec.arrays.batch import Batch, concat_batches, take_rows
 from fastrec.arrays.ragged import describe_rows
 from fastrec.errors import SchemaError, add_note
 from fastrec.features.padded import FixedLenSequence, Unpadded
@@ -23,7 +23,7 @@ from fastrec.features.schema import check_columns
 from fastrec.loader.skipped_rows import SkippedRow, skipped_by_transform
 from fastrec.sources.source import Reading
 from fastrec.sources.view import View
-from fastrec.transforms.batch_info import BatchOrigin, Extra
+from fastrec.transforms.batch_info import BatchInfo, Extra
 from fastrec.transforms.transform import CheckedTransform
 
 __all__ = ["VALID", "Collator", "OnTransformError", "Parts", "collator_of"]
@@ -71,8 +71,8 @@ class _Calls:
         self.skipped: list[SkippedRow] = []
 
     def __call__(
-        self, transform: CheckedTransform, batch: Batch, info: BatchOrigin
-    ) -> tuple[Batch, BatchOrigin]:
+        self, transform: CheckedTransform, batch: Batch, info: BatchInfo
+    ) -> tuple[Batch, BatchInfo]:
         """Return the transformed batch, and the origin of the rows that are left."""
         if self._on_error == "raise":
             return transform(batch, info), info
@@ -92,11 +92,11 @@ class _Calls:
                 VALID: valid_column(info)
             } if VALID in batch else batch, info
         kept = np.delete(np.arange(len(info.positions)), rows)
-        return take(batch, kept), info._of_rows(kept)
+        return take_rows(batch, kept), info._of_rows(kept)
 
     def _whole(
-        self, transform: CheckedTransform, batch: Batch, info: BatchOrigin
-    ) -> tuple[Batch, BatchOrigin]:
+        self, transform: CheckedTransform, batch: Batch, info: BatchInfo
+    ) -> tuple[Batch, BatchInfo]:
         """Call a transform of whole batches. If it raises, call it for no rows."""
         none = np.empty(0, np.int64)
         try:
@@ -106,7 +106,7 @@ class _Calls:
             raise
         except Exception as error:  # noqa: BLE001 (it is reported)
             try:
-                empty = transform(take(batch, none), info._of_rows(none))
+                empty = transform(take_rows(batch, none), info._of_rows(none))
             except Exception as second:  # noqa: BLE001 (it is in the note)
                 add_note(
                     error,
@@ -121,7 +121,7 @@ class _Calls:
     def _skip(
         self,
         transform: CheckedTransform,
-        info: BatchOrigin,
+        info: BatchInfo,
         failed: list[tuple[int, Exception]],
     ) -> None:
         assert info._places is not None
@@ -160,7 +160,7 @@ class Collator:
     def __call__(
         self,
         parts: Parts,
-        info: BatchOrigin | None,
+        info: BatchInfo | None,
         on_error: OnTransformError = "raise",
     ) -> tuple[Batch, list[SkippedRow]]:
         """Return the batch of `parts`, and the rows for which transforms raised.
@@ -183,8 +183,8 @@ class Collator:
         return batch, calls.skipped
 
     def _joined(
-        self, parts: Parts, info: BatchOrigin | None, calls: _Calls
-    ) -> tuple[Batch, BatchOrigin | None]:
+        self, parts: Parts, info: BatchInfo | None, calls: _Calls
+    ) -> tuple[Batch, BatchInfo | None]:
         if len(self._readings) == 1:
             (part,) = parts
             return self._part(*part, info, calls)
@@ -205,7 +205,7 @@ class Collator:
                 or [rows for _, _, rows in parts if rows is not None]
             )
             order = np.argsort(rows)
-            whole = take(concatenate(batches), order)
+            whole = take_rows(concat_batches(batches), order)
             if info is not None and infos and infos[0]._rows is not None:
                 is_row = np.concatenate([part.positions >= 0 for part in infos])[order]
                 info = info._of_rows(rows[order])
@@ -221,9 +221,9 @@ class Collator:
         reading: int,
         batch: Batch,
         rows: npt.NDArray[np.int64] | None,
-        info: BatchOrigin | None,
+        info: BatchInfo | None,
         calls: _Calls,
-    ) -> tuple[Batch, BatchOrigin | None]:
+    ) -> tuple[Batch, BatchInfo | None]:
         transforms = self._readings[reading].transforms
         if info is None or not self._has_own_transforms:
             return batch, info
@@ -271,6 +271,6 @@ def _check_rows(batch: Batch, n_rows: int) -> None:
             raise ValueError(msg)
 
 
-def valid_column(info: BatchOrigin) -> npt.NDArray[np.bool_]:
+def valid_column(info: BatchInfo) -> npt.NDArray[np.bool_]:
     """Return which rows are records, and not padding."""
     return info.positions >= 0

@@ -21,7 +21,7 @@ from fastrec.loader.steps import Plan, padded
 from fastrec.on_error import UnreadableRow, log_gaps, recovery_of
 from fastrec.options import default_num_threads
 from fastrec.tasks import TaskPool
-from fastrec.transforms.batch_info import BatchOrigin
+from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.places import Places
 
 __all__ = ["Decoded", "Decoding", "planned"]
@@ -31,7 +31,7 @@ class Decoded(NamedTuple):
     """The decoded rows of a step, and where they come from."""
 
     parts: Parts
-    info: BatchOrigin | None
+    info: BatchInfo | None
     places: Places | None
     step: int
     n_records: int
@@ -71,7 +71,7 @@ class Decoding:
         files = view.files
         self._options = options
         self._collator = collator = options.collator()
-        self._needs_places = not collator.is_plain or options.feed is not None
+        self._needs_places = not collator.is_plain or options.conversion is not None
         self._is_identity = collator.is_identity and not self._needs_places
         self._policy = options.row_policy
         self._files = files.files if self._needs_places else []
@@ -178,7 +178,7 @@ class Decoding:
 
     def _origin(
         self, step: int, n_rows: int, n_valid: int, places: Places | None
-    ) -> BatchOrigin:
+    ) -> BatchInfo:
         if self._plan is not None:
             positions, records = self._plan.rows(step)
         else:
@@ -186,6 +186,6 @@ class Decoding:
             numbers = np.arange(first, first + n_valid, dtype=np.int64)
             positions, records = padded(numbers, numbers.copy(), n_rows)
         places = None if places is None else places.padded(n_rows)
-        return BatchOrigin(
+        return BatchInfo(
             *(self._seed, self._epoch, step, positions, records), _places=places
         )

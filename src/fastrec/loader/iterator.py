@@ -15,7 +15,7 @@ from fastrec.features.missing import absence
 from fastrec.lifecycle import close_at_exit, is_exiting, renew_after_fork
 from fastrec.loader.decoding import Decoding, planned
 from fastrec.loader.options import LoaderOptions
-from fastrec.loader.prefetch import Ahead, Delivered, Source
+from fastrec.loader.prefetch import Delivered, Prefetcher, Source
 from fastrec.loader.progress import Mark, Progress
 from fastrec.loader.skipped_rows import check_limit
 from fastrec.loader.stats import clock
@@ -181,9 +181,9 @@ class BatchIterator(Iterator[Any]):
                 owner=self,
             )
             source = threads.next
-        if options.feed is not None:
+        if options.conversion is not None:
             stop = functools.partial(_stop, decoding, threads)
-            source = Ahead(source, stop, options.feed).next
+            source = Prefetcher(source, stop, options.conversion).next
         self._source = source
         return source
 

@@ -27,7 +27,7 @@ from fastrec.on_error import Report
 from fastrec.options import (
     non_negative_int,
 )
-from fastrec.transforms.batch_info import BatchOrigin
+from fastrec.transforms.batch_info import BatchInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -102,11 +102,6 @@ class Loader(TrainingRun):
     def dataset(self) -> Any:  # noqa: ANN401 (a Dataset, which is made of loaders)
         """The `fastrec.Dataset` that the loader reads."""
         return self._dataset
-
-    @property
-    def has_transforms(self) -> bool:
-        """Whether functions of the caller make the batches: the dataset's, or its own."""
-        return self._options.has_transforms
 
     @property
     def stats(self) -> LoaderStats:
@@ -187,7 +182,7 @@ class Loader(TrainingRun):
                 f"got {names!r}"
             )
             raise TypeError(msg)
-        if self._options.feed is None and not self.has_transforms:
+        if self._options.conversion is None and not self._has_transforms:
             check_columns_exist(names, self._options.collator().column_names)
         return Tuples(self, names)
 
@@ -230,14 +225,16 @@ class Loader(TrainingRun):
         )
         collator = options.collator()
         places = None
-        if options.feed is not None or not collator.is_plain:
+        if options.conversion is not None or not collator.is_plain:
             context = f" of step {step} of epoch {epoch}"
             places = options.view.located(found, context).padded(len(records))
-        info = BatchOrigin(self.seed, epoch, step, positions, records, _places=places)
+        info = BatchInfo(self.seed, epoch, step, positions, records, _places=places)
         if unreadable:
             info = without_rows(info, unreadable, policy)
         batch, _ = collator(parts, info, options.transform_policy)
-        return batch if options.feed is None else options.feed(batch, places)
+        return (
+            batch if options.conversion is None else options.conversion(batch, places)
+        )
 
     def peek(self) -> Batch:
         """Return the next batch of this epoch. Moves no state.
@@ -273,6 +270,10 @@ class Loader(TrainingRun):
 
     # For adapters.
 
+    @property
+    def _has_transforms(self) -> bool:
+        return self._options.has_transforms
+
     def _upcoming(self) -> Batch | None:
         """Return the next batch of the next ``for``; None at the end. Moves no state."""
         with copy.copy(self) as probe:
@@ -287,7 +288,7 @@ class Loader(TrainingRun):
         none = np.empty(0, np.int64)
         columns = _core.parse_examples(readings[0].schema._bind(), self._pool, [])
         parts = [(0, columns, None if len(readings) == 1 else none)]
-        info = BatchOrigin(self.seed, self.epoch, self.step, none, none)
+        info = BatchInfo(self.seed, self.epoch, self.step, none, none)
         batch, _ = self._options.collator()(parts, info)
         return batch
 
@@ -301,7 +302,7 @@ class Loader(TrainingRun):
     def _place_of(self, row: int) -> tuple[str, int, int] | None:
         """Return the record of a row of the last batch, if rows are records."""
         files = self._options.view.files
-        if self.has_transforms or files.is_streamed or files.on_error != "raise":
+        if self._has_transforms or files.is_streamed or files.on_error != "raise":
             return None
         return self.records_at(self.step - 1)[row]
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.loader.collate import Collator, OnTransformError, collator_of
 from fastrec.loader.plan import Planner
-from fastrec.loader.prefetch import Feed
+from fastrec.loader.prefetch import Conversion
 from fastrec.loader.skipped_rows import RowPolicy, row_policy
 from fastrec.options import (
     byte_count,
@@ -47,7 +47,7 @@ class LoaderOptions:
     memory_limit: int
     max_errors: int | None
     on_transform_error: OnTransformError
-    feed: Feed | None = None  # what an adapter makes of batches
+    conversion: Conversion | None = None  # what an adapter makes of batches
     # What allocates memory for batches, if not the system, and whether it is recycled.
     allocate: Callable[[int], npt.NDArray[np.uint8]] | None = None
     recycles: bool = True

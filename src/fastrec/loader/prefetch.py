@@ -1,4 +1,4 @@
-"""Prefetch: batches that an adapter converts ahead of the loop.
+"""Prefetching: batches that an adapter converts ahead of the loop.
 
 An adapter says what becomes of a batch, and how many batches are converted before the
 loop asks for them: a copy to a device then overlaps with the computation. Order, state,
@@ -18,7 +18,7 @@ from fastrec.arrays.batch import Batch
 from fastrec.loader.skipped_rows import SkippedRow
 from fastrec.transforms.places import Places
 
-__all__ = ["Ahead", "Delivered", "Feed", "Source", "fed"]
+__all__ = ["Conversion", "Delivered", "Prefetcher", "Source", "with_conversion"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -40,7 +40,7 @@ Source: TypeAlias = Callable[[], "Delivered | None"]
 
 
 @dataclass(frozen=True)
-class Feed:
+class Conversion:
     """What becomes of the batches of a loader on their way to the consumer.
 
     Attributes
@@ -67,13 +67,13 @@ class Feed:
         return _noted(self.finish, converted, places)
 
 
-def fed(loader: T, feed: Feed) -> T:
-    """Return a loader like this one and at its place, whose batches go through `feed`.
+def with_conversion(loader: T, conversion: Conversion) -> T:
+    """Return a loader like this one and at its place, whose batches go through `conversion`.
 
     It has its own iterators, statistics and memory. The old one stays where it is.
     """
     copied: Any = copy.copy(loader)
-    copied._options = dataclasses.replace(copied._options, feed=feed)
+    copied._options = dataclasses.replace(copied._options, conversion=conversion)
     return copied  # type: ignore[no-any-return]
 
 
@@ -87,16 +87,18 @@ def _noted(function: Callable[[T], R], batch: T, places: Places | None) -> R:
         raise
 
 
-class Ahead:
+class Prefetcher:
     """Converts the batches of a source, some of them ahead of the loop.
 
     Batches that are ready are delivered before the error that follows them.
     """
 
-    def __init__(self, source: Source, stop: Callable[[], object], feed: Feed) -> None:
+    def __init__(
+        self, source: Source, stop: Callable[[], object], conversion: Conversion
+    ) -> None:
         self._source = source
         self._stop = stop
-        self._feed = feed
+        self._conversion = conversion
         self._ready: deque[Delivered] = deque()
         self._is_at_end = False
         self._error: Exception | None = None
@@ -106,17 +108,17 @@ class Ahead:
 
         Raises the error of the source or the conversion when its batch is due.
         """
-        while not self._is_at_end and len(self._ready) <= self._feed.n_ahead:
+        while not self._is_at_end and len(self._ready) <= self._conversion.n_ahead:
             self._take()
         if not self._ready:
             if self._error is not None:
                 raise self._error
             return None
         first = self._ready.popleft()
-        if self._feed.finish is None:
+        if self._conversion.finish is None:
             return first
         return first._replace(
-            batch=_noted(self._feed.finish, first.batch, first.places)
+            batch=_noted(self._conversion.finish, first.batch, first.places)
         )
 
     def _take(self) -> None:
@@ -125,7 +127,7 @@ class Ahead:
             if found is None:
                 self._is_at_end = True
                 return
-            batch = _noted(self._feed.convert, found.batch, found.places)
+            batch = _noted(self._conversion.convert, found.batch, found.places)
             self._ready.append(found._replace(batch=batch))
         except Exception as error:  # noqa: BLE001 (raised when it is due)
             self._error = error

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from fastrec.errors import Error, add_note
-from fastrec.on_error import OnError, Region, Report, UnreadableRow, counted
-from fastrec.transforms.batch_info import BatchOrigin
+from fastrec.on_error import ErrorPolicy, Report, SkippedRegion, UnreadableRow, counted
+from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.places import Places
 
 __all__ = [
@@ -31,7 +31,7 @@ RowPolicy: TypeAlias = Literal["raise", "skip", "mask"]
 _MAX_REGIONS = 10_000  # in the report of a loader
 
 
-def row_policy(on_error: OnError, *, keeps_shape: bool) -> RowPolicy:
+def row_policy(on_error: ErrorPolicy, *, keeps_shape: bool) -> RowPolicy:
     """Return what the core does with rows that it cannot read."""
     if on_error == "raise":
         return "raise"
@@ -41,7 +41,7 @@ def row_policy(on_error: OnError, *, keeps_shape: bool) -> RowPolicy:
 class SkippedRow(NamedTuple):
     """A row that is skipped or masked, and the error that ``"raise"`` would raise."""
 
-    region: Region
+    region: SkippedRegion
     error: Exception
     note: str = ""  # where it happened, if the error does not say so
 
@@ -49,7 +49,7 @@ class SkippedRow(NamedTuple):
 def unreadable_rows(unreadable: Sequence[UnreadableRow]) -> list[SkippedRow]:
     """Return the rows that the core has skipped or masked."""
     return [
-        SkippedRow(Region(error.path or "", begin, end, error.reason, 1), error)
+        SkippedRow(SkippedRegion(error.path or "", begin, end, error.reason, 1), error)
         for _, begin, end, error in unreadable
     ]
 
@@ -60,13 +60,15 @@ def skipped_by_transform(
     """Return a row for which the transform `name` has raised `error`."""
     file, _, begin, end = places.numbers[row].tolist()
     reason = f"{name} raised {type(error).__name__}: {error}"
-    region = Region(places.files[file], begin, None if end < 0 else end, reason, 1)
+    region = SkippedRegion(
+        places.files[file], begin, None if end < 0 else end, reason, 1
+    )
     return SkippedRow(region, error, places.describe_row(row, name))
 
 
 def without_rows(
-    info: BatchOrigin, unreadable: Sequence[UnreadableRow], policy: RowPolicy
-) -> BatchOrigin:
+    info: BatchInfo, unreadable: Sequence[UnreadableRow], policy: RowPolicy
+) -> BatchInfo:
     """Return the origin of a batch whose damaged rows are masked or skipped."""
     rows = [row for row, *_ in unreadable]
     if policy == "mask":
@@ -81,7 +83,7 @@ class SkippedRows:
     """
 
     def __init__(self) -> None:
-        self._regions: list[Region] = []
+        self._regions: list[SkippedRegion] = []
 
     def report(self, n_rows: int) -> Report:
         """Return a report of the first `n_rows` rows."""

@@ -6,8 +6,6 @@ import weakref
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from fastrec.loader.iterator import BatchIterator
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.plan import Planner
@@ -187,14 +185,6 @@ class TrainingRun:
         self._progress.seed = loaded.seed
         self._move(loaded.epoch, step, phase)
 
-    def get_state(self) -> dict[str, Any]:
-        """Return `state_dict()`, under the name that Grain and Orbax use."""
-        return self.state_dict()
-
-    def set_state(self, state: Mapping[str, Any]) -> None:
-        """Call `load_state_dict(state)`, under the name that Grain and Orbax use."""
-        self.load_state_dict(state)
-
     def records_at(
         self, step: int, epoch: int | None = None
     ) -> list[tuple[str, int, int]]:
@@ -214,37 +204,6 @@ class TrainingRun:
         plan = self._plan_with(step, epoch)
         _, records = plan.rows(step)
         return self._places(records[records >= 0])
-
-    def records_at_position(
-        self, position: int, n: int = 1, epoch: int | None = None
-    ) -> list[tuple[str, int, int]]:
-        """Return the records at `n` positions of an epoch, whatever the batch size.
-
-        Positions count what all ranks together deliver; see `records_at`.
-
-        Raises
-        ------
-        IndexError
-            If the epoch has no such positions.
-        """
-        position = non_negative_int("position", position)
-        n = non_negative_int("n", n)
-        epoch = self.epoch if epoch is None else non_negative_int("epoch", epoch)
-        plan = self._plan(epoch)
-        if self._planner.sharding is not None:
-            msg = (
-                "ranks read whole files here, so positions say nothing about records: "
-                "ask for records_at(step)"
-            )
-            raise ValueError(msg)
-        if position + n > plan.n_positions:
-            msg = (
-                f"positions {position} to {position + n} are out of range: the epoch has "
-                f"{plan.n_positions:,}"
-            )
-            raise IndexError(msg)
-        positions = np.arange(position, position + n, dtype=np.int64)
-        return self._places(plan.order.records(positions))
 
     def _places(self, records: Numbers) -> list[tuple[str, int, int]]:
         files = self._options.view.files.files

@@ -344,7 +344,7 @@ def _writer(names: ShardNames, sharding: Sharding) -> Iterator[ShardWriter]:
         yield writer
         writer.close()
     finally:
-        writer.abandon()
+        writer.discard()
 
 
 def _refuse(existing: Iterable[str], files: Iterable[str], *, overwrite: bool) -> None:

@@ -124,7 +124,7 @@ def _check_random_access(view: View) -> None:
                 path,
                 code="compressed",
             )
-            error.cure = (
+            error.hint = (
                 "Give --cache-dir DIR, where it is expanded once, or run: "
                 f"fastrec expand {shlex.quote(path)} -o DIR"
             )

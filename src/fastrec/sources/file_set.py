@@ -13,7 +13,7 @@ import numpy as np
 from fastrec import _core
 from fastrec.errors import Error, advise_on_error
 from fastrec.lifecycle import renew_after_fork
-from fastrec.on_error import Gap, OnError, Report, log_gaps, recovery_of, region_of
+from fastrec.on_error import ErrorPolicy, Gap, Report, log_gaps, recovery_of, region_of
 from fastrec.options import Limits
 from fastrec.sources.selection import Numbers
 from fastrec.storage import index
@@ -74,7 +74,7 @@ class FileSet:
     def __init__(
         self,
         files: Iterable[File],
-        on_error: OnError = "raise",
+        on_error: ErrorPolicy = "raise",
         limits: Limits | None = None,
     ) -> None:
         self._files = list(files)
@@ -108,8 +108,7 @@ class FileSet:
         first = parts[0]
         if any(part.on_error != first.on_error for part in parts):
             msg = (
-                "joined datasets must have the same on_error=: set it with "
-                "ds.with_options(on_error=...)"
+                "joined datasets must have the same on_error=: pass it to fastrec.open"
             )
             raise ValueError(msg)
         if any(part.limits != first.limits for part in parts):
@@ -118,7 +117,7 @@ class FileSet:
         files = [file for part in parts for file in part._files]
         return cls(files, first.on_error, first.limits)
 
-    def with_on_error(self, on_error: OnError) -> FileSet:
+    def with_on_error(self, on_error: ErrorPolicy) -> FileSet:
         """Return the same files under another error policy."""
         if on_error == self.on_error:
             return self
@@ -179,7 +178,9 @@ class FileSet:
             from fastrec.storage.decompressed_cache import expanded
 
             of_files = [formats[file] for file in files]
-            return expanded(paths, of_files, options.cache_dir, self.limits.expansion)
+            return expanded(
+                paths, of_files, options.cache_dir, self.limits.max_expansion_ratio
+            )
 
         self._paths = self._known("plain", plain)
         return self._paths
@@ -211,7 +212,7 @@ class FileSet:
                     paths,
                     [file.options.io for file in self._files],
                     names if paths != names else [],
-                    self.limits.record_bytes,
+                    self.limits.max_record_bytes,
                 )
                 self._expect()
             return self._table

@@ -136,7 +136,7 @@ class Source:
         readings, _ = self.readings()
         if len(readings) > 1 and not any(reading.transforms for reading in readings):
             first, *others = [
-                {name: reading.schema._described(name) for name in reading.schema}
+                {name: reading.schema._row_type(name) for name in reading.schema}
                 for reading in readings
             ]
             for other in others:
@@ -151,7 +151,7 @@ class Source:
                     self.files.table,
                     [reading.schema._bind() for reading in readings],
                     of_files if len(readings) > 1 else [],
-                    self.files.limits.padded_bytes,
+                    self.files.limits.max_padded_bytes,
                 )
             return self._bound
 
@@ -193,7 +193,7 @@ class Source:
             names,
             sample,
             skip_unreadable=self.files.on_error != "raise",
-            features_max=self.files.limits.features,
+            features_max=self.files.limits.max_features,
         )
 
     def inferred_in_sequence(
@@ -215,5 +215,5 @@ class Source:
                 names,
                 sample,
                 skip_unreadable=self.files.on_error != "raise",
-                features_max=self.files.limits.features,
+                features_max=self.files.limits.max_features,
             )

@@ -11,11 +11,11 @@ import numpy as np
 
 from fastrec import _core
 from fastrec.features.schema import Schema
-from fastrec.on_error import OnError, recovery_of
+from fastrec.on_error import ErrorPolicy, recovery_of
 from fastrec.sources.file_set import FileSet
 from fastrec.sources.selection import Numbers, Selection
 from fastrec.sources.source import Source
-from fastrec.transforms.batch_info import BatchOrigin, Extra
+from fastrec.transforms.batch_info import BatchInfo, Extra
 from fastrec.transforms.places import Places
 
 __all__ = ["SOURCE", "Mix", "View", "joined_selection"]
@@ -127,7 +127,7 @@ class View:
         mix = dataclasses.replace(self.mix, per_batch=False)
         return View(self.source, self._selection, mix)
 
-    def with_on_error(self, on_error: OnError) -> View:
+    def with_on_error(self, on_error: ErrorPolicy) -> View:
         """Return the same records under another error policy, or raise a ValueError."""
         before = self.files
         if on_error == before.on_error:
@@ -200,7 +200,7 @@ class View:
             return {}
         ends = np.cumsum(self.mix.sizes())
 
-        def component(info: BatchOrigin) -> Numbers:
+        def component(info: BatchInfo) -> Numbers:
             found: Numbers
             found = np.searchsorted(ends, info.records, side="right").astype(np.int64)
             found[info.records < 0] = -1

@@ -159,7 +159,7 @@ class _Expansion:
                     msg = (
                         f"the file expands to more than {self._expansion_max} times its "
                         "size; if it is meant to, pass limits=fastrec.Limits("
-                        "expansion=...)"
+                        "max_expansion_ratio=...)"
                     )
                     raise LimitError(msg, path, code="expansion")
                 rest = memoryview(piece)

@@ -177,6 +177,6 @@ def _tensor(array: npt.NDArray[Any]) -> torch.Tensor:
         return torch.from_numpy(array.view(_BITS[dtype.name])).view(known)
     msg = (
         f"torch has no dtype for {dtype}: convert the column in a transform, or leave it "
-        "out with ds.columns([...])"
+        "out with ds.select_columns([...])"
     )
     raise TypeError(msg)

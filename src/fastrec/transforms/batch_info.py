@@ -13,11 +13,11 @@ import numpy.typing as npt
 from fastrec.tasks import TaskPool
 from fastrec.transforms.places import Places
 
-__all__ = ["BatchOrigin", "Extra"]
+__all__ = ["BatchInfo", "Extra"]
 
 
 @dataclass(frozen=True)
-class BatchOrigin:
+class BatchInfo:
     """Where a batch is in the training run: the second argument of a transform.
 
     Attributes
@@ -62,7 +62,7 @@ class BatchOrigin:
         counter = np.array([0, 0, 0, self.positions[i]], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
-    def _of_rows(self, rows: npt.NDArray[np.int64]) -> BatchOrigin:
+    def _of_rows(self, rows: npt.NDArray[np.int64]) -> BatchInfo:
         return dataclasses.replace(
             self,
             positions=self.positions[rows],
@@ -71,7 +71,7 @@ class BatchOrigin:
             _rows=rows if self._rows is None else self._rows[rows],
         )
 
-    def _masked(self, rows: Sequence[int]) -> BatchOrigin:
+    def _masked(self, rows: Sequence[int]) -> BatchInfo:
         """Return the origin of a batch in which some rows are padding."""
         positions, records = self.positions.copy(), self.records.copy()
         positions[rows] = records[rows] = -1
@@ -79,4 +79,4 @@ class BatchOrigin:
 
 
 # Computes a column that is added to a batch.
-Extra: TypeAlias = Callable[[BatchOrigin], npt.NDArray[Any]]
+Extra: TypeAlias = Callable[[BatchInfo], npt.NDArray[Any]]

@@ -6,28 +6,45 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["call", "name_of", "second_argument"]
+__all__ = ["call", "name_of", "passed_as"]
+
+_POSITIONAL = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+)
+_BY_NAME = (
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.KEYWORD_ONLY,
+)
 
 
-def second_argument(function: Callable[..., object], name: str) -> str | None:
-    """Return how `function` takes its second argument: "positional", "keyword" or None.
+def passed_as(function: Callable[..., object], name: str) -> str | None:
+    """Return how to pass the argument `name`: "positional", "keyword", or None for not.
 
-    It takes one if it has a parameter of that name, or a second one without a default. A
-    bare ``*args``, as many wrappers have, does not count.
+    It is passed if and only if `function` has a parameter of that name after the first.
+
+    Raises
+    ------
+    TypeError
+        If `function` requires a second argument of another name.
     """
     try:
         parameters = inspect.signature(function).parameters
     except (TypeError, ValueError):  # builtins and extension types may have none
         return None
-    if name in parameters and parameters[name].kind is inspect.Parameter.KEYWORD_ONLY:
+    others = list(parameters.values())[1:]
+    second = next((p for p in others if p.kind in _POSITIONAL), None)
+    if second is not None and second.name == name:  # a wrapper may take *args only
+        return "positional"
+    if any(p.name == name and p.kind in _BY_NAME for p in others):
         return "keyword"
-    positional = [
-        p
-        for p in parameters.values()
-        if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-        and (p.default is inspect.Parameter.empty or p.name == name)
-    ]
-    return "positional" if len(positional) > 1 else None
+    if second is not None and second.default is inspect.Parameter.empty:
+        msg = (
+            f"the second parameter of {name_of(function)}() must be named {name!r}, "
+            f"got {second.name!r}"
+        )
+        raise TypeError(msg)
+    return None
 
 
 def call(

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Batch
 from fastrec.features.base import Spec
 from fastrec.features.fixed import FixedLen, Raw
-from fastrec.transforms.batch_info import BatchOrigin
-from fastrec.transforms.calls import call, name_of, second_argument
+from fastrec.transforms.batch_info import BatchInfo
+from fastrec.transforms.calls import call, name_of, passed_as
 
 __all__ = ["PerRow", "per_row"]
 
@@ -35,14 +35,14 @@ class PerRow:
             msg = "out must name at least one column"
             raise ValueError(msg)
         self._function = function
-        self._rng = second_argument(function, "rng")
+        self._rng = passed_as(function, "rng")
 
     @property
     def name(self) -> str:
         """What errors call the function."""
         return f"per_row({name_of(self._function)})"
 
-    def __call__(self, batch: Batch, info: BatchOrigin) -> Batch:
+    def __call__(self, batch: Batch, info: BatchInfo) -> Batch:
         """Return `batch` with the columns that the function makes of its rows."""
         n_rows = len(info.positions)
         columns = {
@@ -72,7 +72,7 @@ class PerRow:
     def _fill(
         self,
         batch: Batch,
-        info: BatchOrigin,
+        info: BatchInfo,
         columns: dict[str, npt.NDArray[Any]],
         begin: int,
         end: int,
@@ -94,7 +94,7 @@ class PerRow:
     def _fill_row(
         self,
         batch: Batch,
-        info: BatchOrigin,
+        info: BatchInfo,
         columns: dict[str, npt.NDArray[Any]],
         i: int,
     ) -> None:
@@ -146,7 +146,7 @@ def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec]) -> PerRow:
     ----------
     function : callable
         ``function(row)`` or ``function(row, rng)``: `row` is a dict of the row's values,
-        `rng` its random generator (`BatchOrigin.rng`). Returns a dict with the columns of
+        `rng` its random generator (`BatchInfo.rng`). Returns a dict with the columns of
         `out`, or the value itself if `out` has one column.
     out : mapping of str to FixedLen
         The columns it makes, with shape and dtype of one row. They are added to the

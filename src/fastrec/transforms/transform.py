@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 from fastrec.arrays.batch import Batch
-from fastrec.transforms.batch_info import BatchOrigin
-from fastrec.transforms.calls import call, name_of, second_argument
+from fastrec.transforms.batch_info import BatchInfo
+from fastrec.transforms.calls import call, name_of, passed_as
 from fastrec.transforms.per_row import PerRow
 
 __all__ = ["CheckedTransform", "Transform"]
@@ -23,7 +23,7 @@ class CheckedTransform:
             msg = f"transform must be callable, got {transform!r}"
             raise TypeError(msg)
         self._transform = transform
-        self._info = second_argument(transform, "info")
+        self._info = passed_as(transform, "info")
         # Whether the rows of a batch may be divided among threads.
         self.is_per_row = isinstance(transform, PerRow)
         self.name = (  # for errors
@@ -32,7 +32,7 @@ class CheckedTransform:
             else f"{name_of(transform)}()"
         )
 
-    def __call__(self, batch: Batch, info: BatchOrigin) -> Batch:
+    def __call__(self, batch: Batch, info: BatchInfo) -> Batch:
         """Return the transformed batch."""
         try:
             result = self._called(batch, info)
@@ -59,7 +59,7 @@ class CheckedTransform:
             raise ValueError(msg)
         return result
 
-    def _called(self, batch: Batch, info: BatchOrigin) -> Any:  # noqa: ANN401
+    def _called(self, batch: Batch, info: BatchInfo) -> Any:  # noqa: ANN401
         try:
             return call(self._transform, batch, self._info, "info", lambda: info)
         except StopIteration as error:

@@ -58,7 +58,7 @@ def _named(path: str) -> Iterator[None]:
 class OutputFile:
     """A new file at a temporary place until it is published; errors call it `path`.
 
-    `open` creates it, so that `abandon` can remove it even if an interrupt comes at the
+    `open` creates it, so that `discard` can remove it even if an interrupt comes at the
     moment when it is created.
     """
 
@@ -118,7 +118,7 @@ class OutputFile:
         if sync:
             _sync_directory(os.path.dirname(target))  # noqa: PTH120
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """Remove the file, which is not published."""
         self.close()
         if self._may_exist:
@@ -143,7 +143,7 @@ class AppendedFile(OutputFile):
     def publish(self, path: str, target: str, *, sync: bool) -> None:
         """Do nothing: the file has its name."""
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """Cut off what was appended."""
         if self._file is not None:
             with _named(self.path):

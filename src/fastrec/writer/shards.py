@@ -175,7 +175,7 @@ class ShardWriter:
 
     @property
     def closed(self) -> bool:
-        """Whether this is closed, abandoned or failed."""
+        """Whether this is closed, discarded or failed."""
         return self._is_closed or bool(self._work.failures)
 
     @property
@@ -215,7 +215,7 @@ class ShardWriter:
                     os.unlink(os.path.join(self._directory, path))  # noqa: PTH108, PTH118
         self._is_closed = True
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """Remove all that is not published; does nothing once this is closed."""
         self._is_closed = True
         self._work.pool.stop()
@@ -265,7 +265,7 @@ class ShardWriter:
             raise ValueError(msg)
         if self._work.failures:
             failure = self._work.failures[0]
-            self.abandon()
+            self.discard()
             if isinstance(failure, OSError) and failure.errno is not None:
                 raise OSError(failure.errno, failure.strerror, failure.filename)
             if isinstance(failure, Exception):
@@ -290,7 +290,7 @@ class ShardWriter:
                 _thread.start_new_thread(self._work.removal, ())
             except RuntimeError:  # the system has no thread to give
                 self._work.removal()
-            self.abandon()
+            self.discard()
             raise
 
 
@@ -300,7 +300,7 @@ def _remove_rest(lock: FileLock, shards: Sequence[_Shard]) -> None:
         stack.callback(lock.release)
         for shard in shards:
             if not shard.is_published:
-                stack.callback(shard.file.abandon)
+                stack.callback(shard.file.discard)
 
 
 class _Shard:

@@ -40,9 +40,9 @@ class Writer:
     A file has a hidden temporary name in its directory, ``.NAME.*.tmp``, and gets its
     final name when it is complete and on the disk: a single file by `close`, and shards
     as they are full. Where the names have the number of shards, all shards get their
-    names by `close`. Leaving the ``with`` block by an exception, or `abandon`, removes
+    names by `close`. Leaving the ``with`` block by an exception, or `discard`, removes
     the temporary files. Those that a killed process leaves are removed by the next writer
-    of the same path; until then, ``fastrec doctor --repair`` saves their records.
+    of the same path; until then, ``fastrec repair`` saves their records.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class Writer:
     Warns
     -----
     ResourceWarning
-        If the writer is garbage-collected before `close` or `abandon`: its records are
+        If the writer is garbage-collected before `close` or `discard`: its records are
         lost.
 
     Notes
@@ -162,7 +162,7 @@ class Writer:
         # Of the last batch: the next one probably has the same.
         self._layout: _core.ArrayLayout | None = None
         # Records in all lanes; None after an interrupt.
-        self._n_dealt: int | None = 0
+        self._n_assigned: int | None = 0
         self._lock = threading.RLock()
         # Not the shards: they hold errors, whose tracebacks hold this writer.
         weakref.finalize(self, _forgotten, self._path, self._shards.pool, self._added)
@@ -244,7 +244,7 @@ class Writer:
         """
         self._add(lambda buffer: buffer.add_record(record))
 
-    def write_sequence(
+    def write_sequence_example(
         self,
         *,
         context: Mapping[Any, Any] | None = None,
@@ -288,10 +288,10 @@ class Writer:
                     self._hand_over(lane)
             self._shards.close()
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """Remove what is not published; does nothing once the writer is closed."""
         with self._lock:
-            self._shards.abandon()
+            self._shards.discard()
 
     @property
     def path(self) -> str:
@@ -305,7 +305,7 @@ class Writer:
 
     @property
     def closed(self) -> bool:
-        """Whether the writer is closed, abandoned or lost to an error."""
+        """Whether the writer is closed, discarded or lost to an error."""
         return self._shards.closed
 
     @property
@@ -330,7 +330,7 @@ class Writer:
         if exc_type is None:
             self.close()
         else:
-            self.abandon()
+            self.discard()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "open"
@@ -352,17 +352,17 @@ class Writer:
                     self._hand_over(0)
             return
         with self._lock:
-            n_dealt = self._taken_n_dealt()
-            lane = n_dealt % self._n_lanes
+            n_assigned = self._taken_n_assigned()
+            lane = n_assigned % self._n_lanes
             n_bytes = add(self._added.buffers[lane])
-            self._n_dealt = n_dealt + 1
+            self._n_assigned = n_assigned + 1
             if n_bytes >= self._chunk_bytes:
                 self._hand_over(lane)
 
-    def _taken_n_dealt(self) -> int:
+    def _taken_n_assigned(self) -> int:
         """Return the records in all lanes, and forget them until the next is added."""
-        n_dealt, self._n_dealt = self._n_dealt, None
-        return self._added.n_records if n_dealt is None else n_dealt
+        n_assigned, self._n_assigned = self._n_assigned, None
+        return self._added.n_records if n_assigned is None else n_assigned
 
     def _hand_over(self, lane: int) -> None:
         self._shards.attempt(self._take_over, lane)
@@ -377,7 +377,7 @@ class Writer:
             if n_rows > 2 * rows_per_chunk:
                 self._spread_rows(encoder, rows_per_chunk)
                 return
-        first, n_lanes = self._taken_n_dealt(), self._n_lanes or 1
+        first, n_lanes = self._taken_n_assigned(), self._n_lanes or 1
         for lane in range(n_lanes):
             row = (lane - first) % n_lanes
             while row < n_rows:
@@ -386,7 +386,7 @@ class Writer:
                 )
                 if row < n_rows:
                     self._hand_over(lane)
-        self._n_dealt = first + n_rows
+        self._n_assigned = first + n_rows
 
     def _spread_rows(self, encoder: _core.BatchEncoder, rows_per_chunk: int) -> None:
         self._hand_over(0)

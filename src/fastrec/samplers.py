@@ -1,4 +1,4 @@
-"""Ready-made batches for ``loader(batches=...)``: by length, or by weight."""
+"""Samplers: the batches of an epoch, for ``ds.loader(batches=...)``."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from fastrec.loader.order import Batches, BatchesOf, shuffled
 from fastrec.options import positive_int, true_or_false
 from fastrec.sources.selection import Numbers
 
-__all__ = ["buckets", "weighted"]
+__all__ = ["bucket_by_length", "weighted"]
 
 # Random streams of one seed and epoch: the order of an epoch is stream 0.
 _BUCKETS_STREAM = 1 << 33
 _WEIGHTED_STREAM = 1 << 34
 
 
-def buckets(
+def bucket_by_length(
     lengths: npt.ArrayLike,
     edges: npt.ArrayLike,
     sizes: npt.ArrayLike,
@@ -55,9 +55,9 @@ def buckets(
 
     Examples
     --------
-    >>> lengths = ds.columns(["tokens"])[:]["tokens"].lengths  # doctest: +SKIP
+    >>> lengths = ds.select_columns(["tokens"])[:]["tokens"].lengths  # doctest: +SKIP
     >>> loader = ds.loader(
-    ...     batches=fr.buckets(lengths, [128, 512], [64, 16, 4])
+    ...     batches=fr.samplers.bucket_by_length(lengths, [128, 512], [64, 16, 4])
     ... )  # doctest: +SKIP
     """
     of_records = _numbers("lengths", lengths)
@@ -131,8 +131,10 @@ def weighted(
 
     Examples
     --------
-    >>> labels = ds.columns(["label"])[:]["label"]  # doctest: +SKIP
-    >>> balanced = fr.weighted(1 / np.bincount(labels)[labels], 256)  # doctest: +SKIP
+    >>> labels = ds.select_columns(["label"])[:]["label"]  # doctest: +SKIP
+    >>> balanced = fr.samplers.weighted(
+    ...     1 / np.bincount(labels)[labels], 256
+    ... )  # doctest: +SKIP
     >>> loader = ds.loader(batches=balanced)  # doctest: +SKIP
     """
     shares = _numbers("weights", weights)

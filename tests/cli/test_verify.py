@@ -1,4 +1,4 @@
-"""``fastrec doctor``: every damage is found and named, and what is sound can be saved.
+"""``fastrec verify`` and ``repair``: damage is found and named, sound records are saved.
 
 Goal
     A sound file is said to be sound, and no other. Every region of damage is told with
@@ -46,8 +46,9 @@ HEADER_BITS = range(96)
 
 
 def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
-    """Run ``fastrec doctor`` in this process; return its stdout and stderr."""
-    return run_command("doctor", *arguments, status=status)
+    """Run ``fastrec verify``, or ``repair`` with --out; return its stdout and stderr."""
+    command = "repair" if "--out" in arguments else "verify"
+    return run_command(command, *arguments, status=status)
 
 
 def report_of(*arguments: str | Path, status: int = 0) -> dict[str, Any]:
@@ -95,7 +96,8 @@ def test_sound_files_are_said_to_be_sound(file: Path) -> None:
 
 def test_the_keys_of_the_report_are_those_that_are_documented(file: Path) -> None:
     file.write_bytes(flipped(GOOD, OFFSETS[3]))
-    report = report_of(file, status=1)
+    report = report_of(file, "--out", file.with_name("repaired"))
+    assert {*report} - {*report_of(file, status=1)} == {"written"}
     text = (Path(__file__).parents[2] / "docs" / "robustness.md").read_text()
     assert list(report) == [
         "n_files",
@@ -146,7 +148,7 @@ def sound_records(path: Path) -> list[bytes]:
 
 def repaired(found: Examined, target: Path) -> list[bytes]:
     """The records of the file that a repair writes, which must be sound."""
-    repairing.repair(found, target, 1, lambda _: None)
+    repairing.copy_proven(found, target, 1, lambda _: None)
     again = examine(target)
     assert not again.damaged
     assert again.n_records == found.n_records
@@ -183,7 +185,7 @@ def test_every_flipped_bit_of_a_header_is_repaired(file: Path, bit: int) -> None
         begin, end = OFFSETS[number : number + 2]
         file.write_bytes(flipped(GOOD, begin + bit // 8, bit % 8))
         target = file.with_name(f"repaired-{number}")
-        report = report_of(file, "--repair", target, status=1)
+        report = report_of(file, "--out", target)
         (region,) = report["regions"]
         assert (region["begin"], region["end"]) == (begin, end)
         assert (region["kind"], region["bit"], region["records"]) == (
@@ -226,7 +228,7 @@ def test_records_of_a_file_in_a_record_stay_there(file: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (GOOD + bytes(5000), "the file ends in 5000 bytes of zeros"),
+        (GOOD + bytes(5000), "the file ends with 5000 zero bytes"),
         (GOOD[:-3], "the file ends inside a record"),
         (GOOD + b"12345", "the file ends inside a record header"),
         (GOOD + header(2**40), "the file ends inside a record"),
@@ -273,7 +275,7 @@ def test_several_damaged_files_are_repaired_into_a_directory(tmp_path: Path) -> 
     (folder / "b.tfrecord").write_bytes(GOOD[:-1])
     (folder / "c.tfrecord").write_bytes(b"text " * 50)
     (folder / "d.tfrecord.gz").write_bytes(gzip.compress(GOOD)[:-20])
-    report = report_of(folder, "--repair", out, status=1)
+    report = report_of(folder, "--out", out, status=1)
     assert sorted(path.name for path in out.iterdir()) == ["b.tfrecord", "d.tfrecord"]
     assert (out / "b.tfrecord").read_bytes() == GOOD[: OFFSETS[-2]]
     assert GOOD.startswith((out / "d.tfrecord").read_bytes())
@@ -288,7 +290,7 @@ def test_several_damaged_files_are_repaired_into_a_directory(tmp_path: Path) -> 
 
 def test_nothing_is_written_where_nothing_is_damaged(file: Path) -> None:
     target = file.with_name("new")
-    shown, _ = run(file, "--repair", target)
+    shown, _ = run(file, "--out", target)
     assert "nothing is damaged" in shown
     assert not target.exists()
 
@@ -302,15 +304,15 @@ def test_nothing_is_ever_written_over(file: Path) -> None:
     dangling = file.with_name("dangling")
     dangling.symlink_to(file.with_name("nowhere"))
     for target in (file, symbolic, hard, dangling, file.parent):
-        _, errors = run(file, "--repair", target, status=2)
-        assert "nothing is ever written over" in " ".join(errors.split()).replace(
+        _, errors = run(file, "--out", target, status=2)
+        assert "repair never replaces a file" in " ".join(errors.split()).replace(
             "\u2502 ", ""
         )
     assert file.read_bytes() == damaged
     other = file.with_name("other.tfrecord")
     other.write_bytes(damaged)
-    run(file, other, "--repair", file.parent, status=2)
-    run(file.parent, "--repair", file.parent, status=2)
+    run(file, other, "--out", file.parent, status=2)
+    run(file.parent, "--out", file.parent, status=2)
     assert file.read_bytes() == other.read_bytes() == damaged
     assert not file.with_name("nowhere").exists()
 
@@ -320,14 +322,14 @@ def test_two_files_of_one_name_are_not_repaired_into_one(tmp_path: Path) -> None
     for path in paths:
         path.parent.mkdir()
         path.write_bytes(GOOD[:-1])
-    _, errors = run(*paths, "--repair", tmp_path / "out", status=2)
+    _, errors = run(*paths, "--out", tmp_path / "out", status=2)
     assert "would be both" in errors
     assert not (tmp_path / "out").exists()
 
 
 def test_a_plain_file_gets_no_name_of_a_compressed_one(file: Path) -> None:
-    _, errors = run(file, "--repair", file.with_suffix(".gz"), status=2)
-    assert "plain file" in errors
+    _, errors = run(file, "--out", file.with_suffix(".gz"), status=2)
+    assert "would not be compressed" in errors
 
 
 @pytest.mark.parametrize("compression", [None, "GZIP", "ZLIB"])
@@ -348,7 +350,7 @@ def test_the_records_of_a_killed_writer_are_saved(
     with left.open("r+b") as torn:
         torn.truncate(left.stat().st_size - 3)
     assert report_of(tmp_path, status=2)["n_files"] == 0, "it is hidden"
-    report = report_of(left, "--repair", target, status=1)
+    report = report_of(left, "--out", target)
     assert report["written"][0]["n_records"] > 2000
     rng = random.Random(0)
     for record in sound_records(target):
@@ -366,7 +368,7 @@ def test_a_full_disk_leaves_nothing_behind(
     before = sorted(file.parent.iterdir())
     target = file.with_name("repaired")
     monkeypatch.setattr(os, "fsync", refuse)
-    _, errors = run(file, "--repair", target, status=2)
+    _, errors = run(file, "--out", target, status=2)
     assert errors == f"error: {target}: {os.strerror(errno.ENOSPC)}\n"
     assert sorted(file.parent.iterdir()) == before
 
@@ -377,7 +379,7 @@ def test_a_file_that_changes_meanwhile_is_not_repaired(file: Path) -> None:
     file.write_bytes(flipped(GOOD, OFFSETS[20] + 12)[:-1])
     target = file.with_name("repaired")
     with pytest.raises(fr.Error, match="changed while its records were copied"):
-        repairing.repair(found, target, 1, lambda _: None)
+        repairing.copy_proven(found, target, 1, lambda _: None)
     assert not target.exists()
 
 
@@ -424,7 +426,7 @@ def test_what_cannot_be_read_does_not_stop_the_others(file: Path) -> None:
 
 def test_where_nothing_can_be_read_only_that_is_said(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
-    for more in ((), ("--repair", tmp_path / "out")):
+    for more in ((), ("--out", tmp_path / "out")):
         shown, errors = run(missing, *more, status=2)
         assert (shown, errors.count("\n")) == ("", 1)
         assert errors.startswith(f"error: {missing}: ")
@@ -451,7 +453,7 @@ def test_compressed_files_are_verified(file: Path, compress: Any) -> None:  # no
 
     begin, end = OFFSETS[17:19]
     file.write_bytes(compress(flipped(GOOD, begin + 12)))
-    report = report_of(file, "--repair", file.with_name("a"), status=1)
+    report = report_of(file, "--out", file.with_name("a"))
     (region,) = report["regions"]
     assert (region["begin"], region["end"], region["records"]) == (begin, end, 1)
     assert report["n_records"] == 39
@@ -459,7 +461,7 @@ def test_compressed_files_are_verified(file: Path, compress: Any) -> None:  # no
 
     # The framing of a content is not searched, and it is said.
     file.write_bytes(compress(flipped(GOOD, begin)))
-    report = report_of(file, "--repair", file.with_name("b"), status=1)
+    report = report_of(file, "--out", file.with_name("b"))
     (region,) = report["regions"]
     assert (region["begin"], region["end"], region["records"]) == (begin, None, None)
     assert "are not searched" in region["reason"]
@@ -507,16 +509,16 @@ def test_threads_end_with_the_one_who_waits(file: Path) -> None:
     next(results)
     results.close()
     names = [thread.name for thread in threading.enumerate()]
-    assert "fastrec-doctor" not in names
+    assert not any(name.startswith("fastrec") for name in names)
 
 
 INTERRUPTED = """
 import sys
-from fastrec.cli import doctor, main
-examined = doctor.examined
+from fastrec.cli import findings, main
+examined = findings.examined
 def told(files, n_threads, on_look):
     return examined(files, n_threads, lambda _: print("at work", flush=True))
-doctor.examined = told
+findings.examined = told
 main()
 """
 
@@ -543,7 +545,7 @@ def test_an_interrupt_ends_it_with_the_usual_status(
 ) -> None:
     write(tmp_path / "long")
     child = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, "doctor", tmp_path / "long"],
+        [sys.executable, "-c", INTERRUPTED, "verify", tmp_path / "long"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
