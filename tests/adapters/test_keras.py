@@ -471,12 +471,21 @@ def test_compressed_files_are_refused_with_a_cure(path: Path, tmp_path: Path) ->
         fr.keras.PyDataset(loader, label_key="y")
 
 
-@pytest.mark.parametrize("given", [None, "dataset"])
-def test_what_is_no_loader_is_refused(ds: Untyped, given: Untyped) -> None:
-    with pytest.raises(
-        TypeError, match=r"takes a fastrec\.Loader, such as ds\.loader\(256\)"
-    ):
-        fr.keras.PyDataset(given and ds, label_key="y")
+def test_a_dataset_with_options_is_read_as_its_loader(ds: Untyped) -> None:
+    some = ds.select_columns(["x", "y"])
+    made = fr.keras.PyDataset(some, BATCH_SIZE, shuffle=True, seed=3, label_key="y")
+    wanted = some.loader(BATCH_SIZE, shuffle=True, seed=3)
+    assert len(made) == len(wanted)
+    for i, batch in enumerate(wanted):
+        assert np.array_equal(np.asarray(made[i][1]), batch["y"])
+
+
+def test_other_sources_are_refused(ds: Untyped) -> None:
+    not_a_dataset: Untyped = None
+    with pytest.raises(TypeError, match="with loader options, or a Loader, got None"):
+        fr.keras.PyDataset(not_a_dataset, label_key="y")
+    with pytest.raises(TypeError, match="only with a Dataset, got a Loader and seed"):
+        fr.keras.PyDataset(ds.loader(BATCH_SIZE), label_key="y", seed=3)
 
 
 def test_a_loader_given_to_keras_itself_names_what_to_write(ds: Untyped) -> None:

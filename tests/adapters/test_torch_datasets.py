@@ -507,21 +507,21 @@ def test_a_loader_in_a_data_loader_is_refused_with_the_line_to_write(
 
 def test_wrong_options_are_errors(ds: Untyped) -> None:
     loader = ds.loader(4)
-    with pytest.raises(TypeError, match="got a Loader, which has its options already"):
+    with pytest.raises(TypeError, match="only with a Dataset, got a Loader and"):
         fr.torch.IterableDataset(loader, 4)
-    with pytest.raises(TypeError, match="got a Loader, which has its options already"):
+    with pytest.raises(TypeError, match="only with a Dataset, got a Loader and"):
         fr.torch.IterableDataset(loader, seed=1)
     with pytest.raises(TypeError, match=r"did you mean shuffle="):
-        fr.torch.IterableDataset(ds, 4, shufle=True)
+        fr.torch.IterableDataset(ds, 4, shufle=True)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="num_workers= is an option of the DataLoader"):
-        fr.torch.IterableDataset(ds, 4, num_workers=2)
+        fr.torch.IterableDataset(ds, 4, num_workers=2)  # type: ignore[call-arg]
     takers: list[Untyped] = [fr.torch.Dataset, fr.torch.IterableDataset]
     for take in takers:
         with pytest.raises(
-            TypeError, match=r"takes a fastrec\.Dataset, .*, got 'a\.tf"
+            TypeError, match=r"requires a fastrec\.Dataset, .*, got 'a\.tf"
         ):
             take("a.tfrecord")
-    with pytest.raises(TypeError, match=r"takes a fastrec\.Dataset"):
+    with pytest.raises(TypeError, match=r"requires a fastrec\.Dataset"):
         fr.torch.Dataset(loader)
     for make in (takers[0], iterable):
         with pytest.raises(ValueError, match=r'must be "offsets" or "nested"'):

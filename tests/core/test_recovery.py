@@ -433,7 +433,7 @@ def test_what_is_left_out_is_logged(
             len(ds)
         list(ds.loader(5))
         texts = [entry.getMessage() for entry in caplog.records]
-        assert sum(text.startswith("left out: ") for text in texts) == 2
+        assert sum(text.startswith("skipping ") for text in texts) == 2
         assert sum("skipping or masking a row" in text for text in texts) == 1
         assert sum("skipped 2 records in epoch 0" in text for text in texts) == 1
 

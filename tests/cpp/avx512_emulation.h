@@ -142,8 +142,8 @@ inline __m128i _mm_xor_si128(__m128i a, __m128i b) noexcept {
   return a;
 }
 
-// The carry-less product of one word of `a`, selected by bit 0 of `which`, and one of `b`,
-// selected by bit 4.
+// The carry-less product of one word of `a`, selected by bit 0 of `which`, and one of
+// `b`, selected by bit 4.
 inline __m128i _mm_clmulepi64_si128(__m128i a, __m128i b, unsigned which) noexcept {
   const auto factor = a.get<std::uint64_t>(which & 1);
   const auto other = b.get<std::uint64_t>(which >> 4 & 1);

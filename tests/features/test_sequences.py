@@ -270,7 +270,7 @@ def test_row_ids_of_all_steps_make_a_limited_number_of_rows() -> None:
     ],
 )
 def test_an_empty_key_is_not_a_feature(make: Any) -> None:  # noqa: ANN401
-    with pytest.raises(fr.SchemaError, match="must be the name of a feature"):
+    with pytest.raises(fr.SchemaError, match="key must be a feature name, got"):
         make()
 
 

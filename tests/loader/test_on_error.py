@@ -187,7 +187,7 @@ def test_options_that_make_no_sense(paths: list[Path]) -> None:
         ds.loader(2, max_errors=3)
     with pytest.raises(ValueError, match="max_errors must not be negative"):
         ds.loader(2, on_error="skip", max_errors=-1)
-    with pytest.raises(TypeError, match='here it is on_error="skip"'):
+    with pytest.raises(TypeError, match='use on_error="skip"'):
         ds.loader(2, ignore_errors=True)
     skipping = open_dataset(paths, features=SPEC, on_error="skip")
     with pytest.raises(ValueError, match="must have the same on_error="):

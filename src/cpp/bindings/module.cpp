@@ -89,8 +89,8 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
                 pybind11::multiple_interpreters::not_supported()) {
   using namespace fastrec;
 
-  (void)crc32c_kernel();  // reject a bad FASTREC_ISA at import, not mid-epoch
-  (void)is_guarding();    // and a bad FASTREC_SIGBUS_GUARD
+  (void)crc32c_kernel();     // reject a bad FASTREC_ISA at import, not mid-epoch
+  (void)is_guard_enabled();  // and a bad FASTREC_SIGBUS_GUARD
   py::register_local_exception_translator(&translate);
 
   m.attr("__version__") = FASTREC_VERSION;

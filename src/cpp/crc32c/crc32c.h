@@ -39,8 +39,8 @@ const Crc32cKernel& crc32c_kernel();
 
 inline std::uint32_t crc32c(Bytes data) { return crc32c_kernel().extend(0, data); }
 
-// Stored checksums are masked, because the CRC of a message followed by its own CRC is a
-// constant.
+// Stored checksums are masked, because the CRC of a message followed by its own CRC is
+// a constant.
 inline constexpr std::uint32_t kCrc32cMaskDelta = 0xa282ead8;
 
 constexpr std::uint32_t crc32c_mask(std::uint32_t crc) noexcept {

@@ -88,7 +88,7 @@ std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
         is_watched ? Bytes() : reader_.next_mapped(MappedPath::kMinFrameBytes);
     if (!frame.empty() &&
         reading->decoder.decode_mapped(frame, reading->n_filled, &reading->builder)) {
-      reader_.pass_mapped();
+      reader_.skip_mapped();
       end_row(reading, i - n_skipped);
       continue;
     }

@@ -166,10 +166,10 @@ bool WalkedClaims::scan(Runs* runs) {
 
   // A header that was read from a lost page ends what was found.
   std::vector<std::uint64_t>& offsets = found.offsets;
-  const std::size_t n_kept = view.mapping()->n_kept();
+  const std::size_t n_valid = view.mapping()->n_valid();
   const auto lost = std::partition_point(
       offsets.begin(), offsets.end() - 1,
-      [&](std::uint64_t offset) { return offset + kHeaderBytes <= n_kept; });
+      [&](std::uint64_t offset) { return offset + kHeaderBytes <= n_valid; });
   const bool is_lost = lost != offsets.end() - 1;
   offsets.erase(lost + 1, offsets.end());
   const std::uint64_t n = offsets.size() - 1;
@@ -182,8 +182,8 @@ bool WalkedClaims::scan(Runs* runs) {
         FrameRun{search_.file, record, std::move(offsets)}));
   }
   if (is_lost || found.fault) {
-    view.check_kept(search_.offset,
-                    std::min(kHeaderBytes, view.size() - search_.offset));
+    view.check_valid(search_.offset,
+                     std::min(kHeaderBytes, view.size() - search_.offset));
     throw framing_error(view, found.fault, search_.record);
   }
   search_.ahead_bytes = search_.window_bytes / 2;
@@ -194,7 +194,7 @@ bool WalkedClaims::scan(Runs* runs) {
 // Frames of a batch, so that what is left out is told of with it. False behind the last
 // one.
 bool WalkedClaims::walk(Runs* runs) {
-  stand_guard();
+  install_guard();
   search_.ahead_bytes = 0;
   FrameRun run{search_.file, search_.record, {}};
   const auto end_run = [&] {

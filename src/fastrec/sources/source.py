@@ -136,7 +136,7 @@ class Source:
         readings, _ = self.readings()
         if len(readings) > 1 and not any(reading.transforms for reading in readings):
             first, *others = [
-                {name: reading.schema._described(name) for name in reading.schema}
+                {name: reading.schema._row_type(name) for name in reading.schema}
                 for reading in readings
             ]
             for other in others:

@@ -56,7 +56,7 @@ def checked_sharding(
         )
     level = -1
     if compression_level is not None:
-        level = non_negative_int("compression_level", compression_level, most=9)
+        level = non_negative_int("compression_level", compression_level, maximum=9)
     n_threads = default_num_threads()
     if num_threads is not None:
         n_threads = non_negative_int("num_threads", num_threads)
