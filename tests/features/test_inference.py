@@ -387,7 +387,8 @@ def test_several_kinds_are_refused_unless_they_are_not_read(write: Write) -> Non
         {b"a": ("float", [1.0]), b"b": ("int64", [2])},
     )
     with pytest.raises(
-        fr.SchemaError, match="have one kind of values, got float values in 1, int64 values"
+        fr.SchemaError,
+        match="have one kind of values, got float values in 1, int64 values",
     ) as caught:
         ds.schema  # noqa: B018
     assert caught.value.feature == "a"

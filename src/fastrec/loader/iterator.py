@@ -12,6 +12,7 @@ from fastrec.arrays.batch import Batch
 from fastrec.caller_warnings import warn_caller
 from fastrec.errors import Error, advise_on_error
 from fastrec.features.missing import absence
+from fastrec.hints import nearest
 from fastrec.lifecycle import close_at_exit, is_exiting, renew_after_fork
 from fastrec.loader.decoding import Decoding, planned
 from fastrec.loader.options import LoaderOptions
@@ -21,7 +22,6 @@ from fastrec.loader.skipped_rows import check_limit
 from fastrec.loader.stats import clock
 from fastrec.loader.steps import Plan
 from fastrec.loader.transform_pool import TransformPool
-from fastrec.options import nearest
 
 __all__ = ["BatchIterator", "check_columns_exist"]
 

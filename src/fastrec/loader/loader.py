@@ -15,6 +15,7 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.arrays.batch import Batch
 from fastrec.features.padded import any_width_columns
+from fastrec.hints import missing_attribute
 from fastrec.lifecycle import renew_after_fork
 from fastrec.loader.epochs import Repeated, Tuples
 from fastrec.loader.iterator import BatchIterator, check_columns_exist
@@ -35,11 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["Loader"]
 
 _log = logging.getLogger("fastrec")
-
-_NOT_AN_ARRAY = (
-    "a Loader yields batches and is not an array: loop over it; for Keras, write "
-    'model.fit(fr.keras.PyDataset(loader, label_key="label"), shuffle=False)'
-)
 
 
 class Loader(TrainingRun):
@@ -261,12 +257,17 @@ class Loader(TrainingRun):
 
         def __array__(self, *_: object, **__: object) -> NoReturn:
             """Raise a TypeError: NumPy and Keras convert what has this method."""
-            raise TypeError(_NOT_AN_ARRAY)
+            msg = (
+                "a Loader yields batches and is not an array: loop over it; for Keras, "
+                'write model.fit(fr.keras.PyDataset(loader, label_key="label"), '
+                "shuffle=False)"
+            )
+            raise TypeError(msg)
 
-        @property
-        def shape(self) -> NoReturn:
-            """Raise an AttributeError: Keras asks before it converts an array."""
-            raise AttributeError(_NOT_AN_ARRAY)
+        def __getattr__(self, name: str) -> NoReturn:
+            if hasattr(type(self), name):  # a property raised: raise its error again
+                object.__getattribute__(self, name)
+            raise missing_attribute(self, name)
 
     # For adapters.
 

@@ -14,7 +14,7 @@ from fastrec import _core
 from fastrec.caller_warnings import warn_caller
 from fastrec.example.columns import columns_of, ordered, row_of_lists
 from fastrec.features.schema import Features, Schema, as_schema
-from fastrec.options import checked_names
+from fastrec.hints import checked_names
 from fastrec.printable import printable
 from fastrec.tasks import TaskPool
 from fastrec.writer.shard_names import ShardNames
