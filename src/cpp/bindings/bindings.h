@@ -94,10 +94,14 @@ py::object readable(const std::string& text);
 // The exception that `error` is in Python.
 py::object exception_of(const Error& error);
 
-// [(where it begins, where it ends or None, the exception)].
+// A fastrec.on_error.SkippedSpan of bytes [begin, end); `fields` are keyword arguments.
+py::object skipped_span(std::uint64_t begin, std::uint64_t end, const Error& error,
+                        const py::dict& fields);
+
+// A list of SkippedSpan.
 py::list to_list(std::span<const Gap> gaps);
 
-// (records, [(begin, end, records or None, repaired bit or None, the exception)]).
+// (number of records, a list of SkippedSpan).
 py::tuple to_tuple(const Findings& findings);
 
 // Contiguous memory of a Python object, which cannot change its size meanwhile. A

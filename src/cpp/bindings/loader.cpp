@@ -83,12 +83,15 @@ class BoundSources {
   py::list schemas_;
 };
 
-// [(row, where its frame begins, where it ends, the exception)].
-py::list damages_as_tuples(const std::vector<Damage>& damages) {
+// The frames of rows that cannot be read, as SkippedSpan.
+py::list skipped_spans(const std::vector<Damage>& damages) {
   py::list list;
   for (const Damage& damage : damages) {
-    list.append(py::make_tuple(damage.row, damage.frame.offset, damage.frame.end(),
-                               exception_of(damage.error)));
+    py::dict fields;
+    fields["records"] = 1;
+    fields["row"] = damage.row;
+    list.append(
+        skipped_span(damage.frame.offset, damage.frame.end(), damage.error, fields));
   }
   return list;
 }
@@ -125,7 +128,7 @@ class BoundPipeline {
     last_ = std::move(delivery);
     return py::make_tuple(sources_.cast<const BoundSources&>().arrays(&last_.parts),
                           last_.step, last_.n_rows, last_.n_valid, last_.n_bytes,
-                          damages_as_tuples(last_.damages));
+                          skipped_spans(last_.damages));
   }
 
   // An int64 array of shape (records, 4) for the batch that next() returned: file,
@@ -249,7 +252,7 @@ py::tuple decode_records(const BoundSources& sources, const Catalog& catalog,
     parts = decoder.decode(places, std::max(n_rows, places.size()), nullptr, on_damage,
                            &damages);
   }
-  return py::make_tuple(sources.arrays(&parts), damages_as_tuples(damages));
+  return py::make_tuple(sources.arrays(&parts), skipped_spans(damages));
 }
 
 std::vector<std::uint64_t> from_array(const Numbers& numbers) {

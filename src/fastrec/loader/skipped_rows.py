@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from fastrec.errors import Error, add_note
-from fastrec.on_error import Damage, ErrorPolicy, Report, SkippedRegion, counted
+from fastrec.on_error import ErrorPolicy, Report, SkippedRegion, SkippedSpan, counted
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.places import Places
 
@@ -46,12 +46,9 @@ class SkippedRow(NamedTuple):
     note: str = ""  # where it happened, if the error does not say so
 
 
-def unreadable_rows(damages: Sequence[Damage]) -> list[SkippedRow]:
+def unreadable_rows(damages: Sequence[SkippedSpan]) -> list[SkippedRow]:
     """Return the rows that the core has skipped or masked."""
-    return [
-        SkippedRow(SkippedRegion(error.path or "", begin, end, error.reason, 1), error)
-        for _, begin, end, error in damages
-    ]
+    return [SkippedRow(damage.region, damage.error) for damage in damages]
 
 
 def skipped_by_transform(
@@ -67,10 +64,10 @@ def skipped_by_transform(
 
 
 def without_rows(
-    info: BatchInfo, damages: Sequence[Damage], policy: RowPolicy
+    info: BatchInfo, damages: Sequence[SkippedSpan], policy: RowPolicy
 ) -> BatchInfo:
     """Return the origin of a batch whose damaged rows are masked or skipped."""
-    rows = [row for row, *_ in damages]
+    rows = [damage.row for damage in damages if damage.row is not None]
     if policy == "mask":
         return info._masked(rows)
     return info._of_rows(np.delete(np.arange(len(info.positions)), rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastrec.loader.iterator import BatchIterator
 from fastrec.loader.options import LoaderOptions
@@ -16,7 +16,15 @@ from fastrec.loader.steps import Plan
 from fastrec.options import non_negative_int
 from fastrec.sources.selection import Numbers
 
-__all__ = ["TrainingRun"]
+__all__ = ["RecordLocation", "TrainingRun"]
+
+
+class RecordLocation(NamedTuple):
+    """Where a record is stored."""
+
+    path: str
+    record: int  # in the file, from 0
+    offset: int  # byte where its frame begins
 
 
 class TrainingRun:
@@ -185,16 +193,14 @@ class TrainingRun:
         self._progress.seed = loaded.seed
         self._move(loaded.epoch, step, phase)
 
-    def records_at(
-        self, step: int, epoch: int | None = None
-    ) -> list[tuple[str, int, int]]:
+    def records_at(self, step: int, epoch: int | None = None) -> list[RecordLocation]:
         """Return which records this rank gets in a step.
 
         Returns
         -------
-        list of (str, int, int)
-            File, record in the file, and byte where its frame begins, for each row that
-            is a record.
+        list of RecordLocation
+            Named tuples ``(path, record, offset)`` of the rows that are records: file,
+            number of the record in it, and byte where its frame begins.
 
         Raises
         ------
@@ -205,10 +211,13 @@ class TrainingRun:
         _, records = plan.rows(step)
         return self._places(records[records >= 0])
 
-    def _places(self, records: Numbers) -> list[tuple[str, int, int]]:
+    def _places(self, records: Numbers) -> list[RecordLocation]:
         files = self._options.view.files.files
         places = self._options.view.places(records)
-        return [(files[file], record, offset) for file, record, offset in places]
+        return [
+            RecordLocation(files[file], record, offset)
+            for file, record, offset in places
+        ]
 
     def _plan_with(self, step: int, epoch: int | None) -> Plan:
         """Return the plan of an epoch that has a step `step`, or raise an IndexError."""
