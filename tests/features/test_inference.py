@@ -698,7 +698,11 @@ def test_a_later_record_that_does_not_fit_says_what_to_write(
 @pytest.mark.parametrize(
     ("context", "steps", "message"),
     [
-        (None, [], r"feature 'c' is missing.*default=, or use fr\.VarLen\(\"float32\"\)"),
+        (
+            None,
+            [],
+            r"feature 'c' is missing.*default=, or use fr\.VarLen\(\"float32\"\)",
+        ),
         (
             [1.0, 2.0],
             [],

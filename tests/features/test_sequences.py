@@ -311,7 +311,9 @@ def test_widths_of_padded_lists() -> None:
     )
     assert lists["a"].tolist() == [[0, 1, 2]]
     assert lists["n"].tolist() == lengths["a"].tolist() == [3]
-    with pytest.raises(fr.SchemaError, match=r"5 steps, expected at most 3 .*; truncate=True"):
+    with pytest.raises(
+        fr.SchemaError, match=r"5 steps, expected at most 3 .*; truncate=True"
+    ):
         parse_list(steps, spec((), "int8", length=3))
 
 
@@ -336,7 +338,11 @@ def test_cut_strings_and_items_of_ragged_steps() -> None:
         ([("int64", [1])], fr.FixedLenSequence((2,), "int64"), "1 value, expected 2"),
         ([("float", [1.0])], fr.FixedLenSequence((), "int64"), "of float values"),
         ([("float", [])], fr.VarLen("int64"), "of float values"),
-        ([("int64", [1, 2, 3])], fr.VarLen("int64", (2,)), "3 values, expected a multiple of 2"),
+        (
+            [("int64", [1, 2, 3])],
+            fr.VarLen("int64", (2,)),
+            "3 values, expected a multiple of 2",
+        ),
         ([("int64", [128])], fr.VarLen("int8"), "holds 128, which is out of range"),
     ],
 )

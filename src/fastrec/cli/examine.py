@@ -21,7 +21,7 @@ import fastrec as fr
 from fastrec import _core
 from fastrec.cli.brief import hint
 from fastrec.errors import Error
-from fastrec.on_error import Finding
+from fastrec.on_error import SkippedSpan
 from fastrec.storage.compression import Content, content_of
 from fastrec.storage.stream_readers import frames_of
 from fastrec.tasks import Task, TaskPool
@@ -195,9 +195,9 @@ class _File:
         found.damaged = [_damaged(each, found) for each in findings]
 
 
-def _damaged(finding: Finding, of: Examined) -> Damaged:
-    begin, end, records, bit, error = finding
-    reason = error.reason
+def _damaged(span: SkippedSpan, of: Examined) -> Damaged:
+    begin, end, records, bit = span.begin, span.end, span.records, span.bit
+    reason = span.error.reason
     if end is None:  # what follows may be sound
         reason += _NOT_SEARCHED
     elif records is None and end < of.content_bytes:

@@ -18,7 +18,7 @@ from fastrec.loader.prefetch import Delivered
 from fastrec.loader.progress import Progress
 from fastrec.loader.skipped_rows import unreadable_rows, without_rows
 from fastrec.loader.stats import clock
-from fastrec.on_error import UnreadableRow, log_gaps, recovery_of
+from fastrec.on_error import SkippedSpan, log_gaps, recovery_of
 from fastrec.options import default_num_threads
 from fastrec.tasks import TaskPool
 from fastrec.transforms.batch_info import BatchInfo
@@ -36,7 +36,7 @@ class DecodedBatch(NamedTuple):
     step: int
     n_records: int
     n_bytes: int
-    unreadable: Sequence[UnreadableRow]
+    unreadable: Sequence[SkippedSpan]
 
 
 def plan_epoch(options: LoaderOptions, progress: Progress) -> EpochPlan | None:

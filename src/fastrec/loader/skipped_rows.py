@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 
 from fastrec.errors import Error, add_note
-from fastrec.on_error import ErrorPolicy, Report, SkippedRegion, UnreadableRow, counted
+from fastrec.on_error import ErrorPolicy, Report, SkippedRegion, SkippedSpan, counted
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.places import Places
 
@@ -46,12 +46,9 @@ class SkippedRow(NamedTuple):
     note: str = ""  # the location, if the error does not contain it
 
 
-def unreadable_rows(unreadable: Sequence[UnreadableRow]) -> list[SkippedRow]:
+def unreadable_rows(unreadable: Sequence[SkippedSpan]) -> list[SkippedRow]:
     """Return the rows that the core skipped or masked."""
-    return [
-        SkippedRow(SkippedRegion(error.path or "", begin, end, error.reason, 1), error)
-        for _, begin, end, error in unreadable
-    ]
+    return [SkippedRow(span.region, span.error) for span in unreadable]
 
 
 def skipped_by_transform(
@@ -67,10 +64,10 @@ def skipped_by_transform(
 
 
 def without_rows(
-    info: BatchInfo, unreadable: Sequence[UnreadableRow], policy: RowPolicy
+    info: BatchInfo, unreadable: Sequence[SkippedSpan], policy: RowPolicy
 ) -> BatchInfo:
     """Return the info of a batch after masking or skipping its damaged rows."""
-    rows = [row for row, *_ in unreadable]
+    rows = [span.row for span in unreadable if span.row is not None]
     if policy == "mask":
         return info._masked(rows)
     return info._of_rows(np.delete(np.arange(len(info.positions)), rows))

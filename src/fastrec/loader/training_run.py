@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastrec.loader.epoch_plan import EpochPlan
 from fastrec.loader.iterator import BatchIterator
@@ -16,7 +16,15 @@ from fastrec.loader.state import State
 from fastrec.options import non_negative_int
 from fastrec.sources.selection import Numbers
 
-__all__ = ["TrainingRun"]
+__all__ = ["RecordLocation", "TrainingRun"]
+
+
+class RecordLocation(NamedTuple):
+    """Where a record is stored."""
+
+    path: str
+    record: int  # in the file, from 0
+    offset: int  # byte where its frame begins
 
 
 class TrainingRun:
@@ -187,16 +195,14 @@ class TrainingRun:
         self._progress.seed = loaded.seed
         self._move(loaded.epoch, step, phase)
 
-    def records_at(
-        self, step: int, epoch: int | None = None
-    ) -> list[tuple[str, int, int]]:
+    def records_at(self, step: int, epoch: int | None = None) -> list[RecordLocation]:
         """Return the records of this rank in a step.
 
         Returns
         -------
-        list of (str, int, int)
-            File, number of the record in the file, and byte offset of its frame, for
-            each row except padding.
+        list of RecordLocation
+            Named tuples ``(path, record, offset)``, one for each row except padding: the
+            file, the number of the record in it, and the byte where its frame begins.
 
         Raises
         ------
@@ -207,10 +213,13 @@ class TrainingRun:
         _, records = plan.rows(step)
         return self._places(records[records >= 0])
 
-    def _places(self, records: Numbers) -> list[tuple[str, int, int]]:
+    def _places(self, records: Numbers) -> list[RecordLocation]:
         files = self._options.view.files.files
         places = self._options.view.places(records)
-        return [(files[file], record, offset) for file, record, offset in places]
+        return [
+            RecordLocation(files[file], record, offset)
+            for file, record, offset in places
+        ]
 
     def _plan_with(self, step: int, epoch: int | None) -> EpochPlan:
         """Return the plan of an epoch; raise an IndexError unless it has the step."""

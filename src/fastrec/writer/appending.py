@@ -33,7 +33,8 @@ def end_of_records(path: str) -> NDArray[np.uint64]:
     except CorruptionError:
         # With "skip", one error describes the rest of the file, which may be all zeros.
         (index,) = make_indexes([path], recovery="skip")
-        ((begin, _, error),) = index.gaps
+        (gap,) = index.gaps
+        begin, error = gap.begin, gap.error
         is_text = begin == 0 and _core.recognize(os.fsencode(path)) == "text"
         if is_text or error.code not in _CRASH_CODES:
             raise
