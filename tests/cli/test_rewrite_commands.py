@@ -176,7 +176,7 @@ def test_what_is_there_is_replaced_only_if_asked(files: Path, out: Path) -> None
     target = out / "x"
     target.write_bytes(b"mine")
     _, errors = run("merge", files, "-o", target, status=1)
-    assert errors == f"error: {target}: it is there already (--overwrite replaces it)\n"
+    assert errors == f"error: {target}: it exists already (--overwrite replaces it)\n"
     assert target.read_bytes() == b"mine"
     run("merge", files, "-o", target, "--overwrite")
     assert records_in(target) == RECORDS

@@ -355,7 +355,7 @@ def _refuse(existing: Iterable[str], files: Iterable[str], *, overwrite: bool) -
         if _identity(path) in read:
             reason = "it is one of the files to read"
         elif not overwrite:
-            reason = "it is there already (--overwrite replaces it)"
+            reason = "it exists already (--overwrite replaces it)"
         else:
             continue
         raise FileExistsError(errno.EEXIST, reason, path)
