@@ -35,7 +35,7 @@ _CURES = {
     "memory or on a faster disk, or compress them; more threads do not help",
     "waiting": "one thread had a CPU for less than half of the time: other processes take "
     "it, or the files do not stay in the page cache",
-    "reading": "the bytes come out of the page cache, which is copying memory: more "
+    "reading": "the bytes are copied from the page cache: more "
     "num_threads help until memory is busy, smaller records always",
     "inflating": "cache_dir= pays for it once; otherwise more num_threads and several "
     "files, and the extra named gzip",

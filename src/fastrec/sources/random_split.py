@@ -21,7 +21,7 @@ _POSITIONS_AT_ONCE = 1 << 20
 
 
 def even_bounds(n_records: int, n_parts: int) -> list[int]:
-    """Return where each of so many equal parts begins, and the last one ends."""
+    """Return where each of `n_parts` equal parts begins, and the last one ends."""
     return [part * n_records // n_parts for part in range(n_parts + 1)]
 
 
