@@ -550,11 +550,11 @@ def test_compressed_files_are_left_out_from_the_same_byte_on(
 
 def test_verify_finds_the_same_in_compressed_files(write: Write) -> None:
     pytest.importorskip("typer")
-    from fastrec.cli.examine import examined
+    from fastrec.cli.check_files import check_files
 
     for data in damaged_contents(0):
         paths = [str(write(data)), str(write(gzip.compress(data)))]
-        plain, stream = examined(paths, 1)
+        plain, stream = check_files(paths, 1)
         for part in plain.damaged[: len(stream.damaged)]:
             if part.bit is not None:
                 break  # no header is repaired in a stream

@@ -845,7 +845,7 @@ def test_ranks_read_whole_files(
         other = open_dataset(folder, features=SPEC).loader(
             size, rank=0, world_size=others, pad_last=True
         )
-        with pytest.raises(ValueError, match="another order"):
+        with pytest.raises(ValueError, match="a different order"):
             other.load_state_dict(state)
 
 

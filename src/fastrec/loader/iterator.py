@@ -277,5 +277,5 @@ def check_columns_exist(names: Iterable[object], columns: Iterable[object]) -> N
             meant = nearest(str(name), [str(column) for column in known])
             hint = "" if meant is None else f"; did you mean {meant!r}?"
             listed = ", ".join(map(repr, known))
-            msg = f"no column {name!r}, batches have {listed}{hint}"
+            msg = f"no column {name!r}; batches have {listed}{hint}"
             raise KeyError(msg)
