@@ -32,8 +32,8 @@ _log = logging.getLogger("fastrec")
 
 ErrorPolicy: TypeAlias = Literal["raise", "skip", "resync", "mask"]
 
-# From the core: begin and end of a gap in the framing, and the error; the row of a batch
-# that cannot be read, begin and end of its frame, and the error.
+# From the core: begin and end of a gap in the framing, and the error; the row of a
+# batch that cannot be read, begin and end of its frame, and the error.
 Gap: TypeAlias = "tuple[int, int | None, Error]"
 Damage: TypeAlias = "tuple[int, int, int, Error]"
 
@@ -86,8 +86,8 @@ class Report:
     regions : tuple of SkippedRegion
         In the order of the files (of a dataset) or of delivery (of a loader).
     unlisted : int
-        Lost records that are not in `regions`. A loader lists the first 10,000, to bound
-        its memory.
+        Lost records that are not in `regions`. A loader lists the first 10,000, to
+        bound its memory.
     """
 
     regions: tuple[SkippedRegion, ...] = ()
@@ -100,7 +100,7 @@ class Report:
 
     @property
     def is_complete(self) -> bool:
-        """Whether `records_lost` is exact: every region's number of records is known."""
+        """Whether `records_lost` is exact: each region's number is known."""
         return all(region.records is not None for region in self.regions)
 
     @property

@@ -1,4 +1,4 @@
-"""Validate arguments: option names, numbers, sizes, limits; check optional packages."""
+"""Validate option names, numbers, sizes and limits; check optional packages."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def nearest(name: str, names: Sequence[str]) -> str | None:
 
 
 def checked_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Make unknown options of `function` raise a TypeError that suggests the right one."""
+    """Make unknown options raise a TypeError that suggests the right one."""
     names = [
         name
         for name, parameter in inspect.signature(function).parameters.items()
@@ -158,7 +158,7 @@ _UNITS |= {f"{unit}I": 1024**i for i, unit in enumerate("KMGT", start=1)}
 
 
 def byte_count(name: str, value: int | str) -> int:
-    """Return a number of bytes, given as an int or as text such as ``"4MB"``, ``"1GiB"``.
+    """Return a number of bytes, given as an int or text such as ``"4MB"``.
 
     KB, MB, GB and TB are powers of 1,000; KiB, MiB, GiB and TiB are powers of 1,024.
     """
@@ -166,7 +166,9 @@ def byte_count(name: str, value: int | str) -> int:
         return positive_int(name, value)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?|)B?\s*", value.upper())
     if match is None:
-        msg = f'{name} must be a number of bytes such as "4MB" or 4_000_000, got {value!r}'
+        msg = (
+            f'{name} must be a size in bytes such as "4MB" or 4_000_000, got {value!r}'
+        )
         raise ValueError(msg)
     return positive_int(name, int(float(match[1]) * _UNITS[match[2]]))
 
@@ -318,7 +320,7 @@ class MissingExtraError(ModuleNotFoundError):
 
 @contextlib.contextmanager
 def extra(name: str, purpose: str) -> Iterator[None]:
-    """Turn a failed import of the extra's package in the body into MissingExtraError."""
+    """Raise MissingExtraError if the body cannot import the extra's package."""
     package = _PACKAGES.get(name, name)
     try:
         yield

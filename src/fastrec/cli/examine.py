@@ -23,7 +23,7 @@ from fastrec.cli.brief import hint
 from fastrec.errors import Error
 from fastrec.on_error import Finding
 from fastrec.storage.compression import Content, content_of
-from fastrec.storage.stream_readers import frames_of
+from fastrec.storage.stream_readers import frame_stream
 from fastrec.tasks import Task, TaskPool
 
 __all__ = ["Damaged", "Examined", "examined"]
@@ -187,7 +187,7 @@ class _File:
         name = os.fsencode(found.path)
         table = _core.FileTable([name], ["pread"])
         file = (found.path, found.content)
-        with frames_of(
+        with frame_stream(
             [file], table, [0], "skip", on_read=on_read, on_wait=check
         ) as frames:
             found.n_records, findings = frames.examine(name)

@@ -653,7 +653,7 @@ class Dataset:
         records = records_of(self._view, numbers)
         try:
             parts, _ = _core.decode_records(
-                self._view.source.of_core(), self._view.catalog(), self._pool, records
+                self._view.source.to_core(), self._view.catalog(), self._pool, records
             )
         except Error as error:
             if error.hint and error.path and self.on_error != "raise":
@@ -661,9 +661,9 @@ class Dataset:
             raise
         source = self._view.source
         schemas = [reading.schema for reading in source.readings()[0]]
-        if (warning := absence(source.of_core(), schemas)) is not None:
+        if (warning := absence(source.to_core(), schemas)) is not None:
             warn_caller(warning)
-        places = None if collator.is_plain else self._view.located(records, "")
+        places = None if collator.is_plain else self._view.row_places(records, "")
         info = BatchInfo(0, 0, 0, numbers, records, _places=places)
         batch, _ = collator(parts, info)
         return batch

@@ -216,7 +216,7 @@ class Loader(TrainingRun):
         policy = options.row_policy
         found = records[positions >= 0]
         parts, damages = _core.decode_records(
-            options.view.source.of_core(),
+            options.view.source.to_core(),
             options.view.catalog(),
             self._pool,
             found,
@@ -227,7 +227,7 @@ class Loader(TrainingRun):
         places = None
         if options.conversion is not None or not collator.is_plain:
             context = f" of step {step} of epoch {epoch}"
-            places = options.view.located(found, context).padded(len(records))
+            places = options.view.row_places(found, context).padded(len(records))
         info = BatchInfo(self.seed, epoch, step, positions, records, _places=places)
         if damages:
             info = without_rows(info, damages, policy)
