@@ -91,8 +91,8 @@ class Report:
     regions : tuple of SkippedRegion
         In the order of the files (of a dataset) or of delivery (of a loader).
     unlisted : int
-        Lost records that are not in `regions`. A loader lists the first 10,000, to bound
-        its memory.
+        Lost records that are not in `regions`. A loader lists the first 10,000, to
+        bound its memory.
     """
 
     regions: tuple[SkippedRegion, ...] = ()
@@ -105,7 +105,7 @@ class Report:
 
     @property
     def is_complete(self) -> bool:
-        """Whether `records_lost` is exact: every region's number of records is known."""
+        """Whether `records_lost` is exact: each region's number is known."""
         return all(region.records is not None for region in self.regions)
 
     @property

@@ -733,7 +733,9 @@ def test_transforms_may_change_the_number_of_rows(ds: Untyped) -> None:
 def test_invalid_transforms_are_refused(ds: Untyped) -> None:
     with pytest.raises(TypeError, match="transform must be callable"):
         ds.with_transform(3)
-    with pytest.raises(TypeError, match="must return the batch as a dict"):
+    with pytest.raises(
+        TypeError, match="transform must return a dict or another mapping, got int"
+    ):
         ds.with_transform(lambda _: 3)[0]
     with pytest.raises(TypeError, match="list of names"):
         ds.select_columns("n")

@@ -606,7 +606,7 @@ def test_damage_of_a_compressed_stream_is_reported(
     (path,) = map(Path, files.paths)
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(fr.CorruptionError, match="is cut short") as caught:
+    with pytest.raises(fr.CorruptionError, match="is truncated") as caught:
         tool(files.paths, out)
     assert caught.value.path == str(path)
     assert "fastrec repair" in str(caught.value)
@@ -636,7 +636,7 @@ def test_an_exception_leaves_no_files(
         if n_told == 3 or tool is recoded_to:
             raise Interrupted
 
-    monkeypatch.setattr(parallel, "_SECONDS_BETWEEN_LOOKS", 0.0001)
+    monkeypatch.setattr(parallel, "_POLL_SECONDS", 0.0001)
     with pytest.raises(Interrupted):
         tool([str(path)], out, n_threads=n_threads, progress=progress)
     assert_nothing_in(out)

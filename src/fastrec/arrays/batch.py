@@ -118,8 +118,8 @@ def concat_batches(batches: Sequence[Mapping[str, Array]]) -> Batch:
     Parameters
     ----------
     batches : sequence of mapping of str to Array
-        At least one. Columns with the same name must have the same kind, dtype and inner
-        shape; nothing is converted or padded.
+        At least one. Columns with the same name must have the same kind, dtype and
+        inner shape; nothing is converted or padded.
 
     Returns
     -------

@@ -23,7 +23,7 @@ from fastrec.cli.preview import file_format
 from fastrec.errors import Error
 from fastrec.on_error import SkippedSpan
 from fastrec.storage.compression import Content, content_of
-from fastrec.storage.stream_readers import frames_of
+from fastrec.storage.stream_readers import frame_stream
 from fastrec.tasks import Task, TaskPool
 
 __all__ = ["DamagedRegion", "FileCheck", "check_files"]
@@ -186,7 +186,7 @@ class _File:
         name = os.fsencode(check.path)
         table = _core.FileTable([name], ["pread"])
         file = (check.path, check.content)
-        with frames_of(
+        with frame_stream(
             [file], table, [0], "skip", on_read=on_read, on_wait=raise_if_stopped
         ) as frames:
             check.n_records, findings = frames.examine(name)

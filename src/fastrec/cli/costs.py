@@ -25,7 +25,7 @@ from fastrec.cli.terminal import counted
 from fastrec.dataset.open import Serialized
 from fastrec.loader.order import records_of
 from fastrec.storage.compression import inflated
-from fastrec.storage.stream_readers import frames_of
+from fastrec.storage.stream_readers import frame_stream
 
 __all__ = [
     "Cost",
@@ -221,7 +221,9 @@ def _frames(
     dataset: fr.Dataset,
 ) -> contextlib.AbstractContextManager[_core.FrameStream]:
     files = dataset._view.files
-    return frames_of(files.contents(), files.table, range(len(dataset.files)), "raise")
+    return frame_stream(
+        files.contents(), files.table, range(len(dataset.files)), "raise"
+    )
 
 
 # The stages.

@@ -96,7 +96,7 @@ class BatchDecoder:
             )
         else:
             self.pipeline = _core.Pipeline(
-                view.source.of_core(),
+                view.source.to_core(),
                 None if plan is None else view.catalog(),
                 None if plan is None else plan.order,
                 planner.walk_grid() if plan is None else plan.grid,

@@ -197,7 +197,7 @@ class BatchIterator(Iterator[Any]):
     def _watch(self, delivered: Delivered | None) -> None:
         """Queue a warning about columns that no record has."""
         source = self._options.view.source
-        core = source.of_core()
+        core = source.to_core()
         self._is_watching = core.is_watching
         n_delivered = self._progress.cursor.n_records - self._records_before
         if delivered is not None:

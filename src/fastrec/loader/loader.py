@@ -220,7 +220,7 @@ class Loader(TrainingRun):
         policy = options.row_policy
         row_records = records[positions >= 0]
         parts, unreadable = _core.decode_records(
-            options.view.source.of_core(),
+            options.view.source.to_core(),
             options.view.catalog(),
             self._pool,
             row_records,
@@ -231,7 +231,7 @@ class Loader(TrainingRun):
         places = None
         if options.conversion is not None or not collator.is_plain:
             context = f" of step {step} of epoch {epoch}"
-            places = options.view.located(row_records, context).padded(len(records))
+            places = options.view.row_places(row_records, context).padded(len(records))
         info = BatchInfo(self.seed, epoch, step, positions, records, _places=places)
         if unreadable:
             info = without_rows(info, unreadable, policy)

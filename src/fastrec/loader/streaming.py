@@ -12,7 +12,7 @@ from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Window
 from fastrec.loader.progress import Progress
 from fastrec.on_error import recovery_of
-from fastrec.storage.stream_readers import started
+from fastrec.storage.stream_readers import byte_streams
 
 __all__ = ["streaming_pipeline"]
 
@@ -62,9 +62,9 @@ def streaming_pipeline(
         order, first_position = order[first:], begins[first]
     bytes_ahead = memory_limit // _READ_AHEAD_SHARE
     n_threads = options.num_threads + 1
-    of_core = options.view.source.of_core()
+    of_core = options.view.source.to_core()
     counts = None if plan is None else sources.counts()
-    with started(
+    with byte_streams(
         [files[i] for i in order],
         n_readers=n_threads,
         bytes_ahead=bytes_ahead,

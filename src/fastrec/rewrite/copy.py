@@ -31,7 +31,7 @@ from fastrec.sources.file_set import FileSet
 from fastrec.sources.random_split import check_fractions, divided, even_bounds
 from fastrec.storage.compression import plain_name
 from fastrec.storage.parallel import Progress, run_in_threads
-from fastrec.storage.stream_readers import started
+from fastrec.storage.stream_readers import byte_streams
 from fastrec.tasks import CancelledError
 from fastrec.writer.shard_names import ShardNames
 from fastrec.writer.shard_options import ShardOptions
@@ -224,10 +224,10 @@ def recode(
             for number, (path, target) in enumerate(targets.items())
         ],
         cancel=is_cancelled.set,
-        so_far=lambda n_done, _seconds: (
+        progress_text=lambda n_done, _seconds: (
             f"rewriting {len(targets)} files: {n_done} done"
         ),
-        on_look=lambda: bytes_read.report(progress),
+        on_poll=lambda: bytes_read.report(progress),
         n_threads=n_at_once,
     )
 
@@ -301,7 +301,7 @@ def _frames(
     """
     contents = sources.contents()
     pool = _core.BlockPool(_IDLE_BYTES // n_sharing)
-    with started(
+    with byte_streams(
         contents,
         n_readers=n_readers,
         bytes_ahead=_BYTES_AHEAD // n_sharing,
