@@ -19,6 +19,7 @@ PATTERNS = [
     *("*.md", "docs/*.md", ".github/**/*.md", ".github/**/*.yml", "noxfile.py"),
     *("pyproject.toml", "benchmarks/**/*.md", "benchmarks/**/*.py", "examples/*.py"),
     *("src/fastrec/**/*.py", "src/fastrec/**/*.pyi"),
+    *("src/cpp/**/*.h", "src/cpp/**/*.cpp"),
 ]
 
 # A phrase, as a regular expression, and what to write instead. Keep only phrases that

@@ -131,8 +131,7 @@ std::size_t append_uniform_steps(const ColumnSpec& spec, std::size_t column, Byt
 }
 
 // Finds the list of the plain step at `p`, which has slack: 0a S kind L, where L = S -
-// 2
-// and both are one byte. False if `p` is not such a step.
+// 2 and both are one byte. False if `p` is not such a step.
 inline bool find_short_step(const std::uint8_t* p, const std::uint8_t* end,
                             FeatureKind kind, Bytes* list) noexcept {
   const std::uint32_t n_bytes = p[1];
