@@ -58,7 +58,8 @@ def kept_records(
 
 
 def _found(
-    loader_with: Callable[[Transform], Loader], keep: Callable[[Batch], npt.ArrayLike]
+    loader_with: Callable[[Transform], Loader],
+    keep: Callable[[Batch], npt.ArrayLike],
 ) -> tuple[Numbers, bool]:
     """Return the numbers, and whether all records could be read."""
 
