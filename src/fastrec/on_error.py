@@ -15,12 +15,12 @@ from fastrec.errors import Error
 from fastrec.printable import printable
 
 __all__ = [
-    "Damage",
     "ErrorPolicy",
     "Finding",
     "Gap",
     "Report",
     "SkippedRegion",
+    "UnreadableRow",
     "check_on_error",
     "counted",
     "log_gaps",
@@ -35,7 +35,7 @@ ErrorPolicy: TypeAlias = Literal["raise", "skip", "resync", "mask"]
 # From the core: begin and end of a gap in the framing, and the error; the row of a batch
 # that cannot be read, begin and end of its frame, and the error.
 Gap: TypeAlias = "tuple[int, int | None, Error]"
-Damage: TypeAlias = "tuple[int, int, int, Error]"
+UnreadableRow: TypeAlias = "tuple[int, int, int, Error]"
 
 # From an examination: begin, end, how many records it is, the bit of a header that was
 # flipped and can be repaired, and the error.

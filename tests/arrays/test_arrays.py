@@ -278,9 +278,13 @@ def test_as_array_names_the_first_string_of_another_size() -> None:
     text = r"cannot view strings as float32 of shape \(\): they must have"
     with pytest.raises(ValueError, match=text):
         array.as_array("f4")
-    with pytest.raises(ValueError, match=r"they must have 4 bytes, but string \(0, 1\) has 2"):
+    with pytest.raises(
+        ValueError, match=r"they must have 4 bytes, but string \(0, 1\) has 2"
+    ):
         BytesArray.from_list([[b"1234", b"12"]]).as_array("f4", ())
-    with pytest.raises(ValueError, match=r"shape must not have negative sizes, got \(-1, -2\)"):
+    with pytest.raises(
+        ValueError, match=r"shape must not have negative sizes, got \(-1, -2\)"
+    ):
         array.as_array("u1", -1)
     assert array[:1].as_array("u1", 4).tolist() == [[49, 50, 51, 52]]
 
@@ -294,7 +298,10 @@ def test_as_array_refuses_dtypes_that_are_not_of_plain_numbers(dtype: str) -> No
 @pytest.mark.parametrize("dtype", ["S5", "U5", "f8", "u1"])
 def test_conversion_to_other_dtypes_than_object_raises(dtype: str) -> None:
     array = BytesArray.from_list([b"a\0"])
-    with pytest.raises(TypeError, match=r"; use dtype=object, or as_array\(\) to view equally long strings as numbers"):
+    with pytest.raises(
+        TypeError,
+        match=r"; use dtype=object, or as_array\(\) to view equally long strings as numbers",
+    ):
         np.asarray(array, dtype=dtype)
 
 
@@ -366,21 +373,56 @@ def test_view_needs_one_index_for_each_axis() -> None:
 @pytest.mark.parametrize(
     ("data", "offsets", "shape", "text"),
     [
-        (np.zeros(3), [0, 3], None, "data must be a 1-D array of uint8, got 1-D float64"),
-        (np.zeros((3, 1), np.uint8), [0], None, "data must be a 1-D array of uint8, got 2-D uint8"),
+        (
+            np.zeros(3),
+            [0, 3],
+            None,
+            "data must be a 1-D array of uint8, got 1-D float64",
+        ),
+        (
+            np.zeros((3, 1), np.uint8),
+            [0],
+            None,
+            "data must be a 1-D array of uint8, got 2-D uint8",
+        ),
         (b"abc", [0, 3], None, r"data must be a 1-D array of uint8, got 0-D \|S3"),
         (np.uint8(3), [0], None, "data must be a 1-D array of uint8, got 0-D uint8"),
         (None, [0.0, 3.0], None, "offsets must have dtype int64, got float64"),
-        (None, np.array([0, 3], np.uint64), None, "offsets must have dtype int64, got uint64"),
-        (None, [[0, 3]], None, r"offsets must be 1-D with at least one entry, got shape \(1, 2\)"),
+        (
+            None,
+            np.array([0, 3], np.uint64),
+            None,
+            "offsets must have dtype int64, got uint64",
+        ),
+        (
+            None,
+            [[0, 3]],
+            None,
+            r"offsets must be 1-D with at least one entry, got shape \(1, 2\)",
+        ),
         (None, np.zeros(0, np.int64), None, "at least one entry"),
         (None, [0, 2, 1], None, "offsets must not decrease, got 1 after 2 at index 2"),
         (None, [-1, 2], None, "offsets must not be negative, got -1"),
         (None, [0, 4], None, "offsets must be at most the data size 3, got 4"),
         (None, [-(2**63), 2**63 - 1], None, "negative"),
-        (None, [0, 1, 3], (3,), r"shape must have at least one dimension and 2 items, got \(3,\)"),
-        (None, [0, 1], (), r"shape must have at least one dimension and 1 items, got \(\)"),
-        (None, [0, 1, 2], (-1, -2), r"shape must not have negative sizes, got \(-1, -2\)"),
+        (
+            None,
+            [0, 1, 3],
+            (3,),
+            r"shape must have at least one dimension and 2 items, got \(3,\)",
+        ),
+        (
+            None,
+            [0, 1],
+            (),
+            r"shape must have at least one dimension and 1 items, got \(\)",
+        ),
+        (
+            None,
+            [0, 1, 2],
+            (-1, -2),
+            r"shape must not have negative sizes, got \(-1, -2\)",
+        ),
     ],
 )
 def test_bytes_array_checks_its_parts(
@@ -633,9 +675,13 @@ def test_nested_rows_pad_to_one_length_for_each_level() -> None:
         [[1, 0]],
         [[4, 5]],
     ]
-    with pytest.raises(ValueError, match=r"most length=1 values, but row 1 of \.values has 2; pass"):
+    with pytest.raises(
+        ValueError, match=r"most length=1 values, but row 1 of \.values has 2; pass"
+    ):
         array.to_padded(length=(None, 1))
-    with pytest.raises(ValueError, match="length must have at most one entry for each ragged level,"):
+    with pytest.raises(
+        ValueError, match="length must have at most one entry for each ragged level,"
+    ):
         array.to_padded(length=(None, None, None))
     texts = RaggedArray.from_list([[["a"], ["bc", "d"]], []])
     assert texts.to_padded("-").tolist() == [
@@ -711,12 +757,24 @@ def test_wrong_row_indices_raise_as_numpy_does(
     [
         (np.zeros(3), [1, 3], "row_splits must start at 0, got 1"),
         (np.zeros(3), [0, 2], "row_splits must end at 3, the number of values, got 2"),
-        (np.zeros(3), [0, 3, 2, 3], "row_splits must not decrease, got 2 after 3 at index 2"),
+        (
+            np.zeros(3),
+            [0, 3, 2, 3],
+            "row_splits must not decrease, got 2 after 3 at index 2",
+        ),
         (np.zeros(3), [0.0, 3.0], "row_splits must have dtype int64, got float64"),
         (np.zeros(3), [], "row_splits must have dtype int64, got float64"),
         (np.zeros(()), [0], "at least one dimension"),
-        (np.array([b"a"]), [0, 1], r"values must be numbers or a BytesArray, got dtype \|S1"),
-        (np.array([b"a"], object), [0, 1], "values must be numbers or a BytesArray, got dtype object"),
+        (
+            np.array([b"a"]),
+            [0, 1],
+            r"values must be numbers or a BytesArray, got dtype \|S1",
+        ),
+        (
+            np.array([b"a"], object),
+            [0, 1],
+            "values must be numbers or a BytesArray, got dtype object",
+        ),
     ],
 )
 def test_ragged_array_checks_its_parts(
@@ -800,11 +858,17 @@ def test_equals_takes_nan_for_equal_and_other_dtypes_for_different() -> None:
 def test_operators_and_conversions_that_would_mislead_raise() -> None:
     array: Any = RaggedArray.from_list([[1, 2], [3, 4]])
     for other in (copy.copy(array), 3, np.arange(2)):
-        with pytest.raises(TypeError, match=r"does not support [!=]=; call \.equals\(other\), or"):
+        with pytest.raises(
+            TypeError, match=r"does not support [!=]=; call \.equals\(other\), or"
+        ):
             _ = array == other
-        with pytest.raises(TypeError, match=r"does not support [!=]=; call \.equals\(other\), or"):
+        with pytest.raises(
+            TypeError, match=r"does not support [!=]=; call \.equals\(other\), or"
+        ):
             _ = other == array
-    with pytest.raises(TypeError, match=r"does not support [!=]=; call \.equals\(other\), or"):
+    with pytest.raises(
+        TypeError, match=r"does not support [!=]=; call \.equals\(other\), or"
+    ):
         _ = array != 3
     with pytest.raises(TypeError, match=r"use r\.to_padded\(\)"):
         np.asarray(array)

@@ -176,7 +176,7 @@ def test_what_is_there_is_replaced_only_if_asked(files: Path, out: Path) -> None
     target = out / "x"
     target.write_bytes(b"mine")
     _, errors = run("merge", files, "-o", target, status=1)
-    assert errors == f"error: {target}: it exists already (--overwrite replaces it)\n"
+    assert errors == f"error: {target}: the file exists; --overwrite replaces it\n"
     assert target.read_bytes() == b"mine"
     run("merge", files, "-o", target, "--overwrite")
     assert records_in(target) == RECORDS
@@ -228,9 +228,12 @@ def test_a_wrong_command_line_is_explained(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["shuffle", "-o", "x", "--shards", "2"], "several shards need a pattern"),
-        (["shuffle", "-o", "x", "--memory", "1MB"], "need memory of at least"),
-        (["reshard", "-o", "x"], "several shards need a pattern"),
+        (
+            ["shuffle", "-o", "x", "--shards", "2"],
+            "several shards require a shard pattern",
+        ),
+        (["shuffle", "-o", "x", "--memory", "1MB"], "memory must be at least"),
+        (["reshard", "-o", "x"], "several shards require a shard pattern"),
         (["split", "-o", "x", "--parts", "a=1"], "has no {part}"),
         (["split", "-o", "{part}", "--parts", "a=2"], "together 1 at most"),
     ],

@@ -387,7 +387,8 @@ def test_several_kinds_are_refused_unless_they_are_not_read(write: Write) -> Non
         {b"a": ("float", [1.0]), b"b": ("int64", [2])},
     )
     with pytest.raises(
-        fr.SchemaError, match="have one kind of values, got float values in 1, int64 values"
+        fr.SchemaError,
+        match="have one kind of values, got float values in 1, int64 values",
     ) as caught:
         ds.schema  # noqa: B018
     assert caught.value.feature == "a"
@@ -656,14 +657,14 @@ def later(write: Write, seen: bytes, odd: bytes, *, streamed: bool) -> Untyped:
 
 
 CASES: list[Any] = [
-    ({}, r"'a' is missing.*default=, or fr\.VarLen\(\"int64\"\)"),
-    ({b"a": None}, r"'a' is missing.*default=, or fr\.VarLen\(\"int64\"\)"),
+    ({}, r"'a' is missing.*default=, or use fr\.VarLen\(\"int64\"\)"),
+    ({b"a": None}, r"'a' is missing.*default=, or use fr\.VarLen\(\"int64\"\)"),
     (
         {b"a": ("int64", [1, 2])},
-        r"'a' holds 2 values.*fr\.VarLen\(\"int64\"\) takes any",
+        r"'a' holds 2 values.*fr\.VarLen\(\"int64\"\) accepts any",
     ),
-    ({b"a": ("int64", [])}, r"'a' holds 0 values.*fr\.VarLen\(\"int64\"\) takes any"),
-    ({b"a": ("float", [1.0])}, r"'a' holds float values.*\"float32\" reads those"),
+    ({b"a": ("int64", [])}, r"'a' holds 0 values.*fr\.VarLen\(\"int64\"\) accepts any"),
+    ({b"a": ("float", [1.0])}, r"'a' holds float values.*\"float32\" reads them"),
 ]
 
 
@@ -688,7 +689,7 @@ def test_a_later_record_that_does_not_fit_says_what_to_write(
             read()
         assert caught.value.record == len(ds) - 1
         assert caught.value.feature == "a"
-        assert f"inferred from {n_sampled}, says FixedLen((), 'int64')" in str(
+        assert f"inferred from {n_sampled}, is FixedLen((), 'int64')" in str(
             caught.value
         )
 
@@ -697,11 +698,11 @@ def test_a_later_record_that_does_not_fit_says_what_to_write(
 @pytest.mark.parametrize(
     ("context", "steps", "message"),
     [
-        (None, [], r"feature 'c' is missing.*default=, or fr\.VarLen\(\"float32\"\)"),
+        (None, [], r"feature 'c' is missing.*default=, or use fr\.VarLen\(\"float32\"\)"),
         (
             [1.0, 2.0],
             [],
-            r"feature 'c' holds 2 values.*fr\.VarLen\(\"float32\"\) takes",
+            r"feature 'c' holds 2 values.*fr\.VarLen\(\"float32\"\) accepts",
         ),
         (
             [1.0],
@@ -711,12 +712,12 @@ def test_a_later_record_that_does_not_fit_says_what_to_write(
         (
             [1.0],
             [None],
-            r"list 'x' has a step of 0 values.*fr\.VarLen\(\"int64\"\) takes",
+            r"list 'x' has a step of 0 values.*fr\.VarLen\(\"int64\"\) accepts",
         ),
         (
             [1.0],
             [("bytes", [b""])],
-            r"list 'x' has a step of bytes.*\"bytes\" reads those",
+            r"list 'x' has a step of bytes.*\"bytes\" reads them",
         ),
     ],
 )
@@ -741,7 +742,7 @@ def test_errors_do_not_blame_inference_for_specs_that_were_written(
     write: Write,
 ) -> None:
     ds = inferred(write, {b"a": ("int64", [1, 2])})
-    with pytest.raises(fr.SchemaError, match="its spec says FixedLen"):
+    with pytest.raises(fr.SchemaError, match="its spec is FixedLen"):
         ds.with_features({"a": fr.FixedLen((), "int64")})[0]
 
 

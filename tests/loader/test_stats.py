@@ -58,7 +58,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     shown = Clock()
     monkeypatch.setattr("fastrec.loader.iterator.clock", shown)
-    monkeypatch.setattr("fastrec.loader.decoding.clock", shown)
+    monkeypatch.setattr("fastrec.loader.decoder.clock", shown)
     return shown
 
 

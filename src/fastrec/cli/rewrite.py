@@ -22,7 +22,7 @@ from fastrec.rewrite.copy import Written
 from fastrec.storage.compression import contents_of
 from fastrec.storage.parallel import Progress
 from fastrec.writer.shard_names import ShardNames
-from fastrec.writer.shards import Sharding
+from fastrec.writer.shard_options import ShardOptions
 
 __all__ = ["compress", "expand", "merge", "reshard", "shuffle", "split"]
 
@@ -119,7 +119,7 @@ def shuffle(
     It is the order in which loader(shuffle=True, seed=SEED) delivers them in its first
     epoch. The frames are copied byte for byte, and both checksums are verified.
     """
-    sharding = _sharding(compression, level, overwrite, no_sync, threads)
+    options = _shard_options(compression, level, overwrite, no_sync, threads)
     files = files_of(paths, joins=True)
     if cache_dir is None:
         _index(files)
@@ -127,7 +127,7 @@ def shuffle(
         shuffling.shuffle,
         files,
         out,
-        sharding,
+        options,
         num_shards=shards,
         seed=seed,
         memory=memory,
@@ -150,14 +150,14 @@ def merge(
 
     The frames are copied byte for byte, and both checksums are verified.
     """
-    sharding = _sharding(compression, level, overwrite, no_sync, threads)
+    options = _shard_options(compression, level, overwrite, no_sync, threads)
     files = files_of(paths, joins=True)
     with one_line_errors():
         is_pattern = ShardNames(out).is_pattern
     if is_pattern:
         msg = f"merge writes one file, and {out!r} is a pattern: see fastrec reshard"
         raise fr.Error(msg)
-    _run("merging", lambda show: [copy.reshard(files, out, sharding, progress=show)])
+    _run("merging", lambda show: [copy.reshard(files, out, options, progress=show)])
 
 
 def reshard(
@@ -191,13 +191,13 @@ def reshard(
         msg = "only one of --shards, --max-shard-bytes and --max-shard-records"
         raise typer.BadParameter(msg)
     limits = max_shard_bytes, max_shard_records
-    sharding = _sharding(compression, level, overwrite, no_sync, threads, *limits)
+    options = _shard_options(compression, level, overwrite, no_sync, threads, *limits)
     files = files_of(paths, joins=True)
     if shards is not None:
         _index(files)
     _run(
         "resharding",
-        lambda show: [copy.reshard(files, out, sharding, shards, progress=show)],
+        lambda show: [copy.reshard(files, out, options, shards, progress=show)],
     )
 
 
@@ -230,13 +230,13 @@ def split(
     if "{shard" in out and max_shard_bytes is None and max_shard_records is None:
         max_shard_bytes = _DEFAULT_SHARD_BYTES
     limits = max_shard_bytes, max_shard_records
-    sharding = _sharding(compression, level, overwrite, no_sync, threads, *limits)
+    options = _shard_options(compression, level, overwrite, no_sync, threads, *limits)
     shares = _shares(parts)
     files = files_of(paths, joins=True)
     _index(files)
     _run(
         "splitting",
-        lambda show: copy.split(files, out, shares, sharding, seed, show).values(),
+        lambda show: copy.split(files, out, shares, options, seed, show).values(),
     )
 
 
@@ -256,8 +256,8 @@ def compress(
 
     Compressed files are compressed again. Both checksums of every record are verified.
     """
-    sharding = _sharding(compression, level, overwrite, no_sync, threads)
-    _recode("compressing", paths, out, sharding)
+    options = _shard_options(compression, level, overwrite, no_sync, threads)
+    _recode("compressing", paths, out, options)
 
 
 def expand(
@@ -272,21 +272,21 @@ def expand(
 
     A plain file is copied. Both checksums of every record are verified.
     """
-    sharding = _sharding(None, None, overwrite, no_sync, threads)
-    _recode("expanding", paths, out, sharding)
+    options = _shard_options(None, None, overwrite, no_sync, threads)
+    _recode("expanding", paths, out, options)
 
 
-def _recode(what: str, paths: list[str], out: Path, sharding: Sharding) -> None:
+def _recode(what: str, paths: list[str], out: Path, options: ShardOptions) -> None:
     files = files_of(paths, joins=False)
     with one_line_errors():
-        targets = copy.targets_of(files, str(out), sharding.compression)
-    _run(what, lambda show: copy.recode(targets, sharding, progress=show))
+        targets = copy.targets_of(files, str(out), options.compression)
+    _run(what, lambda show: copy.recode(targets, options, progress=show))
 
 
 # What the commands share.
 
 
-def _sharding(
+def _shard_options(
     compression: _Compression | None,
     level: int | None,
     overwrite: bool,
@@ -294,11 +294,11 @@ def _sharding(
     threads: int | None,
     max_bytes: int | None = None,
     max_records: int | None = None,
-) -> Sharding:
+) -> ShardOptions:
     if level is not None and compression is None:
         msg = "it goes with --compression"
         raise typer.BadParameter(msg, param_hint="--level")
-    return Sharding(
+    return ShardOptions(
         overwrite=overwrite,
         max_bytes=max_bytes,
         max_records=max_records,

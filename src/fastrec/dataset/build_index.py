@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 
-from fastrec.options import checked_names, non_negative_int, positive_int
+from fastrec.hints import checked_names
+from fastrec.options import (
+    non_negative_int,
+    positive_int,
+)
 from fastrec.storage.compression import contents_of
 from fastrec.storage.index import counted, make_indexes
 from fastrec.storage.paths import Paths, expand

@@ -6,7 +6,7 @@ import itertools
 import operator
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -21,16 +21,16 @@ from fastrec.errors import Error
 from fastrec.features.infer import SAMPLE_RECORDS
 from fastrec.features.padded import any_width_columns, without_padding
 from fastrec.features.schema import Schema
+from fastrec.hints import checked_names, missing_attribute
 from fastrec.lifecycle import renew_after_fork
 from fastrec.loader.collate import OnTransformError
 from fastrec.loader.loader import Loader
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Batches, Shuffle
-from fastrec.loader.plan import Planner
+from fastrec.loader.planner import Planner
 from fastrec.loader.ranks import find_rank
 from fastrec.on_error import ErrorPolicy, Report
 from fastrec.options import (
-    checked_names,
     non_negative_int,
     positive_int,
     rows_per_batch,
@@ -73,6 +73,10 @@ class Dataset(DatasetViews):
     def __init__(
         self, view: View, transforms: tuple[CheckedTransform, ...] = ()
     ) -> None:
+        given: object = view
+        if not isinstance(given, View):
+            msg = f"a Dataset is opened with fastrec.open(paths), got Dataset({view!r})"
+            raise TypeError(msg)
         super().__init__(view, transforms)
         self._renew_after_fork()
         renew_after_fork(self)
@@ -208,6 +212,13 @@ class Dataset(DatasetViews):
     def __reduce__(self) -> tuple[object, ...]:
         return Dataset, (self._view, self._transforms)
 
+    if not TYPE_CHECKING:  # where it would allow every name
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if hasattr(type(self), name):  # a property raised: raise its error again
+                object.__getattribute__(self, name)
+            raise missing_attribute(self, name)
+
     # Rows.
 
     @overload
@@ -218,7 +229,11 @@ class Dataset(DatasetViews):
     ) -> Batch: ...
     def __getitem__(self, index: Any) -> Row | Batch:
         if isinstance(index, (str, bytes)):
-            msg = f"a dataset is indexed by record, not by column: ds.select_columns([{index!r}])"
+            msg = (
+                f"a dataset is indexed by record, got {index!r}: write "
+                f"ds.select_columns([{index!r}])[:][{index!r}] for a column in memory, or "
+                f"for batch in ds.loader(256): batch[{index!r}]"
+            )
             raise TypeError(msg)
         if is_one(index):
             number = checked_number(operator.index(index), len(self))

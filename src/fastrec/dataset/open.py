@@ -16,11 +16,11 @@ from fastrec.errors import Error, advise_repair
 from fastrec.features.base import Column, Spec
 from fastrec.features.schema import Features
 from fastrec.features.sequence_schema import schema_or_names
+from fastrec.hints import checked_names
 from fastrec.on_error import ErrorPolicy, check_on_error
 from fastrec.options import (
     Limits,
     checked_limits,
-    checked_names,
     positive_int,
 )
 from fastrec.sources.file_set import File, FileOptions, FileSet

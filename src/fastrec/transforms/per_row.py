@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Batch
 from fastrec.features.base import Spec
 from fastrec.features.fixed import FixedLen, Raw
+from fastrec.hints import checked_names
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.calls import call, name_of, passed_as
 
@@ -136,6 +137,7 @@ def _fitting(value: object, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return converted
 
 
+@checked_names
 def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec]) -> PerRow:
     """Make a transform of a function of one row.
 
