@@ -18,6 +18,8 @@ ROOT = Path(__file__).parents[1]
 PATTERNS = [
     *("*.md", "docs/*.md", ".github/**/*.md", ".github/**/*.yml", "noxfile.py"),
     *("pyproject.toml", "benchmarks/**/*.md", "benchmarks/**/*.py", "examples/*.py"),
+    *("src/fastrec/**/*.py", "src/fastrec/**/*.pyi"),
+    *("src/cpp/**/*.h", "src/cpp/**/*.cpp"),
 ]
 
 # A phrase, as a regular expression, and what to write instead. Keep only phrases that
@@ -32,14 +34,16 @@ PHRASES = {
     r"makes? no sense": "is invalid",
     r"(passes|passed|passing|to pass|may pass|can pass) over": "skip",
     r"as (they|it) (lies?|lay)": "in place, unchanged",
-    r"of (its|their) own": "separate, its own <noun>",
+    r"of (its|their) own(?= ?[.,;:)|]| (and|for|in|on|that|to|which|with)\b|$)": (
+        "separate, its own <noun>"
+    ),
     r"(its|their) like": "similar <nouns>",
     r"beside": "next to, compared with, in addition to",
     r"(has|have|had|having) to do with": "concerns, depends on",
     r"(?<!there )(?<!there's )(is|are|was|were) no (?!longer|more|less|fewer)\w+": (
         "is not a <noun>, got no <noun>"
     ),
-    r"(is|are|was|were) (?-i:none)": "does not exist, is not one",
+    r"(?<!there )(is|are|was|were) (?-i:none)": "does not exist, is not one",
     r"(that|which|what|it|they|who) (is|are) (not |already |still )?there": "exists",
     r"so many": "this many, the same number of",
     r"sooner than": "before",

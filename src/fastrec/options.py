@@ -76,7 +76,7 @@ _UNITS |= {f"{unit}I": 1024**i for i, unit in enumerate("KMGT", start=1)}
 
 
 def byte_count(name: str, value: int | str) -> int:
-    """Return a number of bytes, given as an int or as text such as ``"4MB"``, ``"1GiB"``.
+    """Return a number of bytes, given as an int or text such as ``"4MB"``.
 
     KB, MB, GB and TB are powers of 1,000; KiB, MiB, GiB and TiB are powers of 1,024.
     """
@@ -84,7 +84,9 @@ def byte_count(name: str, value: int | str) -> int:
         return positive_int(name, value)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?|)B?\s*", value.upper())
     if match is None:
-        msg = f'{name} must be a number of bytes such as "4MB" or 4_000_000, got {value!r}'
+        msg = (
+            f'{name} must be a size in bytes such as "4MB" or 4_000_000, got {value!r}'
+        )
         raise ValueError(msg)
     return positive_int(name, int(float(match[1]) * _UNITS[match[2]]))
 
@@ -236,7 +238,7 @@ class MissingExtraError(ModuleNotFoundError):
 
 @contextlib.contextmanager
 def extra(name: str, purpose: str) -> Iterator[None]:
-    """Turn a failed import of the extra's package in the body into MissingExtraError."""
+    """Raise MissingExtraError if the body cannot import the extra's package."""
     package = _PACKAGES.get(name, name)
     try:
         yield

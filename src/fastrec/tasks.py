@@ -1,11 +1,11 @@
 """Thread pools that stay consistent if a signal handler raises at any point.
 
-Python runs signal handlers in the main thread, between any two bytecodes. `Thread.start`,
-`Condition` and `concurrent.futures` are Python code that holds locks; a handler that
-raises inside them leaves a lock held or a thread untracked. So the caller shares only
-objects with atomic methods with the threads, and starts each thread with one C call.
-Work that must not be interrupted, such as removing files, is also a task: signals never
-reach the thread that runs it.
+Python runs signal handlers in the main thread, between any two bytecodes.
+`Thread.start`, `Condition` and `concurrent.futures` are Python code that holds locks; a
+handler that raises inside them leaves a lock held or a thread untracked. So the caller
+shares only objects with atomic methods with the threads, and starts each thread with
+one C call. Work that must not be interrupted, such as removing files, is also a task:
+signals never reach the thread that runs it.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Task(Generic[_T]):
             self._result = function()
         except BaseException as error:  # noqa: BLE001 (`result` raises it)
             self._error = error
-        # Release what the function references before a waiter continues. This works only
-        # for a local variable: in Python 3.10, callers keep arguments alive.
+        # Release what the function references before a waiter continues. This works
+        # only for a local variable: in Python 3.10, callers keep arguments alive.
         del function
         self._finish()
 
@@ -89,13 +89,13 @@ class Task(Generic[_T]):
 
 
 def start(task: Task[_T]) -> None:
-    """Run a task in a new thread, or raise a RuntimeError if no thread can be started."""
+    """Run a task in a new thread, or raise a RuntimeError if none can start."""
     # Unlike `Thread.start`, one C call: afterwards the thread runs or does not exist.
     _thread.start_new_thread(task.run, ())
 
 
 class _DroppedPools:
-    """The `ending` tasks of garbage-collected pools; interpreter exit waits for them."""
+    """`ending` tasks of garbage-collected pools; interpreter exit waits for them."""
 
     def __init__(self) -> None:
         self.endings: deque[Task[None]] = deque()
@@ -157,7 +157,7 @@ class TaskPool:
             _dropped.endings.popleft()
 
     def submit(self, function: Callable[[], _T]) -> Task[_T]:
-        """Queue a call of `function`, or raise a RuntimeError if no thread can start."""
+        """Queue a call of `function`; raise a RuntimeError if no thread can start."""
         task = Task(function)
         while self._tasks and self._tasks[0].is_done:
             self._tasks.popleft()
@@ -189,8 +189,8 @@ class TaskPool:
             start(self.ending)
         except RuntimeError:
             self.ending.run()
-        # Garbage collection may call this in a thread of the pool, which cannot wait for
-        # itself.
+        # Garbage collection may call this in a thread of the pool, which cannot wait
+        # for itself.
         if _thread.get_ident() not in self.idents:
             self.ending.result()
 

@@ -1,9 +1,9 @@
-"""BytesArray, RaggedArray, take and concatenate against plain Python lists.
+"""BytesArray, RaggedArray, take_rows and concat_batches against Python lists.
 
-Goal: whatever a user does to a column gives what the same would give on lists of bytes
-or numbers, or an error that says what is wrong; and what promises to share memory does.
+Goal: every operation on a column returns the same as on lists of bytes or numbers, or
+raises an error that states the cause; operations that promise to share memory do.
 
-Method: hypothesis makes lists (with NULs, empty strings and empty rows, in 1 to 3
+Method: hypothesis generates lists (with NULs, empty strings and empty rows, in 1 to 3
 dimensions) and indices of every kind. NumPy object arrays and list comprehensions are
 the oracle. Errors, memory and reprs are named cases.
 """
@@ -31,7 +31,7 @@ from fastrec.arrays.batch import (
     take_rows,
 )
 
-# Strings of few letters collide often; long ones take another way through a copy.
+# Strings of few letters collide often; long ones are copied by another code path.
 STRINGS = st.one_of(
     st.binary(max_size=4),
     st.text("\0a", max_size=3).map(str.encode),
@@ -41,7 +41,7 @@ SHAPES = hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4)
 
 
 def objects(values: list[bytes], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """Make the object array that is the oracle of a BytesArray."""
+    """Return the object array that is the oracle of a BytesArray."""
     array = np.empty(len(values), object)
     array[:] = values
     return array.reshape(shape)
@@ -88,7 +88,7 @@ def check(array: Any, expected: Any) -> None:  # noqa: ANN401
 
 
 @given(case=bytes_cases())
-def test_bytes_array_holds_what_the_lists_hold(
+def test_bytes_array_equals_the_lists(
     case: tuple[BytesArray, np.ndarray[Any, Any]],
 ) -> None:
     array, expected = case
@@ -201,7 +201,7 @@ def test_equality_with_one_string(
     assert (value in array) == (value in flat)
 
 
-def test_equality_tells_every_two_strings_apart() -> None:
+def test_equality_distinguishes_every_two_strings() -> None:
     strings = [
         b"",
         b"a",
@@ -230,7 +230,7 @@ def test_str_compares_as_utf8() -> None:
     assert "x" in array
 
 
-def test_equality_with_other_things() -> None:
+def test_equality_with_other_types() -> None:
     array = BytesArray.from_list([b"a", b"b"])
     assert (array == [None, b"b"]).tolist() == [False, True]
     with pytest.raises(ValueError, match=r"shape \(2,\) with shape \(3,\)"):
@@ -273,7 +273,7 @@ def test_as_array_views_strings_of_one_size(
         assert np.shares_memory(got, array.data)
 
 
-def test_as_array_names_the_first_string_of_another_size() -> None:
+def test_as_array_error_names_the_first_string_of_another_size() -> None:
     array = BytesArray.from_list([b"1234", b"12", b"1"])
     text = r"cannot view strings as float32 of shape \(\): they must have"
     with pytest.raises(ValueError, match=text):
@@ -282,15 +282,13 @@ def test_as_array_names_the_first_string_of_another_size() -> None:
         ValueError, match=r"they must have 4 bytes, but string \(0, 1\) has 2"
     ):
         BytesArray.from_list([[b"1234", b"12"]]).as_array("f4", ())
-    with pytest.raises(
-        ValueError, match=r"shape must not have negative sizes, got \(-1, -2\)"
-    ):
+    with pytest.raises(ValueError, match="shape must not have negative sizes"):
         array.as_array("u1", -1)
     assert array[:1].as_array("u1", 4).tolist() == [[49, 50, 51, 52]]
 
 
 @pytest.mark.parametrize("dtype", ["S4", "O", "S", "U"])
-def test_as_array_refuses_dtypes_that_are_not_of_plain_numbers(dtype: str) -> None:
+def test_as_array_accepts_numeric_dtypes_only(dtype: str) -> None:
     with pytest.raises(TypeError, match=r"drops trailing NULs|no fixed size"):
         BytesArray.from_list([b"1234"]).as_array(dtype)
 
@@ -300,7 +298,7 @@ def test_conversion_to_other_dtypes_than_object_raises(dtype: str) -> None:
     array = BytesArray.from_list([b"a\0"])
     with pytest.raises(
         TypeError,
-        match=r"; use dtype=object, or as_array\(\) to view equally long strings as numbers",
+        match=r"use dtype=object, or as_array\(\) to view equally long strings",
     ):
         np.asarray(array, dtype=dtype)
 
@@ -353,7 +351,7 @@ def test_views_share_the_buffer_and_outlive_the_array() -> None:
         (1.5, "only integers, slices"),
     ],
 )
-def test_wrong_indices_raise_as_numpy_does(
+def test_invalid_indices_raise_as_in_numpy(
     index: Any,  # noqa: ANN401
     text: str,
 ) -> None:
@@ -362,7 +360,7 @@ def test_wrong_indices_raise_as_numpy_does(
         array[index]
 
 
-def test_view_needs_one_index_for_each_axis() -> None:
+def test_view_requires_one_index_per_axis() -> None:
     array = BytesArray.from_list([["a", "b"]])
     with pytest.raises(IndexError, match=r"view\(\) requires 2 indices, got 1"):
         array.view(0)
@@ -417,15 +415,10 @@ def test_view_needs_one_index_for_each_axis() -> None:
             (),
             r"shape must have at least one dimension and 1 items, got \(\)",
         ),
-        (
-            None,
-            [0, 1, 2],
-            (-1, -2),
-            r"shape must not have negative sizes, got \(-1, -2\)",
-        ),
+        (None, [0, 1, 2], (-1, -2), "shape must not have negative sizes"),
     ],
 )
-def test_bytes_array_checks_its_parts(
+def test_bytes_array_validates_its_arguments(
     data: Any,  # noqa: ANN401
     offsets: Any,  # noqa: ANN401
     shape: tuple[int, ...] | None,
@@ -435,7 +428,7 @@ def test_bytes_array_checks_its_parts(
         BytesArray(np.zeros(3, np.uint8) if data is None else data, offsets, shape)
 
 
-def test_bytes_array_takes_what_can_be_made_right() -> None:
+def test_bytes_array_converts_its_arguments() -> None:
     data = np.frombuffer(b"a.b.c.", np.uint8)
     offsets = np.array([0, 1, 3], ">i4")
     array = BytesArray(data[::2], offsets, 2)
@@ -445,14 +438,14 @@ def test_bytes_array_takes_what_can_be_made_right() -> None:
     assert array.offsets.dtype.isnative
 
 
-def test_bytes_array_does_not_copy_what_is_right() -> None:
+def test_bytes_array_does_not_copy_valid_arguments() -> None:
     data, offsets = np.zeros(3, np.uint8), np.array([0, 3])
     array = BytesArray(data, offsets)
     assert np.shares_memory(array.data, data)
     assert np.shares_memory(array.offsets, offsets)
 
 
-def test_from_list_takes_strings_and_nested_lists() -> None:
+def test_from_list_accepts_strings_and_nested_lists() -> None:
     array = BytesArray.from_list(
         [[b"a", "\u00e9"], (bytearray(b"b"), memoryview(b"c"))]
     )
@@ -471,7 +464,7 @@ def test_from_list_takes_strings_and_nested_lists() -> None:
         (["a", ["b"]], TypeError, "value 1 must be bytes or str, got list"),
     ],
 )
-def test_from_list_says_what_does_not_fit(
+def test_from_list_errors_name_the_value(
     values: list[Any], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
@@ -497,7 +490,7 @@ def test_bytes_array_copies_and_pickles(
     assert not np.shares_memory(other.data, array.data)
 
 
-def test_pickles_of_a_slice_leave_the_rest_of_the_buffer_behind() -> None:
+def test_pickles_of_a_slice_exclude_the_rest_of_the_buffer() -> None:
     array = BytesArray.from_list([b"x" * 100_000, b"a"])
     assert len(pickle.dumps(array[1:])) < 1_000
 
@@ -539,7 +532,7 @@ NESTED: st.SearchStrategy[list[Any]] = st.lists(
 
 
 def ragged(rows: list[Any], depth: int, dtype: str) -> RaggedArray:
-    """Make a RaggedArray of lists through its public constructor, level by level."""
+    """Make a RaggedArray from lists through its public constructor, level by level."""
     splits = np.cumsum([0, *map(len, rows)])
     flat = [value for row in rows for value in row]
     if depth > 1:
@@ -567,7 +560,7 @@ def as_list(row: Any) -> list[Any]:  # noqa: ANN401
 
 
 @given(case=ragged_cases())
-def test_ragged_array_holds_what_the_lists_hold(
+def test_ragged_array_equals_the_lists(
     case: tuple[RaggedArray, list[Any]],
 ) -> None:
     array, rows = case
@@ -605,7 +598,7 @@ def padded(
     lengths: list[int | None],
     depth: int,
 ) -> list[Any]:
-    """Pad and cut nested lists: the oracle of to_padded, where rows are no tensors."""
+    """Pad and truncate nested lists: the oracle of to_padded for rows of scalars."""
     if depth > 1:
         inner = padded([x for row in rows for x in row], fill, lengths[1:], depth - 1)
         longest = max((len(row) for outer in rows for row in outer), default=0)
@@ -620,7 +613,7 @@ def padded(
 
 
 @given(case=ragged_cases(), length=st.none() | st.integers(0, 6), data=st.data())
-def test_padded_rows_are_the_rows_and_the_fill(
+def test_padded_rows_are_the_values_and_the_fill(
     case: tuple[RaggedArray, list[Any]], length: int | None, data: st.DataObject
 ) -> None:
     array, rows = case
@@ -708,7 +701,7 @@ def test_fill_never_changes_its_value(dtype: str, fill: float) -> None:
         array.to_padded(fill)
 
 
-def test_padding_says_what_is_wrong_with_its_arguments() -> None:
+def test_to_padded_validates_its_arguments() -> None:
     array = RaggedArray.from_list([["a"]])
     with pytest.raises(TypeError, match="fill must be bytes or str, got int"):
         array.to_padded(1)
@@ -744,7 +737,7 @@ def test_rows_and_slices_share_the_values() -> None:
         ("a", "only integers, slices"),
     ],
 )
-def test_wrong_row_indices_raise_as_numpy_does(
+def test_invalid_row_indices_raise_as_in_numpy(
     index: Any,  # noqa: ANN401
     text: str,
 ) -> None:
@@ -777,7 +770,7 @@ def test_wrong_row_indices_raise_as_numpy_does(
         ),
     ],
 )
-def test_ragged_array_checks_its_parts(
+def test_ragged_array_validates_its_arguments(
     values: Any,  # noqa: ANN401
     row_splits: Any,  # noqa: ANN401
     text: str,
@@ -787,7 +780,7 @@ def test_ragged_array_checks_its_parts(
 
 
 @given(case=ragged_cases())
-def test_from_list_takes_back_what_to_list_gave(
+def test_from_list_inverts_tolist(
     case: tuple[RaggedArray, list[Any]],
 ) -> None:
     array, rows = case
@@ -800,7 +793,7 @@ def test_from_list_takes_back_what_to_list_gave(
             assert made.dtype == array.dtype
 
 
-def test_from_list_chooses_the_values() -> None:
+def test_from_list_chooses_the_type_of_values() -> None:
     assert RaggedArray.from_list([[1], []]).dtype == np.int64
     assert RaggedArray.from_list([[1], [2.5]]).dtype == np.float64
     assert RaggedArray.from_list([[], []]).dtype == np.float64
@@ -825,7 +818,7 @@ def test_from_list_chooses_the_values() -> None:
         ([[1]], "bytes", "value 0 must be bytes or str, got int"),
     ],
 )
-def test_ragged_from_list_says_what_does_not_fit(
+def test_ragged_from_list_errors_name_the_row(
     rows: list[Any], dtype: str | None, text: str
 ) -> None:
     with pytest.raises(TypeError, match=text):
@@ -846,7 +839,7 @@ def test_equals_compares_rows_dtype_and_values(
         assert not array.equals(array[1:])
 
 
-def test_equals_takes_nan_for_equal_and_other_dtypes_for_different() -> None:
+def test_equals_treats_nan_as_equal_and_other_dtypes_as_different() -> None:
     nan = RaggedArray.from_list([[float("nan"), 1.0]])
     assert nan.equals(copy.copy(nan))
     assert not nan.equals(RaggedArray.from_list([[1.0, float("nan")]]))
@@ -855,7 +848,7 @@ def test_equals_takes_nan_for_equal_and_other_dtypes_for_different() -> None:
     assert not ones.equals(RaggedArray.from_list([[1]], "int32"))
 
 
-def test_operators_and_conversions_that_would_mislead_raise() -> None:
+def test_misleading_operators_and_conversions_raise() -> None:
     array: Any = RaggedArray.from_list([[1, 2], [3, 4]])
     for other in (copy.copy(array), 3, np.arange(2)):
         with pytest.raises(
@@ -870,7 +863,9 @@ def test_operators_and_conversions_that_would_mislead_raise() -> None:
         TypeError, match=r"does not support [!=]=; call \.equals\(other\), or"
     ):
         _ = array != 3
-    with pytest.raises(TypeError, match=r"use r\.to_padded\(\)"):
+    with pytest.raises(
+        TypeError, match=r"RaggedArray to an ndarray; use \.to_padded\(\) or \.values"
+    ):
         np.asarray(array)
     with pytest.raises(TypeError, match="unhashable"):
         hash(array)
@@ -988,7 +983,7 @@ def test_take_shares_slices_and_copies_the_rest() -> None:
         ([0.0], TypeError, "array of integers or bool, got 1-D float64"),
     ],
 )
-def test_take_says_what_is_wrong_with_the_index(
+def test_take_validates_the_index(
     index: Any,  # noqa: ANN401
     error: type[Exception],
     text: str,
@@ -997,7 +992,7 @@ def test_take_says_what_is_wrong_with_the_index(
         take_rows({"x": np.arange(2)}, index)
 
 
-def test_take_refuses_columns_of_different_lengths() -> None:
+def test_take_requires_columns_of_equal_length() -> None:
     text = r"columns must have equal lengths, got \{'x': 2, 'y': 3\}"
     with pytest.raises(ValueError, match=text):
         take_rows({"x": np.arange(2), "y": np.arange(3)}, slice(1))
@@ -1060,14 +1055,14 @@ def test_concatenate_keeps_shapes_dtypes_and_nesting() -> None:
         ),
     ],
 )
-def test_concatenate_names_the_column_that_does_not_fit(
+def test_concatenate_errors_name_the_column(
     first: Array, second: Array, text: str
 ) -> None:
     with pytest.raises(ValueError, match=f"column 'x': rows are .*{text}"):
         concat_batches([{"x": first}, {"x": second}])
 
 
-def test_concatenate_needs_batches_of_the_same_columns() -> None:
+def test_concatenate_requires_batches_with_the_same_columns() -> None:
     with pytest.raises(ValueError, match="at least one batch"):
         concat_batches([])
     x = np.zeros(1)

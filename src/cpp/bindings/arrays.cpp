@@ -12,8 +12,7 @@ namespace {
 using NumPy = py::detail::npy_api;
 
 // An array over `data`, which `owner` keeps alive. Runs once per column and batch, so
-// it
-// avoids the vectors of pybind11's constructor.
+// it avoids the vectors of pybind11's constructor.
 py::object new_array(const py::dtype& dtype, std::span<const py::ssize_t> shape,
                      std::uint8_t* data, const py::handle& owner) {
   // Blocks are aligned for all types. NumPy adds F_CONTIGUOUS if it applies.

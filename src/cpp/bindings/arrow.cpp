@@ -52,8 +52,7 @@ class DeferredReleases {
 };
 
 // Keeps `object` alive with the result, which any thread may release. Leaks it after
-// the
-// interpreter ends.
+// the interpreter ends.
 std::shared_ptr<void> kept_alive(const py::handle& object) {
   using Reference = DeferredReleases::Reference;
   auto* reference = new Reference{object.inc_ref().ptr(), nullptr};

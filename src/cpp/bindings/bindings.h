@@ -95,10 +95,14 @@ py::object to_text(const std::string& text);
 // The Python exception for `error`.
 py::object exception_of(const Error& error);
 
-// [(begin, end or None, exception)].
+// A fastrec.on_error.SkippedSpan of bytes [begin, end); `fields` are keyword arguments.
+py::object skipped_span(std::uint64_t begin, std::uint64_t end, const Error& error,
+                        const py::dict& fields);
+
+// A list of SkippedSpan.
 py::list to_list(std::span<const Gap> gaps);
 
-// (records, [(begin, end, records or None, repaired bit or None, exception)]).
+// (number of records, a list of SkippedSpan).
 py::tuple to_tuple(const Findings& findings);
 
 // The contiguous buffer of a Python object, whose size cannot change meanwhile. Throws

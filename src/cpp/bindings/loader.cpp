@@ -57,9 +57,8 @@ class BoundSources {
     return result;
   }
 
-  // [(schema, columns, rows)]; rows is None if there is one part. Moves the blocks of
-  // the
-  // parts to the arrays.
+  // [(schema, columns, rows)]; rows is None if there is one part. Moves the blocks
+  // of the parts to the arrays.
   py::list arrays(std::vector<Part>* parts) const {
     py::list result;
     for (Part& part : *parts) {
@@ -80,12 +79,14 @@ class BoundSources {
   py::list schemas_;
 };
 
-// [(row, begin and end of its frame, exception)].
-py::list unreadable_as_tuples(const std::vector<UnreadableRow>& unreadable_rows) {
+// The frames of rows that cannot be read, as SkippedSpan.
+py::list skipped_spans(const std::vector<UnreadableRow>& unreadable_rows) {
   py::list list;
   for (const UnreadableRow& row : unreadable_rows) {
-    list.append(py::make_tuple(row.row, row.frame.offset, row.frame.end(),
-                               exception_of(row.error)));
+    py::dict fields;
+    fields["records"] = 1;
+    fields["row"] = row.row;
+    list.append(skipped_span(row.frame.offset, row.frame.end(), row.error, fields));
   }
   return list;
 }
@@ -124,12 +125,11 @@ class BoundPipeline {
     last_ = std::move(delivery);
     return py::make_tuple(sources_.cast<const BoundSources&>().arrays(&last_.parts),
                           last_.step, last_.n_rows, last_.n_valid, last_.n_bytes,
-                          unreadable_as_tuples(last_.unreadable_rows));
+                           skipped_spans(last_.unreadable_rows));
   }
 
   // Returns an int64 array of shape (records, 4) for the last batch: file, record in
-  // the
-  // file, begin and end of its frame.
+  // the file, begin and end of its frame.
   Int64Array places() const {
     Int64Array array({static_cast<py::ssize_t>(last_.places.size()), py::ssize_t{4}});
     std::int64_t* out = array.mutable_data();
@@ -250,7 +250,7 @@ py::tuple decode_records(const BoundSources& sources, const Catalog& catalog,
     parts = decoder.decode(places, std::max(n_rows, places.size()), nullptr, row_policy,
                            &unreadable_rows);
   }
-  return py::make_tuple(sources.arrays(&parts), unreadable_as_tuples(unreadable_rows));
+  return py::make_tuple(sources.arrays(&parts), skipped_spans(unreadable_rows));
 }
 
 }  // namespace

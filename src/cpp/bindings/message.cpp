@@ -28,8 +28,7 @@ class MessageReader {
             py::module_::import("fastrec.arrays").attr("BytesArray").attr("_wrap")) {}
 
   // Returns (features, lists), each a list of (key, values). `lists` is empty unless
-  // the
-  // record `is_sequence`.
+  // the record `is_sequence`.
   py::tuple read(bool is_sequence, std::size_t features_max) {
     Entries maps[2];
     const auto on_entry = [&](std::uint32_t field, Bytes key, Bytes value) {

@@ -260,10 +260,16 @@ py::object end_of(std::uint64_t end) {
 
 }  // namespace
 
+py::object skipped_span(std::uint64_t begin, std::uint64_t end, const Error& error,
+                        const py::dict& fields) {
+  return py::module_::import("fastrec.on_error")
+      .attr("SkippedSpan")(begin, end_of(end), exception_of(error), **fields);
+}
+
 py::list to_list(std::span<const Gap> gaps) {
   py::list list;
   for (const Gap& gap : gaps) {
-    list.append(py::make_tuple(gap.begin, end_of(gap.end), exception_of(gap.error)));
+    list.append(skipped_span(gap.begin, gap.end, gap.error, py::dict()));
   }
   return list;
 }
@@ -271,13 +277,10 @@ py::list to_list(std::span<const Gap> gaps) {
 py::tuple to_tuple(const Findings& findings) {
   py::list list;
   for (const Finding& finding : findings.findings) {
-    const bool is_repaired = finding.kind == Finding::Kind::kRepaired;
-    const bool is_gap = finding.kind == Finding::Kind::kGap;
-    list.append(py::make_tuple(
-        finding.begin, end_of(finding.end),
-        is_gap ? py::object(py::none()) : py::int_(1),
-        is_repaired ? py::object(py::int_(finding.bit)) : py::object(py::none()),
-        exception_of(finding.error)));
+    py::dict fields;
+    if (finding.kind != Finding::Kind::kGap) fields["records"] = 1;
+    if (finding.kind == Finding::Kind::kRepaired) fields["bit"] = finding.bit;
+    list.append(skipped_span(finding.begin, finding.end, finding.error, fields));
   }
   return py::make_tuple(findings.n_records, list);
 }

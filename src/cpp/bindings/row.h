@@ -24,8 +24,7 @@ class Row {
 
   // Reads the features of a tf.train.Example, and sorts them by `order`. An empty list
   // has the kind that `order` knows; if it knows none, the list is an error. Ints
-  // become
-  // floats if `order` has the feature as float.
+  // become floats if `order` has the feature as float.
   void fill(py::handle mapping, FeatureOrder* order);
 
   // Reads a tf.train.SequenceExample: each value of `lists` is an iterable of feature

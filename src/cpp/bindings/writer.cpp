@@ -162,8 +162,7 @@ class ArrayLayout : public std::enable_shared_from_this<ArrayLayout> {
 //
 // A thread that waits for the mutex must not hold the GIL, because the owner of the
 // mutex may be waiting for the GIL. Actions of microseconds keep the GIL, because
-// another
-// thread may hold it for milliseconds.
+// another thread may hold it for milliseconds.
 class SharedFrameBuffer {
  public:
   SharedFrameBuffer(std::shared_ptr<BlockPool> pool, std::size_t n_bytes)

@@ -2,11 +2,10 @@
 //
 // The fast path (fastpath.h) first tries records in the form that all known writers
 // produce. The reference decoder in this file reads every other record, in one pass
-// over
-// its entries and one over the columns. Both follow TensorFlow's rules for requested
-// features (defaults, counts, kinds, missing or empty) and skip the values of all
-// others. Memory is allocated in proportion to the bytes of a record, never to a number
-// in it.
+// over its entries and one over the columns. Both follow TensorFlow's rules for
+// requested features (defaults, counts, kinds, missing or empty) and skip the values of
+// all others. Memory is allocated in proportion to the bytes of a record, never to a
+// number in it.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +46,7 @@ class ExampleDecoder {
                           DecodeMode mode = DecodeMode::kFast);
 
   // Decodes `record` into row `row` of `batch`. After a fault, rewind the row or begin
-  // a
-  // new batch. The offset of a fault is in the record.
+  // a new batch. The offset of a fault is in the record.
   Fault decode(BytesWithSlack record, std::size_t row, BatchBuilder* batch);
 
   // Decodes a large frame in mapped memory, which may change meanwhile, and verifies it

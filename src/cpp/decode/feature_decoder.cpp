@@ -27,15 +27,18 @@ Fault count_kept(const ColumnSpec& spec, std::size_t n, std::size_t* n_kept) {
   return {.code = Errc::kValueCount, .found = n, .expected = *n_kept};
 }
 
-// The expected number of values, as the end of a sentence.
-std::string expected_count(const ColumnSpec& spec, const Fault& fault) {
+// The expected number of values, with the spec, and a hint.
+std::string expected_count(const ColumnSpec& spec, const std::string& expected_spec,
+                           const Fault& fault) {
   const std::string expected = std::to_string(fault.expected);
+  const std::string in_spec = " (" + expected_spec + ")";
   if (!spec.has_row_splits()) {
-    return " with " + expected + "; " + varlen_spec(spec) + " accepts any number";
+    return expected + in_spec + "; " + varlen_spec(spec) + " accepts any number";
   }
-  if (fault.found % std::max<std::size_t>(spec.n_values, 1) != 0)
-    return " with " + expected + " values per item";
-  return " with at most " + expected + "; truncate=True cuts the rest";
+  if (fault.found % std::max<std::size_t>(spec.n_values, 1) != 0) {
+    return "a multiple of " + expected + in_spec;
+  }
+  return "at most " + expected + in_spec + "; truncate=True drops the rest";
 }
 
 void copy_swapped(Bytes source, std::size_t group, std::uint8_t* target) {
@@ -280,13 +283,13 @@ std::string FeatureDecoder::describe(const Fault& fault) const {
   const std::string expected_spec = describe_spec(*schema_, spec);
   if (fault.code == Errc::kFeatureKind) {
     const auto found = static_cast<FeatureKind>(fault.found);
-    return feature + "holds " + kind_name(found) + " values, " + expected_spec + "; " +
+    return feature + "holds " + kind_name(found) + " values (" + expected_spec + "); " +
            matching_dtype(found);
   }
   if (fault.code == Errc::kValueCount) {
     return feature + "holds " + std::to_string(fault.found) +
-           (fault.found == 1 ? " value, " : " values, ") + expected_spec +
-           expected_count(spec, fault);
+           (fault.found == 1 ? " value, expected " : " values, expected ") +
+           expected_count(spec, expected_spec, fault);
   }
   if (error_class(fault.code) == ErrorClass::kSchema) {
     return feature + fastrec::describe(fault, expected_spec);

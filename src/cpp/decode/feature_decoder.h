@@ -2,8 +2,7 @@
 //
 // Reads a feature in any valid encoding, and follows TensorFlow's rules for defaults,
 // counts, kinds, and missing or empty features. Memory is allocated in proportion to
-// the
-// bytes of a record, never to a number in it.
+// the bytes of a record, never to a number in it.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +35,7 @@ class FeatureDecoder {
   JoinedMessages* joined() noexcept { return &joined_; }
 
   // Decodes `feature`, which has slack (BytesWithSlack), into row `row` of `column`.
-  // The
-  // offset of a fault is in `feature`.
+  // The offset of a fault is in `feature`.
   Fault decode(std::size_t column, Bytes feature, std::size_t row, BatchBuilder* batch);
 
   // Fills row `row` of `column`, whose feature is missing.

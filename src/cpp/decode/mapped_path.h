@@ -1,10 +1,8 @@
 // MappedPath: a large frame in mapped memory -> one row of a batch, in one pass.
 //
 // A large value of the plain form (wire/plain.h) that needs no conversion is copied
-// from
-// the mapping to its column while its checksum is computed. Everything else is copied
-// to
-// private memory and decoded there:
+// from the mapping to its column while its checksum is computed. Everything else is
+// copied to private memory and decoded there:
 //
 //   | header | entries | large value | entries | large value | entries | footer |
 //     private            to its column           to its column

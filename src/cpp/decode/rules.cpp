@@ -67,8 +67,7 @@ Fault check_partition(const Partition& partition, Numbers numbers, std::uint64_t
 }
 
 // Checks the partitions of `n` items. `numbers_of` returns the numbers of a partition
-// by
-// its index in the rule; `on_rows` receives the number of rows of a partition.
+// by its index in the rule; `on_rows` receives the number of rows of a partition.
 template <typename NumbersOf, typename OnRows>
 Fault check_levels(const RowRule& rule, std::uint64_t n, NumbersOf&& numbers_of,
                    OnRows&& on_rows) {

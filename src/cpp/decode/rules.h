@@ -5,8 +5,7 @@
 //   indices      a sparse feature has one index per value, within its size
 //
 // Each record is checked, so that an error names its record, and composing whole
-// columns
-// afterwards cannot fail.
+// columns afterwards cannot fail.
 #pragma once
 
 #include <cstddef>

@@ -131,8 +131,7 @@ std::size_t append_uniform_steps(const ColumnSpec& spec, std::size_t column, Byt
 }
 
 // Finds the list of the plain step at `p`, which has slack: 0a S kind L, where L = S -
-// 2
-// and both are one byte. False if `p` is not such a step.
+// 2 and both are one byte. False if `p` is not such a step.
 inline bool find_short_step(const std::uint8_t* p, const std::uint8_t* end,
                             FeatureKind kind, Bytes* list) noexcept {
   const std::uint32_t n_bytes = p[1];
@@ -306,34 +305,33 @@ Fault decode_steps(const Schema& schema, std::size_t column, Bytes list,
 std::string describe_steps(const Schema& schema, const ColumnSpec& spec,
                            const Fault& fault) {
   const std::string list = "feature list '" + spec.key + "' ";
-  const std::string expected_spec = describe_spec(schema, spec);
+  const std::string in_spec = " (" + describe_spec(schema, spec) + ")";
   const std::string found = std::to_string(fault.found);
   const std::string expected = std::to_string(fault.expected);
   switch (fault.code) {
     case Errc::kFeatureMissing:
-      return list + "is missing, and " + expected_spec;
+      return list + "is missing and has no default" + in_spec;
     case Errc::kFeatureKind:
       return list + "has a step of " +
-             kind_name(static_cast<FeatureKind>(fault.found)) + " values, " +
-             expected_spec + "; " +
-             matching_dtype(static_cast<FeatureKind>(fault.found));
-    case Errc::kValueCount:
+             kind_name(static_cast<FeatureKind>(fault.found)) + " values" + in_spec +
+             "; " + matching_dtype(static_cast<FeatureKind>(fault.found));
+    case Errc::kValueCount: {
+      const bool is_padded = spec.layout == Layout::kPadded;
       return list + "has a step of " + found +
-             (fault.found == 1 ? " value, " : " values, ") + expected_spec + " with " +
-             expected +
-             (spec.layout == Layout::kPadded
-                  ? " per step; " + varlen_spec(spec) + " accepts any number"
-                  : " per item");
+             (fault.found == 1 ? " value" : " values") + ", expected " +
+             (is_padded ? "" : "a multiple of ") + expected + in_spec +
+             (is_padded ? "; " + varlen_spec(spec) + " accepts any number" : "");
+    }
     case Errc::kStepCount:
       if (spec.layout == Layout::kRagged) {
         return list + "has " + found + " steps, but the list that it partitions has " +
-               expected + "; " + expected_spec;
+               expected + in_spec;
       }
-      return list + "has " + found + " steps, " + expected_spec + " with at most " +
-             expected + "; truncate=True cuts the rest";
+      return list + "has " + found + " steps, expected at most " + expected + in_spec +
+             "; truncate=True drops the rest";
     case Errc::kValueOutOfRange:
       return list + "holds " + std::to_string(static_cast<std::int64_t>(fault.found)) +
-             ", which does not fit: " + expected_spec + "; \"int64\" holds any value";
+             ", which is out of range" + in_spec + "; \"int64\" holds any value";
     default:
       return list + "cannot be read: " + describe(fault);
   }

@@ -81,10 +81,8 @@ class ShortStrings {
 };
 
 // Appends the values of `list`, which has slack (BytesWithSlack), to the ragged or
-// padded
-// `column`, and sets `*n` to their number. Appends nothing and returns false if the
-// list
-// does not have the plain form (wire/plain.h) or a value does not fit.
+// padded `column`, and sets `*n` to their number. Appends nothing and returns false if
+// the list does not have the plain form (wire/plain.h) or a value does not fit.
 bool append_plain_list(const ColumnSpec& spec, std::size_t column, Bytes list,
                        BatchBuilder* batch, std::size_t* n);
 

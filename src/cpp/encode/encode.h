@@ -53,8 +53,7 @@ class ExampleEncoder {
   std::uint64_t measure(std::span<const FeatureValues> features);
 
   // Stores the Example that was measured last. Its integers must not have changed
-  // since,
-  // because their sizes depend on their values.
+  // since, because their sizes depend on their values.
   void store(std::span<const FeatureValues> features, std::uint8_t* out) const noexcept;
 
   // The same for a SequenceExample.

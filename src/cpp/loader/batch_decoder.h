@@ -60,8 +60,7 @@ class BatchDecoder {
                const std::shared_ptr<BlockPool>& pool);
 
   // Returns one row for each place, in order, and empty rows up to `n_rows`. There is
-  // at
-  // least one part; every other part has rows.
+  // at least one part; every other part has rows.
   //
   // Throws IoError, and Errors that concern more than one record. If `row_policy` is
   // kRaise, throws the Error of the first unreadable row; otherwise appends it to

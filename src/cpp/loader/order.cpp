@@ -44,8 +44,7 @@ RecordRange BlockOrder::records_of(std::uint64_t block) const noexcept {
 }
 
 // All blocks share one permutation of rows. Each block rotates the rows before and
-// after
-// it by its own amounts.
+// after it by its own amounts.
 BlockOrder::RotatedBlock BlockOrder::rotated_block(std::uint64_t index) const noexcept {
   const std::uint64_t block = blocks_(index);
   KeyStream rotations(rotation_key_ ^ mix64(block));

@@ -30,8 +30,7 @@ class Order {
   virtual void to_records(std::span<std::uint64_t> positions) const = 0;
 
   // Positions are assigned to this many lanes, round-robin. A lane reads its own part
-  // of
-  // the files, so one rank should read all of it.
+  // of the files, so one rank should read all of it.
   virtual std::uint64_t n_lanes() const noexcept { return 1; }
 
   // Appends ranges of records that are read at or soon after `positions`, and that are

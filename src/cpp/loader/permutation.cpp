@@ -18,9 +18,8 @@ std::uint64_t square_side(std::uint64_t n) {
 }
 
 // Hashes `x` to [0, n) with both halves of a 128-bit product. `x` is small, so the
-// first
-// multiplication spreads it to the high bits: otherwise the high bits of the product,
-// which decide the result, would be nearly linear in `x`.
+// first multiplication spreads it to the high bits: otherwise the high bits of the
+// product, which decide the result, would be nearly linear in `x`.
 inline std::uint64_t round_number(std::uint64_t x, std::uint64_t key,
                                   std::uint64_t n) noexcept {
   const std::uint64_t a = (x * 0x9e3779b97f4a7c15) ^ key, b = key | 1;

@@ -91,8 +91,7 @@ bool Pipeline::wait_for_work() {
 }
 
 // Whether the consumer is likely to decode soon: it did so in the last round of the
-// ring,
-// and is in next() or has just left it. While it decodes, n_working_ counts it.
+// ring, and is in next() or has just left it. While it decodes, n_working_ counts it.
 bool Pipeline::is_consumer_near() const {
   return !is_helping_ && n_ready_ <= slots_.size() &&
          (is_consuming_ || std::chrono::steady_clock::now() - left_at_ < kAway);

@@ -82,8 +82,7 @@ class Pipeline {
   Pipeline& operator=(const Pipeline&) = delete;
 
   // Delivers the next batch. Waits at most `patience` for a batch that another thread
-  // is
-  // decoding. Reuses the memory of `*delivery`. Throws Error, IoError and
+  // is decoding. Reuses the memory of `*delivery`. Throws Error, IoError and
   // std::bad_alloc, again at every later call.
   Outcome next(std::chrono::milliseconds patience, Delivery* delivery);
 

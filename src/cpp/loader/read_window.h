@@ -6,9 +6,8 @@
 // file that several threads read. Mapped bytes are released after reading, so that the
 // resident memory of the process does not grow with the files; they stay in the page
 // cache. All of this is advice and never fails: reading released bytes again faults
-// them
-// in from the page cache, at about 90 ns per KiB. So an epoch in file order keeps the
-// first kFirstBytes, which the next epoch reads first.
+// them in from the page cache, at about 90 ns per KiB. So an epoch in file order keeps
+// the first kFirstBytes, which the next epoch reads first.
 #pragma once
 
 #include <cstddef>
@@ -37,8 +36,7 @@ class ReadWindow {
   void read_ahead(std::size_t file, std::uint64_t offset);
 
   // Notes that `places` are read now. `is_in_order` means an epoch in file order from
-  // its
-  // first step. Any thread may call this.
+  // its first step. Any thread may call this.
   void will_read(std::span<const Place> places, bool is_in_order);
 
  private:

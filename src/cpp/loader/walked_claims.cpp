@@ -10,8 +10,7 @@ namespace fastrec {
 namespace {
 
 // A window is split into segments that are walked in parallel (interleaved cursors).
-// The
-// minimum size pays for finding the first frame of a segment.
+// The minimum size pays for finding the first frame of a segment.
 constexpr unsigned kSegments = 16;
 constexpr std::uint64_t kMinSegmentFrames = 64;
 constexpr std::uint64_t kMinSegmentBytes = std::uint64_t{16} << 10;

@@ -4,9 +4,8 @@
 //
 // The first n records fill the slots. Position p draws a slot and delivers its record;
 // record n + p refills the slot. At the end, the slots drain in a permuted order. A
-// draw
-// depends only on the key and the position. So the record of position p is the one that
-// the previous draw of its slot stored there.
+// draw depends only on the key and the position. So the record of position p is the one
+// that the previous draw of its slot stored there.
 //
 // Streams keep the records in slots (claims.h). Indexed files compute the record
 // (WindowOrder). Both deliver the same order.

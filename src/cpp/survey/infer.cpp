@@ -98,8 +98,7 @@ bool has_room(const Added& entries, const Seen& seen, std::size_t n_max) {
 using Lists = std::vector<std::pair<std::string_view, ListSurvey>>;
 
 // Whether `record`, whose fields are valid, has feature lists. Appends them to
-// `*lists`,
-// but not all if there are more than `n_max`.
+// `*lists`, but not all if there are more than `n_max`.
 bool find_lists(Bytes record, std::size_t n_max, JoinedMessages* joined, Lists* lists) {
   bool has_field = false, is_empty = true;
   FieldReader fields(record);

@@ -19,8 +19,7 @@ namespace fastrec {
 // Statistics of one feature, or of the steps of one feature list.
 struct FeatureSurvey {
   // The number of records (or steps) by FeatureKind. TensorFlow treats a feature
-  // without
-  // a kind as missing.
+  // without a kind as missing.
   std::uint64_t n_of_kind[4] = {};
   // Values per record or step with a kind.
   std::uint64_t n_values_min = std::numeric_limits<std::uint64_t>::max();

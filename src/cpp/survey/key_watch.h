@@ -1,9 +1,8 @@
 // KeyWatch: the first records of a dataset -> columns whose key is in none of them.
 //
 // A misspelt key of an optional column is silent: every row is empty or the default.
-// The
-// watch looks for the keys of such columns in the first records and then closes. All
-// threads share one watch. A closed watch costs one atomic load per batch.
+// The watch looks for the keys of such columns in the first records and then closes.
+// All threads share one watch. A closed watch costs one atomic load per batch.
 #pragma once
 
 #include <atomic>

@@ -412,7 +412,7 @@ class BytesArray(Rows):
         return BytesArray._wrap(data, offsets, positions.shape)
 
     def _joined(self, selected: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
-        """Return the bytes of all strings as a view, or of the selected ones as a copy."""
+        """Return a view of the bytes of all strings, or a copy of the selected ones."""
         if selected is None or selected.all():
             return self.data[self.offsets[0] : self.offsets[-1]]
         return self._take(np.flatnonzero(selected)).data

@@ -102,8 +102,8 @@ def as_offsets(values: ArrayLike, name: str) -> NDArray[Any]:
     if decreases.any():
         i = int(decreases.argmax())
         raise ValueError(
-            f"{name} must not decrease, got {offsets[i + 1]} after {offsets[i]} at index "
-            f"{i + 1}"
+            f"{name} must not decrease, got {offsets[i + 1]} after {offsets[i]} at "
+            f"index {i + 1}"
         )
     return np.ascontiguousarray(offsets)
 
@@ -133,7 +133,7 @@ def as_shape(shape: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
 
 
 def is_int(index: object) -> bool:
-    """Return whether `index` is an integer; a bool is not, because NumPy masks with it."""
+    """Return whether `index` is an integer. A bool is not; NumPy masks with it."""
     if isinstance(index, np.ndarray):
         return index.ndim == 0 and index.dtype.kind in "iu"
     return isinstance(index, (int, np.integer)) and not isinstance(index, bool)
@@ -159,7 +159,7 @@ def row_numbers(index: Any, n_rows: int) -> NDArray[np.integer[Any]]:  # noqa: A
 
 
 def as_fill(fill: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return `fill` in `dtype`, or raise if an integer or bool dtype would change it."""
+    """Return `fill` in `dtype`; raise if an integer or bool dtype changes it."""
     array = np.asarray(fill)
     try:
         with np.errstate(invalid="ignore"):

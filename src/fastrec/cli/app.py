@@ -1,4 +1,4 @@
-"""The subcommands, put together, and what becomes of their errors."""
+"""The command-line application: subcommands and error handling."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["app"]
 
 
 class _Commands(TyperGroup):
-    """Turns the errors that users can cause into one line and an exit status."""
+    """Reports errors that users can cause as one line and an exit status."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 (older typers have another Context)
         try:
@@ -35,7 +35,7 @@ class _Commands(TyperGroup):
             console(stderr=True).print("interrupted")
             raise typer.Exit(130) from None
         except BrokenPipeError:
-            raise  # the reader of our output has left: typer ends quietly
+            raise  # the reader of stdout is gone; typer exits silently
         except typer.BadParameter as error:
             error.message = printable(error.message)
             raise
@@ -84,7 +84,7 @@ def _fastrec(
         ),
     ] = False,
 ) -> None:
-    """Read, write, verify and convert TFRecord files, fast and checked."""
+    """Inspect, verify, repair, convert and reshuffle TFRecord files."""
 
 
 app.command()(bench)

@@ -11,7 +11,7 @@ from fastrec.options import (
     positive_int,
 )
 from fastrec.storage.compression import contents_of
-from fastrec.storage.index import counted, make_indexes
+from fastrec.storage.index import make_counts, make_indexes
 from fastrec.storage.paths import Paths, expand
 
 __all__ = ["build_index"]
@@ -68,7 +68,7 @@ def build_index(
     )
     # If any file is compressed, all are read in sequence, and the counts are needed.
     streams = [] if len(plain) == len(files) else files
-    counts = counted(streams, index_dir)
+    counts = make_counts(streams, index_dir)
     n_records = dict(zip(plain, map(len, indexes), strict=True))
     n_records |= {file[0]: len(n) for file, n in zip(streams, counts, strict=True)}
     return {path: n_records[path] for path in own_files}

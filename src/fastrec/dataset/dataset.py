@@ -27,7 +27,7 @@ from fastrec.loader.collate import OnTransformError
 from fastrec.loader.loader import Loader
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Batches, Shuffle
-from fastrec.loader.plan import Planner
+from fastrec.loader.planner import Planner
 from fastrec.loader.ranks import find_rank
 from fastrec.on_error import ErrorPolicy, Report
 from fastrec.options import (

@@ -16,7 +16,7 @@ from fastrec.errors import Error
 from fastrec.loader.order import records_of
 from fastrec.on_error import recovery_of
 from fastrec.sources.view import View
-from fastrec.storage.stream_readers import frames_of
+from fastrec.storage.stream_readers import frame_stream
 
 __all__ = ["Records"]
 
@@ -60,7 +60,7 @@ class Records:
         if files.is_streamed and self._view.is_walkable:
             contents, recovery = files.contents(), recovery_of(files.on_error)
             numbers = range(len(contents))
-            with frames_of(contents, files.table, numbers, recovery) as frames:
+            with frame_stream(contents, files.table, numbers, recovery) as frames:
                 while (record := frames.next()) is not None:
                     yield record
             return

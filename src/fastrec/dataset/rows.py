@@ -30,15 +30,15 @@ def decode_rows(
     records = records_of(view, numbers)
     try:
         parts, _ = _core.decode_records(
-            view.source.of_core(), view.catalog(), pool, records
+            view.source.to_core(), view.catalog(), pool, records
         )
     except Error as error:
         if error.hint and error.path and view.files.on_error != "raise":
             error.hint = hint_by_number(error.path)
         raise
     schemas = [reading.schema for reading in view.source.readings()[0]]
-    if (warning := absence(view.source.of_core(), schemas)) is not None:
+    if (warning := absence(view.source.to_core(), schemas)) is not None:
         warn_caller(warning)
-    places = None if collator.is_plain else view.located(records, "")
+    places = None if collator.is_plain else view.row_places(records, "")
     batch, _ = collator(parts, BatchInfo(0, 0, 0, numbers, records, _places=places))
     return batch

@@ -55,7 +55,7 @@ ComposedColumns: TypeAlias = "Sequence[tuple[str | bytes, Array]]"
 
 
 class Column(NamedTuple):
-    """A column requested from the core: ``ColumnSpec`` in ``src/cpp/batch/schema.h``."""
+    """A column to request; ``ColumnSpec`` in ``src/cpp/batch/schema.h``."""
 
     name: str | bytes
     key: bytes
@@ -88,8 +88,8 @@ def checked_shape(shape: object) -> tuple[int, ...]:
         is_int = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
         if not is_int or size < 0:
             raise SchemaError(
-                f"shape must have known sizes, got {shape!r}; use VarLen for any number "
-                "of values"
+                f"shape must have known sizes, got {shape!r}; use VarLen for any "
+                "number of values"
             )
     if math.prod(sizes) > MAX_VALUES:
         raise SchemaError(f"shape must have at most 2**40 values, got {shape!r}")
@@ -147,8 +147,8 @@ def checked_dtype(dtype: object) -> str:
         return _BFLOAT16
     if checked.kind not in _KIND_OF or checked.itemsize > 8:
         raise SchemaError(
-            'dtype must be an integer, bool or float dtype of at most 8 bytes or "bytes", '
-            f"got {dtype!r}"
+            "dtype must be an integer, bool or float dtype of at most 8 bytes, or "
+            f'"bytes", got {dtype!r}'
         )
     return str(checked.name)
 
@@ -226,7 +226,8 @@ def default_array(
         array = np.asarray(default)
     except ValueError:  # rows of different lengths
         raise SchemaError(f"default must be an array, got {default!r}") from None
-    # Allow safe casts and casts within a kind: 0 for a float, but not 0.5 for an integer.
+    # Allow safe casts and casts within a kind: 0 for a float, but not 0.5 for an
+    # integer.
     is_exact = array.dtype.kind in {"b": "b", "i": "iub", "u": "iub"}.get(
         dtype.kind, "iubfc" if dtype.kind == "c" else "iubf"
     )
@@ -234,7 +235,8 @@ def default_array(
         raise SchemaError(f"default must be of dtype {dtype.name}, got {default!r}")
     if array.size != math.prod(shape):
         raise SchemaError(
-            f"default must have {math.prod(shape)} values (shape {shape}), got {array.size}"
+            f"default must have {math.prod(shape)} values (shape {shape}), got "
+            f"{array.size}"
         )
     values = array.astype(dtype).reshape(shape)
     if dtype.kind in "iub" and not np.array_equal(values, array.reshape(shape)):
@@ -243,7 +245,7 @@ def default_array(
 
 
 class RowRule(NamedTuple):
-    """A constraint that the core checks across columns, given by number, of each row."""
+    """A constraint across columns of each row. Columns are given by number."""
 
     values: int  # a ragged column
     partitions: Sequence[tuple[str, int, int]] = ()  # kind, column, length
@@ -309,7 +311,7 @@ class Spec:
         )
 
     def _rules(self, first: int) -> list[RowRule]:  # noqa: ARG002
-        """Return the constraints across `_columns`; `first` is the first one's number."""
+        """Return the constraints across `_columns`, numbered from `first`."""
         return []
 
     def _names(self, name: str | bytes) -> list[str | bytes]:
@@ -318,7 +320,7 @@ class Spec:
 
     @property
     def _is_plain(self) -> bool:
-        """Whether the core's array is the batch's column, so that `_compose` is unused."""
+        """Whether the core's array is the batch's column, without `_compose`."""
         return True
 
     def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:

@@ -47,8 +47,8 @@ def _dtype_argument(dtype: np.dtype[Any]) -> str | np.dtype[Any]:
 class FixedLen(Spec):
     """A feature with the same number of values in every record.
 
-    Read as an ndarray of `dtype` and shape ``(batch, *shape)``, or as a `BytesArray` for
-    ``"bytes"``.
+    Read as an ndarray of `dtype` and shape ``(batch, *shape)``, or as a `BytesArray`
+    for ``"bytes"``.
 
     Parameters
     ----------
@@ -67,8 +67,8 @@ class FixedLen(Spec):
     Raises
     ------
     SchemaError
-        If an argument is invalid. When reading, if a record has the wrong number or kind
-        of values, or lacks the feature and there is no default.
+        If an argument is invalid. When reading, if a record has the wrong number or
+        kind of values, or lacks the feature and there is no default.
 
     Examples
     --------
@@ -202,7 +202,7 @@ class Raw(Spec):
             raise SchemaError(f"dtype must have a fixed size, got {dtype!r}")
         if is_opaque(checked) and not little_endian:
             raise SchemaError(
-                f"little_endian must be True for dtype {dtype!r}, which has no byte order"
+                f"little_endian must be True for {dtype!r}, which has no byte order"
             )
         self._set(shape=checked_shape(shape), dtype=_dtype_argument(checked))
         self._set(little_endian=little_endian, default=frozen(default))

@@ -33,9 +33,9 @@ def suggestion(seen: _core.FeatureSurvey) -> str:
 
 def _likely(seen: _core.FeatureSurvey) -> list[str]:
     """Return the likely dtypes; an empty list if all bytes are zeros."""
-    # Of two possible dtypes, the wider one is likely if its additional bytes only extend
-    # the value: in an array of the narrower dtype, every second item would have to be
-    # such an extension. Otherwise the narrower one is likely.
+    # Of two possible dtypes, the wider one is likely if its additional bytes only
+    # extend the value: in an array of the narrower dtype, every second item would have
+    # to be such an extension. Otherwise the narrower one is likely.
     possible = {dtype: (extended, n) for dtype, extended, n in seen.dtypes}
     _, n_nonzero = possible.pop("uint8")
     if n_nonzero == 0:

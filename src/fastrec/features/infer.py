@@ -95,8 +95,8 @@ def _check_any(survey: _core.Survey, n_sampled: int) -> None:
     """Raise a SchemaError if all sampled records are unreadable."""
     if n_sampled and not survey.n_records:
         raise SchemaError(
-            f"cannot infer a schema: all of {n_sampled:,} sampled records are unreadable; "
-            'pass on_error="raise" to see the first error',
+            f"cannot infer a schema: all of {n_sampled:,} sampled records are "
+            'unreadable; pass on_error="raise" to see the first error',
             code="no_schema",
         )
 
@@ -133,9 +133,9 @@ def _schema_of(
     }
     if not readable:
         raise SchemaError(
-            f"cannot infer a schema: {n_sampled:,} sampled records have no features; if "
-            "they are not tf.train.Example or SequenceExample, use ds.records for their "
-            "bytes",
+            f"cannot infer a schema: {n_sampled:,} sampled records have no features; "
+            "if they are not tf.train.Example or SequenceExample, use ds.records for "
+            "their bytes",
             code="no_schema",
         )
     notes = {name: feature.note() for name, feature in surveyed.items()}

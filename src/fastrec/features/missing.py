@@ -17,10 +17,10 @@ _MAX_LISTED = 20
 
 
 class MissingFeatureWarning(UserWarning):
-    """A column is empty or its default in every row, because no record has its feature.
+    """A column has no values, because no record has its feature.
 
-    Issued once per dataset: after its first 1,000 records, or after a shorter first epoch
-    of at least 10 records. If the feature may be absent, silence the warning with
+    Issued once per dataset: after its first 1,000 records, or after a shorter first
+    epoch of at least 10 records. If the feature may be absent, silence the warning with
     ``warnings.simplefilter("ignore", fastrec.MissingFeatureWarning)``.
     """
 

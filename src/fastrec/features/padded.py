@@ -60,8 +60,8 @@ class FixedLenSequence(Spec):
     truncate : bool, default False
         Keep only the first `length` items of a record.
     lengths : str or bytes, optional
-        Name of an additional column with the number of items in each row: int64 of shape
-        ``(batch,)``.
+        Name of an additional column with the number of items in each row: int64 of
+        shape ``(batch,)``.
     key : str or bytes, optional
         The feature's name, if it differs from the column's.
 

@@ -157,7 +157,7 @@ class Schema(Mapping["str | bytes", Spec]):
         return self._bound
 
     def _composition(self) -> Callable[[Sequence[Array]], Any] | None:
-        """Return a function from the core's arrays to a batch, or None if not needed."""
+        """Return a function from the core's arrays to a batch, or None."""
         specs = self._core_specs()
         is_plain = all(spec._is_plain for spec in specs.values())
         return None if is_plain else Composition(specs)

@@ -52,7 +52,7 @@ class _SectionSpec(Spec):
 
 
 @dataclass(frozen=True)
-class _ContextSpec(_SectionSpec):
+class _RecordSpec(_SectionSpec):
     """The spec of a context feature."""
 
     def _columns(self, name: str | bytes) -> list[Column]:
@@ -197,7 +197,7 @@ class SequenceSchema(Schema):
         return {
             name: self._list_spec(spec)
             if name in self._list_names
-            else _ContextSpec(spec)
+            else _RecordSpec(spec)
             for name, spec in self.items()
         }
 

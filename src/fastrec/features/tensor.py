@@ -157,8 +157,8 @@ def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
     Parameters
     ----------
     tensor : array-like, BytesArray, str or bytes
-        Of any shape, and of a dtype that `SerializedTensor` reads. ``str`` is encoded as
-        UTF-8.
+        Of any shape, and of a dtype that `SerializedTensor` reads. ``str`` is encoded
+        as UTF-8.
 
     Returns
     -------
@@ -188,8 +188,8 @@ def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
     array = np.asarray(tensor)
     if array.dtype.kind == "S" and isinstance(tensor, np.ndarray):
         raise TypeError(
-            f"cannot serialize dtype {array.dtype}: NumPy strips trailing NUL bytes from "
-            "it; pass a list of bytes or an object array"
+            f"cannot serialize dtype {array.dtype}: NumPy strips trailing NUL bytes "
+            "from it; pass a list of bytes or an object array"
         )
     if array.dtype.kind in "SU" and not isinstance(tensor, np.ndarray):
         array = np.asarray(tensor, object)

@@ -42,8 +42,8 @@ def as_spec(name: str | bytes, feature: object) -> Spec:
             "fastrec.compat.dali_tfrecord as tfrec and use its Feature"
         )
     raise SchemaError(
-        f"feature {name!r} must be a spec such as fr.FixedLen or fr.VarLen, a tf.io spec, "
-        f'or a dtype name such as "int64", got {feature!r}'
+        f"feature {name!r} must be a spec such as fr.FixedLen or fr.VarLen, a tf.io "
+        f'spec, or a dtype name such as "int64", got {feature!r}'
     )
 
 
