@@ -232,7 +232,10 @@ def test_a_wrong_command_line_is_explained(
         (["shuffle", "-o", "x", "--memory", "1MB"], "need memory of at least"),
         (["reshard", "-o", "x"], "several shards need a pattern"),
         (["split", "-o", "x", "--parts", "a=1"], "has no {part}"),
-        (["split", "-o", "{part}", "--parts", "a=2"], "together 1 at most"),
+        (
+            ["split", "-o", "{part}", "--parts", "a=2"],
+            r"be nonnegative and sum to at most 1, got \[0\.9, 0\.2\]",
+        ),
     ],
 )
 def test_what_makes_no_sense_is_one_line(
