@@ -133,7 +133,7 @@ def measure(given: argparse.Namespace) -> dict[str, Untyped]:
             "num_threads": given.threads,
         }
         plain = ds.loader(given.batch_size, **options)
-        loader = fr.torch.loader(plain, device)
+        loader = fr.torch.loader(plain, device=device)
 
         steps = min(8, len(loader))
         wanted = [plain.batch(step, 0) for step in range(steps)]

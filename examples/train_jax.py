@@ -35,8 +35,8 @@ def main(
     )
     loader = fr.jax.loader(
         fr.open(train, features=FEATURES),
-        by_row,
         batch_size=BATCH_SIZE,
+        sharding=by_row,
         shuffle=True,
         drop_last=True,
     )
@@ -51,9 +51,11 @@ def main(
         mean = jnp.mean(jnp.array(losses))  # waits for all of them
         print(f"epoch {epoch}: loss {mean:.3f}, {time.perf_counter() - start:.2f} s")
 
-    # The last batch is filled with rows that are no records, and not counted.
+    # The last batch is filled with padding rows, which are not counted.
     records = fr.open(test, features=FEATURES)
-    batches = fr.jax.loader(records, by_row, batch_size=BATCH_SIZE, pad_last=True)
+    batches = fr.jax.loader(
+        records, batch_size=BATCH_SIZE, sharding=by_row, pad_last=True
+    )
     count = jax.jit(count_right)
     n_right = sum(int(count(params, batch)) for batch in batches)
     print(f"accuracy on the test records: {n_right / len(records):.1%}")

@@ -26,10 +26,14 @@ def main(
 ) -> None:
     """Train on some files, and validate on others."""
     # The loader shuffles records, so Keras need not shuffle batches.
-    loader = fr.open(train, features=SPEC).loader(BATCH_SIZE, shuffle=True)
-    training = fr.keras.PyDataset(loader, label_key="label")
+    training = fr.keras.PyDataset(
+        fr.open(train, features=SPEC),
+        batch_size=BATCH_SIZE,
+        shuffle=True,
+        label_key="label",
+    )
     testing = fr.keras.PyDataset(
-        fr.open(test, features=SPEC).loader(BATCH_SIZE), label_key="label"
+        fr.open(test, features=SPEC), batch_size=BATCH_SIZE, label_key="label"
     )
 
     model = keras.Sequential(
@@ -42,7 +46,7 @@ def main(
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("adam", loss, metrics=["accuracy"])
-    for epoch in range(1, N_EPOCHS + 1):  # fit() goes on where the last one ended
+    for epoch in range(1, N_EPOCHS + 1):  # fit() continues after the last one
         start = time.perf_counter()
         history = model.fit(
             training, validation_data=testing, shuffle=False, verbose=0

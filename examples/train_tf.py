@@ -24,10 +24,14 @@ def main(
     test: str = "fashion-mnist/test-*.tfrecord",
 ) -> None:
     """Train a linear model on some files, and test it on others."""
-    loader = fr.open(train, features=SPEC).loader(BATCH_SIZE, shuffle=True)
-    training = fr.tf.dataset(loader, label_key="label").prefetch(2)
+    training = fr.tf.dataset(
+        fr.open(train, features=SPEC),
+        batch_size=BATCH_SIZE,
+        shuffle=True,
+        label_key="label",
+    ).prefetch(2)
     testing = fr.tf.dataset(
-        fr.open(test, features=SPEC).loader(BATCH_SIZE), label_key="label"
+        fr.open(test, features=SPEC), batch_size=BATCH_SIZE, label_key="label"
     )
 
     weights = tf.Variable(tf.zeros((28 * 28, 10)))

@@ -39,7 +39,7 @@ def main() -> None:
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3)
 
     # Batches of tensors, on the device already. Each epoch is another shuffle.
-    loader = fr.torch.loader(train.loader(BATCH_SIZE, shuffle=True), device=device)
+    loader = fr.torch.loader(train, batch_size=BATCH_SIZE, shuffle=True, device=device)
     for epoch in range(1, N_EPOCHS + 1):
         start = time.perf_counter()
         losses = []
@@ -56,7 +56,7 @@ def main() -> None:
     model.eval()
     n_right = 0
     with torch.no_grad():
-        for batch in fr.torch.loader(test.loader(BATCH_SIZE), device=device):
+        for batch in fr.torch.loader(test, batch_size=BATCH_SIZE, device=device):
             n_right += int((model(scaled(batch)).argmax(1) == batch["label"]).sum())
     print(f"accuracy on the test records: {n_right / len(test):.1%}")
 

@@ -39,7 +39,15 @@ ROOMS = [
 
 # The modules of src/fastrec, and packages, which hold the modules in them.
 PYTHON_ROOMS = [
-    *("printable", "errors", "options", "caller_warnings", "lifecycle", "tasks"),
+    *(
+        "printable",
+        "errors",
+        "hints",
+        "options",
+        "caller_warnings",
+        "lifecycle",
+        "tasks",
+    ),
     *("arrays", "features", "on_error", "transforms"),
     *("storage", "example", "arrow"),
     *("sources", "writer"),

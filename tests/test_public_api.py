@@ -127,7 +127,6 @@ MEMBERS = {
         "seed",
         "seek",
         "set_epoch",
-        "shape",  # raises AttributeError with what to write
         "state_dict",
         "stats",
         "step",

@@ -8,6 +8,7 @@ Method
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import numpy.typing as npt
 import pytest
 
 import fastrec as fr
+from fastrec.dataset.adapted import LoaderKeywords
 
 
 def double(batch: dict[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
@@ -68,6 +70,12 @@ def test_a_program_that_writes(tmp_path: Path) -> None:
         tmp_path / "w", {b"x": np.arange(3), b"t": [fr.serialize_tensor([1.5])] * 3}
     )
     assert fr.open(written).head(1)[0]["x"] == 0
+
+
+def test_adapters_know_all_options_of_a_loader() -> None:
+    parameters = inspect.signature(fr.Dataset.loader).parameters
+    options = {name for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+    assert set(LoaderKeywords.__annotations__) == options
 
 
 def arrays_of_adapters(ds: fr.Dataset) -> tuple[fr.Loader, fr.Loader]:

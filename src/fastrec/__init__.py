@@ -12,6 +12,7 @@ such files.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 from fastrec._core import __version__
@@ -32,6 +33,7 @@ from fastrec.features.ragged import Ragged
 from fastrec.features.schema import Schema
 from fastrec.features.sparse import Sparse
 from fastrec.features.tensor import SerializedTensor, serialize_tensor
+from fastrec.hints import missing_attribute
 from fastrec.loader.loader import Loader
 from fastrec.loader.order import Blocks, Window
 from fastrec.loader.stats import LoaderStats
@@ -165,8 +167,7 @@ if not TYPE_CHECKING:
             value = globals()[name] = getattr(module, name)
             return value
         if name not in _MODULES:
-            msg = f"module 'fastrec' has no attribute {name!r}"
-            raise AttributeError(msg)
+            raise missing_attribute(sys.modules[__name__], name)
         try:
             return importlib.import_module(f"fastrec.{name}")
         except ModuleNotFoundError as error:

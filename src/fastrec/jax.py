@@ -10,20 +10,23 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
+from fastrec.dataset.adapted import LoaderKeywords, loader_of
 from fastrec.dataset.dataset import Dataset
-from fastrec.dataset.loader_of import loader_of
 from fastrec.loader.loader import Loader
 from fastrec.loader.prefetch import Conversion, with_conversion
 from fastrec.options import extra, non_negative_int
 
 with extra("jax", "fastrec.jax"):
     import jax
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["loader"]
 
@@ -32,10 +35,11 @@ Sharding: TypeAlias = "jax.sharding.Sharding | jax.Device | None"
 
 def loader(
     source: Dataset | Loader,
-    sharding: Sharding = None,
+    batch_size: int | None = None,
     *,
+    sharding: Sharding = None,
     prefetch_to_device: int = 1,
-    **loader_args: Any,  # noqa: ANN401 (what Dataset.loader takes)
+    **options: Unpack[LoaderKeywords],
 ) -> Loader:
     """Return a loader whose batches are dicts of arrays on devices.
 
@@ -45,7 +49,10 @@ def loader(
     Parameters
     ----------
     source : Dataset or Loader
-        What is read. A Loader is copied at its current position and stays there.
+        What is read. A Loader is copied at its current position and stays there, and
+        must be passed without loader options.
+    batch_size : int, optional
+        Rows in a batch of this rank, as for `Dataset.loader`.
     sharding : Sharding or Device, optional
         How the rows of all columns are divided, such as
         ``NamedSharding(mesh, PartitionSpec("batch"))``; by default, batches go to JAX's
@@ -55,10 +62,10 @@ def loader(
         number of JAX's processes.
     prefetch_to_device : int, default 1
         Batches copied to the devices beyond the one that is delivered.
-    **loader_args
+    **options
         Of `Dataset.loader`. Over several processes, all must have arrays of equal
         shapes: pass ``drop_last=True`` or ``pad_last=True``, and ``length=`` to a
-        `fastrec.FixedLenSequence`. `batch_size` counts the rows of this rank.
+        `fastrec.FixedLenSequence`.
 
     Returns
     -------
@@ -89,14 +96,14 @@ def loader(
     --------
     >>> sharding = NamedSharding(mesh, PartitionSpec("batch"))  # doctest: +SKIP
     >>> loader = fr.jax.loader(  # doctest: +SKIP
-    ...     ds, sharding, batch_size=256, shuffle=True, drop_last=True
+    ...     ds, batch_size=256, sharding=sharding, shuffle=True, drop_last=True
     ... )
     >>> for batch in loader:  # doctest: +SKIP
     ...     params, loss = step(params, batch)
     """
     n_ahead = non_negative_int("prefetch_to_device", prefetch_to_device)
     shard = ProcessShard.of(sharding)
-    made = loader_of("fr.jax.loader", source, loader_args, shard.place)
+    made = loader_of("fr.jax.loader", source, batch_size, options, shard.place)
     shard.check(made)
     return with_conversion(made, Conversion(Placement(shard, made.batch_size), n_ahead))
 
@@ -125,8 +132,6 @@ class ProcessShard:
                 "sharding must be a jax.sharding.Sharding, such as NamedSharding(mesh, "
                 f'PartitionSpec("batch")), got {sharding!r}'
             )
-            if isinstance(sharding, int):
-                msg += f"; pass the number of rows as batch_size={sharding}"
             raise TypeError(msg)
         n_rows = len(sharding.device_set)
         rows_of = _rows_of_devices(sharding, n_rows)

@@ -1,8 +1,10 @@
-"""Keras: a loader as a `keras.utils.PyDataset`, for `fit`, `evaluate` and `predict`.
+"""Keras: a dataset or loader as a `keras.utils.PyDataset`, for `fit`, `evaluate` and `predict`.
 
 Any backend of Keras 3 will do, and TensorFlow need not be installed.
 
->>> train = fr.keras.PyDataset(ds.loader(256, shuffle=True), label_key="label")
+>>> train = fr.keras.PyDataset(  # doctest: +SKIP
+...     ds, batch_size=256, shuffle=True, label_key="label"
+... )
 >>> model.fit(train, epochs=5, shuffle=False)  # doctest: +SKIP
 """
 
@@ -11,16 +13,18 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.caller_warnings import warn_caller
+from fastrec.dataset.adapted import LoaderKeywords, loader_of
+from fastrec.dataset.dataset import Dataset
 from fastrec.errors import SchemaError
 from fastrec.loader.loader import Loader
 from fastrec.loader.targets import NO_BATCHES, Key, Keys, Targets
-from fastrec.options import check_instance, extra
+from fastrec.options import extra
 
 try:
     with extra("keras", "fastrec.keras"):
@@ -35,6 +39,9 @@ except ModuleNotFoundError as error:
         "environment before Python starts"
     )
     raise ModuleNotFoundError(message, name=missing) from None
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["PyDataset"]
 
@@ -62,8 +69,11 @@ class PyDataset(keras.utils.PyDataset):
 
     Parameters
     ----------
-    loader : Loader
-        Its columns must be numbers in arrays of one shape.
+    source : Dataset or Loader
+        What is read: columns of numbers, in arrays of one shape. A Loader must be passed
+        without loader options, and is not copied: Keras moves it.
+    batch_size : int, optional
+        Rows in a batch of this rank, as for `fastrec.Dataset.loader`.
     label_key : str or list of str, optional
         What the model is to predict: the name of a column, or several of them, for a
         model whose outputs have these names.
@@ -73,11 +83,13 @@ class PyDataset(keras.utils.PyDataset):
         As for `keras.utils.PyDataset`. Leave them out: the threads of the loader are
         faster than workers, and in `fit` with workers, Keras 3.15 delivers some batches
         twice and others not at all. `evaluate` and `predict` are right.
+    **options
+        Of `fastrec.Dataset.loader`, for a Dataset.
 
     Raises
     ------
     TypeError
-        If `loader` is not a Loader.
+        If `source` is not a Dataset or Loader, or a Loader with loader options.
     KeyError
         If there is no such column.
     SchemaError
@@ -101,15 +113,17 @@ class PyDataset(keras.utils.PyDataset):
 
     def __init__(
         self,
-        loader: Loader,
+        source: Dataset | Loader,
+        batch_size: int | None = None,
         *,
         label_key: Keys | None = None,
         weight_key: Key | None = None,
         workers: int = 1,
         use_multiprocessing: bool = False,
         max_queue_size: int = 10,
+        **options: Unpack[LoaderKeywords],
     ) -> None:
-        check_instance("fr.keras.PyDataset", loader, Loader, "such as ds.loader(256)")
+        loader = loader_of("fr.keras.PyDataset", source, batch_size, options)
         super().__init__(workers, use_multiprocessing, max_queue_size)
         if workers > 1 or (workers > 0 and use_multiprocessing):
             warn_caller(

@@ -9,39 +9,44 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from fastrec.errors import Error
 from fastrec.printable import printable
 
 __all__ = [
-    "Damage",
     "ErrorPolicy",
-    "Finding",
-    "Gap",
     "Report",
     "SkippedRegion",
+    "SkippedSpan",
     "check_on_error",
     "counted",
     "log_gaps",
     "recovery_of",
-    "region_of",
 ]
 
 _log = logging.getLogger("fastrec")
 
 ErrorPolicy: TypeAlias = Literal["raise", "skip", "resync", "mask"]
 
-# From the core: begin and end of a gap in the framing, and the error; the row of a
-# batch that cannot be read, begin and end of its frame, and the error.
-Gap: TypeAlias = "tuple[int, int | None, Error]"
-Damage: TypeAlias = "tuple[int, int, int, Error]"
-
-# From an examination: begin, end, how many records it is, the bit of a header that was
-# flipped and can be repaired, and the error.
-Finding: TypeAlias = "tuple[int, int | None, int | None, int | None, Error]"
-
 _CHOICES = ("raise", "skip", "resync", "mask")
+
+
+class SkippedSpan(NamedTuple):
+    """Bytes ``[begin, end)`` that the core cannot read, of the file that `error` names."""
+
+    begin: int
+    end: int | None  # None if unknown
+    error: Error
+    records: int | None = None  # how many they are; None if unknown
+    row: int | None = None  # of a batch
+    bit: int | None = None  # of a header, which was flipped and can be restored
+
+    @property
+    def region(self) -> SkippedRegion:
+        """The span as reports list it."""
+        path, reason = self.error.path or "", self.error.reason
+        return SkippedRegion(path, self.begin, self.end, reason, self.records)
 
 
 @dataclass(frozen=True)
@@ -156,13 +161,7 @@ def recovery_of(on_error: ErrorPolicy) -> Literal["raise", "skip", "resync"]:
     return "skip" if on_error == "mask" else on_error
 
 
-def region_of(gap: Gap) -> SkippedRegion:
-    """Return a gap in the framing as a `SkippedRegion`."""
-    begin, end, error = gap
-    return SkippedRegion(error.path or "", begin, end, error.reason, None)
-
-
-def log_gaps(gaps: Iterable[Gap]) -> None:
+def log_gaps(gaps: Iterable[SkippedSpan]) -> None:
     """Log a warning for each skipped region."""
     for gap in gaps:
-        _log.warning("skipping %s", region_of(gap))
+        _log.warning("skipping %s", gap.region)

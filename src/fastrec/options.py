@@ -1,16 +1,13 @@
-"""Validate option names, numbers, sizes and limits; check optional packages."""
+"""Validate arguments: numbers, sizes and limits; check optional packages."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
-import inspect
 import operator
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ParamSpec, TypeVar
 
 import numpy as np
 
@@ -21,93 +18,14 @@ __all__ = [
     "byte_count",
     "check_instance",
     "checked_limits",
-    "checked_names",
     "default_memory_limit",
     "default_num_threads",
     "extra",
-    "nearest",
     "non_negative_int",
     "positive_int",
     "rows_per_batch",
     "true_or_false",
 ]
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-# Option names of other libraries -> the equivalent here.
-_OTHER_LIBRARIES = {
-    "num_workers": "num_threads= (native threads; there are no worker processes)",
-    "num_parallel_calls": "num_threads=",
-    "num_parallel_reads": "num_threads=",
-    "reader_num_threads": "num_threads=",
-    "n_threads": "num_threads=",
-    "drop_remainder": "drop_last=",
-    "drop_last_batch": "drop_last=",
-    "num_epochs": "loader.repeat(epochs)",
-    "repeat": "loader.repeat(epochs)",
-    "prefetch_factor": "prefetch= (batches)",
-    "prefetch_queue_depth": "prefetch= (batches)",
-    "buffer_size": "shuffle=True (of all records; fr.Window(n) has a buffer)",
-    "shuffle_buffer_size": "shuffle=True (of all records; fr.Window(n) has a buffer)",
-    "sampler": "batches= (a function of seed and epoch)",
-    "batch_sampler": "batches= (a function of seed and epoch)",
-    "num_replicas": "world_size=",
-    "num_shards": "world_size=",
-    "shard_count": "world_size=",
-    "shard_id": "rank=",
-    "shard_index": "rank=",
-    "pad_last_batch": "pad_last=",
-    "shuffle_seed": "seed=",
-    "collate_fn": "transform= (it gets the whole batch)",
-    "map_fn": "transform= (it gets the whole batch)",
-    "description": "features=",
-    "schema": "features=",
-    "compression_type": "compression=",
-    "options": "compression=",
-    "index_path": "index_dir=",
-    "ignore_errors": 'on_error="skip"',
-    "handler": "on_error=",
-    "max_corrupted_records_to_skip": "max_errors=",
-}
-
-
-def nearest(name: str, names: Sequence[str]) -> str | None:
-    """Return the most similar of `names`, or None if none is similar."""
-    import difflib  # slow to import, and used for errors only
-
-    close = difflib.get_close_matches(name, names, n=1)
-    if not close:
-        close = [known for known in names if known.lower() == name.lower()]
-    return close[0] if close else None
-
-
-def checked_names(function: Callable[P, R]) -> Callable[P, R]:
-    """Make unknown options raise a TypeError that suggests the right one."""
-    names = [
-        name
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is not inspect.Parameter.POSITIONAL_ONLY and name != "self"
-    ]
-
-    @functools.wraps(function)
-    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
-        for name in kwargs:
-            if name in names:
-                continue
-            called = function.__qualname__.removesuffix(".__init__").split(".")[-1]
-            text = f"{called}() has no option {name!r}"
-            equivalent = _OTHER_LIBRARIES.get(name, "")
-            option = equivalent.split("=")[0]
-            similar = nearest(name, names)
-            if option in names or "(" in option:
-                text += f"; use {equivalent}"
-            elif similar is not None:
-                text += f"; did you mean {similar}=?"
-            raise TypeError(text)
-        return function(*args, **kwargs)
-
-    return checked
 
 
 def check_instance(function: str, value: object, kind: type, example: str) -> None:

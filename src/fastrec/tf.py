@@ -1,7 +1,9 @@
-"""TensorFlow: a loader as a `tf.data.Dataset`.
+"""TensorFlow: a dataset or loader as a `tf.data.Dataset`.
 
->>> loader = ds.loader(256, shuffle=True)
->>> for image, label in fr.tf.dataset(loader, label_key="label"):  # doctest: +SKIP
+>>> train = fr.tf.dataset(  # doctest: +SKIP
+...     ds, batch_size=256, shuffle=True, label_key="label"
+... )
+>>> for image, label in train:  # doctest: +SKIP
 ...     step(image, label)
 """
 
@@ -9,40 +11,50 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec.arrays.batch import Array, Batch, BytesArray, RaggedArray, SparseArray
+from fastrec.dataset.adapted import LoaderKeywords, loader_of
+from fastrec.dataset.dataset import Dataset
 from fastrec.errors import SchemaError
 from fastrec.loader.loader import Loader
 from fastrec.loader.targets import NO_BATCHES, Key, Keys, Targets
-from fastrec.options import check_instance, extra
+from fastrec.options import extra
 
 with extra("tf", "fastrec.tf"):
     import tensorflow as tf
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["dataset"]
 
 
 def dataset(
-    loader: Loader,
+    source: Dataset | Loader,
+    batch_size: int | None = None,
     *,
     label_key: Keys | None = None,
     weight_key: Key | None = None,
     shapes: Mapping[Any, Sequence[int | None]] | None = None,
+    **options: Unpack[LoaderKeywords],
 ) -> Any:  # noqa: ANN401
-    """Return a `tf.data.Dataset` of the batches of a loader.
+    """Return a `tf.data.Dataset` of batches.
 
-    Each pass over it is one epoch of the loader, so ``repeat()`` continues with the next
+    Each pass over it is one epoch of a loader, so ``repeat()`` continues with the next
     one. The loader orders, shuffles, shards and batches; later steps such as ``map`` and
     ``prefetch`` are those of tf.data.
 
     Parameters
     ----------
-    loader : Loader
-        The dataset owns it while it is iterated: one pass at a time.
+    source : Dataset or Loader
+        What is read. A Loader must be passed without loader options, and is not copied:
+        iterating moves it, one pass at a time.
+    batch_size : int, optional
+        Rows in a batch of this rank, as for `fastrec.Dataset.loader`.
     label_key : str or list of str, optional
         The name of a column, or a list of names for a dict of them: elements are
         ``(x, y)``, where ``x`` is the only column that is left, or a dict of all that
@@ -53,6 +65,8 @@ def dataset(
     shapes : dict of str to tuple of int or None, optional
         Shapes of the rows of columns, without the batch, if a transform makes others than
         those of the first batch: ``{"tokens": (None,)}``.
+    **options
+        Of `fastrec.Dataset.loader`, for a Dataset.
 
     Returns
     -------
@@ -90,7 +104,7 @@ def dataset(
     batches ahead. Load a state before the dataset is made. A `tf.train.Checkpoint` cannot
     save an iterator over it.
     """
-    check_instance("fr.tf.dataset", loader, Loader, "such as ds.loader(256)")
+    loader = loader_of("fr.tf.dataset", source, batch_size, options)
     targets = Targets(label_key, weight_key)
     first = loader._upcoming()
     if first is None:
@@ -144,13 +158,13 @@ def dataset(
         made = tf.data.Dataset.from_generator(batches, output_signature=signature)
         # Not map(), which tf.data runs ahead, and the loader's state with it.
         made = made.flat_map(composed)
-    options = tf.data.Options()
+    tf_options = tf.data.Options()
     # The loader divides the data among ranks: tf.distribute must not do it again.
     sharding = tf.data.experimental.AutoShardPolicy.OFF
-    options.experimental_distribute.auto_shard_policy = sharding
+    tf_options.experimental_distribute.auto_shard_policy = sharding
     # Nor may it add a prefetch().
-    options.experimental_optimization.inject_prefetch = False
-    made = made.with_options(options)
+    tf_options.experimental_optimization.inject_prefetch = False
+    made = made.with_options(tf_options)
     if n_batches is not None:
         made = made.apply(tf.data.experimental.assert_cardinality(n_batches))
         # After an error, that fails for every missing batch. Zipped with a range, it

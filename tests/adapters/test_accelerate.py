@@ -78,7 +78,7 @@ def test_parts_that_would_be_divided_again_are_refused(
     for rank in range(2):
         said = found[rank][way]
         assert f"it has the records of rank {rank} of 2" in said
-        assert "accelerator.prepare(fr.torch.loader(ds.loader(256), acc" in said
+        assert "accelerator.prepare(fr.torch.loader(ds, batch_size=256, " in said
         line = "train_dataset=fr.torch.Dataset(ds), data_collator=fr.torch.collate"
         assert line in said
 

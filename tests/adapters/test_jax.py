@@ -87,7 +87,11 @@ def on_host(batches: Any) -> list[Batch]:  # noqa: ANN401
 
 @pytest.mark.parametrize("num_threads", [0, 2])
 def test_batches_are_those_of_the_loader(ds: Untyped, num_threads: int) -> None:
-    options = {"batch_size": 5, "shuffle": True, "num_threads": num_threads}
+    options: Untyped = {
+        "batch_size": 5,
+        "shuffle": True,
+        "num_threads": num_threads,
+    }
     plain, loader = ds.loader(**options), fr.jax.loader(ds, **options)
     assert len(loader) == len(plain)
     for _ in range(2):
@@ -97,13 +101,13 @@ def test_batches_are_those_of_the_loader(ds: Untyped, num_threads: int) -> None:
 
 def test_a_device_is_a_sharding(ds: Untyped) -> None:
     device = jax.devices()[-1]
-    for batch in fr.jax.loader(ds, device, batch_size=5):
+    for batch in fr.jax.loader(ds, sharding=device, batch_size=5):
         assert {column.device for column in batch.values()} == {device}
 
 
 def test_rows_are_divided_over_the_devices(ds: Untyped, by_row: Untyped) -> None:
-    options = {"batch_size": 8, "shuffle": True, "drop_last": True}
-    loader = fr.jax.loader(ds, by_row, **options)
+    options: Untyped = {"batch_size": 8, "shuffle": True, "drop_last": True}
+    loader = fr.jax.loader(ds, sharding=by_row, **options)
     assert (loader.rank, loader.world_size) == (0, 1)
     for batch, plain in zip(loader, ds.loader(**options), strict=True):
         assert batch["pixels"].sharding.is_equivalent_to(by_row, 2)
@@ -114,7 +118,7 @@ def test_rows_are_divided_over_the_devices(ds: Untyped, by_row: Untyped) -> None
 
 def test_every_device_may_have_all_rows(ds: Untyped, by_row: Untyped) -> None:
     whole = NamedSharding(by_row.mesh, PartitionSpec())
-    loader = fr.jax.loader(ds, whole, batch_size=5)
+    loader = fr.jax.loader(ds, sharding=whole, batch_size=5)
     assert labels(loader) == list(range(N))
     assert [len(shard.data) for shard in loader.peek()["n"].addressable_shards] == [
         5
@@ -126,11 +130,9 @@ def test_a_loader_that_exists_is_continued_on_devices(
 ) -> None:
     plain = ds.loader(8, shuffle=True, drop_last=True)
     plain.seek(3)
-    loader = fr.jax.loader(plain, by_row)
+    loader = fr.jax.loader(plain, sharding=by_row)
     assert labels(loader) == labels(plain)
-    with pytest.raises(
-        TypeError, match="has its options already, and the options seed"
-    ):
+    with pytest.raises(TypeError, match="only with a Dataset, got a Loader and seed"):
         fr.jax.loader(plain, seed=1)
 
 
@@ -141,7 +143,7 @@ def test_a_loader_for_the_default_device_can_be_pickled(ds: Untyped) -> None:
 
 
 def test_filled_rows_are_marked(ds: Untyped, by_row: Untyped) -> None:
-    *_, last = fr.jax.loader(ds, by_row, batch_size=8, pad_last=True)
+    *_, last = fr.jax.loader(ds, sharding=by_row, batch_size=8, pad_last=True)
     assert last["__valid__"].dtype == bool
     assert int(last["__valid__"].sum()) == N % 8
 
@@ -153,25 +155,30 @@ def test_what_does_not_divide_evenly_is_refused_before_anything_starts(
     ds: Untyped, by_row: Untyped, threads_end: Callable[[], None]
 ) -> None:
     with pytest.raises(ValueError, match="a batch of 6 rows cannot be divided over 4"):
-        fr.jax.loader(ds, by_row, batch_size=6, drop_last=True)
+        fr.jax.loader(ds, sharding=by_row, batch_size=6, drop_last=True)
     with pytest.raises(
         ValueError, match=r"last batch of 3 rows .* drop_last=True or pad"
     ):
-        fr.jax.loader(ds, by_row, batch_size=8)
-    for wrong, cure in (("cpu", ""), (by_row.spec, ""), (256, "; .* batch_size=256")):
-        message = r'NamedSharding\(mesh, PartitionSpec\("batch"\)\), got .*' + cure
+        fr.jax.loader(ds, sharding=by_row, batch_size=8)
+    message = r'NamedSharding\(mesh, PartitionSpec\("batch"\)\), got .*'
+    for wrong in ("cpu", by_row.spec, 256):
         with pytest.raises(TypeError, match=message):
-            fr.jax.loader(ds, wrong, batch_size=8)
+            fr.jax.loader(ds, sharding=wrong, batch_size=8)
     with pytest.raises(ValueError, match=r'shorter.* on_error="mask" or pad_last=True'):
-        fr.jax.loader(ds, by_row, batch_size=8, drop_last=True, on_error="skip")
-    with pytest.raises(TypeError, match=r"requires a fastrec\.Dataset, or a Loader"):
+        fr.jax.loader(
+            ds, sharding=by_row, batch_size=8, drop_last=True, on_error="skip"
+        )
+    with pytest.raises(
+        TypeError,
+        match=r"requires a fastrec\.Dataset, with loader options, or a Loader",
+    ):
         fr.jax.loader(by_row.mesh, batch_size=8)
     with pytest.raises(TypeError, match="num_threads="):
-        fr.jax.loader(ds, batch_size=8, num_workers=2)
+        fr.jax.loader(ds, batch_size=8, num_workers=2)  # type: ignore[call-arg]
     mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("batch", "model"))
     images = NamedSharding(mesh, PartitionSpec("batch", "model"))
     with pytest.raises(ValueError, match="must divide rows and nothing else"):
-        fr.jax.loader(ds, images, batch_size=8)
+        fr.jax.loader(ds, sharding=images, batch_size=8)
     threads_end()
 
 
@@ -181,7 +188,7 @@ def test_a_batch_of_listed_rows_that_does_not_divide_names_its_rows(
     def batches(_seed: int, _epoch: int) -> list[list[int]]:
         return [[0, 1, 2, 3], [4, 5, 6], [7]]
 
-    iterator = iter(fr.jax.loader(ds, by_row, batches=batches))
+    iterator = iter(fr.jax.loader(ds, sharding=by_row, batches=batches))
     assert next(iterator)["n"].tolist() == [0, 1, 2, 3]
     with pytest.raises(ValueError, match="'n': a batch of 3 rows cannot be divided"):
         next(iterator)
@@ -192,7 +199,7 @@ def test_rows_of_any_lengths_are_not_divided(
 ) -> None:
     ds = open_dataset(paths, features={"many": fr.VarLen("int64", key="n")})
     with pytest.raises(ValueError, match=r"'many' has rows of any lengths, .*pad them"):
-        next(iter(fr.jax.loader(ds, by_row, batch_size=4, drop_last=True)))
+        next(iter(fr.jax.loader(ds, sharding=by_row, batch_size=4, drop_last=True)))
 
 
 # --- Dtypes ---------------------------------------------------------------------------
@@ -274,7 +281,7 @@ def test_columns_in_dicts_are_placed_too(ds: Untyped, by_row: Untyped) -> None:
         return {"inputs": {"pixels": batch["pixels"], "names": ["a"]}, "n": batch["n"]}
 
     batch = fr.jax.loader(
-        ds, by_row, batch_size=8, drop_last=True, transform=transform
+        ds, batch_size=8, sharding=by_row, drop_last=True, transform=transform
     ).peek()
     assert list(batch) == ["inputs", "n"]
     assert batch["inputs"]["pixels"].sharding.is_equivalent_to(by_row, 2)
@@ -394,10 +401,14 @@ def test_a_cpu_device_shares_the_memory_of_the_batch(ds: Untyped) -> None:
 def test_arrays_keep_their_values_while_the_loop_goes_on(
     ds: Untyped, by_row: Untyped, num_threads: int, is_divided: bool
 ) -> None:
-    options = {"batch_size": 4, "drop_last": True, "num_threads": num_threads}
+    options: Untyped = {
+        "batch_size": 4,
+        "drop_last": True,
+        "num_threads": num_threads,
+    }
     loader = fr.jax.loader(
         ds,
-        by_row if is_divided else None,
+        sharding=by_row if is_divided else None,
         memory_limit="8kB",
         prefetch_to_device=2,
         **options,
@@ -416,9 +427,9 @@ def test_donated_arrays_change_no_other(
         lambda batch: {"n": 3 * batch["n"] - 1, "pixels": batch["pixels"] + 1},
         donate_argnums=0,
     )
-    options = {"batch_size": 4, "drop_last": True}
+    options: Untyped = {"batch_size": 4, "drop_last": True}
     loader = fr.jax.loader(
-        ds, by_row if is_divided else None, memory_limit="8kB", **options
+        ds, sharding=by_row if is_divided else None, memory_limit="8kB", **options
     )
     plain = ds.loader(**options)
     held = []
@@ -439,11 +450,11 @@ def test_a_state_counts_what_was_delivered_and_continues_there(
     options: dict[str, Any] = {"batch_size": 4, "shuffle": True, "drop_last": True}
     whole = labels(ds.loader(**options))
     plain = ds.loader(**options)
-    loader = fr.jax.loader(ds, by_row, prefetch_to_device=3, **options)
+    loader = fr.jax.loader(ds, sharding=by_row, prefetch_to_device=3, **options)
     for n, (_, _) in enumerate(zip(loader, plain, strict=True), 1):
         assert (loader.step, loader.stats.n_batches) == (plain.step, n)
         assert loader.state_dict() == plain.state_dict()
-        later = fr.jax.loader(ds, by_row, prefetch_to_device=3, **options)
+        later = fr.jax.loader(ds, sharding=by_row, prefetch_to_device=3, **options)
         later.load_state_dict(reloaded(loader.state_dict()))
         if n < len(plain):
             assert labels(later) == whole[4 * n :]

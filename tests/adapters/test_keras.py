@@ -268,7 +268,7 @@ def test_rows_that_fill_a_batch_weigh_nothing(
     ds: Untyped, weight_key: str | None
 ) -> None:
     padded = fr.keras.PyDataset(
-        ds.columns(
+        ds.select_columns(
             ["x", "y", "weight"] if weight_key == "weight" else ["x", "y"]
         ).loader(BATCH_SIZE, pad_last=True),
         label_key="y",
@@ -471,12 +471,21 @@ def test_compressed_files_are_refused_with_a_cure(path: Path, tmp_path: Path) ->
         fr.keras.PyDataset(loader, label_key="y")
 
 
-@pytest.mark.parametrize("given", [None, "dataset"])
-def test_what_is_no_loader_is_refused(ds: Untyped, given: Untyped) -> None:
-    with pytest.raises(
-        TypeError, match=r"requires a fastrec\.Loader, such as ds\.loader\(256\)"
-    ):
-        fr.keras.PyDataset(given and ds, label_key="y")
+def test_a_dataset_with_options_is_read_as_its_loader(ds: Untyped) -> None:
+    some = ds.select_columns(["x", "y"])
+    made = fr.keras.PyDataset(some, BATCH_SIZE, shuffle=True, seed=3, label_key="y")
+    wanted = some.loader(BATCH_SIZE, shuffle=True, seed=3)
+    assert len(made) == len(wanted)
+    for i, batch in enumerate(wanted):
+        assert np.array_equal(np.asarray(made[i][1]), batch["y"])
+
+
+def test_other_sources_are_refused(ds: Untyped) -> None:
+    not_a_dataset: Untyped = None
+    with pytest.raises(TypeError, match="with loader options, or a Loader, got None"):
+        fr.keras.PyDataset(not_a_dataset, label_key="y")
+    with pytest.raises(TypeError, match="only with a Dataset, got a Loader and seed"):
+        fr.keras.PyDataset(ds.loader(BATCH_SIZE), label_key="y", seed=3)
 
 
 def test_a_loader_given_to_keras_itself_names_what_to_write(ds: Untyped) -> None:
@@ -544,11 +553,11 @@ def test_a_batch_without_rows_says_where_it_is_and_what_to_do(
 
 def test_keys_that_make_no_sense_are_refused(ds: Untyped) -> None:
     loader = ds.select_columns(["x", "y"]).loader(4)
-    with pytest.raises(KeyError, match="no column 'label'; there are 'x', 'y'"):
+    with pytest.raises(KeyError, match="no column 'label'; batches have 'x', 'y'"):
         fr.keras.PyDataset(loader, label_key="label")
-    with pytest.raises(ValueError, match="nothing to train on"):
+    with pytest.raises(ValueError, match="no input column"):
         fr.keras.PyDataset(loader, label_key=["x", "y"])
-    with pytest.raises(ValueError, match="names no column"):
+    with pytest.raises(ValueError, match="must name at least one column"):
         fr.keras.PyDataset(loader, label_key=[])
     with pytest.raises(ValueError, match="give both"):
         fr.keras.PyDataset(loader, weight_key="y")

@@ -260,8 +260,8 @@ def test_arrays_are_not_copied(ds: Untyped) -> None:
 
 def test_tensors_outlive_their_loader_and_later_batches(ds: Untyped) -> None:
     names = ["n", "floats", "words"]
-    wanted = [*ds.columns(names).loader(BATCH_SIZE, num_threads=2)] * 3
-    held = [*fr.tf.dataset(ds.columns(names).loader(BATCH_SIZE)).repeat(3)]
+    wanted = [*ds.select_columns(names).loader(BATCH_SIZE, num_threads=2)] * 3
+    held = [*fr.tf.dataset(ds.select_columns(names).loader(BATCH_SIZE)).repeat(3)]
     for got, want in zip(held, wanted, strict=True):
         assert all(plain(got[name]) == plain(want[name]) for name in names)
 
@@ -378,11 +378,20 @@ def test_a_strategy_shards_nothing(ds: Untyped) -> None:
     assert [n for batch in found for n in batch] == [*range(N)]
 
 
+def test_a_dataset_with_options_is_read_as_its_loader(ds: Untyped) -> None:
+    some = ds.select_columns(["n"])
+    made = fr.tf.dataset(some, BATCH_SIZE, shuffle=True, seed=3)
+    wanted = some.loader(BATCH_SIZE, shuffle=True, seed=3)
+    found = [batch["n"].numpy().tolist() for batch in made]
+    assert found == [batch["n"].tolist() for batch in wanted]
+
+
 def test_what_makes_no_dataset_is_refused(ds: Untyped) -> None:
-    with pytest.raises(
-        TypeError, match=r"requires a fastrec\.Loader, such as ds\.loader\(256\)"
-    ):
-        fr.tf.dataset(ds)
+    not_a_dataset: Untyped = None
+    with pytest.raises(TypeError, match="with loader options, or a Loader, got None"):
+        fr.tf.dataset(not_a_dataset)
+    with pytest.raises(TypeError, match="only with a Dataset, got a Loader and seed"):
+        fr.tf.dataset(ds.loader(BATCH_SIZE), seed=3)
     loader = ds.select_columns(["n"]).loader(BATCH_SIZE)
     with pytest.raises(KeyError, match="no column 'label'"):
         fr.tf.dataset(loader, label_key="label")

@@ -147,7 +147,7 @@ def side(monkeypatch: pytest.MonkeyPatch) -> LateSide:
 
 
 def on_late_device(ds: fr.Dataset, **options: Untyped) -> fr.Loader:
-    return fr.torch.loader(loader_of(ds, **options), "cuda")
+    return fr.torch.loader(loader_of(ds, **options), device="cuda")
 
 
 # On the CPU.
@@ -176,7 +176,7 @@ def test_rows_of_any_lengths_may_be_nested_tensors(
 ) -> None:
     wanted = ds[:BATCH_SIZE]["tags"].tolist()
     for device in (None, "cuda"):
-        loader = fr.torch.loader(ds.loader(BATCH_SIZE), device, ragged="nested")
+        loader = fr.torch.loader(ds.loader(BATCH_SIZE), device=device, ragged="nested")
         tags = next(iter(loader))["tags"]
         side.finish()
         assert tags.is_nested
@@ -194,7 +194,7 @@ def test_a_loader_of_tensors_can_be_pickled(ds: fr.Dataset) -> None:
 
 
 def test_other_devices_get_one_copy_for_each_block(ds: fr.Dataset) -> None:
-    batch = next(iter(fr.torch.loader(ds.loader(BATCH_SIZE), "meta")))
+    batch = next(iter(fr.torch.loader(ds.loader(BATCH_SIZE), device="meta")))
     assert batch["image"].device.type == "meta"
     assert batch["image"].shape == (BATCH_SIZE, LARGE)
     assert batch["n"].dtype == torch.int64
@@ -219,7 +219,7 @@ def test_a_missing_gpu_is_named_and_not_an_option_that_was_not_passed(
     ds: fr.Dataset,
 ) -> None:
     with pytest.raises(RuntimeError) as caught:
-        fr.torch.loader(ds.loader(BATCH_SIZE), "cuda:1")
+        fr.torch.loader(ds.loader(BATCH_SIZE), device="cuda:1")
     said = str(caught.value)
     assert "cannot copy batches to device 'cuda:1'" in said
     assert "leave out the device" in said
@@ -231,11 +231,11 @@ def test_a_dataset_is_read_by_a_loader_with_the_options(ds: fr.Dataset) -> None:
     plain = ds.loader(BATCH_SIZE, shuffle=True, seed=1)
     assert [rows(batch) for batch in made] == [rows(batch) for batch in plain]
     with pytest.raises(
-        TypeError, match=r"got a Loader, which has its options already.*batch_size"
+        TypeError, match=r"only with a Dataset, got a Loader and batch_size"
     ):
         fr.torch.loader(plain, batch_size=4)
     with pytest.raises(TypeError, match=r"did you mean shuffle="):
-        fr.torch.loader(ds, batch_size=4, shufle=True)
+        fr.torch.loader(ds, batch_size=4, shufle=True)  # type: ignore[call-arg]
 
 
 def test_a_dataset_without_a_batch_size_is_refused(ds: fr.Dataset) -> None:
@@ -243,7 +243,8 @@ def test_a_dataset_without_a_batch_size_is_refused(ds: fr.Dataset) -> None:
         fr.torch.loader(ds)
     not_a_dataset: Untyped = "a.tfrecord"
     with pytest.raises(
-        TypeError, match=r"requires a fastrec\.Dataset, or a Loader, got"
+        TypeError,
+        match=r"requires a fastrec\.Dataset, with loader options, or a Loader, got",
     ):
         fr.torch.loader(not_a_dataset, batch_size=4)
 
@@ -393,7 +394,7 @@ def test_arrays_that_a_transform_made_cross_by_themselves(
     loader = ds.with_transform(transform).loader(
         BATCH_SIZE, shuffle=True, num_threads=0, prefetch=1, transform_threads=0
     )
-    held = list(fr.torch.loader(loader, "cuda"))
+    held = list(fr.torch.loader(loader, device="cuda"))
     side.finish()
     for batch, plain in zip(held, loader_of(ds), strict=True):
         wanted = transform(plain)

@@ -54,7 +54,7 @@ def built(path: Path, io: str, mode: str, n_threads: int = 1) -> _core.Index:
 def frames_of(index: _core.Index) -> list[tuple[int, int]]:
     """Where frames begin and end by an index."""
     starts = index.offsets.tolist()
-    gaps = {begin for begin, _, _ in index.gaps}
+    gaps = {gap.begin for gap in index.gaps}
     ends = []
     for begin, end in itertools.pairwise(starts):
         inside = [gap for gap in gaps if begin < gap <= end]
@@ -80,7 +80,7 @@ def check_file(path: Path, data: bytes, io: str, mode: str) -> list[bytes | None
     index = built(path, io, mode)
     want = gaps_and_frames(data, mode)
     assert frames_of(index) == want.frames
-    assert [(begin, end) for begin, end, _ in index.gaps] == want.gaps
+    assert [(gap.begin, gap.end) for gap in index.gaps] == want.gaps
     payloads = payloads_of(path, io, index)
     assert payloads == [
         data[begin + 12 : end - 4] if payload_holds(data, (begin, end)) else None
@@ -155,8 +155,8 @@ def test_a_file_cut_at_any_byte_keeps_the_whole_records_before_it(
         assert len(index) == n_whole
         end = offsets[n_whole]
         gaps = [] if end == size else [(end, size)]
-        assert [(begin, end) for begin, end, _ in index.gaps] == gaps
-        for _, _, error in index.gaps:
+        assert [(gap.begin, gap.end) for gap in index.gaps] == gaps
+        for error in (gap.error for gap in index.gaps):
             assert "the file ends inside" in error.reason
 
 
@@ -230,9 +230,10 @@ def test_zeros_at_the_end_have_a_reason_of_their_own(write: Write) -> None:
     good = tfrecord_file([b"a", b"bc"])
     for mode in MODES:
         index = built(write(good + bytes(100_000)), "mmap", mode)
-        ((begin, end, error),) = index.gaps
+        (gap,) = index.gaps
+        begin, end, error = gap.begin, gap.end, gap.error
         assert (begin, end) == (len(good), len(good) + 100_000)
-        assert "100000 bytes of zeros" in error.reason
+        assert "100000 zero bytes" in error.reason
 
 
 def test_large_files_are_searched_in_blocks(write: Write) -> None:
@@ -549,11 +550,11 @@ def test_compressed_files_are_left_out_from_the_same_byte_on(
 
 def test_verify_finds_the_same_in_compressed_files(write: Write) -> None:
     pytest.importorskip("typer")
-    from fastrec.cli.examine import examined
+    from fastrec.cli.check_files import check_files
 
     for data in damaged_contents(0):
         paths = [str(write(data)), str(write(gzip.compress(data)))]
-        plain, stream = examined(paths, 1)
+        plain, stream = check_files(paths, 1)
         for part in plain.damaged[: len(stream.damaged)]:
             if part.bit is not None:
                 break  # no header is repaired in a stream

@@ -355,7 +355,9 @@ def test_parse_tensor_raises_for_other_tensors() -> None:
         fr.parse_tensor(tensor, "float32")
     with pytest.raises(fr.SchemaError, match="must have dtype bytes, got int64"):
         fr.parse_tensor(tensor, "string")
-    with pytest.raises(fr.DecodeError, match=r"^cannot parse the tensor: it cannot be"):
+    with pytest.raises(
+        fr.DecodeError, match=r"^cannot parse the tensor: .* cannot be read"
+    ):
         fr.parse_tensor(tensor[:-1])
     with pytest.raises(fr.SchemaError, match=r"^cannot parse the tensor"):
         fr.parse_tensor(b"")

@@ -661,14 +661,14 @@ def later(write: Write, seen: bytes, odd: bytes, *, streamed: bool) -> Untyped:
 
 
 CASES: list[Any] = [
-    ({}, r"'a' is missing.*default=, or fr\.VarLen\(\"int64\"\)"),
-    ({b"a": None}, r"'a' is missing.*default=, or fr\.VarLen\(\"int64\"\)"),
+    ({}, r"'a' is missing.*default=, or use fr\.VarLen\(\"int64\"\)"),
+    ({b"a": None}, r"'a' is missing.*default=, or use fr\.VarLen\(\"int64\"\)"),
     (
         {b"a": ("int64", [1, 2])},
-        r"'a' holds 2 values.*fr\.VarLen\(\"int64\"\) takes any",
+        r"'a' holds 2 values.*fr\.VarLen\(\"int64\"\) accepts any",
     ),
-    ({b"a": ("int64", [])}, r"'a' holds 0 values.*fr\.VarLen\(\"int64\"\) takes any"),
-    ({b"a": ("float", [1.0])}, r"'a' holds float values.*\"float32\" reads those"),
+    ({b"a": ("int64", [])}, r"'a' holds 0 values.*fr\.VarLen\(\"int64\"\) accepts any"),
+    ({b"a": ("float", [1.0])}, r"'a' holds float values.*\"float32\" reads them"),
 ]
 
 
@@ -693,7 +693,7 @@ def test_the_error_for_a_later_record_contains_the_spec_to_use(
             read()
         assert caught.value.record == len(ds) - 1
         assert caught.value.feature == "a"
-        assert f"inferred from {n_sampled}, says FixedLen((), 'int64')" in str(
+        assert f"inferred from {n_sampled}, is FixedLen((), 'int64')" in str(
             caught.value
         )
 
@@ -702,11 +702,15 @@ def test_the_error_for_a_later_record_contains_the_spec_to_use(
 @pytest.mark.parametrize(
     ("context", "steps", "message"),
     [
-        (None, [], r"feature 'c' is missing.*default=, or fr\.VarLen\(\"float32\"\)"),
+        (
+            None,
+            [],
+            r"feature 'c' is missing.*default=, or use fr\.VarLen\(\"float32\"\)",
+        ),
         (
             [1.0, 2.0],
             [],
-            r"feature 'c' holds 2 values.*fr\.VarLen\(\"float32\"\) takes",
+            r"feature 'c' holds 2 values.*fr\.VarLen\(\"float32\"\) accepts",
         ),
         (
             [1.0],
@@ -716,12 +720,12 @@ def test_the_error_for_a_later_record_contains_the_spec_to_use(
         (
             [1.0],
             [None],
-            r"list 'x' has a step of 0 values.*fr\.VarLen\(\"int64\"\) takes",
+            r"list 'x' has a step of 0 values.*fr\.VarLen\(\"int64\"\) accepts",
         ),
         (
             [1.0],
             [("bytes", [b""])],
-            r"list 'x' has a step of bytes.*\"bytes\" reads those",
+            r"list 'x' has a step of bytes.*\"bytes\" reads them",
         ),
     ],
 )
@@ -746,7 +750,7 @@ def test_errors_of_explicit_specs_do_not_mention_inference(
     write: Write,
 ) -> None:
     ds = inferred(write, {b"a": ("int64", [1, 2])})
-    with pytest.raises(fr.SchemaError, match="its spec says FixedLen"):
+    with pytest.raises(fr.SchemaError, match="its spec is FixedLen"):
         ds.with_features({"a": fr.FixedLen((), "int64")})[0]
 
 

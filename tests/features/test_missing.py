@@ -55,7 +55,7 @@ def test_an_error_about_a_missing_feature_advises_a_default_if_no_name_is_simila
     None
 ):
     record = fr.encode_example({"image": b"..."})
-    with pytest.raises(fr.SchemaError, match="the record has 'image' \\(give default="):
+    with pytest.raises(fr.SchemaError, match="the record has 'image' \\(pass default="):
         fr.parse_single_example(record, {"weight": fr.FixedLen((), "float32")})
     with pytest.raises(fr.SchemaError, match="the record has 'Weight': did you mean"):
         fr.parse_single_example(

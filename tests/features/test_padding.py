@@ -128,7 +128,7 @@ def test_rows_longer_than_length_raise_unless_truncated(write: Write) -> None:
         write, records, fr.FixedLenSequence((), "int64", length=2, truncate=True)
     )
     assert got.tolist() == [[1, 2], [1, 2]]
-    with pytest.raises(fr.SchemaError, match="values an item"):
+    with pytest.raises(fr.SchemaError, match="expected a multiple of 2"):
         column(write, records, fr.FixedLenSequence((2,), "int64"))
     spec = fr.FixedLenSequence((), "uint8", length=1, truncate=True)
     with pytest.raises(fr.SchemaError, match="300"):

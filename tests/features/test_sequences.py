@@ -234,10 +234,10 @@ def test_partitions_divide_the_values_of_each_step(write: Write) -> None:
 @pytest.mark.parametrize(
     ("values", "lengths", "message"),
     [
-        ([[b"x"], [b"y"]], [[2], [0]], "feature list 'n' divides 2 items"),
-        ([[b"x"], [b"y"]], [[1]], "feature list 'n' has 1 steps, but .* have 2"),
-        ([[b"x"]], [], "feature list 'n' has 0 steps, but .* have 1"),
-        ([[b"x"]], [[-1, 2]], "feature list 'n' does not divide"),
+        ([[b"x"], [b"y"]], [[2], [0]], "feature list 'n' partitions 2 items"),
+        ([[b"x"], [b"y"]], [[1]], "feature list 'n' has 1 steps, but .* has 2"),
+        ([[b"x"]], [], "feature list 'n' has 0 steps, but .* has 1"),
+        ([[b"x"]], [[-1, 2]], "feature list 'n' is not a valid partition"),
     ],
 )
 def test_partitions_that_do_not_fit_a_step(
@@ -255,7 +255,7 @@ def test_the_number_of_rows_of_all_row_ids_is_limited() -> None:
     ids = {"a": fr.Ragged("bytes", [fr.Ragged.ValueRowIds("n")], key="v")}
     row = 2**23 - 1
     record = of_rows([[b"x"]] * 3, [[row]] * 3)
-    with pytest.raises(fr.SchemaError, match=r"makes \d+ rows, more than"):
+    with pytest.raises(fr.SchemaError, match=r"has \d+ rows, more than"):
         fr.parse_sequence_example([record], None, ids)
 
 
@@ -311,7 +311,9 @@ def test_widths_of_padded_lists() -> None:
     )
     assert lists["a"].tolist() == [[0, 1, 2]]
     assert lists["n"].tolist() == lengths["a"].tolist() == [3]
-    with pytest.raises(fr.SchemaError, match=r"5 steps.* 3 at most; truncate=True"):
+    with pytest.raises(
+        fr.SchemaError, match=r"5 steps, expected at most 3 .*; truncate=True"
+    ):
         parse_list(steps, spec((), "int8", length=3))
 
 
@@ -333,11 +335,15 @@ def test_truncated_strings_and_items_of_ragged_steps() -> None:
         ([None], fr.FixedLenSequence((), "int64"), "a step of 0 values"),
         ([("int64", [])], fr.FixedLenSequence((), "int64"), "a step of 0 values"),
         ([("int64", [1, 2])], fr.FixedLenSequence((), "int64"), "a step of 2 values"),
-        ([("int64", [1])], fr.FixedLenSequence((2,), "int64"), "with 2 a step"),
+        ([("int64", [1])], fr.FixedLenSequence((2,), "int64"), "1 value, expected 2"),
         ([("float", [1.0])], fr.FixedLenSequence((), "int64"), "of float values"),
         ([("float", [])], fr.VarLen("int64"), "of float values"),
-        ([("int64", [1, 2, 3])], fr.VarLen("int64", (2,)), "with 2 an item"),
-        ([("int64", [128])], fr.VarLen("int8"), "holds 128, which does not fit"),
+        (
+            [("int64", [1, 2, 3])],
+            fr.VarLen("int64", (2,)),
+            "3 values, expected a multiple of 2",
+        ),
+        ([("int64", [128])], fr.VarLen("int8"), "holds 128, which is out of range"),
     ],
 )
 def test_steps_that_do_not_fit(steps: Any, spec: Any, message: str) -> None:  # noqa: ANN401

@@ -177,7 +177,7 @@ def test_values_out_of_range_are_errors() -> None:
 def test_no_memory_is_allocated_for_a_number_in_a_record() -> None:
     for dtype in (1, 7):
         tensor = header(dtype, (2**38,))
-        with pytest.raises(fr.SchemaError, match="more values"):
+        with pytest.raises(fr.SchemaError, match="too many values"):
             parse([tensor], fr.SerializedTensor())
 
 

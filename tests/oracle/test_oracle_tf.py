@@ -71,7 +71,7 @@ def by_tensorflow(records: list[bytes], spec: Spec) -> dict[str, Any] | None:
     for name in spec:
         column = parsed[name]
         if isinstance(column, tf.SparseTensor):
-            columns[name] = tf.RaggedTensor.from_sparse(column).tolist()
+            columns[name] = tf.RaggedTensor.from_sparse(column).to_list()
         else:
             columns[name] = column.numpy().tolist()
     return columns

@@ -149,7 +149,7 @@ def assert_columns(parsed: dict[str, Any], columns: dict[str, Any]) -> None:
     assert plain(parsed["text"])[-1] == [text.encode() for text in columns["text"]]
     for name in ("ragged", "ragged floats", "ragged strings"):
         want = [list(row) for row in columns[name]]
-        assert parsed[name].tolist() == want, name
+        assert parsed[name].to_list() == want, name
     want = [-1 if value is None else value for value in columns["optional"]]
     assert plain(parsed["optional"])[-1] == want
     want = columns["masked"].filled(-1.0).astype(np.float32)
@@ -239,7 +239,7 @@ def test_tensorflow_parses_sequences(tmp_path: Path, options: dict[str, Any]) ->
     )
     assert context["id"].numpy().tolist() == [*range(N)]
     assert context["name"].numpy().tolist() == [f"row {i}".encode() for i in range(N)]
-    assert context["weights"].tolist() == [
+    assert context["weights"].to_list() == [
         (np.arange(i % 3) / 2).tolist() for i in range(N)
     ]
     for i, row in enumerate(rows):
@@ -249,7 +249,7 @@ def test_tensorflow_parses_sequences(tmp_path: Path, options: dict[str, Any]) ->
         np.testing.assert_array_equal(lists["frame"][i, :n].numpy(), row["frame"])
         assert lists["word"][i, :n].numpy().tolist() == row["word"]
         want = [[tag.encode() for tag in step] for step in row["tags"]]
-        assert lists["tags"][i].tolist() == want
+        assert lists["tags"][i].to_list() == want
 
 
 def test_tensorflow_writes_the_same_bytes(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_record_above_the_limit_is_an_error_at_its_place(
     limits = fr.Limits(max_record_bytes=len(records[2]) - 1)
     ds = fr.open(path, features=spec, io=io, limits=limits)
     loader = ds.loader(1, shuffle=shuffle, seed=1)
-    with pytest.raises(fr.LimitError, match="larger than the limit") as caught:
+    with pytest.raises(fr.LimitError, match="exceeds the limit") as caught:
         list(loader)
     at = sum(len(frame(record)) for record in records[:2])
     assert (caught.value.record, caught.value.offset) == (2, at)

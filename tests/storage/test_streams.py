@@ -461,7 +461,7 @@ def test_a_file_that_changed_after_it_was_counted_raises(tmp_path: Path) -> None
     # As many records as before.
     file_with(tmp_path, gzip.compress(tfrecord_file([record(9)] * 4)), "1.gz")
     for shuffle in (False, fr.Window(3, False)):
-        counted = ds.loader(2, shuffle=shuffle, transform=lambda batch, _info: batch)
+        counted = ds.loader(2, shuffle=shuffle, transform=lambda batch, info: batch)  # noqa: ARG005
         if not shuffle:
             counted.load_state_dict(state)
             counted.seek(1)
@@ -560,7 +560,7 @@ def test_a_bomb_of_large_records_hits_the_limit(tmp_path: Path, shuffle: str) ->
         text=True,
         check=True,
     )
-    assert "must be held at once" in done.stdout
+    assert "compressed records in memory exceed" in done.stdout
     assert done.stdout.startswith("10 ")
 
 
@@ -847,7 +847,7 @@ def test_ranks_read_whole_files(
         other = open_dataset(folder, features=SPEC).loader(
             size, rank=0, world_size=others, pad_last=True
         )
-        with pytest.raises(ValueError, match="another order"):
+        with pytest.raises(ValueError, match="a different order"):
             other.load_state_dict(state)
 
 

@@ -60,7 +60,7 @@ def by_accelerate(ds: fr.Dataset) -> dict[str, Untyped]:
     given = fr.torch.IterableDataset(
         ds, BATCH_SIZE, rank=dist.get_rank(), world_size=WORLD_SIZE
     )
-    loader = fr.torch.loader(ds.loader(BATCH_SIZE), accelerator.device)
+    loader = fr.torch.loader(ds, BATCH_SIZE, device=accelerator.device)
     left = accelerator.prepare(batches(fr.torch.Dataset(ds), batch_size=BATCH_SIZE))
     for _ in left:
         break

@@ -85,8 +85,8 @@ DIFFERENCES: dict[str, Difference] = {
         fastrec_refuses=True,
     ),
     "tensor lists": Difference(
-        "a TensorProto with a list that cannot be read, of another dtype or beside its "
-        "`tensor_content`",
+        "a TensorProto with a list that cannot be read, of another dtype or in addition "
+        "to its `tensor_content`",
         tf_refuses=True,
     ),
     "tensor bool": Difference(
@@ -111,8 +111,8 @@ DIFFERENCES: dict[str, Difference] = {
 NARROWER: dict[str, str] = {
     "key": "a key that is not UTF-8",
     "long": "a tag or a length in 6 to 10 bytes",
-    "unasked": "a feature that nobody asked for, or that a later entry replaces, and that "
-    "cannot be read",
+    "unasked": "a feature that was not requested, or that a later entry replaces, and "
+    "that cannot be read",
     "depth": "groups and messages nested 100 deep together",
     "unknown in entry": "an unknown field in a map entry",
     "zero in group": "field number 0 inside a group",

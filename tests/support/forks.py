@@ -64,7 +64,7 @@ def check_reading(ds: Untyped, loader: Untyped) -> None:
 
 
 def check_refused(iterator: Iterator[Any]) -> None:
-    with pytest.raises(RuntimeError, match="another process"):
+    with pytest.raises(RuntimeError, match="after a fork"):
         next(iterator)
 
 

@@ -35,7 +35,7 @@ from children import SECONDS_TO_HANG
 from columns import Untyped
 from fastrec.rewrite.copy import recode, reshard, split, targets_of
 from fastrec.rewrite.shuffle import shuffle
-from fastrec.writer.shards import Sharding
+from fastrec.writer.shard_options import ShardOptions
 
 _STORM_SHARE = 0.3
 _SPARED_SHARE = 0.5
@@ -317,19 +317,19 @@ def rewritten(
     signals: Signals, kind: str, n_threads: int, folder: Path, sources: list[str]
 ) -> str:
     """Rewrite files, and check the result unless that was interrupted."""
-    sharding = Sharding(sync=False, n_threads=n_threads, max_records=None)
+    shard_options = ShardOptions(sync=False, n_threads=n_threads, max_records=None)
     out, done = str(folder / "out-{shard:03d}"), False
 
     def rewrite() -> None:
         nonlocal done
         if kind == "reshard":
-            reshard(sources, out, sharding, 3)
+            reshard(sources, out, shard_options, 3)
         elif kind == "split":
-            split(sources, str(folder / "{part}"), {"a": 0.5, "b": 0.5}, sharding)
+            split(sources, str(folder / "{part}"), {"a": 0.5, "b": 0.5}, shard_options)
         elif kind == "recode":
-            recode(targets_of(sources, str(folder), "GZIP"), sharding)
+            recode(targets_of(sources, str(folder), "GZIP"), shard_options)
         else:
-            shuffle(sources, out, sharding, seed=1, memory=64 << 20)
+            shuffle(sources, out, shard_options, seed=1, memory=64 << 20)
         done = True
 
     signals.call(f"{kind}-{n_threads}", rewrite)

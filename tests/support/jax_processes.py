@@ -40,7 +40,7 @@ def epoch(loader: fr.Loader) -> dict[str, Any]:
 def error_of(ds: fr.Dataset, sharding: object, **options: Any) -> str:  # noqa: ANN401
     options = {"batch_size": 4, "drop_last": True} | options
     try:
-        next(iter(fr.jax.loader(ds, sharding, **options)))
+        next(iter(fr.jax.loader(ds, sharding=sharding, **options)))
     except ValueError as error:
         return str(error)
     return ""
@@ -64,12 +64,14 @@ def main() -> None:
     interleaved = NamedSharding(Mesh(devices[[0, 2, 1, 3]], "batch"), rows)
     full: dict[str, Any] = {"batch_size": 4, "shuffle": True, "drop_last": True}
     told = {
-        "divided": epoch(fr.jax.loader(ds, by_row, **full)),
+        "divided": epoch(fr.jax.loader(ds, sharding=by_row, **full)),
         "whole": epoch(
-            fr.jax.loader(ds, NamedSharding(mesh, whole), **full | {"drop_last": False})
+            fr.jax.loader(
+                ds, sharding=NamedSharding(mesh, whole), **full | {"drop_last": False}
+            )
         ),
-        "across": epoch(fr.jax.loader(ds, across, **full)),
-        "own mesh": epoch(fr.jax.loader(ds, own, **full)),
+        "across": epoch(fr.jax.loader(ds, sharding=across, **full)),
+        "own mesh": epoch(fr.jax.loader(ds, sharding=own, **full)),
         "default device": epoch(fr.jax.loader(ds, **full)),
         "errors": {
             "tail": error_of(ds, by_row, drop_last=False),

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <span>
 #include <utility>
 
 #include "base/random.h"
@@ -10,21 +11,22 @@
 namespace fastrec {
 namespace {
 
-// Where this many records in a row could not be proven, the next ones are not tried.
+// After this many unproven records in a row, the next kDeclined are not tried.
 constexpr std::size_t kFailuresMax = 8;
 constexpr std::size_t kDeclined = 1024;
 
-// Plans that are kept: fewer where records have very many features.
+// The number of keys that identify the order of a record.
+constexpr std::size_t kSignatureKeys = 2;
+
+// Plans to keep; fewer if records have very many features.
 constexpr std::size_t kPlansMax = 64;
 constexpr std::size_t kPlanColumnsMax = 16384;  // of all plans together
 
-// A plan that keeps failing is learned again ever less often.
+// A plan that keeps failing is learned again less and less often.
 constexpr std::uint32_t kSurprisesMax = 1023;
 
-// Unwanted entries that are compared with those of the record when a plan is extended.
+// Unread entries to compare with those of the record when a plan is extended.
 constexpr std::size_t kSearchedEntries = 16;
-
-constexpr std::size_t kShortKeyBytes = 64;
 
 // Reads the next entry below `end`. Returns where it ends, or nullptr.
 const std::uint8_t* read_entry(const std::uint8_t* p, const std::uint8_t* end,
@@ -34,13 +36,12 @@ const std::uint8_t* read_entry(const std::uint8_t* p, const std::uint8_t* end,
   return p != nullptr && find_plain_entry(entry, key, feature) ? p : nullptr;
 }
 
-// A number for the first two keys of a record. Where these cannot be read, it is
-// another.
+// A number for the first keys of a record, or for fewer if these cannot be read.
 std::uint64_t signature_of(Bytes features) {
   const std::uint8_t* p = features.data();
   const std::uint8_t* const end = p + features.size();
   std::uint64_t signature = 0;
-  for (int i = 0; i < 2 && p != nullptr && p != end; ++i) {
+  for (std::size_t i = 0; i < kSignatureKeys && p != end; ++i) {
     Bytes entry, key;
     p = read_plain_field(p, end, kTagOne, &entry);
     if (p == nullptr) break;
@@ -50,19 +51,6 @@ std::uint64_t signature_of(Bytes features) {
     }
   }
   return signature;
-}
-
-// Steps over the entry at `p`, whose key no column has, if its key and value are all of
-// it, in lengths of one byte. Returns where it ends, or nullptr.
-const std::uint8_t* skip_short_entry(const std::uint8_t* p, const std::uint8_t* end) {
-  const std::size_t n_entry = p[1], n_key = p[3];
-  if (n_key >= kShortKeyBytes || n_entry < n_key + 4) return nullptr;
-  const std::uint8_t* const value = p + 4 + n_key;
-  if (p[0] != kTagOne || p[2] != kTagOne || value[0] != kTagTwo || n_entry >= 0x80 ||
-      value[1] != n_entry - n_key - 4 || end - p < std::ptrdiff_t(2 + n_entry)) {
-    return nullptr;
-  }
-  return p + 2 + n_entry;
 }
 
 }  // namespace
@@ -82,13 +70,17 @@ bool FastPath::can_read(const Schema& schema) {
 }
 
 FastPath::FastPath(const Schema& schema)
-    : run_plan_(plan_kernel().run), marks_(schema.columns.size()) {
+    : kernel_(plan_kernel()), marks_(schema.columns.size()) {
   for (std::uint32_t column = 0; column < schema.columns.size(); ++column) {
     keys_.insert(schema.columns[column].key);
     columns_.push_back(entry_of(schema.columns[column], column));
+    no_plan_.absent.push_back(column);
   }
   plans_.resize(std::clamp<std::size_t>(
       kPlanColumnsMax / std::bit_ceil(columns_.size()), 4, kPlansMax));
+  lookup_.keys = &keys_;
+  lookup_.columns = columns_.data();
+  lookup_.marks = marks_.data();
 }
 
 bool FastPath::decode(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
@@ -112,104 +104,109 @@ bool FastPath::read(BytesWithSlack record, std::size_t row, FeatureDecoder* deco
                     BatchBuilder* batch) {
   Bytes features;
   if (!find_plain_field(record.bytes(), kTagOne, &features)) return false;
-  const std::uint64_t signature = signature_of(features);
-  Plan& plan = plans_[multiply_high(signature, plans_.size())];
-  const bool is_known = plan.signature == signature && !plan.entries.empty();
   const PlanRun run{features.data(), features.data() + features.size(), row, batch};
-  Progress progress{.run = run, .plan = is_known ? &plan : &no_plan_};
-  if (!is_known) leave_order(&progress);
-  progress.is_surprising = !is_known;
-  const std::vector<PlanEntry>& entries = progress.plan->entries;
-  while (true) {
-    if (progress.next < entries.size()) {
-      const std::size_t n = run_plan_(&entries[progress.next],
-                                      entries.size() - progress.next, &progress.run);
-      if (!progress.is_in_order &&
-          !mark_entries(*progress.plan, progress.next, progress.next + n)) {
-        return false;
-      }
-      progress.next += n;
-    }
-    if (progress.run.p == progress.run.end) break;
-    std::uint32_t column;
-    if (!decode_entry(decoder, &progress, &column) || !place(column, &progress)) {
+  Progress progress{.run = run, .plan = last_plan_};
+  if (!run_plan(&progress)) return false;
+  while (progress.run.p != run.end) {
+    if (!decode_entry(features, decoder, &progress) || !run_plan(&progress)) {
       return false;
     }
   }
   if (!fill_missing(progress, decoder)) return false;
-  if (progress.is_surprising && plan.n_surprises++ >= plan.n_surprises_max) {
-    learn(features, signature, &plan);
+  if (progress.plan == &no_plan_) {
+    const std::uint64_t signature = signature_of(features);
+    Plan& plan = plan_of(signature);
+    if (plan.n_surprises++ >= plan.n_surprises_max) learn(features, signature, &plan);
   }
   return true;
 }
 
-// Decodes the next entry, whatever it is, and sets `*column` to its column or kNone.
-// False if it cannot be proven.
-bool FastPath::decode_entry(FeatureDecoder* decoder, Progress* progress,
-                            std::uint32_t* column) const {
-  PlanRun& run = progress->run;
-  // The kernel has just declined the next entry of the plan.
+// Decodes the entries that the plan expects. False if the record had one of them
+// before.
+bool FastPath::run_plan(Progress* progress) {
   const std::vector<PlanEntry>& entries = progress->plan->entries;
-  const std::uint32_t declined =
-      progress->next < entries.size() ? entries[progress->next].column : kNone;
-  if (const std::size_t n = run.p[3]; run.p[1] < 0x80 && n < kShortKeyBytes) {
-    *column = keys_.candidate({run.p + 4, n});
-    if (*column == kNone) {
-      if (const std::uint8_t* after = skip_short_entry(run.p, run.end)) {
-        run.p = after;
-        return true;
-      }
-    } else if (*column != declined && columns_[*column].form != EntryForm::kUnknown &&
-               run_plan_(&columns_[*column], 1, &run) == 1) {
-      return true;
-    }
-  }
-  Bytes key, feature;
-  run.p = read_entry(run.p, run.end, &key, &feature);
-  if (run.p == nullptr) return false;
-  *column = keys_.find(key, declined);
-  return *column == kNone || !decoder->decode(*column, feature, run.row, run.batch);
+  const std::size_t begin = progress->next;
+  if (begin == entries.size()) return true;
+  progress->next +=
+      kernel_.run(&entries[begin], entries.size() - begin, &progress->run);
+  return progress->is_in_order || mark_entries(*progress->plan, begin, progress->next);
 }
 
-// Finds the place in the plan of the entry of `column` that was decoded by itself.
-// False if the record had one before.
-bool FastPath::place(std::uint32_t column, Progress* progress) {
+// Decodes the next entry, which the kernel declined, or selects another plan. False if
+// the entry cannot be proven, or its column had one before.
+bool FastPath::decode_entry(Bytes features, FeatureDecoder* decoder,
+                            Progress* progress) {
+  PlanRun& run = progress->run;
   const Plan& plan = *progress->plan;
-  if (progress->next < plan.entries.size() &&
-      plan.entries[progress->next].column == column) {
-    ++progress->next;
-    return progress->is_in_order || column == kNone || mark(column);
-  }
-  leave_order(progress);
-  const std::uint32_t position =
-      column == kNone || plan.position.empty() ? kNone : plan.position[column];
-  if (position == kNone || position < progress->next) {
-    progress->is_surprising = true;
+  Bytes key, feature;
+  const std::uint8_t* const after = read_entry(run.p, run.end, &key, &feature);
+  if (after == nullptr) return false;
+  std::uint32_t column;
+  if (progress->next < plan.keys.size() && plan.keys[progress->next] == as_text(key)) {
+    column = plan.entries[progress->next++].column;
   } else {
-    progress->next = position + 1;
+    if (progress->is_in_order && progress->next < kSignatureKeys) {
+      select_plan(features, progress);
+      if (progress->plan != &plan) return true;
+    }
+    leave_order(progress);
+    const std::size_t n_max = progress->plan == &no_plan_ ? SIZE_MAX : 1;
+    if (kernel_.run_by_key(n_max, &lookup_, &run) != 0) {
+      resume_after(lookup_.last, progress);
+      return true;
+    }
+    column = keys_.find(key);
+    resume_after(column, progress);
   }
-  return column == kNone || mark(column);
+  run.p = after;
+  if (column == kNone) return true;
+  return !decoder->decode(column, feature, run.row, run.batch) &&
+         (progress->is_in_order || lookup_.mark(column));
+}
+
+// Selects the plan by the first keys of the record, some of which may be read already.
+void FastPath::select_plan(Bytes features, Progress* progress) {
+  const std::uint64_t signature = signature_of(features);
+  const Plan& plan = plan_of(signature);
+  const bool is_known =
+      plan.signature == signature && plan.keys.size() > progress->next &&
+      std::ranges::equal(std::span(plan.keys).first(progress->next),
+                         std::span(progress->plan->keys).first(progress->next));
+  if (is_known) {
+    progress->plan = last_plan_ = &plan;
+  } else {
+    leave_order(progress);
+    progress->plan = &no_plan_;
+    progress->next = 0;
+  }
+}
+
+// Makes the plan resume after the entry of `column`, or drops the plan.
+void FastPath::resume_after(std::uint32_t column, Progress* progress) {
+  if (progress->plan == &no_plan_) return;
+  const std::uint32_t position =
+      column == kNone ? kNone : progress->plan->position[column];
+  if (position != kNone && position >= progress->next) {
+    progress->next = position + 1;
+  } else {
+    progress->plan = &no_plan_;
+    progress->next = 0;
+  }
 }
 
 // From now on, columns are marked.
 void FastPath::leave_order(Progress* progress) {
   if (!progress->is_in_order) return;
   progress->is_in_order = false;
-  ++n_marked_records_;
-  n_marked_ = 0;
+  ++lookup_.record;
+  lookup_.n_marked = 0;
   (void)mark_entries(*progress->plan, 0, progress->next);  // a plan has each once
-}
-
-// False if the record had the column before.
-bool FastPath::mark(std::uint32_t column) {
-  ++n_marked_;
-  return std::exchange(marks_[column], n_marked_records_) != n_marked_records_;
 }
 
 bool FastPath::mark_entries(const Plan& plan, std::size_t begin, std::size_t end) {
   for (std::size_t i = begin; i < end; ++i) {
     const std::uint32_t column = plan.entries[i].column;
-    if (column != kNone && !mark(column)) return false;
+    if (column != kNone && !lookup_.mark(column)) return false;
   }
   return true;
 }
@@ -224,14 +221,18 @@ bool FastPath::fill_missing(const Progress& progress, FeatureDecoder* decoder) {
   }
   Progress ended = progress;
   leave_order(&ended);
-  if (n_marked_ == columns_.size()) return true;
+  if (lookup_.n_marked == columns_.size()) return true;
   for (std::uint32_t column = 0; column < columns_.size(); ++column) {
-    if (marks_[column] != n_marked_records_ &&
+    if (marks_[column] != lookup_.record &&
         decoder->fill_missing(column, run.row, run.batch)) {
       return false;
     }
   }
   return true;
+}
+
+FastPath::Plan& FastPath::plan_of(std::uint64_t signature) {
+  return plans_[multiply_high(signature, plans_.size())];
 }
 
 // Makes `*plan` fit a record of `features`, which has the plain form. Entries of an

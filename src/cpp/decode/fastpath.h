@@ -1,14 +1,15 @@
-// FastPath: a record of the form that all writers write -> one row of a batch.
+// FastPath: a record in the form that all known writers produce -> one row of a batch.
 //
 // That form is one message of features, in plain entries (wire/plain.h), no key twice.
 // A record of it is read in one pass: each entry goes straight to its column. The
 // entries are expected in the order of an earlier record that began with the same two
 // keys (its plan, plan.h). Files of several writers have several orders, so several
-// plans are kept. Where a record deviates from its plan, its entries are looked up one
-// by one, until one is found from which the plan goes on.
+// plans are kept. An entry that the plan did not expect is looked up by its key; the
+// plan resumes behind it. Where a plan lacks the entry or has another order, the rest
+// of the record is looked up.
 //
-// The fast path guesses nothing: a record that it cannot prove is left to
-// ExampleDecoder, which also makes all faults.
+// The fast path never guesses: ExampleDecoder decodes the records that this one cannot
+// prove, and reports all faults.
 #pragma once
 
 #include <cstddef>
@@ -27,15 +28,17 @@ namespace fastrec {
 
 class FastPath {
  public:
-  // Whether records are read this way at all: not those of SequenceExamples, nor where
-  // columns share a feature or must be filled in their own order.
+  // Whether records can be read this way: not SequenceExamples, nor if columns share a
+  // feature or must be filled in a certain order.
   static bool can_read(const Schema& schema);
 
   // `schema` must outlive this: plans refer to its columns.
   explicit FastPath(const Schema& schema);
+  FastPath(const FastPath&) = delete;
+  FastPath& operator=(const FastPath&) = delete;
 
-  // Decodes `record` into row `row` of `batch`. False if it cannot be proven, or if
-  // those before it could not: the row then holds anything, and must be rewound.
+  // Decodes `record` into row `row` of `batch`. Returns false if the record cannot be
+  // proven, or is not tried because earlier ones could not; then rewind the row.
   bool decode(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
               BatchBuilder* batch);
 
@@ -48,42 +51,41 @@ class FastPath {
     std::vector<PlanEntry> entries;
     std::vector<std::string> keys;        // by entry
     std::vector<std::uint32_t> position;  // by column: of its entry, or kNone
-    std::vector<std::uint32_t> absent;    // columns without an entry
-    // Records that deviated since the plan was learned, and how many of them it takes
-    // to learn another one: twice as many each time.
+    std::vector<std::uint32_t> absent;    // columns that lack an entry
+    // Records that deviated since the plan was learned. At n_surprises_max, which then
+    // doubles, it is learned again.
     std::uint32_t n_surprises = 0;
     std::uint32_t n_surprises_max = 0;
   };
 
-  // How far a record was read.
+  // The state of reading one record.
   struct Progress {
     PlanRun run;
-    const Plan* plan;
-    std::size_t next = 0;        // entry of the plan
-    bool is_in_order = true;     // all entries up to `next` were met, and no others
-    bool is_surprising = false;  // the plan lacks an entry, or has another order
+    const Plan* plan;         // no_plan_ if the other entries are looked up
+    std::size_t next = 0;     // entry of the plan
+    bool is_in_order = true;  // the entries so far are those of the plan up to `next`
   };
 
   bool read(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
             BatchBuilder* batch);
-  bool decode_entry(FeatureDecoder* decoder, Progress* progress,
-                    std::uint32_t* column) const;
-  bool place(std::uint32_t column, Progress* progress);
+  bool run_plan(Progress* progress);
+  bool decode_entry(Bytes features, FeatureDecoder* decoder, Progress* progress);
+  void select_plan(Bytes features, Progress* progress);
+  void resume_after(std::uint32_t column, Progress* progress);
   void leave_order(Progress* progress);
-  bool mark(std::uint32_t column);
   bool mark_entries(const Plan& plan, std::size_t begin, std::size_t end);
   bool fill_missing(const Progress& progress, FeatureDecoder* decoder);
   void learn(Bytes features, std::uint64_t signature, Plan* plan) const;
+  Plan& plan_of(std::uint64_t signature);
 
-  RunPlan* const run_plan_;
+  const PlanKernel& kernel_;
   KeyTable keys_;                   // by column
   std::vector<PlanEntry> columns_;  // an entry for each column
   std::vector<Plan> plans_;         // by signature, modulo their number
-  const Plan no_plan_;
-  // The columns that a record out of order had: those with the number of that record.
-  std::vector<std::uint64_t> marks_;
-  std::uint64_t n_marked_records_ = 0;
-  std::size_t n_marked_ = 0;
+  Plan no_plan_;
+  const Plan* last_plan_ = &no_plan_;  // the plan of the record before
+  std::vector<std::uint64_t> marks_;   // by column
+  ColumnLookup lookup_;         // of the last record that left the order of its plan
   std::size_t n_failures_ = 0;  // records in a row that could not be proven
   std::size_t n_declined_ = 0;  // records to come that are not tried
 };

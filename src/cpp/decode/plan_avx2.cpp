@@ -48,6 +48,11 @@ std::size_t run_plan_avx2(const PlanEntry* entries, std::size_t n, PlanRun* run)
   return run_entries(entries, n, run);
 }
 
+FASTREC_TARGET_PLAN
+std::size_t run_by_key_avx2(std::size_t n_max, ColumnLookup* lookup, PlanRun* run) {
+  return find_entries(n_max, lookup, run);
+}
+
 }  // namespace fastrec::kernels
 
 #endif

@@ -47,6 +47,11 @@ std::size_t run_plan_avx512(const PlanEntry* entries, std::size_t n, PlanRun* ru
   return run_entries(entries, n, run);
 }
 
+FASTREC_TARGET_PLAN
+std::size_t run_by_key_avx512(std::size_t n_max, ColumnLookup* lookup, PlanRun* run) {
+  return find_entries(n_max, lookup, run);
+}
+
 }  // namespace fastrec::kernels
 
 #endif

@@ -44,4 +44,8 @@ std::size_t run_plan_portable(const PlanEntry* entries, std::size_t n, PlanRun* 
   return run_entries(entries, n, run);
 }
 
+std::size_t run_by_key_portable(std::size_t n_max, ColumnLookup* lookup, PlanRun* run) {
+  return find_entries(n_max, lookup, run);
+}
+
 }  // namespace fastrec::kernels

@@ -16,7 +16,7 @@ std::uint32_t KeyTable::insert(const std::string& key) {
 }
 
 void KeyTable::place(std::uint32_t number) {
-  std::size_t slot = slot_of(as_bytes(keys_[number]));
+  std::size_t slot = slot_of(hash(as_bytes(keys_[number])));
   while (slots_[slot] != kNone) slot = (slot + 1) & (slots_.size() - 1);
   slots_[slot] = number;
 }

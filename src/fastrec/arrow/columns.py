@@ -65,7 +65,8 @@ def arrow_column(
 ) -> tuple[Field, Values]:
     """Return a column as Arrow has it; errors about one row have it as `record`."""
     try:
-        if has_any_width and getattr(column, "ndim", 1) > 1:
+        is_padded = isinstance(column, (np.ndarray, BytesArray)) and column.ndim > 1
+        if has_any_width and is_padded:
             column = rows_of_one_length(column)
         if is_text:
             _check_text(column)

@@ -292,10 +292,9 @@ def parse_tensor(
     try:
         row = parse_single_example(record, {_TENSOR: SerializedTensor()})
     except (DecodeError, SchemaError) as error:
-        # The record and its spec are internal; remove them from the message.
-        reason = error.reason.removeprefix(f"feature {_TENSOR!r} ")
-        msg = f"cannot parse the tensor: it {reason.partition('; its spec')[0]}"
-        raise type(error)(msg) from None
+        # Without the place: the record exists only here.
+        msg = f"cannot parse the tensor: {error.reason}"
+        raise type(error)(msg, code=error.code) from None
     tensor = row[_TENSOR]
     is_strings = isinstance(tensor, (bytes, BytesArray))
     array = np.asarray(tensor, object if is_strings else None)

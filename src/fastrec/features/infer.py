@@ -39,7 +39,7 @@ def infer(
     names: Sequence[str | bytes] | None = None,
     sample: int | None = SAMPLE_RECORDS,
     *,
-    skips_damage: bool,
+    skip_unreadable: bool,
     features_max: int,
 ) -> Schema:
     """Infer a schema from `sample` records of the catalog; None means all.
@@ -55,7 +55,7 @@ def infer(
         # In integers: floats are inexact above 2**53.
         numbers = np.array([i * n_records // n_sampled for i in chosen], dtype=np.int64)
         try:
-            survey.add_records(files, catalog, numbers, skips_damage)
+            survey.add_records(files, catalog, numbers, skip_unreadable)
         except DecodeError as error:
             raise _explained(error) from None
     _check_any(survey, n_sampled)
@@ -71,7 +71,7 @@ def infer_stream(
     names: Sequence[str | bytes] | None = None,
     sample: int | None = SAMPLE_RECORDS,
     *,
-    skips_damage: bool,
+    skip_unreadable: bool,
     features_max: int,
 ) -> Schema:
     """Infer the schema of a stream from its first records."""
@@ -82,7 +82,7 @@ def infer_stream(
     survey = _core.Survey(features_max)
     try:
         n_sampled = survey.add_stream(
-            frames, n_records_max, min(n_bytes_max, 2**63 - 1), skips_damage
+            frames, n_records_max, min(n_bytes_max, 2**63 - 1), skip_unreadable
         )
     except DecodeError as error:
         raise _explained(error) from None

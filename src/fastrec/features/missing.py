@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from fastrec import _core
 from fastrec.features.schema import Schema
-from fastrec.options import nearest
+from fastrec.hints import nearest
 
 __all__ = ["MissingFeatureWarning", "absence", "reason"]
 

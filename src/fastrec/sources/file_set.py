@@ -13,7 +13,7 @@ import numpy as np
 from fastrec import _core
 from fastrec.errors import Error, advise_on_error
 from fastrec.lifecycle import renew_after_fork
-from fastrec.on_error import ErrorPolicy, Gap, Report, log_gaps, recovery_of, region_of
+from fastrec.on_error import ErrorPolicy, Report, SkippedSpan, log_gaps, recovery_of
 from fastrec.options import Limits
 from fastrec.sources.selection import Numbers
 from fastrec.storage import index
@@ -54,7 +54,7 @@ class File:
     def __reduce__(self) -> tuple[object, ...]:
         return File, (self.path, self.options)
 
-    def gaps(self) -> list[Gap]:
+    def gaps(self) -> list[SkippedSpan]:
         """Return the gaps in its framing that were found so far."""
         scans = [scan for scan in (self.index, self.count) if scan is not None]
         return [gap for scan in scans for gap in scan.gaps]
@@ -284,7 +284,7 @@ class FileSet:
                 ),
             )
 
-    def known_gaps(self) -> list[Gap]:
+    def known_gaps(self) -> list[SkippedSpan]:
         """Return the gaps in the framing of files that were scanned so far."""
         return [gap for file in self._files for gap in file.gaps()]
 
@@ -294,7 +294,7 @@ class FileSet:
     def report(self) -> Report:
         """Return the regions that are skipped because their framing is damaged."""
         gaps = [gap for of_file in self._scans() for gap in of_file.gaps]
-        return Report(tuple(region_of(gap) for gap in gaps))
+        return Report(tuple(gap.region for gap in gaps))
 
     def n_records_by_file(self) -> list[int]:
         """Return the number of records in each file."""

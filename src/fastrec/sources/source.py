@@ -192,7 +192,7 @@ class Source:
             catalog,
             names,
             sample,
-            skips_damage=self.files.on_error != "raise",
+            skip_unreadable=self.files.on_error != "raise",
             features_max=self.files.limits.max_features,
         )
 
@@ -214,6 +214,6 @@ class Source:
                 frames,
                 names,
                 sample,
-                skips_damage=self.files.on_error != "raise",
+                skip_unreadable=self.files.on_error != "raise",
                 features_max=self.files.limits.max_features,
             )

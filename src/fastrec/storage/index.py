@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.on_error import Gap
+from fastrec.on_error import SkippedSpan
 from fastrec.options import default_num_threads
 from fastrec.printable import printable
 from fastrec.storage.atomic import replacement
@@ -74,12 +74,15 @@ class Count:
     ----------
     version : Version
         The version of the file that was counted.
-    gaps : list of Gap
+    gaps : list of SkippedSpan
         The skipped part of the content: everything behind the first damage.
     """
 
     def __init__(
-        self, table: npt.NDArray[Any], version: Version, gaps: Sequence[Gap] = ()
+        self,
+        table: npt.NDArray[Any],
+        version: Version,
+        gaps: Sequence[SkippedSpan] = (),
     ) -> None:
         self._table = table
         self.version = version
@@ -90,7 +93,7 @@ class Count:
         cls,
         offsets: npt.NDArray[np.uint64],
         payload_crcs: npt.NDArray[np.uint32],
-        gaps: Sequence[Gap],
+        gaps: Sequence[SkippedSpan],
         version: Version,
     ) -> Count:
         """Make the count of n frames from n + 1 offsets and n checksums."""

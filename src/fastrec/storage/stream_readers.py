@@ -92,7 +92,7 @@ def _read(
 def _fail(streams: _core.ByteStreams, i: int, path: str, error: BaseException) -> None:
     name = os.fsencode(path)
     if isinstance(error, OSError):
-        streams.fail_of_system(i, error.errno or 0, name)
+        streams.fail_with_os_error(i, error.errno or 0, name)
     elif isinstance(error, MemoryError):
         streams.fail(i, "memory", "", name, None)
     elif isinstance(error, Error):

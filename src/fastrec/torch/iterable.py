@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch.distributed
 import torch.utils.data
 
 import fastrec.dataset.dataset
 from fastrec.arrays.batch import Batch
+from fastrec.dataset.adapted import LoaderKeywords
 from fastrec.loader.loader import Loader
 from fastrec.loader.stats import LoaderStats
 from fastrec.on_error import Report
@@ -18,6 +19,9 @@ from fastrec.options import non_negative_int
 from fastrec.torch.columns import RaggedAs, check_ragged, tensors
 from fastrec.torch.ranks import check_group, check_not_divided, loader_in_group
 from fastrec.torch.shared_epoch import EPOCH_MAX, SharedEpoch, Start, worker_place
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["IterableDataset"]
 
@@ -40,11 +44,11 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     Parameters
     ----------
-    dataset : fastrec.Dataset or fastrec.Loader
-        A loader must be given without the options below. It is copied, and the first
-        pass begins at its position.
+    source : Dataset or Loader
+        What is read. A Loader is copied at its current position and stays there, and
+        must be passed without loader options.
     batch_size : int, optional
-        As for `fastrec.Dataset.loader`, like all `options`.
+        Rows in a batch of this rank, as for `fastrec.Dataset.loader`.
     ragged : {"offsets", "nested"}, default "offsets"
         See `tensors`.
     process_group : torch.distributed.ProcessGroup, optional
@@ -78,12 +82,12 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def __init__(
         self,
-        dataset: fastrec.dataset.dataset.Dataset | Loader,
+        source: fastrec.dataset.dataset.Dataset | Loader,
         batch_size: int | None = None,
         *,
         ragged: RaggedAs = "offsets",
         process_group: torch.distributed.ProcessGroup | None = None,
-        **options: Any,  # noqa: ANN401 (those of Dataset.loader)
+        **options: Unpack[LoaderKeywords],
     ) -> None:
         if "num_workers" in options:
             msg = (
@@ -91,11 +95,9 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
                 "DataLoader(data, batch_size=None, num_workers=...)"
             )
             raise TypeError(msg)
-        if batch_size is not None:
-            options["batch_size"] = batch_size
-        taker = "fr.torch.IterableDataset"
-        loader = loader_in_group(taker, dataset, options, process_group)
-        self._loader = copy.copy(loader) if loader is dataset else loader
+        adapter = "fr.torch.IterableDataset"
+        loader = loader_in_group(adapter, source, batch_size, options, process_group)
+        self._loader = copy.copy(loader) if loader is source else loader
         self._ragged = check_ragged(ragged)
         self._process_group = process_group
         self._shared = SharedEpoch(_start_of(self._loader))

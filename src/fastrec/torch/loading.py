@@ -19,17 +19,21 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from fastrec.arrays.batch import Batch
+from fastrec.dataset.adapted import LoaderKeywords
 from fastrec.dataset.dataset import Dataset
 from fastrec.loader.loader import Loader
 from fastrec.loader.prefetch import Conversion, with_conversion
 from fastrec.torch.blocks import block_tensors, copied, mapped, page_locked, view_at
 from fastrec.torch.columns import Jagged, RaggedAs, check_ragged, tensors
 from fastrec.torch.ranks import loader_in_group
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __all__ = ["loader"]
 
@@ -42,12 +46,13 @@ _UNDER_WAY_MAX = _N_AHEAD + 2
 
 def loader(
     source: Dataset | Loader,
-    device: torch.device | str | int | None = None,
+    batch_size: int | None = None,
     *,
+    device: torch.device | str | int | None = None,
     pin_memory: bool | None = None,
     ragged: RaggedAs = "offsets",
     process_group: torch.distributed.ProcessGroup | None = None,
-    **options: Any,  # noqa: ANN401 (those of Dataset.loader)
+    **options: Unpack[LoaderKeywords],
 ) -> Loader:
     """Return a loader whose batches are tensors.
 
@@ -59,8 +64,10 @@ def loader(
     Parameters
     ----------
     source : Dataset or Loader
-        What is read. A Loader is copied at its current position and stays there; its
-        transforms see NumPy batches.
+        What is read. A Loader is copied at its current position and stays there, and
+        must be passed without loader options. Transforms get NumPy batches.
+    batch_size : int, optional
+        Rows in a batch of this rank, as for `fastrec.Dataset.loader`.
     device : torch.device, str or int, optional
         Where the tensors are; the CPU by default.
     pin_memory : bool, optional
@@ -74,7 +81,7 @@ def loader(
         The processes that share the epoch, if not all of torch.distributed do; see
         `check_group`. A Dataset takes rank and world size from it.
     **options
-        Of `fastrec.Dataset.loader`, for a Dataset: ``batch_size=256``.
+        Of `fastrec.Dataset.loader`, for a Dataset.
 
     Returns
     -------
@@ -85,7 +92,7 @@ def loader(
     Raises
     ------
     TypeError, ValueError
-        If an option is invalid, or `source` is a Loader and there are options.
+        If an option is invalid, or `source` is a Loader and has loader options.
     ValueError
         If the loader has another rank than this process in its group.
     RuntimeError
@@ -94,15 +101,17 @@ def loader(
 
     Examples
     --------
-    >>> batches = fr.torch.loader(
-    ...     ds.loader(256, shuffle=True), "cuda"
-    ... )  # doctest: +SKIP
+    >>> batches = fr.torch.loader(  # doctest: +SKIP
+    ...     ds, batch_size=256, shuffle=True, device="cuda"
+    ... )
     >>> for batch in batches:  # doctest: +SKIP
     ...     loss = model(batch["image"]), batch["label"]
     """
     check_ragged(ragged)
     target = torch.device("cpu" if device is None else device)
-    loader = loader_in_group("fr.torch.loader", source, options, process_group)
+    loader = loader_in_group(
+        "fr.torch.loader", source, batch_size, options, process_group
+    )
     is_cuda = target.type == "cuda"
     if pin_memory is None:
         pin_memory = is_cuda

@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import torch.distributed
 import torch.utils.data
 
+from fastrec.dataset.adapted import LoaderKeywords, loader_of
 from fastrec.dataset.dataset import Dataset
-from fastrec.dataset.loader_of import loader_of
 from fastrec.loader.loader import Loader
 
 __all__ = ["check_group", "check_not_divided", "loader_in_group"]
 
 
 def loader_in_group(
-    taker: str,
+    adapter: str,
     source: Dataset | Loader,
-    options: dict[str, Any],
+    batch_size: int | None,
+    options: LoaderKeywords,
     process_group: torch.distributed.ProcessGroup | None,
 ) -> Loader:
     """Return the loader of `source`, which must have the rank of this process."""
     place = None if process_group is None else _place_in(process_group)
-    loader = loader_of(taker, source, options, place)
+    loader = loader_of(adapter, source, batch_size, options, place)
     check_group(loader, process_group)
     return loader
 
@@ -118,7 +118,7 @@ def check_not_divided(
         f"cannot read a fastrec IterableDataset through accelerate: it has the records of "
         f"{loader._rank} only, and accelerate would divide them among {n_processes} "
         "processes again. Write loader = accelerator.prepare(fr.torch.loader("
-        "ds.loader(256), accelerator.device)); for a Trainer, write "
+        "ds, batch_size=256, device=accelerator.device)); for a Trainer, write "
         "train_dataset=fr.torch.Dataset(ds), data_collator=fr.torch.collate"
     )
     raise ValueError(msg)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Batch
 from fastrec.features.base import Spec
 from fastrec.features.fixed import FixedLen, Raw
+from fastrec.hints import checked_names
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.calls import argument_style, call, name_of
 
@@ -136,6 +137,7 @@ def _checked_row(value: object, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return converted
 
 
+@checked_names
 def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec]) -> PerRow:
     """Make a transform that applies a function to each row.
 

@@ -1,0 +1,74 @@
+"""Sources of adapters: every adapter takes a Loader, or a Dataset with loader options."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from fastrec.dataset.dataset import Dataset
+from fastrec.loader.collate import OnTransformError
+from fastrec.loader.loader import Loader
+from fastrec.loader.order import Batches, Shuffle
+from fastrec.on_error import ErrorPolicy
+from fastrec.options import check_instance
+from fastrec.transforms.transform import Transform
+
+__all__ = ["LoaderKeywords", "loader_of"]
+
+
+class LoaderKeywords(TypedDict, total=False):
+    """The keywords of `Dataset.loader`, for the ``**options`` of adapters."""
+
+    global_batch_size: int | None
+    batches: Batches | None
+    shuffle: Shuffle
+    seed: int
+    drop_last: bool
+    pad_last: bool
+    rank: int | None
+    world_size: int | None
+    num_threads: int | None
+    prefetch: int | None
+    on_error: ErrorPolicy | None
+    max_errors: int | None
+    transform: Transform | None
+    transform_threads: int | None
+    on_transform_error: OnTransformError
+    memory_limit: int | str | None
+
+
+def loader_of(
+    adapter: str,
+    source: Dataset | Loader,
+    batch_size: int | None,
+    options: LoaderKeywords,
+    place: tuple[int, int] | None = None,
+) -> Loader:
+    """Return `source` if it is a Loader, else the loader of a Dataset.
+
+    Parameters
+    ----------
+    adapter : str
+        The name of the adapter, for errors.
+    source, batch_size, options
+        The arguments of the adapter.
+    place : tuple of int, optional
+        The rank and world size of a Dataset's loader, unless `options` has them.
+
+    Raises
+    ------
+    TypeError
+        If `source` is something else, or a Loader that comes with options.
+    """
+    if isinstance(source, Loader):
+        given = [*(["batch_size"] if batch_size is not None else []), *options]
+        if given:
+            msg = (
+                f"{adapter} takes loader options only with a Dataset, got a Loader and "
+                f"{', '.join(given)}: pass the options to ds.loader()"
+            )
+            raise TypeError(msg)
+        return source
+    check_instance(adapter, source, Dataset, "with loader options, or a Loader")
+    if place is not None and not {"rank", "world_size"} & options.keys():
+        options = {**options, "rank": place[0], "world_size": place[1]}
+    return source.loader(batch_size, **options)

@@ -1,0 +1,172 @@
+"""Hints for the names that people try first: those of other libraries, and misspelled ones."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Sequence
+from typing import ParamSpec, TypeVar
+
+__all__ = ["checked_names", "missing_attribute", "nearest"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_PER_ROW = "fr.per_row(function, out={...}) for a function of one row"
+
+# What to write: for required options, in place of options, and in place of attributes.
+_HINTS: dict[str, dict[str, str]] = {
+    "required": {
+        "out": (
+            'out={"image": fr.FixedLen((224, 224, 3), "uint8")}: the columns that the '
+            "function returns, with the shape and dtype of one row"
+        ),
+    },
+    "option": {
+        "batch": "batch_size=",
+        "num_workers": "num_threads= (native threads; there are no worker processes)",
+        "num_parallel_calls": "num_threads=",
+        "num_parallel_reads": "num_threads=",
+        "reader_num_threads": "num_threads=",
+        "n_threads": "num_threads=",
+        "drop_remainder": "drop_last=",
+        "drop_last_batch": "drop_last=",
+        "num_epochs": "loader.repeat(epochs)",
+        "repeat": "loader.repeat(epochs)",
+        "prefetch_factor": "prefetch= (batches)",
+        "prefetch_queue_depth": "prefetch= (batches)",
+        "buffer_size": "shuffle=True (of all records; fr.Window(n) has a buffer)",
+        "shuffle_buffer_size": "shuffle=True (of all records; fr.Window(n) has a buffer)",
+        "sampler": "batches= (a function of seed and epoch)",
+        "batch_sampler": "batches= (a function of seed and epoch)",
+        "num_replicas": "world_size=",
+        "num_shards": "world_size=",
+        "shard_count": "world_size=",
+        "shard_id": "rank=",
+        "shard_index": "rank=",
+        "pad_last_batch": "pad_last=",
+        "shuffle_seed": "seed=",
+        "collate_fn": "transform= (it gets the whole batch)",
+        "map_fn": "transform= (it gets the whole batch)",
+        "description": "features=",
+        "schema": "features=",
+        "compression_type": "compression=",
+        "options": "compression=",
+        "index_path": "index_dir=",
+        "ignore_errors": 'on_error="skip"',
+        "handler": "on_error=",
+        "max_corrupted_records_to_skip": "max_errors=",
+    },
+    "Dataset": {
+        "as_numpy_iterator": "for row in ds, or for batch in ds.loader(batch_size)",
+        "batch": "ds.loader(batch_size)",
+        "cache": "fr.open(..., cache_dir=) for compressed files; others need no cache",
+        "concatenate": "fr.concat([ds, other])",
+        "dtype": "ds.schema",
+        "element_spec": "ds.schema",
+        "enumerate": "enumerate(ds)",
+        "features": "ds.schema",
+        "interleave": "fr.mix({...}), or shuffle=True in ds.loader()",
+        "map": (
+            "ds.with_transform(function), or transform=function in ds.loader(): the "
+            f"function gets whole batches; {_PER_ROW}"
+        ),
+        "num_rows": "len(ds)",
+        "padded_batch": "features={...: fr.FixedLenSequence(...)} and ds.loader(batch_size)",
+        "parse": "features= of fr.open()",
+        "prefetch": "ds.loader(batch_size), which reads ahead (prefetch= says how far)",
+        "repeat": "ds.loader(batch_size).repeat(epochs)",
+        "sample": "ds.select(indices)",
+        "shape": "len(ds) and ds.schema",
+        "shuffle": "shuffle=True in ds.loader()",
+        "skip": "ds.select(range(n, len(ds)))",
+        "take": "ds.select(range(n)), or ds.head(n) for a list of rows",
+        "to_pandas": "pandas.DataFrame.from_arrow(ds)",
+        "to_tf_dataset": "fr.tf.dataset(ds, batch_size=256)",
+        "train_test_split": "ds.split([0.9, 0.1])",
+    },
+    "Loader": {
+        "map": f"transform=function in ds.loader(); {_PER_ROW}",
+        "prefetch": "prefetch= in ds.loader()",
+        "shape": (  # Keras asks for it before it converts an array
+            "for batch in loader, because a Loader is not an array; for Keras, "
+            'model.fit(fr.keras.PyDataset(loader, label_key="label"), shuffle=False)'
+        ),
+        "shuffle": "shuffle=True in ds.loader()",
+        "take": "itertools.islice(loader, n)",
+        "unbatch": "for row in ds",
+    },
+    "fastrec": {
+        "DataLoader": "fr.open(paths).loader(batch_size)",
+        "Example": "fr.encode_example(row), or fr.compat.tf_train.Example",
+        "FixedLenFeature": "fr.FixedLen(shape, dtype), or fr.compat.tf_io.FixedLenFeature",
+        "FixedLenSequenceFeature": "fr.FixedLenSequence(shape, dtype)",
+        "RaggedFeature": "fr.Ragged(...) or fr.VarLen(dtype)",
+        "SequenceExample": (
+            "fr.encode_sequence_example(...), or fr.compat.tf_train.SequenceExample"
+        ),
+        "SparseFeature": "fr.Sparse(...)",
+        "TFRecordDataset": "fr.open(paths)",
+        "TFRecordReader": "fr.read_records(paths)",
+        "TFRecordWriter": "fr.Writer(path)",
+        "VarLenFeature": "fr.VarLen(dtype), or fr.compat.tf_io.VarLenFeature",
+        "load": "fr.open(paths)",
+        "load_dataset": "fr.open(paths)",
+        "read": "fr.open(paths), or fr.read_records(paths) for bytes",
+        "tfrecord_loader": "fr.open(paths).loader(batch_size)",
+    },
+}
+
+
+def nearest(name: str, names: Sequence[str]) -> str | None:
+    """Return the one of `names` that is nearest to `name`, if one is near."""
+    import difflib  # slow to import, and used for errors only
+
+    close = difflib.get_close_matches(name, names, n=1)
+    if not close:  # or one that differs only in case
+        close = [known for known in names if known.lower() == name.lower()]
+    return close[0] if close else None
+
+
+def checked_names(function: Callable[P, R]) -> Callable[P, R]:
+    """Make `function` raise a TypeError that names the right option for a wrong one."""
+    parameters = inspect.signature(function).parameters.values()
+    names = [p.name for p in parameters if p.kind is not p.POSITIONAL_ONLY]
+    required = [
+        p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty
+    ]
+    called = function.__qualname__.removesuffix(".__init__").split(".")[-1]
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name in kwargs:
+            if name in names:
+                continue
+            text = f"{called}() has no option {name!r}"
+            right = _HINTS["option"].get(name, "")
+            meant = nearest(name, names)
+            if right.split("=")[0] in names or "(" in right.split("=")[0]:
+                text += f"; use {right}"
+            elif meant is not None:
+                text += f"; did you mean {meant}=?"
+            raise TypeError(text)
+        for name in required:
+            if name not in kwargs:
+                hint = _HINTS["required"].get(name, f"{name}=")
+                raise TypeError(f"{called}() requires {hint}")
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def missing_attribute(owner: object, name: str) -> AttributeError:
+    """Return the error for a name that a module or object lacks, with a hint if known."""
+    if inspect.ismodule(owner):
+        kind, text = owner.__name__, f"module {owner.__name__!r}"
+    else:
+        kind, text = type(owner).__name__, f"{type(owner).__name__!r} object"
+    text += f" has no attribute {name!r}"
+    hint = _HINTS[kind].get(name)
+    if hint is None:  # with the object, Python suggests similar names
+        return AttributeError(text, name=name, obj=owner)
+    return AttributeError(f"{text}; use {hint}")
