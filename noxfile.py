@@ -19,6 +19,7 @@ nox.options.sessions = ["tests", "lint", "typing", "cpp"]
 
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 LINT = nox.project.dependency_groups(PYPROJECT, "lint")
+TYPING = nox.project.dependency_groups(PYPROJECT, "typing")
 CPP_SOURCES = sorted(
     str(file)
     for folder in ("src/cpp", "tests/cpp")
@@ -129,8 +130,9 @@ def tidy(session: nox.Session) -> None:
 @nox.session
 def typing(session: nox.Session) -> None:
     """Check the types of package and tests, and that ``_core.pyi`` is true."""
-    install(session, *LINT, f"{PACKAGE}[test]")
+    install(session, *LINT, *TYPING, f"{PACKAGE}[test]")
     session.run("mypy")
+    session.run("pyright")
     session.run(
         *("stubtest", "--mypy-config-file", "pyproject.toml"),
         *("--ignore-disjoint-bases", "fastrec._core"),

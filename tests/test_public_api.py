@@ -22,6 +22,7 @@ import pytest
 import fastrec as fr
 
 PACKAGE = [
+    "Batch",
     "BatchInfo",
     "Blocks",
     "BytesArray",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from fastrec._core import __version__
 from fastrec.arrays.batch import (
+    Batch,
     BytesArray,
     RaggedArray,
     SparseArray,
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
     from fastrec.writer.writer import Writer
 
 __all__ = [
+    "Batch",
     "BatchInfo",
     "Blocks",
     "BytesArray",

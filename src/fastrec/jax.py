@@ -30,17 +30,19 @@ if TYPE_CHECKING:
 
 __all__ = ["loader"]
 
+# Columns by name. Any stands for RaggedArray, SparseArray and BytesArray: see `loader`.
+JaxBatch: TypeAlias = dict[str, jax.Array | Any]
 Sharding: TypeAlias = "jax.sharding.Sharding | jax.Device | None"
 
 
 def loader(
-    source: Dataset | Loader,
+    source: Dataset | Loader[Any],
     batch_size: int | None = None,
     *,
     sharding: Sharding = None,
     prefetch_to_device: int = 1,
     **options: Unpack[LoaderKeywords],
-) -> Loader:
+) -> Loader[JaxBatch]:
     """Return a loader whose batches are dicts of arrays on devices.
 
     It is a `fastrec.Loader`, whose ``state_dict``, ``step``, ``stats`` and ``report``
@@ -321,7 +323,7 @@ def _is_of_jax(dtype: np.dtype[Any]) -> bool:
     return dtype.kind in "biufc" and dtype.isnative and not is_wider
 
 
-def _replaced(batch: Batch, placed: Batch) -> Batch:
+def _replaced(batch: Batch, placed: Any) -> Batch:  # noqa: ANN401
     """Return the batch with the columns of `placed`, also in its dicts."""
     return {
         name: _replaced(column, placed[name])

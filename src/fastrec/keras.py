@@ -113,7 +113,7 @@ class PyDataset(keras.utils.PyDataset):
 
     def __init__(
         self,
-        source: Dataset | Loader,
+        source: Dataset | Loader[Any],
         batch_size: int | None = None,
         *,
         label_key: Keys | None = None,
@@ -211,7 +211,8 @@ class PyDataset(keras.utils.PyDataset):
                     if self._is_within_epoch and not self._has_warned:
                         self._has_warned = True
                         warn_caller(_SHUFFLED)
-        return self._loader.batch(index, epoch)
+        batch: Batch = self._loader.batch(index, epoch)
+        return batch
 
     def _next_batch(self, index: int) -> Batch:
         loader = self._loader

@@ -34,7 +34,7 @@ __all__ = ["dataset"]
 
 
 def dataset(
-    source: Dataset | Loader,
+    source: Dataset | Loader[Any],
     batch_size: int | None = None,
     *,
     label_key: Keys | None = None,

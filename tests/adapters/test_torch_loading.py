@@ -163,7 +163,7 @@ def test_tensors_stay_while_the_loop_goes_on(ds: fr.Dataset) -> None:
 def test_tensors_share_the_memory_of_the_batch(ds: fr.Dataset) -> None:
     feeding = fr.torch.loader(ds.loader(BATCH_SIZE))
     assert feeding._options.conversion is not None
-    batch = ds[:BATCH_SIZE]
+    batch: Untyped = ds[:BATCH_SIZE]
     columns = feeding._options.conversion.convert(batch)
     for name in ("n", "half", "is_even", "image"):
         assert columns[name].data_ptr() == batch[name].ctypes.data
@@ -406,7 +406,7 @@ def test_arrays_that_a_transform_made_cross_by_themselves(
 def test_the_modes_of_torch_are_those_of_the_loop_and_not_of_the_batch_before(
     ds: fr.Dataset, side: LateSide
 ) -> None:
-    running = iter(on_late_device(ds))
+    running: Untyped = iter(on_late_device(ds))
     with torch.inference_mode():
         next(running)
     assert not next(running)["half"].is_inference()

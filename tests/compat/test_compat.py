@@ -41,7 +41,7 @@ def test_a_tf_io_program_runs(tmp_path: Path) -> None:
         ),
         "sparse": tf_io.SparseFeature("at", "at", "int64", 5),
     }
-    batch = tf_io.parse_example(records, features)
+    batch: dict[str, Any] = tf_io.parse_example(records, features)
     assert batch["label"].tolist() == [0, 1, 2]
     assert batch["tags"].tolist() == [[], [b"t"], [b"t", b"t"]]
     assert batch["ragged"].tolist() == [[[]], [[b"t"]], [[b"t", b"t"]]]

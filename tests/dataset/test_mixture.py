@@ -312,7 +312,7 @@ def test_inference_samples_all_parts(write: Write) -> None:
     two = write(tfrecord_file([example({b"x": ("int64", [1, 2])})] * 3))
     alone = fr.open(one)
     assert alone.schema["x"] == fr.FixedLen((), "int64")
-    both = fr.concat([alone, fr.open(two)])
+    both: Untyped = fr.concat([alone, fr.open(two)])
     assert both.schema["x"] == fr.VarLen("int64")
     assert both[:]["x"].lengths.tolist() == [1, 1, 1, 2, 2, 2]
     known = fr.concat(

@@ -356,7 +356,7 @@ def test_ranges_of_millions_are_cheap(write: Write) -> None:
     assert (len(view), len(both), len(begin)) == (n // 4, 5 * n // 4 // 3, 10)
     assert list(begin[0]) == ["x"]
     assert len(both.records[n // 3]) == 0
-    batch = next(iter(both.loader(8, shuffle=True, num_threads=0)))
+    batch: Untyped = next(iter(both.loader(8, shuffle=True, num_threads=0)))
     assert batch["x"].lengths.tolist() == [0] * 8
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

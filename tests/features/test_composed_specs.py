@@ -286,7 +286,7 @@ def test_composed_columns_are_columns(write: Write) -> None:
     assert ds[2]["sparse"].to_dense().tolist() == whole["sparse"].to_dense()[2].tolist()
     taken = fr.take_rows(whole, [2, 0])
     assert taken["ragged"].tolist() == [nested[2], nested[0]]
-    joined = fr.concat_batches([taken, whole])
+    joined: dict[str, Any] = fr.concat_batches([taken, whole])
     assert joined["ragged"].tolist() == [nested[2], *nested[:1], *nested]
     assert joined["sparse"].dense_shape == (5, 10)
     last = list(ds.loader(2, pad_last=True, num_threads=1))[-1]

@@ -111,15 +111,15 @@ def test_every_column_of_examples(testdata: Path, name: str, n_records: int) -> 
     # The sparse form, and dense where that is possible.
     spec = {key: tf.io.VarLenFeature(dtype) for key, dtype in kinds.items()}
     wanted = tf.io.parse_example(tf.constant(records), spec)
-    got = fr.parse_example(records, spec)
+    lists: dict[str, Any] = fr.parse_example(records, spec)
     for key in kinds:
-        sparse = got[key].to_sparse()
+        sparse = lists[key].to_sparse()
         assert flat(sparse.indices) == flat(wanted[key].indices), key
         assert flat(sparse.values) == flat(wanted[key].values), key
         assert tuple(sparse.dense_shape) == tuple(wanted[key].dense_shape.numpy())
     spec = {}
     for key, dtype in kinds.items():
-        n, *others = set(got[key].lengths.tolist())
+        n, *others = set(lists[key].lengths.tolist())
         if others or n == 0:  # an empty list is no default, but a wrong one
             continue
         default = np.full(n, b"?" if dtype == tf.string else 7).tolist()

@@ -405,7 +405,8 @@ def test_varlen_is_tensorflows_sparse_tensor() -> None:
     records = [example({b"a": ("int64", [1] * n)}) for n in (2, 0, 3)]
     feature = tf.io.VarLenFeature(tf.int64)
     want = tf.io.parse_example(tf.constant(records), {"a": feature})["a"]
-    got = fr.parse_example(records, {"a": feature})["a"].to_sparse()
+    column: Any = fr.parse_example(records, {"a": feature})["a"]
+    got = column.to_sparse()
     assert plain(got) == plain(want)
 
 

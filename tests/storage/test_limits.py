@@ -95,7 +95,7 @@ def test_a_record_above_the_limit_is_an_error_at_its_place(
         ds.records[2]
     assert ds.records[3] == records[3]
 
-    skipping = ds.loader(4, on_error="skip")
+    skipping: Untyped = ds.loader(4, on_error="skip")
     assert [batch["n"].lengths.tolist() for batch in skipping] == [[1, 2, 3]]
     assert [region.begin for region in skipping.report] == [at]
     just = fr.Limits(max_record_bytes=len(records[2]))
@@ -108,7 +108,7 @@ def test_a_record_of_a_stream_above_the_limit(write: Write) -> None:
     ds = fr.open(
         path, features={"n": fr.VarLen("int64")}, limits=fr.Limits(max_record_bytes=100)
     )
-    batches = iter(ds.loader(1))
+    batches: Untyped = iter(ds.loader(1))
     assert [len(next(batches)["n"].values) for _ in range(2)] == [1, 2]
     with pytest.raises(fr.LimitError, match="limit of 100") as caught:
         next(batches)

@@ -34,8 +34,9 @@ __all__ = [
 
 Array: TypeAlias = RowValues | SparseArray
 
-# Columns by name. The values are `Array`, but that type would make every user cast.
-Batch: TypeAlias = dict[str, Any]
+# Columns by name. Any stands for the other classes of arrays, and for what transforms
+# return: `isinstance` narrows it, and arithmetic on an ndarray needs no narrowing.
+Batch: TypeAlias = dict[str, NDArray[Any] | Any]
 Row: TypeAlias = dict[str, Any]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, TypedDict
 
 from fastrec.dataset.dataset import Dataset
 from fastrec.loader.collate import OnTransformError
@@ -38,11 +38,11 @@ class LoaderKeywords(TypedDict, total=False):
 
 def loader_of(
     adapter: str,
-    source: Dataset | Loader,
+    source: Dataset | Loader[Any],
     batch_size: int | None,
     options: LoaderKeywords,
     place: tuple[int, int] | None = None,
-) -> Loader:
+) -> Loader[Any]:
     """Return `source` if it is a Loader, else the loader of a Dataset.
 
     Parameters

@@ -58,7 +58,8 @@ def kept_records(
 
 
 def _matching(
-    loader_with: Callable[[Transform], Loader], keep: Callable[[Batch], npt.ArrayLike]
+    loader_with: Callable[[Transform], Loader],
+    keep: Callable[[Batch], npt.ArrayLike],
 ) -> tuple[Numbers, bool]:
     """Return the numbers of matching records, and whether all records were readable."""
 

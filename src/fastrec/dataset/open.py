@@ -6,7 +6,7 @@ import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -209,7 +209,7 @@ def _batches(
     damage: Error | None = None
     try:
         for batch in dataset._batches_until_damage(batch_size, num_threads):
-            records = batch[_RECORD]
+            records: Any = batch[_RECORD]
             if len(records) == batch_size:
                 yield records
             else:

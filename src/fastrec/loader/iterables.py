@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
-
-from fastrec.arrays.batch import Batch
+from typing import Any, TypeVar
 
 __all__ = ["RepeatedEpochs", "TupleBatches"]
+
+B = TypeVar("B")
 
 
 class TupleBatches:
@@ -32,20 +32,20 @@ class TupleBatches:
         return f"<tuples {self._names} of {self._loader!r}>"
 
 
-class RepeatedEpochs(Iterator[Batch]):
+class RepeatedEpochs(Iterator[B]):
     """The batches of consecutive epochs; returned by `Loader.repeat`.
 
     After an interrupt, the next call continues with the next batch.
     """
 
-    def __init__(self, loader: Iterable[Batch], n_epochs: int | None) -> None:
+    def __init__(self, loader: Iterable[B], n_epochs: int | None) -> None:
         self._loader = loader
         self._is_endless = n_epochs is None
         self._n_left = n_epochs
-        self._epoch: Iterator[Batch] | None = None
+        self._epoch: Iterator[B] | None = None
         self._is_empty = True
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> B:
         while self._n_left != 0:
             if self._epoch is None:
                 self._is_empty = True

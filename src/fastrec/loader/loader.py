@@ -7,7 +7,7 @@ import dataclasses
 import logging
 import weakref
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -31,14 +31,20 @@ from fastrec.options import (
 from fastrec.transforms.batch_info import BatchInfo
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, TypeVar
+
+    B = TypeVar("B", default=Batch)
+else:
+    from typing import TypeVar
+
+    B = TypeVar("B")
 
 __all__ = ["Loader"]
 
 _log = logging.getLogger("fastrec")
 
 
-class Loader(TrainingRun):
+class Loader(TrainingRun, Generic[B]):
     """An iterable of the batches of a dataset; returned by `Dataset.loader`.
 
     Each ``for`` over a loader is one epoch. A new ``for`` ends the previous one, also
@@ -140,7 +146,7 @@ class Loader(TrainingRun):
 
     # Batches.
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[B]:
         return self._iterate()
 
     def _iterate(self, names: tuple[str | bytes, ...] | None = None) -> BatchIterator:
@@ -190,7 +196,7 @@ class Loader(TrainingRun):
             check_columns_exist(names, self._options.collator().column_names)
         return TupleBatches(self, names)
 
-    def repeat(self, epochs: int | None = None) -> Iterator[Batch]:
+    def repeat(self, epochs: int | None = None) -> Iterator[B]:
         """Yield the batches of consecutive epochs, by default endlessly.
 
         Raises
@@ -202,7 +208,7 @@ class Loader(TrainingRun):
             epochs = non_negative_int("epochs", epochs)
         return RepeatedEpochs(self, epochs)
 
-    def batch(self, step: int, epoch: int | None = None) -> Batch:
+    def batch(self, step: int, epoch: int | None = None) -> B:
         """Return the batch of one step, without changing the loader's state.
 
         Skipped rows are not in `report` and do not count for `max_errors`.
@@ -235,12 +241,13 @@ class Loader(TrainingRun):
         info = BatchInfo(self.seed, epoch, step, positions, records, _places=places)
         if unreadable:
             info = without_rows(info, unreadable, policy)
+        batch: Any
         batch, _ = collator(parts, info, options.transform_policy)
-        return (
-            batch if options.conversion is None else options.conversion(batch, places)
-        )
+        if options.conversion is not None:
+            batch = options.conversion(batch, places)
+        return batch  # type: ignore[no-any-return]
 
-    def peek(self) -> Batch:
+    def peek(self) -> B:
         """Return the next batch of this epoch, without changing the loader's state.
 
         Raises
@@ -284,7 +291,7 @@ class Loader(TrainingRun):
     def _has_transforms(self) -> bool:
         return self._options.has_transforms
 
-    def _upcoming(self) -> Batch | None:
+    def _upcoming(self) -> B | None:
         """Return the next batch of the next ``for``, or None, keeping the state."""
         with copy.copy(self) as probe:
             probe._options = dataclasses.replace(
@@ -302,7 +309,7 @@ class Loader(TrainingRun):
         batch, _ = self._options.collator()(parts, info)
         return batch
 
-    def _table_loader(self, batch_size: int | None) -> Self:  # noqa: ARG002
+    def _table_loader(self, batch_size: int | None) -> Loader[Any]:  # noqa: ARG002
         return self
 
     def _any_width_columns(self) -> set[str | bytes]:

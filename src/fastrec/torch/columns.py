@@ -10,11 +10,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
+from fastrec.arrays.batch import BytesArray, RaggedArray, SparseArray
 
-__all__ = ["Jagged", "RaggedAs", "check_ragged", "tensors"]
+__all__ = ["Jagged", "RaggedAs", "TensorBatch", "check_ragged", "tensors"]
 
 RaggedAs: TypeAlias = Literal["offsets", "nested"]
+
+# Columns by name. Any stands for Jagged, BytesArray and lists: see `tensors`.
+TensorBatch: TypeAlias = dict[str, torch.Tensor | Any]
 
 # Types of ml_dtypes, whose bits are passed as integers.
 _BITS = {
@@ -89,7 +92,7 @@ def check_ragged(ragged: object) -> RaggedAs:
     return ragged
 
 
-def tensors(batch: Mapping[str, Any], ragged: RaggedAs = "offsets") -> Batch:
+def tensors(batch: Mapping[str, Any], ragged: RaggedAs = "offsets") -> TensorBatch:
     """Return the columns of a batch as tensors.
 
     Tensors share the memory of the arrays and keep it. Only arrays that are read-only, or

@@ -16,7 +16,7 @@ from fastrec.loader.loader import Loader
 from fastrec.loader.stats import LoaderStats
 from fastrec.on_error import Report
 from fastrec.options import non_negative_int
-from fastrec.torch.columns import RaggedAs, check_ragged, tensors
+from fastrec.torch.columns import RaggedAs, TensorBatch, check_ragged, tensors
 from fastrec.torch.ranks import check_group, check_not_divided, loader_in_group
 from fastrec.torch.shared_epoch import EPOCH_MAX, SharedEpoch, Start, worker_place
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["IterableDataset"]
 
 
-class IterableDataset(torch.utils.data.IterableDataset[Any]):
+class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
     """The batches of a loader as an iterable dataset of torch.
 
     Pass it to a DataLoader with ``batch_size=None``: it yields whole batches, dicts of
@@ -82,7 +82,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def __init__(
         self,
-        source: fastrec.dataset.dataset.Dataset | Loader,
+        source: fastrec.dataset.dataset.Dataset | Loader[Any],
         batch_size: int | None = None,
         *,
         ragged: RaggedAs = "offsets",
@@ -152,7 +152,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         if self._shared.set_epoch(epoch):
             self._loader._move(epoch, 0, 0)
 
-    def __iter__(self) -> Iterator[Batch]:
+    def __iter__(self) -> Iterator[TensorBatch]:
         self._check()
         return _Pass(self._loader, self._shared, self._ragged)
 
@@ -166,7 +166,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         return self.__dict__ | {"_process_group": None}
 
 
-class _Pass(Iterator[Batch]):
+class _Pass(Iterator[TensorBatch]):
     """One pass: the steps of one worker. `_step` survives an interrupt anywhere."""
 
     def __init__(self, loader: Loader, shared: SharedEpoch, ragged: RaggedAs) -> None:
@@ -197,7 +197,7 @@ class _Pass(Iterator[Batch]):
         self._batches: Iterator[Batch] | None = None
         self._is_finished = False
 
-    def __next__(self) -> Batch:
+    def __next__(self) -> TensorBatch:
         if self._is_finished:
             raise StopIteration
         if not self._shared.is_running(self._pass):
@@ -215,9 +215,9 @@ class _Pass(Iterator[Batch]):
         if batch is None:
             self._is_finished = True
             raise StopIteration
-        batch = tensors(batch, self._ragged)
+        columns = tensors(batch, self._ragged)
         self._step += self._n_workers
-        return batch
+        return columns
 
     def _next_in_order(self) -> Batch | None:
         loader, epoch = self._loader, self._pass.start.epoch

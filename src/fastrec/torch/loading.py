@@ -29,7 +29,7 @@ from fastrec.dataset.dataset import Dataset
 from fastrec.loader.loader import Loader
 from fastrec.loader.prefetch import Conversion, with_conversion
 from fastrec.torch.blocks import block_tensors, copied, mapped, page_locked, view_at
-from fastrec.torch.columns import Jagged, RaggedAs, check_ragged, tensors
+from fastrec.torch.columns import Jagged, RaggedAs, TensorBatch, check_ragged, tensors
 from fastrec.torch.ranks import loader_in_group
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ _UNDER_WAY_MAX = _N_AHEAD + 2
 
 
 def loader(
-    source: Dataset | Loader,
+    source: Dataset | Loader[Any],
     batch_size: int | None = None,
     *,
     device: torch.device | str | int | None = None,
@@ -53,7 +53,7 @@ def loader(
     ragged: RaggedAs = "offsets",
     process_group: torch.distributed.ProcessGroup | None = None,
     **options: Unpack[LoaderKeywords],
-) -> Loader:
+) -> Loader[TensorBatch]:
     """Return a loader whose batches are tensors.
 
     On the CPU, tensors share the memory of the batch, and nothing is copied. For a CUDA

@@ -12,7 +12,7 @@ import fastrec.dataset.dataset
 from fastrec.arrays.batch import Batch, Row, n_rows
 from fastrec.dataset.indexing import is_one
 from fastrec.options import check_instance
-from fastrec.torch.columns import RaggedAs, check_ragged, tensors
+from fastrec.torch.columns import RaggedAs, TensorBatch, check_ragged, tensors
 
 __all__ = ["Dataset", "Rows", "collate"]
 
@@ -103,7 +103,7 @@ class Rows(Sequence[Row]):
     def __iter__(self) -> Iterator[Row]:
         return iter(self._rows)
 
-    def tensors(self) -> Batch:
+    def tensors(self) -> TensorBatch:
         """Return the columns as tensors that share the memory of the batch."""
         return tensors(self._batch, self._ragged)
 

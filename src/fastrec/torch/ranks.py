@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import torch.distributed
 import torch.utils.data
@@ -16,11 +17,11 @@ __all__ = ["check_group", "check_not_divided", "loader_in_group"]
 
 def loader_in_group(
     adapter: str,
-    source: Dataset | Loader,
+    source: Dataset | Loader[Any],
     batch_size: int | None,
     options: LoaderKeywords,
     process_group: torch.distributed.ProcessGroup | None,
-) -> Loader:
+) -> Loader[Any]:
     """Return the loader of `source`, which must have the rank of this process."""
     place = None if process_group is None else _place_in(process_group)
     loader = loader_of(adapter, source, batch_size, options, place)
@@ -29,7 +30,7 @@ def loader_in_group(
 
 
 def check_group(
-    loader: Loader, process_group: torch.distributed.ProcessGroup | None = None
+    loader: Loader[Any], process_group: torch.distributed.ProcessGroup | None = None
 ) -> None:
     """Raise a ValueError if a loader has another rank than this process in its group.
 
@@ -89,7 +90,7 @@ def _place_in(
 
 
 def check_not_divided(
-    dataset: torch.utils.data.IterableDataset[object], loader: Loader
+    dataset: torch.utils.data.IterableDataset[object], loader: Loader[Any]
 ) -> None:
     """Raise a ValueError if accelerate divides the batches of `dataset` among ranks.
 
