@@ -237,7 +237,7 @@ def test_a_usage_error_is_explained(
         (["shuffle", "-o", "x", "--memory", "1MB"], "memory must be at least"),
         (["reshard", "-o", "x"], "several shards require a shard pattern"),
         (["split", "-o", "x", "--parts", "a=1"], "must contain {part}"),
-        (["split", "-o", "{part}", "--parts", "a=2"], "together 1 at most"),
+        (["split", "-o", "{part}", "--parts", "a=2"], "sum to at most 1"),
     ],
 )
 def test_invalid_options_are_a_one_line_error(
