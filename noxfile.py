@@ -32,12 +32,12 @@ FUZZ_SECONDS = 3
 
 
 def install(session: nox.Session, *requirements: str) -> None:
-    """Install them, and leave it to imports to compile what is imported: that is less."""
+    """Install without compiling: imports compile less."""
     session.install("--no-compile", *requirements)
 
 
 def marked(name: str) -> list[str]:
-    """The files that have tests of a mark; to collect the others takes a while."""
+    """Return the files with tests of a mark; collecting the others takes a while."""
     files = sorted(Path("tests").rglob("test_*.py"))
     return [str(file) for file in files if f"mark.{name}" in file.read_text()]
 
@@ -56,6 +56,16 @@ def tests(session: nox.Session) -> None:
     """Run the Python tests against an installed wheel."""
     install(session, f"{PACKAGE}[test]")
     session.run("pytest", "-n", "auto", *session.posargs)
+
+
+@nox.session
+def coverage(session: nox.Session) -> None:
+    """Report which lines and branches of the Python package the tests reach."""
+    install(session, f"{PACKAGE}[test]", "pytest-cov>=7")
+    session.run(
+        *("pytest", "-n", "auto", "--cov", "--cov-report=term:skip-covered"),
+        *("--cov-report=html:build/coverage", *session.posargs),
+    )
 
 
 @nox.session(python="3.10")
@@ -80,14 +90,12 @@ def oracle(session: nox.Session) -> None:
 def frameworks(session: nox.Session) -> None:
     """Run the tests that need PyTorch, JAX, Keras, Grain, polars or DuckDB.
 
-    Those of JAX, which Grain imports, by themselves: it warns of every fork, and the
+    Those of JAX, which Grain imports, run separately: it warns of every fork, and the
     workers of torch's DataLoader are forked.
     """
     # This torch comes without CUDA's libraries, which are several GB.
     install(session, f"{PACKAGE}[test,frameworks]", "torch==2.13.0")
-    of_jax = [
-        f"tests/adapters/test_{name}.py" for name in ("jax", "grain", "frameworks_page")
-    ]
+    of_jax = [f"tests/adapters/test_{name}.py" for name in ("jax", "grain")]
     others = [file for file in marked("frameworks") if file not in of_jax]
     # In one process, as they are few: to import them all takes longer than the tests.
     for n_processes, files in (("0", of_jax), ("auto", others)):
@@ -100,8 +108,9 @@ def frameworks(session: nox.Session) -> None:
 
 @nox.session
 def lint(session: nox.Session) -> None:
-    """Check the style of Python and C++; changes nothing."""
+    """Check the style of Python, C++ and English; changes nothing."""
     install(session, *LINT)
+    session.run("python", ".ci/plain_english.py")
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("clang-format", "--dry-run", "-Werror", *CPP_SOURCES)
@@ -187,7 +196,7 @@ def aarch64(session: nox.Session) -> None:
 def bench_smoke(session: nox.Session) -> None:
     """Run the benchmarks on small data; they verify what they time.
 
-    Every workload, with the readers and writers that need no environment of their own.
+    Every workload, with the readers and writers that need no separate environment.
     """
     install(session, f"{PACKAGE}[bench]")
     written = Path(session.create_tmp())

@@ -153,7 +153,7 @@ def sequence_example(context: Sequence[Cells], lists: Sequence[Cells]) -> Cells:
 
 
 def example(entries: Sequence[Cells], order: NDArray[np.int64] | None = None) -> Cells:
-    """Records; with `order`, of shape (n, features), each with an order of its own."""
+    """Records; `order`, of shape (n, features), gives each its field order."""
     if order is None:
         return field(1, join(entries))
     n, width = len(order), max(e.data.shape[1] for e in entries)

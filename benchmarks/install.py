@@ -1,7 +1,7 @@
 """Make an environment for each peer, with the versions that `peers` pins.
 
 One that cannot be installed is reported and left out; run.py then says that it is
-missing. What is there with the same pins stays.
+missing. Environments with the same pins stay.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What an order costs: time per position, memory, the size of a state, time to resume.
 
 A data set of many records is made for it, the smallest there are: 16 bytes each, with no
-payload. Each number of records is measured in a process of its own, because memory is.
+payload. Each number of records is measured in a separate process, because memory is measured, too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def frame() -> bytes:
 
 
 def write(path: Path, n_records: int) -> None:
-    """Write the file, if it is not there."""
+    """Write the file if it does not exist."""
     one = frame()
     if path.exists() and path.stat().st_size == n_records * len(one):
         return

@@ -62,7 +62,7 @@ def draw(rows: Sequence[Json], path: Path) -> None:
 
 
 def main() -> None:
-    """Draw a result that is there."""
+    """Plot an existing result."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("result", type=Path)
     parser.add_argument("plot", type=Path, help="PNG or SVG")

@@ -1,7 +1,7 @@
 """How a measurement is taken: every reader verified, warmed up, then in rounds.
 
 The readers of one workload, order and number of threads stand ready side by side, each in a
-process of its own, and are timed in turn, once per round; so a machine that slows down
+separate process, and are timed in turn, once per round; so a machine that slows down
 slows them all. One of them runs at a time.
 """
 

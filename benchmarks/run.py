@@ -1,4 +1,4 @@
-"""Measure fastrec beside its peers: verify, time, and print Markdown tables.
+"""Measure fastrec and its peers: verify, time, and print Markdown tables.
 
 Peers run in the environments that install.py makes, where there are any.
 """

@@ -1,6 +1,6 @@
-"""Shuffled beside sequential epochs, by each kind of I/O, of files as near as one asks.
+"""Shuffled and sequential epochs, by each kind of I/O, of files as near as one asks.
 
-Every order takes turns with the others, a whole epoch each; the labels that come out are
+Every order takes turns with the others, a whole epoch each; the delivered labels are
 compared with the sequential ones before the clock runs. ``--data`` on another file system
 says what that makes of it: tmpfs has pages of 4 KiB, ext4 and xfs larger ones.
 """
@@ -101,8 +101,8 @@ def measure(
                 del loaders[name]
                 if args.files == "cold":
                     forget(prepared.files)
-                anew = fr.open(files, features=features, io=io)
-                loaders[name] = anew.loader(
+                reopened = fr.open(files, features=features, io=io)
+                loaders[name] = reopened.loader(
                     batch_size, shuffle=shuffle, num_threads=threads - 1
                 )
             times[name].append(epoch(loaders[name], len(ds)))
@@ -158,7 +158,7 @@ def main() -> None:
         "--files",
         choices=("open", "opened", "cold"),
         default="open",
-        help="open since the epoch before, opened anew for each epoch, or that and gone "
+        help="open since the epoch before, reopened for each epoch, or that and gone "
         "from the page cache (Linux only)",
     )
     parser.add_argument("--json", type=Path)

@@ -1,6 +1,6 @@
 """Epochs for a long time: whether memory or open files grow.
 
-Loaders are made anew for every epoch, over plain and compressed files with a damaged
+New loaders are made for every epoch, over plain and compressed files with a damaged
 record, in order and shuffled, with and without threads and transforms; some epochs are
 left in the middle. Some ten lines say the memory and the open files, each after all kinds
 of epochs came equally often; what the allocator has kept for its threads is given back
@@ -63,7 +63,7 @@ def write_files(folder: Path) -> None:
 
 
 def rounds(folder: Path) -> Iterator[list[Any]]:
-    """Loaders of all kinds, over datasets that are opened anew, round by round."""
+    """Loaders of all kinds, over datasets that are reopened, round by round."""
     shapes: list[dict[str, Any]] = [
         {"num_threads": 0},
         {"num_threads": 2},
@@ -141,7 +141,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=20.0)
     arguments = parser.parse_args()
-    logging.getLogger("fastrec").setLevel(logging.ERROR)  # of damage, which is there
+    logging.getLogger("fastrec").setLevel(logging.ERROR)  # the damage is intended
     with tempfile.TemporaryDirectory() as folder:
         write_files(Path(folder))
         is_flat = soak(Path(folder), arguments.minutes)

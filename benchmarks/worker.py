@@ -1,4 +1,4 @@
-"""One reader in a process of its own: pin, verify, warm up, then time on request.
+"""One reader in a separate process: pin, verify, warm up, then time on request.
 
 Speaks JSON lines: ``ready``, ``missing`` or ``failed`` once; then, for each line that
 arrives, one repetition. With ``--start`` it answers once, with the costs of beginning.

@@ -23,7 +23,7 @@ from truth import FIRST_ROWS, Column, Truth, byte_strings, rows_hash
 
 __all__ = ["WORKLOADS", "Feature", "Prepared", "Workload", "default_data", "prepare"]
 
-# Raised whenever the files or the truth would come out different.
+# Raised whenever the files or the truth would differ.
 GENERATION = 1
 SEED = 20_260
 N_FILES = 8

@@ -1,6 +1,6 @@
-"""Records written per second: fastrec beside TensorFlow, `tfrecord` and protobuf.
+"""Records written per second: fastrec, TensorFlow, `tfrecord` and protobuf.
 
-Every writer stands ready in a process of its own (writers.py), pinned to as many CPUs as
+Every writer is a separate process (writers.py), pinned to as many CPUs as
 it may use threads. Each writes a file first, which must hold what was meant: all
 checksums are compared by the package crc32c, and records spread over the file are parsed
 by protobuf. Then they write in turn, once per round, each to a new file.
@@ -177,7 +177,7 @@ def main() -> int:
     if args.quick:
         args.scale, args.repeat = 0.002, 1
     environment = describe() | {
-        "files": "written anew each time, into the page cache; never synced"
+        "files": "written each time, into the page cache; never synced"
     }
     print(json.dumps(environment, indent=1), file=sys.stderr)
     pythons = interpreters(args.environments)

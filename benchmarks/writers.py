@@ -1,4 +1,4 @@
-"""The writers that write.py measures, and what they write; one in a process of its own.
+"""The writers that write.py measures, and what they write; one in a separate process.
 
 Each is given the same values in the form that is best for it: columns, or the rows of them
 as Python has them, made before the clock runs. A repetition makes one file, from nothing

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 import fastrec as fr
 from fastrec import convert
-from fastrec.cli import garments  # what `fastrec demo` makes up,
-from fastrec.cli.softmax import Softmax  # and what it trains: any model will do
+from fastrec.cli import demo_images  # the images and classifier of `fastrec demo`:
+from fastrec.cli.softmax import Softmax  # any other model works as well
 
 N_EPOCHS = 2
 BATCH_SIZE = 256
@@ -89,7 +89,7 @@ def made_up(folder: Path, n_records: int) -> Path:
     folder = folder / "idx"
     folder.mkdir(exist_ok=True)
     for prefix, count, seed in [("train", n_records, 0), ("t10k", n_records // 6, 1)]:
-        blocks = list(garments.pictures(count, seed))
+        blocks = list(demo_images.pictures(count, seed))
         images = np.concatenate([pictures for pictures, _ in blocks])
         labels = np.concatenate([labels for _, labels in blocks]).astype(np.uint8)
         write_idx(folder / f"{prefix}-images-idx3-ubyte.gz", images)

@@ -51,7 +51,7 @@ def main(
         mean = jnp.mean(jnp.array(losses))  # waits for all of them
         print(f"epoch {epoch}: loss {mean:.3f}, {time.perf_counter() - start:.2f} s")
 
-    # The last batch is filled with rows that are no records, and not counted.
+    # The last batch is filled with padding rows, which are not counted.
     records = fr.open(test, features=FEATURES)
     batches = fr.jax.loader(
         records, batch_size=BATCH_SIZE, sharding=by_row, pad_last=True

@@ -46,7 +46,7 @@ def main(
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("adam", loss, metrics=["accuracy"])
-    for epoch in range(1, N_EPOCHS + 1):  # fit() goes on where the last one ended
+    for epoch in range(1, N_EPOCHS + 1):  # fit() continues after the last one
         start = time.perf_counter()
         history = model.fit(
             training, validation_data=testing, shuffle=False, verbose=0

@@ -81,7 +81,7 @@ def test_an_unknown_name_is_a_plain_error(ds: Untyped) -> None:
     [
         (lambda ds: ds["n"], r"write ds\.select_columns\(\['n'\]\)\[:\]\['n'\]"),
         (lambda _: DATASET("a.tfrecord"), r"opened with fastrec\.open\(paths\)"),
-        (lambda ds: ds.loader(batch=2), r"no option 'batch'; here it is batch_size="),
+        (lambda ds: ds.loader(batch=2), r"no option 'batch'; use batch_size="),
         (
             lambda _: PER_ROW(len),
             r'per_row\(\) requires out=\{"image": fr\.FixedLen',

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PEERS", "Peer", "default_peers", "load"]
 
-# TensorFlow allocates every batch anew: glibc is told to keep that memory instead of
+# TensorFlow allocates new memory for every batch: glibc is configured to keep it instead of
 # giving it back to the system, which spares tf.data the page faults and up to doubles
 # its rate on images.
 TENSORFLOW = {

@@ -38,7 +38,7 @@ def spec(feature: Feature) -> Any:  # noqa: ANN401
 
 
 def index(path: str) -> str:
-    """The index of a file, made if it is not there."""
+    """The index of a file, made if it does not exist."""
     file = Path(path)
     target = file.parent / "dali" / file.with_suffix(".idx").name
     if not target.exists():

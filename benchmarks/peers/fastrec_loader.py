@@ -58,7 +58,7 @@ def by_step(name: str, values: Any) -> dict[str, Column]:  # noqa: ANN401
 
 
 class PeerReader(Reader):
-    """One thread decodes inline; more are background threads beside the consumer."""
+    """One thread decodes inline; more are threads in addition to the consumer."""
 
     checks = "both"
 

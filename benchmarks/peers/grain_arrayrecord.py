@@ -72,7 +72,7 @@ def rows(feature: Feature, values: Any) -> Iterable[Any]:  # noqa: ANN401
 
 
 def convert(prepared: Prepared, batch_size: int, options: str) -> list[str]:
-    """The files as ArrayRecord files, made if they are not there."""
+    """The files as ArrayRecord files, made if they do not exist."""
     files, features = prepared.files, prepared.workload.features
     name = "arrayrecord-" + "".join(c if c.isalnum() else "-" for c in options)
     folder = files[0].parent / name

@@ -19,7 +19,7 @@ class MissingPeerError(Exception):
 
 @dataclass(frozen=True)
 class Setup:
-    """What is asked of a peer; `form` is one of its own, "" the best that was found."""
+    """A request to a peer; `form` is one of its forms, "" the best one found."""
 
     prepared: Prepared
     threads: int
@@ -63,7 +63,7 @@ class Reader(ABC):
     """
 
     checks: str  # Which checksums it verifies: "both", "none", or "-" if not a reader.
-    form: str  # The configuration, in the words of its own API.
+    form: str  # The configuration, in the words of its API.
     versions: dict[str, str]
 
     def __init__(self, setup: Setup) -> None:
@@ -86,7 +86,7 @@ class Reader(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of file that an epoch reads; of compressed files, what comes out."""
+        """Bytes of file that an epoch reads; of compressed files, their content."""
         return self.truth.nbytes[self.n_files - 1]
 
     @abstractmethod

@@ -99,7 +99,7 @@ class PeerReader(Reader):
         return dataset.shuffle(self.buffer) if self.buffer else dataset
 
     def names(self) -> Any:  # noqa: ANN401
-        """Names of the files, in an order of its own in each shuffled epoch."""
+        """Names of the files, in a new order in each shuffled epoch."""
         names = tf.data.Dataset.from_tensor_slices(self.files)
         return names.shuffle(len(self.files)) if self.buffer else names
 

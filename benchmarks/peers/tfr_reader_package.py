@@ -25,7 +25,7 @@ __all__ = ["PeerReader"]
 
 
 class PeerReader(Reader):
-    """Its index, in order or in an order drawn anew in every epoch, and its decoder."""
+    """Its index, in order or in a new random order in every epoch, and its decoder."""
 
     checks = "none"
 

@@ -163,14 +163,14 @@ class Survey(metaclass=_Pybind11Type):
         files: FileTable,
         catalog: Catalog,
         numbers: NDArray[np.int64],
-        skips_damage: bool,
+        skip_unreadable: bool,
     ) -> None: ...
     def add_stream(
         self,
         stream: FrameStream,
         n_records_max: int,
         bytes_max: int,
-        skips_damage: bool,
+        skip_unreadable: bool,
     ) -> int: ...
     @property
     def n_records(self) -> int: ...
@@ -190,7 +190,7 @@ class ByteStreams(metaclass=_Pybind11Type):
     def fail(
         self, stream: int, code: str, reason: str, path: bytes, offset: int | None
     ) -> None: ...
-    def fail_of_system(self, stream: int, errno: int, path: bytes) -> None: ...
+    def fail_with_os_error(self, stream: int, errno: int, path: bytes) -> None: ...
     def stop(self) -> None: ...
 
 @final
@@ -212,7 +212,7 @@ class FrameStream(metaclass=_Pybind11Type):
     def n_bytes(self) -> int: ...
     def verify(self, n_records_max: int) -> tuple[int, int]: ...
     def read_frames(
-        self, pool: BlockPool, n_records_max: int, n_bytes_wanted: int
+        self, pool: BlockPool, n_records_max: int, target_bytes: int
     ) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]: ...
 
 @final
@@ -343,7 +343,7 @@ class Pipeline(metaclass=_Pybind11Type):
         n_cpus: int,
         prefetch: int,
         memory_limit: int,
-        on_damage: str,
+        row_policy: str,
         recovery: str,
     ) -> None: ...
     @staticmethod
@@ -362,7 +362,7 @@ class Pipeline(metaclass=_Pybind11Type):
         n_threads: int,
         prefetch: int,
         memory_limit: int,
-        on_damage: str,
+        row_policy: str,
         recovery: str,
     ) -> Pipeline: ...
     def next(self) -> tuple[Parts, int, int, int, int, list[SkippedSpan]] | None: ...
@@ -403,7 +403,7 @@ def decode_records(
     pool: BlockPool,
     numbers: NDArray[np.int64],
     n_rows: int = 0,
-    on_damage: str = "raise",
+    row_policy: str = "raise",
 ) -> tuple[Parts, list[SkippedSpan]]: ...
 def stored_checksums(
     files: FileTable, catalog: Catalog, numbers: NDArray[np.int64]
@@ -421,7 +421,10 @@ class SequenceOrder(metaclass=_Pybind11Type):
 @final
 class BatchEncoder(metaclass=_Pybind11Type):
     def __init__(
-        self, columns: list[ColumnValues], n_rows: int, given: Mapping[Any, Any]
+        self,
+        columns: list[ColumnValues],
+        n_rows: int,
+        caller_columns: Mapping[Any, Any],
     ) -> None: ...
     @property
     def layout(self) -> ArrayLayout | None: ...
@@ -451,13 +454,13 @@ class FrameBuffer(metaclass=_Pybind11Type):
         begin: int,
         end: int,
         step: int,
-        n_bytes_wanted: int,
+        target_bytes: int,
     ) -> int: ...
     def add_frames(
         self,
         frames: NDArray[np.uint8],
         offsets: NDArray[np.int64],
-        chosen: NDArray[np.int64],
+        indices: NDArray[np.int64],
     ) -> int: ...
     def take(self) -> tuple[NDArray[np.uint8], NDArray[np.uint64]]: ...
     @property

@@ -1,4 +1,4 @@
-"""Warnings that point at the line of the caller."""
+"""Warnings that point to the caller's line."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _PACKAGE = os.path.dirname(__file__) + os.sep  # noqa: PTH120 (slow to import)
 
 
 def warn_caller(message: str | Warning, category: type[Warning] = UserWarning) -> None:
-    """Warn with the first line outside of fastrec, at any depth of the call."""
-    # Python 3.12 has skip_file_prefixes= for this; older versions count frames.
+    """Issue a warning that points to the nearest line outside of fastrec."""
+    # Replace by skip_file_prefixes= when Python 3.12 is the oldest supported version.
     frame = sys._getframe(1)
     level = 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):

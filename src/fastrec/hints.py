@@ -146,7 +146,7 @@ def checked_names(function: Callable[P, R]) -> Callable[P, R]:
             right = _HINTS["option"].get(name, "")
             meant = nearest(name, names)
             if right.split("=")[0] in names or "(" in right.split("=")[0]:
-                text += f"; here it is {right}"
+                text += f"; use {right}"
             elif meant is not None:
                 text += f"; did you mean {meant}=?"
             raise TypeError(text)

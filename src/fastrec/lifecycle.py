@@ -1,7 +1,7 @@
-"""Lifecycle: what objects do in a forked child, and when the interpreter exits.
+"""Hooks of objects that run in forked children and at interpreter exit.
 
-The registries hold weak references whose callbacks are C functions, so no Python code
-runs when an object is dropped. Python would ignore an exception that a signal raises there.
+The registries hold weak references whose callbacks are C functions. Python ignores an
+exception that a signal handler raises in a callback, so no Python code may run there.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ class _Closable(Protocol):
     def _close_at_exit(self) -> None: ...
 
 
-# In the order of registration. The values are process ids: a forked child has none of
-# the threads that its parent would have to end.
+# In the order of registration. The values are process ids: a forked child must not wait
+# for threads, which exist only in its parent.
 _renewable: dict[weakref.ref[Any], int] = {}
 _closable: dict[weakref.ref[Any], int] = {}
 _is_exiting = False
 
 
 def renew_after_fork(obj: _Renewable) -> None:
-    """Call ``obj._renew_after_fork()`` in forked children, if it is alive then."""
+    """Call ``obj._renew_after_fork()`` in forked children while `obj` is alive."""
     _renewable[weakref.ref(obj, _renewable.pop)] = os.getpid()
 
 
 def close_at_exit(obj: _Closable) -> None:
-    """Call ``obj._close_at_exit()`` when the interpreter exits, if it is alive then.
+    """Call ``obj._close_at_exit()`` at interpreter exit if `obj` is still alive.
 
     Forked children do not call it.
     """

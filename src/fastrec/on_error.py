@@ -1,7 +1,7 @@
-"""Error policies: what happens to damage (``on_error=``), and reports of what was skipped.
+"""Error policies (``on_error=``), and reports of the regions that were skipped.
 
-Broken framing decides which records exist, so it belongs to the dataset. A record that is
-damaged, or does not fit its spec, is one row of a loader.
+A dataset applies the policy to broken framing, because framing determines which records
+exist. A loader applies it to single records that are damaged or do not fit their spec.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class SkippedRegion:
     path : str
         The file.
     begin, end : int
-        The bytes ``[begin, end)`` of the file, or of its content if a compressed file is
-        read as a stream. Then `end` is None if the end is unknown.
+        The bytes ``[begin, end)`` of the file, or of the decompressed stream. `end` is
+        None if a stream's end is unknown.
     reason : str
-        The reason of the error that ``on_error="raise"`` would raise.
+        The `reason` of the error that ``on_error="raise"`` would raise.
     records : int or None
-        How many records were lost; None if that is unknown.
+        Number of lost records; None if unknown.
     """
 
     path: str
@@ -84,16 +84,15 @@ class SkippedRegion:
 class Report:
     """The regions that were skipped: a sequence, which ``print`` lists.
 
-    A report does not change; ask again for a newer one. A report without regions is
-    false.
+    A report is a snapshot. It is false if it has no regions.
 
     Attributes
     ----------
     regions : tuple of SkippedRegion
-        In the order of the files, or of delivery.
+        In the order of the files (of a dataset) or of delivery (of a loader).
     unlisted : int
-        Records that were lost and are in no region: a loader lists the first 10,000, so
-        that its memory is bounded.
+        Lost records that are not in `regions`. A loader lists the first 10,000, to
+        bound its memory.
     """
 
     regions: tuple[SkippedRegion, ...] = ()
@@ -101,17 +100,17 @@ class Report:
 
     @property
     def records_lost(self) -> int:
-        """How many records are known to be lost."""
+        """Number of records that are known to be lost."""
         return sum(region.records or 0 for region in self.regions) + self.unlisted
 
     @property
     def is_complete(self) -> bool:
-        """Whether `records_lost` is exact: no region lost an unknown number of records."""
+        """Whether `records_lost` is exact: each region's number is known."""
         return all(region.records is not None for region in self.regions)
 
     @property
     def bytes_lost(self) -> int:
-        """How many bytes were skipped, in the regions whose ends are known."""
+        """Number of skipped bytes, in the regions whose ends are known."""
         return sum(
             region.end - region.begin
             for region in self.regions
@@ -143,12 +142,12 @@ class Report:
 
 
 def counted(n: int, noun: str) -> str:
-    """Return a number and its noun."""
+    """Return a count with its noun: ``1 record``, ``1,234 records``."""
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
 
 
 def check_on_error(value: object) -> ErrorPolicy:
-    """Return `value` if it is a policy, or raise."""
+    """Return `value` if it is an error policy, or raise."""
     if isinstance(value, str) and value in _CHOICES:
         return value  # type: ignore[return-value]
     kind = ValueError if isinstance(value, str) else TypeError
@@ -158,11 +157,11 @@ def check_on_error(value: object) -> ErrorPolicy:
 
 
 def recovery_of(on_error: ErrorPolicy) -> Literal["raise", "skip", "resync"]:
-    """Return what the core does where the framing of a file is broken."""
+    """Return how the core treats broken framing under a policy."""
     return "skip" if on_error == "mask" else on_error
 
 
 def log_gaps(gaps: Iterable[SkippedSpan]) -> None:
-    """Log the regions of files that are skipped."""
+    """Log a warning for each skipped region."""
     for gap in gaps:
-        _log.warning("left out: %s", gap.region)
+        _log.warning("skipping %s", gap.region)

@@ -1,4 +1,4 @@
-"""Arguments of callers: numbers, sizes and limits; and optional packages."""
+"""Validate arguments: numbers, sizes and limits; check optional packages."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = [
 ]
 
 
-def check_instance(taker: str, value: object, kind: type, example: str) -> None:
-    """Raise a TypeError unless `value` is a `kind`, which the function `taker` needs."""
+def check_instance(function: str, value: object, kind: type, example: str) -> None:
+    """Raise a TypeError unless `value`, an argument of `function`, is a `kind`."""
     if not isinstance(value, kind):
-        msg = f"{taker} takes a fastrec.{kind.__name__}, {example}, got {value!r}"
+        msg = f"{function} requires a fastrec.{kind.__name__}, {example}, got {value!r}"
         raise TypeError(msg)
 
 
@@ -43,8 +43,8 @@ def true_or_false(name: str, value: object) -> bool:
     raise TypeError(msg)
 
 
-def non_negative_int(name: str, value: object, most: int = 2**63 - 1) -> int:
-    """Return `value` as an int of 0 to `most`, or raise naming the option `name`."""
+def non_negative_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
+    """Return `value` as an int of 0 to `maximum`, or raise naming the option `name`."""
     if isinstance(value, bool):
         msg = f"{name} must be an integer, got {value!r}"
         raise TypeError(msg)
@@ -56,17 +56,17 @@ def non_negative_int(name: str, value: object, most: int = 2**63 - 1) -> int:
     if number < 0:
         msg = f"{name} must not be negative, got {number}"
         raise ValueError(msg)
-    if number > most:
-        msg = f"{name} must be at most {most:,}, got {number:,}"
+    if number > maximum:
+        msg = f"{name} must be at most {maximum:,}, got {number:,}"
         raise ValueError(msg)
     return number
 
 
-def positive_int(name: str, value: object, most: int = 2**63 - 1) -> int:
-    """Return `value` as an int of 1 to `most`, or raise naming the option `name`."""
-    number = non_negative_int(name, value, most)
+def positive_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
+    """Return `value` as an int of 1 to `maximum`, or raise naming the option `name`."""
+    number = non_negative_int(name, value, maximum)
     if number == 0:
-        msg = f"{name} must be at least 1"
+        msg = f"{name} must be at least 1, got 0"
         raise ValueError(msg)
     return number
 
@@ -76,15 +76,17 @@ _UNITS |= {f"{unit}I": 1024**i for i, unit in enumerate("KMGT", start=1)}
 
 
 def byte_count(name: str, value: int | str) -> int:
-    """Return a number of bytes given as one, or as text such as ``"4MB"``, ``"1GiB"``.
+    """Return a number of bytes, given as an int or text such as ``"4MB"``.
 
-    KB, MB, GB and TB are powers of 1,000; KiB, MiB, GiB and TiB powers of 1,024.
+    KB, MB, GB and TB are powers of 1,000; KiB, MiB, GiB and TiB are powers of 1,024.
     """
     if not isinstance(value, str):
         return positive_int(name, value)
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?|)B?\s*", value.upper())
     if match is None:
-        msg = f'{name} must be a number of bytes such as "4MB" or 4_000_000, got {value!r}'
+        msg = (
+            f'{name} must be a size in bytes such as "4MB" or 4_000_000, got {value!r}'
+        )
         raise ValueError(msg)
     return positive_int(name, int(float(match[1]) * _UNITS[match[2]]))
 
@@ -98,15 +100,15 @@ def _read_text(path: str) -> str:
 
 
 def _local_world_size() -> int:
-    """Return how many processes of the job share this machine, as torchrun sets it."""
+    """Return the job's number of processes on this machine, as torchrun sets it."""
     text = os.environ.get("LOCAL_WORLD_SIZE", "")
     return int(text) if text.isdecimal() and int(text) > 0 else 1
 
 
 def default_num_threads() -> int:
-    """Return the CPUs this process may use, shared among the job's local processes.
+    """Return the usable CPUs, divided among the job's processes on this machine.
 
-    Counted from the affinity mask and the cgroup's quota, not from the machine.
+    The affinity mask and the cgroup's quota determine which CPUs are usable.
     """
     if hasattr(os, "sched_getaffinity"):
         n_cpus = len(os.sched_getaffinity(0))
@@ -119,10 +121,10 @@ def default_num_threads() -> int:
 
 
 def default_memory_limit() -> int:
-    """Return the bytes that batches may take before they are delivered.
+    """Return the default number of bytes for prefetched batches.
 
-    An eighth of the memory that the cgroup (or else the machine) has, at most 4 GiB,
-    shared among the job's local processes.
+    An eighth of the memory of the cgroup (or else of the machine), at most 4 GiB,
+    divided among the job's processes on this machine.
     """
     limit = _read_text("/sys/fs/cgroup/memory.max")
     if limit.isdecimal():
@@ -137,25 +139,25 @@ _MAX_RECORD_BYTES = 2**31 - 1
 
 @dataclass(frozen=True, init=False)
 class Limits:
-    """What records may cost; more is a `LimitError`. The defaults suit most data.
+    """Limits on the memory and disk space that files may use.
 
-    All other costs are bounded by the bytes of the record: a value takes at least one of
-    them, and at most 8 bytes in a batch.
+    Exceeding one raises `LimitError`. Other memory is proportional to the size of the
+    record: a value takes at least 1 byte of it, and at most 8 bytes in a batch.
 
     Parameters
     ----------
     max_record_bytes : int or str, default 2**31 - 1
-        The bytes of a record, as a number or as text such as ``"64MB"``. The default is
-        the limit of protobuf, and the maximum.
+        Bytes in a record, as a number or as text such as ``"64MB"``. The default is
+        protobuf's limit, and the maximum.
     max_padded_bytes : int or str, default "4GiB"
-        The memory of a padded column (`FixedLenSequence`) in one batch, where one long
-        record makes all others as long.
+        Bytes of a padded column (`FixedLenSequence`) in one batch. One long record
+        widens all rows of its batch.
     max_features : int, default 100_000
-        The features of the records whose schema is inferred, and their feature lists.
-        It has no effect if the features are given.
+        Features, including feature lists, in the records from which a schema is
+        inferred. It has no effect if ``features=`` is given.
     max_expansion_ratio : int, default 500
-        How many times its size a compressed file may become in `cache_dir`; any file may
-        become 1 GiB.
+        Size of an expanded file in `cache_dir`, relative to the compressed file. Files
+        may always expand to 1 GiB.
 
     Raises
     ------
@@ -192,7 +194,8 @@ class Limits:
         }
         if checked["max_record_bytes"] > _MAX_RECORD_BYTES:
             msg = (
-                f"max_record_bytes must be at most {_MAX_RECORD_BYTES}, as for protobuf"
+                f"max_record_bytes must be at most {_MAX_RECORD_BYTES:,} (protobuf's "
+                f"limit), got {checked['max_record_bytes']:,}"
             )
             raise ValueError(msg)
         for name, value in checked.items():
@@ -209,33 +212,33 @@ def checked_limits(value: object) -> Limits:
     raise TypeError(msg)
 
 
-# The batches of tables and conversions, whose size the caller does not choose.
+# Size of batches whose row count the caller does not choose: tables and conversions.
 BATCH_BYTES = 16 << 20
 _ROWS_MAX = 1 << 16
 
 
 def rows_per_batch(row_bytes: float) -> int:
-    """Return how many rows of a size make a batch."""
+    """Return the number of rows of `row_bytes` in a batch of `BATCH_BYTES`."""
     return int(max(1, min(_ROWS_MAX, BATCH_BYTES // max(row_bytes, 1))))
 
 
-# The packages of extras that have other names, and what people call packages.
+# Extras whose package has another name, and packages whose display name differs.
 _PACKAGES = {
     "arrow": "pyarrow",
     "image": "PIL",
     "plot": "matplotlib",
     "tf": "tensorflow",
 }
-_CALLED = {"PIL": "Pillow", "tensorflow": "TensorFlow"}
+_DISPLAY_NAMES = {"PIL": "Pillow", "tensorflow": "TensorFlow"}
 
 
 class MissingExtraError(ModuleNotFoundError):
-    """An extra is not installed; the text says how to install it."""
+    """An extra is not installed; the message contains the pip command."""
 
 
 @contextlib.contextmanager
 def extra(name: str, purpose: str) -> Iterator[None]:
-    """Import the package of the extra `name` in the body, or raise MissingExtraError."""
+    """Raise MissingExtraError if the body cannot import the extra's package."""
     package = _PACKAGES.get(name, name)
     try:
         yield
@@ -243,7 +246,7 @@ def extra(name: str, purpose: str) -> Iterator[None]:
         if error.name is None or error.name.partition(".")[0] != package:
             raise
         msg = (
-            f"{purpose} needs {_CALLED.get(package, package)}, which is not installed: "
-            f'pip install "fastrec-io[{name}]"'
+            f"{purpose} requires {_DISPLAY_NAMES.get(package, package)}, which is not "
+            f'installed: pip install "fastrec-io[{name}]"'
         )
         raise MissingExtraError(msg, name=error.name) from None

@@ -1,4 +1,4 @@
-"""Text for a person: names of files and features, which may hold any characters."""
+"""Escape file and feature names for printing."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ __all__ = ["printable"]
 
 
 def printable(text: object) -> str:
-    """Return ``str(text)`` with escapes for what is not shown as it is.
+    """Return ``str(text)`` with unprintable characters escaped.
 
-    Those are control characters, line breaks, sequences that a terminal would obey, and
-    bytes of file names that are not text.
+    These are control characters, line breaks, terminal escape sequences, and bytes of
+    file names that are not UTF-8.
     """
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in str(text))

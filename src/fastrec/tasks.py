@@ -1,11 +1,11 @@
-"""Tasks: functions that threads run for a caller that a signal may interrupt anywhere.
+"""Thread pools that stay consistent if a signal handler raises at any point.
 
-A signal handler runs in the main thread between two steps of Python code, and it may
-raise. `Thread.start`, `Condition` and `concurrent.futures` are Python code that holds
-locks: a handler that raises there leaves them locked, or leaves a thread that no pool
-knows. So the caller shares with the threads only objects whose single calls are atomic,
-and it starts threads by one such call. Work that must not be interrupted, such as
-removing files, is a task, too: signals never reach the thread that runs it.
+Python runs signal handlers in the main thread, between any two bytecodes.
+`Thread.start`, `Condition` and `concurrent.futures` are Python code that holds locks; a
+handler that raises inside them leaves a lock held or a thread untracked. So the caller
+shares only objects with atomic methods with the threads, and starts each thread with
+one C call. Work that must not be interrupted, such as removing files, is also a task:
+signals never reach the thread that runs it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = ["CancelledError", "Task", "TaskPool", "start"]
 
 _T = TypeVar("_T")
 
-# A second thread that waits for the same task looks this often.
-_SECONDS_BETWEEN_LOOKS = 0.05
+# `Task._done` wakes one waiter only; other waiters poll at this interval.
+_POLL_SECONDS = 0.05
 
 
 class CancelledError(Exception):
@@ -34,10 +34,10 @@ class CancelledError(Exception):
 
 
 class Task(Generic[_T]):
-    """A function that is called once, by the first thread that runs the task."""
+    """A function that runs once, in the first thread that calls `run`."""
 
     def __init__(self, function: Callable[[], _T]) -> None:
-        self._functions = [function]  # empty once a thread runs or cancels the task
+        self._functions = [function]  # empty once the task began or was cancelled
         self._result: _T | None = None
         self._error: BaseException | None = None
         self._done = _thread.allocate_lock()
@@ -46,11 +46,11 @@ class Task(Generic[_T]):
 
     @property
     def is_begun(self) -> bool:
-        """Whether a thread has begun to run the task, or it was cancelled."""
+        """Whether the task began or was cancelled."""
         return not self._functions
 
     def run(self) -> None:
-        """Call the function, unless another thread has begun."""
+        """Call the function, unless the task began or was cancelled."""
         try:
             function = self._functions.pop()
         except IndexError:
@@ -59,13 +59,13 @@ class Task(Generic[_T]):
             self._result = function()
         except BaseException as error:  # noqa: BLE001 (`result` raises it)
             self._error = error
-        # And what it holds, before a waiter continues. It must not be an argument: in
-        # Python 3.10, the caller holds those until the call returns.
+        # Release what the function references before a waiter continues. This works
+        # only for a local variable: in Python 3.10, callers keep arguments alive.
         del function
         self._finish()
 
     def cancel(self) -> None:
-        """Make `result` raise a CancelledError, unless a thread has begun."""
+        """Make `result` raise a CancelledError, unless the task began."""
         with contextlib.suppress(IndexError):
             self._functions.pop()
             self._error = CancelledError()
@@ -75,12 +75,12 @@ class Task(Generic[_T]):
         self.is_done = True
         self._done.release()
 
-    def wait(self, seconds: float = _SECONDS_BETWEEN_LOOKS) -> bool:
-        """Wait for at most this long, and return whether the task is done."""
+    def wait(self, seconds: float = _POLL_SECONDS) -> bool:
+        """Wait for at most `seconds`, and return whether the task is done."""
         return self.is_done or self._done.acquire(timeout=seconds)
 
     def result(self) -> _T:
-        """Wait for the task, and return or raise what its function did."""
+        """Wait for the task; return the function's result or raise its exception."""
         while not self.wait():
             pass
         if self._error is not None:
@@ -89,41 +89,41 @@ class Task(Generic[_T]):
 
 
 def start(task: Task[_T]) -> None:
-    """Run a task in a new thread; raise a RuntimeError if the system has none left."""
-    # One call of C, unlike `Thread.start`: the thread runs, or it does not exist.
+    """Run a task in a new thread, or raise a RuntimeError if none can start."""
+    # Unlike `Thread.start`, one C call: afterwards the thread runs or does not exist.
     _thread.start_new_thread(task.run, ())
 
 
-class _Endings:
-    """The endings of pools that were dropped, which the interpreter waits for at exit."""
+class _DroppedPools:
+    """`ending` tasks of garbage-collected pools; interpreter exit waits for them."""
 
     def __init__(self) -> None:
-        self.tasks: deque[Task[None]] = deque()
+        self.endings: deque[Task[None]] = deque()
         close_at_exit(self)
         renew_after_fork(self)
 
     def _close_at_exit(self) -> None:
-        # A thread that returns from the core to an interpreter that has ended would abort.
-        for task in list(self.tasks):
-            task.run()
-            task.result()
+        # A thread that returned from the core after interpreter exit would abort.
+        for ending in list(self.endings):
+            ending.run()
+            ending.result()
 
     def _renew_after_fork(self) -> None:
-        self.tasks.clear()
+        self.endings.clear()
         close_at_exit(self)
 
 
-_endings = _Endings()
+_dropped = _DroppedPools()
 
 
 class TaskPool:
     """Threads that run tasks in the order of `submit`.
 
-    `stop` first calls `cancel`, which asks running tasks to end early, and last, when no
-    task is running, `at_end`. A pool that is garbage before it was stopped does so, too.
+    `stop` calls `cancel`, which should make running tasks return early, waits for them,
+    and then calls `at_end`. Garbage collection of the pool stops it, too.
     """
 
-    # What a thread runs for `stop`; a done one until the pool is initialised.
+    # The task that stops the pool. Until `__init__` sets it, a task that is done.
     ending: Task[None] = Task(lambda: None)
     ending.run()
 
@@ -153,11 +153,11 @@ class TaskPool:
             )
         )
         close_at_exit(self)
-        while _endings.tasks and _endings.tasks[0].is_done:
-            _endings.tasks.popleft()
+        while _dropped.endings and _dropped.endings[0].is_done:
+            _dropped.endings.popleft()
 
     def submit(self, function: Callable[[], _T]) -> Task[_T]:
-        """Queue a call of `function`; raise a RuntimeError if there is no thread."""
+        """Queue a call of `function`; raise a RuntimeError if no thread can start."""
         task = Task(function)
         while self._tasks and self._tasks[0].is_done:
             self._tasks.popleft()
@@ -175,7 +175,7 @@ class TaskPool:
 
     @property
     def is_ending(self) -> bool:
-        """Whether the work of `stop` has begun, or is done."""
+        """Whether the pool is stopping or has stopped."""
         return self.ending.is_begun
 
     def stop(self) -> None:
@@ -184,12 +184,13 @@ class TaskPool:
         A signal interrupts only the waiting.
         """
         if self.ending.is_done or os.getpid() != self._process:
-            return  # a fork has none of the threads
+            return  # threads do not exist in a forked child
         try:
             start(self.ending)
         except RuntimeError:
             self.ending.run()
-        # A thread of this pool gets here if it collects garbage: it cannot wait for itself.
+        # Garbage collection may call this in a thread of the pool, which cannot wait
+        # for itself.
         if _thread.get_ident() not in self.idents:
             self.ending.result()
 
@@ -197,9 +198,9 @@ class TaskPool:
         self.stop()
 
     def __del__(self) -> None:
-        # Python ignores what a signal raises here, so there is hardly a step.
+        # Python ignores what a signal handler raises here, so keep this short.
         if not self.ending.is_begun:
-            _endings.tasks.append(self.ending)
+            _dropped.endings.append(self.ending)
             _thread.start_new_thread(self.ending.run, ())
 
 
@@ -207,7 +208,7 @@ def _work(queue: SimpleQueue[Task[Any] | None], threads: set[int]) -> None:
     threads.add(_thread.get_ident())
     while (task := queue.get()) is not None:
         task.run()
-        del task  # and its result, before the next one comes
+        del task  # release its result before waiting for the next task
     queue.put(None)  # for the other threads
 
 
@@ -229,7 +230,7 @@ def _end(
         task.cancel()
     queue.put(None)
     for worker in list(workers):
-        worker.cancel()  # if its thread has not begun, or does not exist
+        worker.cancel()  # its thread may not have begun, or may not exist
         while not worker.wait():
             pass
     if at_end is not None:

@@ -935,7 +935,7 @@ def test_batches_without_rows_are_left_out(data: DataSets) -> None:
 def test_what_a_stream_cannot_read_is_an_error_of_the_stream(buffers: Untyped) -> None:
     values = fr.arrow.RecordBatch({})._values
     batch: Untyped = values._replace(buffers=buffers) if buffers else "no batch"
-    error = "is no array" if buffers else "AttributeError"
+    error = "must be an array" if buffers else "AttributeError"
     field = fr.arrow.RecordBatch({"x": np.arange(2)})._field
     capsule = _core.arrow_array_stream(field, iter([batch]))
     reader = pa.RecordBatchReader._import_from_c_capsule(capsule)

@@ -79,7 +79,7 @@ def test_what_is_no_dataset_or_no_number_is_refused(ds: Untyped) -> None:
     wrongs: Untyped = ["a.tfrecord", ds.loader(3)]
     for wrong in wrongs:
         with pytest.raises(
-            TypeError, match=r"takes a fastrec\.Dataset, such as fr\.open"
+            TypeError, match=r"requires a fastrec\.Dataset, such as fr\.open"
         ):
             fr.grain.DataSource(wrong)
     indices: Untyped = [slice(0, 3), [1, 2]]

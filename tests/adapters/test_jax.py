@@ -169,7 +169,8 @@ def test_what_does_not_divide_evenly_is_refused_before_anything_starts(
             ds, sharding=by_row, batch_size=8, drop_last=True, on_error="skip"
         )
     with pytest.raises(
-        TypeError, match=r"takes a fastrec\.Dataset, with loader options, or a Loader"
+        TypeError,
+        match=r"requires a fastrec\.Dataset, with loader options, or a Loader",
     ):
         fr.jax.loader(by_row.mesh, batch_size=8)
     with pytest.raises(TypeError, match="num_threads="):

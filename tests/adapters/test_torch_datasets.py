@@ -518,10 +518,10 @@ def test_wrong_options_are_errors(ds: Untyped) -> None:
     takers: list[Untyped] = [fr.torch.Dataset, fr.torch.IterableDataset]
     for take in takers:
         with pytest.raises(
-            TypeError, match=r"takes a fastrec\.Dataset, .*, got 'a\.tf"
+            TypeError, match=r"requires a fastrec\.Dataset, .*, got 'a\.tf"
         ):
             take("a.tfrecord")
-    with pytest.raises(TypeError, match=r"takes a fastrec\.Dataset"):
+    with pytest.raises(TypeError, match=r"requires a fastrec\.Dataset"):
         fr.torch.Dataset(loader)
     for make in (takers[0], iterable):
         with pytest.raises(ValueError, match=r'must be "offsets" or "nested"'):
@@ -571,9 +571,9 @@ def test_a_state_is_small_and_of_its_data(ds: Untyped) -> None:
     next(batches)
     state = batches.state_dict()
     assert len(json.dumps(state)) < 500
-    with pytest.raises(ValueError, match="of other data"):
+    with pytest.raises(ValueError, match="a different dataset"):
         iter(iterable(ds.select(range(20)))).load_state_dict(state)
-    with pytest.raises(ValueError, match="of another order"):
+    with pytest.raises(ValueError, match="a different order"):
         iter(iterable(ds, shuffle=False)).load_state_dict(state)
     with pytest.raises(ValueError, match="state of a pass must have the keys"):
         iter(iterable(ds)).load_state_dict(state["pass"])

@@ -244,7 +244,7 @@ def test_a_dataset_without_a_batch_size_is_refused(ds: fr.Dataset) -> None:
     not_a_dataset: Untyped = "a.tfrecord"
     with pytest.raises(
         TypeError,
-        match=r"takes a fastrec\.Dataset, with loader options, or a Loader, got",
+        match=r"requires a fastrec\.Dataset, with loader options, or a Loader, got",
     ):
         fr.torch.loader(not_a_dataset, batch_size=4)
 

@@ -1,11 +1,11 @@
 """Columns of bfloat16: float lists, rounded as they are decoded.
 
 Goal
-    Every spec of numbers reads float lists as bfloat16, rounded to the nearest, ties to
-    even, as ml_dtypes rounds them; raw memory and tensors come as they are stored.
+    Every numeric spec reads float lists as bfloat16, rounded to nearest, ties to even,
+    like ml_dtypes; raw memory and tensors are read bit for bit.
 Method
-    Floats around every place where rounding turns, NaNs and infinities, compared with
-    ml_dtypes bit for bit. Skipped without ml_dtypes.
+    Floats next to every rounding boundary, NaNs and infinities, compared with ml_dtypes
+    bit for bit. Skipped without ml_dtypes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ dtypes = pytest.mark.parametrize("dtype", ["bfloat16", ml_dtypes.bfloat16, BFLOA
 
 
 def floats() -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Around ties of every exponent, of both signs; no NaNs."""
+    """Return floats next to the ties of every exponent, with both signs; no NaNs."""
     upper = np.arange(0, 0x7F80, 37, dtype=np.uint32) << 16
     bits = (upper[:, None] + np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF])).ravel()
     both = np.concatenate([bits, bits | 0x80000000, [0x7F800000, 0xFF800000]])
@@ -85,7 +85,7 @@ def test_defaults_padding_and_rows() -> None:
 
 
 @pytest.mark.parametrize("little_endian", [True, False])
-def test_raw_memory_is_taken_as_it_is(little_endian: bool) -> None:
+def test_raw_memory_is_read_unchanged(little_endian: bool) -> None:
     want = np.array([1.5, -0.1, 3e38, np.nan], BFLOAT16).reshape(2, 2)
     stored = want.tobytes() if little_endian else want.view("u2").byteswap().tobytes()
     spec = fr.Raw((2, 2), BFLOAT16, little_endian)
@@ -94,21 +94,21 @@ def test_raw_memory_is_taken_as_it_is(little_endian: bool) -> None:
     assert same_bits(fr.parse_example([record], {"a": spec})["a"][0], want)
 
 
-def test_specs_are_constants_that_pickle() -> None:
+def test_specs_are_immutable_and_pickle() -> None:
     spec = fr.FixedLen((), ml_dtypes.bfloat16, default=1.0)
     assert repr(spec) == "FixedLen((), 'bfloat16', default=1.0)"
     assert pickle.loads(pickle.dumps(spec)) == spec
     assert {spec: 1}[fr.FixedLen((), "bfloat16", default=1.0)] == 1
 
 
-def test_an_int_list_is_refused() -> None:
+def test_an_int_list_is_an_error() -> None:
     record = example({b"a": ("int64", [1])})
     with pytest.raises(fr.SchemaError, match="int64"):
         fr.parse_example([record], {"a": fr.FixedLen((), "bfloat16")})
 
 
-def test_the_name_alone_is_enough() -> None:
-    """Nobody has to import ml_dtypes first; without it there is a word about it."""
+def test_the_dtype_name_requires_no_import_of_ml_dtypes() -> None:
+    """The caller need not import ml_dtypes; without it, the error names it."""
     program = """
 import sys
 import fastrec as fr
@@ -126,5 +126,5 @@ except fr.SchemaError as error:
     )
     assert ran.stdout.splitlines() == [
         "FixedLen((), 'bfloat16')",
-        "dtype 'bfloat16' needs ml_dtypes: pip install ml_dtypes",
+        "dtype 'bfloat16' requires ml_dtypes: pip install ml_dtypes",
     ]

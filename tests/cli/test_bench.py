@@ -1,12 +1,12 @@
-"""``fastrec bench``: stages of a user's own files, and which of them limits.
+"""``fastrec bench``: the cost of each stage, and the bottleneck.
 
 Goal
-    Every stage goes over the same records, plain or compressed, and each record once in
-    a pass; figures are printed for people and as JSON; whatever cannot be measured is one
-    line. What the figures mean is arithmetic.
+    Every stage reads the same records, plain or compressed, once per pass. Results are
+    printed as text and as JSON. Files that cannot be measured are a one-line error. Costs
+    and bottleneck follow arithmetic.
 Method
-    Small files, and no more time than two rounds take; no figure is compared with a
-    time. Arithmetic is tried on costs that are made up.
+    Small files and the time of two rounds; no test depends on timing. Arithmetic is
+    tested on invented costs.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ PACKS: dict[str, Pack] = {"plain": bytes, "gzip": gzip.compress, "zlib": zlib.co
 
 @pytest.fixture(autouse=True)
 def _no_tensorflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TensorFlow is as if it were not installed, unless a test asks for it."""
+    """Hide TensorFlow, unless a test requests it."""
     monkeypatch.setitem(sys.modules, "tensorflow", None)
 
 
 def run(*arguments: str | Path, status: int = 0) -> str:
-    """Run ``fastrec bench`` as briefly as it goes; return what it prints."""
+    """Run ``fastrec bench`` with minimal time; return its output."""
     line = ["bench", *map(str, arguments), "--seconds", "0"]
     result = CliRunner().invoke(app, line)
     assert result.exit_code == status, result.output
@@ -71,15 +71,15 @@ def sampled(*paths: Path) -> Sample:
     return costs.sample_of(first)
 
 
-# What is printed.
+# Output.
 
 
 @pytest.mark.parametrize("form", PACKS)
 def test_every_stage_has_its_line(write: Write, form: str) -> None:
     out = run(write(PACKS[form](FILE)))
     lines = out.splitlines()
-    assert lines[0].startswith("3,000 records of ")
-    assert "1 file; 2 columns, batches of 256" in lines[0]
+    assert lines[0].startswith("the first 3,000 records of 1 file, ")
+    assert lines[0].endswith("2 columns, batches of 256")
     starts = [line.split("  ")[0] for line in lines]
     stages = ["reading", "inflating", "checksums", "decoding"]
     if form == "plain":
@@ -88,11 +88,11 @@ def test_every_stage_has_its_line(write: Write, form: str) -> None:
     assert "1 thread" in starts
     assert "memcpy" in starts
     assert "tf.data was not measured: TensorFlow is not installed" in lines
-    assert lines[-2].removeprefix("bottleneck: ") in bench._CURES
+    assert lines[-2].removeprefix("bottleneck: ") in bench._HINTS
 
 
 @pytest.mark.parametrize("form", PACKS)
-def test_json_has_all_figures(write: Write, form: str) -> None:
+def test_json_has_all_results(write: Write, form: str) -> None:
     data = PACKS[form](FILE)
     found = report(write(data), "--batch-size", "100")
     assert found["n_files"] == found["n_files_measured"] == 1
@@ -105,10 +105,10 @@ def test_json_has_all_figures(write: Write, form: str) -> None:
     assert sum(line["share"] for line in found["stages"]) == pytest.approx(1)
     assert all(line["records_per_s"] > 0 for line in found["stages"])
     assert found["tf_data"] == {}
-    assert found["cure"]
+    assert found["hint"]
 
 
-def test_columns_that_are_named_are_decoded_alone(write: Write) -> None:
+def test_only_named_columns_are_decoded(write: Write) -> None:
     path = write(FILE)
     one = report(path, "--columns", "n")
     both = report(path, "--columns", "n", "--columns", "image")
@@ -124,7 +124,7 @@ def test_sequence_examples_are_decoded(write: Write) -> None:
 
 @pytest.mark.parametrize("form", PACKS)
 @pytest.mark.parametrize("record", [b"\xff not an Example", b""])
-def test_other_records_are_framed_and_not_decoded(
+def test_other_records_are_read_without_decoding(
     write: Write, form: str, record: bytes
 ) -> None:
     path = write(PACKS[form](tfrecord_file([record] * 50)))
@@ -132,17 +132,17 @@ def test_other_records_are_framed_and_not_decoded(
     starts = [line.split("  ")[0] for line in out.splitlines()]
     assert "checksums" in starts
     assert "decoding" not in starts
-    assert "decoding was left out: " in out
+    assert "decoding was not measured: " in out
     found = report(path)
     assert (found["n_records"], found["n_columns"]) == (50, 0)
-    assert found["decoding_left_out"]
+    assert found["decoding_skipped"]
 
 
-# What is measured.
+# Measuring.
 
 
 @pytest.mark.parametrize("form", PACKS)
-def test_each_stage_goes_over_each_record_once(write: Write, form: str) -> None:
+def test_each_stage_reads_each_record_once(write: Write, form: str) -> None:
     sample = sampled(*(write(PACKS[form](FILE)) for _ in range(3)))
     assert sample.n_records == 3 * N
     assert sample.n_bytes == 3 * len(FILE)
@@ -160,7 +160,7 @@ def test_each_stage_goes_over_each_record_once(write: Write, form: str) -> None:
 
 
 @pytest.mark.parametrize("form", PACKS)
-def test_of_large_files_the_beginning_is_measured(
+def test_the_beginning_of_large_files_is_measured(
     write: Write, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(costs, "SAMPLE_BYTES", len(FILE) // 2)
@@ -180,7 +180,7 @@ def test_of_large_files_the_beginning_is_measured(
     assert sample.n_records <= n_decoded < sample.n_records + 64
 
 
-def test_a_record_that_is_larger_than_the_sample_is_measured(
+def test_a_record_larger_than_the_sample_is_measured(
     write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(costs, "SAMPLE_BYTES", 10)
@@ -190,7 +190,7 @@ def test_a_record_that_is_larger_than_the_sample_is_measured(
 
 
 @pytest.mark.parametrize("form", PACKS)
-def test_inflating_tells_how_far_it_is_in_the_file(write: Write, form: str) -> None:
+def test_inflating_reports_its_position_in_the_file(write: Write, form: str) -> None:
     data = PACKS[form](FILE * 9)
     told: list[int] = []
     path = write(data)
@@ -200,7 +200,7 @@ def test_inflating_tells_how_far_it_is_in_the_file(write: Write, form: str) -> N
     assert told[-1] == len(data)
 
 
-# What the figures mean.
+# Arithmetic.
 
 
 def stage_of(*chunks: float) -> Callable[[], Generator[float]]:
@@ -219,13 +219,13 @@ def test_the_first_round_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr("fastrec.cli.costs.perf_counter", lambda: now[0])
     monkeypatch.setattr("fastrec.cli.costs.process_time", lambda: now[0] / 2)
-    found = costs.measured({"stage": slow_at_first}, 112)
+    found = costs.measure({"stage": slow_at_first}, 112)
     assert found["stage"].wall_ns == 2e9
     assert found["stage"].cpu_ns == 1e9
     assert found["stage"].records_per_s == 0.5
 
 
-def test_a_pass_ends_when_its_share_of_the_time_is_over(
+def test_a_pass_ends_after_its_share_of_the_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [0.0]
@@ -236,15 +236,15 @@ def test_a_pass_ends_when_its_share_of_the_time_is_over(
             yield 2
 
     monkeypatch.setattr("fastrec.cli.costs.perf_counter", lambda: now[0])
-    found = costs.measured({"a": endless, "b": endless}, 80)
+    found = costs.measure({"a": endless, "b": endless}, 80)
     assert found["a"].wall_ns == found["b"].wall_ns == 0.5e9
     assert now[0] < 120
 
 
-def test_a_stage_costs_what_it_adds() -> None:
+def test_the_cost_of_a_stage_is_a_difference() -> None:
     found = {
         "reading": Cost(4, 2),
-        "checksums": Cost(4, 1),  # noise: it cannot cost less than nothing
+        "checksums": Cost(4, 1),  # noise: the difference is at least 0
         "decoding": Cost(20, 10),
     }
     lines = bench._lines(found)
@@ -274,7 +274,7 @@ def test_a_stage_costs_what_it_adds() -> None:
         ),
     ],
 )
-def test_what_takes_most_is_the_bottleneck(
+def test_the_most_expensive_stage_is_the_bottleneck(
     own: dict[str, float], others: dict[str, Any], expected: str
 ) -> None:
     disk_bytes = others.pop("disk_bytes", 0)
@@ -282,20 +282,20 @@ def test_what_takes_most_is_the_bottleneck(
     lines = [bench.Line(name, ns, ns, 0.1, 1.0) for name, ns in own.items()]
     options = {"is_waiting": False, "file_bytes_per_s": 11, "copying_ns": 1} | others
     assert bench._bottleneck(first, lines, **options) == expected
-    assert expected in bench._CURES
+    assert expected in bench._HINTS
 
 
-# What cannot be measured.
+# Errors.
 
 
-def test_files_without_records_are_one_line(write: Write) -> None:
-    assert run(write(b""), status=1) == "error: there is no record in 1 file\n"
+def test_files_without_records_are_a_one_line_error(write: Write) -> None:
+    assert run(write(b""), status=1) == "error: no records in 1 file\n"
     empty = write(gzip.compress(b""))
-    assert run(empty, write(b""), status=1) == "error: there is no record in 2 files\n"
+    assert run(empty, write(b""), status=1) == "error: no records in 2 files\n"
 
 
 @pytest.mark.parametrize("form", PACKS)
-def test_damage_is_one_line(write: Write, form: str) -> None:
+def test_damage_is_a_one_line_error(write: Write, form: str) -> None:
     data = bytearray(FILE)
     data[frame_offsets(FILE)[N - 5] + 12] ^= 1
     path = write(PACKS[form](bytes(data)))
@@ -305,18 +305,18 @@ def test_damage_is_one_line(write: Write, form: str) -> None:
     assert errors.count("\n") == 1
 
 
-def test_a_column_that_is_not_there_is_a_wrong_command_line(write: Write) -> None:
+def test_a_missing_column_is_a_usage_error(write: Write) -> None:
     errors = run(write(FILE), "--columns", "label", status=2)
     assert "--columns" in errors
     assert "'label'" in errors
 
 
-# Beside TensorFlow.
+# With TensorFlow.
 
 
 @pytest.mark.oracle
 @pytest.mark.parametrize("form", PACKS)
-def test_tf_data_stands_beside_it(
+def test_tf_data_is_measured(
     write: Write, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()

@@ -1,12 +1,12 @@
-"""The ``fastrec`` command: what it does, what it prints, how it ends.
+"""The ``fastrec`` command: output, errors and exit statuses.
 
 Goal
-    The demo goes the whole way from nothing to a trained model; a user's own files are
-    shown without binary on the screen; indexes are built ahead of time. Every error that
-    a user can cause is one line on stderr and an exit status, never a traceback.
+    The demo trains a model without input files, and shows a user's files without binary
+    output. Indexes are built ahead of time. Every error that a user can cause is one line
+    on stderr with an exit status.
 Method
     Most commands run in this process through typer's runner. The installed script, a
-    missing extra and imports are tried in fresh interpreters.
+    missing extra and imports run in new interpreters.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ pytest.importorskip("rich")
 
 import fastrec as fr
 from commands import run
-from fastrec.cli import garments
-from fastrec.cli.brief import brief, brief_row, hint
+from fastrec.cli import demo_images
+from fastrec.cli.preview import file_format, preview, preview_row
 from fastrec.cli.softmax import Softmax
 from fastrec.cli.terminal import counted, printable, rate, size
 from oracle import Features, example, frame_offsets, tfrecord_file
@@ -59,14 +59,14 @@ def file_of(path: Path, records: list[bytes]) -> Path:
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    """Forty records with a JPEG-like image, a name and a number."""
+    """Return forty records with a JPEG-like image, a name and a number."""
     return file_of(tmp_path / "images.tfrecord", [example(row) for row in IMAGES])
 
 
 # The command itself.
 
 
-def test_version_is_the_one_of_the_distribution() -> None:
+def test_version_is_that_of_the_distribution() -> None:
     assert run("--version") == (f"fastrec {version('fastrec-io')}\n", "")
 
 
@@ -79,7 +79,7 @@ def test_the_installed_script_runs(images: Path) -> None:
 
 
 @pytest.mark.parametrize("package", ["typer", "rich"])
-def test_a_missing_extra_is_named_with_its_cure(package: str) -> None:
+def test_a_missing_extra_is_named_with_the_pip_command(package: str) -> None:
     done = run_python(
         f"import sys; sys.modules[{package!r}] = None\n"
         "from fastrec.cli import main\n"
@@ -92,7 +92,7 @@ def test_a_missing_extra_is_named_with_its_cure(package: str) -> None:
     assert 'pip install "fastrec-io[cli]"' in done.stderr
 
 
-def test_another_missing_module_is_a_bug_and_shown_as_one() -> None:
+def test_another_missing_module_is_a_traceback() -> None:
     done = run_python(
         "import sys; sys.modules['fastrec.cli.demo'] = None\n"
         "from fastrec.cli import main\n"
@@ -110,7 +110,7 @@ def test_the_library_does_not_import_the_extra() -> None:
     assert done.stdout == "[]\n", done.stderr
 
 
-def test_ctrl_c_ends_without_a_traceback(
+def test_ctrl_c_exits_without_a_traceback(
     images: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted(*_: object, **__: object) -> None:
@@ -120,12 +120,10 @@ def test_ctrl_c_ends_without_a_traceback(
     assert run("index", images, status=130) == ("", "interrupted\n")
 
 
-# The demo on data of its own.
+# The demo on synthetic data.
 
 
-def test_demo_goes_from_nothing_to_a_trained_model(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_demo_trains_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     shown, errors = run("demo", "--records", "6000")
     assert errors == ""
@@ -142,7 +140,7 @@ def test_demo_goes_from_nothing_to_a_trained_model(
     assert list(tmp_path.iterdir()) == [], "the temporary directory is still there"
 
 
-def test_demo_keeps_its_data_where_told(tmp_path: Path) -> None:
+def test_demo_keeps_its_data_in_a_given_directory(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "made [1] up"
     run("demo", "--dir", folder, "--records", "120")
     names = [f"train-{i:05d}-of-00006.tfrecord" for i in range(6)]
@@ -156,7 +154,7 @@ def test_demo_keeps_its_data_where_told(tmp_path: Path) -> None:
     assert all(len(row["image"]) == 784 and 0 <= row["label"] < 10 for row in ds)
 
 
-def test_demo_makes_the_same_data_every_time(tmp_path: Path) -> None:
+def test_demo_data_is_reproducible(tmp_path: Path) -> None:
     made = []
     for name in ("a", "b"):
         run("demo", "--dir", tmp_path / name, "--records", "120")
@@ -175,14 +173,14 @@ def test_demo_replaces_no_file(tmp_path: Path) -> None:
 
 
 def test_pictures_are_grey_and_of_all_kinds() -> None:
-    blocks = list(garments.pictures(garments.BLOCK + 10, seed=3))
-    assert [len(labels) for _, labels in blocks] == [garments.BLOCK, 10]
+    blocks = list(demo_images.pictures(demo_images.BLOCK + 10, seed=3))
+    assert [len(labels) for _, labels in blocks] == [demo_images.BLOCK, 10]
     pictures, labels = blocks[0]
-    assert pictures.shape == (garments.BLOCK, 28, 28)
+    assert pictures.shape == (demo_images.BLOCK, 28, 28)
     assert pictures.dtype == np.uint8
-    assert set(labels.tolist()) == set(range(len(garments.KINDS)))
-    again, _ = next(garments.pictures(garments.BLOCK, seed=3))
-    other, _ = next(garments.pictures(garments.BLOCK, seed=4))
+    assert set(labels.tolist()) == set(range(len(demo_images.KINDS)))
+    again, _ = next(demo_images.pictures(demo_images.BLOCK, seed=3))
+    other, _ = next(demo_images.pictures(demo_images.BLOCK, seed=4))
     assert np.array_equal(pictures, again)
     assert not np.array_equal(pictures, other)
 
@@ -194,7 +192,7 @@ def test_one_step_of_softmax_follows_the_gradient(n_rows: int) -> None:
     labels = rng.integers(0, 3, n_rows)
     model = Softmax(12, 3, rate=0.5)
     assert model.train(pictures, labels) == pytest.approx(np.log(3), rel=1e-5)
-    # From weights of 0 all kinds are equally likely.
+    # With weights of 0, all kinds are equally likely.
     inputs = np.column_stack([pictures / 255, np.ones(n_rows)])
     slope = inputs.T @ (1 / 3 - np.eye(3)[labels]) / n_rows
     np.testing.assert_allclose(model.weights, -0.5 * slope, rtol=1e-4, atol=1e-6)
@@ -205,7 +203,7 @@ def test_one_step_of_softmax_follows_the_gradient(n_rows: int) -> None:
 # The demo on the user's files.
 
 
-def test_demo_shows_what_is_in_a_file(images: Path) -> None:
+def test_demo_shows_a_file(images: Path) -> None:
     shown, errors = run("demo", images)
     assert errors == ""
     assert f"fr.open({str(images)!r})" in shown
@@ -218,40 +216,40 @@ def test_demo_shows_what_is_in_a_file(images: Path) -> None:
     assert printable(shown.replace("\n", "")) == shown.replace("\n", "")
 
 
-def test_demo_counts_several_files_as_one_data_set(images: Path) -> None:
+def test_demo_counts_several_files_as_one_dataset(images: Path) -> None:
     file_of(images.with_name("more.tfrecord"), [example(IMAGES[0])])
     for paths in ([images.parent], [images.parent / "*.tfrecord"]):
         assert "41 records in 2 files" in run("demo", *paths)[0]
 
 
-def test_demo_shows_records_that_are_no_examples(tmp_path: Path) -> None:
+def test_demo_shows_records_that_are_not_examples(tmp_path: Path) -> None:
     path = file_of(tmp_path / "raw.tfrecord", [JPEG] * 3)
     shown, errors = run("demo", path, "--batch-size", "2")
     assert errors == ""
     assert "3 records in 1 file" in shown
-    assert "no schema: " in shown
+    assert "cannot infer a schema: " in shown
     assert "neither a tf.train.Example nor a SequenceExample" in " ".join(shown.split())
     assert "<2,052 bytes, JPEG>" in shown
     assert "read and verified 3 records" in shown
 
 
-def test_demo_without_one_schema_says_what_varies(tmp_path: Path) -> None:
+def test_demo_without_a_schema_reports_the_reason(tmp_path: Path) -> None:
     records = [example({b"x": ("int64", [1])}), example({b"x": ("float", [1.0])})]
     shown, _ = run("demo", file_of(tmp_path / "varies.tfrecord", records))
-    assert "no schema: feature 'x' holds" in shown
+    assert "cannot infer a schema: feature 'x' holds" in shown
     assert "read and verified 2 records" in shown
 
 
-def test_demo_of_an_empty_file_is_no_error(tmp_path: Path) -> None:
+def test_demo_accepts_an_empty_file(tmp_path: Path) -> None:
     shown, _ = run("demo", file_of(tmp_path / "empty.tfrecord", []))
     assert "0 records in 1 file, 0 bytes" in shown
-    assert "no record to show" in shown
+    assert "no records to show" in shown
 
 
-def test_demo_reads_no_longer_than_told(images: Path) -> None:
+def test_demo_keeps_to_its_time_limit(images: Path) -> None:
     shown, _ = run("demo", images, "--batch-size", "10", "--seconds", "0")
     assert "decoded 10 records" in shown
-    assert "stopped at 25.0% of them" in shown
+    assert "stopped after 25.0% of the records" in shown
 
 
 # Indexes.
@@ -269,7 +267,7 @@ def test_index_counts_the_records_of_each_file(images: Path) -> None:
     assert len(list(index_dir.glob("*.frecidx"))) == 2
 
     again, _ = run("index", images, empty, "--index-dir", index_dir)
-    assert "the indexes were there already" in again
+    assert "all files are indexed" in again
 
 
 def test_index_divides_the_files_among_ranks(tmp_path: Path) -> None:
@@ -284,7 +282,7 @@ def test_index_divides_the_files_among_ranks(tmp_path: Path) -> None:
     assert counts == {str(path): i + 1 for i, path in enumerate(files)}
 
 
-def test_index_writes_the_text_that_dali_reads(images: Path) -> None:
+def test_index_writes_the_text_format_of_dali(images: Path) -> None:
     target = images.parent / "texts" / "of today"
     shown, _ = run("index", images, "--tfrecord2idx", target)
     assert "wrote 1 .idx file to" in shown
@@ -294,19 +292,19 @@ def test_index_writes_the_text_that_dali_reads(images: Path) -> None:
     assert [tuple(map(int, line.split())) for line in text.splitlines()] == expected
 
 
-def test_index_writes_no_text_twice(images: Path) -> None:
+def test_index_refuses_files_of_the_same_name(images: Path) -> None:
     (images.parent / "copy").mkdir()
     copy = images.parent / "copy" / images.name
     copy.write_bytes(images.read_bytes())
     target = images.parent / "texts"
     _, errors = run("index", images, copy, "--tfrecord2idx", target, status=1)
-    assert "2 files would have this index" in errors
+    assert "2 files have this name" in errors
     assert not target.exists()
 
 
-def test_index_refuses_a_rank_that_is_not_there(images: Path) -> None:
+def test_index_refuses_an_invalid_rank(images: Path) -> None:
     _, errors = run("index", images, "--rank", "2", "--world-size", "2", status=2)
-    assert "not below the world size" in errors
+    assert "less than the world size" in errors
 
 
 # Errors.
@@ -324,7 +322,7 @@ def test_index_refuses_a_rank_that_is_not_there(images: Path) -> None:
         ("s3://bucket/a.tfrecord", "remote"),
     ],
 )
-def test_what_cannot_be_read_is_one_line(
+def test_unreadable_files_are_a_one_line_error(
     images: Path, command: str, name: str, reason: str
 ) -> None:
     folder = images.parent
@@ -340,7 +338,7 @@ def test_what_cannot_be_read_is_one_line(
     assert name in errors
 
 
-def test_damage_to_a_payload_is_one_line(images: Path) -> None:
+def test_damage_to_a_payload_is_a_one_line_error(images: Path) -> None:
     data = bytearray(images.read_bytes())
     data[40] ^= 1
     images.write_bytes(data)
@@ -350,12 +348,12 @@ def test_damage_to_a_payload_is_one_line(images: Path) -> None:
     assert errors.endswith(f"Run: fastrec repair {images} --out OUT\n")
 
 
-def test_a_directory_for_made_up_data_goes_without_paths(images: Path) -> None:
+def test_a_directory_for_the_demo_excludes_paths(images: Path) -> None:
     _, errors = run("demo", images, "--dir", images.parent, status=2)
     assert "--dir" in errors
 
 
-# Short forms.
+# Formats of values and numbers.
 
 
 @pytest.mark.parametrize(
@@ -383,12 +381,15 @@ def test_a_directory_for_made_up_data_goes_without_paths(images: Path) -> None:
         ),
     ],
 )
-def test_values_are_brief(value: object, expected: str) -> None:
-    assert brief(value) == expected
+def test_previews_of_values_are_short(value: object, expected: str) -> None:
+    assert preview(value) == expected
 
 
-def test_rows_are_in_columns() -> None:
-    assert brief_row({"a": b"x", "long": np.int64(1)}) == ["'a'     b'x'", "'long'  1"]
+def test_previews_of_rows_are_aligned() -> None:
+    assert preview_row({"a": b"x", "long": np.int64(1)}) == [
+        "'a'     b'x'",
+        "'long'  1",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -402,11 +403,13 @@ def test_rows_are_in_columns() -> None:
         (b"", ""),
     ],
 )
-def test_formats_are_told_by_how_they_begin(data: bytes, format_name: str) -> None:
-    assert hint(data) == format_name
+def test_formats_are_recognized_by_their_first_bytes(
+    data: bytes, format_name: str
+) -> None:
+    assert file_format(data) == format_name
 
 
-def test_numbers_read_well() -> None:
+def test_numbers_are_formatted() -> None:
     sizes = [size(n) for n in (0, 999, 1000, 58_700_000, 2e12, 3e15)]
     assert sizes == [
         "0 bytes",
@@ -426,7 +429,7 @@ def test_numbers_read_well() -> None:
     assert printable("a\x1b[31m\u00fc\udcff") == "a\\x1b[31m\u00fc\\udcff"
 
 
-# Names of files that a terminal would obey, and directories of two splits.
+# File names with control characters, and directories of two splits.
 
 HOSTILE = "a\x1b[31m\r\n\udcff\u202eb"
 
@@ -469,12 +472,12 @@ def test_names_of_files_are_escaped(
     assert errors[0].path == str(damaged)  # type: ignore[attr-defined]
 
 
-def test_only_commands_that_join_records_refuse_two_splits(tmp_path: Path) -> None:
+def test_only_commands_that_combine_files_refuse_two_splits(tmp_path: Path) -> None:
     folder, out = tmp_path / "mnist", tmp_path / "out"
     folder.mkdir()
     for name in ("mnist-train.tfrecord", "mnist-test.tfrecord"):
         file_of(folder / name, [example(row) for row in IMAGES])
-    assert "80 sound records in 2 files" in run("verify", folder)[0]
+    assert "80 intact records in 2 files" in run("verify", folder)[0]
     assert "80 records in 2 files" in run("index", folder)[0]
     run("compress", folder, "--out", out / "packed")
     assert len(list((out / "packed").iterdir())) == 2
@@ -508,7 +511,7 @@ main()
 
 
 @pytest.mark.parametrize("command", ["bench", "shuffle-report", "convert"])
-def test_ctrl_c_is_one_line_and_a_status(images: Path, command: str) -> None:
+def test_ctrl_c_is_one_line_and_an_exit_status(images: Path, command: str) -> None:
     arguments = [command, str(images)]
     if command == "convert":
         arguments += ["-o", str(images.with_name("out.parquet"))]

@@ -1,11 +1,11 @@
 """``fastrec shuffle``, ``merge``, ``reshard``, ``split``, ``compress`` and ``expand``.
 
 Goal
-    The commands do what the library does, say what they wrote, and end with one line
-    where they cannot.
+    The commands do what the library does, print the files they wrote, and report errors
+    in one line.
 Method
-    Commands run in this process through typer's runner, on generated files; what they
-    write is read by the library and by the standard library.
+    Commands run in this process through typer's runner, on generated files. The library
+    and the standard library read their output.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RECORDS = [example({b"n": ("int64", [n])}) for n in range(5000)]
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """A directory with three files; the one in the middle has no records."""
+    """Return a directory of three files; the second has no records."""
     directory = tmp_path / "in"
     directory.mkdir()
     for name, records in [("a", RECORDS[:70]), ("b", []), ("c", RECORDS[70:])]:
@@ -75,7 +75,7 @@ def test_one_shard_needs_no_pattern(files: Path, out: Path) -> None:
     assert sorted(records_in(out / "one")) == sorted(RECORDS)
 
 
-def test_shuffle_expands_compressed_files_where_it_may(
+def test_shuffle_expands_compressed_files_with_a_cache_dir(
     files: Path, out: Path, tmp_path: Path
 ) -> None:
     run("compress", files, "-o", tmp_path / "gz")
@@ -97,7 +97,7 @@ def test_merge_keeps_the_order_of_a_list(files: Path, out: Path) -> None:
 
 def test_merge_writes_one_file_only(files: Path, out: Path) -> None:
     _, errors = run("merge", files, "-o", out / "{shard}", status=1)
-    assert "is a pattern: see fastrec reshard" in errors
+    assert "use fastrec reshard" in errors
     assert names_in(out) == []
 
 
@@ -110,7 +110,7 @@ def test_merge_writes_one_file_only(files: Path, out: Path) -> None:
         ([], [5000]),
     ],
 )
-def test_reshard_counts_as_it_was_told(
+def test_reshard_writes_the_requested_shards(
     files: Path, out: Path, options: list[str], counts: list[int]
 ) -> None:
     run("reshard", files, "-o", out / "{shard}", *options)
@@ -128,7 +128,7 @@ def test_reshard_by_size_reads_units(files: Path, out: Path) -> None:
     assert records_in(*sorted(out.iterdir())) == RECORDS
 
 
-def test_split_divides_as_the_dataset_does(files: Path, out: Path) -> None:
+def test_split_equals_dataset_split(files: Path, out: Path) -> None:
     shown, _ = run(
         *("split", files, "-o", out / "{part}.tfrecord"),
         *("--parts", "train=0.9, valid=0.1", "--seed", "4"),
@@ -151,13 +151,13 @@ def test_split_may_have_shards(files: Path, out: Path) -> None:
 
 
 @pytest.mark.parametrize("parts", ["train", "a=0.5,a=0.5", "a=x", "=1", ""])
-def test_parts_must_be_shares_with_names(files: Path, out: Path, parts: str) -> None:
+def test_parts_must_be_names_with_fractions(files: Path, out: Path, parts: str) -> None:
     _, errors = run("split", files, "-o", out / "{part}", "--parts", parts, status=2)
     assert "train=0.9,valid=0.1" in errors
     assert names_in(out) == []
 
 
-def test_compress_and_expand_go_there_and_back(files: Path, out: Path) -> None:
+def test_compress_and_expand_round_trip(files: Path, out: Path) -> None:
     gz, zz, back = out / "gz", out / "zz", out / "back"
     run("compress", files, "-o", gz, "--level", "9")
     assert names_in(gz) == [f"{name}.tfrecord.gz" for name in "abc"]
@@ -172,17 +172,19 @@ def test_compress_and_expand_go_there_and_back(files: Path, out: Path) -> None:
         assert (back / path.name).read_bytes() == path.read_bytes()
 
 
-def test_what_is_there_is_replaced_only_if_asked(files: Path, out: Path) -> None:
+def test_existing_files_are_replaced_only_with_overwrite(
+    files: Path, out: Path
+) -> None:
     target = out / "x"
     target.write_bytes(b"mine")
     _, errors = run("merge", files, "-o", target, status=1)
-    assert errors == f"error: {target}: it is there already (--overwrite replaces it)\n"
+    assert errors == f"error: {target}: the file exists; --overwrite replaces it\n"
     assert target.read_bytes() == b"mine"
     run("merge", files, "-o", target, "--overwrite")
     assert records_in(target) == RECORDS
 
 
-def test_damage_is_one_line_that_names_the_cure(files: Path, out: Path) -> None:
+def test_damage_is_one_line_with_a_hint(files: Path, out: Path) -> None:
     path = files / "c.tfrecord"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
@@ -216,7 +218,7 @@ def test_damage_is_one_line_that_names_the_cure(files: Path, out: Path) -> None:
         ),
     ],
 )
-def test_a_wrong_command_line_is_explained(
+def test_a_usage_error_is_explained(
     files: Path, arguments: list[str], message: str
 ) -> None:
     _, errors = run(*arguments, files, status=2)
@@ -228,14 +230,17 @@ def test_a_wrong_command_line_is_explained(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["shuffle", "-o", "x", "--shards", "2"], "several shards need a pattern"),
-        (["shuffle", "-o", "x", "--memory", "1MB"], "need memory of at least"),
-        (["reshard", "-o", "x"], "several shards need a pattern"),
-        (["split", "-o", "x", "--parts", "a=1"], "has no {part}"),
+        (
+            ["shuffle", "-o", "x", "--shards", "2"],
+            "several shards require a shard pattern",
+        ),
+        (["shuffle", "-o", "x", "--memory", "1MB"], "memory must be at least"),
+        (["reshard", "-o", "x"], "several shards require a shard pattern"),
+        (["split", "-o", "x", "--parts", "a=1"], "must contain {part}"),
         (["split", "-o", "{part}", "--parts", "a=2"], "together 1 at most"),
     ],
 )
-def test_what_makes_no_sense_is_one_line(
+def test_invalid_options_are_a_one_line_error(
     files: Path, out: Path, arguments: list[str], message: str
 ) -> None:
     at = arguments.index("-o") + 1

@@ -1,11 +1,11 @@
-"""How random an order is: the figures, and ``fastrec shuffle-report``.
+"""``fastrec shuffle-report`` and its metrics.
 
 Goal
-    On records that are sorted by label, the report shows the bias of a window and none
-    of a global shuffle; an order it reports on is what a loader delivers; one that
-    repeats or loses records is found out.
+    On records sorted by label, the report shows the bias of a window, and no bias of a
+    global shuffle. The reported order is the order that a loader delivers. Repeated and
+    lost records are reported.
 Method
-    Figures are compared with slow, obvious computations: a window as a list, ranks and
+    Metrics are compared with slow, simple computations: a window as a list, ranks and
     probabilities by hand, simulated orders. The command runs through typer's runner.
 """
 
@@ -31,7 +31,7 @@ import fastrec as fr
 from columns import open_dataset
 from commands import run as run_command
 from fastrec import _core
-from fastrec.cli.mixing import label_mix, mixing
+from fastrec.cli.shuffle_metrics import label_metrics, record_metrics
 from fastrec.cli.shuffle_report import as_shuffle, loader_draws
 from oracle import example, tfrecord_file
 
@@ -59,7 +59,7 @@ def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
 
 
 def values(shown: str, name: str) -> list[str]:
-    """The cells of the line of a report that begins with `name`."""
+    """Return the cells of the line that begins with `name`."""
     line = next(line for line in shown.splitlines() if line.startswith(name))
     return re.split(" {2,}", line)[1:]
 
@@ -86,19 +86,19 @@ def test_a_window_of_a_seventh_leaves_sorted_records_nearly_sorted(
 ) -> None:
     draws = loader_draws(large, fr.Window(10_000), seed=seed, epoch=0)
     labels = sorted_labels()
-    found = mixing(draws, N_RECORDS)
+    found = record_metrics(draws, N_RECORDS)
     assert found.rank_correlation == pytest.approx(0.90, abs=0.02)
     assert (found.n_repeated, found.n_lost) == (0, 0)
     assert (draws < np.arange(N_RECORDS) + 10_000).all()
     assert set(labels[draws[:WINDOW]].tolist()) == {0, 1}
     assert 9 not in labels[draws[:50_000]]
-    mix = label_mix(draws, labels, WINDOW)
+    mix = label_metrics(draws, labels, WINDOW)
     assert mix.n_first == 2
     assert mix.last_draw > 50_000
     assert mix.worst_z > 50
 
 
-def test_a_window_draws_as_a_list_of_slots_does() -> None:
+def test_a_window_draws_like_a_list_of_slots() -> None:
     n_records, size, n_tries = 5, 3, 5_000
 
     def drawn_from_a_list(rng: np.random.Generator) -> tuple[int, ...]:
@@ -126,10 +126,10 @@ def test_a_window_draws_as_a_list_of_slots_does() -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_global_shuffle_mixes_sorted_records(large: fr.Dataset, seed: int) -> None:
     draws = loader_draws(large, True, seed=seed, epoch=seed + 1)
-    found = mixing(draws, N_RECORDS)
+    found = record_metrics(draws, N_RECORDS)
     assert abs(found.rank_correlation) < 0.02
     assert (found.n_repeated, found.n_lost) == (0, 0)
-    mix = label_mix(draws, sorted_labels(), WINDOW)
+    mix = label_metrics(draws, sorted_labels(), WINDOW)
     assert mix.n_first == N_LABELS
     assert mix.last_draw < 200
     assert mix.worst_z < 5
@@ -140,7 +140,7 @@ def test_a_global_shuffle_mixes_sorted_records(large: fr.Dataset, seed: int) -> 
     [False, True, fr.Blocks(), fr.Blocks(2_000, 8), fr.Window(100)],
     ids=repr,
 )
-def test_draws_are_what_a_loader_delivers(
+def test_draws_equal_the_records_a_loader_delivers(
     small: Path, shuffle: bool | fr.Blocks | fr.Window
 ) -> None:
     ds = open_dataset(small)
@@ -149,22 +149,22 @@ def test_draws_are_what_a_loader_delivers(
     loader.set_epoch(2)
     delivered = np.concatenate([batch["label"] for batch in loader])
     assert np.array_equal(sorted_labels(3_000, 3)[draws], delivered)
-    found = mixing(draws, 3_000)
+    found = record_metrics(draws, 3_000)
     assert (found.n_repeated, found.n_lost) == (0, 0)
 
 
-# The figures.
+# The metrics.
 
 
 def test_repeated_and_lost_records_are_counted() -> None:
-    assert mixing(np.array([0, 3, 3, 3, 1, 1]), 6).n_repeated == 2
-    assert mixing(np.array([0, 3, 3, 3, 1, 1]), 6).n_lost == 3
-    assert mixing(np.arange(5), 6).n_lost == 1
+    assert record_metrics(np.array([0, 3, 3, 3, 1, 1]), 6).n_repeated == 2
+    assert record_metrics(np.array([0, 3, 3, 3, 1, 1]), 6).n_lost == 3
+    assert record_metrics(np.arange(5), 6).n_lost == 1
 
 
 @given(st.lists(st.integers(0, 12), max_size=30))
 def test_rank_correlation_is_pearsons_of_mean_ranks(numbers: list[int]) -> None:
-    found = mixing(np.array(numbers, np.int64), 13).rank_correlation
+    found = record_metrics(np.array(numbers, np.int64), 13).rank_correlation
     if len(set(numbers)) < 2:
         assert math.isnan(found)
         return
@@ -176,23 +176,23 @@ def test_rank_correlation_is_pearsons_of_mean_ranks(numbers: list[int]) -> None:
 
 
 def test_rank_correlation_of_sorted_records_is_1() -> None:
-    assert mixing(np.arange(1_000), 1_000).rank_correlation == pytest.approx(1)
+    assert record_metrics(np.arange(1_000), 1_000).rank_correlation == pytest.approx(1)
     backwards = np.arange(1_000)[::-1].copy()
-    assert mixing(backwards, 1_000).rank_correlation == pytest.approx(-1)
+    assert record_metrics(backwards, 1_000).rank_correlation == pytest.approx(-1)
 
 
-def test_labels_at_random_are_distributed_as_the_figures_say() -> None:
+def test_metrics_of_random_orders_have_the_expected_distribution() -> None:
     rng = np.random.default_rng(5)
     labels = np.repeat([4, 5, 6, 9], [600, 390, 9, 1])
-    mixes = [label_mix(rng.permutation(1_000), labels, 100) for _ in range(1_000)]
-    expected = mixes[0].expected_first
-    n_first = np.array([mix.n_first for mix in mixes])
+    metrics = [label_metrics(rng.permutation(1_000), labels, 100) for _ in range(1_000)]
+    expected = metrics[0].expected_first
+    n_first = np.array([mix.n_first for mix in metrics])
     assert n_first.mean() == pytest.approx(expected, abs=0.05)
     assert n_first.std() > 0
-    # Two labels are frequent enough, in each of the ten windows.
-    assert {mix.n_counts for mix in mixes} == {20}
-    n_above = sum(mix.worst_z > mixes[0].usual_z for mix in mixes)
-    assert n_above <= 2 * 0.01 * len(mixes)
+    # Two labels are frequent enough for a z score in each of the ten windows.
+    assert {mix.n_counts for mix in metrics} == {20}
+    n_above = sum(mix.worst_z > metrics[0].usual_z for mix in metrics)
+    assert n_above <= 2 * 0.01 * len(metrics)
 
 
 def test_one_count_has_the_z_of_the_hypergeometric_distribution() -> None:
@@ -200,39 +200,39 @@ def test_one_count_has_the_z_of_the_hypergeometric_distribution() -> None:
     draws = np.concatenate([np.arange(35), np.arange(50, 65), np.arange(35, 50)])
     draws = np.concatenate([draws, np.arange(65, 100)])
     # 35 of 50, of 100 with 50: mean 25, variance 50 * 1/2 * 1/2 * 50/99.
-    mix = label_mix(draws, labels, 50)
+    mix = label_metrics(draws, labels, 50)
     assert mix.worst_z == pytest.approx(10 / math.sqrt(12.5 * 50 / 99))
     assert mix.n_counts == 4
 
 
-def test_what_says_nothing_has_no_z() -> None:
+def test_counts_without_variance_have_no_z() -> None:
     for labels, window in [
         (np.zeros(100, np.int64), 50),  # one label
         (sorted_labels(100, 2), 100),  # one window
         (np.arange(100), 50),  # a label for each record
         (np.zeros(1, np.int64), 1),
     ]:
-        mix = label_mix(np.arange(len(labels)), labels, window)
+        mix = label_metrics(np.arange(len(labels)), labels, window)
         assert mix.n_counts == 0
         assert math.isnan(mix.worst_z)
         assert math.isnan(mix.usual_z)
 
 
-def test_a_label_that_never_comes_is_said_to() -> None:
-    mix = label_mix(np.arange(90), sorted_labels(100, 10), 50)
+def test_a_label_that_is_never_drawn_is_reported() -> None:
+    mix = label_metrics(np.arange(90), sorted_labels(100, 10), 50)
     assert mix.last_draw == -1
 
 
 # The command.
 
 
-def test_the_report_without_paths_shows_a_window_beside_a_global_shuffle() -> None:
+def test_the_report_without_paths_compares_a_window_and_a_global_shuffle() -> None:
     shown, errors = run()
     assert errors == ""
     assert shown.startswith(
-        "70,000 records made up, sorted by label; seed 0, epoch 0\n"
+        "70,000 records (synthetic, sorted by label); seed 0, epoch 0\n"
     )
-    assert values(shown, " ") == ["window:10000", "true", "at random"]
+    assert values(shown, " ") == ["window:10000", "true", "random order"]
     window, everything, _ = values(shown, "rank correlation")
     assert float(window) == pytest.approx(0.90, abs=0.02)
     assert abs(float(everything)) < 0.02
@@ -242,13 +242,13 @@ def test_the_report_without_paths_shows_a_window_beside_a_global_shuffle() -> No
     assert values(shown, name) == ["2", "10", "10.0"]
 
 
-def test_the_report_on_files_compares_the_orders_asked_for(small: Path) -> None:
+def test_the_report_on_files_compares_the_given_orders(small: Path) -> None:
     orders = ["false", "true", "blocks", "blocks:2KB", "blocks:2KB,8", "window:100"]
     arguments = [text for order in orders for text in ("--shuffle", order)]
     shown, errors = run(small, *arguments, "--label", "label", "--window", "300")
     assert errors == ""
     assert shown.startswith("3,000 records in 1 file; seed 0, epoch 0\n")
-    assert values(shown, " ") == [*orders, "at random"]
+    assert values(shown, " ") == [*orders, "random order"]
     assert values(shown, "rank correlation")[0] == "1.000"
     assert values(shown, "labels in the first 300 draws, of 3")[0] == "1"
 
@@ -287,14 +287,14 @@ def test_records_without_labels_are_reported_on(tmp_path: Path) -> None:
         ("blocks:4MB,0", "lanes must be at least 1"),
     ],
 )
-def test_an_unknown_order_is_an_error_that_names_it(order: str, reason: str) -> None:
+def test_an_unknown_order_is_named_in_the_error(order: str, reason: str) -> None:
     with pytest.raises(ValueError, match=re.escape(reason)):
         as_shuffle(order)
     _, errors = run("--shuffle", order, status=2)
     assert "--shuffle" in errors
 
 
-def test_orders_are_written_as_loaders_have_them() -> None:
+def test_orders_are_parsed() -> None:
     assert as_shuffle("True") is True
     assert as_shuffle("false") is False
     assert as_shuffle("blocks") == fr.Blocks()
@@ -314,22 +314,24 @@ def test_a_label_must_be_one_integer(tmp_path: Path) -> None:
     path = tmp_path / "rows.tfrecord"
     path.write_bytes(tfrecord_file([row] * 3))
     _, errors = run(path, "--label", "lable", status=1)
-    assert errors == ("error: no feature 'lable'; there are 'name', 'pair', 'weight'\n")
+    assert errors == (
+        "error: no feature 'lable'; the records have 'name', 'pair', 'weight'\n"
+    )
     for name in ("name", "pair", "weight"):
         _, errors = run(path, "--label", name, status=1)
         assert errors.startswith(
-            f"error: a label must be one integer for each record, but {name!r} is "
+            f"error: a label must be one integer per record, got {name!r} with "
         )
         assert errors.count("\n") == 1
 
 
-def test_an_empty_file_is_one_line(tmp_path: Path) -> None:
+def test_an_empty_file_is_a_one_line_error(tmp_path: Path) -> None:
     path = tmp_path / "empty.tfrecord"
     path.write_bytes(b"")
-    assert run(path, status=1) == ("", "error: there is no record in 1 file\n")
+    assert run(path, status=1) == ("", "error: no records in 1 file\n")
 
 
-def test_a_picture_of_no_known_kind_is_refused_before_the_work(tmp_path: Path) -> None:
+def test_a_plot_with_an_unknown_suffix_is_refused_first(tmp_path: Path) -> None:
     shown, errors = run("--plot", tmp_path / "picture.txt", status=2)
     assert shown == ""
     assert "--plot" in errors
@@ -367,7 +369,7 @@ def test_the_report_itself_needs_no_matplotlib(small: Path) -> None:
 
 
 @pytest.mark.parametrize("label", [[], ["--label", "label"]], ids=["records", "labels"])
-def test_the_picture_is_small_and_always_the_same(
+def test_the_plot_is_small_and_reproducible(
     small: Path, tmp_path: Path, label: list[str]
 ) -> None:
     pytest.importorskip("matplotlib")
@@ -381,7 +383,7 @@ def test_the_picture_is_small_and_always_the_same(
     assert len(made[0]) < 300_000
 
 
-def test_a_picture_that_cannot_be_written_is_one_line(
+def test_a_plot_that_cannot_be_written_is_a_one_line_error(
     small: Path, tmp_path: Path
 ) -> None:
     pytest.importorskip("matplotlib")

@@ -1,13 +1,13 @@
-"""``fastrec verify`` and ``repair``: damage is found and named, sound records are saved.
+"""``fastrec verify`` and ``repair``.
 
 Goal
-    A sound file is said to be sound, and no other. Every region of damage is told with
-    its place and its reason, whatever threads and pieces; a repaired file holds exactly
-    the records that are proven, byte for byte, and is sound. Nothing is written over.
+    Only intact files are reported as intact. Every damaged region is reported with its
+    location and reason, for any number of threads and pieces. A repaired file is intact
+    and has exactly the records whose checksums match, byte for byte. No file is replaced.
 Method
-    An oracle in Python says which frames of a damaged file are proven. The command runs
-    in this process through typer's runner, but where it is interrupted or its memory is
-    measured.
+    An oracle in Python determines which frames of a damaged file are intact. The command
+    runs in this process through typer's runner, except for interrupts and measurements
+    of memory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ pytest.importorskip("rich")
 import fastrec as fr
 from commands import run as run_command
 from fastrec.cli import repair as repairing
-from fastrec.cli.examine import Examined, examined
+from fastrec.cli.check_files import FileCheck, check_files
 from oracle import frame, frame_offsets, header, tfrecord_file
 from oracle_recovery import CORRUPTIONS, gaps_and_frames, payload_holds
 
@@ -64,8 +64,10 @@ def flipped(data: bytes, byte: int, bit: int = 0) -> bytes:
     return bytes(changed)
 
 
-def examine(path: Path, n_threads: int = 1, piece_bytes: int | None = None) -> Examined:
-    (found,) = examined([str(path)], n_threads, piece_bytes=piece_bytes)
+def examine(
+    path: Path, n_threads: int = 1, piece_bytes: int | None = None
+) -> FileCheck:
+    (found,) = check_files([str(path)], n_threads, piece_bytes=piece_bytes)
     assert not found.unreadable
     return found
 
@@ -77,15 +79,17 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-# What is sound.
+# Intact files.
 
 
-def test_sound_files_are_said_to_be_sound(file: Path) -> None:
+def test_intact_files_are_reported_as_intact(file: Path) -> None:
     empty = file.with_name("empty.tfrecord")
     empty.touch()
     shown, errors = run(file, empty)
     assert errors == "", "bars are for terminals"
-    assert shown.startswith(f"40 sound records in 2 files, {len(GOOD) / 1000:.1f} kB\n")
+    assert shown.startswith(
+        f"40 intact records in 2 files, {len(GOOD) / 1000:.1f} kB\n"
+    )
     assert "damaged" not in shown
     report = report_of(file, empty)
     assert report["n_files"] == 2
@@ -94,7 +98,7 @@ def test_sound_files_are_said_to_be_sound(file: Path) -> None:
     assert report["regions"] == []
 
 
-def test_the_keys_of_the_report_are_those_that_are_documented(file: Path) -> None:
+def test_the_keys_of_the_report_are_documented(file: Path) -> None:
     file.write_bytes(flipped(GOOD, OFFSETS[3]))
     report = report_of(file, "--out", file.with_name("repaired"))
     assert {*report} - {*report_of(file, status=1)} == {"written"}
@@ -119,11 +123,11 @@ def test_the_keys_of_the_report_are_those_that_are_documented(file: Path) -> Non
         assert f"`{key}`" in text
 
 
-# What is damaged, against the oracle.
+# Damaged files, compared with the oracle.
 
 
-def check(path: Path, data: bytes) -> Examined:
-    """Compare what is found with the oracle, which repairs nothing."""
+def check(path: Path, data: bytes) -> FileCheck:
+    """Compare the result with the oracle, which does not repair headers."""
     path.write_bytes(data)
     found = examine(path)
     for n_threads, piece_bytes in ((1, 40), (3, 150)):
@@ -146,9 +150,9 @@ def sound_records(path: Path) -> list[bytes]:
     return list(fr.read_records(path))
 
 
-def repaired(found: Examined, target: Path) -> list[bytes]:
-    """The records of the file that a repair writes, which must be sound."""
-    repairing.copy_proven(found, target, 1, lambda _: None)
+def repaired(found: FileCheck, target: Path) -> list[bytes]:
+    """Return the records of a repaired file, which must be intact."""
+    repairing.copy_intact(found, target, 1, lambda _: None)
     again = examine(target)
     assert not again.damaged
     assert again.n_records == found.n_records
@@ -169,7 +173,7 @@ def test_nine_kinds_of_corruption_are_found_and_repaired(
         data, _ = CORRUPTIONS[kind](tfrecord_file(records), random.Random(seed))
         found = check(path, data)
         regions = [(each.region.begin, each.region.end) for each in found.damaged]
-        # What is neither sound nor damaged is nothing.
+        # Intact and damaged bytes cover the whole file.
         edges = [edge for region in regions for edge in region if edge is not None]
         assert edges == sorted(edges)
         if found.n_records and regions:
@@ -201,7 +205,7 @@ def test_every_flipped_bit_of_a_header_is_repaired(file: Path, bit: int) -> None
     assert f"1 record repaired: {region['reason']}" in shown
 
 
-def test_no_bit_of_a_payload_is_repaired(file: Path) -> None:
+def test_a_payload_is_never_repaired(file: Path) -> None:
     begin, end = OFFSETS[17:19]
     for byte in range(begin + 12, end):
         found = check(file, flipped(GOOD, byte, byte % 8))
@@ -211,7 +215,7 @@ def test_no_bit_of_a_payload_is_repaired(file: Path) -> None:
         assert damaged.region.records == 1
 
 
-def test_records_of_a_file_in_a_record_stay_there(file: Path) -> None:
+def test_records_inside_a_record_are_not_recovered(file: Path) -> None:
     inner = tfrecord_file([b"inner"] * 5)
     data = tfrecord_file([b"first", inner, b"last"])
     begin = len(frame(b"first"))
@@ -219,7 +223,7 @@ def test_records_of_a_file_in_a_record_stay_there(file: Path) -> None:
     found = check(file, flipped(data, begin + 2))
     assert repaired(found, target) == [b"first", inner, b"last"]
 
-    # Two bits are too many: the frames inside are found, and it is said.
+    # Two flipped bits cannot be repaired, so the search finds the frames inside.
     found = check(file, flipped(flipped(data, begin + 2), begin + 9))
     assert repaired(found, target) == [b"first", *[b"inner"] * 5, b"last"]
     assert "found by searching" in found.damaged[0].region.reason
@@ -228,7 +232,7 @@ def test_records_of_a_file_in_a_record_stay_there(file: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (GOOD + bytes(5000), "the file ends in 5000 bytes of zeros"),
+        (GOOD + bytes(5000), "the file ends with 5000 zero bytes"),
         (GOOD[:-3], "the file ends inside a record"),
         (GOOD + b"12345", "the file ends inside a record header"),
         (GOOD + header(2**40), "the file ends inside a record"),
@@ -248,7 +252,7 @@ def test_damage_is_named(file: Path, data: bytes, reason: str) -> None:
     assert "damaged: 1 region in 1 file" in shown
 
 
-def test_what_is_lost_is_counted(file: Path) -> None:
+def test_lost_records_are_counted(file: Path) -> None:
     data = flipped(GOOD, OFFSETS[9] + 12)
     file.write_bytes(data)
     assert (
@@ -268,7 +272,7 @@ def test_what_is_lost_is_counted(file: Path) -> None:
 # Repairing.
 
 
-def test_several_damaged_files_are_repaired_into_a_directory(tmp_path: Path) -> None:
+def test_several_damaged_files_are_repaired_to_a_directory(tmp_path: Path) -> None:
     folder, out = tmp_path / "in", tmp_path / "out"
     folder.mkdir()
     (folder / "a.tfrecord").write_bytes(GOOD)
@@ -288,14 +292,14 @@ def test_several_damaged_files_are_repaired_into_a_directory(tmp_path: Path) -> 
     run(out)
 
 
-def test_nothing_is_written_where_nothing_is_damaged(file: Path) -> None:
+def test_intact_files_are_not_written(file: Path) -> None:
     target = file.with_name("new")
     shown, _ = run(file, "--out", target)
-    assert "nothing is damaged" in shown
+    assert "no damage found" in shown
     assert not target.exists()
 
 
-def test_nothing_is_ever_written_over(file: Path) -> None:
+def test_existing_files_are_never_replaced(file: Path) -> None:
     damaged = GOOD[:-1]
     file.write_bytes(damaged)
     symbolic, hard = file.with_name("symbolic"), file.with_name("hard")
@@ -317,23 +321,23 @@ def test_nothing_is_ever_written_over(file: Path) -> None:
     assert not file.with_name("nowhere").exists()
 
 
-def test_two_files_of_one_name_are_not_repaired_into_one(tmp_path: Path) -> None:
+def test_files_of_the_same_name_are_refused(tmp_path: Path) -> None:
     paths = [tmp_path / "a" / "x", tmp_path / "b" / "x"]
     for path in paths:
         path.parent.mkdir()
         path.write_bytes(GOOD[:-1])
     _, errors = run(*paths, "--out", tmp_path / "out", status=2)
-    assert "would be both" in errors
+    assert "have this output" in errors
     assert not (tmp_path / "out").exists()
 
 
-def test_a_plain_file_gets_no_name_of_a_compressed_one(file: Path) -> None:
+def test_a_compressed_name_for_the_output_is_refused(file: Path) -> None:
     _, errors = run(file, "--out", file.with_suffix(".gz"), status=2)
-    assert "would not be compressed" in errors
+    assert "output is not compressed" in errors
 
 
 @pytest.mark.parametrize("compression", [None, "GZIP", "ZLIB"])
-def test_the_records_of_a_killed_writer_are_saved(
+def test_the_records_of_a_killed_writer_are_recovered(
     tmp_path: Path, compression: str | None
 ) -> None:
     code = (
@@ -358,7 +362,7 @@ def test_the_records_of_a_killed_writer_are_saved(
     run(target)
 
 
-def test_a_full_disk_leaves_nothing_behind(
+def test_a_full_disk_leaves_no_file(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: int) -> None:
@@ -373,17 +377,17 @@ def test_a_full_disk_leaves_nothing_behind(
     assert sorted(file.parent.iterdir()) == before
 
 
-def test_a_file_that_changes_meanwhile_is_not_repaired(file: Path) -> None:
+def test_a_file_that_changes_during_a_repair_is_an_error(file: Path) -> None:
     file.write_bytes(GOOD[:-1])
     found = examine(file)
     file.write_bytes(flipped(GOOD, OFFSETS[20] + 12)[:-1])
     target = file.with_name("repaired")
     with pytest.raises(fr.Error, match="changed while its records were copied"):
-        repairing.copy_proven(found, target, 1, lambda _: None)
+        repairing.copy_intact(found, target, 1, lambda _: None)
     assert not target.exists()
 
 
-# Which files.
+# Selection of files.
 
 
 def test_a_directory_is_searched_for_damaged_files(tmp_path: Path) -> None:
@@ -405,7 +409,7 @@ def test_a_directory_is_searched_for_damaged_files(tmp_path: Path) -> None:
     assert report["not_tfrecords"] == [str(tmp_path / "picture")]
 
 
-def test_what_cannot_be_read_does_not_stop_the_others(file: Path) -> None:
+def test_an_unreadable_file_does_not_stop_the_others(file: Path) -> None:
     damaged = file.with_name("damaged.tfrecord")
     damaged.write_bytes(GOOD[:-1])
     fifo = file.with_name("fifo")
@@ -421,10 +425,10 @@ def test_what_cannot_be_read_does_not_stop_the_others(file: Path) -> None:
     assert len(report["regions"]) == 1
     shown, errors = run(*bad, file, status=2)
     assert errors.count("error: ") == errors.count("\n") == 4
-    assert "40 sound records in 1 file" in shown
+    assert "40 intact records in 1 file" in shown
 
 
-def test_where_nothing_can_be_read_only_that_is_said(tmp_path: Path) -> None:
+def test_only_errors_are_printed_if_no_file_can_be_read(tmp_path: Path) -> None:
     missing = tmp_path / "missing"
     for more in ((), ("--out", tmp_path / "out")):
         shown, errors = run(missing, *more, status=2)
@@ -432,14 +436,14 @@ def test_where_nothing_can_be_read_only_that_is_said(tmp_path: Path) -> None:
         assert errors.startswith(f"error: {missing}: ")
 
 
-def test_wrong_command_lines_are_refused(file: Path) -> None:
+def test_usage_errors_are_refused(file: Path) -> None:
     run(status=2)
     run(file, "--threads", "0", status=2)
     _, errors = run("s3://bucket/a.tfrecord", status=2)
     assert "remote" in errors
 
 
-def test_a_file_that_is_named_twice_is_examined_once(file: Path) -> None:
+def test_a_file_that_is_named_twice_is_checked_once(file: Path) -> None:
     assert report_of(file, str(file.parent / "*.tfrecord"))["n_files"] == 1
 
 
@@ -459,7 +463,7 @@ def test_compressed_files_are_verified(file: Path, compress: Any) -> None:  # no
     assert report["n_records"] == 39
     assert file.with_name("a").read_bytes() == GOOD[:begin] + GOOD[end:]
 
-    # The framing of a content is not searched, and it is said.
+    # The content of a compressed file is not searched, and the reason says so.
     file.write_bytes(compress(flipped(GOOD, begin)))
     report = report_of(file, "--out", file.with_name("b"))
     (region,) = report["regions"]
@@ -476,7 +480,7 @@ def test_compressed_files_are_verified(file: Path, compress: Any) -> None:  # no
 # Threads, time and memory.
 
 
-def test_threads_and_pieces_change_nothing(tmp_path: Path) -> None:
+def test_results_do_not_depend_on_threads_and_pieces(tmp_path: Path) -> None:
     rng = random.Random(4)
     paths = []
     for number in range(30):
@@ -488,24 +492,24 @@ def test_threads_and_pieces_change_nothing(tmp_path: Path) -> None:
         path = tmp_path / f"{number}"
         path.write_bytes(gzip.compress(data) if number % 7 == 6 else data)
         paths.append(str(path))
-    want = list(examined(paths, 1))
+    want = list(check_files(paths, 1))
     assert [found.path for found in want] == paths
     assert any(found.damaged for found in want)
     for n_threads, piece_bytes in itertools.product((1, 2, 5), (64, 1000, None)):
-        assert list(examined(paths, n_threads, piece_bytes=piece_bytes)) == want
+        assert list(check_files(paths, n_threads, piece_bytes=piece_bytes)) == want
 
 
-def test_progress_ends_at_the_size_of_the_files(file: Path) -> None:
+def test_progress_reaches_the_size_of_the_files(file: Path) -> None:
     packed = file.with_name("packed")
     packed.write_bytes(gzip.compress(GOOD))
     looks: list[int] = []
-    list(examined([str(file), str(packed)], 2, looks.append))
+    list(check_files([str(file), str(packed)], 2, looks.append))
     assert looks == sorted(looks)
     assert looks[-1] == len(GOOD) + packed.stat().st_size
 
 
-def test_threads_end_with_the_one_who_waits(file: Path) -> None:
-    results = examined([str(file)] * 50, 3)
+def test_threads_stop_when_the_generator_is_closed(file: Path) -> None:
+    results = check_files([str(file)] * 50, 3)
     next(results)
     results.close()
     names = [thread.name for thread in threading.enumerate()]
@@ -514,17 +518,17 @@ def test_threads_end_with_the_one_who_waits(file: Path) -> None:
 
 INTERRUPTED = """
 import sys
-from fastrec.cli import findings, main
-examined = findings.examined
-def told(files, n_threads, on_look):
-    return examined(files, n_threads, lambda _: print("at work", flush=True))
-findings.examined = told
+from fastrec.cli import check_report, main
+check_files = check_report.check_files
+def with_output(files, n_threads, on_progress):
+    return check_files(files, n_threads, lambda _: print("at work", flush=True))
+check_report.check_files = with_output
 main()
 """
 
 
 def long_plain(path: Path) -> None:
-    """Sixty records of 2 GiB, without a disk that large."""
+    """Write sixty records of 2 GiB as a sparse file."""
     with path.open("wb") as file:
         for _ in range(60):
             file.write(header(2**31 - 1))
@@ -533,14 +537,14 @@ def long_plain(path: Path) -> None:
 
 
 def long_compressed(path: Path) -> None:
-    """Forty records of 1 GiB."""
+    """Write a compressed file of forty records of 1 GiB."""
     payload = gzip.compress(bytes(1 << 24)) * 64
     whole = gzip.compress(header(1 << 30)) + payload + gzip.compress(bytes(4))
     path.write_bytes(whole * 40)
 
 
 @pytest.mark.parametrize("write", [long_plain, long_compressed])
-def test_an_interrupt_ends_it_with_the_usual_status(
+def test_an_interrupt_has_the_usual_exit_status(
     tmp_path: Path, write: Callable[[Path], None]
 ) -> None:
     write(tmp_path / "long")
@@ -556,18 +560,18 @@ def test_an_interrupt_ends_it_with_the_usual_status(
     shown, errors = child.communicate(timeout=60)
     assert child.returncode == 130
     assert errors == "interrupted\n"
-    assert "sound" not in shown
+    assert "intact" not in shown
 
 
 MEASURED = """
 import resource, sys
-from fastrec.cli.examine import examined
+from fastrec.cli.check_files import check_files
 def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 small, large = sys.argv[1:]
-list(examined([small], 2))
+list(check_files([small], 2))
 before = peak()
-(found,) = examined([large], 2)
+(found,) = check_files([large], 2)
 assert not found.damaged
 print(found.n_records, (peak() - before) * (1 if sys.platform == "darwin" else 1024))
 """

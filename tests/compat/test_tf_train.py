@@ -1,13 +1,13 @@
-"""tf.train's messages without TensorFlow: its programs run, its bytes are protobuf's.
+"""The messages of tf.train without TensorFlow.
 
 Goal
     Functions such as `_int64_feature` of TensorFlow's guide run with
-    fastrec.compat.tf_train. What is serialized is what protobuf serializes; what is
-    parsed has the fields that protobuf finds, and wrong values raise its errors.
+    fastrec.compat.tf_train. Serialized bytes and parsed fields equal those of protobuf,
+    and invalid values raise protobuf's errors.
 Method
-    The guide's own functions; random messages that are built twice, by protobuf and here
-    (protobuf's classes are built from descriptors, without TensorFlow). Tests marked
-    "oracle" use TensorFlow's classes and parsers, also on real files.
+    The functions of the guide; random messages built with protobuf and with fastrec
+    (protobuf's classes come from descriptors, without TensorFlow). Tests marked "oracle"
+    use TensorFlow's classes and parsers, also on real files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ untyped: Any = tf_train  # for arguments that type checkers refuse
 
 
 def _bytes_feature(value: Any) -> Any:  # noqa: ANN401
-    """As in the guide, but for the eager tensors."""
+    """The function of the guide, without eager tensors."""
     return tf_train.Feature(bytes_list=tf_train.BytesList(value=[value]))
 
 
@@ -40,7 +40,7 @@ def _int64_feature(value: Any) -> Any:  # noqa: ANN401
     return tf_train.Feature(int64_list=tf_train.Int64List(value=[value]))
 
 
-def test_the_program_of_the_guide(tmp_path: Path) -> None:
+def test_the_program_of_the_tf_train_guide_runs(tmp_path: Path) -> None:
     path = str(tmp_path / "a.tfrecord")
     with tf_io.TFRecordWriter(path) as writer:
         for i in range(3):
@@ -90,7 +90,7 @@ def test_messages_are_built_step_by_step() -> None:
     assert [list(f.bytes_list.value) for f in again.feature_lists.feature_list["tokens"].feature] == [[b"a"], [b"b"], []]  # fmt: skip
 
 
-def test_a_feature_has_the_list_that_was_changed_last() -> None:
+def test_changing_a_list_unsets_the_others() -> None:
     feature = tf_train.Feature(bytes_list=tf_train.BytesList(value=[b"a"]))
     assert list(feature.int64_list.value) == []
     assert feature.WhichOneof("kind") == "bytes_list"
@@ -111,7 +111,7 @@ def test_a_feature_has_the_list_that_was_changed_last() -> None:
     assert other.WhichOneof("kind") == "float_list"
 
 
-def test_messages_copy_what_they_are_made_of() -> None:
+def test_constructors_copy_messages() -> None:
     feature = _int64_feature(1)
     features = tf_train.Features(feature={"a": feature})
     feature.int64_list.value.append(2)
@@ -152,7 +152,7 @@ def test_messages_copy_what_they_are_made_of() -> None:
         (lambda: untyped.Int64List().CopyFrom(untyped.FloatList()), TypeError),
     ],
 )  # fmt: skip
-def test_wrong_values_raise_the_errors_of_protobuf(make: Any, error: Any) -> None:  # noqa: ANN401
+def test_invalid_values_raise_the_errors_of_protobuf(make: Any, error: Any) -> None:  # noqa: ANN401
     with pytest.raises(error):
         make()
 
@@ -163,7 +163,7 @@ KEYS = ["a", "", "ab", "abc", "b", "\xe9", "a\0"]
 
 
 def random_feature(rng: random.Random) -> dict[str, list[Any]]:
-    """The lists of a feature: one or none."""
+    """Return one value list of a feature, or none."""
     n = rng.choice((0, 1, 1, 3, 200))
     kind = rng.choice(("", "int64_list", "float_list", "bytes_list"))
     if not kind:
@@ -191,7 +191,7 @@ def feature_of(train: Any, lists: dict[str, list[Any]]) -> Any:  # noqa: ANN401
 
 
 def random_message(seed: int, train: Any) -> Any:  # noqa: ANN401
-    """An Example or SequenceExample; the same one for the same seed."""
+    """Return an Example or SequenceExample that depends on the seed alone."""
     rng = random.Random(seed)
     keys = rng.sample(KEYS, rng.randrange(len(KEYS)))
     features = train.Features(
@@ -214,7 +214,7 @@ def random_message(seed: int, train: Any) -> Any:  # noqa: ANN401
 
 
 @pytest.mark.oracle
-def test_bytes_are_those_of_tensorflow() -> None:
+def test_serialized_bytes_equal_tensorflows() -> None:
     tf: Any = pytest.importorskip("tensorflow", reason="TensorFlow")
     for seed in range(400):
         theirs = random_message(seed, tf.train)
@@ -251,7 +251,7 @@ def test_bytes_are_those_of_tensorflow() -> None:
         "sequence-eval.gz",
     ],
 )
-def test_real_records(testdata: Path, name: str) -> None:
+def test_real_records_parse_and_serialize(testdata: Path, name: str) -> None:
     tf: Any = pytest.importorskip("tensorflow", reason="TensorFlow")
     is_sequence = name.startswith("sequence")
     message = "SequenceExample" if is_sequence else "Example"
@@ -281,7 +281,7 @@ def test_real_records(testdata: Path, name: str) -> None:
 
 
 def values_of(feature: Any) -> Any:  # noqa: ANN401
-    """The values that protobuf finds, and their kind."""
+    """Return the values that protobuf parses, and their kind."""
     kind = feature.WhichOneof("kind")
     if kind is None:
         return None
@@ -289,7 +289,7 @@ def values_of(feature: Any) -> Any:  # noqa: ANN401
 
 
 def listed(values: Any) -> Any:  # noqa: ANN401
-    """The same of what was decoded."""
+    """Return decoded values and their kind in the same form."""
     if values is None:
         return None
     if isinstance(values, fr.BytesArray):

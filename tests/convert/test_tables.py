@@ -1,13 +1,12 @@
-"""polars, DuckDB and pandas: datasets as their tables.
+"""Datasets as tables of polars, DuckDB and pandas.
 
 Goal
-    What these read of a dataset is what its batches hold, with and without pyarrow. Lazy
-    queries of polars decode the columns and rows that they need. Damage is told with the
-    file and the record.
+    These libraries read the values of the batches, with and without pyarrow. Lazy
+    queries of polars decode only the columns and rows that they need. Damage is reported
+    with the file and the record.
 Method
-    Queries with results that are known, next to the same in plain Python; hypothesis
-    combines what polars pushes down. Features that no record fits tell whether a column
-    was decoded.
+    Queries with known results, compared with plain Python; hypothesis combines what
+    polars pushes down. Features that no record fits show whether a column was decoded.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ FEATURES: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def ds(tmp_path_factory: pytest.TempPathFactory) -> Untyped:
-    """Two files of 30 and 10 records of tests/support/numbered.py, in a folder of their own."""
+    """Two files of 30 and 10 records of tests/support/numbered.py, in a new folder."""
     folder = tmp_path_factory.mktemp("tables")
     for i, numbers in enumerate([range(30), range(30, 40)]):
         path = folder / f"train-{i:05d}.tfrecord"
@@ -70,7 +69,7 @@ def damaged(write: Write) -> Path:
     return write(b"".join(map(bytes, frames)))
 
 
-# All of a dataset.
+# Whole datasets.
 
 
 def test_polars_reads_datasets_loaders_and_batches(ds: Untyped) -> None:
@@ -78,14 +77,14 @@ def test_polars_reads_datasets_loaders_and_batches(ds: Untyped) -> None:
         "n": list(range(40)),
         "pixels": [[n, 7, 0] for n in range(40)],
         "words": [words_of(n) for n in range(40)],
-        "padded": [words_of(n) for n in range(40)],  # as lists of any length
+        "padded": [words_of(n) for n in range(40)],  # lists of any length
         "n_words": [n % 3 for n in range(40)],
     }
     table = pl.DataFrame(ds)
     assert table.to_dict(as_series=False) == expected
     assert table.schema["pixels"] == pl.Array(pl.UInt8, 3)
     assert pl.from_arrow(ds).struct.unnest().equals(table)  # a Series of rows
-    # In batches, rows are padded, each time as far as the longest.
+    # Batches are padded to their longest row.
     loader = ds.loader(7)
     assert pl.DataFrame(loader).drop("padded").equals(table.drop("padded"))
     batches = [pl.DataFrame(fr.arrow.RecordBatch(batch)) for batch in ds.loader(40)]
@@ -131,14 +130,14 @@ def test_pandas_reads_datasets(ds: Untyped) -> None:
     assert [row.tolist() for row in frame["pixels"]] == [[n, 7, 0] for n in range(40)]
 
 
-def test_numbers_of_polars_are_those_of_the_batch(ds: Untyped) -> None:
+def test_numbers_in_polars_share_memory_with_the_batch(ds: Untyped) -> None:
     batch = next(iter(ds.loader(40)))
     frame = pl.DataFrame(fr.arrow.RecordBatch({"n": batch["n"]}))
     series = frame["n"].to_numpy(allow_copy=False)
     assert series.ctypes.data == batch["n"].ctypes.data
 
 
-def test_frames_outlive_what_they_are_of(ds: Untyped) -> None:
+def test_frames_outlive_their_dataset(ds: Untyped) -> None:
     frames = [pl.DataFrame(fr.arrow.RecordBatch(b)) for b in ds.loader(4)]
     gc.collect()
     for _ in ds.loader(4, shuffle=True).repeat(3):
@@ -146,7 +145,7 @@ def test_frames_outlive_what_they_are_of(ds: Untyped) -> None:
     assert pl.concat([frame["n"] for frame in frames]).to_list() == list(range(40))
 
 
-def test_damage_is_told_with_file_and_record(write: Write) -> None:
+def test_damage_is_reported_with_file_and_record(write: Write) -> None:
     path = damaged(write)
     rows = fr.arrow.RecordBatchReader(open_dataset(path, features=SPEC), batch_size=2)
     where = rf"CorruptionError: .* - at {path}, record 3"
@@ -162,7 +161,7 @@ def test_damage_is_told_with_file_and_record(write: Write) -> None:
     assert (caught.value.path, caught.value.record) == (str(path), 3)
 
 
-def test_no_records_are_a_table_without_rows(write: Write) -> None:
+def test_an_empty_dataset_is_a_table_without_rows(write: Write) -> None:
     empty = open_dataset(write(b""), features=SPEC)
     assert pl.DataFrame(empty).shape == (0, 3)
     assert duckdb.sql("SELECT count(*), sum(n) FROM empty").fetchall() == [(0, None)]
@@ -209,7 +208,7 @@ COLUMNS = ["n", "pixels", "words", "n_words"]
     at_least=st.none() | st.integers(0, 45),
     odd=st.booleans(),
 )
-def test_what_is_pushed_down_changes_no_result(
+def test_pushdown_does_not_change_results(
     ds: Untyped, columns: list[str], n_rows: int | None, at_least: int | None, odd: bool
 ) -> None:
     query, whole = fr.polars.scan(ds), pl.DataFrame(ds).lazy()
@@ -239,7 +238,7 @@ def test_a_query_decodes_the_columns_it_needs(ds: Untyped) -> None:
     assert frame.select("words").collect()["words"].to_list()[4] == ["wwww"]
 
 
-def test_each_query_passes_over_the_same_rows(write: Write) -> None:
+def test_each_query_skips_the_same_rows(write: Write) -> None:
     spoiled = example({b"n": ("int64", [1]), b"m": ("float", [0.5])})
     good = [example({b"n": ("int64", [n]), b"m": ("int64", [n])}) for n in (0, 2)]
     path = write(tfrecord_file([good[0], spoiled, good[1]]))
@@ -274,9 +273,7 @@ def test_a_query_reads_no_further_than_it_needs(write: Write) -> None:
         frame.head(4).collect()
 
 
-def test_columns_that_loading_adds_can_be_asked_for_alone(
-    ds: Untyped, write: Write
-) -> None:
+def test_added_columns_can_be_selected_alone(ds: Untyped, write: Write) -> None:
     mixed = fr.mix({"a": (ds, 1), "b": (ds, 1)})
     sources = fr.polars.scan(mixed).select("__source__").collect()
     assert set(sources["__source__"].to_list()) == {0, 1}
@@ -285,7 +282,7 @@ def test_columns_that_loading_adds_can_be_asked_for_alone(
     assert valid["__valid__"].to_list() == [n != 3 for n in range(10)]
 
 
-def test_a_scan_of_a_transform_gives_what_it_makes(ds: Untyped) -> None:
+def test_a_scan_applies_transforms(ds: Untyped) -> None:
     def transform(batch: Untyped) -> Untyped:
         return {"x": batch["n"] * 2, "y": np.sqrt(batch["pixels"])}
 
@@ -295,7 +292,7 @@ def test_a_scan_of_a_transform_gives_what_it_makes(ds: Untyped) -> None:
     assert big["x"].to_list() == [72, 74, 76, 78]
 
 
-def test_a_scan_that_stops_ends_its_threads(
+def test_a_stopped_scan_stops_its_threads(
     data_of_many: Untyped, threads_end: Callable[[], None]
 ) -> None:
     assert fr.polars.scan(data_of_many).head(5).collect().height == 5
@@ -306,12 +303,12 @@ def test_a_scan_that_stops_ends_its_threads(
 @pytest.fixture
 def data_of_many(write: Write) -> Untyped:
     dataset = DataSets(write).of((300,))
-    pl.DataFrame({"x": [1]}).lazy().collect()  # starts the threads of polars itself
+    pl.DataFrame({"x": [1]}).lazy().collect()  # starts polars' threads
     fr.polars.scan(dataset).head(5).collect()
     return dataset
 
 
-def test_wrong_arguments_are_refused(ds: Untyped) -> None:
+def test_invalid_arguments_are_refused(ds: Untyped) -> None:
     with pytest.raises(ValueError, match="no column 'x'"):
         fr.polars.scan(ds, text=["x"])
     with pytest.raises(TypeError, match="got a Loader"):

@@ -190,7 +190,7 @@ def test_the_guard_can_be_left_out(big: Path) -> None:
     assert (code < 0, out) == (True, "")
     code, _, err = child("import fastrec", FASTREC_SIGBUS_GUARD="maybe")
     assert code == 1
-    assert "FASTREC_SIGBUS_GUARD must be 0 or 1, not 'maybe'" in err
+    assert "FASTREC_SIGBUS_GUARD must be 0 or 1, got 'maybe'" in err
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="SIGBUS is a matter of POSIX")

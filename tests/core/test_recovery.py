@@ -233,7 +233,7 @@ def test_zeros_at_the_end_have_a_reason_of_their_own(write: Write) -> None:
         (gap,) = index.gaps
         begin, end, error = gap.begin, gap.end, gap.error
         assert (begin, end) == (len(good), len(good) + 100_000)
-        assert "100000 bytes of zeros" in error.reason
+        assert "100000 zero bytes" in error.reason
 
 
 def test_large_files_are_searched_in_blocks(write: Write) -> None:
@@ -434,7 +434,7 @@ def test_what_is_left_out_is_logged(
             len(ds)
         list(ds.loader(5))
         texts = [entry.getMessage() for entry in caplog.records]
-        assert sum(text.startswith("left out: ") for text in texts) == 2
+        assert sum(text.startswith("skipping ") for text in texts) == 2
         assert sum("skipping or masking a row" in text for text in texts) == 1
         assert sum("skipped 2 records in epoch 0" in text for text in texts) == 1
 
@@ -550,11 +550,11 @@ def test_compressed_files_are_left_out_from_the_same_byte_on(
 
 def test_verify_finds_the_same_in_compressed_files(write: Write) -> None:
     pytest.importorskip("typer")
-    from fastrec.cli.examine import examined
+    from fastrec.cli.check_files import check_files
 
     for data in damaged_contents(0):
         paths = [str(write(data)), str(write(gzip.compress(data)))]
-        plain, stream = examined(paths, 1)
+        plain, stream = check_files(paths, 1)
         for part in plain.damaged[: len(stream.damaged)]:
             if part.bit is not None:
                 break  # no header is repaired in a stream

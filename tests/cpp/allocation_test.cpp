@@ -82,7 +82,7 @@ int fail_every_allocation(const Work& work) {
   return n_failed;
 }
 
-enum class Way : std::uint8_t { kWalked, kIndexed, kStreamed };
+enum class Source : std::uint8_t { kWalked, kIndexed, kStreamed };
 
 class AllocationTest : public ::testing::TestWithParam<unsigned> {
  protected:
@@ -94,7 +94,7 @@ class AllocationTest : public ::testing::TestWithParam<unsigned> {
   }
 
   // Everything from opening the file to its last batch. Returns how many rows came.
-  std::uint64_t read(Way way, Recovery recovery) const {
+  std::uint64_t read(Source source, Recovery recovery) const {
     const std::string& path = recovery == Recovery::kNone ? path_ : damaged_path_;
     auto schema = std::make_shared<Schema>();
     ColumnSpec spec;
@@ -108,7 +108,7 @@ class AllocationTest : public ::testing::TestWithParam<unsigned> {
     auto sources = std::make_shared<const Sources>(Sources{files, {schema}, {}});
     StepGrid grid{.batch_size = 7};
     std::unique_ptr<Claims> claims;
-    if (way == Way::kIndexed) {
+    if (source == Source::kIndexed) {
       ScanProgress progress;
       std::vector<Index> indexes;
       indexes.push_back(Index::build(*files->open(0), 2, &progress, recovery));
@@ -117,7 +117,7 @@ class AllocationTest : public ::testing::TestWithParam<unsigned> {
       claims = std::make_unique<IndexedClaims>(
           files, std::make_shared<const Catalog>(std::move(indexes)), std::move(order),
           grid, 0);
-    } else if (way == Way::kWalked) {
+    } else if (source == Source::kWalked) {
       claims = std::make_unique<WalkedClaims>(files, grid, recovery);
     } else {
       auto streams = std::make_shared<ByteStreams>(1, 1, SIZE_MAX);
@@ -150,17 +150,17 @@ class AllocationTest : public ::testing::TestWithParam<unsigned> {
 };
 
 TEST_P(AllocationTest, EveryAllocationOfAReaderMayFail) {
-  for (const Way way : {Way::kWalked, Way::kIndexed, Way::kStreamed}) {
-    const int n_failed =
-        fail_every_allocation([&] { EXPECT_EQ(read(way, Recovery::kNone), kRecords); });
+  for (const Source source : {Source::kWalked, Source::kIndexed, Source::kStreamed}) {
+    const int n_failed = fail_every_allocation(
+        [&] { EXPECT_EQ(read(source, Recovery::kNone), kRecords); });
     EXPECT_GT(n_failed, 20);
   }
 }
 
 TEST_P(AllocationTest, AndWhereDamageIsPassedOver) {
-  for (const Way way : {Way::kWalked, Way::kIndexed}) {
+  for (const Source source : {Source::kWalked, Source::kIndexed}) {
     const int n_failed = fail_every_allocation(
-        [&] { EXPECT_EQ(read(way, Recovery::kResync), kRecords - 1); });
+        [&] { EXPECT_EQ(read(source, Recovery::kResync), kRecords - 1); });
     EXPECT_GT(n_failed, 20);
   }
 }

@@ -1,7 +1,7 @@
-// Append: the two ends of a frame.
+// Tests of frame headers and footers.
 //
-// Goal: what is stored is what the format says, byte for byte. Method: a frame that was
-// written out by hand, and the reader's own checks.
+// Goal: they match the format byte for byte. Method: a handwritten frame, and the
+// checks of the reader.
 
 #include "record/append.h"
 
@@ -27,7 +27,7 @@ Buffer frame_around(std::string_view payload) {
   return frame;
 }
 
-TEST(Append, MakesTheFrameOfTheFormat) {
+TEST(Append, MatchesAHandwrittenFrame) {
   EXPECT_EQ(frame_around("abc"), (Buffer{0x03, 0, 0, 0, 0, 0, 0, 0,  // length
                                          0xb0, 0x99, 0x49, 0x0e,  // its masked checksum
                                          'a', 'b', 'c',           // payload

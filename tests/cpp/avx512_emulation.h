@@ -1,18 +1,12 @@
-// AVX-512 in plain C++: the intrinsics that our kernels use, and no others.
+// Avx512Emulation: the AVX-512 intrinsics of our kernels in plain C++.
 //
-// What this proves: that the logic of a kernel is right, given what the instructions
-// do; and that it touches no memory but its own, since a masked load or store here
-// touches only what its mask names. What it does not prove: that the instructions do
-// what is written here, that a compiler makes the right ones of the intrinsics, and
-// how fast they are. That takes a CPU that has them, where the same tests run on the
-// kernel itself. The next best has been done once, for both kernels as GCC 12 compiles
-// them: on an Ice Lake emulated by Bochs 2.7, whose VPCOMPRESSB had to be kept from
-// masks of all ones, 14,055 checksums and 20,000 lists were those of the portable
-// kernels.
+// It verifies the logic of a kernel, and that the kernel accesses only its own memory:
+// masked loads and stores access only the bytes in their mask. It cannot verify that
+// the CPU implements the instructions as written here, or that the compiler emits the
+// right ones; on a CPU with AVX-512 the same tests run on the kernel itself.
 //
 // Source: Intel Intrinsics Guide (the Operation of each), and Intel's manual, volume 2,
-// for those of BMI and SSE4.2. Lanes are kept in the order of their bytes, so the host
-// must be little-endian, as are all that have a kernel to test.
+// for BMI and SSE4.2. Lanes are in byte order, so the host must be little-endian.
 #pragma once
 
 #include <bit>
@@ -45,7 +39,7 @@ using __mmask8 = std::uint8_t;
 using __mmask16 = std::uint16_t;
 using __mmask64 = std::uint64_t;
 
-// A vector of which each lane is what `lane_of` says.
+// The vector whose lane i is `lane_of(i)`.
 template <typename Lane, typename LaneOf>
 __m512i lanes(LaneOf&& lane_of) noexcept {
   __m512i result;
@@ -101,7 +95,7 @@ inline std::uint64_t _mm_crc32_u64(std::uint64_t crc, std::uint64_t word) noexce
   return state;
 }
 
-// The same after parts of a word, whose register is as wide as they are.
+// The same for parts of a word.
 template <typename UInt>
 std::uint32_t crc32_of_part(std::uint32_t crc, UInt part) noexcept {
   std::uint32_t state = crc ^ part;
@@ -148,8 +142,8 @@ inline __m128i _mm_xor_si128(__m128i a, __m128i b) noexcept {
   return a;
 }
 
-// The product without carries of the word of `a` that bit 0 of `which` names, and of
-// that of `b` that bit 4 names.
+// The carry-less product of one word of `a`, selected by bit 0 of `which`, and one of
+// `b`, selected by bit 4.
 inline __m128i _mm_clmulepi64_si128(__m128i a, __m128i b, unsigned which) noexcept {
   const auto factor = a.get<std::uint64_t>(which & 1);
   const auto other = b.get<std::uint64_t>(which >> 4 & 1);
@@ -248,7 +242,7 @@ inline __m512i _mm512_set1_epi64(long long value) noexcept {
   return lanes<long long>([&](std::size_t) { return value; });
 }
 
-// The arguments begin with the highest lane.
+// Arguments are in order from the highest lane to the lowest.
 inline __m512i _mm512_set_epi64(long long h, long long g, long long f, long long e,
                                 long long d, long long c, long long b,
                                 long long a) noexcept {
@@ -330,7 +324,7 @@ inline __m512i _mm512_sub_epi64(__m512i a, __m512i b) noexcept {
   return lanes<Word64>([&](auto i) { return a.get<Word64>(i) - b.get<Word64>(i); });
 }
 
-// Shifts by 64 or more leave zero.
+// Shifts by 64 or more return zero.
 inline __m512i _mm512_sllv_epi64(__m512i a, __m512i count) noexcept {
   return lanes<Word64>([&](auto i) {
     const auto n = count.get<Word64>(i);
@@ -350,8 +344,8 @@ inline __m512i _mm512_lzcnt_epi64(__m512i a) noexcept {
   return lanes<Word64>([&](auto i) { return std::countl_zero(a.get<Word64>(i)); });
 }
 
-// Each byte is the 8 bits of the lane from the bit on that the control names; the lane
-// repeats at its end.
+// Each byte is 8 bits of the lane, starting at the bit in the control; the lane wraps
+// around.
 inline __m512i _mm512_multishift_epi64_epi8(__m512i control, __m512i a) noexcept {
   return lanes<std::uint8_t>(
       [&](auto i) { return std::rotr(a.get<Word64>(i / 8), control.bytes[i] & 63); });
@@ -376,7 +370,7 @@ inline __m512i _mm512_maskz_mov_epi64(__mmask8 mask, __m512i a) noexcept {
   return _mm512_mask_mov_epi64({}, mask, a);
 }
 
-// Of every three bits, what the table says: that of `a` is the highest of its index.
+// Looks up every three bits in the table; the bit of `a` is the highest of the index.
 inline __m512i _mm512_ternarylogic_epi64(__m512i a, __m512i b, __m512i c,
                                          unsigned table) noexcept {
   return lanes<std::uint8_t>([&](std::size_t i) {
@@ -424,8 +418,8 @@ inline __m512i _mm512_permutexvar_epi8(__m512i index, __m512i a) noexcept {
   return _mm512_maskz_permutexvar_epi8(~__mmask64{0}, index, a);
 }
 
-// Products of an unsigned byte of `a` and a signed one of `b`, added in pairs; what
-// does not fit 16 bits stops at the limit.
+// Products of unsigned bytes of `a` and signed bytes of `b`, added in pairs with 16-bit
+// saturation.
 inline __m512i _mm512_maddubs_epi16(__m512i a, __m512i b) noexcept {
   return lanes<std::int16_t>([&](std::size_t i) {
     int sum = 0;
@@ -436,7 +430,7 @@ inline __m512i _mm512_maddubs_epi16(__m512i a, __m512i b) noexcept {
   });
 }
 
-// Products of signed lanes of 16 bits, added in pairs, modulo 2^32.
+// Products of signed 16-bit lanes, added in pairs modulo 2^32.
 inline __m512i _mm512_madd_epi16(__m512i a, __m512i b) noexcept {
   return lanes<std::int32_t>([&](std::size_t i) {
     std::uint32_t sum = 0;

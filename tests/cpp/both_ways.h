@@ -47,11 +47,11 @@ class BothWays {
   explicit BothWays(std::shared_ptr<const Schema> schema)
       : schema_(std::move(schema)),
         builder_(schema_, shared_pool()),
-        reference_(schema_, Way::kReference) {}
+        reference_(schema_, DecodeMode::kReference) {}
 
   bool is_same(const std::vector<Bytes>& records) {
     // The fast way learns from records: it begins anew, so that these are all it saw.
-    ExampleDecoder fast(schema_, Way::kFast);
+    ExampleDecoder fast(schema_, DecodeMode::kFast);
     return contents_of(&fast, records) == contents_of(&reference_, records);
   }
 

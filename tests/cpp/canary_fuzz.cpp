@@ -1,11 +1,10 @@
-// libFuzzer entry that must fail: it holds two mistakes on purpose.
+// libFuzzer entry that must fail: it contains two deliberate bugs.
 //
-// Goal: to prove that the set-up finds what it is for. If this target passes, the
-// fuzzer does not search, or a sanitizer is off, and no other target proves anything.
-// Method: behind one short word there is a read past the end of an allocation, for
-// AddressSanitizer, and behind another a shift of a number by all its bits, for
-// UndefinedBehaviorSanitizer. tests/support/fuzz_campaign.py says both words, and then
-// has them searched for.
+// Goal: verify the fuzzing setup. If this target passes, the fuzzer does not search or
+// a sanitizer is off. Method: one short word triggers a read past the end of an
+// allocation, for AddressSanitizer; another triggers a shift by the width of the type,
+// for UndefinedBehaviorSanitizer. tests/support/fuzz_campaign.py passes both words, and
+// then lets the fuzzer find them.
 
 #include <cstdint>
 #include <memory>
@@ -15,9 +14,9 @@
 
 namespace {
 
-volatile unsigned sink;  // what is computed is used, so that nothing is left out
+volatile unsigned sink;  // keeps the compiler from removing the bugs
 
-// Byte by byte, so that every right one is progress.
+// Compares byte by byte, so that every right byte increases the coverage.
 bool begins_with(fastrec::Bytes input, std::string_view word) {
   if (input.size() < word.size()) return false;
   for (std::size_t i = 0; i < word.size(); ++i) {

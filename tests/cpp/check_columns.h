@@ -45,7 +45,7 @@ class CheckColumns {
  public:
   explicit CheckColumns(std::shared_ptr<const Schema> schema)
       : schema_(std::move(schema)),
-        decoder_(schema_, Way::kReference),
+        decoder_(schema_, DecodeMode::kReference),
         builder_(schema_, shared_pool()) {}
 
   // Decodes `record` twice. Without slack, so that sanitizers see every step too far.

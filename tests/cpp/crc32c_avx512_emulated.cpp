@@ -5,7 +5,7 @@
 
 #include "avx512_emulation.h"
 
-// The same source once more, under another name and for no particular CPU.
+// Compiles the same source again, in another namespace and for any CPU.
 #undef FASTREC_TARGET
 #define FASTREC_TARGET(features)
 #define FASTREC_EMULATE_AVX512

@@ -1,9 +1,9 @@
-// libFuzzer entry: any bytes at all, checksummed by every kernel.
+// libFuzzer entry: any bytes, checksummed by every kernel.
 //
-// Goal: no input, initial checksum or cut makes two kernels disagree. Method: the first
-// bytes of the input choose the initial checksum and the cuts, and how often the rest
-// is repeated, since the fuzzer seldom makes inputs as long as the longest loops. One
-// input in sixteen also goes through the emulated kernel.
+// Goal: the kernels agree for every input, initial checksum and split. Method: the
+// first bytes of the input select the initial checksum, the splits, and how often the
+// rest is repeated, because the fuzzer rarely generates inputs as long as the longest
+// loops. One input in sixteen also runs the slow emulated kernel.
 
 #include <cstdlib>
 #include <vector>
@@ -21,7 +21,6 @@ struct Choices {
 };
 constexpr std::size_t kChoicesBytes = 13;
 
-// Those that this CPU can run, and the one that few can, which takes its time.
 std::vector<fastrec::Crc32cKernel> kernels_and_emulated() {
   using namespace fastrec;
   std::vector<Crc32cKernel> kernels(crc32c_kernels().begin(), crc32c_kernels().end());

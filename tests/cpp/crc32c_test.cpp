@@ -1,11 +1,10 @@
-// Every kernel, one set of cases.
+// Tests of the CRC-32C kernels.
 //
-// Goal: whichever kernel a machine picks, the checksum is the one that RFC 3720
-// defines, and no byte outside of the input is read to compute it. Method: an oracle
-// that divides bit by bit, and is itself held against the published vectors; every
-// kernel against the oracle at all lengths and alignments that a loop over words,
-// vectors or parts could treat differently, in one call and in several; and inputs
-// that end or begin right at a page that must not be touched.
+// Goal: every kernel computes the checksum of RFC 3720 and reads no byte outside of its
+// input. Method: compare every kernel with a bit-by-bit oracle, which the published
+// vectors verify, at all lengths and alignments that a loop over words, vectors or
+// parts could treat differently, in one call and in several; place inputs next to
+// unreadable pages.
 
 #include "crc32c/crc32c.h"
 
@@ -27,8 +26,8 @@ namespace {
 
 using testing::GuardedPages;
 
-// The division as the RFC writes it, one bit at a time, on a register that begins with
-// all ones and is inverted at the end.
+// The division of the RFC, bit by bit, on a register that starts with all ones and is
+// inverted at the end.
 class Oracle {
  public:
   void add(std::uint8_t byte) {
@@ -56,9 +55,8 @@ std::vector<std::uint8_t> random_bytes(std::size_t size) {
   return bytes;
 }
 
-// Lengths around the cuts of long inputs: a part of 4 KiB, three of them, stretches of
-// 19040 and of 37064 bytes, and inputs of several of those that leave short and long
-// rests.
+// Lengths around the boundaries of long inputs: one and three parts of 4 KiB, stretches
+// of 19040 and 37064 bytes, and several of those with short and long rests.
 constexpr std::size_t kLongLengths[] = {
     4097,  5440,  8191,  12287, 12288, 12289, 12383, 12384, 12391, 19039, 19040,
     19041, 19487, 19488, 20000, 38080, 24576, 24700, 36863, 36864, 36871, 37063,
@@ -75,7 +73,7 @@ class Crc32c : public ::testing::TestWithParam<Crc32cKernel> {
 
 std::vector<Crc32cKernel> every_kernel() {
   std::vector<Crc32cKernel> kernels(crc32c_kernels().begin(), crc32c_kernels().end());
-#if !defined(FASTREC_TESTS_ARE_EMULATED)  // twice takes minutes, and shows nothing more
+#if !defined(FASTREC_TESTS_ARE_EMULATED)  // emulating twice takes minutes
   kernels.push_back(testing::emulated_crc32c_avx512());
 #endif
   return kernels;
@@ -89,7 +87,7 @@ struct Vector {
   std::uint32_t crc;
 };
 
-// RFC 3720, appendix B.4, and the check value of the catalogues.
+// RFC 3720, appendix B.4, and the check value of CRC catalogues.
 std::vector<Vector> published_vectors() {
   std::vector<std::uint8_t> ascending;
   for (std::uint8_t byte = 0; byte < 32; ++byte) ascending.push_back(byte);
@@ -127,8 +125,8 @@ TEST_P(Crc32c, EmptyInputLeavesTheChecksumUnchanged) {
 }
 
 TEST_P(Crc32c, AgreesWithTheOracleAtEveryLengthAndAlignment) {
-  // A cache line has 64 places to begin at, but words only 8. The other 56 get shorter
-  // inputs, to keep this fast where it runs unoptimized.
+  // All 64 alignments within a cache line. Only the 8 within a word get long inputs, to
+  // keep unoptimized builds fast.
   const auto data = random_bytes(8 + 4096);
   for (std::size_t start = 0; start < 64; ++start) {
     const std::size_t max_length = start < 8 ? 4096 : 768;
@@ -149,7 +147,7 @@ TEST_P(Crc32c, AgreesWithTheOracleOnLongInputs) {
   }
 }
 
-TEST_P(Crc32c, PartsMakeTheWholeWhereverAShortInputIsCut) {
+TEST_P(Crc32c, ShortInputsCanBeSplitAnywhere) {
   const auto data = random_bytes(300);
   const Bytes whole(data);
   const std::uint32_t expected = oracle_crc(whole);
@@ -163,7 +161,7 @@ TEST_P(Crc32c, PartsMakeTheWholeWhereverAShortInputIsCut) {
   }
 }
 
-TEST_P(Crc32c, PartsMakeTheWholeWhereverALongInputIsCut) {
+TEST_P(Crc32c, LongInputsCanBeSplitAnywhere) {
   const auto data = random_bytes(30000);
   const Bytes whole(data);
   const std::uint32_t expected = oracle_crc(whole);
@@ -196,7 +194,7 @@ TEST_P(Crc32c, ReadsNothingOutsideOfTheInput) {
   }
 }
 
-// Frames of payloads of these lengths, one after another.
+// Contiguous frames with payloads of these lengths.
 std::vector<std::uint8_t> frames_of(const std::vector<std::uint64_t>& lengths) {
   const std::vector<std::uint8_t> content = random_bytes(20000);
   std::vector<std::uint8_t> frames;
@@ -214,14 +212,14 @@ std::vector<std::uint8_t> frames_of(const std::vector<std::uint64_t>& lengths) {
   return frames;
 }
 
-TEST_P(Crc32c, CountsTheFramesUpToTheFirstThatIsNotIntact) {
+TEST_P(Crc32c, CountsTheFramesBeforeTheFirstDamagedOne) {
   std::vector<std::uint64_t> lengths = {5, 0, 700, 8, 95, 96, 97, 1400, 1, 64, 3000};
   std::vector<std::uint8_t> frames = frames_of(lengths);
   EXPECT_EQ(GetParam().count_intact(frames.data(), lengths), lengths.size());
   EXPECT_EQ(GetParam().count_intact(frames.data(), {}), 0u);
   std::size_t end = 0;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
-    // Another length than the frame has, also where nothing else is wrong.
+    // A wrong length in an otherwise intact frame.
     for (const std::uint64_t difference : {1ull, 1ull << 40}) {
       lengths[i] += difference;
       EXPECT_EQ(GetParam().count_intact(frames.data(), lengths), i) << i;
@@ -251,7 +249,7 @@ TEST_P(Crc32c, CountsFramesWithoutReadingOutsideOfThem) {
   }
 }
 
-TEST_P(Crc32c, CopiesWhatItSumsUp) {
+TEST_P(Crc32c, CopiesTheBytesThatItChecksums) {
   const GuardedPages source(kLongest);
   const GuardedPages target(kLongest);
   std::ranges::copy(random_bytes(source.bytes().size()), source.bytes().begin());
@@ -282,7 +280,7 @@ TEST(Crc32cKernels, NeedOnlyWhatThisCpuSupports) {
   }
 }
 
-TEST(Crc32cMask, IsTheOneThatTfrecordStores) {
+TEST(Crc32cMask, MatchesTfrecordFiles) {
   // The frame of the record "abc".
   constexpr std::uint8_t kLength[] = {3, 0, 0, 0, 0, 0, 0, 0};
   EXPECT_EQ(crc32c_mask(crc32c(kLength)), 0x0e4999b0u);
@@ -294,8 +292,8 @@ TEST(Crc32cMask, WrapsAround) {
   static_assert(crc32c_mask(0xffffffff) == 0xa282ead7);
 }
 
-// FASTREC_ISA is read once, so each value needs a process of its own. GoogleTest runs
-// the suites of this name before all others, while nothing has asked for it yet.
+// FASTREC_ISA is read once, so each value needs a separate process. GoogleTest runs
+// suites named *DeathTest first, before any other test reads it.
 [[noreturn]] void exit_with_isa(const char* forced, Isa expected) {
   setenv("FASTREC_ISA", forced, 1);
   int status = 1;
@@ -308,15 +306,15 @@ TEST(Crc32cMask, WrapsAround) {
   std::_Exit(status);
 }
 
-TEST(ForcedIsaDeathTest, EverySupportedOneCanBeForced) {
+TEST(ForcedIsaDeathTest, EverySupportedIsaCanBeForced) {
   for (const Isa isa : supported_isas()) {
     EXPECT_EXIT(exit_with_isa(name_of(isa), isa), ::testing::ExitedWithCode(0), "");
   }
 }
 
-TEST(ForcedIsaDeathTest, AnImpossibleOneIsRefusedAndThePossibleOnesAreNamed) {
+TEST(ForcedIsaDeathTest, AnUnsupportedOneIsAnErrorThatListsTheSupported) {
   EXPECT_EXIT(exit_with_isa("pdp11", Isa::kPortable), ::testing::ExitedWithCode(2),
-              "FASTREC_ISA='pdp11' .*portable");
+              "FASTREC_ISA must .*portable.*got 'pdp11'");
 }
 
 }  // namespace

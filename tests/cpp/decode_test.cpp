@@ -50,7 +50,7 @@ struct Decoded {
 
 Decoded decode(const std::string& example) {
   const auto schema = ragged_ints("x");
-  ExampleDecoder decoder(schema, Way::kReference);
+  ExampleDecoder decoder(schema, DecodeMode::kReference);
   BatchBuilder builder(schema, std::make_shared<BlockPool>(1 << 20));
   builder.begin(1);
   // A copy that ends where its memory does, so that sanitizers see every step too far.

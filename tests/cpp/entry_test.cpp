@@ -1,8 +1,8 @@
-// Entry: a key and the size of its feature -> the header of a plain entry.
+// Tests of entry headers.
 //
-// Goal: a header and its payload are a plain entry of that key and payload, and the
-// lengths are where the header says. Method: keys, kinds and payloads around the sizes
-// at which a length gets another byte, read back by wire/plain.h.
+// Goal: a header and its payload form a plain entry, and its lengths are at the
+// recorded offsets. Method: keys, kinds and payloads around the sizes at which a length
+// grows by a byte, read back by wire/plain.h.
 
 #include "wire/entry.h"
 
@@ -48,8 +48,8 @@ TEST(Entry, HeaderAndPayloadAreAPlainEntry) {
   }
 }
 
-// What a table of headers relies on.
-TEST(Entry, HeaderOfAShortPayloadIsThatOfNonePlusItsSize) {
+// decode/plan.h relies on this.
+TEST(Entry, HeaderOfAShortPayloadIsTheEmptyHeaderPlusItsSize) {
   const EntryHeader empty = entry_header(as_bytes("key"), FeatureKind::kInt64, 0);
   for (std::uint8_t n = 0; n < 100; ++n) {
     EntryHeader expected = empty;

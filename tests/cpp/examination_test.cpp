@@ -1,8 +1,8 @@
-// Examines files piece by piece.
+// Tests of Examination.
 //
-// Goal: the result is that of the plain walk, wherever the pieces end. Method: random
-// files, damaged at random, and payloads that hold whole files, in pieces of many
-// sizes. What is found in which damage, tests/cli/test_verify.py asks an oracle.
+// Goal: the result equals that of a sequential walk for any piece size. Method: random
+// files with random damage and with payloads that contain TFRecord files, in pieces of
+// many sizes. tests/cli/test_verify.py compares the findings with an oracle.
 
 #include "record/examination.h"
 
@@ -63,7 +63,7 @@ std::vector<Found> found_in(const Findings& findings) {
   return found;
 }
 
-// Pieces in the reverse of their order: none knows of another one.
+// Examines the pieces in reverse order.
 Findings examine(const std::string& path, std::uint64_t piece_bytes) {
   ScanProgress progress;
   Examination examination(path, piece_bytes);
@@ -73,7 +73,7 @@ Findings examine(const std::string& path, std::uint64_t piece_bytes) {
   return examination.finish(&progress);
 }
 
-TEST(Examination, PiecesChangeNothing) {
+TEST(Examination, TheResultDoesNotDependOnThePieces) {
   const testing::TemporaryDirectory directory;
   std::mt19937 random(20261122);
   for (int round = 0; round < 400; ++round) {
@@ -82,7 +82,7 @@ TEST(Examination, PiecesChangeNothing) {
     const std::string path = directory.write("data", file);
     const Findings whole = examine(path, Examination::kPieceBytes);
 
-    // By the walk alone.
+    // By a sequential walk.
     const std::atomic<bool> cancelled{false};
     const FileView view(path, Io::kPread);
     FrameWalk frames(Recovery::kRepair, &cancelled);
@@ -117,7 +117,7 @@ TEST(Examination, PiecesChangeNothing) {
   }
 }
 
-TEST(Examination, CanBeEnded) {
+TEST(Examination, CanBeCancelled) {
   const testing::TemporaryDirectory directory;
   ScanProgress progress;
   progress.cancelled = true;
@@ -125,7 +125,7 @@ TEST(Examination, CanBeEnded) {
   EXPECT_THROW(examination.examine(0, &progress), ScanCancelled);
 }
 
-TEST(Examination, TellsHowFarItIs) {
+TEST(Examination, ReportsItsProgress) {
   const testing::TemporaryDirectory directory;
   const std::string file = file_of(std::vector<std::string>(100, "some record"));
   ScanProgress progress;
@@ -137,7 +137,7 @@ TEST(Examination, TellsHowFarItIs) {
   EXPECT_EQ(examination.finish(&progress).n_records, 100u);
 }
 
-TEST(StreamExamination, ChecksPayloadsInAnyPieces) {
+TEST(StreamExamination, TheResultDoesNotDependOnTheChunks) {
   std::string file = file_of({"first", "", "second", "third"});
   file[file_of({"first", ""}).size() + kHeaderBytes + 1] ^= 4;
   auto table = std::make_shared<FileTable>(std::vector<std::string>{"name"},

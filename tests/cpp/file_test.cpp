@@ -1,9 +1,9 @@
-// Views of files, and the table of open ones.
+// Tests of FileView and FileTable.
 //
-// Goal: a file that is not the expected one is never handed out, however often it was
-// opened before, and no more files stay open than may be; advice changes nothing.
-// Method: expect what is there and what is not, and open one file more than the table
-// keeps; give advice about bytes that are there, that are not, and that were.
+// Goal: open() never returns an unexpected version of a file, the number of open files
+// is limited, and hints have no visible effect. Method: expect the right and a wrong
+// identity; open one file more than the limit; pass hints for bytes inside, outside and
+// truncated from the file.
 
 #include <gtest/gtest.h>
 
@@ -21,7 +21,7 @@
 namespace fastrec {
 namespace {
 
-constexpr std::size_t kMostDescriptors = 48;  // FileTable keeps as many for pread
+constexpr std::size_t kMaxDescriptors = 48;  // FileTable::kMaxDescriptors
 
 class FileTableTest : public ::testing::TestWithParam<Io> {
  protected:
@@ -37,7 +37,7 @@ class FileTableTest : public ::testing::TestWithParam<Io> {
   testing::TemporaryDirectory directory_;
 };
 
-TEST_P(FileTableTest, AnExpectationHoldsForFilesThatAreOpenAlready) {
+TEST_P(FileTableTest, AnExpectationAppliesToOpenFiles) {
   const auto files = table_of(1);
   const auto view = files->open(0);
   FileIdentity other = view->identity();
@@ -49,40 +49,40 @@ TEST_P(FileTableTest, AnExpectationHoldsForFilesThatAreOpenAlready) {
     files->expect(0, view->identity());
     EXPECT_EQ(files->open(0)->identity(), view->identity());
   }
-  Buffer buffer;  // who had the file open may go on reading
+  Buffer buffer;  // the old view stays usable
   EXPECT_EQ(as_text(view->copy(0, 100, &buffer)), "content");
 }
 
-TEST_P(FileTableTest, AnExpectationThatIsMetKeepsTheFileOpen) {
+TEST_P(FileTableTest, AFulfilledExpectationKeepsTheFileOpen) {
   const auto files = table_of(1);
   const auto view = files->open(0);
   files->expect(0, view->identity());
   EXPECT_EQ(files->open(0), view);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, FileTableTest,
+INSTANTIATE_TEST_SUITE_P(Io, FileTableTest,
                          ::testing::Values(Io::kAuto, Io::kMmap, Io::kPread));
 
 using FileTableLimitTest = FileTableTest;
 
-TEST_P(FileTableLimitTest, TheFileThatWasOpenedFirstIsClosedFirst) {
-  const auto files = table_of(kMostDescriptors + 1);
+TEST_P(FileTableLimitTest, TheOldestFileIsClosedFirst) {
+  const auto files = table_of(kMaxDescriptors + 1);
   std::vector<std::weak_ptr<const FileView>> views;
-  for (std::size_t i = 0; i < kMostDescriptors; ++i) views.push_back(files->open(i));
+  for (std::size_t i = 0; i < kMaxDescriptors; ++i) views.push_back(files->open(i));
   for (const auto& view : views) EXPECT_FALSE(view.expired());
-  (void)files->open(kMostDescriptors);
+  (void)files->open(kMaxDescriptors);
   EXPECT_TRUE(views[0].expired());
-  for (std::size_t i = 1; i < kMostDescriptors; ++i) EXPECT_FALSE(views[i].expired());
+  for (std::size_t i = 1; i < kMaxDescriptors; ++i) EXPECT_FALSE(views[i].expired());
   EXPECT_EQ(files->open(1), views[1].lock());
 }
 
-TEST_P(FileTableLimitTest, AFileThatWasDroppedIsNotCounted) {
-  const auto files = table_of(kMostDescriptors);
+TEST_P(FileTableLimitTest, ADroppedFileIsNotCounted) {
+  const auto files = table_of(kMaxDescriptors);
   const FileIdentity identity = files->open(0)->identity();
   files->expect(0, {});
   files->expect(0, identity);
   const std::weak_ptr<const FileView> view = files->open(0);
-  for (std::size_t i = 1; i < kMostDescriptors; ++i) (void)files->open(i);
+  for (std::size_t i = 1; i < kMaxDescriptors; ++i) (void)files->open(i);
   EXPECT_FALSE(view.expired());
 }
 
@@ -90,8 +90,8 @@ INSTANTIATE_TEST_SUITE_P(Pread, FileTableLimitTest, ::testing::Values(Io::kPread
 
 using FileViewTest = FileTableTest;
 
-TEST_P(FileViewTest, AdviceAboutAnyBytesIsNeverAnError) {
-  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+TEST_P(FileViewTest, HintsForAnyBytesAreNeverErrors) {
+  constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
   const testing::TemporaryDirectory directory;
   const std::string content(5'000'003, 'x');
   for (const std::uint64_t size :
@@ -101,9 +101,9 @@ TEST_P(FileViewTest, AdviceAboutAnyBytesIsNeverAnError) {
     for (const std::uint64_t cut : {size, size / 2}) {
       std::filesystem::resize_file(path, cut);
       for (const std::uint64_t offset :
-           {std::uint64_t{0}, std::uint64_t{4097}, size - 1, size, size + 1, kMost}) {
+           {std::uint64_t{0}, std::uint64_t{4097}, size - 1, size, size + 1, kMax}) {
         for (const std::uint64_t length :
-             {std::uint64_t{0}, std::uint64_t{1}, size, kMost - offset, kMost}) {
+             {std::uint64_t{0}, std::uint64_t{1}, size, kMax - offset, kMax}) {
           view.will_need(offset, length);
           view.read_ahead(offset, length);
           view.prefetch(offset, std::min<std::uint64_t>(length, 1024));
@@ -113,7 +113,7 @@ TEST_P(FileViewTest, AdviceAboutAnyBytesIsNeverAnError) {
   }
 }
 
-TEST_P(FileViewTest, BytesAreTheSameAfterAdvice) {
+TEST_P(FileViewTest, HintsDoNotChangeTheBytes) {
   const testing::TemporaryDirectory directory;
   std::string content;
   for (std::uint32_t i = 0; i < 600'000; ++i) testing::append_le(&content, i);
@@ -123,7 +123,7 @@ TEST_P(FileViewTest, BytesAreTheSameAfterAdvice) {
   EXPECT_EQ(as_text(view.copy(0, content.size(), &buffer)), content);
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, FileViewTest,
+INSTANTIATE_TEST_SUITE_P(Io, FileViewTest,
                          ::testing::Values(Io::kAuto, Io::kMmap, Io::kPread));
 
 }  // namespace

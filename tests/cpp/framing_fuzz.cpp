@@ -1,8 +1,8 @@
-// libFuzzer entry: any bytes at all, read as a TFRecord file.
+// libFuzzer entry: any bytes, read as a TFRecord file.
 //
-// Goal: a scan in small segments finds what a scan in one finds, and every frame it
-// names lies inside the file. Method: mutations keep the checksums of frames right
-// (mutate.h), and put files into payloads, where segments find what looks like frames.
+// Goal: a scan in small segments matches a scan in one segment, and every frame is
+// inside the file. Method: mutations keep the checksums of frames valid (mutate.h), and
+// put TFRecord files into payloads, where segments find false frames.
 
 #include <cstdlib>
 #include <string>

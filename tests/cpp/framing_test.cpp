@@ -1,7 +1,7 @@
-// Framing under damage.
+// Tests of framing.
 //
-// Goal: no byte of a header can be changed, and no tail cut off, without a fault that
-// says where. Method: build a small good file, then break it in every possible place.
+// Goal: every changed header byte and every truncation is a fault with the right
+// offset. Method: damage a small file at every possible place.
 
 #include "record/framing.h"
 
@@ -18,7 +18,7 @@ namespace {
 using testing::frame_of;
 using testing::header_of;
 
-// Walks `file` to its end or first fault, and returns how many whole records there are.
+// Walks `file` to its end or first fault. Returns the number of complete records.
 std::size_t walk(std::string_view file, Fault* fault) {
   const Bytes bytes = as_bytes(file);
   std::size_t n = 0;
@@ -41,7 +41,7 @@ TEST(Framing, WholeFilesAreWalkedToTheirEnd) {
   EXPECT_FALSE(fault);
 }
 
-TEST(FramingCorruption, EveryFlippedBitIsNoticedInItsRecord) {
+TEST(FramingCorruption, EveryFlippedBitIsAFaultOfItsRecord) {
   const std::string good = testing::file_of({"alpha", "beta"});
   for (std::size_t bit = 0; bit < good.size() * 8; ++bit) {
     std::string bad = good;
@@ -52,7 +52,7 @@ TEST(FramingCorruption, EveryFlippedBitIsNoticedInItsRecord) {
   }
 }
 
-TEST(FramingCorruption, EveryTruncationKeepsTheWholeRecordsBeforeIt) {
+TEST(FramingCorruption, EveryTruncationKeepsTheCompleteRecords) {
   const std::string good = testing::file_of({"alpha", "beta"});
   const std::size_t boundary = frame_of("alpha").size();
   for (std::size_t size = 1; size < good.size(); ++size) {
@@ -62,7 +62,7 @@ TEST(FramingCorruption, EveryTruncationKeepsTheWholeRecordsBeforeIt) {
   }
 }
 
-TEST(FramingCorruption, ATruncationSaysHowMuchOfThePayloadAndItsChecksumIsThere) {
+TEST(FramingCorruption, ATruncatedPayloadHasTheNumberOfBytesFound) {
   const std::string good = frame_of("seventeen letters");
   std::uint64_t length;
   const Fault fault = check_header(as_bytes(good).data(), good.size() - 1, &length);
@@ -80,7 +80,7 @@ TEST(FramingCorruption, LengthsNearTheLimitOfUint64DoNotWrap) {
   }
 }
 
-TEST(Errors, EveryKindHasACodeOfItsOwn) {
+TEST(Errors, EveryErrcHasAUniqueCodeName) {
   for (std::size_t i = 0; i < kErrcCount; ++i) {
     const auto errc = static_cast<Errc>(i);
     EXPECT_EQ(errc_named(code_name(errc)), errc) << code_name(errc);
@@ -88,7 +88,7 @@ TEST(Errors, EveryKindHasACodeOfItsOwn) {
   EXPECT_EQ(errc_named("no such code"), Errc::kUnexpected);
 }
 
-TEST(Framing, ContentIsRecognizedByItsFirstBytes) {
+TEST(Framing, ContentIsDetectedFromItsFirstBytes) {
   const auto content = [](std::string_view text) { return recognize(as_bytes(text)); };
   EXPECT_EQ(content(""), Content::kEmpty);
   EXPECT_EQ(content(frame_of("payload")), Content::kTfrecord);

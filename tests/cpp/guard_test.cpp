@@ -1,9 +1,9 @@
-// The guard of mappings: files that lose their pages while they are read.
+// Tests of the SIGBUS guard.
 //
-// Goal: no lost page ends the process, none is ever believed, and a SIGBUS of somebody
-// else goes where it went before, whoever installed a handler first.
-// Method: files are cut before and while several threads read them; other handlers are
-// installed before and after the guard, in processes of their own where they end them.
+// Goal: a lost page neither kills the process nor is delivered as data, and any other
+// SIGBUS reaches its previous handler, in any order of installation.
+// Method: truncate files before and while several threads read them; install other
+// handlers before and after the guard, in separate processes if they exit.
 
 #include "file/guard.h"
 
@@ -35,7 +35,7 @@ const auto kPageBytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
 std::string content_of(std::size_t n_pages) {
   std::string content(n_pages * kPageBytes, '\0');
   for (std::size_t i = 0; i < content.size(); ++i) {
-    content[i] = static_cast<char>(1 + i % 251);  // nowhere a zero
+    content[i] = static_cast<char>(1 + i % 251);  // never zero
   }
   return content;
 }
@@ -46,7 +46,7 @@ class GuardTest : public ::testing::Test {
     return directory_.write("file", content);
   }
 
-  // What copy() gives of the range, "lost" where it refuses.
+  // The result of copy(), or "lost" if it throws.
   static std::string copied(const FileView& view, std::uint64_t offset,
                             std::uint64_t length) {
     Buffer buffer;
@@ -62,7 +62,7 @@ class GuardTest : public ::testing::Test {
   testing::TemporaryDirectory directory_;
 };
 
-TEST_F(GuardTest, WhatAFileHasLostIsAnErrorAndTheRestIsReadOn) {
+TEST_F(GuardTest, LostPagesAreErrorsAndTheRestIsReadable) {
   const std::string content = content_of(6);
   const std::string path = write(content);
   const FileView view(path, Io::kMmap);
@@ -75,7 +75,7 @@ TEST_F(GuardTest, WhatAFileHasLostIsAnErrorAndTheRestIsReadOn) {
   EXPECT_EQ(copied(view, 0, 10), content.substr(0, 10));
 }
 
-TEST_F(GuardTest, TheErrorSaysWhereAndWhatIsLeft) {
+TEST_F(GuardTest, TheErrorHasTheOffsetAndTheNewSize) {
   const std::string path = write(content_of(4));
   const FileView view(path, Io::kMmap, "the name");
   std::filesystem::resize_file(path, kPageBytes);
@@ -91,7 +91,7 @@ TEST_F(GuardTest, TheErrorSaysWhereAndWhatIsLeft) {
   }
 }
 
-TEST_F(GuardTest, PagesThatComeBackAreNotBelieved) {
+TEST_F(GuardTest, RestoredPagesStayInvalid) {
   const std::string content = content_of(4);
   const std::string path = write(content);
   const FileView view(path, Io::kMmap);
@@ -102,7 +102,7 @@ TEST_F(GuardTest, PagesThatComeBackAreNotBelieved) {
   EXPECT_EQ(copied(view, 0, kPageBytes), content.substr(0, kPageBytes));
 }
 
-TEST_F(GuardTest, AThreadWithAllSignalsBlockedReadsOn) {
+TEST_F(GuardTest, AThreadWithAllSignalsBlockedContinues) {
   const std::string path = write(content_of(4));
   const FileView view(path, Io::kMmap);
   std::filesystem::resize_file(path, kPageBytes);
@@ -111,14 +111,14 @@ TEST_F(GuardTest, AThreadWithAllSignalsBlockedReadsOn) {
     sigset_t all;
     sigfillset(&all);
     ::pthread_sigmask(SIG_BLOCK, &all, nullptr);
-    stand_guard();
+    install_guard();
     read = copied(view, 2 * kPageBytes, 10);
   });
   thread.join();
   EXPECT_EQ(read, "lost");
 }
 
-TEST_F(GuardTest, ALostPageConcernsNoOtherMapping) {
+TEST_F(GuardTest, ALostPageDoesNotAffectOtherMappings) {
   const std::string content = content_of(4);
   const std::string other = directory_.write("other", content);
   const std::string path = write(content);
@@ -133,16 +133,16 @@ TEST_F(GuardTest, ALostPageConcernsNoOtherMapping) {
     EXPECT_EQ(copied(*intact, 0, content.size()), content);
   }
   others.clear();
-  const FileView again(other, Io::kMmap);  // takes an entry that was used before
+  const FileView again(other, Io::kMmap);  // reuses an entry
   EXPECT_EQ(copied(again, 0, content.size()), content);
 }
 
-TEST_F(GuardTest, ThreadsReadWhileFilesAreCutAndMappingsComeAndGo) {
+TEST_F(GuardTest, ThreadsReadWhileFilesAreTruncatedAndMapped) {
   constexpr int kRounds = 60;
   const std::string content = content_of(64);
   std::mt19937 random(1);
   std::atomic<bool> is_over{false};
-  std::thread mapping([&] {  // changes the table all the time
+  std::thread mapping([&] {  // keeps modifying the table
     const std::string path = directory_.write("mapped", content);
     while (!is_over) {
       const FileView view(path, Io::kMmap);
@@ -160,7 +160,7 @@ TEST_F(GuardTest, ThreadsReadWhileFilesAreCutAndMappingsComeAndGo) {
             std::min<std::size_t>(content.size() - offset, draw() % 9000);
         const std::string got = copied(view, offset, length);
         if (got == "lost") continue;
-        // A file that ends inside a page has zeros behind its end.
+        // The rest of the last page of a file reads as zeros.
         const std::size_t n_here = std::min(got.find('\0'), got.size());
         EXPECT_EQ(got.substr(0, n_here), content.substr(offset, n_here));
         EXPECT_LT(got.size() - n_here, kPageBytes);
@@ -194,7 +194,7 @@ TEST_F(GuardTest, AForkedProcessIsGuarded) {
   EXPECT_EQ(copied(view, 2 * kPageBytes, 10), "lost");
 }
 
-// A page that the file behind it does not have, mapped by somebody else.
+// A lost page in a mapping without a guard.
 volatile const char* foreign_page(const std::string& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CREAT | O_TRUNC, 0600);
   void* page = ::mmap(nullptr, kPageBytes, PROT_READ, MAP_SHARED, descriptor, 0);
@@ -212,8 +212,8 @@ void jump(int, siginfo_t* info, void*) {
 
 void end_with_3(int) { ::_exit(3); }
 
-// As faulthandler does: it puts back what was there before, says its piece, and raises
-// the signal again.
+// Like Python's faulthandler: restores the previous handler, prints, and raises the
+// signal again.
 struct sigaction before_reporter;
 void report(int signal) {
   ::sigaction(signal, &before_reporter, nullptr);
@@ -230,7 +230,7 @@ void install(void (*handler)(int), struct sigaction* previous = nullptr) {
 
 using GuardDeathTest = GuardTest;
 
-TEST_F(GuardDeathTest, AFaultOfSomebodyElseEndsTheProcessAsItDidBefore) {
+TEST_F(GuardDeathTest, AnUnrelatedFaultKillsTheProcess) {
   const std::string path = write(content_of(2));
   EXPECT_EXIT(
       {
@@ -248,12 +248,12 @@ TEST_F(GuardDeathTest, AFaultOfSomebodyElseEndsTheProcessAsItDidBefore) {
       ::testing::KilledBySignal(SIGBUS), "");
 }
 
-TEST_F(GuardDeathTest, HandlersFromBeforeAndAfterTheGuardGetTheFaultsOfOthers) {
-  const auto lose_a_page = [&] {  // which nobody else hears of
+TEST_F(GuardDeathTest, HandlersBeforeAndAfterTheGuardReceiveUnrelatedFaults) {
+  const auto lose_a_page = [&] {  // which no other handler receives
     const std::string path = write(content_of(2));
     const FileView view(path, Io::kMmap);
     std::filesystem::resize_file(path, 0);
-    stand_guard();
+    install_guard();
     if (copied(view, 0, 10) != "lost") ::_exit(4);
   };
   EXPECT_EXIT(
@@ -283,15 +283,16 @@ TEST_F(GuardDeathTest, AHandlerThatRestoresAndRaisesIsCalledOnce) {
           const FileView view(path, Io::kMmap);
           if (!is_first) install(&report, &before_reporter);
           std::filesystem::resize_file(path, 0);
-          stand_guard();
+          install_guard();
           if (copied(view, 0, 10) != "lost") ::_exit(4);
           (void)*foreign_page(directory_.file("foreign"));
         },
-        ::testing::KilledBySignal(SIGBUS), "^reported\n(qemu|$)");  // which has its say
+        ::testing::KilledBySignal(SIGBUS),
+        "^reported\n(qemu|$)");  // qemu prints a line
   }
 }
 
-TEST_F(GuardDeathTest, HandlersThatTakeTurnsKeepTheGuardInFront) {
+TEST_F(GuardDeathTest, AlternatingHandlersKeepTheGuardInFront) {
   const std::string path = write(content_of(2));
   EXPECT_EXIT(
       {
@@ -299,12 +300,12 @@ TEST_F(GuardDeathTest, HandlersThatTakeTurnsKeepTheGuardInFront) {
         for (int i = 0; i < 50; ++i) {
           struct sigaction previous;
           install(&end_with_3, &previous);
-          stand_guard();
+          install_guard();
           ::sigaction(SIGBUS, &previous, nullptr);
-          stand_guard();
+          install_guard();
         }
         install(&end_with_3);
-        stand_guard();
+        install_guard();
         std::filesystem::resize_file(path, 0);
         if (copied(view, 0, 10) != "lost") ::_exit(4);
         (void)*foreign_page(directory_.file("foreign"));
@@ -312,7 +313,7 @@ TEST_F(GuardDeathTest, HandlersThatTakeTurnsKeepTheGuardInFront) {
       ::testing::ExitedWithCode(3), "");
 }
 
-TEST_F(GuardDeathTest, AHandlerWithDetailsGetsThemAndMayGoOn) {
+TEST_F(GuardDeathTest, AHandlerWithSiginfoReceivesItAndMayContinue) {
   EXPECT_EXIT(
       {
         struct sigaction action = {};
@@ -336,12 +337,11 @@ TEST_F(GuardDeathTest, AHandlerWithDetailsGetsThemAndMayGoOn) {
       ::testing::ExitedWithCode(0), "");
 }
 
-TEST_F(GuardDeathTest, WithoutTheGuardALostPageEndsTheProcess) {
+TEST_F(GuardDeathTest, WithoutTheGuardALostPageKillsTheProcess) {
 #if defined(FASTREC_TESTS_ARE_EMULATED)
-  GTEST_SKIP() << "an emulated program cannot begin anew";
+  GTEST_SKIP() << "an emulated program cannot restart itself";
 #endif
-  ::testing::FLAGS_gtest_death_test_style =
-      "threadsafe";  // begins anew: nothing is set
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";  // restarts the program
   ::setenv("FASTREC_SIGBUS_GUARD", "0", 1);
   EXPECT_EXIT(
       {

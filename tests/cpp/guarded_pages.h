@@ -1,4 +1,5 @@
-// Guarded pages: a size -> memory that ends the process where it is left.
+// GuardedPages: memory between two inaccessible pages, so that an over-read or
+// over-write kills the process.
 #pragma once
 
 #include <sys/mman.h>
@@ -12,7 +13,6 @@
 
 namespace fastrec::testing {
 
-// Pages that may be read and written, between two that may not be touched.
 class GuardedPages {
  public:
   explicit GuardedPages(std::size_t min_size) {

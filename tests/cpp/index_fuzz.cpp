@@ -1,12 +1,11 @@
-// libFuzzer entry: a run (runs.h) of a TFRecord file and an index file for it, both of
-// any bytes.
+// libFuzzer entry: a run (runs.h) of a TFRecord file and its index file, both of any
+// bytes.
 //
-// Goal: an index is loaded only if it is whole and of this file, and saved again it is
-// the same; every record that is read by one, mapped or by pread, is a whole frame of
-// the file that begins where the index says and reaches its next entry; an index that
-// was built gives the records that a scan finds. Method: a third piece with an odd
-// number says that the index is sealed: its kind, sizes, time and checksums become
-// right, so that all its entries are believed.
+// Goal: an index is loaded only if it is complete and belongs to this file, and saving
+// it reproduces it; every record read by it, mapped or by pread, is a complete frame
+// between two entries of the index; a built index has the records of a scan. Method: if
+// a third piece has an odd number, the index is sealed first: its kind, sizes, time and
+// checksums become valid, so that its entries are used.
 
 #include <algorithm>
 #include <cstdlib>
@@ -27,7 +26,7 @@ using namespace fastrec;
 constexpr std::size_t kCacheHeaderBytes = 40;
 constexpr std::int64_t kTime = 1'700'000'000'000'000'000;
 
-// Makes of `index` one of `identity` that its checksums prove.
+// Turns `index` into an index for `identity` with valid checksums.
 void seal(const FileIdentity& identity, std::string* index) {
   const std::size_t n_offsets =
       index->size() < kCacheHeaderBytes ? 0 : (index->size() - kCacheHeaderBytes) / 8;
@@ -50,7 +49,7 @@ bool is_frame(Bytes file, std::uint64_t begin, std::uint64_t end) {
          length == frame.size() - kFrameBytes && !check_payload(frame);
 }
 
-// Reads all records that `index` names, which are `file` at `path`.
+// Reads all records of `index` from `file`, which is at `path`.
 void check_records(const Index& index, Bytes file, const std::string& path, Io io) {
   std::vector<Place> places;
   const Catalog catalog({index});
@@ -58,7 +57,7 @@ void check_records(const Index& index, Bytes file, const std::string& path, Io i
   RecordReader reader(
       std::make_shared<FileTable>(std::vector<std::string>{path}, std::vector<Io>{io}));
   for (std::size_t i = 0; i < places.size(); ++i) {
-    reader.start(std::span(places).subspan(i));  // begins anew behind each fault
+    reader.start(std::span(places).subspan(i));  // restarts after each fault
     for (; i < places.size(); ++i) {
       const std::uint64_t begin = index.offsets()[i], end = index.offsets()[i + 1];
       Bytes payload;

@@ -119,7 +119,7 @@ class MappedPathTest : public ::testing::Test {
   }
 
   std::shared_ptr<const Schema> schema_ = schema_of_all();
-  ExampleDecoder reference_{schema_, Way::kReference};
+  ExampleDecoder reference_{schema_, DecodeMode::kReference};
   BatchBuilder builder_{schema_, testing::shared_pool()};
 };
 

@@ -1,6 +1,6 @@
-// MemoryFile: bytes -> a regular file in memory, which has a path that is not a link.
+// MemoryFile: bytes -> a regular file in memory with a path that is not a link.
 //
-// Linux only, as the fuzz targets are.
+// Linux only, like the fuzz targets.
 #pragma once
 
 #include <fcntl.h>
@@ -26,7 +26,7 @@ class MemoryFile {
   MemoryFile(const MemoryFile&) = delete;
   MemoryFile& operator=(const MemoryFile&) = delete;
 
-  // The file is then `content`. Nobody may have it mapped who still reads it.
+  // Replaces the content. The file must not be mapped by an active reader.
   void write(Bytes content) {
     const auto size = static_cast<off_t>(content.size());
     if (ftruncate(descriptor_, size) != 0 ||

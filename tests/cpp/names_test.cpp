@@ -44,7 +44,7 @@ TEST(Names, AreThoseOfTheValues) {
   expect_names(Io::kPread, "pread");
   expect_names(Recovery::kResync, "resync");
   expect_names(Content::kUnknown, "unknown");
-  expect_names(OnDamage::kMask, "mask");
+  expect_names(RowPolicy::kMask, "mask");
   EXPECT_STREQ(name_of(ByteFormat::kWebp), "WebP");
   EXPECT_STREQ(name_of(DType::kBfloat16), "bfloat16");
   EXPECT_STREQ(kind_name(FeatureKind::kNone), "no");

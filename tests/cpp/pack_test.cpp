@@ -1,10 +1,9 @@
-// Every kernel that packs varints, one set of cases.
+// Tests of the kernels that pack varints.
 //
-// Goal: whichever kernel a machine picks, integers become the shortest varints, nothing
-// outside of the input is read, and nothing outside of the room is written. Method: a
-// loop over groups of 7 bits as the oracle; every kernel against it on integers of all
-// sizes, alone, mixed and at every distance from the end; inputs and outputs between
-// pages that must not be touched.
+// Goal: every kernel writes minimal varints, reads only its input and writes only to
+// its room. Method: compare every kernel with a loop over groups of 7 bits, on integers
+// of all sizes, alone, mixed and at every distance from the end; place inputs and
+// outputs next to inaccessible pages.
 
 #include "wire/pack.h"
 
@@ -36,7 +35,7 @@ Varint varint_of(std::uint64_t value) {
 
 class Pack : public ::testing::TestWithParam<PackKernel> {
  protected:
-  // At the ends of guarded pages: the integers, the words and sizes, and the room.
+  // All inputs and outputs end at the end of guarded pages.
   void expect_right(const Integers& integers) {
     const std::size_t n = integers.size();
     Varint expected;
@@ -77,13 +76,13 @@ class Pack : public ::testing::TestWithParam<PackKernel> {
 TEST_P(Pack, IntegersOfEverySizeAtEveryPlace) {
   for (std::size_t n = 0; n <= 18; ++n) {
     for (int bits = 0; bits <= 64; ++bits) {
-      const std::uint64_t least = bits == 0 ? 0 : std::uint64_t{1} << (bits - 1);
-      const std::uint64_t most = least == 0 ? 0 : least - 1 + least;
-      expect_right(Integers(n, least));
-      expect_right(Integers(n, most));
+      const std::uint64_t min = bits == 0 ? 0 : std::uint64_t{1} << (bits - 1);
+      const std::uint64_t max = min == 0 ? 0 : min - 1 + min;
+      expect_right(Integers(n, min));
+      expect_right(Integers(n, max));
       for (std::size_t at = 0; at < n; ++at) {
         Integers one_other(n, 300);
-        one_other[at] = most;
+        one_other[at] = max;
         expect_right(one_other);
       }
     }

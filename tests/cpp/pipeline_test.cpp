@@ -174,23 +174,23 @@ TEST_P(PipelineTest, TheBatchesBeforeAnErrorComeFirstAndTheErrorStays) {
 }
 
 TEST_P(PipelineTest, ABadRowIsLeftOutOrMaskedAlone) {
-  for (const OnDamage on_damage : {OnDamage::kSkip, OnDamage::kMask}) {
+  for (const RowPolicy row_policy : {RowPolicy::kSkip, RowPolicy::kMask}) {
     PipelineOptions tolerant = options();
-    tolerant.on_damage = on_damage;
+    tolerant.row_policy = row_policy;
     const auto pipeline = start(write(/*bad_record=*/504), tolerant, 10);
     Delivery delivery;
     for (std::uint64_t step = 0; next(pipeline.get(), &delivery); ++step) {
       std::vector<std::uint64_t> expected(10);
       std::iota(expected.begin(), expected.end(), step * 10);
       EXPECT_EQ(delivery.n_rows, 10u);
-      EXPECT_EQ(delivery.damages.size(), step == 50 ? 1u : 0u);
+      EXPECT_EQ(delivery.unreadable_rows.size(), step == 50 ? 1u : 0u);
       if (step == 50) {
-        const Damage& damage = delivery.damages.front();
-        EXPECT_EQ(damage.row, 4u);
-        EXPECT_EQ(damage.error.code, Errc::kFeatureMissing);
-        EXPECT_EQ(damage.error.record, 203u);  // of the third file
+        const UnreadableRow& unreadable = delivery.unreadable_rows.front();
+        EXPECT_EQ(unreadable.row, 4u);
+        EXPECT_EQ(unreadable.error.code, Errc::kFeatureMissing);
+        EXPECT_EQ(unreadable.error.record, 203u);  // of the third file
         expected[4] = 0;
-        if (on_damage == OnDamage::kSkip) expected.erase(expected.begin() + 4);
+        if (row_policy == RowPolicy::kSkip) expected.erase(expected.begin() + 4);
       }
       EXPECT_EQ(numbers_in<std::int64_t>(delivery.parts[0]), expected);
     }

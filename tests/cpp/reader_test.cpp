@@ -1,9 +1,8 @@
-// Records read in any order.
+// Tests of RecordReader.
 //
-// Goal: every place gives its own bytes, whatever places come before and after it, and
-// however wrong those are. Method: files of records of all sizes, read in file order,
-// backwards, at random and with repetitions; indexes that claim what is not there;
-// files that are cut after they were opened.
+// Goal: every place returns its own bytes, for any places before and after it, also
+// invalid ones. Method: files with records of all sizes, read in file order, backwards,
+// at random and with repetitions; invalid indexes; files truncated after opening.
 
 #include "record/reader.h"
 
@@ -23,13 +22,13 @@
 namespace fastrec {
 namespace {
 
-constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
 
 using Numbers = std::vector<std::uint64_t>;
 
 class ReaderTest : public ::testing::TestWithParam<Io> {
  protected:
-  // `n_records` records in each of `n_files`: most are small, some larger than a block.
+  // `n_records` in each of `n_files`: most are small, some larger than a block.
   void write(std::size_t n_files, std::size_t n_records) {
     std::mt19937 random(1);
     std::vector<Index> indexes;
@@ -55,7 +54,7 @@ class ReaderTest : public ::testing::TestWithParam<Io> {
     return places;
   }
 
-  // Reads `places`, of which the first are those of `records`.
+  // Reads `places`, which start with the places of `records`.
   void check(const std::vector<Place>& places, const Numbers& records) {
     reader_->start(places);
     for (const std::uint64_t record : records) {
@@ -81,7 +80,7 @@ class ReaderTest : public ::testing::TestWithParam<Io> {
   std::unique_ptr<RecordReader> reader_;
 };
 
-TEST_P(ReaderTest, EveryOrderOfPlacesGivesTheirBytes) {
+TEST_P(ReaderTest, PlacesInAnyOrder) {
   write(3, 100);
   Numbers records = all();
   check(records);
@@ -97,7 +96,7 @@ TEST_P(ReaderTest, EveryOrderOfPlacesGivesTheirBytes) {
   check({});
 }
 
-TEST_P(ReaderTest, RunsOfNeighboursInAnyOrderGiveTheirBytes) {
+TEST_P(ReaderTest, RunsOfAdjacentRecordsInAnyOrder) {
   write(3, 100);
   Numbers records;
   for (const std::uint64_t first : {250u, 90u, 0u, 130u, 190u}) {
@@ -108,7 +107,7 @@ TEST_P(ReaderTest, RunsOfNeighboursInAnyOrderGiveTheirBytes) {
   check(records);
 }
 
-TEST_P(ReaderTest, MoreFilesThanAReaderKeepsAtHand) {
+TEST_P(ReaderTest, MoreFilesThanAReaderCaches) {
   write(600, 1);
   Numbers records = all();
   for (int again = 0; again < 2; ++again) {
@@ -118,13 +117,12 @@ TEST_P(ReaderTest, MoreFilesThanAReaderKeepsAtHand) {
   }
 }
 
-TEST_P(ReaderTest, PlacesThatCannotBeAreAFaultAndHarmTheirNeighboursNot) {
+TEST_P(ReaderTest, InvalidPlacesAreFaultsAndDoNotAffectTheirNeighbours) {
   write(2, 100);
   const std::uint64_t size = files_->open(0)->size();
   const Frame impossible[] = {
-      {0, kMost},        {size, 0},          {size - 1, 100},
-      {size + 1, 100},   {kMost, 0},         {kMost, kMost},
-      {kMost - 20, 100}, {size - 16, kMost}, {4097, kMost - 4096},
+      {0, kMax},    {size, 0},        {size - 1, 100},   {size + 1, 100},     {kMax, 0},
+      {kMax, kMax}, {kMax - 20, 100}, {size - 16, kMax}, {4097, kMax - 4096},
   };
   Numbers records = all();
   std::shuffle(records.begin(), records.end(), std::mt19937(4));
@@ -134,7 +132,7 @@ TEST_P(ReaderTest, PlacesThatCannotBeAreAFaultAndHarmTheirNeighboursNot) {
     check(places, Numbers(records.begin(), records.begin() + 50));
     Bytes payload;
     EXPECT_TRUE(reader_->next(&payload)) << frame.offset << " " << frame.length;
-    // The first of a batch, and between neighbours.
+    // At the start of a batch, and between adjacent records.
     places = {{0, 0, frame}, {0, 0, frame}, {1, 0, {0, payloads_[100].size()}}};
     reader_->start(places);
     EXPECT_TRUE(reader_->next(&payload)) << frame.offset << " " << frame.length;
@@ -151,7 +149,7 @@ TEST_P(ReaderTest, DamagedFramesAreFaultsAndTheirNeighboursAreRead) {
     Errc code;
     std::uint64_t offset;  // of the fault, in the frame
   };
-  // One after another, and several in one block.
+  // Separately, and several in one block.
   const Change changes[] = {
       {10, 0, Errc::kLengthCrc, 0},
       {11, 9, Errc::kLengthCrc, 0},
@@ -200,7 +198,7 @@ TEST_P(ReaderTest, DamagedFramesAreFaultsAndTheirNeighboursAreRead) {
   check_all(records, nullptr);
 }
 
-TEST_P(ReaderTest, AFileThatIsMissingIsNoticedAtItsPlace) {
+TEST_P(ReaderTest, AMissingFileIsAnErrorAtItsPlace) {
   write(3, 20);
   std::filesystem::remove(paths_[2]);
   std::vector<Place> places = places_of({0, 30, 5, 59, 1});
@@ -214,7 +212,7 @@ INSTANTIATE_TEST_SUITE_P(Ways, ReaderTest,
 
 using ShortenedFileTest = ReaderTest;
 
-TEST_P(ShortenedFileTest, PlacesThatWereCutOffAreAFaultAndTheOthersStand) {
+TEST_P(ShortenedFileTest, TruncatedPlacesAreFaultsAndTheOthersAreRead) {
   write(1, 200);
   check({0});
   const std::vector<Place> last = places_of({199});
@@ -230,12 +228,12 @@ INSTANTIATE_TEST_SUITE_P(Pread, ShortenedFileTest, ::testing::Values(Io::kPread)
 
 using CatalogTest = ReaderTest;
 
-TEST_P(CatalogTest, ManyRecordsAreLocatedAsOneIs) {
+TEST_P(CatalogTest, LocateAllMatchesLocate) {
   write(5, 40);
   Numbers records = all();
   std::shuffle(records.begin(), records.end(), std::mt19937(5));
   records.push_back(records.front());
-  std::vector<Place> places = places_of({17});  // stays where it is
+  std::vector<Place> places = places_of({17});  // keeps its place
   catalog_->locate_all(records, &places);
   records.insert(records.begin(), 17);
   ASSERT_EQ(places.size(), records.size());

@@ -1,4 +1,4 @@
-// Records for tests: frames made by hand, and files that vanish with the test.
+// Records: handmade frames and temporary files for tests.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ void append_le(std::string* out, UInt value) {
   out->append(reinterpret_cast<const char*>(bytes), sizeof bytes);
 }
 
-// A header that its checksum proves, whatever it claims.
+// A header with a valid checksum for any length.
 inline std::string header_of(std::uint64_t length) {
   std::string header;
   append_le(&header, length);
@@ -42,8 +42,7 @@ inline std::string file_of(const std::vector<std::string>& payloads) {
   return file;
 }
 
-// A directory of its own for a test. Others may run at the same time, in processes that
-// have the same addresses.
+// A temporary directory with a unique name, because tests run in parallel.
 class TemporaryDirectory {
  public:
   TemporaryDirectory() {
@@ -67,7 +66,7 @@ class TemporaryDirectory {
   std::filesystem::path path_;
 };
 
-// The fields of a message, written by hand: `number` with a length-delimited content.
+// Handwritten messages: varints and length-delimited fields.
 inline std::string varint_of(std::uint64_t value) {
   std::string bytes;
   while (value >= 0x80) {

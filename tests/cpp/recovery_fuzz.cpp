@@ -1,10 +1,10 @@
-// libFuzzer entry: any bytes at all, walked around as a TFRecord file that is damaged.
+// libFuzzer entry: any bytes, read as a damaged TFRecord file.
 //
-// Goal: frames and gaps are those that the definition of each recovery gives, mapped
-// and by pread, by a walk and in an index. Method: the definition, word by word, on top
-// of plain scans, each byte behind a break tried for a frame. Mutations keep the
-// checksums of frames right (mutate.h). The first byte chooses the
-// recovery, and how the file is read.
+// Goal: frames and gaps match the definition of each recovery, mapped and by pread, for
+// walks and for indexes. Method: a literal implementation of the definition on top of
+// plain scans, which tries every byte after a break for a frame. Mutations keep the
+// checksums of frames valid (mutate.h). The first byte selects the recovery and the
+// I/O.
 
 #include <atomic>
 #include <cstdlib>
@@ -34,11 +34,12 @@ bool is_whole(Bytes file, const Span& frame) {
   return !check_payload(file.subspan(frame.first, frame.second - frame.first));
 }
 
-// The first frame from `at` on that both checksums prove, or the end.
+// The first frame from `at` on with two valid checksums, or the end.
 std::uint64_t find(Bytes file, std::uint64_t at) {
   for (; file.size() - at >= kFrameBytes; ++at) {
     auto length = load_le<std::uint64_t>(file.data() + at);
-    if (length > file.size() - at - kFrameBytes) continue;  // most bytes are no length
+    if (length > file.size() - at - kFrameBytes)
+      continue;  // most bytes are not a valid length
     if (check_header(file.data() + at, file.size() - at, &length)) continue;
     if (is_whole(file, {at, at + length + kFrameBytes})) return at;
   }
@@ -101,7 +102,7 @@ Walked indexed(const FileView& view, Recovery recovery) {
   return walked;
 }
 
-// What `read` gives, or the code of what it throws.
+// The result of `read`, or the code of its Error.
 template <typename F>
 std::pair<Walked, Errc> outcome_of(F read) {
   try {

@@ -1,9 +1,9 @@
-// Walks around damage.
+// Tests of FrameWalk on damaged files.
 //
-// Goal: frames and gaps together are the file, in both kinds of I/O and by a walk as by
-// an index; what a search finds is proven by both checksums. Method: random files,
-// damaged at random. Which records survive which damage, tests/core/test_recovery.py
-// asks an oracle.
+// Goal: frames and gaps cover the file exactly, with both kinds of I/O, for walks and
+// for indexes; a search returns only frames with two valid checksums. Method: random
+// files with random damage. tests/core/test_recovery.py compares the surviving records
+// with an oracle.
 
 #include "record/recovery.h"
 
@@ -83,7 +83,7 @@ Walked indexed(const Index& index) {
   return walked;
 }
 
-TEST(Recovery, FramesAndGapsAreTheFile) {
+TEST(Recovery, FramesAndGapsCoverTheFile) {
   const testing::TemporaryDirectory directory;
   std::mt19937 random(20261121);
   for (int round = 0; round < 500; ++round) {
@@ -121,7 +121,7 @@ TEST(Recovery, FramesAndGapsAreTheFile) {
   }
 }
 
-TEST(Recovery, ASearchCanBeEnded) {
+TEST(Recovery, ASearchCanBeCancelled) {
   const testing::TemporaryDirectory directory;
   std::string file = frame_of("first") + frame_of("second");
   file[3] ^= 1;
@@ -136,7 +136,7 @@ TEST(Recovery, ASearchCanBeEnded) {
   EXPECT_THROW(frames.next(&frame), ScanCancelled);
 }
 
-TEST(Recovery, WithoutItTheErrorComesAfterTheFramesBefore) {
+TEST(Recovery, WithoutRecoveryTheErrorFollowsTheFrames) {
   const testing::TemporaryDirectory directory;
   std::string file = frame_of("first") + frame_of("second");
   file[frame_of("first").size()] ^= 1;
@@ -178,7 +178,7 @@ TEST(Recovery, TwoFlippedBitsAreNotRepaired) {
   const std::string frame = frame_of("payload");
   for (unsigned first = 0; first < 8 * kHeaderBytes; ++first) {
     for (unsigned second = 0; second <= first; ++second) {
-      std::string flipped = frame;  // twice the same bit: a header that is in order
+      std::string flipped = frame;  // flipping one bit twice restores the header
       flipped[first / 8] = static_cast<char>(flipped[first / 8] ^ 1 << first % 8);
       flipped[second / 8] = static_cast<char>(flipped[second / 8] ^ 1 << second % 8);
       EXPECT_FALSE(repair_header(as_bytes(flipped).data(), 1 << 20,
@@ -204,7 +204,7 @@ TEST(Recovery, OnlyAHeaderIsRepaired) {
     EXPECT_EQ(spans(byte), whole);
     EXPECT_EQ(spans(first.size() + byte), whole) << "the frame inside is not found";
   }
-  // A header between a damaged payload and a good one proves where that begins.
+  // A header between a damaged and an intact payload verifies the boundary.
   std::string flipped = file;
   flipped[kHeaderBytes] ^= 1;
   flipped[first.size()] ^= 1;
@@ -212,9 +212,9 @@ TEST(Recovery, OnlyAHeaderIsRepaired) {
   EXPECT_EQ(walk(view, Recovery::kRepair), whole);
 }
 
-// What is read in vain is bounded: 4000 headers of payloads of about 1 MiB, which would
-// be read for 4 GiB, are followed by a frame that is not found any more.
-TEST(Recovery, ASearchThatProvesNothingIsGivenUp) {
+// 4000 valid headers with damaged payloads of about 1 MiB would cost 4 GiB of reads.
+// The search stops before it reaches the intact frame after them.
+TEST(Recovery, ASearchStopsAfterTooManyDamagedPayloads) {
   const testing::TemporaryDirectory directory;
   const std::string good = frame_of("good");
   for (const std::size_t n_headers : {std::size_t{10}, std::size_t{4000}}) {
@@ -230,7 +230,7 @@ TEST(Recovery, ASearchThatProvesNothingIsGivenUp) {
     EXPECT_EQ(frames.next(&frame), n_headers == 10);
     const std::vector<Gap> gaps = frames.take_gaps();
     ASSERT_EQ(gaps.size(), 1u);
-    EXPECT_EQ(gaps[0].error.reason.find("was given up") != std::string::npos,
+    EXPECT_EQ(gaps[0].error.reason.find("was stopped after") != std::string::npos,
               n_headers == 4000)
         << gaps[0].error.reason;
     EXPECT_EQ(gaps[0].end, file.size() - (n_headers == 10 ? good.size() : 0));

@@ -1,4 +1,4 @@
-// Runs: several pieces of bytes in one input, each behind its size in two bytes.
+// Runs: several pieces of bytes in one input, each after its size in two bytes.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,12 @@
 
 namespace fastrec::testing {
 
-inline constexpr std::size_t kMostPieces = 6;
+inline constexpr std::size_t kMaxPieces = 6;
 
-// Any bytes are a run: a size that reaches past the end stands for what is left.
+// Any bytes are a run: a size past the end means the rest of the input.
 inline std::vector<Bytes> pieces_of(Bytes run) {
   std::vector<Bytes> pieces;
-  while (run.size() >= 2 && pieces.size() < kMostPieces) {
+  while (run.size() >= 2 && pieces.size() < kMaxPieces) {
     const std::size_t claimed = load_le<std::uint16_t>(run.data());
     const std::size_t size = std::min(claimed, run.size() - 2);
     pieces.push_back(run.subspan(2, size));
@@ -25,7 +25,7 @@ inline std::vector<Bytes> pieces_of(Bytes run) {
   return pieces;
 }
 
-// Pieces above 65535 bytes are cut.
+// Truncates pieces to 65535 bytes.
 inline std::string run_of(const std::vector<std::string>& pieces) {
   std::string run;
   for (const std::string& piece : pieces) {

@@ -1,9 +1,8 @@
-// Scans in segments, against the plain walk.
+// Tests of scans in segments.
 //
-// Goal: however a file is cut into segments, and whatever its payloads pretend to be, a
-// scan finds the frames that a walk from byte 0 finds, and the same fault. Method:
-// random files whose payloads hold frames, zeros and noise; the oracle is a loop of
-// eight lines.
+// Goal: for any division into segments and any payloads, a scan returns the frames and
+// the fault of a sequential walk. Method: random files whose payloads contain frames,
+// zeros and noise; the oracle is a loop of eight lines.
 
 #include "record/scan.h"
 
@@ -45,17 +44,17 @@ std::string random_payload(std::mt19937* random) {
   switch ((*random)() % 4) {
     case 0:
       return std::string(size, '\0');
-    case 1:  // a TFRecord file within the record, cut somewhere
+    case 1:  // a truncated TFRecord file within the record
       return testing::file_of({noise(random, size), "", noise(random, 5)})
           .substr(0, 40 + size);
-    case 2:  // a header that promises a long record
+    case 2:  // a header of a long record
       return testing::header_of(size * 3) + noise(random, size);
     default:
       return noise(random, size);
   }
 }
 
-TEST(Scan, AnyCutFindsWhatThePlainWalkFinds) {
+TEST(Scan, AnySegmentsMatchTheSequentialWalk) {
   std::mt19937 random(20261121);
   for (int round = 0; round < 400; ++round) {
     std::string file;
@@ -80,7 +79,7 @@ TEST(Scan, AnyCutFindsWhatThePlainWalkFinds) {
   }
 }
 
-TEST(Scan, WindowsFromFrameToFrameFindWhatThePlainWalkFinds) {
+TEST(Scan, WindowsMatchTheSequentialWalk) {
   std::mt19937 random(20261122);
   for (int round = 0; round < 300; ++round) {
     std::string file;
@@ -110,8 +109,8 @@ TEST(Scan, WindowsFromFrameToFrameFindWhatThePlainWalkFinds) {
   }
 }
 
-TEST(Scan, APayloadOfZerosIsNoTrap) {
-  // Every byte of it passes for the length of an empty record.
+TEST(Scan, APayloadOfZeros) {
+  // Every byte looks like the length of an empty record.
   std::string file = testing::frame_of("first");
   file += testing::frame_of(std::string(std::size_t{8} << 20, '\0'));
   for (int i = 0; i < 50'000; ++i) file += testing::frame_of("a record like others");
@@ -129,7 +128,7 @@ TEST(Scan, APayloadOfZerosIsNoTrap) {
   }
 }
 
-TEST(Scan, MappedAndReadFilesGiveTheSame) {
+TEST(Scan, MappedAndReadFilesMatch) {
   const testing::TemporaryDirectory directory;
   std::mt19937 random(7);
   std::string file;
@@ -146,13 +145,13 @@ TEST(Scan, MappedAndReadFilesGiveTheSame) {
   EXPECT_EQ(mapped.offsets, walk(as_bytes(file)).offsets);
 }
 
-TEST(Scan, LargeRecordsAreFoundByTheirHeadersAlone) {
+TEST(Scan, LargeRecordsAreFoundByTheirHeaders) {
   const testing::TemporaryDirectory directory;
   std::mt19937 random(8);
   std::string file;
   for (int i = 0; i < 120; ++i) {
     std::string payload = noise(&random, 70'000 + random() % 200'000);
-    // A TFRecord file within the record, where a segment may begin.
+    // A TFRecord file within the record, at a place where a segment may begin.
     for (int j = 0; j < 400; ++j) payload += testing::frame_of("nested");
     file += testing::frame_of(payload);
   }
@@ -168,7 +167,7 @@ TEST(Scan, LargeRecordsAreFoundByTheirHeadersAlone) {
   }
 }
 
-TEST(Index, SurvivesTheFileAndNothingElse) {
+TEST(Index, IsLoadedForTheSameVersionOfTheFileOnly) {
   const testing::TemporaryDirectory directory;
   const std::string path = directory.write("data", testing::file_of({"a", "", "ccc"}));
   ScanProgress progress;
@@ -209,7 +208,7 @@ TEST(Index, IsNotLoadedWithAnyBitFlippedOrByteMissing) {
   }
 }
 
-// An index file whose checksums are right, and whose header states `content_size`.
+// An index file with valid checksums and `content_size` in its header.
 std::string forged_index(const FileIdentity& identity, std::uint64_t content_size,
                          const std::vector<std::uint64_t>& offsets) {
   std::string stored;
@@ -223,7 +222,7 @@ std::string forged_index(const FileIdentity& identity, std::uint64_t content_siz
   return index + stored;
 }
 
-TEST(Index, IsNotLoadedIfForgedWithRightChecksums) {
+TEST(Index, IsNotLoadedIfForgedWithValidChecksums) {
   const testing::TemporaryDirectory directory;
   const std::string path = directory.write("data", testing::file_of({"a", "", "ccc"}));
   const FileIdentity identity = FileView(path, Io::kMmap).identity();
@@ -249,7 +248,7 @@ TEST(Index, IsNotLoadedIfForgedWithRightChecksums) {
   EXPECT_FALSE(is_loaded(32, {0, 17, 33, end + 1}));
 }
 
-TEST(RecordReader, AnIndexThatPointsPastTheFileIsAFaultWhereverItDoes) {
+TEST(RecordReader, AnIndexEntryPastTheEndOfTheFileIsAFault) {
   const testing::TemporaryDirectory directory;
   const std::string content = testing::file_of({"a", "bb"});
   const auto files = std::make_shared<FileTable>(
@@ -266,9 +265,10 @@ TEST(RecordReader, AnIndexThatPointsPastTheFileIsAFaultWhereverItDoes) {
     const Fault fault = reader.next(&payload);
     EXPECT_EQ(fault.code, Errc::kIndexPastEnd);
     EXPECT_EQ(fault.offset, bad.offset);
-    EXPECT_EQ(describe(fault),
-              "the index does not fit the file: it points past the end of the file (35 "
-              "bytes)");
+    EXPECT_EQ(
+        describe(fault),
+        "the index does not match the file: an entry is past the end of the file (35 "
+        "bytes)");
   }
 }
 

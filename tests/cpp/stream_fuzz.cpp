@@ -1,9 +1,8 @@
-// libFuzzer entry: any bytes at all, as they come out of a compressed file.
+// libFuzzer entry: any bytes, as the content of a compressed file.
 //
-// The first byte says in which pieces the others arrive. Whatever they are, a
-// FrameStream must find the frames that a scan of the whole finds, and a fault where it
-// finds one, or a gap: with the payloads and without. Mutations keep the checksums of
-// frames right (mutate.h).
+// Goal: a FrameStream returns the frames of a scan, and the same fault or a gap there,
+// with and without payloads. Method: the first byte selects the sizes of the chunks.
+// Mutations keep the checksums of frames valid (mutate.h).
 
 #include <algorithm>
 #include <cstdlib>
@@ -19,7 +18,7 @@ namespace {
 
 using namespace fastrec;
 
-// Calls `piece(bytes)` for each piece of `file`. Sizes follow from `seed`.
+// Calls `piece(bytes)` for each piece of `file`, whose sizes depend on `seed`.
 template <typename F>
 void in_pieces(Bytes file, unsigned seed, F piece) {
   unsigned state = seed;
@@ -32,8 +31,8 @@ void in_pieces(Bytes file, unsigned seed, F piece) {
   }
 }
 
-// How many frames a recovery leaves: all, or all but a last one whose payload is
-// damaged and whose end nothing proves.
+// The number of frames that a recovery keeps: all, except a last one with a damaged
+// payload and an unverified end.
 std::size_t n_left(Bytes file, const ScanResult& whole) {
   const std::size_t n = whole.offsets.size() - 1;
   if (n == 0 || !whole.fault || whole.fault.code == Errc::kTruncatedPayload) return n;
@@ -54,22 +53,23 @@ FrameStream frames_of(Bytes file, unsigned seed, Recovery recovery) {
 void check_frames(Bytes file, unsigned seed, const ScanResult& whole,
                   Recovery recovery) {
   FrameStream stream = frames_of(file, seed, recovery);
-  // The same without payloads, which must do the same to the end.
-  FrameStream passing = frames_of(file, seed, recovery);
+  // The same without payloads, with the same result.
+  FrameStream verifying = frames_of(file, seed, recovery);
   std::size_t i = 0;
   std::vector<std::uint8_t> frame;
   Place place;
-  FrameStream::Passed passed;
-  Errc errc = Errc::kOk, errc_passing = Errc::kOk;
+  FrameStream::Verified verified;
+  Errc errc = Errc::kOk, errc_verifying = Errc::kOk;
   try {
     while (stream.next(SIZE_MAX, &place, &frame)) {
       if (i + 1 >= whole.offsets.size()) std::abort();
       const std::uint64_t begin = whole.offsets[i], end = whole.offsets[i + 1];
       if (place.record != i || place.frame.offset != begin) std::abort();
       if (!std::ranges::equal(frame, file.subspan(begin, end - begin))) std::abort();
-      if (!passing.pass(&passed) || passed.place.frame.end() != end) std::abort();
-      if (passed.place.record != i) std::abort();
-      if (bool(passed.fault) != bool(check_payload(frame))) std::abort();
+      if (!verifying.verify(&verified) || verified.place.frame.end() != end)
+        std::abort();
+      if (verified.place.record != i) std::abort();
+      if (bool(verified.fault) != bool(check_payload(frame))) std::abort();
       ++i;
       frame.clear();
     }
@@ -79,18 +79,20 @@ void check_frames(Bytes file, unsigned seed, const ScanResult& whole,
     if (recovery != Recovery::kNone && is_damage) std::abort();
   }
   try {
-    if (passing.pass(&passed)) std::abort();
+    if (verifying.verify(&verified)) std::abort();
   } catch (const Error& error) {
-    errc_passing = error.code;
+    errc_verifying = error.code;
   }
-  if (errc != errc_passing) std::abort();
+  if (errc != errc_verifying) std::abort();
   bool is_whole = errc == Errc::kOk;
-  const std::vector<Gap> gaps = stream.take_gaps(), gaps_passing = passing.take_gaps();
-  if (gaps.size() != gaps_passing.size()) std::abort();
+  const std::vector<Gap> gaps = stream.take_gaps(),
+                         gaps_verifying = verifying.take_gaps();
+  if (gaps.size() != gaps_verifying.size()) std::abort();
   for (std::size_t k = 0; k < gaps.size(); ++k) {
     is_whole = false;
     if (gaps[k].begin != whole.offsets[i] || gaps[k].record != i) std::abort();
-    if (gaps[k].begin != gaps_passing[k].begin || gaps[k].end != gaps_passing[k].end) {
+    if (gaps[k].begin != gaps_verifying[k].begin ||
+        gaps[k].end != gaps_verifying[k].end) {
       std::abort();
     }
   }

@@ -1,9 +1,8 @@
-// Streams: bytes in order -> frames.
+// Tests of ByteStreams and FrameStream.
 //
-// Goal: frames come out the same however the bytes were cut, a producer never runs
-// ahead further than it may, stop() wakes everybody, and a window gives what its order
-// says. Method: frames made by hand, pushed in pieces of every size; producers
-// and consumer on threads of their own.
+// Goal: the frames do not depend on the chunks, producers respect their limits, stop()
+// wakes all threads, and a shuffle window delivers its order. Method: handmade frames,
+// pushed in chunks of every size; producers and consumer on separate threads.
 
 #include "record/stream.h"
 
@@ -39,9 +38,9 @@ std::shared_ptr<FileTable> names(std::size_t n) {
   return std::make_shared<FileTable>(std::move(paths), std::vector<Io>{Io::kAuto});
 }
 
-// The next bytes of the stream at hand, however long that takes.
+// Waits for the next bytes of the current stream.
 bool take(ByteStreams* streams, std::vector<std::uint8_t>* chunk) {
-  return streams->take(1h, chunk) == ByteStreams::Taken::kBytes;
+  return streams->pop(1h, chunk) == ByteStreams::PopResult::kBytes;
 }
 
 // Pushes `bytes` as each stream, in pieces of `size`.
@@ -55,7 +54,7 @@ void produce(ByteStreams* streams, Bytes bytes, std::size_t size) {
   }
 }
 
-TEST(FrameStream, GivesTheSameFramesForPiecesOfAnySize) {
+TEST(FrameStream, TheFramesDoNotDependOnTheChunks) {
   const std::vector<std::uint8_t> bytes = frames_of(kPayloads);
   for (const std::size_t size : {1u, 2u, 11u, 12u, 13u, 16u, 100u, 1000u}) {
     auto streams = std::make_shared<ByteStreams>(3, 2, 64);
@@ -85,7 +84,7 @@ TEST(FrameStream, GivesTheSameFramesForPiecesOfAnySize) {
   }
 }
 
-TEST(FrameStream, AFailureComesAfterTheFramesBeforeIt) {
+TEST(FrameStream, AnExceptionFollowsTheFramesBeforeIt) {
   const std::vector<std::uint8_t> bytes = frames_of(kPayloads);
   auto streams = std::make_shared<ByteStreams>(1, 1, 1 << 20);
   ASSERT_EQ(streams->begin(), 0u);
@@ -101,7 +100,7 @@ TEST(FrameStream, AFailureComesAfterTheFramesBeforeIt) {
   EXPECT_THROW(record.read_from(&frames, &fault), IoError);
 }
 
-TEST(FrameStream, RefusesWhatWouldTakeTooMuch) {
+TEST(FrameStream, RecordsOverTheMemoryLimitAreErrors) {
   const std::vector<std::uint8_t> bytes = frames_of({"x", std::string(1000, 'y')});
   auto streams = std::make_shared<ByteStreams>(1, 1, 1 << 20);
   ASSERT_EQ(streams->begin(), 0u);
@@ -148,10 +147,10 @@ TEST(ByteStreams, AProducerWaitsForRoom) {
   two.join();
 }
 
-TEST(ByteStreams, StopWakesEverybody) {
+TEST(ByteStreams, StopWakesAllThreads) {
   ByteStreams full(2, 1, 1), empty(1, 1, 1);
   const std::vector<std::uint8_t> piece(10);
-  ASSERT_EQ(full.begin(), 0u);  // so that whoever asks next has to wait
+  ASSERT_EQ(full.begin(), 0u);  // the next call must wait
   std::thread producer([&] {
     while (full.push(0, piece)) continue;
     full.end(0);
@@ -170,20 +169,20 @@ TEST(ByteStreams, StopWakesEverybody) {
   consumer.join();
 }
 
-TEST(ByteStreams, TakeWaitsForSomeTimeOnly) {
+TEST(ByteStreams, PopHasATimeout) {
   ByteStreams streams(1, 1, 100);
   std::vector<std::uint8_t> chunk;
-  EXPECT_EQ(streams.take(1ms, &chunk), ByteStreams::Taken::kPending);
+  EXPECT_EQ(streams.pop(1ms, &chunk), ByteStreams::PopResult::kTimeout);
   ASSERT_EQ(streams.begin(), 0u);
-  EXPECT_EQ(streams.take(1ms, &chunk), ByteStreams::Taken::kPending);
+  EXPECT_EQ(streams.pop(1ms, &chunk), ByteStreams::PopResult::kTimeout);
   ASSERT_TRUE(streams.push(0, std::vector<std::uint8_t>(3)));
-  EXPECT_EQ(streams.take(1ms, &chunk), ByteStreams::Taken::kBytes);
+  EXPECT_EQ(streams.pop(1ms, &chunk), ByteStreams::PopResult::kBytes);
   EXPECT_EQ(chunk.size(), 3u);
   streams.end(0);
-  EXPECT_EQ(streams.take(1ms, &chunk), ByteStreams::Taken::kEnd);
+  EXPECT_EQ(streams.pop(1ms, &chunk), ByteStreams::PopResult::kEnd);
 }
 
-TEST(ByteStreams, WhatWasTakenIsFilledAgain) {
+TEST(ByteStreams, ChunksAreRecycled) {
   ByteStreams streams(1, 1, 1000);
   ASSERT_EQ(streams.begin(), 0u);
   const std::vector<std::uint8_t> large(500, 'a'), small(20, 'b');
@@ -199,13 +198,13 @@ TEST(ByteStreams, WhatWasTakenIsFilledAgain) {
   EXPECT_EQ(chunk, small);
 }
 
-TEST(ByteStreams, NobodyFillsAStreamThatWasLeft) {
+TEST(ByteStreams, PushReturnsFalseAfterAdvance) {
   ByteStreams streams(3, 2, 100);
   ASSERT_EQ(streams.begin(), 0u);
   streams.advance();  // before its end
   EXPECT_FALSE(streams.push(0, std::vector<std::uint8_t>(1)));
   streams.end(0);
-  streams.advance();  // before anybody began it
+  streams.advance();  // before begin()
   ASSERT_EQ(streams.begin(), 2u);
   EXPECT_TRUE(streams.push(2, std::vector<std::uint8_t>(1)));
   std::vector<std::uint8_t> chunk;
@@ -214,7 +213,7 @@ TEST(ByteStreams, NobodyFillsAStreamThatWasLeft) {
   EXPECT_EQ(streams.begin(), std::nullopt);
 }
 
-TEST(FrameStream, LooksUpWhileItWaits) {
+TEST(FrameStream, CallsOnWaitWhileItWaits) {
   auto streams = std::make_shared<ByteStreams>(1, 1, 100);
   int n_looks = 0;
   FrameStream frames(streams, names(1), {0}, [&] {
@@ -225,7 +224,7 @@ TEST(FrameStream, LooksUpWhileItWaits) {
   EXPECT_THROW(record.read_from(&frames, &fault), std::runtime_error);
 }
 
-// The records that `claims` gives, whose payloads are the digits of their numbers.
+// The records of `claims`, whose payloads are their numbers in digits.
 std::vector<int> claimed(Claims* claims) {
   std::vector<int> numbers;
   Claim claim;
@@ -257,7 +256,7 @@ StreamShape steps_of(std::uint64_t batch_size, std::uint64_t bytes_max) {
   return shape;
 }
 
-TEST(StreamClaims, AWindowGivesWhatItsOrderSays) {
+TEST(StreamClaims, AWindowDeliversItsOrder) {
   constexpr int n = 100;
   for (const std::uint64_t n_slots : {1u, 2u, 7u, 99u, 100u, 1000u}) {
     const WindowOrder order({{0, n}}, n_slots, 5);
@@ -273,8 +272,8 @@ TEST(StreamClaims, AWindowGivesWhatItsOrderSays) {
   }
 }
 
-TEST(StreamClaims, AWindowHoldsNoMoreThanItMay) {
-  // A frame of one digit takes 17 bytes.
+TEST(StreamClaims, AWindowRespectsItsMemoryLimit) {
+  // A frame with a payload of one digit has 17 bytes.
   StreamClaims fits(FrameStream(numbered(10), names(1), {0}), steps_of(2, 9 * 17),
                     WindowDraws(8, 0));
   EXPECT_EQ(claimed(&fits).size(), 10u);
@@ -296,14 +295,14 @@ TEST(StreamClaims, StopEndsAWait) {
   waiting.join();
 }
 
-// One stream of `bytes`, already pushed.
+// A finished stream of `bytes`.
 std::shared_ptr<ByteStreams> stream_of(Bytes bytes, std::size_t size) {
   auto streams = std::make_shared<ByteStreams>(1, 1, 1 << 20);
   produce(streams.get(), bytes, size);
   return streams;
 }
 
-TEST(StreamIndex, IsTheSameInPiecesOfAnySize) {
+TEST(StreamIndex, DoesNotDependOnTheChunks) {
   const std::vector<std::uint8_t> bytes = frames_of(kPayloads);
   for (std::size_t size = 1; size <= bytes.size(); ++size) {
     FrameStream stream(stream_of(bytes, size), names(1), {0});
@@ -320,7 +319,7 @@ TEST(StreamIndex, IsTheSameInPiecesOfAnySize) {
   }
 }
 
-TEST(StreamIndex, ACutIsNoticedWhereverItIs) {
+TEST(StreamIndex, EveryTruncationIsAnError) {
   const std::vector<std::uint8_t> bytes = frames_of(kPayloads);
   FrameStream whole(stream_of(bytes, 7), names(1), {0});
   const std::vector<std::uint64_t> ends = index_of(&whole).offsets;

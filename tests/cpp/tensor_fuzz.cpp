@@ -71,7 +71,7 @@ bool is_slow(Bytes message) {
       n *= static_cast<double>(size);
     }
   }
-  return n > 1024 && n <= 2.0 * TensorReader::kMostRepeatedBytes;
+  return n > 1024 && n <= 2.0 * TensorReader::kMaxRepeatedBytes;
 }
 
 std::string header_of(const TensorReader& tensor) {

@@ -1,10 +1,10 @@
-// libFuzzer entry: any bytes at all, read as packed varints by every kernel.
+// libFuzzer entry: any bytes, decoded as packed varints by every kernel.
 //
-// Goal: no input and no number of values makes two kernels disagree, or touch what is
-// not theirs. Method: the first bytes of the input choose the number and how often the
-// rest is repeated, since the fuzzer seldom makes inputs of several windows; input and
-// output are exact allocations, so that AddressSanitizer sees a step past either end.
-// One input in sixteen also goes through the emulated kernel.
+// Goal: the kernels agree for every input and number of values, and access only their
+// own memory. Method: the first bytes of the input select the number and how often the
+// rest is repeated, because the fuzzer rarely generates inputs of several windows;
+// input and output are exact allocations, so that AddressSanitizer detects an access
+// past either end. One input in sixteen also runs the slow emulated kernel.
 
 #include <algorithm>
 #include <cstdlib>
@@ -18,7 +18,6 @@ namespace {
 
 constexpr std::size_t kChoicesBytes = 3;
 
-// Those that this CPU can run, and the one that few can, which takes its time.
 std::vector<VarintKernel> kernels_and_emulated() {
   std::vector<VarintKernel> kernels(varint_kernels().begin(), varint_kernels().end());
   kernels.push_back(testing::emulated_avx512());

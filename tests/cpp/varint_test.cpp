@@ -1,11 +1,10 @@
-// Every kernel for packed varints, one set of cases.
+// Tests of the kernels that decode packed varints.
 //
-// Goal: whichever kernel a machine picks, packed varints are read as protobuf reads
-// them or refused with the same error, nothing outside of the input is read, and
-// nothing but the values asked for is written. Method: an oracle that reads bit by bit;
-// every kernel against it on values of every length, alone, at every place of a window,
-// and in mixtures like those of real lists; the same with damage and with wrong
-// numbers of values; inputs and outputs right at pages that must not be touched.
+// Goal: every kernel returns the values of protobuf or the same error, reads only its
+// input and writes only the requested values. Method: compare every kernel with a
+// bit-by-bit oracle, on values of every length, alone, at every place of a window and
+// in realistic mixtures, also with damage and wrong numbers of values; place inputs and
+// outputs next to inaccessible pages.
 
 #include <gtest/gtest.h>
 
@@ -27,7 +26,7 @@ using testing::GuardedPages;
 
 using Packed = std::vector<std::uint8_t>;
 
-// What protobuf says of the first `count` varints of `packed`, as values of Int.
+// The oracle: the first `count` varints of `packed` as values of Int.
 template <typename Int>
 struct Expected {
   Expected(Bytes packed, std::size_t count) {
@@ -58,12 +57,12 @@ struct Expected {
     }
   }
 
-  std::vector<Int> values;  // before the one at fault
-  std::size_t size = 0;     // that they take
+  std::vector<Int> values;  // before the invalid one
+  std::size_t size = 0;     // of their encodings
   Errc errc = Errc::kOk;
 };
 
-// Appends `value` in `length` bytes, or as few as hold it.
+// Appends `value` in at least `length` bytes.
 void append(std::uint64_t value, Packed* packed, std::size_t length = 1) {
   for (std::size_t i = 1; value >= 0x80 || i < length; ++i, value >>= 7) {
     packed->push_back(static_cast<std::uint8_t>(value | 0x80));
@@ -85,7 +84,7 @@ class Varints : public ::testing::TestWithParam<VarintKernel> {
   template <typename Int>
   ::testing::AssertionResult agrees_as(Bytes packed, std::size_t count) {
     const Expected<Int> expected(packed, count);
-    // Never more than `count` values of room, before a page that must not be written.
+    // Room for exactly `count` values, before an inaccessible page.
     const auto room = output_.bytes().last(count * sizeof(Int));
     auto* values = reinterpret_cast<Int*>(room.data());
     std::fill_n(values, count, Int{0x5a});
@@ -114,8 +113,7 @@ class Varints : public ::testing::TestWithParam<VarintKernel> {
     return ::testing::AssertionSuccess();
   }
 
-  // The same for a whole list, of which all values have at most 8 bytes or none is
-  // decoded. Slack is readable, and what is in it does not matter.
+  // The same for decode_list(). The content of the slack must not matter.
   ::testing::AssertionResult agrees_as_list(Bytes packed, std::uint8_t slack) {
     constexpr std::size_t kSlackBytes = BytesWithSlack::kSlackBytes;
     const MutableBytes room = input_.bytes().last(packed.size() + 2 * kSlackBytes);
@@ -143,7 +141,7 @@ class Varints : public ::testing::TestWithParam<VarintKernel> {
     return ::testing::AssertionSuccess();
   }
 
-  // Whether the kernel says of `packed` what the oracle says, wherever it lies.
+  // Whether the kernel agrees with the oracle, next to either guard page.
   ::testing::AssertionResult agrees(Bytes packed, std::size_t count) {
     const MutableBytes readable = input_.bytes();
     const auto n_ends = static_cast<std::size_t>(
@@ -163,16 +161,16 @@ class Varints : public ::testing::TestWithParam<VarintKernel> {
     return ::testing::AssertionSuccess();
   }
 
-  static constexpr std::size_t kMostBytes = 8192;
+  static constexpr std::size_t kMaxBytes = 8192;
 
  private:
-  GuardedPages input_{kMostBytes + 2 * BytesWithSlack::kSlackBytes};
-  GuardedPages output_{(kMostBytes + kSpareValues) * sizeof(std::int64_t)};
+  GuardedPages input_{kMaxBytes + 2 * BytesWithSlack::kSlackBytes};
+  GuardedPages output_{(kMaxBytes + kSpareValues) * sizeof(std::int64_t)};
 };
 
 std::vector<VarintKernel> every_kernel() {
   std::vector<VarintKernel> kernels(varint_kernels().begin(), varint_kernels().end());
-#if !defined(FASTREC_TESTS_ARE_EMULATED)  // twice takes minutes, and shows nothing more
+#if !defined(FASTREC_TESTS_ARE_EMULATED)  // emulating twice takes minutes
   kernels.push_back(testing::emulated_avx512());
 #endif
   return kernels;
@@ -181,7 +179,7 @@ std::vector<VarintKernel> every_kernel() {
 INSTANTIATE_TEST_SUITE_P(Kernels, Varints, ::testing::ValuesIn(every_kernel()),
                          [](const auto& param) { return param.param.name; });
 
-// Bits for a value of exactly `length` bytes, which is 10 at most.
+// A random value of exactly `length` bytes, at most 10.
 std::uint64_t value_of_length(std::size_t length, std::mt19937_64* random) {
   const std::size_t n_bits = std::min<std::size_t>(7 * length, 64);
   const std::uint64_t top = std::uint64_t{1} << (7 * (length - 1));
@@ -189,13 +187,13 @@ std::uint64_t value_of_length(std::size_t length, std::mt19937_64* random) {
   return length == 1 ? bits : bits | top;
 }
 
-TEST_P(Varints, NoValuesAreReadFromNothing) {
+TEST_P(Varints, EmptyInputs) {
   EXPECT_TRUE(agrees({}, 0));
   EXPECT_TRUE(agrees({}, 1));
   EXPECT_TRUE(agrees({}, 100));
 }
 
-TEST_P(Varints, EveryLengthIsReadAtEveryPlaceOfAWindow) {
+TEST_P(Varints, EveryLengthAtEveryPlaceOfAWindow) {
   std::mt19937_64 random(1);
   for (std::size_t length = 1; length <= 12; ++length) {
     for (std::size_t n_before = 0; n_before <= 140; ++n_before) {
@@ -214,7 +212,7 @@ TEST_P(Varints, EveryLengthIsReadAtEveryPlaceOfAWindow) {
   }
 }
 
-TEST_P(Varints, ValuesOfOneLengthAreReadInEveryNumber) {
+TEST_P(Varints, EveryNumberOfValuesOfOneLength) {
   std::mt19937_64 random(2);
   for (std::size_t length = 1; length <= 10; ++length) {
     Packed packed;
@@ -225,7 +223,7 @@ TEST_P(Varints, ValuesOfOneLengthAreReadInEveryNumber) {
   }
 }
 
-TEST_P(Varints, ShortListsOfEveryPairOfLengthsAreRead) {
+TEST_P(Varints, ShortListsOfEveryPairOfLengths) {
   std::mt19937_64 random(8);
   for (std::size_t first = 1; first <= 11; ++first) {
     for (std::size_t second = 1; second <= 11; ++second) {
@@ -238,7 +236,7 @@ TEST_P(Varints, ShortListsOfEveryPairOfLengthsAreRead) {
   }
 }
 
-TEST_P(Varints, EncodingsLongerThanNeededAreRead) {
+TEST_P(Varints, NonMinimalEncodings) {
   for (std::size_t length = 1; length <= 10; ++length) {
     Packed packed;
     for (std::size_t n = 0; n <= 150; ++n) append(n % 128, &packed, length);
@@ -258,7 +256,7 @@ TEST_P(Varints, BitsAboveTheSixtyFourthAreDropped) {
   }
 }
 
-TEST_P(Varints, ValuesThatDoNotFitAreRefusedAtTheEdges) {
+TEST_P(Varints, ValuesAroundTheLimitsOfTheDtype) {
   constexpr std::int64_t kEdges[] = {
       0,
       -1,
@@ -280,7 +278,7 @@ TEST_P(Varints, ValuesThatDoNotFitAreRefusedAtTheEdges) {
   }
 }
 
-// Lists like those of real files: how long the values are, by chance.
+// Realistic lists: the relative frequencies of lengths 1 to 10.
 constexpr unsigned kMixtures[][10] = {
     {1, 0, 0, 0, 0, 0, 0, 0, 0, 0},    {1, 1, 0, 0, 0, 0, 0, 0, 0, 0},
     {1, 50, 49, 0, 0, 0, 0, 0, 0, 0},  // tokens
@@ -301,7 +299,7 @@ Packed mixture(const unsigned (&weights)[10], std::size_t n, std::mt19937_64* ra
   return packed;
 }
 
-TEST_P(Varints, MixturesAreReadInEveryNumberAndAtEveryAlignment) {
+TEST_P(Varints, MixturesOfEverySizeAtEveryAlignment) {
   std::mt19937_64 random(3);
   for (const auto& weights : kMixtures) {
     for (std::size_t n = 0; n <= 300; ++n) {
@@ -319,7 +317,7 @@ TEST_P(Varints, MixturesAreReadInEveryNumberAndAtEveryAlignment) {
   }
 }
 
-TEST_P(Varints, EveryTruncationIsReadToWhereItCanBe) {
+TEST_P(Varints, EveryTruncation) {
   std::mt19937_64 random(4);
   for (const auto& weights : kMixtures) {
     const Packed packed = mixture(weights, 120, &random);
@@ -330,7 +328,7 @@ TEST_P(Varints, EveryTruncationIsReadToWhereItCanBe) {
   }
 }
 
-TEST_P(Varints, DamageIsReadOrRefusedAsTheOracleSays) {
+TEST_P(Varints, DamagedLists) {
   std::mt19937_64 random(5);
   for (int repetition = 0; repetition < 4000; ++repetition) {
     const std::size_t n = random() % 200;
@@ -350,7 +348,7 @@ TEST_P(Varints, DamageIsReadOrRefusedAsTheOracleSays) {
   }
 }
 
-TEST_P(Varints, AnyBytesAreReadOrRefusedAsTheOracleSays) {
+TEST_P(Varints, RandomBytes) {
   std::mt19937_64 random(6);
   for (int repetition = 0; repetition < 4000; ++repetition) {
     Packed packed(random() % 400);
@@ -363,11 +361,11 @@ TEST_P(Varints, AnyBytesAreReadOrRefusedAsTheOracleSays) {
   }
 }
 
-TEST_P(Varints, LongListsAreReadToTheirEnd) {
+TEST_P(Varints, LongLists) {
   std::mt19937_64 random(7);
   for (const auto& weights : kMixtures) {
     Packed packed = mixture(weights, 800, &random);
-    ASSERT_LE(packed.size(), kMostBytes);
+    ASSERT_LE(packed.size(), kMaxBytes);
     ASSERT_TRUE(agrees(packed, 800));
   }
 }

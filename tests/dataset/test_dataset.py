@@ -1,10 +1,10 @@
-"""Datasets row by row, and around damage.
+"""Rows of datasets by number, and rows before damage.
 
 Goal
-    Rows, slices, masks and index arrays mean what they mean to NumPy; good rows before
-    damage are delivered; what is not a record number is refused in words.
+    Indexing follows NumPy; intact rows before damage are delivered; invalid indexes raise
+    a clear error.
 Method
-    Records that hold their own number; files cut and flipped at a known record.
+    Records that hold their own number; files truncated and flipped at a known record.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ def ds(write: Write) -> Untyped:
     ],
     ids=["slice", "backwards", "list", "unsigned", "mask", "empty"],
 )
-def test_many_records_are_chosen_as_in_numpy(ds: Untyped, index: Untyped) -> None:
-    empty = isinstance(index, list) and not index  # NumPy takes it for floats
+def test_selecting_many_records_follows_numpy(ds: Untyped, index: Untyped) -> None:
+    empty = isinstance(index, list) and not index  # an array of floats in NumPy
     expected = np.arange(N)[slice(0) if empty else index]
     assert ds[index]["n"].tolist() == expected.tolist()
     records = ds.records[index]
@@ -80,7 +80,7 @@ def test_one_record_is_a_row(ds: Untyped, index: Untyped) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_record_number_is_refused(
+def test_invalid_indexes_are_refused(
     ds: Untyped, index: Untyped, error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
@@ -95,7 +95,9 @@ def test_views_read_other_columns_of_the_same_records(ds: Untyped) -> None:
 
 
 @pytest.mark.parametrize("n_good", [0, 1, 63, 64, 130])
-def test_good_rows_before_a_bad_payload_come_first(write: Write, n_good: int) -> None:
+def test_intact_rows_before_a_damaged_payload_are_delivered(
+    write: Write, n_good: int
+) -> None:
     data = bytearray(file_of(N))
     data[len(file_of(n_good)) + 20] ^= 1
     ds = open_dataset(write(bytes(data)), features=SPEC)
@@ -110,7 +112,7 @@ def test_good_rows_before_a_bad_payload_come_first(write: Write, n_good: int) ->
     assert len(ds.head(n_good)) == n_good
 
 
-def test_the_head_of_a_file_that_was_cut_is_there(write: Write) -> None:
+def test_head_reads_a_truncated_file(write: Write) -> None:
     ds = open_dataset(write(file_of(N)[:-3]), features=SPEC)
     assert [row["n"] for row in ds.head(N - 1)] == list(range(N - 1))
     with pytest.raises(fr.CorruptionError, match=f"record {N - 1}"):
@@ -126,11 +128,15 @@ def test_a_dataset_can_be_pickled(ds: Untyped) -> None:
 
 
 def test_no_columns_at_all_are_refused(write: Write) -> None:
-    with pytest.raises(fr.SchemaError, match="names no feature"):
+    with pytest.raises(
+        fr.SchemaError, match="features must not be empty; omit it to read all features"
+    ):
         open_dataset(write(file_of(1)), features={})
 
 
-def test_endless_repetition_of_nothing_is_refused(ds: Untyped, write: Write) -> None:
+def test_endless_repetition_of_an_empty_epoch_is_refused(
+    ds: Untyped, write: Write
+) -> None:
     empty = open_dataset(write(b""), features=SPEC)
     for loader in (empty.loader(4), ds.loader(N + 1, drop_last=True)):
         assert list(loader.repeat(3)) == []
@@ -148,7 +154,7 @@ def test_endless_repetition_of_nothing_is_refused(ds: Untyped, write: Write) -> 
         ("seed", 2**64),
     ],
 )
-def test_numbers_beyond_reason_name_their_option(
+def test_excessive_numbers_name_their_option(
     ds: Untyped, option: str, value: int
 ) -> None:
     with pytest.raises(ValueError, match=f"{option} must be at most"):

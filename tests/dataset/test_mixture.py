@@ -1,11 +1,11 @@
-"""Datasets made of datasets: concat and mix.
+"""Concatenated and mixed datasets.
 
 Goal
-    Joined datasets are one dataset, whatever their files call things; a mix keeps to its
-    weights at every row, reads each component epoch by epoch, and resumes anywhere.
+    Concatenated datasets act as one, even if their files use different keys. A mix
+    follows its weights at every row, reads each component epoch by epoch, and resumes at
+    every step.
 Method
-    Records that hold the number of their component and their own; the draws of a mix are
-    judged by counting them.
+    Records that hold their number and that of their component; counts of draws.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SPEC: dict[str, Untyped] = {
     "tags": fr.VarLen("int64"),
     "name": fr.FixedLen((), "bytes"),
 }
-# The same columns from files that call and hold them otherwise.
+# The same columns in files with other keys and storage.
 OTHER_SPEC: dict[str, Untyped] = {
     "name": fr.FixedLen((), "bytes", default=b"none"),
     "n": fr.FixedLen((), "int64", key="number"),
@@ -135,7 +135,7 @@ def numbers(batches: Any) -> list[int]:  # noqa: ANN401
 
 @given(data=st.data())
 @settings(max_examples=60)
-def test_joined_rows_come_in_their_order_whatever_files_call_them(
+def test_concat_keeps_the_order_of_rows_with_different_keys(
     a: Untyped, b: Untyped, data: st.DataObject
 ) -> None:
     parts: list[Untyped] = []
@@ -168,7 +168,7 @@ def test_joined_rows_come_in_their_order_whatever_files_call_them(
         assert both.records[i] == raw
 
 
-def test_joined_datasets_are_one_dataset(
+def test_concatenated_datasets_act_as_one_dataset(
     a: Untyped, b: Untyped, a_paths: list[Path], b_path: Path
 ) -> None:
     both = fr.concat([b, a.select(range(9, -1, -1))])
@@ -204,7 +204,7 @@ def test_joined_datasets_are_one_dataset(
     assert snapshot([again[30:50]]) == snapshot([nested[30:50]])
 
 
-def test_a_walk_without_an_index_reads_joined_files(
+def test_concatenated_files_are_read_without_an_index(
     write: Write, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("FASTREC_CACHE", str(tmp_path))
@@ -243,7 +243,7 @@ def test_different_columns_are_listed(a: Untyped, write: Write) -> None:
             read()
         text = str(caught.value)
         for words in (
-            r"'n' is int64[] in the first and int32[] in another",
+            r"'n' is int64[] in one and int32[] in another",
             "'image' is uint8[2] in the first and uint8[2, 1] in another",
             "'words' is bytes[] ragged in the first and bytes[1] in another",
             "'name' is bytes[] in the first and missing in another",
@@ -265,7 +265,7 @@ def as_a(batch: Batch, info: fr.BatchInfo) -> Batch:
 
 
 @pytest.mark.parametrize("transform_threads", [0, 1, 3])
-def test_transforms_of_parts_make_columns_equal(
+def test_transforms_of_parts_may_make_columns_equal(
     a: Untyped, b_path: Path, transform_threads: int
 ) -> None:
     other = open_dataset(b_path, features={"number": fr.FixedLen((), "int64")})
@@ -283,7 +283,7 @@ def test_transforms_of_parts_make_columns_equal(
     assert [int(row["twice"]) for row in both] == [2 * n for n in [*A, *B]]
 
 
-def test_what_transforms_of_parts_must_not_do(a: Untyped, b: Untyped) -> None:
+def test_invalid_transforms_of_parts_are_refused(a: Untyped, b: Untyped) -> None:
     thin = a.with_transform(lambda batch: {"n": batch["n"][batch["n"] % 2 == 0]})
     other = b.select_columns(["n"])
     for whole in (fr.concat([thin, other]), fr.mix({"a": (thin, 1), "b": (other, 1)})):
@@ -307,7 +307,7 @@ def test_what_transforms_of_parts_must_not_do(a: Untyped, b: Untyped) -> None:
         fr.mix({"a": (marked, 1)})[0]
 
 
-def test_inference_looks_at_all_parts(write: Write) -> None:
+def test_inference_samples_all_parts(write: Write) -> None:
     one = write(tfrecord_file([example({b"x": ("int64", [1])})] * 3))
     two = write(tfrecord_file([example({b"x": ("int64", [1, 2])})] * 3))
     alone = fr.open(one)
@@ -332,14 +332,14 @@ mix: Untyped = fr.mix
     [
         (lambda _: concat([]), ValueError, "got none"),
         (lambda _: mix({}), ValueError, "got none"),
-        (lambda a: concat(a), TypeError, "takes a list of datasets"),
+        (lambda a: concat(a), TypeError, "requires a list of datasets"),
         (lambda a: concat([a, "b.tfrecord"]), TypeError, "got 'b.tfrecord'"),
-        (lambda a: concat([mix({"a": (a, 1)})]), TypeError, "not of mixes"),
+        (lambda a: concat([mix({"a": (a, 1)})]), TypeError, "got a mix"),
         (lambda a: mix({"m": (mix({"a": (a, 1)}), 1)}), TypeError, "in one mix"),
         (lambda a: mix({"a": a}), TypeError, r"dict of name: \(dataset, weight\)"),
         (lambda a: mix([(a, 1)]), TypeError, r"dict of name: \(dataset, weight\)"),
         (lambda a: mix({"a": (a, 1, 2)}), TypeError, "weight"),
-        (lambda a: mix({"a": (a, 0)}), ValueError, "weight of 'a' must be above 0"),
+        (lambda a: mix({"a": (a, 0)}), ValueError, "weight of 'a' must be positive"),
         (lambda a: mix({"a": (a, -1)}), ValueError, "weight of 'a'"),
         (lambda a: mix({"a": (a, float("nan"))}), ValueError, "weight of 'a'"),
         (lambda a: mix({"a": (a, float("inf"))}), ValueError, "weight of 'a'"),
@@ -349,7 +349,7 @@ mix: Untyped = fr.mix
         (lambda a: mix({"a": (a, 1)}, per_batch=3), TypeError, "per_batch"),
     ],
 )
-def test_what_cannot_be_joined_is_refused(
+def test_invalid_components_are_refused(
     a: Untyped, make: Untyped, error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
@@ -403,7 +403,7 @@ def draws(mixed: Untyped, n_epochs: int, **options: Untyped) -> list[tuple[int, 
     shuffle=st.sampled_from([False, True, fr.Blocks(60, lanes=2)]),
 )
 @settings(max_examples=80)
-def test_a_mix_keeps_to_its_weights_and_reads_every_component_in_epochs(
+def test_a_mix_follows_its_weights_and_reads_each_component_in_epochs(
     many: Untyped,
     parts: tuple[list[int], list[float]],
     seed: int,
@@ -442,10 +442,10 @@ def test_a_mix_depends_on_its_seeds(many: Untyped) -> None:
     assert [s for s, _ in sources(0, 0)] == [s for s, _ in sources(0, 1)]
     assert sources(0, 0) != sources(0, 1)
     patterns = {tuple(s for s, _ in sources(seed, 0)) for seed in range(9)}
-    assert len(patterns) == 3, "so many ways there are to begin with these weights"
+    assert len(patterns) == 3, "these weights allow three different starts"
 
 
-def test_rows_of_a_mix_are_those_of_its_first_epoch_in_file_order(
+def test_rows_by_number_are_those_of_the_first_epoch_of_a_mix(
     many: Untyped,
 ) -> None:
     for per_batch in (False, True):
@@ -489,7 +489,7 @@ def plain_rows(batch: Batch) -> list[tuple[int, int]]:
     return list(zip(batch["__source__"].tolist(), batch["n"].tolist(), strict=True))
 
 
-def test_sources_are_told_also_of_rows_that_fill(a: Untyped, b: Untyped) -> None:
+def test_padding_rows_have_source_minus_one(a: Untyped, b: Untyped) -> None:
     mixed = fr.mix({"b": (b, 1), "a": (a, 2)}, length=50)
     loaders = [
         mixed.loader(8, pad_last=True, rank=rank, world_size=3, shuffle=True)
@@ -513,7 +513,7 @@ def test_sources_are_told_also_of_rows_that_fill(a: Untyped, b: Untyped) -> None
 
 
 @pytest.mark.parametrize("transform_threads", [0, 2])
-def test_components_have_transforms_of_their_own(
+def test_components_have_separate_transforms(
     many: Untyped, transform_threads: int
 ) -> None:
     def scaled(by: int) -> Callable[..., Batch]:
@@ -581,7 +581,7 @@ def test_a_mix_resumes_at_every_step(
             assert rest == want[n_seen:]
             other = fresh(5)
             if per_batch:
-                with pytest.raises(ValueError, match="another order"):
+                with pytest.raises(ValueError, match="a different order"):
                     other.load_state_dict(state)
                 halves = [fresh(6, rank=rank, world_size=2) for rank in range(2)]
                 for half in halves:
@@ -613,11 +613,11 @@ def test_a_state_belongs_to_its_mix(many: Untyped) -> None:
         mix_of(many, (21, 29), (1, 2)),
         fr.concat([many.select(range(20)), many.select(range(20, 50))]),
     ):
-        with pytest.raises(ValueError, match=r"another order|other data"):
+        with pytest.raises(ValueError, match=r"a different order|a different dataset"):
             other.loader(5).load_state_dict(state)
 
 
-def test_nothing_can_be_left_out_of_a_mix(many: Untyped) -> None:
+def test_a_mix_has_no_selections(many: Untyped) -> None:
     mixed = mix_of(many, (20, 30), (1, 2))
 
     def never(batch: Batch) -> Untyped:
@@ -631,13 +631,15 @@ def test_nothing_can_be_left_out_of_a_mix(many: Untyped) -> None:
         lambda: mixed.shard(num_shards=2, index=0),
     ]
     for attempt in attempts:
-        with pytest.raises(TypeError, match="its components, and mix those"):
+        with pytest.raises(
+            TypeError, match="select, filter, split or shard its components instead"
+        ):
             attempt()
     with pytest.raises(TypeError, match="give batches= to a plain dataset"):
         mixed.loader(batches=lambda seed, epoch: [[seed, epoch]])
 
 
-def test_a_mix_has_views_of_other_columns(a: Untyped, b: Untyped) -> None:
+def test_a_mix_can_select_columns(a: Untyped, b: Untyped) -> None:
     mixed = fr.mix({"a": (a, 1), "b": (b, 1)}, seed=3)
     assert list(mixed.select_columns(["name"])[0]) == ["name", "__source__"]
     assert len(mixed) == 65
@@ -650,14 +652,15 @@ def test_a_component_without_records_is_named(a: Untyped, empty: Untyped) -> Non
     for length in (None, 10):
         mixed = fr.mix({"a": (a, 1), "none": (empty, 1)}, length=length)
         with pytest.raises(
-            ValueError, match="component 'none' of the mix has no records"
+            ValueError,
+            match="mix components must not be empty, got no records in 'none'",
         ):
             list(mixed.loader(4))
         with pytest.raises(ValueError, match="'none'"):
             mixed[0]
 
 
-def test_a_feature_of_the_name_of_an_added_column_is_refused(write: Write) -> None:
+def test_a_feature_named_like_an_added_column_is_refused(write: Write) -> None:
     path = write(tfrecord_file([example({b"__source__": ("int64", [1])})]))
     ds = fr.open(path)
     assert ds[0]["__source__"] == 1

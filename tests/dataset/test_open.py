@@ -1,10 +1,10 @@
-"""Opening data sets: what is accepted, what is refused and in which words.
+"""fastrec.open: accepted paths, their order, and errors for invalid ones.
 
 Goal
-    A path, a glob, a directory or a list of them is a data set, in a defined order, with
-    rows by number; whatever is no data set is told so by name.
+    A path, a glob, a directory or a list of them opens as a dataset in a defined order.
+    Errors name the path.
 Method
-    Small files written by the oracle in a folder of their own.
+    Small files written by the oracle in a separate folder.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def test_one_file(folder: Path, as_type: type[Any]) -> None:
     assert ds.nbytes == path.stat().st_size
 
 
-def test_any_path_like(folder: Path) -> None:
+def test_any_path_like_is_accepted(folder: Path) -> None:
     class Anything:
         def __fspath__(self) -> str:
             return str(folder / "c.tfrecord")
@@ -84,7 +84,7 @@ def test_a_glob_over_folders(folder: Path) -> None:
     assert numbers(ds) == [0, 1, 2, 5]
 
 
-def test_a_file_whose_name_looks_like_a_glob_is_that_file(folder: Path) -> None:
+def test_an_existing_file_with_glob_characters_is_not_a_glob(folder: Path) -> None:
     odd = file_of(folder / "part[1].tfrecord", 9)
     assert numbers(open_dataset(odd, features=SPEC)) == [9]
 
@@ -99,7 +99,7 @@ def test_a_directory_is_its_tfrecord_files_sorted(
 @pytest.mark.parametrize(
     "name", ["b.tfrecord", "b.tfrecords", "b.tfrecord-00001-of-00002"]
 )
-def test_a_shard_with_a_damaged_beginning_is_not_left_out(
+def test_a_shard_with_a_damaged_beginning_is_included(
     tmp_path: Path, name: str
 ) -> None:
     file_of(tmp_path / "a.tfrecord", 0, 1)
@@ -126,13 +126,13 @@ def test_a_list_may_hold_globs_and_directories(folder: Path) -> None:
     assert numbers(ds) == [3, 4, 5, 7, 0, 1, 2]
 
 
-def test_names_say_nothing_about_the_contents(folder: Path) -> None:
+def test_suffixes_do_not_matter(folder: Path) -> None:
     for name in ("train.gz", "train", "train.txt", "train-00000-of-00001"):
         assert numbers(open_dataset(file_of(folder / name, 8), features=SPEC)) == [8]
 
 
 @pytest.mark.parametrize("compression", ["auto", None])
-def test_plain_files_under_both_names_of_plain(folder: Path, compression: Any) -> None:  # noqa: ANN401
+def test_plain_files_open_with_auto_and_none(folder: Path, compression: Any) -> None:  # noqa: ANN401
     ds = open_dataset(folder, features=SPEC, compression=compression)
     assert numbers(ds) == list(range(6))
 
@@ -224,7 +224,7 @@ def test_names_that_differ_by_numbers_are_one_dataset(
     assert not caplog.records
 
 
-def test_names_that_differ_otherwise_are_logged(
+def test_other_differences_in_names_are_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     folder = tmp_path / "data"
@@ -262,7 +262,7 @@ def read(paths: Any, **options: Any) -> None:  # noqa: ANN401
 
 
 def test_a_missing_file(folder: Path) -> None:
-    missing = folder / "nobody.tfrecord"
+    missing = folder / "missing.tfrecord"
     for paths in (missing, str(missing), [folder / "a.tfrecord", missing]):
         with pytest.raises(FileNotFoundError) as caught:
             read(paths)
@@ -307,7 +307,7 @@ def test_a_text_file(tmp_path: Path, text: str, io: str) -> None:
     ("compress", "kind"), [(gzip.compress, "(?i)gzip"), (zlib.compress, "(?i)zlib")]
 )
 @pytest.mark.parametrize("io", ["mmap", "pread"])
-def test_a_compressed_file_that_is_said_to_be_plain_is_called_what_it_is(
+def test_a_compressed_file_opened_as_plain_names_its_compression(
     tmp_path: Path,
     name: str,
     compress: Callable[[bytes], bytes],
@@ -333,7 +333,7 @@ def test_a_remote_url(scheme: str) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
-def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+def test_a_fifo_is_refused_without_waiting(tmp_path: Path) -> None:
     fifo = tmp_path / "pipe"
     os.mkfifo(fifo)
     with pytest.raises((OSError, fr.Error), match="pipe"):
@@ -350,7 +350,7 @@ def test_a_fifo_is_refused_and_not_waited_for(tmp_path: Path) -> None:
         ({"description": {}}, TypeError, "description"),
     ],
 )
-def test_options_that_do_not_exist(
+def test_invalid_options_are_refused(
     folder: Path,
     options: dict[str, object],
     error: type[Exception] | tuple[type[Exception], ...],
@@ -427,7 +427,7 @@ def test_slices_of_records_are_bytes_arrays(folder: Path) -> None:
     assert ds.records[0] == example({b"n": ("int64", [0])})
 
 
-def test_opening_reads_nothing_yet(tmp_path: Path) -> None:
+def test_opening_reads_no_records(tmp_path: Path) -> None:
     path = tmp_path / "damaged.tfrecord"
     path.write_bytes(frame(b"good") + b"\0" * 40)
     ds = open_dataset(path)
@@ -435,5 +435,5 @@ def test_opening_reads_nothing_yet(tmp_path: Path) -> None:
         len(ds)
 
 
-def test_a_given_schema_is_the_schema(folder: Path) -> None:
+def test_schema_returns_the_features_passed_to_open(folder: Path) -> None:
     assert dict(open_dataset(folder, features=SPEC).schema) == SPEC

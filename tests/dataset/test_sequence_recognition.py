@@ -1,7 +1,9 @@
-"""Goal: the lists of a SequenceExample are never lost because it is read as an Example.
+"""SequenceExamples that are read as Examples.
 
-Method: SequenceExamples, and Examples with a field 2 that they do not know, are read with
-``features=`` in every way.
+Goal
+    Feature lists are never dropped silently.
+Method
+    SequenceExamples, and Examples with an unknown field 2, are read with ``features=``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Views: other records, columns or rows of the same files.
+"""Views: selected records and columns of the same files.
 
 Goal
-    A view is a dataset of its own that a list of record numbers describes; views of views
-    are so, too. They cost what they say, share indexes, and survive pickling and forks.
+    A view equals a list of record numbers, and so does a view of a view. Views cost what
+    their docstrings say, share indexes, and survive pickling and forks.
 Method
     Chains of views against the same operations on a plain list; records hold their number.
 """
@@ -185,7 +185,7 @@ def test_a_chain_of_views_is_a_list_of_records(
         assert view[i]["words"].tolist() == [b"w" * (want[i] % 5)] * (want[i] % 3)
         assert view.records[i] == record(want[i])
     for out in (n, -n - 1):
-        with pytest.raises(IndexError, match=f"there are {n:,} records"):
+        with pytest.raises(IndexError, match=f"the dataset has {n:,} records"):
             view[out]
 
     batch_size = data.draw(st.integers(1, 20))
@@ -239,7 +239,7 @@ def test_a_split_divides_the_records(
     assert [numbers_of(part) for part in again] == [numbers_of(part) for part in parts]
 
 
-def test_splits_depend_on_the_seed_and_are_no_epochs(ds: Untyped) -> None:
+def test_splits_depend_on_the_seed_and_differ_from_shuffles(ds: Untyped) -> None:
     first, other = (ds.split([0.5], seed=seed)[0] for seed in (0, 1))
     assert 5 < len(set(numbers_of(first)) - set(numbers_of(other))) < 35
     epoch = [int(n) for batch in ds.loader(N, shuffle=True) for n in batch["n"]]
@@ -264,7 +264,7 @@ def test_impossible_splits_are_refused(ds: Untyped, fractions: Untyped) -> None:
 @pytest.mark.parametrize(
     ("chosen", "error", "words"),
     [
-        ([N], IndexError, f"record {N} is out of range: there are {N} records"),
+        ([N], IndexError, f"record {N} is out of range: the dataset has {N} records"),
         ([0, -N - 1], IndexError, "out of range"),
         (range(N + 1), IndexError, f"record {N} is out of range"),
         (range(-N - 1, 3), IndexError, "out of range"),
@@ -282,7 +282,7 @@ def test_impossible_splits_are_refused(ds: Untyped, fractions: Untyped) -> None:
     ],
     ids=str,
 )
-def test_what_is_no_selection_is_refused(
+def test_invalid_selections_are_refused(
     ds: Untyped, chosen: Untyped, error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
@@ -294,7 +294,7 @@ def test_what_is_no_selection_is_refused(
     [range(0), range(9, 3), slice(0), [], np.array([]), np.zeros(N, bool), [False] * N],
     ids=["range", "backwards", "slice", "list", "array", "mask", "bools"],
 )
-def test_an_empty_selection_is_an_empty_data_set(ds: Untyped, chosen: Untyped) -> None:
+def test_an_empty_selection_is_an_empty_dataset(ds: Untyped, chosen: Untyped) -> None:
     view = ds.select(chosen)
     assert len(view) == 0
     assert list(view) == list(view.records) == view.head() == []
@@ -306,7 +306,7 @@ def test_an_empty_selection_is_an_empty_data_set(ds: Untyped, chosen: Untyped) -
     assert len(fr.concat([view, ds, view])) == N
 
 
-def test_views_of_an_empty_data_set_are_empty(empty: Untyped) -> None:
+def test_views_of_an_empty_dataset_are_empty(empty: Untyped) -> None:
     views = [
         empty.select([]),
         empty.select(range(0)),
@@ -320,7 +320,7 @@ def test_views_of_an_empty_data_set_are_empty(empty: Untyped) -> None:
         assert list(view.loader(3, shuffle=True)) == []
 
 
-def test_ranges_take_no_tables(ds: Untyped) -> None:
+def test_ranges_allocate_no_tables(ds: Untyped) -> None:
     assert pieces(ds.select(range(2, 50, 3)).select(range(9, -1, -2))) == [
         range(29, -1, -6)
     ]
@@ -336,7 +336,7 @@ def test_ranges_take_no_tables(ds: Untyped) -> None:
     assert len(pieces(both.select(range(4)))) == 1
 
 
-def test_a_slice_of_a_table_does_not_keep_the_table(ds: Untyped) -> None:
+def test_a_slice_of_a_table_releases_the_table(ds: Untyped) -> None:
     table = ds.select(np.arange(N))
     for view in (table, fr.concat([table, table])):
         (small,) = pieces(view.select(range(3)))
@@ -430,7 +430,7 @@ def test_views_share_the_indexes_whenever_they_are_made(
     assert n_scans == [[str(path) for path in paths]]
 
 
-def test_an_inferred_schema_is_that_of_all_parts(paths: list[Path]) -> None:
+def test_a_schema_is_inferred_from_all_parts(paths: list[Path]) -> None:
     ds = open_dataset(paths)
     train, validation = ds.split([0.95, 0.05])
     one = train.select([3])
@@ -449,7 +449,7 @@ def keep_even(batch: Batch) -> Untyped:
 
 @given(modulus=st.integers(1, N + 5), begin=st.integers(0, N))
 @settings(max_examples=25)
-def test_a_filter_is_a_comprehension(ds: Untyped, modulus: int, begin: int) -> None:
+def test_a_filter_equals_a_comprehension(ds: Untyped, modulus: int, begin: int) -> None:
     view = ds.select(range(N - 1, begin - 1, -1)) if begin < N else ds.select([])
     found = view.filter(lambda batch: batch["n"] % modulus == 1, columns=["n"])
     assert numbers_of(found) == [n for n in numbers_of(view) if n % modulus == 1]
@@ -479,7 +479,7 @@ def test_a_filter_may_use_any_column(ds: Untyped) -> None:
     assert numbers_of(chained) == [n for n in range(10, N) if n % 6 == 2]
 
 
-def test_a_filter_looks_at_what_transforms_made_but_for_named_columns(
+def test_a_filter_sees_transformed_columns_unless_columns_are_named(
     ds: Untyped,
 ) -> None:
     def half(batch: Batch) -> Batch:
@@ -501,7 +501,7 @@ def test_a_filter_looks_at_what_transforms_made_but_for_named_columns(
     [
         (
             np.ones(N, int),
-            rf"gets {N} rows at once.*\({N},\), not int64 of shape \({N},\)",
+            rf"\({N},\) for {N} rows, got int64 of shape \({N},\)",
         ),
         (np.ones(N - 1, bool), rf"bool of shape \({N - 1},\)"),
         (np.ones((N, 1), bool), rf"bool of shape \({N}, 1\)"),
@@ -530,7 +530,7 @@ def test_impossible_filters_are_refused(ds: Untyped) -> None:
     with pytest.raises(ZeroDivisionError):
         ds.filter(lambda _: 1 // 0)
     drops = ds.with_transform(lambda batch: {"n": batch["n"][1:]})
-    with pytest.raises(ValueError, match="a row for each record"):
+    with pytest.raises(ValueError, match="one row per record"):
         drops.filter(keep_even)
 
 
@@ -595,7 +595,7 @@ def test_a_filter_with_a_key_is_computed_once(
 
 @pytest.mark.usefixtures("cache")
 @pytest.mark.parametrize("sets_time_back", [False, True])
-def test_no_record_changes_without_its_filter_being_computed_again(
+def test_a_changed_record_invalidates_the_cached_filter(
     tmp_path: Path,
     sets_time_back: bool,
 ) -> None:
@@ -615,7 +615,7 @@ def test_no_record_changes_without_its_filter_being_computed_again(
 
 
 @pytest.mark.usefixtures("cache")
-def test_damage_to_what_was_kept_is_found(ds: Untyped) -> None:
+def test_a_damaged_filter_cache_is_detected(ds: Untyped) -> None:
     keep = Counted()
     want = numbers_of(ds.filter(keep, key="k"))
     (path,) = kept_files()
@@ -633,7 +633,7 @@ def test_damage_to_what_was_kept_is_found(ds: Untyped) -> None:
         assert path.read_bytes() == good
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(
+def test_an_unwritable_cache_is_ignored(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ds: Untyped
 ) -> None:
     blocker = tmp_path / "file"
@@ -656,7 +656,7 @@ def add_sum(batch: Batch) -> Batch:
     return {**batch, "sum": batch["n"] + batch["twice"]}
 
 
-def test_transforms_apply_wherever_rows_are_read_in_their_order(ds: Untyped) -> None:
+def test_transforms_run_in_order_wherever_rows_are_read(ds: Untyped) -> None:
     view = ds.with_transform(add_twice).with_transform(add_sum)
     assert list(ds[0]) == ["n", "words"]
     columns = ["n", "words", "twice", "sum"]
@@ -682,7 +682,7 @@ def test_transforms_apply_wherever_rows_are_read_in_their_order(ds: Untyped) -> 
 
 
 @pytest.mark.parametrize("transform_threads", [0, 1, 3])
-def test_transforms_of_datasets_and_loaders_get_the_same_info(
+def test_dataset_and_loader_transforms_receive_the_same_info(
     ds: Untyped, transform_threads: int
 ) -> None:
     def tell(batch: Batch, info: fr.BatchInfo) -> Batch:
@@ -707,7 +707,7 @@ def test_transforms_of_datasets_and_loaders_get_the_same_info(
     assert view[3]["n"] == N - 4
 
 
-def test_rows_of_a_dataset_can_be_transformed_one_by_one(ds: Untyped) -> None:
+def test_per_row_transforms_apply_to_single_rows(ds: Untyped) -> None:
     out = {"square": fr.FixedLen((2,), "int64")}
     per_row = fr.per_row(
         lambda row: np.array([row["n"] ** 2, len(row["words"])]), out=out
@@ -726,14 +726,16 @@ def test_transforms_may_change_the_number_of_rows(ds: Untyped) -> None:
     view = ds.with_transform(lambda batch: {"n": batch["n"][batch["n"] % 2 == 1]})
     assert [int(row["n"]) for row in view] == list(range(1, N, 2))
     assert view[3]["n"] == 3
-    with pytest.raises(ValueError, match="no row of record 2"):
+    with pytest.raises(ValueError, match="no row for record 2"):
         view[2]
 
 
-def test_wrong_transforms_are_refused(ds: Untyped) -> None:
+def test_invalid_transforms_are_refused(ds: Untyped) -> None:
     with pytest.raises(TypeError, match="transform must be callable"):
         ds.with_transform(3)
-    with pytest.raises(TypeError, match="must return the batch as a dict"):
+    with pytest.raises(
+        TypeError, match="transform must return a dict or another mapping, got int"
+    ):
         ds.with_transform(lambda _: 3)[0]
     with pytest.raises(TypeError, match="list of names"):
         ds.select_columns("n")

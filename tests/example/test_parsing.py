@@ -1,12 +1,12 @@
-"""Parsing without files, and specs that others made.
+"""Parsing of records in memory, and specs of other libraries.
 
 Goal
-    Records in memory give what the same records give in a file, whatever holds them; an
-    error says which of them it was. tf.io's features, names of dtypes and lists of names
-    are as good as our specs.
+    Records in memory, in any container, are parsed like the same records in a file; an
+    error names the index of the record. tf.io's features, dtype names and lists of
+    names are accepted as specs.
 Method
-    Files with the same records; classes that look like tf.io's (tests marked "oracle" use
-    the real ones).
+    Files with the same records; classes that look like tf.io's (tests marked "oracle"
+    use the real ones).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ RECORDS = [
         lambda records: [bytearray(record) for record in records],
     ],
 )
-def test_records_in_memory_give_what_a_file_gives(
+def test_records_in_memory_are_parsed_like_a_file(
     write: Write, held: Callable[[list[bytes]], Any]
 ) -> None:
     ds = open_dataset(write(tfrecord_file(RECORDS)), features=SPEC)
@@ -64,12 +64,12 @@ def test_records_in_memory_give_what_a_file_gives(
         assert repr(row) == repr(ds[i])
 
 
-def test_no_records_are_a_batch_of_none() -> None:
+def test_no_records_are_an_empty_batch() -> None:
     batch = fr.parse_example([], SPEC)
     assert [len(column) for column in batch.values()] == [0, 0, 0, 0]
 
 
-def test_errors_say_which_of_the_records_it_was() -> None:
+def test_errors_contain_the_index_of_the_record() -> None:
     records = [RECORDS[0], example({b"label": ("int64", [1, 2])})]
     with pytest.raises(fr.SchemaError, match="- at record 1, byte") as caught:
         fr.parse_example(records, SPEC)
@@ -83,12 +83,12 @@ def test_errors_say_which_of_the_records_it_was() -> None:
 @pytest.mark.parametrize(
     "serialized", [b"", "text", 3, None, np.zeros(3), np.array([[b""]], object), [1]]
 )
-def test_what_holds_no_records_is_refused(serialized: Any) -> None:  # noqa: ANN401
+def test_invalid_containers_of_records_raise(serialized: Any) -> None:  # noqa: ANN401
     with pytest.raises((TypeError, ValueError)):
         fr.parse_example(serialized, SPEC)
 
 
-def test_one_record_is_bytes() -> None:
+def test_one_record_must_be_bytes() -> None:
     wrongs: list[Any] = [[b""], "", None]
     for wrong in wrongs:
         for parse in (fr.decode_example, lambda b: fr.parse_single_example(b, SPEC)):
@@ -96,7 +96,7 @@ def test_one_record_is_bytes() -> None:
                 parse(wrong)
 
 
-def test_decode_example_shows_whatever_is_there() -> None:
+def test_decode_example_returns_all_features() -> None:
     record = example(
         {
             b"i": ("int64", [3, -1]),
@@ -121,7 +121,7 @@ def test_decode_example_shows_whatever_is_there() -> None:
 # decode_raw.
 
 
-def test_decode_raw_adds_an_axis_to_whatever_holds_the_strings() -> None:
+def test_decode_raw_adds_an_axis() -> None:
     strings = [b"\x01\x00\x02\x00", b"\x03\x00\x04\x00"]
     want = np.array([[1, 2], [3, 4]], np.uint16)
     array = fr.BytesArray.from_list(strings)
@@ -157,7 +157,7 @@ def test_decode_raw_adds_an_axis_to_whatever_holds_the_strings() -> None:
         ([3], "uint8", {}),
     ],
 )
-def test_what_is_no_memory_of_an_array_is_refused(
+def test_decode_raw_validates_its_arguments(
     values: Any,  # noqa: ANN401
     dtype: str,
     options: Any,  # noqa: ANN401
@@ -170,7 +170,7 @@ def test_what_is_no_memory_of_an_array_is_refused(
 
 
 @pytest.mark.parametrize("num_threads", [None, 0, 2])
-def test_records_are_read_whatever_they_are(write: Write, num_threads: int) -> None:
+def test_records_of_any_message_are_read(write: Write, num_threads: int) -> None:
     records = [bytes([n]) * n for n in range(200)]
     paths = [write(tfrecord_file(records[:150])), write(tfrecord_file(records[150:]))]
     assert list(fr.read_records(paths, num_threads=num_threads)) == records
@@ -182,7 +182,7 @@ def test_records_are_read_whatever_they_are(write: Write, num_threads: int) -> N
 
 
 @pytest.mark.parametrize("n_good", [0, 1, 63, 64, 100])
-def test_records_before_damage_come_first(write: Write, n_good: int) -> None:
+def test_records_before_damage_are_delivered(write: Write, n_good: int) -> None:
     records = [b"%d" % n for n in range(120)]
     data = bytearray(tfrecord_file(records))
     at = len(tfrecord_file(records[:n_good])) + 12
@@ -211,7 +211,7 @@ def test_dropping_an_iterator_ends_its_threads(
     threads_end()
 
 
-# Specs of others.
+# Specs of other libraries.
 
 FixedLenFeature = namedtuple("FixedLenFeature", ["shape", "dtype", "default_value"])  # noqa: PYI024
 VarLenFeature = namedtuple("VarLenFeature", ["dtype"])  # noqa: PYI024
@@ -224,7 +224,7 @@ class Unlike:
 Unlike.__name__ = "SparseFeature"
 
 
-def test_features_are_known_by_their_shape() -> None:
+def test_features_are_recognised_by_class_name() -> None:
     schema = fr.Schema(
         {
             "a": FixedLenFeature([2], np.dtype("int64"), [1, 2]),
@@ -244,7 +244,7 @@ def test_features_are_known_by_their_shape() -> None:
 @pytest.mark.parametrize(
     "feature", [Unlike(), "nonsense", FixedLenFeature([None], "int64", None), int, None]
 )
-def test_what_is_like_no_spec_is_refused_by_its_name(feature: object) -> None:
+def test_unknown_specs_raise_with_the_feature_name(feature: object) -> None:
     with pytest.raises(fr.SchemaError, match="'a'"):
         fr.Schema({"a": feature})
 
@@ -281,7 +281,7 @@ def test_a_list_of_names_is_inferred(write: Write) -> None:
 # Whole SequenceExamples, and tensors.
 
 
-def test_decode_sequence_example_shows_whatever_is_there() -> None:
+def test_decode_sequence_example_returns_everything() -> None:
     record = sequence(
         {b"i": ("int64", [3]), b"none": None, b"\xff": ("float", [0.5])},
         {
@@ -306,7 +306,7 @@ def test_decode_sequence_example_shows_whatever_is_there() -> None:
         fr.decode_sequence_example("text")  # type: ignore[arg-type]
 
 
-def test_decode_sequence_example_reads_or_refuses_what_is_cut() -> None:
+def test_decode_sequence_example_of_truncated_records() -> None:
     record = sequence({b"i": ("int64", [3])}, {b"a": [("bytes", [b"abc"]), None]})
     found: list[Any] = []
     for end in range(len(record) + 1):
@@ -339,7 +339,7 @@ def test_decode_sequence_example_limits_the_names() -> None:
     ],
     ids=str,
 )
-def test_parse_tensor_returns_what_was_serialized(array: Any) -> None:  # noqa: ANN401
+def test_parse_tensor_inverts_serialize_tensor(array: Any) -> None:  # noqa: ANN401
     found = fr.parse_tensor(fr.serialize_tensor(array))
     assert isinstance(found, np.ndarray)
     assert (found.dtype, found.shape) == (array.dtype, array.shape)
@@ -349,7 +349,7 @@ def test_parse_tensor_returns_what_was_serialized(array: Any) -> None:  # noqa: 
     assert fr.parse_tensor(fr.serialize_tensor(array), dtype).tolist() == array.tolist()
 
 
-def test_parse_tensor_refuses_what_is_not_the_tensor() -> None:
+def test_parse_tensor_raises_for_other_tensors() -> None:
     tensor = fr.serialize_tensor(np.arange(3))
     with pytest.raises(fr.SchemaError, match="must have dtype float32, got int64"):
         fr.parse_tensor(tensor, "float32")

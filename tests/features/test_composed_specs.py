@@ -1,12 +1,12 @@
-"""Ragged and Sparse: columns that several features make up.
+"""Ragged and Sparse: columns composed of several features.
 
 Goal
-    Partitions nest rows as they say, indices place values, and a record whose features do
-    not fit together is an error of that record, before anything is composed. What comes
-    out is a column like any other: for rows, slices, joins and padded batches.
+    Partitions nest rows, indices place values, and a record whose features do not match
+    raises an error for that record, before anything is composed. The result is a column
+    like any other: for rows, slices, joins and padded batches.
 Method
-    Small records with every partition; tests/oracle/test_oracle_tf_specs.py compares many more
-    with TensorFlow.
+    Small records with every partition; tests/oracle/test_oracle_tf_specs.py compares
+    many more with TensorFlow.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ R = fr.Ragged
 
 
 def record(**features: Any) -> bytes:  # noqa: ANN401
-    """A record of features of int64, bytes or floats."""
+    """Return a record with int64, bytes or float features."""
     kinds = {int: "int64", bytes: "bytes", float: "float"}
     return example(
         {
@@ -68,7 +68,7 @@ def parse(records: list[bytes], spec: Any) -> Untyped:  # noqa: ANN401
 
 
 def every_column(write: Write) -> Untyped:
-    """A dataset of RECORDS with a column of each composed kind."""
+    """Return a dataset of RECORDS with a column of each composed kind."""
     features = {
         "ragged": R("int64", [R.RowLengths("outer"), R.RowLengths("lengths")], key="v"),
         "inner": R("int64", [R.UniformRowLength(1)], "int32", key="v"),
@@ -180,7 +180,7 @@ def test_partitions_that_do_not_fit_are_errors_of_their_record(
 # Sparse.
 
 
-def test_sparse_values_are_sorted_by_index_unless_they_are_already() -> None:
+def test_sparse_values_are_sorted_by_index_unless_already_sorted() -> None:
     records = [record(i=[5, 1], v=[50, 10]), record(), record(i=[2], v=[20])]
     got = parse(records, fr.Sparse("i", "v", "int64", 6))
     assert isinstance(got, fr.SparseArray)
@@ -264,7 +264,7 @@ def test_sparse_arrays_are_arrays_of_rows() -> None:
         ([[0, 0]], ["a"], (2, 2)),
     ],
 )
-def test_what_is_no_sparse_array_is_refused(
+def test_sparse_array_validates_its_arguments(
     indices: Any,  # noqa: ANN401
     values: Any,  # noqa: ANN401
     shape: Any,  # noqa: ANN401
@@ -328,7 +328,7 @@ def test_composed_columns_join(write: Write) -> None:
         lambda: fr.Sparse("i", 3, "int64", 1),  # type: ignore[arg-type]
     ],
 )
-def test_what_cannot_be_meant_is_refused_when_it_is_made(
+def test_invalid_specs_raise_at_construction(
     make: Callable[[], object],
 ) -> None:
     with pytest.raises(fr.SchemaError):
@@ -348,7 +348,7 @@ def test_what_cannot_be_meant_is_refused_when_it_is_made(
         fr.Sparse("x", "v", "bytes", 7),
     ],
 )
-def test_specs_are_values(spec: fr.Ragged | fr.Sparse) -> None:
+def test_specs_compare_by_value_and_pickle(spec: fr.Ragged | fr.Sparse) -> None:
     assert eval(repr(spec), vars(fr)) == spec
     assert hash(pickle.loads(pickle.dumps(spec))) == hash(spec)
     text = repr(fr.Schema({"a": spec}))

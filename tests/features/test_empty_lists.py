@@ -1,9 +1,9 @@
 """Empty lists in columns: their kind is never guessed.
 
 Goal
-    An empty array is a list of its own kind, an empty list of the kind that its spec,
-    its neighbours or the records before have; where nothing tells, it is an error. Rows
-    that are None beside them stay left out.
+    An empty array has the kind of its dtype. An empty list has the kind of its spec, of
+    its column or of earlier records, or else is an error. None rows next to them stay
+    absent.
 Method
     Records are decoded by the oracle, which knows the kind of empty lists, too.
 """
@@ -23,7 +23,7 @@ STRINGS = fr.BytesArray.from_list
 
 
 def kinds_and_values(path: Path) -> list[Any]:
-    """What each record has as the feature x: its kind and values, or None."""
+    """Return each record's kind and values of the feature x, or None."""
     found = []
     for record in fr.open(path).records:
         features: Any = features_of(bytes(record))
@@ -51,7 +51,7 @@ def written(path: Path, column: Any, features: Any = None) -> list[Any]:  # noqa
         ),
     ],
 )
-def test_empty_rows_are_of_the_kind_of_their_column(
+def test_empty_rows_have_the_kind_of_their_column(
     tmp_path: Path, column: list[Any], expected: list[Any]
 ) -> None:
     assert written(tmp_path / "a.tfrecord", column) == expected
@@ -60,14 +60,14 @@ def test_empty_rows_are_of_the_kind_of_their_column(
 @pytest.mark.parametrize(
     ("dtype", "kind"), [("int64", "int64"), ("float32", "float"), ("bytes", "bytes")]
 )
-def test_a_spec_says_what_empty_lists_are(
+def test_a_spec_determines_the_kind_of_empty_lists(
     tmp_path: Path, dtype: str, kind: str
 ) -> None:
     found = written(tmp_path / "a.tfrecord", [[], None, []], {"x": fr.VarLen(dtype)})
     assert found == [(kind, []), None, (kind, [])]
 
 
-def test_records_before_say_what_empty_lists_are(tmp_path: Path) -> None:
+def test_earlier_records_determine_the_kind_of_empty_lists(tmp_path: Path) -> None:
     path = tmp_path / "a.tfrecord"
     with fr.Writer(path) as writer:
         writer.write_batch({"x": [[1]]})
@@ -76,13 +76,13 @@ def test_records_before_say_what_empty_lists_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", [[[]], [[], None], [(), []]])
-def test_empty_lists_of_no_kind_are_refused(tmp_path: Path, column: list[Any]) -> None:
+def test_empty_lists_of_unknown_kind_raise(tmp_path: Path, column: list[Any]) -> None:
     with pytest.raises(ValueError, match="kind is unknown"):
         written(tmp_path / "a.tfrecord", column)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_arrays_beside_none_take_their_spec(tmp_path: Path) -> None:
+def test_arrays_next_to_none_use_their_spec(tmp_path: Path) -> None:
     pixels = np.arange(4, dtype=np.uint8).reshape(2, 2)
     found = written(
         tmp_path / "a.tfrecord",

@@ -1,7 +1,7 @@
-"""Goal: comments of an inferred schema suggest what the bytes support, and no other array.
+"""Goal: an inferred schema's comments suggest only arrays that the bytes support.
 
-Method: byte strings of many dtypes and shapes are written; the specs that are suggested
-are read back. The right one must be among them, and alone if the data shows it.
+Method: byte strings of many dtypes and shapes are written and the suggested specs read
+back. The right one must be among them, and the only one if the data is unambiguous.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Note = Callable[[Iterable[bytes]], str]
 
 @pytest.fixture
 def note(tmp_path: Path) -> Note:
-    """What the inferred schema says of byte strings, one in each record."""
+    """Return the inferred schema's comment on byte strings, one in each record."""
 
     def noted(strings: Iterable[bytes]) -> str:
         path = tmp_path / f"{len(list(tmp_path.iterdir()))}.tfrecord"
@@ -58,7 +58,7 @@ def one_hot(shape: tuple[int, ...], seed: int) -> np.ndarray[Any, Any]:
 
 
 def suggested(comment: str) -> list[str]:
-    """The dtypes that a comment suggests."""
+    """Return the dtypes that a comment suggests."""
     return re.findall(r"fr\.Raw\(\(\d+,\), '(\w+)'\)", comment)
 
 
@@ -102,16 +102,14 @@ def test_a_float64_one_hot_is_never_float32(note: Note, n_records: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_zeros_are_of_any_dtype(note: Note, dtype: str) -> None:
+def test_zeros_may_have_any_dtype(note: Note, dtype: str) -> None:
     zeros = np.zeros((4, 4), dtype_named(dtype)).tobytes()
     comment = note([zeros] * 3)
     assert f"an array of any dtype (zeros)? fr.Raw(({len(zeros)},), 'uint8')" in comment
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300])
-def test_values_that_are_not_finite_or_usual_rule_a_dtype_out(
-    note: Note, bad: float
-) -> None:
+def test_nonfinite_or_extreme_values_exclude_a_dtype(note: Note, bad: float) -> None:
     arrays = [np.full(8, bad) for _ in range(50)]
     assert "float64" not in note(array.tobytes() for array in arrays)
 
@@ -197,7 +195,7 @@ def test_an_error_about_a_byte_string_suggests_the_spec_that_fits(
         (b"\xff\xd8\xff\xe0....", r'fr\.FixedLen\(\(\), "bytes"\) reads it.*JPEG'),
     ],
 )
-def test_an_error_about_a_byte_string_says_what_it_is(
+def test_an_error_about_a_byte_string_names_its_format(
     string: bytes, fitting: str
 ) -> None:
     record = fr.encode_example({"image": string})

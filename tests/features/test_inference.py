@@ -1,14 +1,14 @@
-"""Schemas that are inferred: what records say about their features.
+"""Schema inference.
 
 Goal
-    Without specs, a schema says what all sampled records have in common, and no more:
-    specs, and comments that are true. The same for tf.train.Example, SequenceExample and
-    streams; what is neither is told so. A later record that does not fit is an error that
-    says what to write.
+    Without specs, a schema describes what all sampled records have in common, and no
+    more: specs, and true comments, for tf.train.Example, SequenceExample and streams.
+    Other records raise. The error for a later record that does not fit contains the
+    spec to use.
 Method
-    Random records that google.protobuf parses, and a slow oracle that makes specs and
-    comments of what it found; small files for every rule; the real files of the test data
-    folder (skipped by name where it is not there).
+    Random records that google.protobuf parses, and a slow oracle that derives specs and
+    comments from the result; small files for every rule; the real files of the test
+    data folder (skipped if it does not exist).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def inferred(write: Write, *records: Features) -> Untyped:
 
 
 def comments(schema: object) -> dict[str, str]:
-    """The comment of every column that is printed."""
+    """Return the comment of each column in the printed schema."""
     lines = [line.strip() for line in str(schema).splitlines() if "fr." in line]
     return {
         eval(line.split(": ")[0]): line.partition("  # ")[2].strip() for line in lines
@@ -59,7 +59,7 @@ def comments(schema: object) -> dict[str, str]:
 
 
 def pasted(ds: Untyped) -> Untyped:
-    """A dataset of the same files with the schema as it is printed."""
+    """Return a dataset of the same files with the printed schema."""
     printed = eval(str(ds.schema), {"fr": fr})
     is_sequence = set(printed) == {"context_features", "sequence_features"}
     return open_dataset(ds.files, **(printed if is_sequence else {"features": printed}))
@@ -104,12 +104,12 @@ def values_note(cells: list[Any]) -> list[str]:
 
 
 def cells_of(features: Sequence[dict[bytes, Any]], key: bytes) -> list[Any]:
-    """What each record has of a feature: (kind, values), or None."""
+    """Return each record's (kind, values) of a feature, or None."""
     return [found.get(key) for found in features]
 
 
 def spec_wanted(cells: list[Any], make: Any, **options: Any) -> Any:  # noqa: ANN401
-    """A spec of `make` where all have one number of values, else VarLen."""
+    """Return a spec of `make` if all have the same number of values, else VarLen."""
     counts = {None if cell is None else len(cell[1]) for cell in cells}
     dtype = DTYPES[next(cell[0] for cell in cells if cell)]
     if len(counts) > 1 or counts == {0}:
@@ -132,11 +132,11 @@ def share_note(n_present: int, n: int) -> list[str]:
     )
 
 
-# Features of one kind for each key, because inference refuses others.
+# One kind for each key, because inference raises for mixed kinds.
 VALUES: dict[Any, Any] = {
     b"i": ("int64", st.integers(-(2**63), 2**63 - 1)),
     b"f": ("float", st.floats(width=32)),
-    # Too short for what begins an image: that has tests of its own.
+    # Too short for image signatures, which have separate tests.
     b"s": ("bytes", st.binary(max_size=2) | st.text(max_size=3).map(str.encode)),
     b"j": ("int64", st.integers(0, 3)),
 }
@@ -186,7 +186,7 @@ def test_examples_are_what_an_oracle_infers(write: Write, records: list[Any]) ->
 
 
 def suggests(spec: Any, cells: list[Any]) -> bool:  # noqa: ANN401
-    """Whether another spec comes to mind: a default, or an array."""
+    """Return whether the comment should suggest a default or an array."""
     present = [cell[1] for cell in cells if cell]
     if len(present) < len(cells):
         counts = {len(values) for values in present}
@@ -201,7 +201,7 @@ def suggests(spec: Any, cells: list[Any]) -> bool:  # noqa: ANN401
 @given(records=st.lists(st.tuples(FEATURES, LISTS), min_size=1, max_size=4))
 def test_sequences_are_what_an_oracle_infers(write: Write, records: list[Any]) -> None:
     serialized = [sequence(context, lists) for context, lists in records]
-    # One that has lists makes all of them sequences.
+    # One record with lists makes all of them sequences.
     serialized.append(sequence({b"id": ("int64", [1])}, {b"z": [("int64", [1])]}))
     parsed = [sequence_by_protobuf(record) for record in serialized]
     contexts, lists = [found for found, _ in parsed], [found for _, found in parsed]
@@ -249,8 +249,8 @@ def test_sequences_are_what_an_oracle_infers(write: Write, records: list[Any]) -
 # The rules, one by one.
 
 
-def test_a_schema_is_inferred_where_none_is_given(write: Write) -> None:
-    """Dense only where every record has the same count; never Raw, never a default."""
+def test_a_schema_is_inferred_without_features(write: Write) -> None:
+    """FixedLen only if every record has the same count; never Raw or a default."""
     ds = inferred(
         write,
         {
@@ -286,7 +286,7 @@ def test_a_schema_is_inferred_where_none_is_given(write: Write) -> None:
     assert batch["sometimes"].tolist() == [[], [1]]
 
 
-def test_a_printed_schema_is_python_that_reads_the_same(write: Write) -> None:
+def test_a_printed_schema_is_python_with_the_same_meaning(write: Write) -> None:
     ds = inferred(
         write,
         {b"a": ("int64", [1, 2]), b"b/c": ("bytes", [b"x"]), b"\xff": ("int64", [1])},
@@ -319,7 +319,9 @@ def test_a_printed_schema_is_python_that_reads_the_same(write: Write) -> None:
         ([b"\0" * 7, b"\0" * 8], "7 to 8 bytes"),
     ],
 )
-def test_what_byte_strings_are(write: Write, values: list[bytes], comment: str) -> None:
+def test_formats_of_byte_strings(
+    write: Write, values: list[bytes], comment: str
+) -> None:
     ds = inferred(write, *({b"s": ("bytes", [value])} for value in values))
     assert dict(ds.schema) == {"s": fr.FixedLen((), "bytes")}
     found = comments(ds.schema)["s"]
@@ -344,7 +346,7 @@ def test_suggestions_can_be_pasted(write: Write) -> None:
     assert shapes == [(2, 8), (2, 1), (2, 2)]
 
 
-def test_a_default_is_suggested_only_where_it_would_be_used(write: Write) -> None:
+def test_a_default_is_suggested_only_if_it_would_be_used(write: Write) -> None:
     lists: Lists = {b"z": [("int64", [1])]}
     a: Features = {b"a": ("int64", [1])}
     # Present but empty, or of differing counts: a default would not help.
@@ -352,7 +354,7 @@ def test_a_default_is_suggested_only_where_it_would_be_used(write: Write) -> Non
         ds = inferred(write, a, {b"a": ("int64", values)}, {})
         assert "default" not in comments(ds.schema)["a"]
     assert "default=" in comments(inferred(write, a, {b"a": None}).schema)["a"]
-    # In a context, it stands in for absent features alone.
+    # In a context, it replaces absent features only.
     ds = opened(write, sequence(a, lists), sequence({}, lists))
     assert "default=" in comments(ds.schema)["a"]
     ds = opened(write, sequence(a, lists), sequence({b"a": None}, lists))
@@ -366,28 +368,29 @@ def test_shares_are_never_rounded_to_none_or_all(write: Write) -> None:
     assert comments(ds.schema)["b"].startswith("in 99.9% of records")
 
 
-def test_features_that_never_have_a_kind_are_left_out(write: Write) -> None:
+def test_features_that_never_have_a_kind_are_not_read(write: Write) -> None:
     ds = inferred(write, {b"a": ("int64", [1]), b"none": None, b"zzz": None})
     assert list(ds.schema) == ["a"]
-    assert "# 'none': left out" in str(ds.schema)
-    assert "# 'zzz': left out" in str(ds.schema)
+    assert "# 'none': not read" in str(ds.schema)
+    assert "# 'zzz': not read" in str(ds.schema)
     ds = opened(
         write, sequence({b"c": None}, {b"a": [("int64", [1])], b"l": [], b"m": [None]})
     )
     assert list(ds.schema) == ["a"]
     for name in "clm":
-        assert f"# {name!r}: left out" in str(ds.schema)
+        assert f"# {name!r}: not read" in str(ds.schema)
     assert list(ds.head(1)[0]) == ["a"]
 
 
-def test_several_kinds_are_refused_unless_they_are_not_read(write: Write) -> None:
+def test_mixed_kinds_raise_unless_the_feature_is_not_read(write: Write) -> None:
     ds = inferred(
         write,
         {b"a": ("int64", [1]), b"b": ("int64", [1])},
         {b"a": ("float", [1.0]), b"b": ("int64", [2])},
     )
     with pytest.raises(
-        fr.SchemaError, match="'a' holds float values in 1, int64 values in 1 of 2"
+        fr.SchemaError,
+        match="have one kind of values, got float values in 1, int64 values",
     ) as caught:
         ds.schema  # noqa: B018
     assert caught.value.feature == "a"
@@ -401,7 +404,7 @@ def test_several_kinds_are_refused_unless_they_are_not_read(write: Write) -> Non
     assert ds.with_features(["b"])[0]["b"].tolist() == [[], [2.0]]
 
 
-def test_names_choose_among_what_is_inferred(write: Write) -> None:
+def test_names_select_inferred_features(write: Write) -> None:
     record = sequence(
         {b"a": ("int64", [1]), b"b": ("int64", [2])},
         {b"a": [("float", [0.5])], b"c": [("float", [1.5])]},
@@ -413,7 +416,7 @@ def test_names_choose_among_what_is_inferred(write: Write) -> None:
     assert chosen[0]["a_list"].tolist() == [0.5]
     assert list(open_dataset(ds.files, features=["c"]).schema) == ["c"]
     with pytest.raises(
-        fr.SchemaError, match=r"no feature 'x'.*'a', 'b', 'a_list', 'c'"
+        fr.SchemaError, match="no values of it; they have 'a', 'b', 'a_list', 'c'"
     ):
         open_dataset(ds.files, features=["x"]).schema  # noqa: B018
 
@@ -445,14 +448,16 @@ def test_one_record_with_lists_makes_all_of_them_sequences(write: Write) -> None
     "unknown",
     [delimited(2, b"a name"), varint_field(2, 7), delimited(2, b"\x0a\x05\x1a")],
 )
-def test_a_field_2_of_another_meaning_is_no_list(write: Write, unknown: bytes) -> None:
+def test_a_field_2_that_is_not_a_feature_list_is_ignored(
+    write: Write, unknown: bytes
+) -> None:
     ds = opened(write, example({b"id": ("int64", [1])}) + unknown)
     assert type(ds.schema) is fr.Schema
     assert ds[0] == {"id": 1}
     assert fr.decode_example(ds.records[0]).keys() == {"id"}
 
 
-def test_names_in_both_parts(write: Write) -> None:
+def test_names_in_both_sections(write: Write) -> None:
     record = sequence(
         {b"a": ("int64", [1]), b"a_list": ("int64", [2]), b"\xff": ("int64", [3])},
         {
@@ -496,7 +501,7 @@ def test_features_of_sequences_can_be_changed(write: Write) -> None:
             ds.with_features(**options)
 
 
-def test_columns_keep_what_is_told_of_them(write: Write) -> None:
+def test_selected_columns_keep_their_comments(write: Write) -> None:
     required = {"x": fr.FixedLenSequence((), "int64", allow_missing=False)}
     record = sequence({b"a": ("int64", [1])}, {b"x": [("int64", [2])], b"y": []})
     ds = opened(write, record)
@@ -555,7 +560,7 @@ def test_the_sample_is_spread_evenly(write: Write) -> None:
     assert repr(ds.infer_schema()) == repr(ds.schema)
 
 
-def test_inference_looks_at_the_records_of_a_view(write: Write) -> None:
+def test_inference_reads_the_records_of_a_view(write: Write) -> None:
     ds = numbered(write, 100)
     schema = ds.select([7, 3, 50]).infer_schema(sample=2)
     assert comments(schema) == {"n": "3 to 7"}
@@ -564,7 +569,7 @@ def test_inference_looks_at_the_records_of_a_view(write: Write) -> None:
     assert comments(ds.select([3]).schema) == {"n": "0 to 99"}  # that of the files
 
 
-def test_streams_are_looked_at_from_their_beginning(write: Write) -> None:
+def test_streams_are_sampled_from_the_beginning(write: Write) -> None:
     path = Path(numbered(write, 10).files[0])
     ds = open_dataset(write(gzip.compress(path.read_bytes())))
     for sample, told, said in [
@@ -580,7 +585,7 @@ def test_streams_are_looked_at_from_their_beginning(write: Write) -> None:
 
 
 @pytest.mark.parametrize("sample", [0, -1, 1.5, "4", True])
-def test_a_sample_is_a_number_of_records(write: Write, sample: Any) -> None:  # noqa: ANN401
+def test_sample_must_be_a_number_of_records(write: Write, sample: Any) -> None:  # noqa: ANN401
     with pytest.raises((TypeError, ValueError), match="sample"):
         numbered(write, 2).infer_schema(sample=sample)
 
@@ -595,7 +600,7 @@ def test_no_records_have_no_features(write: Write) -> None:
         assert ds.head() == []
 
 
-# What is neither.
+# Neither Example nor SequenceExample.
 
 
 @pytest.mark.parametrize("compress", [bytes, gzip.compress])
@@ -610,7 +615,7 @@ def test_no_records_have_no_features(write: Write) -> None:
         b"\x00\x01",
     ],
 )
-def test_what_is_neither_is_told_so(
+def test_records_of_other_messages_raise(
     write: Write, record: bytes, compress: Callable[[bytes], bytes]
 ) -> None:
     ds = open_dataset(write(compress(tfrecord_file([record] * 3))))
@@ -632,7 +637,7 @@ def test_what_is_neither_is_told_so(
     assert next(iter(ds.records)) == record
 
 
-def test_damage_is_no_matter_of_schemas(write: Write) -> None:
+def test_damage_raises_corruption_errors(write: Write) -> None:
     good = tfrecord_file([example({b"n": ("int64", [1])})] * 4)
     damaged = bytearray(good)
     damaged[-5] ^= 1
@@ -649,27 +654,27 @@ def test_damage_is_no_matter_of_schemas(write: Write) -> None:
 
 
 def later(write: Write, seen: bytes, odd: bytes, *, streamed: bool) -> Untyped:
-    """A dataset whose inference has seen `seen` alone; its last record is `odd`."""
+    """Return a dataset inferred from `seen` only; its last record is `odd`."""
     n = 4096 if streamed else 3 * 4096
     data = frame(seen) * n + frame(odd)
     return open_dataset(write(gzip.compress(data, 1) if streamed else data))
 
 
 CASES: list[Any] = [
-    ({}, r"'a' is missing.*default=, or fr\.VarLen\(\"int64\"\)"),
-    ({b"a": None}, r"'a' is missing.*default=, or fr\.VarLen\(\"int64\"\)"),
+    ({}, r"'a' is missing.*default=, or use fr\.VarLen\(\"int64\"\)"),
+    ({b"a": None}, r"'a' is missing.*default=, or use fr\.VarLen\(\"int64\"\)"),
     (
         {b"a": ("int64", [1, 2])},
-        r"'a' holds 2 values.*fr\.VarLen\(\"int64\"\) takes any",
+        r"'a' holds 2 values.*fr\.VarLen\(\"int64\"\) accepts any",
     ),
-    ({b"a": ("int64", [])}, r"'a' holds 0 values.*fr\.VarLen\(\"int64\"\) takes any"),
-    ({b"a": ("float", [1.0])}, r"'a' holds float values.*\"float32\" reads those"),
+    ({b"a": ("int64", [])}, r"'a' holds 0 values.*fr\.VarLen\(\"int64\"\) accepts any"),
+    ({b"a": ("float", [1.0])}, r"'a' holds float values.*\"float32\" reads them"),
 ]
 
 
 @pytest.mark.parametrize("streamed", [False, True])
 @pytest.mark.parametrize(("odd", "message"), CASES)
-def test_a_later_record_that_does_not_fit_says_what_to_write(
+def test_the_error_for_a_later_record_contains_the_spec_to_use(
     write: Write, odd: Features, message: str, streamed: bool
 ) -> None:
     ds = later(write, example({b"a": ("int64", [1])}), example(odd), streamed=streamed)
@@ -688,7 +693,7 @@ def test_a_later_record_that_does_not_fit_says_what_to_write(
             read()
         assert caught.value.record == len(ds) - 1
         assert caught.value.feature == "a"
-        assert f"inferred from {n_sampled}, says FixedLen((), 'int64')" in str(
+        assert f"inferred from {n_sampled}, is FixedLen((), 'int64')" in str(
             caught.value
         )
 
@@ -697,11 +702,15 @@ def test_a_later_record_that_does_not_fit_says_what_to_write(
 @pytest.mark.parametrize(
     ("context", "steps", "message"),
     [
-        (None, [], r"feature 'c' is missing.*default=, or fr\.VarLen\(\"float32\"\)"),
+        (
+            None,
+            [],
+            r"feature 'c' is missing.*default=, or use fr\.VarLen\(\"float32\"\)",
+        ),
         (
             [1.0, 2.0],
             [],
-            r"feature 'c' holds 2 values.*fr\.VarLen\(\"float32\"\) takes",
+            r"feature 'c' holds 2 values.*fr\.VarLen\(\"float32\"\) accepts",
         ),
         (
             [1.0],
@@ -711,16 +720,16 @@ def test_a_later_record_that_does_not_fit_says_what_to_write(
         (
             [1.0],
             [None],
-            r"list 'x' has a step of 0 values.*fr\.VarLen\(\"int64\"\) takes",
+            r"list 'x' has a step of 0 values.*fr\.VarLen\(\"int64\"\) accepts",
         ),
         (
             [1.0],
             [("bytes", [b""])],
-            r"list 'x' has a step of bytes.*\"bytes\" reads those",
+            r"list 'x' has a step of bytes.*\"bytes\" reads them",
         ),
     ],
 )
-def test_a_later_sequence_that_does_not_fit_says_what_to_write(
+def test_the_error_for_a_later_sequence_contains_the_spec_to_use(
     write: Write,
     context: list[float] | None,
     steps: list[Feature],
@@ -737,11 +746,11 @@ def test_a_later_sequence_that_does_not_fit_says_what_to_write(
     assert caught.value.record == len(ds) - 1
 
 
-def test_errors_do_not_blame_inference_for_specs_that_were_written(
+def test_errors_of_explicit_specs_do_not_mention_inference(
     write: Write,
 ) -> None:
     ds = inferred(write, {b"a": ("int64", [1, 2])})
-    with pytest.raises(fr.SchemaError, match="its spec says FixedLen"):
+    with pytest.raises(fr.SchemaError, match="its spec is FixedLen"):
         ds.with_features({"a": fr.FixedLen((), "int64")})[0]
 
 
@@ -750,7 +759,7 @@ def test_errors_do_not_blame_inference_for_specs_that_were_written(
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="no signals to threads")
 def test_an_inference_can_be_interrupted() -> None:
-    """The stream has no end, so nothing but the signal ends the survey."""
+    """The stream is endless, so only the signal ends the survey."""
     record = frame(example({b"n": ("int64", [1])}))
     streams = _core.ByteStreams(1, 1, 1 << 16)
     files = _core.FileTable([b"endless"], ["auto"])
@@ -778,8 +787,8 @@ def test_an_inference_can_be_interrupted() -> None:
 # Real files.
 
 
-def check_against_protobuf(ds: Untyped, n: int) -> Iterator[tuple[str, list[Any]]]:
-    """Yield what protobuf finds of each feature in the first `n` records."""
+def protobuf_cells(ds: Untyped, n: int) -> Iterator[tuple[str, list[Any]]]:
+    """Yield name and cells of the features that protobuf parses in `n` records."""
     parsed = [
         features_by_protobuf(record)
         for record, _ in zip(ds.records, range(n), strict=False)
@@ -799,7 +808,7 @@ def check_against_protobuf(ds: Untyped, n: int) -> Iterator[tuple[str, list[Any]
 def test_real_files(testdata: Path, name: str, n_features: int) -> None:
     ds = open_dataset(testdata / name)
     specs, left_out = {}, []
-    for column, cells in check_against_protobuf(ds, 4096):
+    for column, cells in protobuf_cells(ds, 4096):
         present = [cell for cell in cells if cell]
         if present:
             specs[column] = spec_wanted(cells, fr.FixedLen)
@@ -811,7 +820,7 @@ def test_real_files(testdata: Path, name: str, n_features: int) -> None:
     assert dict(ds.schema) == specs
     assert len(specs) + len(left_out) == n_features
     for column in left_out:
-        assert f"# {column!r}: left out" in str(ds.schema)
+        assert f"# {column!r}: not read" in str(ds.schema)
     want, got = ds.head(20), pasted(ds).head(20)
     assert repr(got) == repr(want)
 

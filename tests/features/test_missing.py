@@ -1,6 +1,6 @@
-"""Goal: a misspelt feature is found, not delivered as empty rows and defaults.
+"""Goal: a misspelt feature is reported, not delivered as empty rows and defaults.
 
-Method: small files whose names are known, read with names that are nearly right.
+Method: small files with known names, read with names that are nearly right.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import fastrec as fr
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    """3,000 records with an image and a label; those from 1,500 on have a caption."""
+    """Write 3,000 records with an image and a label, and a caption from 1,500 on."""
     path = tmp_path / "images.tfrecord"
     with fr.Writer(path) as writer:
         for i in range(3000):
@@ -51,11 +51,11 @@ def test_an_error_about_a_missing_feature_lists_the_names_of_the_record(
     assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
 
 
-def test_an_error_about_a_missing_feature_advises_a_default_if_no_name_is_near() -> (
+def test_an_error_about_a_missing_feature_advises_a_default_if_no_name_is_similar() -> (
     None
 ):
     record = fr.encode_example({"image": b"..."})
-    with pytest.raises(fr.SchemaError, match="the record has 'image' \\(give default="):
+    with pytest.raises(fr.SchemaError, match="the record has 'image' \\(pass default="):
         fr.parse_single_example(record, {"weight": fr.FixedLen((), "float32")})
     with pytest.raises(fr.SchemaError, match="the record has 'Weight': did you mean"):
         fr.parse_single_example(
@@ -63,7 +63,7 @@ def test_an_error_about_a_missing_feature_advises_a_default_if_no_name_is_near()
         )
 
 
-def test_a_long_list_of_names_is_cut() -> None:
+def test_a_long_list_of_names_is_truncated() -> None:
     record = fr.encode_example({f"f{i:05}": i for i in range(5000)})
     with pytest.raises(fr.SchemaError) as caught:
         fr.parse_single_example(record, {"x": fr.FixedLen((), "int64")})
@@ -101,7 +101,7 @@ def test_an_error_of_a_file_lists_the_names_and_the_place(images: Path) -> None:
 )
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("num_threads", [0, 2])
-def test_a_column_that_the_first_records_lack_is_warned_of_once(
+def test_a_feature_missing_in_the_first_records_warns_once(
     images: Path, spec: object, shuffle: bool, num_threads: int
 ) -> None:
     ds = fr.open(images, features={"label": "int64", "lable": spec})
@@ -120,7 +120,7 @@ def test_a_column_that_the_first_records_lack_is_warned_of_once(
     drained(ds)
 
 
-def test_it_is_warned_of_at_the_end_of_an_epoch_that_is_shorter(tmp_path: Path) -> None:
+def test_a_shorter_epoch_warns_at_its_end(tmp_path: Path) -> None:
     path = tmp_path / "short.tfrecord"
     fr.write(path, {"label": list(range(12))})
     ds = fr.open(path, features={"x": fr.VarLen("int64", key="lable")})
@@ -129,7 +129,7 @@ def test_it_is_warned_of_at_the_end_of_an_epoch_that_is_shorter(tmp_path: Path) 
     next(batches)
     with (
         pytest.warns(
-            fr.MissingFeatureWarning, match="'x' .* 'lable' .* first 12 records"
+            fr.MissingFeatureWarning, match="'x' .* first 12 records .* 'lable'"
         ),
         pytest.raises(StopIteration),
     ):
@@ -173,24 +173,22 @@ def test_feature_lists_and_contexts_are_watched_too(tmp_path: Path) -> None:
     assert str(caught[0].message).endswith("has 'frames'")
 
 
-def test_a_feature_that_some_records_have_is_not_warned_of(
-    images: Path, tmp_path: Path
-) -> None:
+def test_a_feature_of_some_records_does_not_warn(images: Path, tmp_path: Path) -> None:
     path = tmp_path / "rare.tfrecord"
     with fr.Writer(path) as writer:
         for i in range(2000):
             writer.write({"x": i} if i != 999 else {"x": i, "rare": 1})
     drained(fr.open(path, features={"rare": fr.VarLen("int64")}))
-    # Nor in an epoch that is too short to show it, however often it is read.
+    # Neither does an epoch that is too short, however often it is read,
     few = fr.open(images, features={"caption": fr.VarLen("bytes")}).select(range(9))
     for _ in range(3):
         drained(few)
-    # Nor one without a kind or values: its key is there.
+    # nor a feature without a kind or values, whose key is present,
     fr.write(
         tmp_path / "empty.tfrecord", {"x": fr.RaggedArray.from_list([[], []], "int64")}
     )
     drained(fr.open(tmp_path / "empty.tfrecord", features={"x": fr.VarLen("int64")}))
-    # Nor one that was inferred, and so is in some record.
+    # nor an inferred feature, which some record has.
     drained(fr.open(images))
     drained(fr.open(images, features=["caption"]))
     drained(fr.open(images).select_columns(["caption"]))
@@ -206,7 +204,7 @@ def test_rows_that_cannot_be_read_are_not_watched(tmp_path: Path) -> None:
     drained(fr.open(path, features=features, on_error="mask"))
 
 
-def test_the_warning_is_silenced_by_its_category(images: Path) -> None:
+def test_the_warning_can_be_silenced_by_category(images: Path) -> None:
     ds = fr.open(images, features={"lable": fr.VarLen("int64")})
     with warnings.catch_warnings():
         warnings.simplefilter("error")

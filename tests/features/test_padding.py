@@ -1,9 +1,9 @@
-"""FixedLenSequence and Stack: lists as padded arrays, features side by side.
+"""FixedLenSequence and Stack: padded lists and stacked scalars.
 
 Goal
-    Rows of a padded column hold their values and then the default, in every dtype, at the
-    width that the spec says; a stack is its features one by one. Both stay so wherever
-    batches are cut, filled up, or joined.
+    Rows of a padded column are their values followed by the default, in every dtype, at
+    the width of the spec; a stack equals its separate features. Both hold for short
+    batches, padding rows, and joined datasets.
 Method
     The same records read with `VarLen` and padded by hand, and with one `FixedLen` for
     each feature of a stack.
@@ -48,7 +48,7 @@ def column(write: Write, records: Sequence[Features], spec: Any) -> Untyped:  # 
 
 @settings(max_examples=60)
 @given(data=st.data())
-def test_padded_is_ragged_and_then_padded(write: Write, data: st.DataObject) -> None:
+def test_padded_equals_ragged_with_padding(write: Write, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(DTYPES))
     shape = data.draw(st.sampled_from([(), (1,), (2,), (3, 2)]))
     value = st.binary(max_size=4) if dtype == "bytes" else st.integers(0, 100)
@@ -100,7 +100,7 @@ def test_padded_is_ragged_and_then_padded(write: Write, data: st.DataObject) -> 
         assert got.ravel().tolist() == want
 
 
-def test_a_row_alone_has_its_own_width_and_no_other(write: Write) -> None:
+def test_a_single_row_has_its_own_width(write: Write) -> None:
     ds = dataset(write, [a(1, 2, 3), a(4), {}], {"a": fr.FixedLenSequence((), "int64")})
     assert [ds[i]["a"].tolist() for i in range(3)] == [[1, 2, 3], [4], []]
     assert ds[0:3]["a"].tolist() == [[1, 2, 3], [4, 0, 0], [0, 0, 0]]
@@ -111,15 +111,15 @@ def test_a_row_alone_has_its_own_width_and_no_other(write: Write) -> None:
 
 
 @pytest.mark.parametrize("n_values", [0, 1, 100_000])
-def test_padded_columns_of_any_size_are_right(write: Write, n_values: int) -> None:
-    """Small ones share a block, large ones have their own."""
+def test_padded_columns_of_any_size_are_correct(write: Write, n_values: int) -> None:
+    """Small columns share a block of memory, large ones do not."""
     records = [a(*range(n)) for n in (n_values, 3, n_values // 2)]
     spec = {"a": fr.FixedLenSequence((), "int64", -1), "b": fr.VarLen("int64", key="a")}
     batch = dataset(write, records, spec)[0:3]
     assert batch["a"].tolist() == batch["b"].to_padded(-1).tolist()
 
 
-def test_more_than_length_is_an_error_unless_it_may_be_cut(write: Write) -> None:
+def test_rows_longer_than_length_raise_unless_truncated(write: Write) -> None:
     records = [a(1, 2), a(1, 2, 3)]
     with pytest.raises(fr.SchemaError, match="truncate=True") as caught:
         column(write, records, fr.FixedLenSequence((), "int64", length=2))
@@ -128,7 +128,7 @@ def test_more_than_length_is_an_error_unless_it_may_be_cut(write: Write) -> None
         write, records, fr.FixedLenSequence((), "int64", length=2, truncate=True)
     )
     assert got.tolist() == [[1, 2], [1, 2]]
-    with pytest.raises(fr.SchemaError, match="values an item"):
+    with pytest.raises(fr.SchemaError, match="expected a multiple of 2"):
         column(write, records, fr.FixedLenSequence((2,), "int64"))
     spec = fr.FixedLenSequence((), "uint8", length=1, truncate=True)
     with pytest.raises(fr.SchemaError, match="300"):
@@ -173,7 +173,7 @@ def test_joined_datasets_are_padded_to_one_width(write: Write) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n_keys", [1, 3, 40])
-def test_a_stack_is_its_features_one_by_one(
+def test_a_stack_equals_its_separate_features(
     write: Write, dtype: str, n_keys: int
 ) -> None:
     rng = np.random.default_rng(n_keys)
@@ -201,7 +201,7 @@ def test_a_stack_is_its_features_one_by_one(
         assert whole[:, i].tolist() == batch[key].tolist()
 
 
-def test_a_stack_names_the_feature_that_does_not_fit(write: Write) -> None:
+def test_errors_of_a_stack_name_the_feature(write: Write) -> None:
     wrong: list[Any] = [{}, {b"b": ("int64", [1, 2])}, {b"b": ("float", [1.0])}]
     for features in wrong:
         with pytest.raises(fr.SchemaError) as caught:
@@ -233,7 +233,7 @@ def test_a_stack_names_the_feature_that_does_not_fit(write: Write) -> None:
         ),
     ],
 )
-def test_what_cannot_be_meant_is_refused_when_it_is_made(
+def test_invalid_specs_raise_at_construction(
     make: Callable[[], object],
 ) -> None:
     with pytest.raises(fr.SchemaError):
@@ -248,6 +248,8 @@ def test_what_cannot_be_meant_is_refused_when_it_is_made(
         fr.Stack(["a", b"\xff"], "float32", default=[1, 2.5]),
     ],
 )
-def test_specs_are_values(spec: fr.FixedLenSequence | fr.Stack) -> None:
+def test_specs_compare_by_value_and_pickle(
+    spec: fr.FixedLenSequence | fr.Stack,
+) -> None:
     assert eval(repr(spec), vars(fr)) == spec
     assert hash(pickle.loads(pickle.dumps(spec))) == hash(spec)

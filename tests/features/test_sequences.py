@@ -1,11 +1,11 @@
 """tf.train.SequenceExample: a context and lists of features.
 
 Goal
-    Records mean what protobuf reads in them, in any encoding; what does not fit the specs
-    is an error of the record. Batches are one dict; rows, padding rows, views and pickles
-    are as for Examples.
+    Records of any encoding are read as protobuf reads them; a record that does not fit
+    its specs raises. Batches are one dict; rows, padding rows, views and pickles work
+    as for Examples.
 Method
-    Records written by hand, and random ones that google.protobuf reads, too.
+    Records written by hand, and random ones compared with google.protobuf.
     tests/oracle/test_oracle_tf_sequences.py compares with TensorFlow.
 """
 
@@ -60,7 +60,7 @@ def lists_of(column: Untyped) -> Untyped:
 
 
 def parse_list(steps: list[Any], spec: Any) -> Untyped:  # noqa: ANN401
-    """The column that `spec` makes of one record with a list "a"."""
+    """Return the column that `spec` reads from one record with a list "a"."""
     record = sequence({}, {b"a": steps})
     return fr.parse_sequence_example([record], None, {"a": spec})[1]["a"]
 
@@ -71,7 +71,7 @@ def open_sequences(write: Write) -> Untyped:
     )
 
 
-def test_batches_are_one_dict_of_both_parts(write: Write) -> None:
+def test_batches_are_one_dict_of_both_sections(write: Write) -> None:
     ds = open_sequences(write)
     batch = ds[0:3]
     assert list(batch) == ["id", "tags", "xy", "n", "words", "ids"]
@@ -99,7 +99,7 @@ def test_rows_of_a_dataset(write: Write) -> None:
     assert open_sequences(write)[1]["xy"].shape == (0, 2)
 
 
-def test_parsing_gives_context_lists_and_lengths(write: Write) -> None:
+def test_parsing_returns_context_lists_and_lengths(write: Write) -> None:
     context, lists, lengths = fr.parse_sequence_example(RECORDS, CONTEXT, LISTS)
     batch = open_sequences(write)[0:3]
     assert [*context, *lists] == list(batch)
@@ -107,7 +107,7 @@ def test_parsing_gives_context_lists_and_lengths(write: Write) -> None:
     for name, column in {**context, **lists}.items():
         assert lists_of(column) == lists_of(batch[name])
     assert {name: n.tolist() for name, n in lengths.items()} == {"xy": [2, 0, 1]}
-    # Without a column of their own, too.
+    # Also without a lengths column.
     bare = {"a": fr.FixedLenSequence((2,), "float32", key="xy")}
     context, lists, lengths = fr.parse_sequence_example(RECORDS, None, bare)
     assert context == {}
@@ -146,7 +146,7 @@ def test_names_of_tf_io() -> None:
         tf_io.parse_sequence_example(RECORDS, None, lists)
 
 
-def test_loaders_fill_up_views_choose_and_pickles_keep(write: Write) -> None:
+def test_loaders_views_and_pickles(write: Write) -> None:
     ds = open_sequences(write)
     [batch] = ds.loader(5, pad_last=True, num_threads=1)
     assert batch["n"].tolist() == [2, 0, 1, 0, 0]
@@ -174,7 +174,7 @@ def test_datasets_of_lists_and_of_features_are_not_joined(write: Write) -> None:
         fr.concat([lists, context])[0:2]
 
 
-def test_a_name_is_in_one_part_only(write: Write) -> None:
+def test_names_must_be_unique_across_sections(write: Write) -> None:
     path = write(tfrecord_file([sequence({b"a": ("int64", [1])}, {b"a": [None]})]))
     a = {"a": fr.VarLen("int64")}
     with pytest.raises(fr.SchemaError, match="key='a'"):
@@ -185,7 +185,7 @@ def test_a_name_is_in_one_part_only(write: Write) -> None:
     assert lists_of(batch["b"]) == [[[]]]
 
 
-def test_a_name_may_be_in_both_where_the_parts_are_separate() -> None:
+def test_parsing_allows_a_name_in_both_sections() -> None:
     record = sequence({b"a": ("int64", [1])}, {b"a": [("int64", [2]), ("int64", [3])]})
     context: dict[str, Any] = {"a": fr.FixedLen((), "int64"), "n": fr.VarLen("int64")}
     lists = {"a": fr.FixedLenSequence((), "int64", lengths="n")}
@@ -209,7 +209,7 @@ ROWS = {"a": fr.Ragged("bytes", [fr.Ragged.RowLengths("n")], key="v")}
 
 
 def of_rows(values: list[list[bytes]], lengths: list[list[int]]) -> bytes:
-    """A record whose list "v" is divided by the list "n"."""
+    """Return a record whose list "v" is partitioned by the list "n"."""
     return sequence(
         {},
         {
@@ -234,10 +234,10 @@ def test_partitions_divide_the_values_of_each_step(write: Write) -> None:
 @pytest.mark.parametrize(
     ("values", "lengths", "message"),
     [
-        ([[b"x"], [b"y"]], [[2], [0]], "feature list 'n' divides 2 items"),
-        ([[b"x"], [b"y"]], [[1]], "feature list 'n' has 1 steps, but .* have 2"),
-        ([[b"x"]], [], "feature list 'n' has 0 steps, but .* have 1"),
-        ([[b"x"]], [[-1, 2]], "feature list 'n' does not divide"),
+        ([[b"x"], [b"y"]], [[2], [0]], "feature list 'n' partitions 2 items"),
+        ([[b"x"], [b"y"]], [[1]], "feature list 'n' has 1 steps, but .* has 2"),
+        ([[b"x"]], [], "feature list 'n' has 0 steps, but .* has 1"),
+        ([[b"x"]], [[-1, 2]], "feature list 'n' is not a valid partition"),
     ],
 )
 def test_partitions_that_do_not_fit_a_step(
@@ -251,11 +251,11 @@ def test_partitions_that_do_not_fit_a_step(
     assert (caught.value.record, caught.value.feature) == (1, "n")
 
 
-def test_row_ids_of_all_steps_make_a_limited_number_of_rows() -> None:
+def test_the_number_of_rows_of_all_row_ids_is_limited() -> None:
     ids = {"a": fr.Ragged("bytes", [fr.Ragged.ValueRowIds("n")], key="v")}
     row = 2**23 - 1
     record = of_rows([[b"x"]] * 3, [[row]] * 3)
-    with pytest.raises(fr.SchemaError, match=r"makes \d+ rows, more than"):
+    with pytest.raises(fr.SchemaError, match=r"has \d+ rows, more than"):
         fr.parse_sequence_example([record], None, ids)
 
 
@@ -270,7 +270,7 @@ def test_row_ids_of_all_steps_make_a_limited_number_of_rows() -> None:
     ],
 )
 def test_an_empty_key_is_not_a_feature(make: Any) -> None:  # noqa: ANN401
-    with pytest.raises(fr.SchemaError, match="must be the name of a feature"):
+    with pytest.raises(fr.SchemaError, match="key must be a feature name, got"):
         make()
 
 
@@ -291,7 +291,7 @@ def test_an_empty_key_is_not_a_feature(make: Any) -> None:  # noqa: ANN401
         },
     ],
 )
-def test_what_cannot_be_meant_is_refused(write: Write, options: Any) -> None:  # noqa: ANN401
+def test_invalid_options_raise(write: Write, options: Any) -> None:  # noqa: ANN401
     with pytest.raises(fr.SchemaError):
         fr.open(write(tfrecord_file([])), **options)
 
@@ -311,11 +311,13 @@ def test_widths_of_padded_lists() -> None:
     )
     assert lists["a"].tolist() == [[0, 1, 2]]
     assert lists["n"].tolist() == lengths["a"].tolist() == [3]
-    with pytest.raises(fr.SchemaError, match=r"5 steps.* 3 at most; truncate=True"):
+    with pytest.raises(
+        fr.SchemaError, match=r"5 steps, expected at most 3 .*; truncate=True"
+    ):
         parse_list(steps, spec((), "int8", length=3))
 
 
-def test_cut_strings_and_items_of_ragged_steps() -> None:
+def test_truncated_strings_and_items_of_ragged_steps() -> None:
     words = [("bytes", [b"a"]), ("bytes", [b"bc"])]
     cut = fr.FixedLenSequence((), "bytes", length=1, truncate=True)
     assert parse_list(words, cut).tolist() == [[b"a"]]
@@ -333,11 +335,15 @@ def test_cut_strings_and_items_of_ragged_steps() -> None:
         ([None], fr.FixedLenSequence((), "int64"), "a step of 0 values"),
         ([("int64", [])], fr.FixedLenSequence((), "int64"), "a step of 0 values"),
         ([("int64", [1, 2])], fr.FixedLenSequence((), "int64"), "a step of 2 values"),
-        ([("int64", [1])], fr.FixedLenSequence((2,), "int64"), "with 2 a step"),
+        ([("int64", [1])], fr.FixedLenSequence((2,), "int64"), "1 value, expected 2"),
         ([("float", [1.0])], fr.FixedLenSequence((), "int64"), "of float values"),
         ([("float", [])], fr.VarLen("int64"), "of float values"),
-        ([("int64", [1, 2, 3])], fr.VarLen("int64", (2,)), "with 2 an item"),
-        ([("int64", [128])], fr.VarLen("int8"), "holds 128, which does not fit"),
+        (
+            [("int64", [1, 2, 3])],
+            fr.VarLen("int64", (2,)),
+            "3 values, expected a multiple of 2",
+        ),
+        ([("int64", [128])], fr.VarLen("int8"), "holds 128, which is out of range"),
     ],
 )
 def test_steps_that_do_not_fit(steps: Any, spec: Any, message: str) -> None:  # noqa: ANN401
@@ -347,11 +353,11 @@ def test_steps_that_do_not_fit(steps: Any, spec: Any, message: str) -> None:  # 
     assert caught.value.record == 0
 
 
-def test_a_list_may_have_to_be_there() -> None:
+def test_a_list_may_be_required() -> None:
     spec = fr.FixedLenSequence((), "int64", allow_missing=False)
     assert eval(repr(spec), vars(fr)) == spec
     assert parse_list([], spec).shape == (1, 0)
-    # An entry without a value is there, and so is one whose last duplicate is empty.
+    # An entry without a value is present; so is one whose last duplicate is empty.
     for value in (b"", delimited(2, b"")):
         record = delimited(2, delimited(1, delimited(1, b"a") + value))
         _, lists, _ = fr.parse_sequence_example([record], None, {"a": spec})
@@ -360,7 +366,7 @@ def test_a_list_may_have_to_be_there() -> None:
         fr.parse_sequence_example([b""], None, {"a": spec})
 
 
-def test_a_default_of_the_context_is_for_absent_features() -> None:
+def test_context_defaults_apply_to_absent_features() -> None:
     specs: list[Any] = [
         fr.FixedLen((), "int64", default=3),
         fr.Raw((2,), "uint8", default=[1, 2]),
@@ -380,7 +386,7 @@ def test_a_default_of_the_context_is_for_absent_features() -> None:
 # Bytes.
 
 
-def test_the_last_of_equal_keys_wins_whole() -> None:
+def test_the_last_of_duplicate_keys_replaces_the_others() -> None:
     def lists(value: int) -> bytes:
         return sequence({}, {b"a": [("int64", [value])] * 2})
 
@@ -389,14 +395,14 @@ def test_the_last_of_equal_keys_wins_whole() -> None:
     assert found["a"].tolist() == [[[2], [2]]]
 
 
-def test_lists_nobody_asked_for_are_stepped_over() -> None:
+def test_lists_without_a_spec_are_skipped() -> None:
     broken = delimited(2, delimited(1, delimited(1, b"b") + delimited(2, b"\x0a\xff")))
     record = RECORDS[0] + broken
     _, found, _ = fr.parse_sequence_example([record], None, {"ids": fr.VarLen("int64")})
     assert found["ids"].tolist() == [[[1, 2], [3]]]
 
 
-def test_faults_say_where_they_are() -> None:
+def test_errors_name_the_offset() -> None:
     good = delimited(1, feature("int64", [1]))
     for bad in (b"\x0a\x05\x1a", delimited(1, b"\x1a\x03\x0a\x01\x80"), b"\x0f"):
         head = delimited(2, delimited(1, delimited(1, b"a") + delimited(2, good + bad)))
@@ -408,7 +414,7 @@ def test_faults_say_where_they_are() -> None:
             assert head.index(bad) <= caught.value.offset < len(head)
 
 
-def test_maps_that_are_cut_are_faults_of_the_record() -> None:
+def test_truncated_maps_raise() -> None:
     record = delimited(1, entry(b"a", b""))[:-1]
     specs: list[Any] = [({"a": fr.VarLen("int64")}, None)]
     specs += [(None, {"a": fr.VarLen("int64")})]
@@ -429,7 +435,7 @@ def random_feature(rng: random.Random, kind: Any) -> Any:  # noqa: ANN401
 
 
 @pytest.mark.parametrize("seed", range(150))
-def test_any_encoding_is_what_protobuf_reads(seed: int) -> None:
+def test_any_encoding_is_read_like_protobuf(seed: int) -> None:
     rng = random.Random(seed)
     encoder = Encoder(rng, unknown_in_entries=False)
     records = []
@@ -460,7 +466,7 @@ def test_any_encoding_is_what_protobuf_reads(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_damaged_records_are_read_as_protobuf_does_or_refused(seed: int) -> None:
+def test_damaged_records_are_read_like_protobuf_or_raise(seed: int) -> None:
     rng = random.Random(seed)
     spec = {"words": fr.VarLen("bytes"), "xy": fr.FixedLenSequence((2,), "float32")}
     for _ in range(40):
@@ -510,7 +516,7 @@ def test_a_real_file(write: Write, testdata: Path) -> None:
     assert n_seen == 4500
 
 
-def test_strings_that_are_padded(write: Write) -> None:
+def test_padded_strings(write: Write) -> None:
     steps: list[list[Feature]] = [
         [("bytes", [b"x", b""])],
         [],

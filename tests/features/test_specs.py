@@ -1,9 +1,9 @@
-"""Specs: which features are read, as what, and what happens where they do not fit.
+"""Specs: FixedLen, VarLen and Raw, and errors of records that do not fit.
 
 Goal
-    A spec is honoured to the letter: counts, kinds, defaults, dtypes and byte order. A
-    record that does not fit is an error that names feature, file, record and byte and
-    says what to do; a spec that cannot be meant is refused when it is made.
+    Counts, kinds, defaults, dtypes and byte order are exactly those of the spec. A
+    record that does not fit raises an error with feature, file, record, byte and a
+    hint; an invalid spec raises at construction.
 Method
     Small records written by the oracle; NumPy for the dtypes.
 """
@@ -29,7 +29,7 @@ RAW_DTYPES = [*INT_DTYPES, "float16", "float32", "float64", "complex64", "comple
 
 
 def column(write: Write, records: list[Features], feature: Any) -> Any:  # noqa: ANN401
-    """Column "a" of a batch of these records."""
+    """Return column "a" of a batch of these records."""
     path = write(tfrecord_file(example(features) for features in records))
     return open_dataset(path, features={"a": feature})[0 : len(records)]["a"]
 
@@ -38,10 +38,10 @@ def a(kind: Any, *values: Any) -> Features:  # noqa: ANN401
     return {b"a": (kind, values)}
 
 
-# What comes out.
+# Columns.
 
 
-def test_a_scalar_has_no_axis_of_its_own_and_one_of_length_1_does(write: Write) -> None:
+def test_shape_1_adds_an_axis_and_a_scalar_does_not(write: Write) -> None:
     records = [a("int64", 3), a("int64", 4)]
     assert column(write, records, fr.FixedLen((), "int64")).shape == (2,)
     assert column(write, records, fr.FixedLen((1,), "int64")).shape == (2, 1)
@@ -53,7 +53,7 @@ def test_shapes_are_row_major(write: Write) -> None:
     assert got.tolist() == [[[0, 1, 2], [3, 4, 5]]]
 
 
-def test_byte_strings_come_as_bytes_arrays(write: Write) -> None:
+def test_byte_strings_are_bytes_arrays(write: Write) -> None:
     records = [a("bytes", b"ab\0\0", b"", b"c\0"), a("bytes", b"1", b"22", b"333")]
     got = column(write, records, fr.FixedLen((3,), "bytes"))
     assert isinstance(got, fr.BytesArray)
@@ -68,11 +68,11 @@ def test_byte_strings_come_as_bytes_arrays(write: Write) -> None:
     assert one.tolist() == [[b"ab\0\0", b"", b"c\0"], [b"1", b"22", b"333"]]
 
 
-def test_string_is_another_word_for_bytes(write: Write) -> None:
+def test_string_is_an_alias_of_bytes(write: Write) -> None:
     assert column(write, [a("bytes", b"x")], fr.FixedLen((), "string"))[0] == b"x"
 
 
-def test_columns_come_in_the_order_of_the_spec_as_a_plain_dict(write: Write) -> None:
+def test_batches_are_dicts_in_the_order_of_the_specs(write: Write) -> None:
     record = example({b"b": ("int64", [1]), b"a": ("int64", [2]), b"c": ("int64", [3])})
     names = ["c", "a", "b"]
     spec = {name: fr.FixedLen((), "int64") for name in names}
@@ -128,12 +128,12 @@ def test_floats_too_large_for_float16_are_infinite_as_in_numpy(write: Write) -> 
 
 @pytest.mark.parametrize("n_values", [0, 1, 2, 4, 5, 100])
 @pytest.mark.parametrize("kind", ["int64", "float", "bytes"])
-def test_another_count_than_the_shape_is_an_error(
+def test_a_count_other_than_the_shape_is_an_error(
     write: Write,
     n_values: int,
     kind: Kind,
 ) -> None:
-    """One too few is not padded, one too many is not cut; the default is no cure."""
+    """Values are not padded or truncated, and the default does not apply."""
     value = b"x" if kind == "bytes" else 1
     dtype = "float32" if kind == "float" else kind
     good = a(kind, *[value] * 3)
@@ -147,7 +147,7 @@ def test_another_count_than_the_shape_is_an_error(
 
 
 @pytest.mark.parametrize("values", [0, 2])
-def test_another_count_than_one_is_no_scalar(write: Write, values: int) -> None:
+def test_a_scalar_has_exactly_one_value(write: Write, values: int) -> None:
     with pytest.raises(fr.SchemaError, match=r"\ba\b"):
         column(write, [a("int64", *range(values))], fr.FixedLen((), "int64"))
 
@@ -157,13 +157,13 @@ def test_another_count_than_one_is_no_scalar(write: Write, values: int) -> None:
     "dtype", ["int64", "float32", "bytes", "uint8", "bool", "float64"]
 )
 @pytest.mark.parametrize("n_values", [0, 1])
-def test_another_kind_than_the_dtype_is_an_error(
+def test_a_kind_other_than_the_dtype_is_an_error(
     write: Write,
     kind: Kind,
     dtype: str,
     n_values: int,
 ) -> None:
-    """No conversion from int to float, either way; an empty list has a kind too."""
+    """Ints and floats are not converted; an empty list also has a kind."""
     fits = {"float": ("float32", "float64"), "bytes": ("bytes",)}
     value = b"x" if kind == "bytes" else 1
     record = a(kind, *[value] * n_values)
@@ -229,13 +229,13 @@ def test_the_default_of_minus_zero_keeps_its_sign(write: Write) -> None:
     assert np.signbit(got).tolist() == [True]
 
 
-def test_an_empty_shape_takes_an_empty_list_but_not_a_missing_one(write: Write) -> None:
+def test_shape_0_accepts_an_empty_list_but_not_a_missing_one(write: Write) -> None:
     assert column(write, [a("int64")], fr.FixedLen((0,), "int64")).shape == (1, 0)
     with pytest.raises(fr.SchemaError, match=r"\ba\b"):
         column(write, [{}], fr.FixedLen((0,), "int64"))
 
 
-def test_varlen_with_a_shape_takes_whole_items_only(write: Write) -> None:
+def test_varlen_with_a_shape_requires_whole_items(write: Write) -> None:
     feature = fr.VarLen("int64", (2,))
     got = column(write, [a("int64", 1, 2, 3, 4), {}, a("int64", 5, 6)], feature)
     assert got.values.tolist() == [[1, 2], [3, 4], [5, 6]]
@@ -244,13 +244,11 @@ def test_varlen_with_a_shape_takes_whole_items_only(write: Write) -> None:
         column(write, [a("int64", 1, 2, 3)], feature)
 
 
-# Integers that do not fit.
+# Integers out of range.
 
 
 @pytest.mark.parametrize("dtype", [*INT_DTYPES, "bool"])
-def test_integers_that_do_not_fit_are_errors_and_never_wrap(
-    write: Write, dtype: str
-) -> None:
+def test_integers_out_of_range_raise_and_never_wrap(write: Write, dtype: str) -> None:
     low, high = (
         (0, 1) if dtype == "bool" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
     )
@@ -298,7 +296,7 @@ def test_raw_keeps_every_bit_of_a_float(write: Write) -> None:
         assert got.view(np.uint32).tolist() == [bits.tolist()]
 
 
-def test_raw_bools_are_true_where_a_byte_is_not_zero(write: Write) -> None:
+def test_raw_bools_are_true_for_nonzero_bytes(write: Write) -> None:
     got = column(write, [a("bytes", b"\x00\x01\x02\xff")], fr.Raw((4,), "bool"))
     assert got.view(np.uint8).tolist() == [[0, 1, 1, 1]]
 
@@ -339,12 +337,10 @@ def test_raw_has_a_default(write: Write) -> None:
     )
     assert_same({"a": cell(ds[0]["a"])}, decode(record, {"a": want}))
     big_endian = fr.Raw((2, 2), "uint16", little_endian=False, default=default)
-    assert column(write, [{}], big_endian).tolist() == [default.tolist()], (
-        "as it comes out"
-    )
+    assert column(write, [{}], big_endian).tolist() == [default.tolist()]
 
 
-# What cannot be meant.
+# Invalid specs.
 
 
 @pytest.mark.parametrize(
@@ -373,7 +369,7 @@ def test_raw_has_a_default(write: Write) -> None:
         lambda: fr.Raw((2,), "uint8", default=[1, 256]),
     ],
 )
-def test_a_spec_that_cannot_be_meant_is_refused_when_it_is_made(
+def test_invalid_specs_raise_at_construction(
     make: Callable[[], object],
 ) -> None:
     with pytest.raises(fr.SchemaError) as caught:
@@ -383,7 +379,7 @@ def test_a_spec_that_cannot_be_meant_is_refused_when_it_is_made(
 
 
 @pytest.mark.parametrize("features", [{"a": int}, {"a": 3}, {3: fr.VarLen("int64")}])
-def test_features_that_are_no_specs_are_refused_at_open(
+def test_features_that_are_not_specs_raise_at_open(
     write: Write,
     features: Any,  # noqa: ANN401
 ) -> None:
@@ -398,7 +394,7 @@ def test_specs_compare_by_value() -> None:
     assert fr.Raw((2,), "uint8") == fr.Raw((2,), "uint8", little_endian=True)
 
 
-# What an error says.
+# Errors.
 
 
 @pytest.mark.parametrize(
@@ -411,7 +407,7 @@ def test_specs_compare_by_value() -> None:
         (a("bytes", b"abc"), fr.Raw((2,), "uint16"), ("3", "4")),
     ],
 )
-def test_an_error_names_feature_file_record_byte_and_the_cure(
+def test_an_error_contains_feature_file_record_byte_and_a_hint(
     write: Write,
     features: Features,
     feature: Any,  # noqa: ANN401
@@ -470,7 +466,7 @@ def test_raw_takes_any_dtype_of_a_fixed_size(write: Write, dtype: Any) -> None: 
     assert column.tobytes() == memory
 
 
-def test_a_shape_may_have_as_many_axes_as_numpy_has(tmp_path: Path) -> None:
+def test_a_shape_may_have_the_maximum_number_of_axes_of_numpy(tmp_path: Path) -> None:
     path = tmp_path / "a.tfrecord"
     fr.write(path, {"a": np.arange(3)})
     axes = 31  # NumPy 1.26 has 32, one of them for the rows

@@ -1,10 +1,10 @@
-"""TensorProto: byte strings that tf.io.serialize_tensor made.
+"""SerializedTensor: byte strings of tf.io.serialize_tensor.
 
 Goal
-    Every dtype, stored as memory or as a list of values, gives the array that was
-    serialized; what is none, or another than the spec says, is an error of its record.
+    Every dtype, stored as memory or as a list of values, is read as the array that was
+    serialized. Byte strings that are not tensors, or do not fit the spec, raise.
 Method
-    Messages written by hand; tests/oracle/test_oracle_tf_specs.py has TensorFlow write them.
+    Messages written by hand; tests/oracle/test_oracle_tf_specs.py tests TensorFlow's.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ LISTS: list[tuple[str, bytes, list[Any]]] = [
 def test_every_dtype_as_a_list(dtype: str, values: bytes, want: list[Any]) -> None:
     tensor = header(NUMBERS[dtype], (2,)) + values
     assert parse([tensor], fr.SerializedTensor((2,), dtype)).tolist() == [want]
-    # The last value stands for all that are not there.
+    # The last value is repeated for missing ones.
     longer = header(NUMBERS[dtype], (2, 2)) + values
     got = parse([longer], fr.SerializedTensor((2, 2), dtype))
     assert got.tolist() == [[want, [want[1]] * 2]]
@@ -123,7 +123,7 @@ def test_tensors_of_strings() -> None:
     assert several[2].tolist() == [words[:2], [words[2]] * 2]
 
 
-def test_tensors_may_differ_if_nothing_is_said_of_them(write: Write) -> None:
+def test_tensors_may_differ_without_shape_and_dtype(write: Write) -> None:
     arrays = [np.arange(3, dtype="int16"), np.ones((2, 2)), np.zeros((0, 4), "bool")]
     records = [example({b"t": ("bytes", [serialized(array)])}) for array in arrays]
     ds = open_dataset(
@@ -160,7 +160,7 @@ def test_tensors_may_differ_if_nothing_is_said_of_them(write: Write) -> None:
         header(1, (2,)) + b"\x2d\x00",
     ],
 )
-def test_what_is_no_such_tensor_is_an_error_of_its_record(tensor: bytes) -> None:
+def test_records_with_other_tensors_raise(tensor: bytes) -> None:
     good = serialized(np.zeros(2, "float32"))
     with pytest.raises((fr.SchemaError, fr.DecodeError)) as caught:
         parse([good, tensor], fr.SerializedTensor((2,), "float32"))
@@ -174,21 +174,21 @@ def test_values_out_of_range_are_errors() -> None:
             parse([tensor], fr.SerializedTensor())
 
 
-def test_a_number_in_a_record_asks_for_no_memory() -> None:
+def test_no_memory_is_allocated_for_a_number_in_a_record() -> None:
     for dtype in (1, 7):
         tensor = header(dtype, (2**38,))
-        with pytest.raises(fr.SchemaError, match="more values"):
+        with pytest.raises(fr.SchemaError, match="too many values"):
             parse([tensor], fr.SerializedTensor())
 
 
 @pytest.mark.parametrize("dtype", NUMBERS)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 300), (2, 0), (2, 3, 1)])
-def test_arrays_are_serialized_as_tensorflow_does(
+def test_arrays_are_serialized_like_tensorflow(
     dtype: str, shape: tuple[int, ...]
 ) -> None:
     array = np.arange(math.prod(shape)).reshape(shape).astype(dtype)
     tensor = fr.serialize_tensor(array)
-    if array.size:  # an empty one has one more field here, which says nothing
+    if array.size:  # an empty one has an additional field here, without effect
         assert tensor == serialized(array)
     read = parse([tensor], fr.SerializedTensor(shape, dtype))[0]
     assert np.array_equal(read, array)
@@ -205,7 +205,7 @@ def test_arrays_are_serialized_as_tensorflow_does(
         fr.BytesArray.from_list([]),
     ],
 )
-def test_strings_are_serialized_and_read_back(strings: Any) -> None:  # noqa: ANN401
+def test_strings_round_trip(strings: Any) -> None:  # noqa: ANN401
     read = parse([fr.serialize_tensor(strings)], fr.SerializedTensor())[0]
     if isinstance(strings, (str, bytes)):
         assert read == (strings.encode() if isinstance(strings, str) else strings)
@@ -228,7 +228,7 @@ COLUMNS: dict[str, Any] = {
 }
 
 
-def test_what_a_spec_writes_it_reads(tmp_path: Path) -> None:
+def test_specs_round_trip(tmp_path: Path) -> None:
     batches, rows = tmp_path / "batches", tmp_path / "rows"
     fr.write(batches, COLUMNS, features=TENSORS)
     with fr.Writer(rows, features=TENSORS) as writer:
@@ -249,7 +249,7 @@ def test_what_a_spec_writes_it_reads(tmp_path: Path) -> None:
         ("text", np.zeros((4, 2), "int32"), "int32 values"),
     ],
 )
-def test_arrays_of_another_kind_are_not_written(
+def test_writing_arrays_of_another_kind_raises(
     tmp_path: Path, name: str, column: object, text: str
 ) -> None:
     with pytest.raises(ValueError, match=f"feature '{name}': .*{text}"):
@@ -272,12 +272,12 @@ def test_tensors_that_differ_are_serialized_by_the_caller(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("tensor", [np.zeros(1, "M8[s]"), np.zeros(1, "S2"), {}])
-def test_what_is_no_tensor_is_not_serialized(tensor: Any) -> None:  # noqa: ANN401
+def test_serializing_unsupported_dtypes_raises(tensor: Any) -> None:  # noqa: ANN401
     with pytest.raises(TypeError):
         fr.serialize_tensor(tensor)
 
 
-def test_specs_are_values() -> None:
+def test_specs_compare_by_value_and_pickle() -> None:
     for spec in (fr.SerializedTensor(), fr.SerializedTensor((2,), "bytes", key="k")):
         assert eval(repr(spec), vars(fr)) == spec
         assert hash(pickle.loads(pickle.dumps(spec))) == hash(spec)
@@ -310,6 +310,6 @@ def test_lists_of_bytes_are_serialized_whole(
     assert batch["t"].tolist() == [expected]
 
 
-def test_arrays_that_strip_zero_bytes_are_refused() -> None:
+def test_arrays_of_dtype_s_raise() -> None:
     with pytest.raises(TypeError, match=r"trailing NUL bytes .*list of bytes"):
         fr.serialize_tensor(np.array([b"a\0"]))

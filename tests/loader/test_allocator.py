@@ -1,12 +1,12 @@
-"""Memory of batches that comes from an allocator, such as page-locked memory.
+"""Batches in memory of an allocator, such as page-locked memory.
 
 Goal
-    After the first batches, all memory is the allocator's. It is called in the thread
-    that asks for a batch, and only there; memory goes back to it when the last array and
-    the pool are gone; what it raises, the loop gets.
+    After the first batches, all memory comes from the allocator. Only the thread that
+    calls next() calls it. Memory returns to it when the last array and the pool are
+    freed. Its errors reach the loop.
 Method
-    An allocator that hands out NumPy arrays and notes who calls it, and weak references
-    to what it made.
+    An allocator that returns NumPy arrays and records its callers, and weak references to
+    the arrays.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ def is_right(batch: Untyped) -> bool:
 
 @pytest.mark.parametrize("num_threads", [0, 2])
 @pytest.mark.parametrize("recycles", [True, False])
-def test_after_the_first_batches_all_memory_is_the_allocators(
+def test_batches_use_only_the_allocators_memory_after_warm_up(
     ds: fr.Dataset, num_threads: int, recycles: bool
 ) -> None:
     allocator = Allocator()
     loader = ds.loader(20, shuffle=True, num_threads=num_threads)
     loader._allocate_by(allocator, recycles=recycles)
-    # Threads take a block of the system if no other is ready. How often depends on when
-    # they run, but each time one more block is made, so some epoch finds enough of them.
+    # Threads allocate from the system if no block is ready. How often depends on their
+    # timing, but each time adds a block, so some epoch finds enough of them.
     for _ in range(20):
         n_made = len(allocator.made)
         found = [(is_right(batch), is_foreign(batch["image"])) for batch in loader]
@@ -109,7 +109,7 @@ def test_after_the_first_batches_all_memory_is_the_allocators(
 
 
 @pytest.mark.parametrize("recycles", [True, False])
-def test_memory_goes_back_when_arrays_and_pool_are_gone(
+def test_memory_returns_when_arrays_and_pool_are_freed(
     ds: fr.Dataset, recycles: bool
 ) -> None:
     allocator = Allocator()
@@ -125,7 +125,7 @@ def test_memory_goes_back_when_arrays_and_pool_are_gone(
     assert allocator.n_alive == 0
 
 
-def test_what_the_allocator_raises_the_loop_gets(ds: fr.Dataset) -> None:
+def test_errors_of_the_allocator_reach_the_loop(ds: fr.Dataset) -> None:
     n_calls = 0
 
     def allocate(n_bytes: int) -> npt.NDArray[np.uint8]:
@@ -157,16 +157,14 @@ def test_what_the_allocator_raises_the_loop_gets(ds: fr.Dataset) -> None:
 @pytest.mark.parametrize(
     "bad", [lambda n: bytearray(n - 1), lambda n: memoryview(bytearray(n + 64))[1:]]
 )
-def test_too_little_memory_or_aligned_to_nothing_is_refused(
-    ds: fr.Dataset, bad: Untyped
-) -> None:
+def test_small_or_unaligned_memory_is_refused(ds: fr.Dataset, bad: Untyped) -> None:
     loader = ds.loader(20, num_threads=0)
     loader._allocate_by(bad, recycles=True)
     with pytest.raises(ValueError, match="aligned to 64"):
         list(loader)
 
 
-def test_transforms_and_single_batches_have_such_memory_too(ds: fr.Dataset) -> None:
+def test_transforms_and_single_batches_use_the_allocator(ds: fr.Dataset) -> None:
     allocator = Allocator()
     foreign = []
 
@@ -182,7 +180,9 @@ def test_transforms_and_single_batches_have_such_memory_too(ds: fr.Dataset) -> N
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a matter of POSIX")
-def test_a_forked_process_does_not_touch_it(ds: fr.Dataset, tmp_path: Path) -> None:
+def test_a_forked_process_does_not_call_the_allocator(
+    ds: fr.Dataset, tmp_path: Path
+) -> None:
     allocator = Allocator()
     loader = ds.loader(20, num_threads=0)
     loader._allocate_by(allocator, recycles=True)

@@ -1,13 +1,12 @@
-"""Feeding: what adapters share, with a conversion that any reader can follow.
+"""Prefetching for adapters, with a conversion to text.
 
 Goal
-    A loader whose batches are converted ahead of the loop is the same loader: its order,
-    its state, its errors and its statistics count what was delivered and nothing that is
-    ready. Whatever interrupts a loop, no batch is lost or comes twice, and a loop that is
-    dropped leaves neither threads nor batches behind.
+    A loader that converts batches ahead has the order, state, errors and statistics of
+    the plain loader, which cover delivered batches only. No interrupt loses or repeats a
+    batch. A dropped loop leaves neither threads nor batches.
 Method
-    A conversion to strings, and plain loaders beside fed ones. A KeyboardInterrupt is
-    raised before every single line of the modules that move batches, one run for each.
+    A conversion to strings, compared with plain loaders. A KeyboardInterrupt is raised
+    before every line of the modules that move batches, in one run per line.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from fastrec.arrays import bytes as bytes_array
 from fastrec.arrays import ragged
 from fastrec.loader import (
     collate,
-    decoding,
+    decoder,
     iterator,
     loader,
     prefetch,
@@ -66,7 +65,7 @@ def ds(write: Write) -> Untyped:
 
 
 def spelled(batch: Batch) -> Batch:
-    """The conversion: every number as text."""
+    """Convert every number to text."""
     return {"n": [str(n) for n in batch["n"]]}
 
 
@@ -75,7 +74,7 @@ def numbers(batches: Any) -> list[int]:  # noqa: ANN401
 
 
 class Counting:
-    """The conversion, which counts its calls."""
+    """A conversion that counts its calls."""
 
     def __init__(self) -> None:
         self.n_calls = 0
@@ -86,7 +85,7 @@ class Counting:
 
 
 def refusing(unwanted: int, batch: Batch) -> Batch:
-    """The conversion, which fails for the batch that has a certain number."""
+    """A conversion that fails for the batch with a given number."""
     if unwanted in batch["n"]:
         msg = f"{unwanted} cannot be spelled"
         raise OverflowError(msg)
@@ -103,7 +102,7 @@ def plus_one(batch: Batch) -> Batch:
 
 @pytest.mark.parametrize("order", ["files", "shuffled", "listed", "mixed"])
 @pytest.mark.parametrize("n_ahead", [0, 1, 3, 100])
-def test_batches_are_those_of_the_loader_in_its_order(
+def test_converted_batches_keep_the_order_of_the_loader(
     ds: Untyped, n_ahead: int, order: str
 ) -> None:
     for num_threads, transform in itertools.product((0, 2), (None, plus_one)):
@@ -131,7 +130,7 @@ def test_single_batches_are_converted_too(ds: Untyped) -> None:
     assert list(loader.repeat(1)) == want
 
 
-def test_the_loader_that_is_fed_from_stays_as_it_is(ds: Untyped) -> None:
+def test_the_original_loader_does_not_move(ds: Untyped) -> None:
     original = ds.loader(BATCH_SIZE)
     original.seek(2)
     loader = with_conversion(original, Conversion(spelled, 1))
@@ -140,7 +139,7 @@ def test_the_loader_that_is_fed_from_stays_as_it_is(ds: Untyped) -> None:
     assert isinstance(next(iter(original))["n"], np.ndarray)
 
 
-def test_a_pickled_loader_is_fed_from_too(ds: Untyped) -> None:
+def test_a_pickled_loader_converts_batches(ds: Untyped) -> None:
     loader = with_conversion(ds.loader(BATCH_SIZE), Conversion(spelled, 1))
     iterator = iter(loader)
     seen = [next(iterator), next(iterator)]
@@ -171,7 +170,7 @@ def test_only_delivered_batches_count(ds: Untyped, num_threads: int) -> None:
 
 
 @pytest.mark.parametrize("order", ["files", "shuffled", "listed"])
-def test_a_state_continues_after_the_batch_delivered_last(
+def test_a_state_continues_after_the_last_delivered_batch(
     ds: Untyped, order: str
 ) -> None:
     whole = list(with_conversion(loader_of(ds, order), Conversion(spelled)))
@@ -183,7 +182,7 @@ def test_a_state_continues_after_the_batch_delivered_last(
         assert seen + list(second) == whole
 
 
-def test_rows_that_are_passed_over_are_reported_with_their_batch(write: Write) -> None:
+def test_skipped_rows_are_reported_with_their_batch(write: Write) -> None:
     records = [b"\x0a" if n == 12 else record(n) for n in range(20)]
     ds = open_dataset(write(tfrecord_file(records)), features=SPEC, on_error="skip")
     loader = with_conversion(ds.loader(5, num_threads=0), Conversion(spelled, 3))
@@ -196,7 +195,7 @@ def test_rows_that_are_passed_over_are_reported_with_their_batch(write: Write) -
 
 @pytest.mark.parametrize("n_ahead", [0, 1, 3])
 @pytest.mark.parametrize("num_threads", [0, 2])
-def test_an_error_of_the_conversion_comes_when_it_is_its_turn(
+def test_a_conversion_error_is_raised_after_the_batches_before_it(
     ds: Untyped, n_ahead: int, num_threads: int
 ) -> None:
     convert = functools.partial(refusing, 12)
@@ -212,7 +211,7 @@ def test_an_error_of_the_conversion_comes_when_it_is_its_turn(
 
 
 @pytest.mark.parametrize("transform", [None, plus_one])
-def test_an_error_of_the_files_comes_when_it_is_its_turn(
+def test_a_file_error_is_raised_after_the_batches_before_it(
     write: Write, transform: Callable[[Batch], Batch] | None
 ) -> None:
     damaged = bytearray(frame(record(12)))
@@ -237,7 +236,7 @@ def test_an_error_of_the_files_comes_when_it_is_its_turn(
 
 @pytest.fixture
 def uncollected() -> Iterator[None]:
-    """Whatever ends here ends because nothing refers to it."""
+    """Without garbage collection, objects are freed by reference counts only."""
     gc.collect()
     gc.disable()
     yield
@@ -246,7 +245,7 @@ def uncollected() -> Iterator[None]:
 
 @pytest.mark.usefixtures("uncollected")
 @pytest.mark.parametrize("transform", [None, plus_one])
-def test_a_loop_that_is_dropped_leaves_nothing_behind(
+def test_a_dropped_loop_leaves_no_threads_and_batches(
     ds: Untyped,
     threads_end: Callable[[], None],
     transform: Callable[[Batch], Batch] | None,
@@ -270,7 +269,7 @@ def test_a_loop_that_is_dropped_leaves_nothing_behind(
 
 
 @pytest.mark.usefixtures("uncollected")
-def test_a_loop_that_is_dropped_before_its_error_leaves_no_threads(
+def test_a_loop_dropped_before_its_error_leaves_no_threads(
     ds: Untyped, threads_end: Callable[[], None]
 ) -> None:
     convert = functools.partial(refusing, 12)
@@ -283,7 +282,7 @@ def test_a_loop_that_is_dropped_before_its_error_leaves_no_threads(
     threads_end()
 
 
-def test_a_later_loop_ends_the_one_before(ds: Untyped) -> None:
+def test_a_later_loop_ends_the_previous_one(ds: Untyped) -> None:
     loader = with_conversion(ds.loader(BATCH_SIZE), Conversion(spelled, 2))
     first = iter(loader)
     next(first)
@@ -300,7 +299,7 @@ MOVING_BATCHES = {
         bytes_array,
         checked_transform,
         collate,
-        decoding,
+        decoder,
         iterator,
         loader,
         prefetch,
@@ -317,7 +316,7 @@ DAMAGED = (12, 13, 31)
 
 @pytest.fixture(scope="module")
 def damaged(write: Write) -> Untyped:
-    """Records of which some have bad checksums, which are skipped."""
+    """Records, some of which have bad checksums and are skipped."""
     frames = [bytearray(frame(record(i))) for i in range(N)]
     for i in DAMAGED:
         frames[i][14] ^= 1
@@ -334,7 +333,7 @@ class InterruptBefore:
     def __call__(self, frame: FrameType, event: str, _: object) -> Any:  # noqa: ANN401
         if frame.f_code.co_filename not in MOVING_BATCHES or self.is_raised:
             return None
-        # A real signal comes before a lock is taken or after it was let go.
+        # A real signal comes before a lock is acquired or after it is released.
         line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
         if event == "line" and not line.lstrip().startswith("with "):
             self._n -= 1

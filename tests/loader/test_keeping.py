@@ -1,12 +1,12 @@
 """Keeping one column of a batch does not keep the others.
 
 Goal
-    The blocks that a column keeps alive take at most twice its bytes and a page, for
-    every column of every schema and batch size, also if rows were skipped. Memory of
-    dropped batches is used again, and columns of similar sizes share blocks.
+    A column keeps blocks of at most twice its size and a page alive, for every schema and
+    batch size, also if rows were skipped. Memory of dropped batches is reused, and
+    columns of similar sizes share blocks.
 Method
-    The arrays of a column name their blocks as `base`. Hypothesis generates schemas, and
-    the sizes of blocks are compared with those of arrays.
+    The arrays of a column refer to their blocks as `base`. Hypothesis generates schemas,
+    and the sizes of blocks are compared with those of arrays.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def arrays_of(column: Untyped) -> list[Untyped]:
 
 
 def blocks_of(column: Untyped) -> dict[int, int]:
-    """The sizes of the blocks that a column lies in, by address."""
+    """Return the sizes of the blocks of a column, by address."""
     blocks = {}
     for array in arrays_of(column):
         while isinstance(array, np.ndarray):
@@ -115,9 +115,7 @@ def test_one_of_40_scalars_does_not_keep_the_others(
 
 
 @pytest.mark.parametrize("num_threads", [0, 2])
-def test_labels_that_are_kept_let_go_of_images(
-    tmp_path: Path, num_threads: int
-) -> None:
+def test_kept_labels_release_images(tmp_path: Path, num_threads: int) -> None:
     n = 2000
     spec = {"image": fr.Raw((28, 28), "uint8"), "label": fr.FixedLen((), "int64")}
     columns = {"image": np.zeros((n, 28, 28), np.uint8), "label": np.arange(n)}
@@ -132,7 +130,7 @@ def test_labels_that_are_kept_let_go_of_images(
     assert len(images) < len(kept) / 2, "memory of images is used again"
 
 
-def test_rows_that_were_skipped_are_not_kept(tmp_path: Path) -> None:
+def test_skipped_rows_are_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "a.tfrecord"
     with fr.Writer(path) as writer:
         for i in range(256):

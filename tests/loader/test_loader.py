@@ -1,13 +1,13 @@
 """The loader: records to batches, in order, on any number of threads.
 
 Goal
-    An epoch is every record once, in file order, the same bit for bit whatever the
-    number of threads and the kind of I/O. Arrays belong to whoever got them. However a
-    loop ends, its threads end too.
+    An epoch delivers every record once, in file order, bit for bit the same for any
+    number of threads and kind of I/O. Arrays belong to the caller. Threads stop however a
+    loop ends.
 Method
-    A data set of several files whose labels are their numbers; the threads of this
-    process as /proc counts them. What needs a process of its own (signals, memory) is
-    in test_loader_process.py, the Python stage in test_transform.py.
+    A dataset of several files whose labels are record numbers; the threads of the process
+    in /proc. Tests that need a separate process are in test_loader_process.py, tests of
+    transforms in test_transform.py.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def labels(batches: Any) -> list[int]:  # noqa: ANN401
     return [n for batch in batches for n in batch["n"].tolist()]
 
 
-def test_a_loader_says_what_it_is(ds: fr.Dataset) -> None:
+def test_the_repr_describes_the_loader(ds: fr.Dataset) -> None:
     loader = ds.loader(8, seed=3, drop_last=True)
     assert loader.dataset is ds
     assert (loader.seed, loader.drop_last, loader.pad_last) == (3, True, False)
@@ -113,7 +113,7 @@ def test_an_epoch_is_every_record_once_in_file_order(
     )
 
 
-def test_batches_are_those_of_the_data_set(ds: Untyped) -> None:
+def test_batches_equal_the_rows_of_the_dataset(ds: Untyped) -> None:
     batches = list(ds.loader(10))
     assert snapshot(batches) == snapshot([ds[i : i + 10] for i in range(0, N, 10)])
 
@@ -133,14 +133,16 @@ def test_threads_prefetch_and_io_change_nothing(
         assert got == want, (io, threads, prefetch)
 
 
-def test_one_file_or_many_is_the_same_data_set(write: Write, paths: list[Path]) -> None:
+def test_the_division_into_files_does_not_matter(
+    write: Write, paths: list[Path]
+) -> None:
     one = write(b"".join(path.read_bytes() for path in paths))
     together = open_dataset(one, features=SPEC).loader(9, num_threads=2)
     apart = open_dataset(paths, features=SPEC).loader(9, num_threads=2)
     assert snapshot(list(together)) == snapshot(list(apart))
 
 
-def test_a_batch_larger_than_the_data_set_is_one_batch_or_none(ds: Untyped) -> None:
+def test_a_batch_larger_than_the_dataset_is_one_batch_or_none(ds: Untyped) -> None:
     assert [len(batch["n"]) for batch in ds.loader(N + 1)] == [N]
     assert list(ds.loader(N + 1, drop_last=True)) == []
 
@@ -160,7 +162,7 @@ def test_each_loop_is_an_epoch_and_steps_are_counted(ds: Untyped) -> None:
     assert (loader.epoch, loader.step) == (2, 0)
 
 
-def test_a_loop_after_a_break_is_the_next_epoch_from_its_beginning(
+def test_a_loop_after_a_break_starts_the_next_epoch(
     ds: Untyped,
 ) -> None:
     loader = ds.loader(10, num_threads=2)
@@ -186,7 +188,7 @@ def test_a_batch_takes_few_python_calls(write: Write) -> None:
         counts.append(n_calls)
     sys.setprofile(None)
     assert len(counts) == n_batches
-    # Where features are missing is watched in the first batches only.
+    # Missing features are watched for in the first batches only.
     assert max(np.diff(counts)[n_batches // 2 :]) <= 8
 
 
@@ -195,7 +197,7 @@ def test_a_batch_takes_few_python_calls(write: Write) -> None:
 def test_an_interrupted_pass_continues_without_an_index(
     write: Write, is_compressed: bool, transform_threads: int
 ) -> None:
-    """An index would find the damage at the end before the batches ahead of it."""
+    """An index would find the damage at the end before the first batch."""
     data = tfrecord_file(record(n) for n in range(41))[:-1]
     path = write(gzip.compress(data) if is_compressed else data)
     to_interrupt = {10, 25}
@@ -240,7 +242,7 @@ def test_a_finished_iterator_stays_finished(ds: Untyped) -> None:
     assert list(batches) == []
 
 
-def test_peek_is_the_first_batch_and_moves_nothing(ds: Untyped) -> None:
+def test_peek_returns_the_next_batch_and_keeps_the_state(ds: Untyped) -> None:
     loader = ds.loader(10)
     assert snapshot([loader.peek()] * 2) == snapshot([ds[0:10]] * 2)
     assert (loader.epoch, loader.step) == (0, 0)
@@ -251,7 +253,7 @@ def test_peek_is_the_first_batch_and_moves_nothing(ds: Untyped) -> None:
     assert labels(batches) == list(range(10, N))
 
 
-def test_any_batch_can_be_had_at_any_time_and_moves_nothing(ds: Untyped) -> None:
+def test_batch_returns_any_batch_and_keeps_the_state(ds: Untyped) -> None:
     loader = ds.loader(7, num_threads=2)
     batches = iter(loader)
     next(batches)
@@ -288,7 +290,7 @@ def test_a_list_of_batches_holds_different_batches(ds: Untyped) -> None:
         assert len({batch["n"].ctypes.data for batch in batches}) == len(batches)
 
 
-def test_arrays_do_not_change_while_others_are_made(ds: Untyped) -> None:
+def test_arrays_do_not_change_while_others_are_decoded(ds: Untyped) -> None:
     loader = ds.loader(8, num_threads=2, prefetch=1)
     kept = next(iter(loader))
     before = snapshot([kept])
@@ -302,7 +304,7 @@ def test_arrays_do_not_change_while_others_are_made(ds: Untyped) -> None:
     )
 
 
-def test_arrays_outlive_loader_data_set_and_file(
+def test_arrays_outlive_loader_dataset_and_file(
     write: Write, threads_end: Check
 ) -> None:
     path = write(tfrecord_file(record(n) for n in range(100)))
@@ -319,7 +321,7 @@ def test_arrays_outlive_loader_data_set_and_file(
     del loader, ds
     gc.collect()
     threads_end()
-    np.ones(1 << 20)  # Something else in the memory, were it free.
+    np.ones(1 << 20)  # would reuse the memory if it were free
 
     assert snapshot(batches) == before
     del batches
@@ -329,7 +331,7 @@ def test_arrays_outlive_loader_data_set_and_file(
     assert one == record(7)
 
 
-def test_a_view_keeps_its_batch_alone_alive(ds: Untyped) -> None:
+def test_a_view_keeps_only_its_batch_alive(ds: Untyped) -> None:
     words = [batch["words"][3] for batch in ds.loader(20, num_threads=2)]
     gc.collect()
     list(ds.loader(20))
@@ -337,7 +339,7 @@ def test_a_view_keeps_its_batch_alone_alive(ds: Untyped) -> None:
     assert [word.tolist() for word in words] == want
 
 
-# Threads begin and end.
+# Threads start and stop.
 
 
 def test_no_thread_before_the_first_batch(ds: Untyped, threads_end: Check) -> None:
@@ -377,7 +379,7 @@ def leave_by_forgetting(loader: fr.Loader) -> None:
 )
 @pytest.mark.parametrize("transform", [None, dict])
 @pytest.mark.parametrize("threads", THREADS)
-def test_threads_end_however_the_loop_ends(
+def test_threads_stop_however_the_loop_ends(
     ds: Untyped,
     threads_end: Check,
     threads: int,
@@ -392,7 +394,7 @@ def test_threads_end_however_the_loop_ends(
 
 
 @pytest.mark.parametrize("transform", [None, dict])
-def test_close_and_with_end_the_threads_at_once(
+def test_close_and_with_stop_the_threads_at_once(
     ds: Untyped, threads_end: Check, transform: Callable[[Any], Any] | None
 ) -> None:
     with ds.loader(8, num_threads=3, transform=transform) as loader:
@@ -404,9 +406,7 @@ def test_close_and_with_end_the_threads_at_once(
     loader.close()
 
 
-def test_many_loaders_at_once_do_not_disturb_each_other(
-    ds: Untyped, threads_end: Check
-) -> None:
+def test_concurrent_loaders_are_independent(ds: Untyped, threads_end: Check) -> None:
     loaders = [ds.loader(size, num_threads=2) for size in range(5, 15)]
     batches = [iter(loader) for loader in loaders]
     got: list[list[int]] = [[] for _ in loaders]
@@ -451,7 +451,7 @@ DAMAGE = {
 @pytest.mark.parametrize("kind", DAMAGE)
 @pytest.mark.parametrize("threads", THREADS)
 @pytest.mark.parametrize("io", ["mmap", "pread"])
-def test_the_good_batches_before_the_damage_come_first(
+def test_intact_batches_before_damage_are_delivered(
     write: Write,
     paths: list[Path],
     threads_end: Check,
@@ -489,9 +489,7 @@ def test_the_first_damage_in_the_order_of_delivery_is_raised(
 
 
 @pytest.mark.parametrize("io", ["mmap", "pread"])
-def test_a_file_that_is_not_there_is_an_os_error_that_names_it(
-    write: Write, io: str
-) -> None:
+def test_a_missing_file_is_an_os_error_with_its_path(write: Write, io: str) -> None:
     first, second = (write(tfrecord_file([record(n)] * 20)) for n in (1, 2))
     second.unlink()
     with pytest.raises(FileNotFoundError) as caught:
@@ -535,16 +533,16 @@ def test_options_are_checked_before_any_thread_starts(
     threads_end()
 
 
-def test_options_are_keywords(ds: Untyped) -> None:
+def test_options_are_keyword_only(ds: Untyped) -> None:
     with pytest.raises(TypeError, match="positional"):
         ds.loader(8, True)
 
 
-def test_numpy_integers_are_integers(ds: Untyped) -> None:
+def test_numpy_integers_are_accepted(ds: Untyped) -> None:
     assert labels(ds.loader(np.int64(10), num_threads=np.int32(1))) == list(range(N))
 
 
-def test_a_small_memory_limit_slows_down_but_loses_nothing(ds: Untyped) -> None:
+def test_a_small_memory_limit_loses_no_batches(ds: Untyped) -> None:
     with pytest.warns(Warning, match="memory_limit") as caught:
         batches = list(ds.loader(16, num_threads=2, memory_limit=1))
     assert [warning.filename for warning in caught] == [__file__]
@@ -555,6 +553,8 @@ def test_a_loader_is_neither_an_array_nor_a_list(write: Write) -> None:
     loader: Any = open_dataset(write(b"")).loader(4)
     with pytest.raises(TypeError, match="is not an array: loop over it"):
         np.asarray(loader)
-    with pytest.raises(TypeError, match=r"no rows by number, got 3: .*batch\(step\)"):
+    with pytest.raises(
+        TypeError, match=r"cannot index a Loader with 3; .*batch\(step\)"
+    ):
         loader[3]
     assert not hasattr(loader, "shape")

@@ -1,12 +1,12 @@
-"""Loaders in processes of their own: signals, memory, the end of the interpreter.
+"""Loaders in separate processes: signals, memory, interpreter exit.
 
 Goal
-    Ctrl-C stops a loop within 200 ms whatever it waits for; keeping the small columns
-    of many batches does not keep the large ones; batches take no fresh memory once there
-    were a few; a process with an open loader ends.
+    Ctrl-C stops a loop within 200 ms. Keeping small columns of many batches does not keep
+    large ones. Batches reuse memory after the first ones. A process with an open loader
+    exits.
 Method
-    A child process runs a short program and reports in lines of text; clocks are the
-    monotonic one, which all processes share.
+    A child process runs a short program and prints measurements; clocks are monotonic and
+    shared by all processes.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ except KeyboardInterrupt:
 
 
 def seconds_to_stop(loop: str, path: Path) -> float:
-    """From the signal to the handler of the exception."""
+    """Return the time from the signal to the exception handler."""
     with child(INTERRUPTED.replace("LOOP", loop), path) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        time.sleep(0.2)  # Into the loop.
+        time.sleep(0.2)  # until the loop runs
         sent = time.monotonic()
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=30)
@@ -83,11 +83,11 @@ def seconds_to_stop(loop: str, path: Path) -> float:
 @pytest.mark.parametrize("what", LOOPS)
 def test_ctrl_c_stops_a_loop_within_200_ms(write: Write, what: str) -> None:
     path = write(frame(example({b"n": ("int64", [1])})) * 300_000)
-    # The best of three: other processes may hold the machine up.
+    # The best of three, because other processes may slow down the machine.
     assert min(seconds_to_stop(LOOPS[what], path) for _ in range(3)) < 0.2
 
 
-def test_keeping_the_labels_does_not_keep_the_images(write: Write) -> None:
+def test_kept_labels_do_not_keep_images(write: Write) -> None:
     """1,000 batches of 512 KiB: 500 MB, were the images kept."""
     records = [
         example({b"image": ("bytes", [bytes([n]) * 65_536]), b"n": ("int64", [n])})
@@ -120,7 +120,7 @@ def test_keeping_the_labels_does_not_keep_the_images(write: Write) -> None:
     assert int(growth_kib) < 16 * 1024
 
 
-def test_a_process_with_an_open_loader_ends(write: Write) -> None:
+def test_a_process_with_an_open_loader_exits(write: Write) -> None:
     path = write(tfrecord_file([example({b"n": ("int64", [1])})] * 1000))
     code = """
     import sys
@@ -141,7 +141,7 @@ def test_a_dataset_and_a_loader_work_in_a_forked_process(write: Write) -> None:
         import os, signal, sys, warnings
         import fastrec as fr
 
-        warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # of fork with threads
         ds = fr.open(sys.argv[1], features={"n": fr.FixedLen((), "int64")})
         loader = ds.loader(2, num_threads=3, prefetch=16)
         expected = list(range(400))
@@ -168,7 +168,7 @@ def test_a_dataset_and_a_loader_work_in_a_forked_process(write: Write) -> None:
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
-def test_a_dataset_travels_to_other_processes(write: Write, method: str) -> None:
+def test_a_dataset_can_be_sent_to_other_processes(write: Write, method: str) -> None:
     path = write(tfrecord_file(example({b"n": ("int64", [n])}) for n in range(40)))
     code = """
         import multiprocessing, sys
@@ -195,7 +195,7 @@ def test_a_dataset_travels_to_other_processes(write: Write, method: str) -> None
     assert out.stdout.split() == ["780", "780"]
 
 
-def test_the_interpreter_does_not_wait_for_transforms_that_nobody_will_see(
+def test_the_interpreter_does_not_wait_for_unused_transforms(
     write: Write,
 ) -> None:
     path = write(tfrecord_file(example({b"n": ("int64", [n])}) for n in range(40)))
@@ -214,9 +214,7 @@ def test_the_interpreter_does_not_wait_for_transforms_that_nobody_will_see(
 
 
 @pytest.mark.parametrize("n_threads", [0, 2])
-def test_batches_come_in_memory_that_has_been_used_before(
-    write: Write, n_threads: int
-) -> None:
+def test_batches_reuse_memory(write: Write, n_threads: int) -> None:
     records = (
         example({b"image": ("bytes", [bytes(50_000)]), b"ids": ("int64", range(n % 9))})
         for n in range(200)
@@ -239,5 +237,5 @@ def test_batches_come_in_memory_that_has_been_used_before(
     """
     (n_faults,) = run(code, path, n_threads)
     # 200 batches of fresh memory would be 48,000 pages of 4 KiB. Where the machine is busy,
-    # a thread may come to its first batch late.
+    # a thread may start its first batch late.
     assert int(n_faults) < 2400

@@ -1,12 +1,11 @@
-"""Rows that cannot be read: raised, left out, masked, or asked about.
+"""Rows that cannot be read: raised, skipped or masked.
 
 Goal
-    A bad row is passed over alone: steps and positions stay, no other row changes, and
-    the report says what was lost. Threads, ranks and interruptions make no difference.
+    Only bad rows are skipped: steps, positions and other rows stay, and the report lists
+    the losses. Threads, ranks and interrupts make no difference.
 Method
-    Files in which some payloads are damaged, some are no Examples and some do not fit
-    their spec; what is delivered beside what whole files deliver. Framing is in
-    test_recovery.py.
+    Files with damaged payloads, records that are not Examples, and records that do not
+    fit their spec, compared with intact files. Framing is in test_recovery.py.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from oracle import example, frame, frame_offsets, tfrecord_file
 Write = Callable[[bytes], Path]
 
 N = 40
-# What is wrong with which record, and the class of its error.
+# The defect of each record, and the class of its error.
 BAD: dict[int, tuple[str, type[fr.Error]]] = {
     3: ("payload checksum mismatch", fr.CorruptionError),
     4: ("reaches past the end", fr.DecodeError),
@@ -82,9 +81,7 @@ def until_error(loader: Any) -> tuple[list[Any], fr.Error]:  # noqa: ANN401
             return delivered, error
 
 
-def test_skipping_leaves_out_the_row_and_nothing_else(
-    paths: list[Path], whole: Untyped
-) -> None:
+def test_skipping_omits_only_the_row(paths: list[Path], whole: Untyped) -> None:
     for io, threads in itertools.product(("mmap", "pread"), (0, 1, 2)):
         ds = open_dataset(paths, features=SPEC, io=io, on_error="skip")
         loader = ds.loader(6, num_threads=threads)
@@ -133,7 +130,7 @@ def test_reports_name_the_records(paths: list[Path]) -> None:
         assert not ds.report  # framing is whole
 
 
-def test_a_report_grows_with_delivery_and_begins_anew(paths: list[Path]) -> None:
+def test_a_report_grows_with_delivery_and_restarts(paths: list[Path]) -> None:
     loader = open_dataset(paths, features=SPEC, on_error="skip").loader(
         4, num_threads=2, transform=lambda batch: batch
     )
@@ -155,7 +152,7 @@ def test_raising_is_the_default(paths: list[Path]) -> None:
 
 @pytest.mark.parametrize("on_error", ["skip", "mask"])
 @pytest.mark.parametrize("threads", [0, 2])
-def test_max_errors_lets_so_many_pass(
+def test_max_errors_limits_skipped_rows(
     paths: list[Path], on_error: str, threads: int
 ) -> None:
     ds = open_dataset(paths, features=SPEC, on_error=on_error)
@@ -173,7 +170,7 @@ def test_max_errors_lets_so_many_pass(
         list(ds.loader(6, max_errors=0, num_threads=threads))
 
 
-def test_options_that_make_no_sense(paths: list[Path]) -> None:
+def test_invalid_options_are_refused(paths: list[Path]) -> None:
     ds = open_dataset(paths, features=SPEC)
     with pytest.raises(ValueError, match='on_error must be "raise", "skip"'):
         open_dataset(paths, on_error="ignore")
@@ -187,7 +184,7 @@ def test_options_that_make_no_sense(paths: list[Path]) -> None:
         ds.loader(2, max_errors=3)
     with pytest.raises(ValueError, match="max_errors must not be negative"):
         ds.loader(2, on_error="skip", max_errors=-1)
-    with pytest.raises(TypeError, match='here it is on_error="skip"'):
+    with pytest.raises(TypeError, match='use on_error="skip"'):
         ds.loader(2, ignore_errors=True)
     skipping = open_dataset(paths, features=SPEC, on_error="skip")
     with pytest.raises(ValueError, match="must have the same on_error="):
@@ -198,7 +195,7 @@ def test_options_that_make_no_sense(paths: list[Path]) -> None:
 # Shuffles, ranks, resuming, transforms.
 
 
-def test_steps_and_positions_stay(paths: list[Path], whole: Untyped) -> None:
+def test_skipping_keeps_steps_and_positions(paths: list[Path], whole: Untyped) -> None:
     ds = open_dataset(paths, features=SPEC, on_error="skip")
     shared = []
     for rank in range(2):
@@ -219,7 +216,7 @@ def test_steps_and_positions_stay(paths: list[Path], whole: Untyped) -> None:
 
 @pytest.mark.parametrize("on_error", ["skip", "mask"])
 @pytest.mark.parametrize("threads", [0, 2])
-def test_transforms_are_told_which_rows_they_get(
+def test_transforms_receive_the_info_of_the_remaining_rows(
     paths: list[Path], on_error: str, threads: int
 ) -> None:
     def note(batch: Any, info: fr.BatchInfo) -> Any:  # noqa: ANN401
@@ -263,8 +260,8 @@ def test_a_batch_of_bad_rows_has_no_rows(paths: list[Path]) -> None:
     assert sizes == [0 if n in BAD else 1 for n in range(N)]
 
 
-def test_data_sets_that_are_read_in_two_ways(paths: list[Path], whole: Untyped) -> None:
-    """Parts of a batch lose rows on their own, and stay in order."""
+def test_joined_datasets_with_two_schemas(paths: list[Path], whole: Untyped) -> None:
+    """Each part of a batch may lose rows; the order stays."""
     other = {"n": "int64", "pixels": fr.Raw((3,), "uint8"), "words": fr.VarLen("bytes")}
     parts = [
         open_dataset(path, features=spec, on_error="skip")
@@ -279,7 +276,7 @@ def test_data_sets_that_are_read_in_two_ways(paths: list[Path], whole: Untyped) 
 # Outside of loaders.
 
 
-def test_records_asked_for_by_number_raise(paths: list[Path]) -> None:
+def test_reading_a_bad_record_by_number_raises(paths: list[Path]) -> None:
     for on_error in ("raise", "skip", "mask"):
         ds = open_dataset(paths, features=SPEC, on_error=on_error)
         for n, (_, kind) in BAD.items():
@@ -293,7 +290,7 @@ def test_records_asked_for_by_number_raise(paths: list[Path]) -> None:
 
 
 @pytest.mark.parametrize("on_error", ["skip", "mask"])
-def test_the_advice_is_not_what_was_done_already(
+def test_the_hint_does_not_repeat_the_current_policy(
     paths: list[Path], on_error: Literal["skip", "mask"]
 ) -> None:
     ds = open_dataset(paths, features=SPEC, on_error=on_error)
@@ -305,7 +302,7 @@ def test_the_advice_is_not_what_was_done_already(
     assert caught.value.hint.endswith(f"fastrec repair {caught.value.path} --out OUT")
 
 
-def test_iterating_passes_over_rows(paths: list[Path]) -> None:
+def test_iteration_skips_rows(paths: list[Path]) -> None:
     ds = open_dataset(paths, features=SPEC, on_error="skip")
     assert [row["n"] for row in ds] == GOOD
     assert [row["n"] for row in ds.head(4)] == GOOD[:4]
@@ -313,18 +310,18 @@ def test_iterating_passes_over_rows(paths: list[Path]) -> None:
     assert [n for n, row in enumerate(masked) if not row["__valid__"]] == list(BAD)
 
 
-def test_filters_leave_out_what_cannot_be_read(paths: list[Path]) -> None:
+def test_filters_omit_unreadable_records(paths: list[Path]) -> None:
     choices: list[Untyped] = ["skip", "mask"]
     for on_error in choices:
         ds = open_dataset(paths, features=SPEC, on_error=on_error)
-        for key in (None, "all", "all"):  # nothing is kept that lacks records
+        for key in (None, "all", "all"):  # incomplete results are not cached
             kept = ds.filter(lambda batch: batch["n"] >= 0, key=key)
             assert [row["n"] for row in kept] == GOOD
         named = ds.filter(lambda batch: batch["n"] % 2 == 0, columns=["n"])
         assert {row["n"] for row in named} >= {n for n in GOOD if n % 2 == 0}
 
 
-def test_schemas_are_inferred_from_what_can_be_read(write: Write) -> None:
+def test_schemas_are_inferred_from_readable_records(write: Write) -> None:
     records = [bytearray(frame(record(n))) for n in range(5)]
     records[2][20] ^= 1
     path = write(b"".join(bytes(r) for r in records))
@@ -338,12 +335,12 @@ def test_schemas_are_inferred_from_what_can_be_read(write: Write) -> None:
         _ = open_dataset(nothing, on_error="skip").schema
 
 
-# Compressed files that are read as they are.
+# Compressed files that are streamed.
 
 
 @pytest.fixture(scope="module")
 def streams(write: Write) -> list[Path]:
-    """A bad payload; a stream that is cut; a broken header; a whole one."""
+    """A bad payload, a truncated stream, a broken header, an intact file."""
     contents = [
         bad_file(0, 6),
         *(tfrecord_file(map(record, range(begin, begin + 6))) for begin in (6, 12, 18)),
@@ -355,7 +352,7 @@ def streams(write: Write) -> list[Path]:
     return [write(data) for data in packed]
 
 
-def test_the_rest_of_a_damaged_stream_is_left_out(streams: list[Path]) -> None:
+def test_the_rest_of_a_damaged_stream_is_skipped(streams: list[Path]) -> None:
     choices: list[Untyped] = ["skip", "resync", "mask"]
     want_report = None
     for on_error, threads, is_counted in itertools.product(
@@ -388,7 +385,7 @@ def test_the_rest_of_a_damaged_stream_is_left_out(streams: list[Path]) -> None:
     assert want_report[0][1].end is None
 
 
-def test_a_damaged_stream_raises_unless_said_otherwise(streams: list[Path]) -> None:
+def test_a_damaged_stream_raises_by_default(streams: list[Path]) -> None:
     ds = open_dataset(streams[1:], features=SPEC)
     with pytest.raises(fr.CorruptionError):
         len(ds)
@@ -402,7 +399,7 @@ def test_a_damaged_stream_raises_unless_said_otherwise(streams: list[Path]) -> N
     assert snapshot(list(second)) == snapshot(batches[2:])
 
 
-def test_a_report_of_very_many_rows_stays_small(write: Write) -> None:
+def test_a_report_of_many_rows_is_bounded(write: Write) -> None:
     n = 10_200
     ds = open_dataset(
         write(tfrecord_file([b""]) * n + frame(record(1))),

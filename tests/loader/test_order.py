@@ -1,13 +1,12 @@
-"""Orders and grids of the core: every record once, and the same ones for ever.
+"""Orders and step grids of the core.
 
 Goal
-    An epoch is a bijection that takes no memory, whatever is asked of it and in which
-    pieces; steps and ranks share it evenly; blocks are read as blocks, mixes keep to
-    their weights; and none of it changes between releases.
+    An epoch is a bijection in O(1) memory that can be evaluated at any positions. Steps
+    and ranks share it evenly, blocks are read as blocks, mixes follow their weights, and
+    all of it is stable across releases.
 Method
-    Small sizes whole, large ones by samples; `oracle_order`, which is slow and obvious,
-    for all kinds of orders and for grids; pinned orders. How random a shuffle is, see
-    test_order_quality.py.
+    Small sizes completely, large ones by samples; `oracle_order`, a slow and simple
+    implementation; pinned orders. Randomness is in test_order_quality.py.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Numbers = npt.NDArray[np.int64]
 SEQUENTIAL = Shuffle.sequential()
 SHUFFLED = Shuffle.shuffled()
 
-# Where a table ends and a rectangle begins; squares and sizes beside them, where
+# Where a table ends and a rectangle begins; squares and sizes next to them, where
 # rectangles gain a row or a column; primes; powers of two.
 SIZES = [
     *range(4090, 4103),
@@ -66,7 +65,7 @@ def is_bijection(records: Numbers) -> bool:
 
 
 def sample(n: int, size: int, seed: int) -> Numbers:
-    """Numbers below `n` without repetitions: both ends, neighbours, rows and strays."""
+    """Return distinct numbers below `n`: both ends, neighbours, rows and strays."""
     random = np.random.default_rng(seed)
     side = math.isqrt(n)
     begins = random.integers(0, n // 2, 20, dtype=np.int64)
@@ -138,7 +137,7 @@ orders = [
     Order.of(Shuffle.blocks(5000, 64), n, 0, 0),
     Order.mixed([(n, 1, shuffled), (n, 2, shuffled)], n, 1, 0, 0, 0),
 ]
-for order in orders * 5:  # what is made once: pages of code, arenas
+for order in orders * 5:  # warm up: pages of code, arenas
     evaluate(order)
 before = resident_bytes()
 for order in orders * 40:
@@ -170,7 +169,7 @@ class TestPositions:
 
     @pytest.mark.parametrize("n", [0, 10, 5003])
     @pytest.mark.parametrize("position", [-1, -(2**63), "n", 2**63 - 1])
-    def test_outside_of_the_epoch_are_refused(
+    def test_positions_outside_of_the_epoch_are_refused(
         self, n: int, position: int | str
     ) -> None:
         at = n if isinstance(position, str) else position
@@ -182,10 +181,10 @@ class TestPositions:
         assert order.records(np.array([3, 0, 1, 2])).tolist() == [2**62, 5, 5, 0]
         assert len(order) == 4
 
-    def test_take_no_memory_but_the_result(self) -> None:
+    def test_orders_allocate_only_the_result(self) -> None:
         if not Path("/proc/self/statm").exists():
             pytest.skip("resident memory is read from /proc")
-        # In a process of its own, whose heap has no holes from other tests.
+        # In a new process, whose heap has no holes from other tests.
         found = subprocess.run(
             [sys.executable, "-c", GROWTH_OF_MEMORY],
             check=True,
@@ -351,7 +350,7 @@ def numbers(text: str) -> list[int]:
 
 
 class TestPinned:
-    """Whoever resumes an epoch relies on these: they never change."""
+    """Orders must never change, because saved states rely on them."""
 
     @pytest.mark.parametrize("key", SHUFFLES)
     def test_shuffles(self, key: tuple[int, int, int]) -> None:
@@ -371,7 +370,7 @@ class TestPinned:
     def test_blocks(self, key: tuple[int, int, int, int, int]) -> None:
         first = numbers(BLOCKS[key])
         assert blocks(*key).records(np.arange(len(first))).tolist() == first
-        if key[0] < 10**6:  # the oracle writes down all records
+        if key[0] < 10**6:  # the oracle lists all records
             assert oracle.Blocks(*key).records[: len(first)] == first
 
     @pytest.mark.parametrize("key", MIXES)
@@ -426,7 +425,7 @@ class TestBlocks:
         n_shorter = sum(len(block) < expected.n_rows for block in expected.ranges)
         assert n_strays <= n_shorter
 
-    def test_the_records_of_a_block_come_permuted(
+    def test_the_records_of_a_block_are_permuted(
         self, records: Numbers, expected: oracle.Blocks
     ) -> None:
         lane = records[: expected.n_rows * 100 * LANES : LANES]
@@ -434,7 +433,7 @@ class TestBlocks:
         n_ascents = (np.diff(runs, axis=1) > 0).sum(axis=1)
         assert n_ascents.min() > 0.25 * expected.n_rows
         assert n_ascents.max() < 0.75 * expected.n_rows
-        # Each block is turned by numbers of its own.
+        # Each block has a separate permutation.
         offsets = runs - runs.min(axis=1, keepdims=True)
         assert len({tuple(row) for row in offsets.tolist()}) == len(runs)
 
@@ -490,13 +489,13 @@ class TestBlocks:
         # that of a true shuffle; 1.3 is for the number of independent sets of blocks.
         variance = window * (1 / n_classes) * (1 - 1 / n_classes)
         assert counts.var(axis=0).mean() < 1.3 * (window / LANES) * variance
-        # Over windows of all blocks of some rounds it comes out.
+        # It is 1 over windows of all blocks of some rounds.
         assert abs(counts.mean() - window / n_classes) < 0.1
         halves = counts[: n_windows // 2].sum(axis=0) / counts.sum(axis=0)
         assert halves.min() > 0.35
         assert halves.max() < 0.65
 
-    def test_many_lanes_mix_nearly_as_a_true_shuffle_does(self) -> None:
+    def test_many_lanes_mix_nearly_like_a_global_shuffle(self) -> None:
         n, n_classes, window = 1_000_000, 10, 256
         labels = whole(blocks(n, 500, 256, seed=5)) * n_classes // n
         counts = np.bincount(
@@ -630,7 +629,7 @@ class TestMixes:
 
     @pytest.mark.parametrize("weights", WEIGHTS, ids=range(len(WEIGHTS)))
     @pytest.mark.parametrize("run", [1, 7])
-    def test_any_position_is_what_counting_from_the_first_gives(
+    def test_any_position_equals_counting_from_the_first(
         self, weights: list[float], run: int
     ) -> None:
         sizes = [10**6] * len(weights)
@@ -647,7 +646,7 @@ class TestMixes:
             number = number * run + position % run
             assert record == component * 10**6 + number
 
-    def test_the_seed_of_the_draws_is_not_that_of_the_orders(self) -> None:
+    def test_draws_and_orders_have_separate_seeds(self) -> None:
         sizes, weights = [1000, 1000], [1.0, 2.0]
         base = whole(mixed(sizes, weights, 1000, 1, 0, 0))
         other_draws = whole(mixed(sizes, weights, 1000, 1, 1, 0))
@@ -663,7 +662,7 @@ class TestMixes:
             assert np.array_equal(of_base, of_draws)
         assert (base == other_orders).sum() < 20
 
-    def test_equal_components_come_in_orders_of_their_own(self) -> None:
+    def test_equal_components_have_different_orders(self) -> None:
         records = whole(mixed([2000, 2000], [1.0, 1.0], 4000))
         first, second = records[records < 2000], records[records >= 2000] - 2000
         assert (first == second).sum() < 20
@@ -688,7 +687,7 @@ class TestStepGrid:
                     [False, True],
                 )
 
-    def test_every_small_grid_is_that_of_the_oracle(self) -> None:
+    def test_every_small_grid_equals_the_oracle(self) -> None:
         for n, batch_size, phase, world_size, n_lanes, drop_last in self.small_cases():
             expected = oracle.rank_steps(
                 n,
@@ -712,7 +711,7 @@ class TestStepGrid:
                 found = [grid.positions(step).tolist() for step in range(grid.n_steps)]
                 assert found == [step[rank] for step in expected], case
 
-    def test_steps_are_found_by_where_they_begin(self) -> None:
+    def test_steps_are_found_by_their_first_position(self) -> None:
         for n, batch_size, phase, _, _, drop_last in self.small_cases():
             grid = StepGrid(
                 n_positions=n, batch_size=batch_size, phase=phase, drop_last=drop_last
@@ -761,7 +760,7 @@ class TestStepGrid:
                 n_rows = -(-size // world_size) if pad_last else len(own)
                 assert grid.n_rows(step, len(own)) == n_rows
 
-    def test_ranks_share_a_step_evenly_and_fill_it_alike(self) -> None:
+    def test_ranks_share_and_pad_a_step_evenly(self) -> None:
         for n, batch_size, phase, world_size, n_lanes, _ in self.small_cases():
             for pad_last in (False, True):
                 grids = self.grids(
@@ -787,7 +786,7 @@ class TestStepGrid:
     @pytest.mark.parametrize("n", [2**62 - 1, 2**62, 2**62 + 5])
     @pytest.mark.parametrize("batch_size", [1, 3, 4096, 2**31, 2**61 + 1, 2**62 + 7])
     @pytest.mark.parametrize("drop_last", [False, True])
-    def test_large_grids_are_as_exact_as_small_ones(
+    def test_large_grids_are_exact(
         self, n: int, batch_size: int, drop_last: bool
     ) -> None:
         for phase in (0, 1, min(batch_size, n) // 2):
@@ -823,7 +822,7 @@ class TestStepGrid:
             expected = np.arange(*cuts) + step * batch_size
             assert np.array_equal(grid.positions(step), expected)
 
-    def test_what_is_no_grid_is_refused(self) -> None:
+    def test_invalid_grids_are_refused(self) -> None:
         for wrong in (
             {"batch_size": 0},
             {"phase": 4},

@@ -1,14 +1,12 @@
-"""How random shuffled orders are.
+"""Statistical quality of shuffled orders.
 
 Goal
-    No statistic of an order that a training run could depend on tells it from a true
-    shuffle: for any number of records, over seeds, and from one epoch to the next.
+    No statistic that a training run could depend on distinguishes an order from a uniform
+    random permutation: for any number of records, over seeds, and between epochs.
 Method
-    Every statistic becomes a score that has mean 0 and variance 1 if all permutations
-    are equally likely, and is taken of many keys. Seeds are fixed, so a test that passes
-    once passes always: thresholds only say how likely a correct implementation would
-    have failed when it was written. `Judge` allows less than 1e-7 for a statistic, so
-    that all of them together stay below 1e-4. A failure is a finding.
+    Every statistic is converted to a score with mean 0 and variance 1 under uniform
+    permutations, and computed for many keys. Seeds are fixed, so tests are deterministic.
+    `Judge` allows a probability of 1e-7 per statistic, below 1e-4 for all together.
 """
 
 from __future__ import annotations
@@ -27,7 +25,7 @@ from fastrec._core import Order, Shuffle
 Numbers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
-# Records, and how many epochs are looked at: around a million positions each.
+# Records, and the number of epochs: around a million positions each.
 EPOCHS_OF_SIZE = {
     1000: 400,
     4096: 200,
@@ -55,7 +53,7 @@ def chi_square_score(chi_square: float, freedom: int) -> float:
 
 
 class Judge:
-    """Collects scores by statistic, and finds those that no chance explains.
+    """Collects scores by statistic, and finds those that chance cannot explain.
 
     For K scores of a statistic, each of these has a probability below 3e-8: one beyond
     6.5 (K times 8e-11), a mean beyond 5.7 / sqrt(K), and a sum of squares beyond a score
@@ -124,7 +122,7 @@ def uniformity(classes: Numbers, shares: Floats) -> float:
 
 
 def pairs_alike(differences: Numbers, n: int) -> float:
-    """Return a score for how many of the differences modulo n, none of them 0, agree."""
+    """Return a score for the number of equal nonzero differences modulo n."""
     counts = np.bincount(differences % n, minlength=n)
     n_pairs = float((counts * (counts - 1)).sum()) / 2
     expected = len(differences) * (len(differences) - 1) / 2 / (n - 1)
@@ -132,7 +130,7 @@ def pairs_alike(differences: Numbers, n: int) -> float:
 
 
 def judge_places(judge: Judge, records: Numbers) -> None:
-    """Where records are: cells of position x record, also of their low bits."""
+    """Return scores for cells of position x record, also of their low bits."""
     n = len(records)
     positions = np.arange(n)
     for n_classes in (8, 32):
@@ -151,7 +149,7 @@ def judge_places(judge: Judge, records: Numbers) -> None:
 
 
 def judge_neighbours(judge: Judge, records: Numbers) -> None:
-    """What follows upon what."""
+    """Return scores for consecutive records."""
     n = len(records)
     side = math.isqrt(n - 1) + 1  # of the rectangle that a permutation is made in
     centred = (records - (n - 1) / 2) / math.sqrt((n * n - 1) / 12)
@@ -180,7 +178,7 @@ def judge_neighbours(judge: Judge, records: Numbers) -> None:
 
 
 def judge_pair(judge: Judge, records: Numbers, others: Numbers) -> None:
-    """Whether one order tells anything about another."""
+    """Return scores for the dependence of two orders."""
     n = len(records)
     judge.score("correlation", correlation(records, others))
     cell = (records * 16 // n, others * 16 // n)
@@ -206,7 +204,7 @@ def judge_orders(orders: Iterable[Numbers]) -> list[str]:
 
 
 @pytest.mark.parametrize("n", EPOCHS_OF_SIZE)
-def test_an_epoch_looks_like_a_true_shuffle(n: int) -> None:
+def test_an_epoch_looks_uniformly_random(n: int) -> None:
     seeds = [0, 1, 2, 42, 2**32, 2**63, 2**64 - 1]
     keys = zip(itertools.cycle(seeds), itertools.count(), strict=False)
     chosen = itertools.islice(keys, EPOCHS_OF_SIZE[n])
@@ -234,7 +232,7 @@ def test_every_order_of_a_few_records_is_equally_likely(n: int) -> None:
 
 
 @pytest.mark.parametrize("n", [1000, 5000, 70_000])
-def test_epochs_seeds_and_streams_have_nothing_to_do_with_each_other(n: int) -> None:
+def test_epochs_seeds_and_streams_are_independent(n: int) -> None:
     n_keys = {1000: 200, 5000: 60, 70_000: 6}[n]
     for relation in ("epoch", "seed", "swapped", "stream", "shifted"):
         judge = Judge()
@@ -252,7 +250,7 @@ def test_epochs_seeds_and_streams_have_nothing_to_do_with_each_other(n: int) -> 
 
 
 @pytest.mark.parametrize("n", [10**8, 2**40, 2**62])
-def test_samples_of_large_orders_look_like_those_of_a_true_shuffle(n: int) -> None:
+def test_samples_of_large_orders_look_uniformly_random(n: int) -> None:
     judge = Judge()
     for seed in range(10):
         order = Order.of(Shuffle.shuffled(), n, seed, 0)

@@ -1,12 +1,12 @@
-"""Datasets and loaders across processes, signals and the end of the interpreter.
+"""Datasets and loaders with forks, pickling, signals and interpreter exit.
 
 Goal
-    A fork at any moment leaves both processes at work; what travels to another process
-    arrives whole; a signal at any moment costs no batch; an interpreter ends at any
-    moment in silence. Nothing ever hangs.
+    After a fork at any moment, both processes work. Pickled objects arrive complete. A
+    signal at any moment loses no batch. An interpreter exits silently at any moment.
+    Nothing hangs.
 Method
-    Programs that do it again and again, `$FASTREC_TEST_RUNS` times, and check all that
-    comes after. Each is watched: where it hangs, it prints a traceback and fails.
+    Programs that repeat a situation `$FASTREC_TEST_RUNS` times and check the results. A
+    watchdog prints a traceback and fails if a program hangs.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ def files(write: Write, n_records: int, *, compressed: bool = False) -> list[Pat
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a matter of POSIX")
 @pytest.mark.parametrize("situation", FORKS)
-def test_a_fork_leaves_both_processes_at_work(write: Write, situation: str) -> None:
+def test_both_processes_work_after_a_fork(write: Write, situation: str) -> None:
     run_program("forks.py", situation, n_runs(5), *files(write, 400))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="fork is a matter of POSIX")
-def test_a_fork_beside_reader_threads_leaves_both_at_work(write: Write) -> None:
+def test_both_processes_work_after_a_fork_with_reader_threads(write: Write) -> None:
     paths = files(write, 400, compressed=True)
     run_program("forks.py", "during", n_runs(5), *paths)
 
@@ -98,7 +98,7 @@ def test_a_fork_beside_reader_threads_leaves_both_at_work(write: Write) -> None:
         *((loop, True) for loop in ("inline", "transform_threads", "indexing")),
     ],
 )
-def test_an_interrupt_costs_no_batch(write: Write, loop: str, compressed: bool) -> None:
+def test_an_interrupt_loses_no_batch(write: Write, loop: str, compressed: bool) -> None:
     paths = files(write, 20_000, compressed=compressed)
     latencies_ms = json.loads(run_program("interrupts.py", loop, n_runs(3), *paths))
     assert len(latencies_ms) == n_runs(3)
@@ -107,9 +107,7 @@ def test_an_interrupt_costs_no_batch(write: Write, loop: str, compressed: bool) 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc as Linux has it")
 @pytest.mark.parametrize("seed", [0, 1])
-def test_an_interrupt_leaves_a_writer_whole_or_nothing_of_it(
-    tmp_path: Path, seed: int
-) -> None:
+def test_an_interrupt_leaves_complete_files_or_none(tmp_path: Path, seed: int) -> None:
     # 50 times as many signals as runs of other programs, for each takes a millisecond.
     n_signals = 50 * n_runs(5)
     report = json.loads(
@@ -129,7 +127,7 @@ def test_no_python_code_runs_when_an_iterator_is_dropped(
     n_taken: int,
     transform_threads: int | None,
 ) -> None:
-    """A signal would raise its exception there, and Python would ignore it."""
+    """Python would ignore the exception of a signal handler there."""
     loader = open_dataset(files(write, 40), features=SPEC).loader(
         8,
         num_threads=num_threads,
@@ -156,7 +154,7 @@ def test_no_python_code_runs_when_an_iterator_is_dropped(
 
 @pytest.mark.parametrize("compressed", [False, True])
 @pytest.mark.parametrize("situation", EXITS)
-def test_an_interpreter_ends_in_silence(
+def test_an_interpreter_exits_silently(
     write: Write, situation: str, compressed: bool
 ) -> None:
     paths = files(write, 4000, compressed=compressed)
@@ -213,7 +211,7 @@ LOADERS: dict[str, dict[str, Untyped]] = {
 
 @pytest.mark.parametrize("options", LOADERS.values(), ids=LOADERS)
 @pytest.mark.parametrize("n_taken", [0, 1, 5, None], ids=["0", "1", "5", "all"])
-def test_a_pickled_loader_continues_where_the_original_was(
+def test_a_pickled_loader_continues_at_the_step_of_the_original(
     write: Write, options: dict[str, Untyped], n_taken: int | None
 ) -> None:
     loader = open_dataset(files(write, 40), features=SPEC).loader(**options)
@@ -240,7 +238,7 @@ def test_stats_can_be_pickled(write: Write) -> None:
 @pytest.mark.skipif(
     sys.version_info < (3, 12), reason="a module can say so since Python 3.12"
 )
-def test_a_subinterpreter_is_refused_in_words() -> None:
+def test_a_subinterpreter_is_refused_with_a_message() -> None:
     interpreters = pytest.importorskip(
         "_interpreters" if sys.version_info >= (3, 13) else "_xxsubinterpreters"
     )

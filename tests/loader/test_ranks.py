@@ -1,12 +1,11 @@
 """Ranks: processes that share an epoch.
 
 Goal
-    Each process finds out which rank it is, and says so. All ranks make the same number
-    of steps; together they deliver what one would, whatever the number of files; none
-    ever gets a batch without a row.
+    Each process finds and logs its rank. All ranks make the same number of steps and
+    together deliver what one rank would. No rank gets an empty batch.
 Method
-    All ranks of a job as loaders of one process, and once as processes that wait for each
-    other; the environments of launchers, and a `torch` that is none.
+    All ranks of a job as loaders of one process, and once as processes with barriers; the
+    environments of launchers, and a fake `torch`.
 """
 
 from __future__ import annotations
@@ -74,11 +73,11 @@ def ds(data_sets: DataSets) -> Untyped:
     return data_sets.of(FILE_SIZES)
 
 
-# Which rank this is.
+# Finding the rank.
 
 
 def where(ds: Untyped, **options: Untyped) -> tuple[int, int, str]:
-    """Rank, world size, and who says so by the repr."""
+    """Return rank, world size and source, from the repr."""
     loader = ds.loader(6, **options)
     text = repr(loader)
     said = f"rank {loader.rank} of {loader.world_size} ("
@@ -122,7 +121,7 @@ ENVIRONMENTS: dict[str, tuple[dict[str, str], tuple[int, int, str]]] = {
 
 
 @pytest.mark.parametrize("name", ENVIRONMENTS)
-def test_ranks_are_found_where_launchers_say_them(
+def test_ranks_are_found_in_the_variables_of_launchers(
     ds: Untyped, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     variables, want = ENVIRONMENTS[name]
@@ -133,7 +132,7 @@ def test_ranks_are_found_where_launchers_say_them(
 
 
 @pytest.mark.parametrize(("rank", "world_size"), [("3", "3"), ("0", "0"), ("17", "4")])
-def test_an_environment_that_makes_no_sense_is_refused(
+def test_an_invalid_environment_is_refused(
     ds: Untyped, monkeypatch: pytest.MonkeyPatch, rank: str, world_size: str
 ) -> None:
     monkeypatch.setenv("RANK", rank)
@@ -143,7 +142,7 @@ def test_an_environment_that_makes_no_sense_is_refused(
 
 
 def torch_with(*, is_available: bool = True, is_initialized: bool = True) -> Untyped:
-    """As much of torch as is looked at."""
+    """The parts of torch that fastrec uses."""
     torch: Untyped = types.ModuleType("torch")
     torch.distributed = types.SimpleNamespace(
         is_available=lambda: is_available,
@@ -155,7 +154,7 @@ def torch_with(*, is_available: bool = True, is_initialized: bool = True) -> Unt
 
 
 @pytest.mark.parametrize("has_environment", [False, True])
-def test_torch_is_asked_where_it_is_initialised(
+def test_torch_distributed_is_used_if_initialised(
     ds: Untyped, monkeypatch: pytest.MonkeyPatch, has_environment: bool
 ) -> None:
     otherwise = (0, 1, "alone")
@@ -176,7 +175,7 @@ def test_torch_is_asked_where_it_is_initialised(
         assert where(ds) == otherwise
 
 
-def test_torch_is_not_imported_to_be_asked(ds: Untyped) -> None:
+def test_torch_is_not_imported(ds: Untyped) -> None:
     ds.loader(6)
     assert "torch" not in sys.modules
 
@@ -184,10 +183,10 @@ def test_torch_is_not_imported_to_be_asked(ds: Untyped) -> None:
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"rank": 0}, TypeError, "both or neither"),
-        ({"world_size": 2}, TypeError, "both or neither"),
-        ({"rank": 2, "world_size": 2}, ValueError, "below world_size"),
-        ({"rank": 5, "world_size": 2}, ValueError, "5 of 2"),
+        ({"rank": 0}, TypeError, "must be passed together"),
+        ({"world_size": 2}, TypeError, "must be passed together"),
+        ({"rank": 2, "world_size": 2}, ValueError, "less than world_size"),
+        ({"rank": 5, "world_size": 2}, ValueError, "less than world_size=2, got 5"),
         ({"rank": -1, "world_size": 2}, ValueError, "rank"),
         ({"rank": 0, "world_size": 0}, ValueError, "world_size"),
         ({"rank": 0, "world_size": -1}, ValueError, "world_size"),
@@ -196,14 +195,14 @@ def test_torch_is_not_imported_to_be_asked(ds: Untyped) -> None:
         ({"rank": False, "world_size": 2}, TypeError, "rank"),
     ],
 )
-def test_a_rank_that_makes_no_sense_is_refused(
+def test_an_invalid_rank_is_refused(
     ds: Untyped, options: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
         ds.loader(6, **options)
 
 
-def test_one_log_line_says_which_rank_it_is(
+def test_one_log_line_reports_the_rank(
     ds: Untyped, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO, "fastrec"):
@@ -215,7 +214,7 @@ def test_one_log_line_says_which_rank_it_is(
     assert "rank 1 of 3 (given)" in caplog.messages[0]
 
 
-def test_reading_single_rows_and_filtering_is_not_shared_among_ranks(
+def test_single_rows_and_filters_ignore_ranks(
     ds: Untyped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for variable, value in TORCHRUN.items():
@@ -225,11 +224,11 @@ def test_reading_single_rows_and_filtering_is_not_shared_among_ranks(
     assert len(ds.filter(lambda batch: batch["n"] % 2 == 0)) == (N + 1) // 2
 
 
-# What each rank gets.
+# The rows of each rank.
 
 
 def cut(n: int, world_size: int) -> list[int]:
-    """Rows of each rank, by the contract."""
+    """Return the rows of each rank, by the contract."""
     bounds = [rank * n // world_size for rank in range(world_size + 1)]
     return [end - begin for begin, end in itertools.pairwise(bounds)]
 
@@ -307,9 +306,7 @@ def test_ranks_share_an_epoch_without_loss_or_repetition(
 
 
 @every_order
-def test_what_a_step_holds_does_not_depend_on_the_number_of_ranks(
-    ds: Untyped, order: str
-) -> None:
+def test_steps_do_not_depend_on_the_number_of_ranks(ds: Untyped, order: str) -> None:
     """For all orders, even the order of rows is the same, from rank to rank."""
     want = None
     for world_size in (1, 2, 3, 4):
@@ -355,7 +352,7 @@ def test_augmentation_does_not_depend_on_the_number_of_ranks(ds: Untyped) -> Non
 
 
 def test_the_global_batch_is_at_least_one_row_for_each_rank(ds: Untyped) -> None:
-    with pytest.raises(ValueError, match=r"global_batch_size=3 .* there are 4"):
+    with pytest.raises(ValueError, match=r"at least the world size \(4\), got 3"):
         ds.loader(global_batch_size=3, rank=0, world_size=4)
     with pytest.raises(ValueError, match="global_batch_size=3"):
         ds.loader(global_batch_size=3, rank=0, world_size=4, pad_last=True)
@@ -364,12 +361,12 @@ def test_the_global_batch_is_at_least_one_row_for_each_rank(ds: Untyped) -> None
 
 
 @pytest.mark.parametrize("rank", range(4))
-def test_a_tail_that_leaves_a_rank_without_a_row_is_refused_at_once(
+def test_a_last_batch_without_a_row_for_a_rank_is_refused(
     ds: Untyped, rank: int
 ) -> None:
     rank_of = {"rank": rank, "world_size": 4}
     with pytest.raises(ValueError, match=r"last batch has 3 rows for 4 ranks"):
-        ds.loader(10, **rank_of)  # on every rank, so that none waits for the others
+        ds.loader(10, **rank_of)  # on every rank, so that none hangs
     dropped = ds.loader(10, **rank_of, drop_last=True)
     assert [len(batch["n"]) for batch in dropped] == [10]
     padded = ds.loader(10, **rank_of, pad_last=True)
@@ -383,7 +380,7 @@ def test_listed_batches_that_leave_a_rank_without_a_row_are_refused(
     def batches(_seed: int, epoch: int) -> list[list[int]]:
         return [[0, 1, 2], [3, 4]] if epoch == 0 else [[0, 1, 2]]
 
-    with pytest.raises(ValueError, match=r"2 rows for 3 ranks.*give pad_last=True"):
+    with pytest.raises(ValueError, match=r"2 rows for 3 ranks.*pass pad_last=True"):
         ds.loader(batches=batches, rank=0, world_size=3)
     ranks = all_ranks(ds, 3, batches=batches, pad_last=True)
     got = [
@@ -396,7 +393,7 @@ def test_listed_batches_that_leave_a_rank_without_a_row_are_refused(
     ]
 
 
-# Batches that are filled.
+# Padding.
 
 
 SEVERAL: dict[str, Untyped] = {
@@ -410,7 +407,7 @@ SEVERAL: dict[str, Untyped] = {
 
 
 def filled_rows(batch: Batch) -> list[int]:
-    """The rows that only fill the batch, all of them looked at."""
+    """Return the padding rows, after checking their values."""
     rows: list[int] = np.flatnonzero(~batch["__valid__"]).tolist()
     for i in rows:
         assert batch["n"][i] == 0
@@ -454,7 +451,7 @@ def test_padding_fills_every_batch_with_zeros_and_empty_values(
     assert sorted(seen) == list(range(N))
 
 
-def test_a_batch_of_padding_alone_can_be_had(ds: Untyped) -> None:
+def test_a_batch_may_be_all_padding(ds: Untyped) -> None:
     loader = ds.with_features(SEVERAL).loader(10, rank=0, world_size=4, pad_last=True)
     batch = loader.batch(1)
     assert filled_rows(batch) == list(range(10))
@@ -462,7 +459,7 @@ def test_a_batch_of_padding_alone_can_be_had(ds: Untyped) -> None:
     assert len(loader.records_at(0)) == 10
 
 
-def test_a_walk_is_filled_as_well(write: Write) -> None:
+def test_an_epoch_without_an_index_is_padded(write: Write) -> None:
     files = [write(tfrecord_file(map(record, range(13)))) for _ in range(2)]
     ds = open_dataset(files, features=SPEC)
     batches = list(ds.loader(10, pad_last=True, num_threads=1))  # without an index
@@ -473,17 +470,17 @@ def test_a_walk_is_filled_as_well(write: Write) -> None:
     assert [len(b["words"]) for b in batches] == [10] * 3
 
 
-def test_one_epoch_is_filled_only_as_far_as_it_must(ds: Untyped) -> None:
+def test_an_epoch_is_padded_to_full_batches_only(ds: Untyped) -> None:
     assert [b["__valid__"].all() for b in ds.loader(43, pad_last=True)] == [True]
     assert len(list(ds.loader(43, pad_last=True))) == 1
 
 
-def test_without_padding_there_is_no_column_more(ds: Untyped) -> None:
+def test_without_padding_there_is_no_valid_column(ds: Untyped) -> None:
     for loader in (ds.loader(10), ds.loader(10, drop_last=True)):
         assert {tuple(batch) for batch in loader} == {tuple(SPEC)}
 
 
-def test_listed_batches_are_filled_to_the_same_size_on_all_ranks(ds: Untyped) -> None:
+def test_listed_batches_are_padded_to_the_same_size_on_all_ranks(ds: Untyped) -> None:
     def batches(seed: int, epoch: int) -> list[Any]:
         return listed(N, seed, epoch)
 
@@ -495,7 +492,7 @@ def test_listed_batches_are_filled_to_the_same_size_on_all_ranks(ds: Untyped) ->
 
 
 @pytest.mark.parametrize("transform_threads", [0, 1, 3])
-def test_a_transform_is_told_which_rows_are_padding(
+def test_a_transform_receives_positions_of_minus_one_for_padding(
     ds: Untyped, transform_threads: int
 ) -> None:
     def look(batch: Batch, info: fr.BatchInfo) -> Batch:
@@ -546,7 +543,7 @@ def test_per_row_is_not_called_for_padding(ds: Untyped, transform_threads: int) 
     assert sorted(called) == list(range(N))
 
 
-def test_joined_data_sets_are_filled_as_one(ds: Untyped) -> None:
+def test_joined_datasets_are_padded_as_one(ds: Untyped) -> None:
     def negative(batch: Batch) -> Batch:
         return {"n": -batch["n"] - 1, "words": batch["words"]}
 
@@ -563,7 +560,7 @@ def test_joined_data_sets_are_filled_as_one(ds: Untyped) -> None:
     assert got == want
 
 
-def test_a_mix_says_of_padding_that_it_is_of_no_source(ds: Untyped) -> None:
+def test_padding_of_a_mix_has_source_minus_one(ds: Untyped) -> None:
     mix = fr.mix({"a": (ds, 1), "b": (ds, 2)}, length=41)
     ranks = all_ranks(mix, 3, batch_size=6, pad_last=True, shuffle=True)
     n_valid = 0
@@ -574,7 +571,7 @@ def test_a_mix_says_of_padding_that_it_is_of_no_source(ds: Untyped) -> None:
     assert n_valid == 41
 
 
-def test_a_feature_that_is_called_like_the_column_is_refused(ds: Untyped) -> None:
+def test_a_feature_named_like_the_valid_column_is_refused(ds: Untyped) -> None:
     clash = ds.with_features({"__valid__": fr.FixedLen((), "int64", key="n")})
     assert labels([{"n": clash.loader(10).peek()["__valid__"]}]) == list(range(10))
     loader = clash.loader(10, pad_last=True)
@@ -585,14 +582,14 @@ def test_a_feature_that_is_called_like_the_column_is_refused(ds: Untyped) -> Non
     assert list(renamed.loader(10, pad_last=True).peek()) == ["n", "__valid__"]
 
 
-# Processes that wait for each other, as DistributedDataParallel does.
+# Processes with barriers, like DistributedDataParallel.
 
 WORLD_SIZE = 2
 EPOCHS = 2
 
 
 def train(rank: int, files: list[Path], barrier: Untyped, results: Untyped) -> None:
-    """One rank: a step is over when all ranks have made it."""
+    """Run one rank; a step ends when all ranks have made it."""
     try:
         ds = open_dataset(files, features=SPEC)
         loader = ds.loader(
@@ -611,7 +608,7 @@ def train(rank: int, files: list[Path], barrier: Untyped, results: Untyped) -> N
         raise
 
 
-def test_processes_that_wait_for_each_other_at_every_step_do_not_hang(
+def test_processes_with_a_barrier_at_every_step_do_not_hang(
     write: Write,
 ) -> None:
     sizes = (30, 0, 7)  # 37 records: 4 steps of 8, and 5 rows for two ranks
@@ -671,7 +668,7 @@ def no_batches(_seed: int, _epoch: int) -> list[list[int]]:
         (
             {"batch_size": 4, "drop_last": True, "pad_last": True},
             ValueError,
-            "drop_last or pad_last",
+            "drop_last and pad_last",
         ),
         ({"batch_size": 4, "drop_last": 1}, TypeError, "drop_last"),
         ({"batch_size": 4, "pad_last": "yes"}, TypeError, "pad_last"),
@@ -714,7 +711,7 @@ def test_options_that_contradict_each_other_are_refused(
         ("global_batchsize", "global_batch_size="),
     ],
 )
-def test_a_name_from_elsewhere_is_answered_with_the_right_one(
+def test_an_option_of_another_library_is_answered_with_ours(
     ds: Untyped, name: str, right: str
 ) -> None:
     with pytest.raises(TypeError) as caught:
@@ -731,7 +728,7 @@ def test_a_name_from_elsewhere_is_answered_with_the_right_one(
         ([[0], [0.5]], TypeError, "batch 1.*float64"),
         ([[[0]]], TypeError, "2-D"),
         ([[0], []], (TypeError, ValueError), "batch 1"),
-        ([np.empty(0, np.int64)], ValueError, "no rows"),
+        ([np.empty(0, np.int64)], ValueError, "at least one row"),
         ([[0], [N]], IndexError, rf"batch 1.*{N}"),
         ([[-1]], IndexError, "-1"),
         ([[True, False]], TypeError, "bool"),
@@ -746,7 +743,7 @@ def test_listed_batches_are_checked(
         next(iter(loader))
 
 
-# Slow places.
+# Network file systems.
 
 
 @pytest.fixture
@@ -756,9 +753,7 @@ def _far_away(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_far_away")
 @pytest.mark.parametrize("transform", [None, dict])
-def test_a_shuffle_over_the_network_is_warned_of_once(
-    ds: Untyped, transform: Untyped
-) -> None:
+def test_a_shuffle_over_the_network_warns_once(ds: Untyped, transform: Untyped) -> None:
     loader = ds.loader(4, shuffle=True, transform=transform)
     with pytest.warns(UserWarning, match=r"network.*shuffle=fr.Blocks\(\)") as caught:
         take(loader, 2)
@@ -770,14 +765,14 @@ def test_a_shuffle_over_the_network_is_warned_of_once(
 
 @pytest.mark.usefixtures("_far_away")
 @pytest.mark.parametrize("shuffle", [False, fr.Blocks()])
-def test_what_reads_in_blocks_is_not_warned_of(
+def test_reading_in_blocks_does_not_warn(
     ds: Untyped, shuffle: bool | fr.Blocks
 ) -> None:
     take(ds.loader(4, shuffle=shuffle), 2)
 
 
 @pytest.mark.usefixtures("_far_away")
-def test_large_records_and_no_records_are_not_warned_of(
+def test_large_records_and_no_records_do_not_warn(
     write: Write, data_sets: DataSets
 ) -> None:
     large = example({b"n": ("int64", [1]), b"image": ("bytes", [b"x" * 300_000])})
@@ -786,5 +781,5 @@ def test_large_records_and_no_records_are_not_warned_of(
     assert labels(data_sets.of((0,)).loader(1, shuffle=True)) == []
 
 
-def test_a_local_shuffle_is_not_warned_of(ds: Untyped) -> None:
+def test_a_local_shuffle_does_not_warn(ds: Untyped) -> None:
     take(ds.loader(4, shuffle=True), 2)

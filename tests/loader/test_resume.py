@@ -1,13 +1,13 @@
-"""Resuming: wherever a training run is cut, what follows is what would have followed.
+"""Resuming: a restarted training run continues exactly.
 
 Goal
-    A state is a few values, taken at delivered batches. Loaded into any loader of the
-    same order and data, whatever its ranks, batch size and threads, it gives the rest of
-    the epoch, every record once, in the order of the epoch, and then the next epochs.
+    A state is taken at delivered batches. Loaded into any loader of the same order and
+    dataset, whatever its ranks, batch size and threads, it delivers the rest of the
+    epoch, every record once and in order, and then the next epochs.
 Method
-    A model of the contract in plain Python (`Course`) runs beside all ranks of a job,
-    through random cuts, changes of size, seeks and epochs. The order of an epoch is what
-    a loader of single rows delivers. Uninterrupted runs are compared bit for bit.
+    A model in plain Python (`Course`) runs next to all ranks of a job through random
+    restarts, changes of size, seeks and epochs. The order of an epoch comes from a loader
+    of single rows. Uninterrupted runs are compared bit for bit.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def ds(paths: list[Path]) -> Untyped:
 
 @dataclass(frozen=True)
 class Setup:
-    """What may differ from one start of a job to the next."""
+    """The options that may change when a job restarts."""
 
     world_size: int
     batch_size: int
@@ -82,7 +82,7 @@ class Setup:
 
 @dataclass
 class Course:
-    """Where a job is, by the contract.
+    """The position of a job, by the contract.
 
     Attributes
     ----------
@@ -105,7 +105,7 @@ class Course:
         return self.setup.world_size * self.setup.batch_size
 
     def steps(self) -> list[tuple[int, int]]:
-        """First position and end of each step of the epoch."""
+        """Return the first position and the end of each step of the epoch."""
         if self.listed_sizes:
             ends = [*itertools.accumulate(self.listed_sizes(self.epoch), initial=0)]
         else:
@@ -118,7 +118,7 @@ class Course:
         return list(itertools.pairwise(ends))
 
     def is_refused(self) -> bool:
-        """Whether some rank would get no row of some step from here on."""
+        """Return whether a rank would get no row in a remaining step."""
         if self.setup.tail == "pad" or (
             self.setup.tail == "drop" and not self.listed_sizes
         ):
@@ -134,7 +134,7 @@ class Course:
         return self.steps()[self.step :]
 
     def where(self) -> tuple[int, int]:
-        """Epoch and position that a state holds."""
+        """Return the epoch and position of a state."""
         if self.position and not self.upcoming():
             return self.epoch + 1, 0
         return self.epoch, self.position
@@ -160,7 +160,7 @@ def tell_positions(batch: Batch, info: fr.BatchInfo) -> Batch:
 
 
 class Training(RuleBasedStateMachine):
-    """All ranks of a job, beside a `Course`."""
+    """All ranks of a job, compared with a `Course`."""
 
     data_sets: ClassVar[DataSets]
 
@@ -169,7 +169,7 @@ class Training(RuleBasedStateMachine):
         self._orders: dict[int, list[int]] = {}
         self._loaders: list[Untyped] = []
         self._running: list[Iterator[Batch]] = []
-        self._seen: list[int] | None = []  # of this epoch, where it began at 0
+        self._seen: list[int] | None = []  # of this epoch, if it began at 0
 
     @initialize(
         sizes=st.lists(st.integers(0, 12), min_size=1, max_size=5).map(tuple),
@@ -220,7 +220,7 @@ class Training(RuleBasedStateMachine):
         )
 
     def _start(self, setup: Setup) -> None:
-        """New loaders for all ranks: another job."""
+        """Create new loaders for all ranks, like a restarted job."""
         if dataclasses.replace(
             self._course, setup=setup, epoch=0, position=0, phase=0
         ).is_refused():
@@ -233,7 +233,7 @@ class Training(RuleBasedStateMachine):
         self._running = []
 
     def _order(self) -> list[int]:
-        """The labels of the epoch, position by position."""
+        """Return the labels of the epoch, position by position."""
         epoch, n = self._course.epoch, self._course.n
         if epoch not in self._orders:
             if self._listed:
@@ -259,7 +259,7 @@ class Training(RuleBasedStateMachine):
         self._seen = []
 
     def _check(self, batches: list[Batch], begin: int, end: int) -> None:
-        """Whether these are the batches of all ranks for the positions of a step."""
+        """Check that these are the batches of all ranks for the positions of a step."""
         world_size = self._course.setup.world_size
         n = end - begin
         cuts = [rank * n // world_size for rank in range(world_size + 1)]
@@ -363,7 +363,7 @@ class Training(RuleBasedStateMachine):
 
     def _refuse_the_running(self) -> None:
         for iterator in self._running:
-            with pytest.raises(RuntimeError, match="ended"):
+            with pytest.raises(RuntimeError, match="closed"):
                 next(iterator)
         self._running = []
 
@@ -374,7 +374,7 @@ class Training(RuleBasedStateMachine):
             self._next_epoch()
         self._running = [iter(loader) for loader in self._loaders]
         for iterator in previous:
-            with pytest.raises(RuntimeError, match="ended"):
+            with pytest.raises(RuntimeError, match="closed"):
                 next(iterator)
 
     @rule(fraction=st.floats(0, 1, exclude_max=True))
@@ -413,8 +413,8 @@ class Training(RuleBasedStateMachine):
             loader.close()
 
 
-@pytest.mark.timeout(400)  # a failure is made small first, for up to 5 minutes
-def test_a_random_training_run_keeps_to_the_contract(write: Write) -> None:
+@pytest.mark.timeout(400)  # shrinking a failure takes up to 5 minutes
+def test_a_random_training_run_follows_the_contract(write: Write) -> None:
     class TrainingHere(Training):
         data_sets = DataSets(write)
 
@@ -429,11 +429,11 @@ def test_a_random_training_run_keeps_to_the_contract(write: Write) -> None:
     )
 
 
-# Random cuts of one process, bit for bit.
+# Random restarts of one process, bit for bit.
 
 
 def augment(batch: Batch, info: fr.BatchInfo) -> Batch:
-    """Whatever of a batch could depend on where the run was cut."""
+    """Return all of a batch that could depend on where the run was restarted."""
     noise = [info.rng(i).random(2) for i in range(len(info.positions))]
     place = [(info.seed, info.epoch, info.step)] * len(noise)
     return {
@@ -474,9 +474,7 @@ N_CASES = n_runs(84)  # of each of the six orders
 
 @pytest.mark.filterwarnings("ignore:prefetch=")  # drawn smaller than the threads need
 @every_order
-def test_a_cut_at_any_step_changes_no_bit_of_what_follows(
-    ds: Untyped, order: str
-) -> None:
+def test_a_restart_at_any_step_changes_no_later_batch(ds: Untyped, order: str) -> None:
     choose = random.Random(order)
 
     @functools.cache
@@ -528,7 +526,9 @@ def test_a_cut_at_any_step_changes_no_bit_of_what_follows(
 
 
 @every_order
-def test_the_number_of_threads_changes_no_bit(ds: Untyped, order: str) -> None:
+def test_batches_do_not_depend_on_the_number_of_threads(
+    ds: Untyped, order: str
+) -> None:
     want = None
     for n_threads, transform_threads in itertools.product(THREADS, (0, 2)):
         loader = loader_of(
@@ -545,9 +545,7 @@ def test_the_number_of_threads_changes_no_bit(ds: Untyped, order: str) -> None:
 
 
 @every_order
-def test_any_batch_of_any_epoch_can_be_had_as_the_epoch_delivers_it(
-    ds: Untyped, order: str
-) -> None:
+def test_batch_returns_any_batch_of_any_epoch(ds: Untyped, order: str) -> None:
     options: dict[str, Any] = {"seed": 3, "transform": augment}
     loader = loader_of(ds, order, **options, num_threads=2)
     at_hand = loader_of(ds, order, **options)
@@ -561,7 +559,7 @@ def test_any_batch_of_any_epoch_can_be_had_as_the_epoch_delivers_it(
         assert sorted(positions) == list(range(N))
 
 
-def test_augmentation_is_that_of_the_position_not_of_the_record(ds: Untyped) -> None:
+def test_augmentation_depends_on_the_position(ds: Untyped) -> None:
     def noise(order: str, epoch: int, **options: Untyped) -> list[list[float]]:
         loader = loader_of(ds, order, transform=augment, **options)
         batches = [loader.batch(step, epoch) for step in range(len(loader))]
@@ -579,7 +577,7 @@ def test_augmentation_is_that_of_the_position_not_of_the_record(ds: Untyped) -> 
     assert noise("files", epoch=2) != want != noise("files", epoch=1, seed=1)
 
 
-# Where a state stands.
+# The position of a state.
 
 
 def place(state: dict[str, Any]) -> tuple[int, int]:
@@ -588,7 +586,7 @@ def place(state: dict[str, Any]) -> tuple[int, int]:
 
 @every_order
 @pytest.mark.parametrize("threads", THREADS)
-def test_in_the_loop_body_a_state_is_after_the_batch_delivered(
+def test_a_state_in_the_loop_body_is_after_the_delivered_batch(
     ds: Untyped, order: str, threads: int
 ) -> None:
     loader = loader_of(ds, order, num_threads=threads)
@@ -601,7 +599,7 @@ def test_in_the_loop_body_a_state_is_after_the_batch_delivered(
     assert n_delivered == N
 
 
-def test_before_the_first_batch_a_state_is_at_the_beginning(ds: Untyped) -> None:
+def test_a_state_before_the_first_batch_is_the_start(ds: Untyped) -> None:
     loader = ds.loader(5)
     assert place(loader.state_dict()) == (0, 0)
     batches = iter(loader)
@@ -610,7 +608,7 @@ def test_before_the_first_batch_a_state_is_at_the_beginning(ds: Untyped) -> None
     assert place(loader.state_dict()) == (0, 5)
 
 
-def test_after_a_break_a_state_is_where_the_loop_was_left(ds: Untyped) -> None:
+def test_a_state_after_a_break_is_after_the_last_batch(ds: Untyped) -> None:
     loader = ds.loader(5, shuffle=True)
     leave_by_break(loader, 3)
     state = loader.state_dict()
@@ -620,7 +618,7 @@ def test_after_a_break_a_state_is_where_the_loop_was_left(ds: Untyped) -> None:
     assert labels(loader) == want, "loading continues, though a loop was left"
 
 
-def test_after_a_second_iter_a_state_is_in_the_next_epoch(ds: Untyped) -> None:
+def test_a_state_after_a_second_iter_is_in_the_next_epoch(ds: Untyped) -> None:
     loader = ds.loader(5)
     leave_by_break(loader, 3)
     batches = iter(loader)
@@ -629,7 +627,7 @@ def test_after_a_second_iter_a_state_is_in_the_next_epoch(ds: Untyped) -> None:
     assert place(loader.state_dict()) == (1, 5)
 
 
-def test_a_second_iter_before_the_first_batch_loses_nothing(ds: Untyped) -> None:
+def test_a_second_iter_before_the_first_batch_keeps_the_epoch(ds: Untyped) -> None:
     loader = ds.loader(5)
     loader.seek(3)
     iter(loader)
@@ -637,14 +635,14 @@ def test_a_second_iter_before_the_first_batch_loses_nothing(ds: Untyped) -> None
 
 
 def spoilt(data: bytes, at: int) -> bytes:
-    """The file with another byte in the payload of record `at`."""
+    """Return the file with a changed byte in the payload of record `at`."""
     begin = sum(len(frame(record(n))) for n in range(at))
     position = begin + 15
     return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
 
 
 @pytest.mark.parametrize("threads", THREADS)
-def test_after_an_error_a_state_stands_before_the_batch_that_failed(
+def test_a_state_after_an_error_is_before_the_failed_batch(
     write: Write, threads: int
 ) -> None:
     good = tfrecord_file(record(n) for n in range(N))
@@ -663,7 +661,7 @@ def test_after_an_error_a_state_stands_before_the_batch_that_failed(
 
 
 @pytest.mark.parametrize("transform_threads", [0, 1, 3])
-def test_after_an_error_of_a_transform_a_state_stands_before_its_batch(
+def test_a_state_after_a_transform_error_is_before_its_batch(
     ds: Untyped, transform_threads: int
 ) -> None:
     def fail(batch: Batch, info: fr.BatchInfo) -> Batch:
@@ -684,7 +682,9 @@ def test_after_an_error_of_a_transform_a_state_stands_before_its_batch(
 
 
 @every_order
-def test_a_finished_epoch_is_the_beginning_of_the_next(ds: Untyped, order: str) -> None:
+def test_a_state_after_an_epoch_is_the_start_of_the_next(
+    ds: Untyped, order: str
+) -> None:
     loader = loader_of(ds, order)
     first, second = list(loader), list(loader)
     loader = loader_of(ds, order)
@@ -703,7 +703,7 @@ def test_a_finished_epoch_is_the_beginning_of_the_next(ds: Untyped, order: str) 
     assert snapshot([*first[:1], *again]) == snapshot(first)
 
 
-def test_without_the_tail_the_last_full_step_ends_the_epoch(ds: Untyped) -> None:
+def test_drop_last_ends_the_epoch_with_the_last_full_step(ds: Untyped) -> None:
     loader = ds.loader(8, shuffle=True, drop_last=True)
     n_steps = N // 8
     places = [place(loader.state_dict()) for _ in loader]
@@ -711,7 +711,7 @@ def test_without_the_tail_the_last_full_step_ends_the_epoch(ds: Untyped) -> None
     assert place(loader.state_dict()) == (1, 0)
 
 
-def test_a_state_within_a_tail_that_is_dropped_is_the_next_epoch(ds: Untyped) -> None:
+def test_a_state_in_a_dropped_last_batch_is_the_next_epoch(ds: Untyped) -> None:
     small = ds.loader(1, shuffle=True)
     take(small, N - 3)
     large = ds.loader(8, shuffle=True, drop_last=True)
@@ -724,7 +724,7 @@ def test_a_state_within_a_tail_that_is_dropped_is_the_next_epoch(ds: Untyped) ->
 
 
 @every_order
-def test_looking_around_moves_nothing(ds: Untyped, order: str) -> None:
+def test_batch_and_records_at_keep_the_state(ds: Untyped, order: str) -> None:
     loader = loader_of(ds, order, num_threads=2)
     want = snapshot(list(loader))
     loader = loader_of(ds, order, num_threads=2)
@@ -741,7 +741,7 @@ def test_looking_around_moves_nothing(ds: Untyped, order: str) -> None:
     assert snapshot(got) == want
 
 
-def test_a_walk_through_files_without_an_index_has_states(write: Write) -> None:
+def test_an_epoch_without_an_index_has_states(write: Write) -> None:
     files = write_files(write, FILE_SIZES)
     loader = open_dataset(files, features=SPEC).loader(5, num_threads=2)
     batches = iter(loader)
@@ -756,7 +756,9 @@ def test_a_walk_through_files_without_an_index_has_states(write: Write) -> None:
 
 
 @pytest.mark.parametrize("drop_last", [False, True])
-def test_the_last_step_of_a_walk_ends_the_epoch(write: Write, drop_last: bool) -> None:
+def test_the_last_step_without_an_index_ends_the_epoch(
+    write: Write, drop_last: bool
+) -> None:
     files = write_files(write, FILE_SIZES)
     loader = open_dataset(files, features=SPEC).loader(9, drop_last=drop_last)
     states = [loader.state_dict() for _ in loader]
@@ -772,7 +774,7 @@ def test_the_last_step_of_a_walk_ends_the_epoch(write: Write, drop_last: bool) -
 
 @pytest.mark.parametrize("order", ["files", "shuffled", "blocks", "mixed"])
 @pytest.mark.parametrize("batch_size", [1, 2, 5, 8, 20, N, 100])
-def test_with_another_batch_size_steps_go_on_from_the_position(
+def test_another_batch_size_continues_at_the_position(
     ds: Untyped, order: str, batch_size: int
 ) -> None:
     alone = loader_of(ds, order, batch_size=1)
@@ -802,8 +804,8 @@ def test_with_another_batch_size_steps_go_on_from_the_position(
             )
 
 
-def test_seek_0_begins_a_cut_epoch_anew(ds: Untyped) -> None:
-    """Its first step would be short: even too short for some rank to get a row."""
+def test_seek_0_restarts_the_whole_epoch(ds: Untyped) -> None:
+    """Its first step would be short, perhaps with no row for some rank."""
     small = ds.loader(1)
     take(small, 2)
     loader = ds.loader(5, rank=0, world_size=3)
@@ -847,21 +849,23 @@ def test_listed_batches_resume_with_another_number_of_ranks(ds: Untyped) -> None
     assert [loader.epoch for loader in ranks] == [1] * 3
 
 
-def test_listed_batches_that_are_others_are_refused(ds: Untyped) -> None:
+def test_other_listed_batches_are_refused(ds: Untyped) -> None:
     loader = ds.loader(batches=lambda _seed, _epoch: [range(10), range(10, N)])
     take(loader, 1)
     other = ds.loader(batches=lambda _seed, _epoch: [range(9), range(9, N)])
-    with pytest.raises(ValueError, match=r"position 10, where none of the batches"):
+    with pytest.raises(
+        ValueError, match=r"position 10 of the state must be the start of a batch"
+    ):
         other.load_state_dict(loader.state_dict())
 
 
-# Moving about.
+# Moving.
 
 
 def training_loop(
     loader: fr.Loader, epochs: range, stop_after: int | None = None
 ) -> list[tuple[int, int]]:
-    """The loop that everybody writes for torch; which record came in which epoch."""
+    """Run the usual loop for torch; return the records of each epoch."""
     seen = []
     n_steps = 0
     for epoch in epochs:
@@ -888,7 +892,7 @@ def test_the_loop_with_set_epoch_resumes_at_any_step(ds: Untyped, order: str) ->
         assert before + after == want, stop_after
 
 
-def test_set_epoch_changes_nothing_where_the_loader_stands_there(ds: Untyped) -> None:
+def test_set_epoch_keeps_the_step_of_the_same_epoch(ds: Untyped) -> None:
     loader = ds.loader(5, shuffle=True)
     for epoch in range(3):
         loader.set_epoch(epoch)
@@ -901,7 +905,7 @@ def test_set_epoch_changes_nothing_where_the_loader_stands_there(ds: Untyped) ->
     assert labels(batches) == labels(loader.batch(s, 2) for s in range(4, len(loader)))
 
 
-def test_set_epoch_begins_an_epoch_anew_that_has_begun(ds: Untyped) -> None:
+def test_set_epoch_restarts_an_epoch_that_has_begun(ds: Untyped) -> None:
     loader = ds.loader(5, shuffle=True)
     whole = labels(loader)
     loader.set_epoch(0)
@@ -910,7 +914,7 @@ def test_set_epoch_begins_an_epoch_anew_that_has_begun(ds: Untyped) -> None:
     assert labels(loader) == whole
 
 
-def test_set_epoch_leaves_the_middle_of_another_epoch(ds: Untyped) -> None:
+def test_set_epoch_leaves_another_epoch(ds: Untyped) -> None:
     loader = ds.loader(5, shuffle=True)
     loader.seek(3)
     loader.set_epoch(4)
@@ -918,7 +922,7 @@ def test_set_epoch_leaves_the_middle_of_another_epoch(ds: Untyped) -> None:
     assert labels(loader) == labels(loader.batch(s, 4) for s in range(len(loader)))
 
 
-def test_seek_goes_to_every_step_and_to_the_end(ds: Untyped) -> None:
+def test_seek_moves_to_every_step_and_to_the_end(ds: Untyped) -> None:
     loader = ds.loader(5, shuffle=True)
     whole = labels(loader)
     n_steps = len(loader)
@@ -951,7 +955,7 @@ def test_seek_goes_to_every_step_and_to_the_end(ds: Untyped) -> None:
         ("records_at", -1, ValueError),
     ],
 )
-def test_there_is_nowhere_else_to_go(
+def test_invalid_steps_and_epochs_are_refused(
     ds: Untyped, move: str, argument: Untyped, error: type[Exception]
 ) -> None:
     loader = ds.loader(5)
@@ -976,7 +980,7 @@ def test_there_is_nowhere_else_to_go(
         lambda loader: loader.close(),
     ],
 )
-def test_moving_ends_the_iterator_that_runs(
+def test_moving_ends_the_running_iterator(
     ds: Untyped, move: Callable[[fr.Loader], object], threads: int
 ) -> None:
     loader = ds.loader(5, num_threads=threads)
@@ -984,7 +988,7 @@ def test_moving_ends_the_iterator_that_runs(
     next(batches)
     move(loader)
     for _ in range(2):
-        with pytest.raises(RuntimeError, match="this iterator was ended"):
+        with pytest.raises(RuntimeError, match="this iterator was closed"):
             next(batches)
     next(iter(loader))
 
@@ -998,14 +1002,14 @@ def test_loading_within_the_loop_body_ends_the_loop(ds: Untyped) -> None:
             seen.append(batch)
             loader.load_state_dict(loader.state_dict())
 
-    with pytest.raises(RuntimeError, match="ended"):
+    with pytest.raises(RuntimeError, match="closed"):
         loop()
     assert labels(seen) == list(range(5))
     assert labels(loader) == list(range(5, N))
 
 
 @every_order
-def test_records_at_says_what_was_in_a_batch(
+def test_records_at_lists_the_records_of_a_batch(
     ds: Untyped, paths: list[Path], order: str
 ) -> None:
     frames_of = [path.read_bytes() for path in paths]
@@ -1021,7 +1025,7 @@ def test_records_at_says_what_was_in_a_batch(
     assert loader.records_at(0) != loader.records_at(0, epoch=0) or order == "files"
 
 
-def test_repeat_goes_on_where_a_state_stands(ds: Untyped) -> None:
+def test_repeat_continues_at_the_state(ds: Untyped) -> None:
     loader = ds.loader(5, shuffle=True)
     want = labels(loader.repeat(3))
     loader = ds.loader(5, shuffle=True)
@@ -1034,12 +1038,12 @@ def test_repeat_goes_on_where_a_state_stands(ds: Untyped) -> None:
     assert got == want[N + 4 * 5 : 3 * N]
 
 
-# No records at all.
+# Empty datasets.
 
 
 @pytest.mark.parametrize("order", ["files", "shuffled", "blocks"])
 @pytest.mark.parametrize("sizes", [(0,), (0, 0)])
-def test_an_empty_data_set_has_epochs_and_states(
+def test_an_empty_dataset_has_epochs_and_states(
     write: Write, order: str, sizes: tuple[int, ...]
 ) -> None:
     ds = open_dataset(write_files(write, sizes), features=SPEC)

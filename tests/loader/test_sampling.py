@@ -1,12 +1,11 @@
-"""Ready-made batches: by length, and by weight.
+"""Samplers: batches by length and by weight.
 
 Goal
-    Buckets hold every record once and only records of similar length; weights become
-    counts, rounded down or up. Both are functions of seed and epoch, and go through a
-    loader with ranks, padding and resuming like any other order.
+    Buckets have every record once and only records of similar length. Weights become
+    counts, rounded down or up. Both depend on seed and epoch alone, and work with ranks,
+    padding and resuming.
 Method
-    Counting what the functions list, and what loaders deliver of records that hold their
-    number.
+    Counts of the records that samplers list and loaders deliver.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ N = 90
 LENGTHS = [n * n % 37 for n in range(N)]
 LABELS = [0 if n % 10 else 1 + n % 3 for n in range(N)]
 
-# Called with what no type checker would let pass.
+# Called with arguments that type checkers reject.
 buckets: Untyped = fr.samplers.bucket_by_length
 weighted: Untyped = fr.samplers.weighted
 
@@ -130,7 +129,7 @@ def test_buckets_are_shuffled_by_seed_and_epoch() -> None:
     assert listed(constant) == listed(constant, seed=1, epoch=5)
 
 
-def test_buckets_take_any_numbers() -> None:
+def test_buckets_accept_any_numbers() -> None:
     floats = fr.samplers.bucket_by_length(
         [0.5, 2.0, 1.0, np.inf], [1.0, 2.0], np.array([1, 1, 2]), shuffle=False
     )
@@ -168,7 +167,7 @@ def test_impossible_buckets_are_refused(
 
 
 @pytest.mark.parametrize("option", ["shuffle", "drop_last"])
-def test_options_of_buckets_are_true_or_false(option: str) -> None:
+def test_options_of_buckets_must_be_bool(option: str) -> None:
     with pytest.raises(TypeError, match=f"{option} must be True or False"):
         buckets([1], [1], [1, 1], **{option: 7})
 
@@ -209,7 +208,7 @@ def test_draws_depend_on_seed_and_epoch() -> None:
         assert flat(other) != flat(first)
         assert sorted(flat(other)) != sorted(flat(first))
     assert flat(first) != sorted(flat(first))
-    # Over many epochs, a record comes as often as its weight says.
+    # Over many epochs, a record is drawn in proportion to its weight.
     counts = sum(
         np.bincount(flat(listed(make, epoch=e)), minlength=N) for e in range(200)
     )
@@ -217,8 +216,8 @@ def test_draws_depend_on_seed_and_epoch() -> None:
     assert np.abs(counts - wanted).max() < 25
 
 
-class LastMark:
-    """Where draws begin: as far from 0 as a generator may say."""
+class LargestOffset:
+    """A generator that returns the largest offset of draws."""
 
     def __init__(self, *_: object) -> None: ...
 
@@ -230,10 +229,10 @@ class LastMark:
     ("n", "n_zeros", "lengths"),
     [(1, 0, [1, 7]), (3, 9, range(1, 200)), (100_000, 1000, [100_000, 99_991])],
 )
-def test_rounding_draws_nothing_without_a_weight(
+def test_rounding_never_draws_a_weight_of_0(
     monkeypatch: pytest.MonkeyPatch, n: int, n_zeros: int, lengths: Sequence[int]
 ) -> None:
-    monkeypatch.setattr(np.random, "Generator", LastMark)
+    monkeypatch.setattr(np.random, "Generator", LargestOffset)
     weights = [*np.random.RandomState(0).random(n) + 0.1, *[0.0] * n_zeros]
     for length in lengths:
         make = fr.samplers.weighted(weights, 1000, length=length)
@@ -242,7 +241,7 @@ def test_rounding_draws_nothing_without_a_weight(
         assert max(drawn) < n
 
 
-def test_weights_of_any_size_are_weights() -> None:
+def test_weights_may_have_any_scale() -> None:
     for scale in (1e308, 1.0, 1e-300):
         weights = np.array([1, 1, 0, 0.5]) * scale
         counts = np.bincount(
@@ -256,7 +255,7 @@ def test_weights_of_any_size_are_weights() -> None:
     assert listed(integers) == [[1, 1]]
 
 
-def test_a_million_weights_are_no_matter() -> None:
+def test_a_million_weights_are_fast() -> None:
     n = 1_000_000
     batches = fr.samplers.weighted(np.arange(n), 1024)(3, 4)
     drawn = np.concatenate([*batches])
@@ -302,7 +301,7 @@ def test_classes_are_balanced_as_in_the_documentation(ds: Untyped) -> None:
     assert np.abs(np.bincount(labels_drawn) / n_epochs - N / 4).max() < 1
 
 
-def test_neighbours_may_be_drawn_in_one_epoch() -> None:
+def test_neighbours_can_be_drawn_in_one_epoch() -> None:
     half = fr.samplers.weighted(np.ones(N), N, length=N // 2)
     epochs = [set(flat(listed(half, epoch=epoch))) for epoch in range(40)]
     assert all(len(drawn) == N // 2 for drawn in epochs)
@@ -313,11 +312,11 @@ def test_neighbours_may_be_drawn_in_one_epoch() -> None:
     assert 0.2 < n_pairs / (40 * (N - 1)) < 0.3
 
 
-# In a loader.
+# Samplers in a loader.
 
 
 def of_buckets(ds: Untyped) -> Untyped:
-    """As the documentation has it."""
+    """The sampler of the documentation."""
     lengths = ds.select_columns(["tokens"])[:]["tokens"].lengths
     assert lengths.tolist() == LENGTHS
     return fr.samplers.bucket_by_length(lengths, [10, 25], [11, 7, 5])
@@ -332,7 +331,7 @@ MAKERS = [of_buckets, of_weights]
 
 @pytest.mark.parametrize("make", MAKERS)
 @pytest.mark.parametrize("num_threads", [0, 2])
-def test_loaders_deliver_what_is_listed(
+def test_loaders_deliver_listed_batches(
     ds: Untyped, make: Callable[[Untyped], Untyped], num_threads: int
 ) -> None:
     batches = make(ds)
@@ -361,7 +360,7 @@ def test_ranks_share_listed_batches(
         assert flat(rows) == want
 
 
-def test_a_batch_smaller_than_the_world_is_refused_and_the_cure_named(
+def test_a_batch_smaller_than_the_world_size_is_refused_with_a_hint(
     ds: Untyped,
 ) -> None:
     with pytest.raises(ValueError, match="pad_last=True"):
@@ -390,7 +389,7 @@ def test_loaders_resume_at_every_listed_batch(
         resumed.load_state_dict(state)
         rest = [b["n"].tolist() for b in resumed.repeat(2 - resumed.epoch)]
         assert rest == want[n_seen:]
-    with pytest.raises(ValueError, match="another order"):
+    with pytest.raises(ValueError, match="a different order"):
         ds.loader(8).load_state_dict(state)
     loader.seek(2)
     middle = loader.state_dict()
@@ -400,7 +399,7 @@ def test_loaders_resume_at_every_listed_batch(
 
 @settings(max_examples=20)
 @given(sizes=st.lists(st.integers(1, 12), min_size=3, max_size=3))
-def test_views_and_filters_go_before_sampling(ds: Untyped, sizes: list[int]) -> None:
+def test_views_and_filters_apply_before_sampling(ds: Untyped, sizes: list[int]) -> None:
     short = ds.select(np.array(LENGTHS) < 30)
     lengths = [length for length in LENGTHS if length < 30]
     loader = short.loader(
@@ -411,7 +410,7 @@ def test_views_and_filters_go_before_sampling(ds: Untyped, sizes: list[int]) -> 
 
 
 @pytest.mark.parametrize("n", [N - 1, N + 1])
-def test_lengths_and_weights_of_another_data_set_are_refused(
+def test_lengths_and_weights_of_another_dataset_are_refused(
     ds: Untyped, n: int
 ) -> None:
     for batches in (

@@ -1,12 +1,10 @@
-"""The statistics of a loader: what was delivered, and where the time of the loop went.
+"""The statistics of a loader.
 
 Goal
-    Every batch, record and byte that was delivered is counted once, however batches are
-    made, and nothing else is. Each second between the first next() and the last belongs
-    either to the loop or to whoever feeds it.
+    Every delivered batch, record and byte is counted once. The time between the first
+    and the last next() is divided between the loop and the loader.
 Method
-    A clock that moves only when it is told to; and with the real one, sums that must
-    agree whatever it shows.
+    A fake clock; with the real clock, sums that must agree.
 """
 
 from __future__ import annotations
@@ -37,7 +35,7 @@ SECOND = 10**9
 
 
 class Clock:
-    """Shows `ns`, and `step_ns` more each time that it is looked at."""
+    """Returns `ns`, and advances by `step_ns` at each call."""
 
     def __init__(self) -> None:
         self.ns = 5 * SECOND
@@ -58,7 +56,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     shown = Clock()
     monkeypatch.setattr("fastrec.loader.iterator.clock", shown)
-    monkeypatch.setattr("fastrec.loader.decoding.clock", shown)
+    monkeypatch.setattr("fastrec.loader.decoder.clock", shown)
     return shown
 
 
@@ -80,10 +78,10 @@ def same(batch: dict[str, Any]) -> dict[str, Any]:
     return batch
 
 
-# What was delivered.
+# Counts.
 
 
-def test_before_the_first_batch_there_is_nothing(ds: Untyped) -> None:
+def test_counts_start_at_0(ds: Untyped) -> None:
     loader = ds.loader(BATCH_SIZE)
     iter(loader)
     assert loader.stats == fr.LoaderStats()
@@ -94,7 +92,7 @@ def test_before_the_first_batch_there_is_nothing(ds: Untyped) -> None:
 
 @pytest.mark.parametrize("num_threads", THREADS)
 @pytest.mark.parametrize("transform_threads", [None, 0, 1, 3])
-def test_all_that_is_delivered_is_counted_once(
+def test_delivered_batches_are_counted_once(
     ds: Untyped, num_threads: int, transform_threads: int | None
 ) -> None:
     options = {} if transform_threads is None else {"transform": same}
@@ -116,20 +114,20 @@ def test_all_that_is_delivered_is_counted_once(
         assert (stats.transform_s > 0) == (transform_threads is not None)
 
 
-def test_batches_that_are_ready_and_not_taken_do_not_count(ds: Untyped) -> None:
+def test_prefetched_batches_do_not_count(ds: Untyped) -> None:
     loader = ds.loader(BATCH_SIZE, num_threads=2, prefetch=8)
     assert len(list(itertools.islice(loader, 3))) == 3
     assert counts(loader.stats) == (3, 3 * BATCH_SIZE)
 
 
-def test_looking_does_not_count(ds: Untyped) -> None:
+def test_batch_and_peek_do_not_count(ds: Untyped) -> None:
     loader = ds.loader(BATCH_SIZE)
     loader.peek()
     loader.batch(2)
     assert loader.stats == fr.LoaderStats()
 
 
-def test_rows_that_only_fill_a_batch_are_no_records(ds: Untyped) -> None:
+def test_padding_does_not_count(ds: Untyped) -> None:
     loader = ds.loader(BATCH_SIZE, pad_last=True)
     assert sum(len(batch["n"]) for batch in loader) == N_BATCHES * BATCH_SIZE
     assert counts(loader.stats) == (N_BATCHES, N)
@@ -147,7 +145,7 @@ def test_records_are_counted_before_a_transform(
     assert counts(loader.stats) == (N_BATCHES, N)
 
 
-def test_moving_a_loader_keeps_what_was_counted(ds: Untyped) -> None:
+def test_moving_a_loader_keeps_the_counts(ds: Untyped) -> None:
     loader = ds.loader(BATCH_SIZE)
     state = loader.state_dict()
     next(iter(loader))
@@ -160,7 +158,7 @@ def test_moving_a_loader_keeps_what_was_counted(ds: Untyped) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [False, fr.Window(20)])
-def test_streams_are_counted_and_never_helped(
+def test_streams_are_counted_without_helping(
     path: Path, tmp_path: Path, shuffle: bool | fr.Window
 ) -> None:
     packed = tmp_path / "packed.gz"
@@ -187,20 +185,20 @@ def test_an_end_and_an_error_are_counted_once(write: Write, clock: Clock) -> Non
     assert loader.stats.waiting_s == N_BATCHES
 
 
-# Where the time went.
+# Times.
 
 
 @pytest.mark.parametrize("num_threads", THREADS)
-def test_time_is_the_loops_or_the_datas(
+def test_time_is_divided_between_waiting_and_consuming(
     ds: Untyped, num_threads: int, clock: Clock
 ) -> None:
-    clock.step_ns = SECOND  # so that each call, which looks twice, takes a second
+    clock.step_ns = SECOND  # next() reads the clock twice, so it takes a second
     loader = ds.loader(BATCH_SIZE, num_threads=num_threads)
     begin = clock.ns
     for _ in loader:
         clock.advance(3)
     stats = loader.stats
-    # The last call finds the end. A call begins a second after the one before ended.
+    # The last call finds the end. A call begins a second after the previous one.
     assert stats.waiting_s == N_BATCHES + 1
     assert stats.starting_s == 1
     assert stats.consuming_s == N_BATCHES * (3 + 1)
@@ -209,7 +207,7 @@ def test_time_is_the_loops_or_the_datas(
     assert stats.transform_s == 0
 
 
-def test_time_between_two_loops_is_nobodys(ds: Untyped, clock: Clock) -> None:
+def test_time_between_two_loops_does_not_count(ds: Untyped, clock: Clock) -> None:
     loader = ds.loader(BATCH_SIZE)
     for _ in range(2):
         next(iter(loader))
@@ -261,7 +259,7 @@ def test_rows_that_threads_share_count_once(ds: Untyped, clock: Clock) -> None:
     assert loader.stats.transform_s == 4
 
 
-# What they say.
+# The repr and the bottleneck.
 
 
 @pytest.mark.parametrize(
@@ -292,7 +290,7 @@ def test_rows_that_threads_share_count_once(ds: Untyped, clock: Clock) -> None:
         ),
     ],
 )
-def test_they_name_the_bottleneck(
+def test_stats_name_the_bottleneck(
     counted: dict[str, Any], bottleneck: str, share: str
 ) -> None:
     stats = fr.LoaderStats(n_batches=1, n_records=8, **counted)
@@ -303,7 +301,7 @@ def test_they_name_the_bottleneck(
     assert f"{share} of the time waiting for data" in repr(stats)
 
 
-def test_they_say_what_waiting_was() -> None:
+def test_stats_explain_the_waiting() -> None:
     def said(**counted: Any) -> str:  # noqa: ANN401
         stats = fr.LoaderStats(1, 8, 64, waiting_s=4, consuming_s=1, **counted)
         return repr(stats)
@@ -313,10 +311,12 @@ def test_they_say_what_waiting_was() -> None:
         "of the time waiting for data>"
     )
     assert said(starting_s=3).endswith("data, mostly for the first batch (3 s)>")
-    assert said(helping_s=3).endswith("data, mostly decoding in next() itself>")
+    assert said(helping_s=3).endswith("data, mostly decoding inside next()>")
 
 
-def test_their_difference_is_what_came_in_between(ds: Untyped, clock: Clock) -> None:
+def test_the_difference_of_stats_covers_the_time_in_between(
+    ds: Untyped, clock: Clock
+) -> None:
     loader = ds.loader(BATCH_SIZE)
     for _ in loader:
         clock.advance(1)
@@ -325,11 +325,11 @@ def test_their_difference_is_what_came_in_between(ds: Untyped, clock: Clock) -> 
         clock.advance(5)
     since = loader.stats - before
     assert counts(since) == (2, 2 * BATCH_SIZE)
-    assert since.consuming_s == 5  # the loop was left after the second batch
+    assert since.consuming_s == 5  # `before` was taken after the second batch
     assert before.consuming_s == N_BATCHES
 
 
-def test_they_are_a_value(ds: Untyped) -> None:
+def test_stats_are_immutable_values(ds: Untyped) -> None:
     loader = ds.loader(BATCH_SIZE)
     list(loader)
     stats: fr.LoaderStats = loader.stats

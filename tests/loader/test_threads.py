@@ -1,11 +1,11 @@
-"""Loaders and threads: who gets which batch, and whose memory it is.
+"""Loaders and threads.
 
 Goal
-    Threads that share an iterator get each batch once, and all of an error or of the
-    end; what was delivered never changes, however much is read meanwhile.
+    Threads that share an iterator get each batch once, and all of them get the error or
+    the end. Delivered arrays never change.
 Method
-    Threads that begin together; checksums of all batches of an epoch at delivery and at
-    the end, also of what other libraries made of them without a copy.
+    Threads that start together; checksums of all batches of an epoch at delivery and at
+    the end, also of views in other libraries.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def ds(write: Write) -> Untyped:
 
 
 def taken_by_threads(iterator: Iterator[Untyped]) -> list[Untyped]:
-    """What several threads together get, or raise, until each is at its end."""
+    """Return the batches and errors of several threads that share an iterator."""
     begin = threading.Barrier(N_THREADS)
 
     def take() -> list[Untyped]:
@@ -68,7 +68,7 @@ def test_threads_together_get_every_batch_once(
         assert sorted(labels(batches)) == list(range(N))
 
 
-def test_every_thread_gets_the_error_and_no_batch_is_lost_before_it(
+def test_every_thread_gets_the_error_after_all_batches(
     write: Write,
 ) -> None:
     records = [example({b"n": ("int64", [n])}) for n in range(40)]
@@ -101,10 +101,10 @@ def test_closing_ends_threads_that_wait_in_next(ds: Untyped) -> None:
         got = future.result(timeout=60)
         may_go_on.set()
     assert len(got) == N_THREADS
-    assert all("was ended" in str(error) for error in got)
+    assert all("was closed" in str(error) for error in got)
 
 
-def test_a_loader_dropped_by_another_thread_ends_nothing_else(ds: Untyped) -> None:
+def test_a_loader_dropped_by_another_thread_affects_no_other(ds: Untyped) -> None:
     for _ in range(n_runs(5)):
         doomed = [iter(ds.loader(1, num_threads=2))]
         next(doomed[0])
@@ -116,7 +116,7 @@ def test_a_loader_dropped_by_another_thread_ends_nothing_else(ds: Untyped) -> No
 
 
 def buffers(batch: Untyped) -> list[Untyped]:
-    """All memory of a batch, as arrays that are views of it."""
+    """Return all memory of a batch, as views."""
     found = []
     for column in batch.values():
         if isinstance(column, fr.BytesArray):
@@ -152,7 +152,7 @@ def checksums(arrays: list[Untyped]) -> list[int]:
 
 @pytest.fixture(scope="module")
 def large(write: Write) -> Untyped:
-    """Batches of 8 have an image column above 256 KiB, which is in a block of its own."""
+    """Batches of 8 have an image column above 256 KiB, which has a separate block."""
     rng = np.random.default_rng(0)
     records = (
         example(
@@ -185,7 +185,7 @@ def large(write: Write) -> Untyped:
         pytest.param(as_tensors, marks=pytest.mark.frameworks),
     ],
 )
-def test_held_batches_never_change(
+def test_kept_batches_never_change(
     large: Untyped, num_threads: int, hold: Callable[[Untyped], list[Untyped]]
 ) -> None:
     loader = large.loader(8, shuffle=True, num_threads=num_threads)

@@ -1,10 +1,10 @@
-"""The Python stage: a function of the caller between the core and the loop.
+"""Transforms: functions of the caller between the core and the loop.
 
 Goal
-    What `transform` returns is what comes out, in order, the same on any number of
-    threads; what it is told (`info`) is a function of seed, epoch and position alone.
+    Transformed batches are delivered in order, the same for any number of threads. `info`
+    depends on seed, epoch and position alone.
 Method
-    Transforms that record what they saw, over a data set whose labels are its numbers.
+    Transforms that record their arguments, on a dataset whose labels are record numbers.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def ds(write: Write) -> Untyped:
 
 @pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)
 @pytest.mark.parametrize("num_threads", [0, 2])
-def test_what_a_transform_returns_comes_out_in_order(
+def test_transformed_batches_are_delivered_in_order(
     ds: Untyped, num_threads: int, transform_threads: int
 ) -> None:
     def add(batch: Batch) -> Batch:
@@ -60,7 +60,7 @@ def test_what_a_transform_returns_comes_out_in_order(
 
 
 @pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)
-def test_any_number_of_rows_may_come_out_and_len_counts_steps(
+def test_a_transform_may_return_any_number_of_rows(
     ds: Untyped, transform_threads: int
 ) -> None:
     def keep_odd(batch: Batch) -> Batch:
@@ -73,7 +73,7 @@ def test_any_number_of_rows_may_come_out_and_len_counts_steps(
 
 
 @pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)
-def test_info_says_where_in_the_epoch_a_batch_is(
+def test_info_has_the_step_and_positions_of_a_batch(
     ds: Untyped, transform_threads: int
 ) -> None:
     def tell(batch: Batch, info: Any) -> Batch:  # noqa: ANN401
@@ -95,7 +95,7 @@ def test_info_says_where_in_the_epoch_a_batch_is(
 def draws(
     ds: Untyped, batch_size: int, transform_threads: int, seed: int, epoch: int
 ) -> Any:  # noqa: ANN401
-    """A few random numbers for each record, from `info.rng`."""
+    """Return random numbers for each record, from `info.rng`."""
 
     def augment(batch: Batch, info: Any) -> Batch:  # noqa: ANN401
         rngs = [info.rng(i) for i in range(len(batch["n"]))]
@@ -143,12 +143,12 @@ def test_iterating_gives_the_same_random_numbers_as_random_access(
 
 
 class BrokenError(Exception):
-    """What a transform raises here."""
+    """The error of the transforms of these tests."""
 
 
 @pytest.mark.parametrize("transform_threads", TRANSFORM_THREADS)
 @pytest.mark.parametrize("num_threads", [0, 2])
-def test_an_error_in_a_transform_comes_after_the_batches_before_it(
+def test_a_transform_error_is_raised_after_the_batches_before_it(
     ds: Untyped, threads_end: Check, num_threads: int, transform_threads: int
 ) -> None:
     def fail_late(batch: Batch) -> Batch:
@@ -184,7 +184,7 @@ def test_an_error_in_a_transform_comes_after_the_batches_before_it(
 def test_stop_iteration_in_a_transform_does_not_end_the_epoch(
     ds: Untyped, transform_threads: int
 ) -> None:
-    """A lost end of an epoch would be silent loss of data."""
+    """Ending the epoch early would lose data silently."""
 
     def stop(batch: Batch) -> Batch:  # noqa: ARG001
         raise StopIteration
@@ -230,7 +230,7 @@ def test_per_row_fills_the_columns_of_the_batch(
     assert n == N
 
 
-def test_per_row_raises_what_the_function_raises(ds: Untyped) -> None:
+def test_per_row_raises_the_error_of_the_function(ds: Untyped) -> None:
     def fail(row: Batch) -> Batch:
         if row["n"] == 21:
             raise BrokenError(21)
@@ -320,7 +320,7 @@ def test_a_transform_may_read_the_dataset_and_another_loader(ds: Untyped) -> Non
     assert next(iter(ds.loader(1, transform=look_up)))["row"] == 3
 
 
-def test_a_stage_holds_no_more_than_the_memory_limit_allows(ds: Untyped) -> None:
+def test_the_transform_pool_keeps_to_the_memory_limit(ds: Untyped) -> None:
     n_called = 0
 
     def count(batch: Batch) -> Batch:
@@ -328,18 +328,18 @@ def test_a_stage_holds_no_more_than_the_memory_limit_allows(ds: Untyped) -> None
         n_called += 1
         return batch
 
-    # A batch takes one block of 4 KiB: the limit has room for four, two of them staged.
+    # A batch takes one block of 4 KiB. The limit is four blocks, two in the pool.
     loader = ds.loader(
         1, num_threads=1, prefetch=40, transform=count, memory_limit=4 * 4096
     )
     iterator = iter(loader)
     for taken in range(1, 11):
         next(iterator)
-        threading.Event().wait(0.02)  # for the stage to run ahead as far as it may
+        threading.Event().wait(0.02)  # so that the pool runs ahead to its limit
         assert n_called <= taken + 3
 
 
-def test_what_a_signature_asks_for_is_what_it_gets(ds: Untyped) -> None:
+def test_the_signature_decides_whether_info_is_passed(ds: Untyped) -> None:
     def by_keyword(batch: Batch, *, info: fr.BatchInfo) -> Batch:
         return {"step": np.full(len(batch["n"]), info.step)}
 
@@ -408,7 +408,7 @@ def test_a_transform_may_return_any_mapping(ds: Untyped) -> None:
 def test_all_transform_threads_work_at_the_same_time(
     ds: Untyped, n_threads: int
 ) -> None:
-    """Also where few threads decode. Each transform waits for the others to begin."""
+    """Also if few threads decode. Each transform waits for the others to begin."""
     barrier = threading.Barrier(n_threads)
 
     def meet(batch: Batch) -> Batch:
@@ -431,7 +431,7 @@ def test_all_transform_threads_work_at_the_same_time(
     assert len(list(least)) == len(some)
 
 
-def test_a_prefetch_that_keeps_threads_idle_is_a_warning(ds: Untyped) -> None:
+def test_a_prefetch_that_keeps_threads_idle_warns(ds: Untyped) -> None:
     options: dict[str, Any] = {"transform": dict, "transform_threads": 8}
     loader = ds.loader(5, num_threads=1, prefetch=3, **options)
     with pytest.warns(UserWarning, match="only 2 of 8 .* set prefetch to at least 9"):

@@ -1,12 +1,11 @@
-"""Functions of the caller that raise: where they say it happened, and what may follow.
+"""Exceptions of transforms, filters and conversions.
 
 Goal
-    An exception of a transform, of a function of rows, of a filter or of a conversion
-    says which file, record, byte and step it is about. Where the caller asks for it, rows
-    are skipped or masked in its place: steps, positions and other rows stay, and the
-    report lists what was lost. Threads and interruptions make no difference.
+    An exception names the file, record, byte and step. With a policy, rows are skipped or
+    masked: steps, positions and other rows stay, and the report lists the losses. Threads
+    and interrupts make no difference.
 Method
-    Functions that fail for known records, over files whose labels are their numbers.
+    Functions that fail for known records, on files whose labels are record numbers.
 """
 
 from __future__ import annotations
@@ -65,13 +64,13 @@ def notes(error: BaseException) -> str:
 
 
 def error_of(run: Callable[[], object]) -> str:
-    """The notes of the ArithmeticError that `run` raises."""
+    """Return the notes of the ArithmeticError that `run` raises."""
     with pytest.raises(ArithmeticError) as caught:
         run()
     return notes(caught.value)
 
 
-# Where it happened.
+# Locations in errors.
 
 
 @every_threads
@@ -95,7 +94,7 @@ def test_a_function_of_rows_names_the_record(
 
 
 @every_threads
-def test_a_transform_of_batches_names_their_ends(
+def test_a_transform_of_batches_names_the_first_and_last_record(
     ds: Untyped, num_threads: int, transform_threads: int
 ) -> None:
     threads = {"num_threads": num_threads, "transform_threads": transform_threads}
@@ -137,18 +136,18 @@ def test_skipped_records_do_not_shift_the_places(write: Write) -> None:
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 11), reason="notes are printed there")
-def test_python_3_10_logs_what_it_does_not_print(
+def test_notes_are_logged_on_python_3_10(
     ds: Untyped, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = error_of(lambda: list(ds.loader(5, transform=PER_ROW)))
     assert found in caplog.text
 
 
-# What may follow.
+# Policies.
 
 
 def per_row_loaders(ds: Untyped, on_transform_error: str, **options: Any) -> list[Any]:  # noqa: ANN401
-    """Loaders in which a function of rows fails: their own, or that of the dataset."""
+    """Loaders whose per-row function, or that of the dataset, fails."""
     options = {"batch_size": 5, "on_transform_error": on_transform_error, **options}
     other = {"n": "int64", "pixels": fr.Raw((3,), "uint8"), "words": fr.VarLen("bytes")}
     halves = [ds.select(range(20)), ds.select(range(20, N)).with_features(other)]
@@ -207,7 +206,7 @@ def test_rows_are_masked(
 
 
 @every_threads
-def test_a_batch_that_is_skipped_is_empty(
+def test_a_skipped_batch_is_empty(
     ds: Untyped, num_threads: int, transform_threads: int
 ) -> None:
     threads = {"num_threads": num_threads, "transform_threads": transform_threads}
@@ -226,7 +225,7 @@ def test_a_batch_that_is_skipped_is_empty(
 
 
 @pytest.mark.parametrize("on_transform_error", ["skip", "mask"])
-def test_transforms_that_follow_do_not_get_the_rows(
+def test_later_transforms_do_not_receive_skipped_rows(
     ds: Untyped, on_transform_error: str
 ) -> None:
     seen = []
@@ -264,14 +263,16 @@ def test_max_errors_counts_damage_and_transforms_together(
     assert loader.step == 4
 
 
-def test_what_cannot_be_skipped_or_masked_is_refused(ds: Untyped) -> None:
+def test_invalid_policies_are_refused(ds: Untyped) -> None:
     with pytest.raises(ValueError, match='on_transform_error must be "raise"'):
         ds.loader(5, on_transform_error="ignore")
     for options in (
         {"on_transform_error": "mask"},
         {"on_transform_error": "skip", "pad_last": True},
     ):
-        with pytest.raises(ValueError, match=r"requires transforms made by .*per_row"):
+        with pytest.raises(
+            ValueError, match=r"requires transforms created by .*per_row"
+        ):
             ds.loader(5, transform=double_all, **options)
     with pytest.raises(ValueError, match="max_errors= counts rows"):
         ds.loader(5, transform=PER_ROW, max_errors=1)

@@ -1,10 +1,10 @@
-"""Batches as tuples, and epochs in a row.
+"""Batches as tuples, and consecutive epochs.
 
 Goal
-    ``loader.tuples(...)`` gives columns of the same batches and moves the same state;
-    misspelt names are errors that cost no batch. ``loader.repeat()`` goes through epochs.
+    ``loader.tuples(...)`` yields columns of the same batches and moves the same state.
+    Misspelt names are errors that lose no batch. ``loader.repeat()`` yields epochs.
 Method
-    Tuples next to the dicts of an equal loader.
+    Tuples compared with the dicts of an equal loader.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_tuples_have_the_columns_in_the_order_of_the_names(
     ]
 
 
-def test_a_loader_of_two_columns_still_has_dicts(ds: Untyped) -> None:
+def test_a_loader_of_two_columns_yields_dicts(ds: Untyped) -> None:
     batch = next(iter(ds.select_columns(["n", "words"]).loader(5)))
     assert type(batch) is dict
 
@@ -62,17 +62,17 @@ def test_tuples_resume_where_the_loader_is(ds: Untyped) -> None:
     assert other.stats.n_batches == len(want) - 3
 
 
-def test_a_name_that_does_not_exist_is_an_error_at_once(ds: Untyped) -> None:
+def test_a_missing_column_is_an_error_at_once(ds: Untyped) -> None:
     loader = ds.loader(5)
-    with pytest.raises(KeyError, match="no column 'word'; did you mean 'words'"):
+    with pytest.raises(KeyError, match=r"no column 'word'; .*did you mean 'words'"):
         loader.tuples("n", "word")
-    with pytest.raises(TypeError, match="requires names of columns"):
+    with pytest.raises(TypeError, match="requires column names"):
         loader.tuples()
-    with pytest.raises(TypeError, match="requires names of columns"):
+    with pytest.raises(TypeError, match="requires column names"):
         loader.tuples(["n", "words"])
 
 
-def test_a_name_that_a_transform_does_not_make_costs_no_batch(ds: Untyped) -> None:
+def test_a_column_missing_after_transforms_loses_no_batch(ds: Untyped) -> None:
     loader = ds.loader(5, transform=lambda batch: {"m": batch["n"]})
     with pytest.raises(KeyError, match="no column 'n'"):
         next(iter(loader.tuples("n")))
@@ -81,7 +81,7 @@ def test_a_name_that_a_transform_does_not_make_costs_no_batch(ds: Untyped) -> No
     assert m.tolist() == list(range(5))
 
 
-def test_tuples_have_what_an_adapter_makes(ds: Untyped) -> None:
+def test_tuples_have_converted_columns(ds: Untyped) -> None:
     loader = with_conversion(
         ds.loader(5), Conversion(lambda batch: {"text": batch["n"].tolist()}, 2)
     )
@@ -99,12 +99,12 @@ def test_tuples_of_tensors(ds: Untyped) -> None:
         assert isinstance(pixels, torch.Tensor)
 
 
-def test_epochs_in_a_row_can_be_left_and_resumed(ds: Untyped) -> None:
+def test_repeat_can_be_stopped_and_resumed(ds: Untyped) -> None:
     loader = ds.loader(20)
     batches = loader.repeat(2)
     assert [next(batches)["n"][0] for _ in range(4)] == [0, 20, 40, 0]
     assert (loader.epoch, loader.step) == (1, 1)
     assert [batch["n"][0] for batch in batches] == [20, 40]
     assert list(batches) == []
-    with pytest.raises(ValueError, match="repeated without end"):
+    with pytest.raises(ValueError, match="cannot repeat an epoch"):
         next(ds.select([]).loader(20).repeat())

@@ -1,8 +1,10 @@
 """Epochs in file order without an index.
 
-Goal: the first batch of a large file reads little of it, an epoch holds little of it in
-memory, and a damaged record ends the epoch in its step. Method: the resident memory that
-Linux reports of the process, and files with one byte changed.
+Goal
+    The first batch of a large file reads little of it, an epoch keeps little of it
+    resident, and a damaged record ends the epoch in its step.
+Method
+    The resident memory that Linux reports, and files with one byte changed.
 """
 
 import sys
@@ -20,7 +22,7 @@ FEATURES = {"image": fr.VarLen("bytes"), "label": "int64"}
 
 
 def resident_mib() -> float:
-    """Return how much of files this process has in its memory."""
+    """Return the resident size of mapped files in this process."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     (line,) = (line for line in status.splitlines() if line.startswith("RssFile:"))
     return int(line.split()[1]) / 1024
@@ -28,7 +30,7 @@ def resident_mib() -> float:
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return a file of 400 MB, more than an epoch keeps."""
+    """Return a file of 400 MB, more than an epoch keeps resident."""
     path = str(tmp_path_factory.mktemp("walk") / "large.tfrecord")
     with fr.Writer(path) as writer:
         for i in range(N_RECORDS):
@@ -61,7 +63,7 @@ def test_the_first_batch_of_a_large_file_reads_little(
 @pytest.mark.parametrize("is_indexed", [False, True])
 @pytest.mark.parametrize("num_threads", [0, 2])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_an_epoch_holds_little_of_the_files(
+def test_an_epoch_keeps_little_of_the_files_resident(
     large: str, num_threads: int, is_indexed: bool, shuffle: bool
 ) -> None:
     before = resident_mib()

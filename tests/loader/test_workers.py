@@ -1,11 +1,11 @@
-"""Datasets and loaders in worker processes: of the standard library, and of torch.
+"""Datasets and loaders in worker processes of the standard library and torch.
 
 Goal
-    What a parent sends to workers reads there as it reads at home, however the workers
-    are started, and what goes wrong there arrives whole.
+    Workers read the same data as the parent, however they are started, and their errors
+    arrive complete.
 Method
     Each start method of multiprocessing, with a dataset that the parent has used; torch's
-    DataLoader by a program (torch_workers.py), `$FASTREC_TEST_RUNS` times.
+    DataLoader in a program (torch_workers.py), `$FASTREC_TEST_RUNS` times.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def rows_of(ds: Untyped, numbers: list[int]) -> list[Untyped]:
     return [ds[number] for number in numbers]
 
 
-def test_loaders_and_datasets_read_the_same_in_workers(
+def test_workers_read_the_same_data(
     workers: ProcessPoolExecutor, paths: list[Path]
 ) -> None:
     ds = open_dataset(paths, features=SPEC)
@@ -78,7 +78,7 @@ def test_loaders_and_datasets_read_the_same_in_workers(
         assert_same(theirs, mine)
 
 
-def test_errors_of_workers_arrive_whole(
+def test_errors_of_workers_arrive_complete(
     workers: ProcessPoolExecutor, write: Write
 ) -> None:
     damaged = bytearray(content(0, 10))
@@ -110,5 +110,5 @@ def test_torch_reads_every_record_once(
     paths: list[Path], method: str, num_workers: int
 ) -> None:
     pytest.importorskip("torch")
-    n = n_runs(1 if method == "spawn" else 2)  # it imports torch anew for each worker
+    n = n_runs(1 if method == "spawn" else 2)  # each spawned worker imports torch
     run_program("torch_workers.py", method, num_workers, n, *paths)

@@ -266,7 +266,7 @@ def test_rows_that_mix_steps_are_refused() -> None:
     specs = {"a": tf.io.RaggedFeature(tf.int64, "v", [partition], validate=True)}
     _, theirs = tf.io.parse_single_sequence_example(record, None, specs)
     assert theirs["a"].to_list() == [[[1, 2]], [[]]]
-    with pytest.raises(fr.SchemaError, match="divides 2 items into rows"):
+    with pytest.raises(fr.SchemaError, match="partitions 2 items"):
         fr.parse_single_sequence_example(record, None, specs)
 
 

@@ -1,14 +1,14 @@
 """Whole-file tools: shuffle, merge, reshard, split, compress, expand.
 
 Goal
-    Every record arrives once, in the order that is promised, in a frame that is byte for
-    byte the one that was read. What is written depends on neither memory nor threads. A
-    damaged file, an interrupt or a target that must stay leaves nothing behind.
+    Every frame is copied once, byte for byte, in the documented order. The output does
+    not depend on memory limits or threads. Damaged files, interrupts and existing targets
+    leave no output.
 Method
-    Files of several sizes from the oracle's encoder, which shares nothing with fastrec;
-    the standard library reads what is compressed. The loader itself says what order a
-    shuffle has to give, `Dataset.split` what a division. Most tools run both as
-    functions, with an exception in the middle, and as commands.
+    Files of several sizes from the oracle's encoder, which shares no code with fastrec;
+    the standard library reads compressed files. Shuffles are compared with a loader,
+    splits with `Dataset.split`. Most tools run as functions, with an exception in the
+    middle, and as commands.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ import fastrec as fr
 from fastrec.rewrite import copy, shuffle
 from fastrec.sources import random_split
 from fastrec.storage import parallel
-from fastrec.writer.shards import Sharding
+from fastrec.writer.shard_options import ShardOptions
 from oracle_frames import frame, frame_offsets
 
 SCRIPT = Path(sysconfig.get_path("scripts")) / "fastrec"
@@ -54,7 +54,7 @@ EXPAND: dict[str | None, Callable[[bytes], bytes]] = {
 }
 every_compression = pytest.mark.parametrize("compression", COMPRESSIONS)
 
-# Records in each file; the last ones are many enough for a Feistel permutation.
+# Records in each file; the last case is large enough for a Feistel permutation.
 SIZES = [[0], [1], [7, 0, 1, 23, 0, 12], [300, 5000, 1]]
 every_size = pytest.mark.parametrize("sizes", SIZES, ids=str)
 
@@ -62,7 +62,7 @@ MEMORY = 20 << 20
 
 
 def frames_of(n: int, seed: int = 0) -> list[bytes]:
-    """So many frames, each of its own; most are small, and some have no payload byte."""
+    """Return different frames, most of them small, some with empty payloads."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(0, 60, n)
     lengths[rng.random(n) < 0.01] = 3000
@@ -80,7 +80,7 @@ def split_frames(data: bytes) -> list[bytes]:
 
 
 class Files:
-    """Files with some frames in them, in a directory of their own."""
+    """Files of frames in a separate directory."""
 
     def __init__(
         self, directory: Path, sizes: list[int], compression: str | None = None
@@ -124,12 +124,12 @@ def assert_nothing_in(directory: Path) -> None:
     assert list(directory.iterdir()) == []
 
 
-def sharding(**options: Any) -> Sharding:  # noqa: ANN401
-    return Sharding(**{"sync": False, "n_threads": 2, **options})
+def shard_options(**options: Any) -> ShardOptions:  # noqa: ANN401
+    return ShardOptions(**{"sync": False, "n_threads": 2, **options})
 
 
 def loader_order(files: Files, seed: int) -> list[bytes]:
-    """The frames in the order in which a shuffled loader delivers their records."""
+    """Return the frames in the order of a shuffled loader."""
     dataset = fr.open(files.paths, features={"x": fr.FixedLen((), "int64", default=0)})
     loader = dataset.loader(7, shuffle=True, seed=seed)
     return [
@@ -151,7 +151,7 @@ def test_a_shuffled_file_has_the_order_of_a_shuffled_loader(
     written = shuffle.shuffle(
         files.paths,
         str(out / "{shard}.tfrecord"),
-        sharding(),
+        shard_options(),
         num_shards=n_shards,
         seed=11,
         memory=MEMORY,
@@ -166,13 +166,13 @@ def test_a_shuffled_file_has_the_order_of_a_shuffled_loader(
     assert written.n_bytes == sum(map(len, files.frames))
 
 
-def test_a_loader_reads_a_shuffled_file_as_it_would_have_shuffled(
+def test_a_loader_reads_a_shuffled_file_in_shuffled_order(
     tmp_path: Path, out: Path
 ) -> None:
     path, shuffled = tmp_path / "in.tfrecord", out / "out.tfrecord"
     n = 6000
     fr.write(path, {"n": np.arange(n)})
-    shuffle.shuffle([str(path)], str(shuffled), sharding(), seed=3, memory=MEMORY)
+    shuffle.shuffle([str(path)], str(shuffled), shard_options(), seed=3, memory=MEMORY)
     spec = {"n": fr.FixedLen((), "int64")}
     loader = fr.open(path, features=spec).loader(256, shuffle=True, seed=3)
     expected = np.concatenate([batch["n"] for batch in loader])
@@ -191,7 +191,7 @@ def records_of_a_kilobyte(path: Path, n: int) -> None:
 
 
 @every_compression
-def test_a_shuffle_depends_on_neither_memory_nor_threads(
+def test_a_shuffle_does_not_depend_on_memory_and_threads(
     tmp_path: Path,
     out: Path,
     compression: str | None,
@@ -200,13 +200,13 @@ def test_a_shuffle_depends_on_neither_memory_nor_threads(
     path = tmp_path / "in.tfrecord"
     records_of_a_kilobyte(path, 12_000)
     n_reads: list[int] = []
-    read = shuffle._Memory.read
+    read = shuffle._Chunk.read
 
     def counted(memory: Any, pieces: Any) -> Any:  # noqa: ANN401
         n_reads[-1] += 1
         return read(memory, pieces)
 
-    monkeypatch.setattr(shuffle._Memory, "read", counted)
+    monkeypatch.setattr(shuffle._Chunk, "read", counted)
     found = []
     for memory, n_threads in [
         (17 << 20, 0),
@@ -219,7 +219,7 @@ def test_a_shuffle_depends_on_neither_memory_nor_threads(
         shuffle.shuffle(
             [str(path)],
             str(target) + "-{shard}",
-            sharding(compression=compression, n_threads=n_threads, level=1),
+            shard_options(compression=compression, n_threads=n_threads, level=1),
             num_shards=2,
             memory=memory,
         )
@@ -234,15 +234,15 @@ SHUFFLED_IN_CHILD = """
 import sys
 from pathlib import Path
 from fastrec.rewrite import shuffle
-from fastrec.writer.shards import Sharding
+from fastrec.writer.shard_options import ShardOptions
 
 def peak():
     status = Path("/proc/self/status").read_text()
     return int(status.split("VmHWM:")[1].split()[0]) << 10
 
 def run(path, out, memory):
-    sharding = Sharding(sync=False, n_threads=2, compression=COMPRESSION, level=1)
-    shuffle.shuffle([path], out, sharding, memory=memory)
+    shard_options = ShardOptions(sync=False, n_threads=2, compression=COMPRESSION, level=1)
+    shuffle.shuffle([path], out, shard_options, memory=memory)
 
 _, few, path, out, memory = sys.argv
 run(few, out + ".few", int(memory))
@@ -256,7 +256,7 @@ print(peak() - before)
     not Path("/proc/self/status").exists(), reason="measuring memory needs /proc"
 )
 @pytest.mark.parametrize("compression", [None, "GZIP"])
-def test_a_shuffle_takes_no_more_memory_than_it_may(
+def test_a_shuffle_keeps_to_its_memory_limit(
     tmp_path: Path, out: Path, compression: str | None
 ) -> None:
     few, path = tmp_path / "few.tfrecord", tmp_path / "in.tfrecord"
@@ -274,7 +274,7 @@ def test_a_shuffle_takes_no_more_memory_than_it_may(
     assert len(fr.open(out / "out")) == 100_000
 
 
-def test_a_record_larger_than_the_memory_is_shuffled_nevertheless(
+def test_a_record_larger_than_the_memory_limit_is_shuffled(
     tmp_path: Path, out: Path
 ) -> None:
     path = tmp_path / "in.tfrecord"
@@ -283,29 +283,33 @@ def test_a_record_larger_than_the_memory_is_shuffled_nevertheless(
         for record in records:
             writer.write_record(record)
     target = out / "out.tfrecord"
-    shuffle.shuffle([str(path)], str(target), sharding(), memory=17 << 20)
+    shuffle.shuffle([str(path)], str(target), shard_options(), memory=17 << 20)
     assert sorted(fr.read_records(target)) == sorted(records)
 
 
-def test_memory_that_does_not_hold_the_indexes_is_refused(
+def test_a_memory_limit_below_the_indexes_is_refused(
     files_of: Callable[..., Files], out: Path
 ) -> None:
     files = files_of([10])
-    with pytest.raises(ValueError, match="10 records need memory of at least"):
-        shuffle.shuffle(files.paths, str(out / "x"), sharding(), memory=1 << 20)
+    with pytest.raises(ValueError, match=r"memory must be at least .* for 10 records"):
+        shuffle.shuffle(files.paths, str(out / "x"), shard_options(), memory=1 << 20)
     assert_nothing_in(out)
 
 
-def test_compressed_files_are_shuffled_through_a_cache_or_refused_with_the_cure(
+def test_compressed_files_are_shuffled_with_a_cache_dir_only(
     files_of: Callable[..., Files], out: Path, tmp_path: Path
 ) -> None:
     files = files_of([40, 3], "GZIP")
-    with pytest.raises(fr.Error, match=r"needs random access.*--cache-dir DIR"):
-        shuffle.shuffle(files.paths, str(out / "x"), sharding(), memory=MEMORY)
+    with pytest.raises(fr.Error, match=r"requires random access.*--cache-dir DIR"):
+        shuffle.shuffle(files.paths, str(out / "x"), shard_options(), memory=MEMORY)
     assert_nothing_in(out)
     cache = tmp_path / "cache"
     written = shuffle.shuffle(
-        files.paths, str(out / "x"), sharding(), memory=MEMORY, cache_dir=str(cache)
+        files.paths,
+        str(out / "x"),
+        shard_options(),
+        memory=MEMORY,
+        cache_dir=str(cache),
     )
     (found,) = contents(written.files)
     assert found != files.frames
@@ -317,7 +321,7 @@ def test_compressed_files_are_shuffled_through_a_cache_or_refused_with_the_cure(
 
 @every_compression
 @every_size
-def test_merging_joins_the_files_in_their_order(
+def test_merging_concatenates_files_in_order(
     files_of: Callable[..., Files],
     out: Path,
     sizes: list[int],
@@ -325,7 +329,7 @@ def test_merging_joins_the_files_in_their_order(
 ) -> None:
     files = files_of(sizes, compression)
     paths = files.paths[::-1]
-    written = copy.reshard(paths, str(out / "all"), sharding())
+    written = copy.reshard(paths, str(out / "all"), shard_options())
     assert contents(written.files) == [joined(files.by_file[::-1])]
     assert written.n_records == len(files.frames)
 
@@ -342,7 +346,7 @@ def test_resharding_divides_evenly_and_keeps_the_order(
 ) -> None:
     files = files_of(sizes, compression)
     pattern = str(out / "{shard}-of-{num_shards}")
-    written = copy.reshard(files.paths, pattern, sharding(), n_shards)
+    written = copy.reshard(files.paths, pattern, shard_options(), n_shards)
     shards = contents(written.files)
     assert [Path(path).name for path in written.files] == [
         f"{k}-of-{n_shards}" for k in range(n_shards)
@@ -359,7 +363,9 @@ def test_resharding_by_size_fills_shards_up_to_the_limit(
 ) -> None:
     files = files_of([300, 5000, 1])
     most = 4000
-    written = copy.reshard(files.paths, str(out / "{shard}"), sharding(max_bytes=most))
+    written = copy.reshard(
+        files.paths, str(out / "{shard}"), shard_options(max_bytes=most)
+    )
     shards = contents(written.files)
     assert joined(shards) == files.frames
     sizes = [sum(map(len, shard)) for shard in shards]
@@ -368,11 +374,13 @@ def test_resharding_by_size_fills_shards_up_to_the_limit(
         assert size + len(following[0]) > most, "one more would have fitted"
 
 
-def test_resharding_by_records_counts_them(
+def test_resharding_by_records_fills_shards_up_to_the_limit(
     files_of: Callable[..., Files], out: Path
 ) -> None:
     files = files_of([7, 0, 1, 23])
-    written = copy.reshard(files.paths, str(out / "{shard}"), sharding(max_records=10))
+    written = copy.reshard(
+        files.paths, str(out / "{shard}"), shard_options(max_records=10)
+    )
     shards = contents(written.files)
     assert [len(shard) for shard in shards] == [10, 10, 10, 1]
     assert joined(shards) == files.frames
@@ -389,7 +397,7 @@ def test_compressed_shards_are_read_by_the_standard_library(
         written = copy.reshard(
             files.paths,
             pattern,
-            sharding(compression=compression, level=9, n_threads=n_threads),
+            shard_options(compression=compression, level=9, n_threads=n_threads),
             5,
         )
         assert joined(contents(written.files, compression)) == files.frames
@@ -397,7 +405,7 @@ def test_compressed_shards_are_read_by_the_standard_library(
     assert found[0] == found[1], "threads show in the bytes"
 
 
-def test_a_file_that_changes_after_it_was_counted_is_noticed(
+def test_a_file_that_changes_after_counting_is_detected(
     files_of: Callable[..., Files], out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files = files_of([10])
@@ -408,7 +416,7 @@ def test_a_file_that_changes_after_it_was_counted_is_noticed(
             lambda n, parts, change=change: random_split.even_bounds(n + change, parts),
         )
         with pytest.raises(fr.Error, match="changed while it was read"):
-            copy.reshard(files.paths, str(out / "{shard}"), sharding(), 2)
+            copy.reshard(files.paths, str(out / "{shard}"), shard_options(), 2)
         assert_nothing_in(out)
 
 
@@ -418,7 +426,7 @@ def test_a_file_that_changes_after_it_was_counted_is_noticed(
 @every_compression
 @every_size
 @pytest.mark.parametrize("seed", [0, 5])
-def test_a_split_is_that_of_the_dataset(
+def test_a_split_equals_dataset_split(
     files_of: Callable[..., Files],
     out: Path,
     tmp_path: Path,
@@ -429,7 +437,7 @@ def test_a_split_is_that_of_the_dataset(
     files = files_of(sizes, compression)
     parts = {"train": 0.7, "valid": 0.2, "none": 0.0, "test": 0.1}
     pattern = str(out / "{part}.tfrecord")
-    written = copy.split(files.paths, pattern, parts, sharding(), seed)
+    written = copy.split(files.paths, pattern, parts, shard_options(), seed)
     assert list(written) == list(parts)
     dataset = fr.open(files.paths, cache_dir=tmp_path / "cache")
     for name, part in zip(
@@ -442,7 +450,7 @@ def test_a_split_is_that_of_the_dataset(
     assert sorted(found) == sorted(files.frames)
 
 
-def test_parts_may_have_shards_and_leave_records_out(
+def test_parts_may_have_shards_and_omit_records(
     files_of: Callable[..., Files], out: Path
 ) -> None:
     files = files_of([100])
@@ -450,7 +458,7 @@ def test_parts_may_have_shards_and_leave_records_out(
         files.paths,
         str(out / "{part}-{shard}-of-{num_shards}"),
         {"a": 0.25, "b": 0.5},
-        sharding(max_records=20),
+        shard_options(max_records=20),
     )
     names = [f"a-{k}-of-2" for k in range(2)] + [f"b-{k}-of-3" for k in range(3)]
     assert sorted(path.name for path in out.iterdir()) == names
@@ -461,14 +469,14 @@ def test_parts_may_have_shards_and_leave_records_out(
 @pytest.mark.parametrize(
     ("pattern", "parts", "message"),
     [
-        ("x", {"a": 1.0}, r"has no \{part\}"),
+        ("x", {"a": 1.0}, r"must contain \{part\}"),
         ("{part}", {"../a": 1.0}, "the name of a part must be"),
         ("{part}", {"": 1.0}, "the name of a part must be"),
         ("{part}", {"{shard}": 1.0}, "the name of a part must be"),
         ("{part}", {"a": 0.9, "b": 0.2}, "together 1 at most"),
     ],
 )
-def test_parts_that_make_no_sense_are_refused(
+def test_invalid_parts_are_refused(
     files_of: Callable[..., Files],
     out: Path,
     pattern: str,
@@ -477,7 +485,7 @@ def test_parts_that_make_no_sense_are_refused(
 ) -> None:
     files = files_of([5])
     with pytest.raises(ValueError, match=message):
-        copy.split(files.paths, str(out / pattern), parts, sharding())
+        copy.split(files.paths, str(out / pattern), parts, shard_options())
     assert_nothing_in(out)
 
 
@@ -496,7 +504,9 @@ def test_files_are_compressed_and_expanded_one_by_one(
 ) -> None:
     files = files_of([7, 0, 3000], before)
     targets = copy.targets_of(files.paths, str(out / "deep" / "er"), after)
-    written = copy.recode(targets, sharding(compression=after, n_threads=n_threads))
+    written = copy.recode(
+        targets, shard_options(compression=after, n_threads=n_threads)
+    )
     assert [Path(path).name for path in targets.values()] == [
         f"{number}.tfrecord{SUFFIXES[after]}" for number in range(3)
     ]
@@ -506,13 +516,13 @@ def test_files_are_compressed_and_expanded_one_by_one(
 
 def test_two_files_of_one_name_are_refused(files_of: Callable[..., Files]) -> None:
     one, other = files_of([1]), files_of([1])
-    with pytest.raises(FileExistsError, match="this would be both"):
+    with pytest.raises(FileExistsError, match="have this output"):
         copy.targets_of(one.paths + other.paths, "x", None)
-    with pytest.raises(ValueError, match="would be a pattern"):
+    with pytest.raises(ValueError, match="is a shard pattern"):
         copy.targets_of(["a{shard}"], "x", None)
 
 
-# What ends before the end.
+# Errors and interrupts.
 
 Tool = Callable[..., Any]
 
@@ -522,7 +532,7 @@ def shuffled_to(files: list[str], out: Path, **options: Any) -> None:  # noqa: A
     shuffle.shuffle(
         files,
         str(out / "{shard}"),
-        sharding(**options),
+        shard_options(**options),
         num_shards=4,
         memory=MEMORY,
         progress=progress,
@@ -531,12 +541,14 @@ def shuffled_to(files: list[str], out: Path, **options: Any) -> None:  # noqa: A
 
 def resharded_to(files: list[str], out: Path, **options: Any) -> None:  # noqa: ANN401
     progress = options.pop("progress", lambda _done, _total: None)
-    copy.reshard(files, str(out / "{shard}"), sharding(**options), 4, progress=progress)
+    copy.reshard(
+        files, str(out / "{shard}"), shard_options(**options), 4, progress=progress
+    )
 
 
 def merged_to(files: list[str], out: Path, **options: Any) -> None:  # noqa: ANN401
     progress = options.pop("progress", lambda _done, _total: None)
-    copy.reshard(files, str(out / "all"), sharding(**options), progress=progress)
+    copy.reshard(files, str(out / "all"), shard_options(**options), progress=progress)
 
 
 def split_to(files: list[str], out: Path, **options: Any) -> None:  # noqa: ANN401
@@ -545,7 +557,7 @@ def split_to(files: list[str], out: Path, **options: Any) -> None:  # noqa: ANN4
         files,
         str(out / "{part}"),
         {"a": 0.5, "b": 0.5},
-        sharding(**options),
+        shard_options(**options),
         progress=progress,
     )
 
@@ -553,7 +565,7 @@ def split_to(files: list[str], out: Path, **options: Any) -> None:  # noqa: ANN4
 def recoded_to(files: list[str], out: Path, **options: Any) -> None:  # noqa: ANN401
     progress = options.pop("progress", lambda _done, _total: None)
     targets = copy.targets_of(files, str(out), None)
-    copy.recode(targets, sharding(**options), progress=progress)
+    copy.recode(targets, shard_options(**options), progress=progress)
 
 
 every_tool = pytest.mark.parametrize(
@@ -563,7 +575,7 @@ every_tool = pytest.mark.parametrize(
 
 @every_tool
 @pytest.mark.parametrize("where", ["length", "payload", "end"])
-def test_damage_is_reported_with_its_place_and_nothing_is_published(
+def test_damage_is_located_and_nothing_is_published(
     files_of: Callable[..., Files], out: Path, tool: Tool, where: str
 ) -> None:
     files = files_of([5000])
@@ -594,7 +606,7 @@ def test_damage_of_a_compressed_stream_is_reported(
     (path,) = map(Path, files.paths)
     data = path.read_bytes()
     path.write_bytes(data[: len(data) // 2])
-    with pytest.raises(fr.CorruptionError, match="is cut short") as caught:
+    with pytest.raises(fr.CorruptionError, match="is truncated") as caught:
         tool(files.paths, out)
     assert caught.value.path == str(path)
     assert "fastrec repair" in str(caught.value)
@@ -602,12 +614,12 @@ def test_damage_of_a_compressed_stream_is_reported(
 
 
 class Interrupted(BaseException):
-    """What an interrupt is, for those who end all that is not theirs."""
+    """A BaseException that the code must not swallow."""
 
 
 @every_tool
 @pytest.mark.parametrize("n_threads", [0, 2])
-def test_an_exception_in_the_middle_leaves_nothing(
+def test_an_exception_leaves_no_files(
     tmp_path: Path,
     out: Path,
     tool: Tool,
@@ -624,14 +636,14 @@ def test_an_exception_in_the_middle_leaves_nothing(
         if n_told == 3 or tool is recoded_to:
             raise Interrupted
 
-    monkeypatch.setattr(parallel, "_SECONDS_BETWEEN_LOOKS", 0.0001)
+    monkeypatch.setattr(parallel, "_POLL_SECONDS", 0.0001)
     with pytest.raises(Interrupted):
         tool([str(path)], out, n_threads=n_threads, progress=progress)
     assert_nothing_in(out)
 
 
 @pytest.mark.parametrize("call", ["FileIO", "unlink", "link"])
-def test_an_interrupt_at_a_call_of_the_system_leaves_nothing_unfinished(
+def test_an_interrupt_in_a_system_call_leaves_only_complete_files(
     files_of: Callable[..., Files],
     out: Path,
     call: str,
@@ -650,7 +662,7 @@ def test_an_interrupt_at_a_call_of_the_system_leaves_nothing_unfinished(
         if is_ours and not n_interrupts:
             n_interrupts += 1
             if isinstance(found, io.RawIOBase):
-                found.close()  # as its last reference would, but with a warning
+                found.close()  # the last reference would close it with a warning
             raise Interrupted
         return found
 
@@ -661,12 +673,12 @@ def test_an_interrupt_at_a_call_of_the_system_leaves_nothing_unfinished(
     assert n_interrupts == 1
     if call == "FileIO":
         assert_nothing_in(out)
-    for path in out.iterdir():  # it was complete, and has its name
+    for path in out.iterdir():  # published, so it must be complete
         assert path.name == "0"
         assert split_frames(path.read_bytes()) == files.frames[:7]
 
 
-def test_ctrl_c_leaves_nothing(tmp_path: Path, out: Path) -> None:
+def test_ctrl_c_leaves_no_files(tmp_path: Path, out: Path) -> None:
     path = tmp_path / "in.tfrecord"
     records_of_a_kilobyte(path, 60_000)
     child = subprocess.Popen(
@@ -687,7 +699,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path, out: Path) -> None:
 
 
 @every_tool
-def test_what_is_there_is_kept_unless_it_may_be_replaced(
+def test_existing_files_are_kept_without_overwrite(
     files_of: Callable[..., Files], out: Path, tool: Tool
 ) -> None:
     files = files_of([50])
@@ -714,27 +726,29 @@ def test_an_output_that_is_an_input_is_refused(
     linked = out.parent / "linked"
     linked.symlink_to(out)
     inputs = [str(linked / path.name) for path in sorted(before)]
-    with pytest.raises(FileExistsError, match="one of the files to read"):
+    with pytest.raises(FileExistsError, match="cannot overwrite an input"):
         tool(inputs, out, overwrite=True)
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
 
-def test_several_shards_need_a_pattern(
+def test_several_shards_require_a_pattern(
     files_of: Callable[..., Files], out: Path
 ) -> None:
     files = files_of([5])
     target = str(out / "one")
-    with pytest.raises(ValueError, match="several shards need a pattern"):
-        copy.reshard(files.paths, target, sharding(), 2)
-    with pytest.raises(ValueError, match="several shards need a pattern"):
-        copy.reshard(files.paths, target, sharding(max_records=2))
-    with pytest.raises(ValueError, match="several shards need a pattern"):
-        shuffle.shuffle(files.paths, target, sharding(), num_shards=2, memory=MEMORY)
+    with pytest.raises(ValueError, match="several shards require a shard pattern"):
+        copy.reshard(files.paths, target, shard_options(), 2)
+    with pytest.raises(ValueError, match="several shards require a shard pattern"):
+        copy.reshard(files.paths, target, shard_options(max_records=2))
+    with pytest.raises(ValueError, match="several shards require a shard pattern"):
+        shuffle.shuffle(
+            files.paths, target, shard_options(), num_shards=2, memory=MEMORY
+        )
     assert_nothing_in(out)
 
 
 @every_tool
-def test_progress_goes_up_to_the_total(
+def test_progress_reaches_the_total(
     files_of: Callable[..., Files], out: Path, tool: Tool
 ) -> None:
     files = files_of([300, 5000])
@@ -742,14 +756,14 @@ def test_progress_goes_up_to_the_total(
     tool(files.paths, out, progress=lambda done, total: told.append((done, total)))
     total = sum(map(len, files.frames))
     assert told == sorted(told)
-    if tool is not recoded_to:  # which is looked at ten times a second only
+    if tool is not recoded_to:  # it reports only ten times a second
         assert told[-1] == (total, total)
 
 
 # Frames, in the core.
 
 
-def test_frames_are_read_to_where_they_are_wanted(
+def test_frames_are_read_to_the_given_offsets(
     files_of: Callable[..., Files],
 ) -> None:
     files = files_of([7, 0, 23])
@@ -766,14 +780,14 @@ def test_frames_are_read_to_where_they_are_wanted(
 
 
 @pytest.mark.parametrize("begin", [-1, 1, 2**62])
-def test_frames_are_never_read_to_outside(
+def test_frames_are_never_read_out_of_bounds(
     files_of: Callable[..., Files], begin: int
 ) -> None:
     files = files_of([1])
     view = fr.open(files.paths)._view
     into = np.zeros(len(files.frames[0]), np.uint8)
     number = np.zeros(1, np.int64)
-    with pytest.raises(IndexError, match="would not fit"):
+    with pytest.raises(IndexError, match="too small"):
         fr._core.read_frames(
             view.files.table, view.catalog(), number, np.array([begin]), into
         )

@@ -1,9 +1,9 @@
-"""Files of caches: indexes, counts and locks in a directory that others can write to.
+"""Cache files: indexes, counts and locks in a directory that others can write to.
 
 Goal
-    Whatever lies under the names of these files, the records are right, nothing waits for
-    ever, and no file elsewhere is made or changed. A cache file that was altered is made
-    again.
+    Whatever exists at the paths of these files, the records are right, nothing blocks
+    forever, and no file elsewhere is created or changed. Altered cache files are
+    rebuilt.
 Method
     Every truncation and every altered byte of both kinds of cache files; FIFOs,
     directories and links under every name; a lock that another owner holds.
@@ -33,7 +33,7 @@ RECORDS = [b"first", b"", b"third, and longer", b"last"]
 
 @contextlib.contextmanager
 def limit(seconds: int) -> Iterator[None]:
-    """Raise in whatever waits for longer."""
+    """Raise if the body takes longer."""
 
     def expire(_signal: int, _frame: FrameType | None) -> None:
         raise TimeoutError
@@ -48,7 +48,7 @@ def limit(seconds: int) -> Iterator[None]:
 
 
 class Case:
-    """A file whose index or count is kept in a directory."""
+    """A file whose index or count is cached in a directory."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         self.index_dir = folder / "index"
@@ -57,7 +57,7 @@ class Case:
         self.path.write_bytes(gzip.compress(content) if kind == "count" else content)
 
     def check(self) -> None:
-        """Check that all records are read, with what is kept or without."""
+        """Check that all records are read, with or without a cache file."""
         ds = fr.open(self.path, index_dir=self.index_dir)
         assert len(ds) == len(RECORDS)
         assert list(ds.records) == RECORDS
@@ -84,7 +84,7 @@ def alterations(good: bytes) -> Iterator[bytes]:
             yield good[:at] + bytes([altered]) + good[at + 1 :]
 
 
-def test_an_altered_cache_file_is_made_again(case: Case) -> None:
+def test_an_altered_cache_file_is_rebuilt(case: Case) -> None:
     case.check()
     (file,) = (path for path in case.index_dir.iterdir() if path.name[0] != ".")
     good = file.read_bytes()
@@ -107,7 +107,7 @@ def obstacles(elsewhere: Path) -> dict[str, Callable[[Path], object]]:
 
 
 @pytest.mark.parametrize("what", obstacles(Path()))
-def test_what_lies_under_the_name_of_a_cache_file(
+def test_obstacles_at_the_path_of_a_cache_file(
     case: Case, tmp_path: Path, what: str
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
@@ -124,7 +124,7 @@ def test_what_lies_under_the_name_of_a_cache_file(
     assert (elsewhere / "present").read_bytes() == b"of another user"
 
 
-def test_a_cache_file_behind_a_link_is_not_used(case: Case, tmp_path: Path) -> None:
+def test_a_symlink_to_a_cache_file_is_not_followed(case: Case, tmp_path: Path) -> None:
     case.check()
     (file,) = (path for path in case.index_dir.iterdir() if path.name[0] != ".")
     target = file.replace(tmp_path / "target")
@@ -136,7 +136,7 @@ def test_a_cache_file_behind_a_link_is_not_used(case: Case, tmp_path: Path) -> N
 
 
 class Release(logging.Handler):
-    """Lets go of locks when a line of the log names one."""
+    """Releases locks when a line of the log names one."""
 
     def __init__(self, locks: dict[str, int]) -> None:
         super().__init__()

@@ -1,14 +1,12 @@
-"""Compressed files, expanded once: then everything works as on plain files.
+"""Compressed files with cache_dir=, which expands each file once.
 
 Goal
-    GZIP and ZLIB are known by their bytes; the content is exactly what was compressed,
-    and a stream that is damaged, cut or followed by anything is an error that names the
-    compressed file and both offsets. What is expanded is whole or not there, and is
-    expanded once.
+    GZIP and ZLIB are detected by their bytes and decompressed exactly. A stream that is
+    damaged, truncated or followed by other bytes raises an error with the compressed
+    file and both offsets. Copies appear atomically, once, and behave like plain files.
 Method
-    Streams made by the standard library, broken at every byte; `inflated` against what
-    was compressed; datasets against those of plain files. Both decompressors, where
-    isal is installed.
+    Streams of the standard library, broken at every byte; `inflated` compared with the
+    input, datasets with those of plain files. Both decompressors if isal is installed.
 """
 
 from __future__ import annotations
@@ -40,13 +38,13 @@ SPEC = {"n": fr.FixedLen((), "int64")}
 
 
 def in_members(data: bytes, size: int = 100) -> bytes:
-    """GZIP in members of `size` bytes, with an empty one after each."""
+    """Compress in members of `size` bytes, with an empty one after each."""
     pieces = [data[i : i + size] for i in range(0, len(data), size)]
     return b"".join(gzip.compress(piece) + gzip.compress(b"") for piece in pieces)
 
 
 def with_name(data: bytes) -> bytes:
-    """GZIP with a file name, a comment and a checksum in its header."""
+    """Compress with a file name, a comment and a checksum in the header."""
     fields = b"name.tfrecord\0a comment\0"
     head = b"\x1f\x8b\x08\x1a" + bytes(6) + fields
     head += (zlib.crc32(head) & 0xFFFF).to_bytes(2, "little")
@@ -94,7 +92,7 @@ def content_of(path: Path, content: compression.Content) -> bytes:
     return b"".join(compression.inflated(str(path), content))
 
 
-# Inflating.
+# Decompression.
 
 
 @ways
@@ -113,7 +111,7 @@ def test_the_content_is_what_was_compressed(
 
 
 @given(data=st.binary(max_size=2000), sizes=st.lists(st.integers(0, 700), max_size=5))
-def test_any_division_into_members(write: Write, data: bytes, sizes: list[int]) -> None:
+def test_members_of_any_size(write: Write, data: bytes, sizes: list[int]) -> None:
     compressed, at = b"", 0
     for size in sizes:
         compressed += gzip.compress(data[at : at + size])
@@ -124,12 +122,12 @@ def test_any_division_into_members(write: Write, data: bytes, sizes: list[int]) 
 
 @ways
 @pytest.mark.usefixtures("backend")
-def test_every_truncation_is_noticed(
+def test_every_truncation_is_detected(
     write: Write, compress: Compress, content: compression.Content
 ) -> None:
     data = tfrecord_file(records(12))
     whole = compress(data)
-    ends = set()  # of members: there, a file is simply shorter
+    ends = set()  # between members, the file is valid and shorter
     if compress is in_members:
         rest = whole
         while rest:
@@ -143,11 +141,11 @@ def test_every_truncation_is_noticed(
         if n in ends:
             assert data.startswith(content_of(path, content))
             continue
-        with pytest.raises(fr.CorruptionError, match="cut short") as caught:
+        with pytest.raises(fr.CorruptionError, match="is truncated") as caught:
             got.extend(compression.inflated(str(path), content))
         assert data.startswith(b"".join(got))
         assert (caught.value.path, caught.value.offset) == (str(path), n)
-        assert f"after {len(b''.join(got)):,} bytes" in caught.value.reason
+        assert f"at decompressed byte {len(b''.join(got)):,}" in caught.value.reason
 
 
 @ways
@@ -161,7 +159,7 @@ def test_no_flipped_bit_changes_the_content(
         damaged = bytearray(whole)
         damaged[i // 8] ^= 1 << i % 8
         path = write(bytes(damaged))
-        # Bits that mean nothing, such as a time in the header, may flip.
+        # Unused bits, such as the time in the header, may flip.
         with contextlib.suppress(fr.CorruptionError):
             assert content_of(path, content) == data
 
@@ -176,7 +174,7 @@ def test_nothing_may_follow_a_stream(
 ) -> None:
     whole = compress(b"content")
     is_begun = content == "gzip" and rest in (b"\x1f", b"\x1f\x8b")
-    match = "cut short" if is_begun else "followed by"
+    match = "is truncated" if is_begun else "followed by"
     with pytest.raises(fr.CorruptionError, match=match) as caught:
         content_of(write(whole + rest), content)
     if match == "followed by":
@@ -189,7 +187,7 @@ def test_nothing_follows_a_zlib_stream_but_its_end(write: Write) -> None:
 
 
 @pytest.mark.usefixtures("backend")
-def test_the_wrong_kind_is_damage(write: Write) -> None:
+def test_the_wrong_compression_is_corruption(write: Write) -> None:
     kinds: list[tuple[Compress, compression.Content]] = [
         (gzip.compress, "zlib"),
         (zlib.compress, "gzip"),
@@ -199,12 +197,12 @@ def test_the_wrong_kind_is_damage(write: Write) -> None:
             content_of(write(compress(b"x" * 100)), content)
 
 
-# Expanding.
+# Expansion.
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Compressed and plain files with records 0 to 59, and an empty one of each kind."""
+    """Write compressed and plain files with records 0 to 59, and empty ones."""
     folder = tmp_path / "data"
     folder.mkdir()
     made: list[Compress] = [
@@ -238,7 +236,7 @@ def plain_like(folder: Path, to: Path) -> Path:
     return to
 
 
-def test_expanded_files_are_as_good_as_plain_ones(folder: Path, tmp_path: Path) -> None:
+def test_expanded_files_behave_like_plain_ones(folder: Path, tmp_path: Path) -> None:
     ds = open_dataset(folder, cache_dir=tmp_path / "cache")
     plain = open_dataset(plain_like(folder, tmp_path / "plain"))
     assert ds.files == [str(folder / name) for name in names_in(folder)]
@@ -272,7 +270,7 @@ def test_files_are_expanded_once(
 
 
 def spoilt_expansions(good: bytes) -> list[bytes]:
-    """An expansion that was cut anywhere, or was written to."""
+    """Yield truncations and a modification of an expansion."""
     return [*(good[:size] for size in range(len(good))), good + b"\0", good + good]
 
 
@@ -290,7 +288,7 @@ def test_an_expansion_of_another_size_is_not_used(tmp_path: Path) -> None:
         assert len([*cache.glob("*.tfrecord")]) == 1
 
 
-def test_an_expansion_is_a_file_in_the_directory(tmp_path: Path) -> None:
+def test_other_entries_of_cache_dir_are_not_used(tmp_path: Path) -> None:
     path, cache = tmp_path / "a.gz", tmp_path / "cache"
     path.write_bytes(gzip.compress(tfrecord_file(records(5))))
     assert len(open_dataset(path, cache_dir=cache)) == 5
@@ -320,14 +318,14 @@ def test_another_version_of_a_file_is_expanded_again(tmp_path: Path) -> None:
         assert len(open_dataset(path, cache_dir=tmp_path / "cache")) == n
 
 
-def test_earlier_versions_are_deleted_and_nothing_else(tmp_path: Path) -> None:
+def test_only_earlier_versions_are_deleted(tmp_path: Path) -> None:
     path, like = tmp_path / "a[1].gz", tmp_path / "b" / "a[1].gz"
     like.parent.mkdir()
     like.write_bytes(gzip.compress(tfrecord_file(records(1))))
     os.utime(like, ns=(1, 1))
     cache = tmp_path / "cache"
     assert len(open_dataset(like, cache_dir=cache)) == 1
-    (cache / "a[1].gz.tfrecord").write_bytes(b"somebody's own")
+    (cache / "a[1].gz.tfrecord").write_bytes(b"another program's")
 
     def version(n: int, time: int) -> Untyped:
         path.write_bytes(gzip.compress(tfrecord_file(records(n))))
@@ -345,13 +343,13 @@ def test_earlier_versions_are_deleted_and_nothing_else(tmp_path: Path) -> None:
     assert [batch["n"].tolist() for batch in reading] == [[1], [2]], "it is still open"
     version(
         3, 10**18
-    )  # an older copy comes back: the later one may be in use elsewhere
+    )  # an older version returns: the later copy may be in use elsewhere
     assert len([*cache.glob("*.tfrecord")]) == n_expanded + 1
     assert (cache / "a[1].gz.tfrecord").exists()
     assert len(open_dataset(like, cache_dir=cache)) == 1
 
 
-def test_compression_can_be_said(folder: Path, tmp_path: Path) -> None:
+def test_compression_option(folder: Path, tmp_path: Path) -> None:
     said = {"0": "GZIP", "2": "ZLIB", "1": None, "8": "GZIP", "9": "ZLIB"}
     for name, kind in said.items():
         path = folder / f"{name}.tfrecord"
@@ -388,7 +386,7 @@ def test_a_broken_stream_leaves_nothing_behind(
     assert [p for p in cache.iterdir() if not p.name.startswith(".lock")] == []
 
 
-def test_damage_inside_is_that_of_the_compressed_file(tmp_path: Path) -> None:
+def test_damage_in_the_content_names_the_compressed_file(tmp_path: Path) -> None:
     path = tmp_path / "a.gz"
     good = [frame(record) for record in records(3)]
     bad = bytearray(good[1])
@@ -423,7 +421,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing_behind(
 def test_a_bomb_does_not_fill_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decompressed_cache, "_RATIO_FROM_BYTES", 1 << 20)
+    monkeypatch.setattr(decompressed_cache, "_MIN_LIMITED_BYTES", 1 << 20)
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(bytes(40 << 20)))
     with pytest.raises(fr.LimitError, match="500 times") as caught:

@@ -1,11 +1,11 @@
-"""The index: where every record is, kept in a cache that is never believed blindly.
+"""The index of record offsets, and its cache.
 
 Goal
-    The index of a file is what a plain walk through it finds. The cache makes opening
-    fast and can, however it is damaged or out of date, never cause a wrong record.
+    The index of a file equals a sequential walk over it. A damaged or outdated cache
+    never causes a wrong record.
 Method
-    Thousands of random layouts, with payloads that look like frames; the files of a
-    cache of our own, cut, flipped and left behind by a data file that changed.
+    Thousands of random layouts, with payloads that look like frames; cache files that
+    are truncated, flipped, or older than their data file.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def index_files(cache: Path) -> list[Path]:
 
 
 def replace_keeping_time(path: Path, data: bytes) -> None:
-    """New contents behind the back of everybody who looks at the time only."""
+    """Replace a file's content, but keep its modification time."""
     before = path.stat()
     path.write_bytes(data)
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
@@ -67,7 +67,7 @@ def replace_keeping_time(path: Path, data: bytes) -> None:
 
 
 def random_payload(rng: random.Random) -> bytes:
-    """Noise, zeros, frames, a cut frame, or something that begins like one."""
+    """Return noise, zeros, frames, a truncated frame, or the beginning of one."""
     kind = rng.randrange(6)
     n = rng.choice((0, 1, 7, 8, 12, 15, 16, 17, 40, 200))
     if kind == 0:
@@ -99,7 +99,7 @@ def test_the_index_of_random_layouts_is_the_plain_walk(
 
 
 def nest(rng: random.Random, n_bytes: int) -> bytes:
-    """A payload that is itself a file of small and large records, and zeros."""
+    """Return a payload that is a file of small and large records, and zeros."""
     parts = []
     while n_bytes > 0:
         part = rng.choice(
@@ -115,7 +115,7 @@ def nest(rng: random.Random, n_bytes: int) -> bytes:
 def test_large_files_that_are_walked_in_pieces(
     write: Write, seed: int, io: str
 ) -> None:
-    """Wherever a piece begins, it must not take a frame in a payload for a frame."""
+    """No piece may mistake a frame inside a payload for a frame of the file."""
     rng = random.Random(seed)
     records: list[bytes] = []
     n_bytes = 0
@@ -135,8 +135,8 @@ def test_large_files_that_are_walked_in_pieces(
 # The cache.
 
 
-def test_a_second_opening_does_not_walk_the_file_again(path: Path, cache: Path) -> None:
-    """Seen by a header that was damaged in between, and that only a walk would meet."""
+def test_opening_again_does_not_walk_the_file_again(path: Path, cache: Path) -> None:
+    """Between the two, damage a header that only a walk reads."""
     assert records_of(path) == RECORDS
     assert index_files(cache)
     damaged = bytearray(path.read_bytes())
@@ -153,7 +153,7 @@ def test_a_second_opening_does_not_walk_the_file_again(path: Path, cache: Path) 
         ds.records[2]
 
 
-def test_nothing_is_written_beside_the_data(path: Path, cache: Path) -> None:
+def test_nothing_is_written_next_to_the_data(path: Path, cache: Path) -> None:
     records_of(path)
     fr.build_index(path)
     assert index_files(cache)
@@ -197,10 +197,10 @@ def test_a_file_that_was_written_again_is_indexed_again(
 
 
 @pytest.mark.parametrize("io", ["mmap", "pread"])
-def test_a_file_that_changes_under_an_open_data_set(
+def test_a_file_that_changes_while_a_dataset_is_open(
     path: Path, cache: Path, io: str
 ) -> None:
-    """Records of the old file or of the new one, or an error; never parts of both."""
+    """Return records of the old or the new file, or raise; never mix both."""
     rng = random.Random(0)
     for _ in range(50):
         path.write_bytes(tfrecord_file(RECORDS))
@@ -208,7 +208,7 @@ def test_a_file_that_changes_under_an_open_data_set(
         assert len(ds) == len(RECORDS)
         new = [rng.randbytes(rng.randrange(30)) for _ in range(9)]
         data = tfrecord_file(new)
-        # In place and not shorter: losing mapped pages is another matter.
+        # In place and not shorter: truncation of mapped files is tested elsewhere.
         with path.open("r+b") as file:
             file.write(data + frame(bytes(max(0, path.stat().st_size - len(data)))))
         for i in range(len(RECORDS)):
@@ -223,7 +223,7 @@ def test_a_file_that_changes_under_an_open_data_set(
 def test_an_index_of_another_layout_of_the_same_size_and_time(
     path: Path, cache: Path
 ) -> None:
-    """What the cache cannot see must be seen when a record is read."""
+    """Reading a record must detect what the cache cannot."""
     whole = tfrecord_file(RECORDS)
     rng = random.Random(1)
     n_errors = 0
@@ -248,7 +248,7 @@ def test_an_index_of_another_layout_of_the_same_size_and_time(
 def test_every_truncation_and_flipped_bit_of_an_index_file(
     path: Path, cache: Path
 ) -> None:
-    """The right records or an error; nothing that was not written."""
+    """Opening returns the right records or raises."""
     assert records_of(path) == RECORDS
     files = index_files(cache)
     assert files
@@ -269,8 +269,8 @@ def test_every_truncation_and_flipped_bit_of_an_index_file(
         file.write_bytes(good)
 
 
-def test_an_index_of_one_file_is_not_that_of_another(path: Path, cache: Path) -> None:
-    """Each index file in the place of each other one, for two files of one size."""
+def test_an_index_is_not_used_for_another_file(path: Path, cache: Path) -> None:
+    """Swap the index files of two data files of equal size."""
     other = path.with_name("other.tfrecord")
     other.write_bytes(tfrecord_file(RECORDS[::-1]))
     assert records_of(path) == RECORDS
@@ -289,14 +289,14 @@ def test_an_index_of_one_file_is_not_that_of_another(path: Path, cache: Path) ->
             target.write_bytes(good)
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(
+def test_a_cache_that_is_not_writable_is_optional(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     not_a_folder = tmp_path / "file"
     not_a_folder.write_bytes(b"")
     read_only = tmp_path / "read only"
     read_only.mkdir()
-    read_only.chmod(0o555)  # Root writes there all the same, hence the file above.
+    read_only.chmod(0o555)  # Root can write to any directory, hence the file above.
     for folder in (
         not_a_folder,
         not_a_folder / "below",
@@ -308,7 +308,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
         assert open_dataset(path).records[3] == RECORDS[3]
 
 
-def test_the_cache_folder_is_read_when_it_is_used(
+def test_the_cache_directory_is_read_at_every_use(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("one", "two"):
@@ -340,7 +340,7 @@ def test_the_same_file_by_another_path_has_the_same_records(
     assert len(index_files(cache)) == n_files, "an index is kept by real path"
 
 
-def test_build_index_says_when_it_could_keep_nothing(
+def test_build_index_raises_if_the_cache_is_not_writable(
     path: Path, tmp_path: Path
 ) -> None:
     in_the_way = tmp_path / "file"
@@ -362,7 +362,7 @@ def test_a_malformed_text_index_is_not_used(
     assert records_of(path, index_dir=str(folder)) == RECORDS
 
 
-def test_a_builder_that_waits_for_another_one_hears_ctrl_c(
+def test_ctrl_c_interrupts_the_wait_for_another_builder(
     path: Path, cache: Path
 ) -> None:
     fcntl = pytest.importorskip("fcntl")

@@ -1,10 +1,10 @@
-"""What hostile files may cost: the limits, and the errors that say where they were met.
+"""Limits: the memory and time that hostile files may use.
 
 Goal
-    No file makes fastrec take memory or time that its bytes do not account for.
+    fastrec never uses memory or time that is not proportional to a file's bytes.
 Method
-    Bombs of each kind, small in the file and large in what they ask for, are read in
-    processes of their own, whose memory is measured; options and places by hand.
+    Bombs of each kind, small files that request much memory, are read in separate
+    processes whose memory is measured; options and places in errors are named cases.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NAMES = {"s": fr.FixedLenSequence((), "bytes", default="filling")}
 
 
 def numbered(*counts: int) -> list[bytes]:
-    """Records of so many numbers each."""
+    """Write records with these numbers of values."""
     return [example({b"n": ("int64", [1] * count)}) for count in counts]
 
 
@@ -54,13 +54,13 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def long_list(n: int) -> bytes:
-    """A record of `n` ones, in as many bytes."""
+    """Return a record of `n` ones, in as many bytes."""
     feature = field(3, field(1, b"\1" * n))
     return field(1, field(1, field(1, b"n") + field(2, feature)))
 
 
 def many_features(n: int) -> bytes:
-    """A record of `n` empty features with names of their own, in 7 bytes each."""
+    """Return a record of `n` empty features with distinct names, of 7 bytes each."""
     entries = np.empty((n, 7), np.uint8)
     entries[:, :4] = list(field(1, field(1, b"key"))[:4])
     entries[:, 4:] = np.arange(n, dtype=">u4").view(np.uint8).reshape(n, 4)[:, 1:]
@@ -71,7 +71,7 @@ def quick_frame(payload: bytes) -> bytes:
     return frame(payload, lambda data: _core.crc32c(data))
 
 
-# What is refused, and where.
+# Errors and their places.
 
 
 @pytest.mark.parametrize("io", ["mmap", "pread"])
@@ -79,14 +79,14 @@ def quick_frame(payload: bytes) -> bytes:
 def test_a_record_above_the_limit_is_an_error_at_its_place(
     write: Write, io: Untyped, shuffle: bool
 ) -> None:
-    # Neighbours are read as one block, of which each record is looked at.
+    # Adjacent records are read as one block, but checked one by one.
     records = numbered(1, 2, 300, 3)
     path = write(tfrecord_file(records))
     spec = {"n": fr.VarLen("int64")}
     limits = fr.Limits(max_record_bytes=len(records[2]) - 1)
     ds = fr.open(path, features=spec, io=io, limits=limits)
     loader = ds.loader(1, shuffle=shuffle, seed=1)
-    with pytest.raises(fr.LimitError, match="larger than the limit") as caught:
+    with pytest.raises(fr.LimitError, match="exceeds the limit") as caught:
         list(loader)
     at = sum(len(frame(record)) for record in records[:2])
     assert (caught.value.record, caught.value.offset) == (2, at)
@@ -140,7 +140,7 @@ def test_a_column_that_padding_makes_too_large_names_the_record(
     assert len(list(ds.loader(8))) == 8
 
 
-def test_padding_names_the_record_behind_one_that_was_left_out(write: Write) -> None:
+def test_padding_names_the_record_behind_a_skipped_one(write: Write) -> None:
     small, large = numbered(1)[0], long_list(1000)
     damaged = bytearray(frame(small))
     damaged[-1] ^= 1
@@ -173,7 +173,7 @@ def test_more_features_than_the_limit(write: Write) -> None:
         with pytest.raises(fr.LimitError, match="more than 50 features") as caught:
             _ = ds.schema
         assert caught.value.record == 1
-    # Those that are asked for cost nothing more.
+    # Features with specs are not limited.
     wanted = {"n": fr.FixedLen((), "int64", default=7)}
     assert ds.with_features(wanted)[:]["n"].tolist() == [7, 7]
 
@@ -197,7 +197,9 @@ def test_more_feature_lists_than_the_limit(write: Write) -> None:
 def test_an_expansion_above_the_limit_can_be_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastrec.storage.decompressed_cache._RATIO_FROM_BYTES", 1 << 20)
+    monkeypatch.setattr(
+        "fastrec.storage.decompressed_cache._MIN_LIMITED_BYTES", 1 << 20
+    )
     path = tmp_path / "zeros.gz"
     path.write_bytes(gzip.compress(quick_frame(bytes(4 << 20))))
     cache = tmp_path / "cache"
@@ -225,7 +227,7 @@ def test_an_expansion_above_the_limit_can_be_allowed(
         ({"max_padded_bytes": None}, TypeError),
     ],
 )
-def test_limits_that_make_no_sense(options: Untyped, error: type[Exception]) -> None:
+def test_invalid_limits_raise(options: Untyped, error: type[Exception]) -> None:
     with pytest.raises(error, match=next(iter(options))):
         fr.Limits(**options)
 
@@ -280,7 +282,7 @@ MB = 1 << 20
 
 
 def read_bomb(path: Path, options: str) -> tuple[str, int]:
-    """Return what became of reading `path`, and the memory that it took."""
+    """Return the outcome of reading `path`, and the memory that it used."""
     done = subprocess.run(
         [sys.executable, "-c", READ, str(path), options],
         capture_output=True,
@@ -293,7 +295,7 @@ def read_bomb(path: Path, options: str) -> tuple[str, int]:
 
 
 def repeated(block: bytes, n: int, kind: str = "gzip") -> bytes:
-    """Return `n` times `block`, compressed, without having it in memory."""
+    """Return `n` times `block`, compressed, without allocating the whole."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 31 if kind == "gzip" else 15)
     return b"".join(packer.compress(block) for _ in range(n)) + packer.flush()
 
@@ -303,7 +305,7 @@ def nested_groups(depth: int) -> bytes:
 
 
 BOMBS: dict[str, tuple[Callable[[], bytes], str, str, int]] = {
-    # name: (file, options, outcome, memory on top of what the limit allows)
+    # name: (file, options, outcome, memory in addition to the limit)
     "length 2^63": (
         lambda: header(2**63) + bytes(100),
         "{'features': {'n': 'int64'}}",
@@ -354,7 +356,7 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str, str, int]] = {
         # The file in memory, and its first 100,000 features.
         128 * MB + 64 * MB,
     ),
-    "ten million features nobody wants": (
+    "ten million features without a spec": (
         lambda: quick_frame(many_features(10_000_000)),
         "{'features': {'n': fr.FixedLen((), 'int64', default=0)}}",
         "read",
@@ -379,7 +381,7 @@ BOMBS: dict[str, tuple[Callable[[], bytes], str, str, int]] = {
     not Path("/proc/self/status").exists(), reason="measuring memory needs /proc"
 )
 @pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_costs_what_it_delivers(write: Write, name: str) -> None:
+def test_memory_of_a_bomb_is_bounded(write: Write, name: str) -> None:
     make, options, outcome, most = BOMBS[name]
     got, peak = read_bomb(write(make()), options)
     assert got == outcome
@@ -389,7 +391,7 @@ def test_a_bomb_costs_what_it_delivers(write: Write, name: str) -> None:
 # Names.
 
 
-def test_links_that_go_in_circles_are_not_followed(tmp_path: Path) -> None:
+def test_circular_links_are_not_followed(tmp_path: Path) -> None:
     deep = tmp_path / "a" / "b"
     deep.mkdir(parents=True)
     for folder in (tmp_path, deep):
@@ -404,7 +406,7 @@ def test_links_that_go_in_circles_are_not_followed(tmp_path: Path) -> None:
     assert fr.open(tmp_path / "a" / "**" / "x.tfrecord").files == wanted[:1]
 
 
-def test_any_directories_are_those_of_glob(
+def test_recursive_globs_match_like_glob(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("x", "a/x", "a/y", "a/b/x", ".hidden/x", "a/.x", "[c]/x", "a/[c]/b/x"):
@@ -432,7 +434,7 @@ def test_any_directories_are_those_of_glob(
         fr.open("**/nothing*")
 
 
-def test_a_file_with_several_names_comes_once(
+def test_a_file_with_several_names_is_listed_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     first = tmp_path / "a.tfrecord"
@@ -444,12 +446,12 @@ def test_a_file_with_several_names_comes_once(
         caplog.clear()
         assert fr.open(paths).files == [str(first)]
         assert caplog.text.count("is the same file as") == 2
-    # Whoever names a file twice gets it twice.
+    # A file that is listed twice is read twice.
     assert len(fr.open([first, tmp_path / "b.tfrecord"])) == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
-def test_what_is_no_file_is_left_out_of_globs_and_directories(tmp_path: Path) -> None:
+def test_globs_and_directories_skip_what_is_not_a_regular_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.tfrecord")
     (tmp_path / "null.tfrecord").symlink_to("/dev/null")
     (tmp_path / "folder.tfrecord").mkdir()

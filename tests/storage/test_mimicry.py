@@ -1,13 +1,13 @@
 """Plain files whose damaged first header looks like that of a compressed file.
 
 Goal
-    A file is taken for compressed only if it is: damage to the first header of a plain
-    file costs the first record at most. Real GZIP and ZLIB files are recognised also
-    where they are damaged or cut.
+    Damage to the first header of a plain file loses at most the first record, because
+    the file is not mistaken for a compressed one. Damaged or truncated GZIP and ZLIB
+    files are still detected.
 Method
     Every record length whose first two bytes look like a ZLIB header, and lengths that
     look like GZIP headers; one or several bits of the header are flipped. Real streams
-    of every level are cut at every byte, and damaged behind their beginning.
+    of every level are truncated at every byte, and damaged behind their beginning.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ ZLIB_LENGTHS = [
     for second in range(256)
     if (256 * first + second) % 31 == 0
 ]
-# 1f 8b, and 1f 8b 08, which is how every GZIP file begins.
+# 1f 8b, and 1f 8b 08: the first bytes of every GZIP file.
 GZIP_LENGTHS = [0x8B1F, 0x8B1F + (8 << 16)]
 LENGTHS = ZLIB_LENGTHS + GZIP_LENGTHS
 
-# Bits of the header: none is in the two bytes that look like another format.
+# Bits of the header, but not of the two bytes that look like another format.
 DAMAGES = {
     "length": [23],
     "high": [62],
@@ -52,7 +52,7 @@ N_AFTER = 3
 
 
 def damaged_file(length: int, bits: list[int]) -> tuple[bytes, bytes]:
-    """A file of one record of that length and others; it, and it with flipped bits."""
+    """Write a record of that length and others; return the file and a damaged copy."""
     long = frame(random.Random(length).randbytes(length), _core.crc32c)
     good = long + b"".join(frame(record(n)) for n in range(N_AFTER))
     damaged = bytearray(good)
@@ -72,7 +72,7 @@ def damage_of(ds: Untyped) -> fr.CorruptionError:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_header_costs_one_record(write: Write, damage: str) -> None:
+def test_a_damaged_header_loses_one_record(write: Write, damage: str) -> None:
     for length in LENGTHS:
         _, data = damaged_file(length, DAMAGES[damage])
         path = write(data)
@@ -90,7 +90,7 @@ def test_a_damaged_header_costs_one_record(write: Write, damage: str) -> None:
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_repair_saves_what_is_proven(write: Write, damage: str, tmp_path: Path) -> None:
+def test_repair_restores_the_record(write: Write, damage: str, tmp_path: Path) -> None:
     pytest.importorskip("typer")
     from commands import run
 
@@ -103,7 +103,7 @@ def test_repair_saves_what_is_proven(write: Write, damage: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
-def test_damage_inside_of_a_compressed_file_is_skipped(
+def test_damage_inside_a_compressed_file_is_skipped(
     write: Write, compress: Callable[[bytes], bytes]
 ) -> None:
     for length in ZLIB_LENGTHS[::5] + GZIP_LENGTHS:
@@ -124,13 +124,13 @@ COMPRESSIONS: dict[str, Callable[[bytes, int], bytes]] = {
 
 @pytest.mark.parametrize("level", [0, 1, 6, 9])
 @pytest.mark.parametrize("kind", COMPRESSIONS)
-def test_cut_streams_are_recognised(write: Write, kind: str, level: int) -> None:
+def test_truncated_streams_are_recognised(write: Write, kind: str, level: int) -> None:
     data = b"".join(frame(record(n)) for n in range(30))
     whole = COMPRESSIONS[kind](data, level)
     assert numbers(open_dataset(write(whole), features=SPEC)) == [*range(30)]
     for size in range(20, len(whole), 7):  # fewer bytes may look like text
         error = damage_of(open_dataset(write(whole[:size]), features=SPEC))
-        assert f"the {kind} stream is cut short" in error.reason
+        assert f"the {kind} stream is truncated" in error.reason
 
 
 @pytest.mark.parametrize("level", [0, 1, 6, 9])
@@ -147,7 +147,7 @@ def test_streams_damaged_behind_their_beginning_are_recognised(
         damaged = bytearray(whole)
         damaged[rng.randrange(1024, len(whole))] ^= 1 << rng.randrange(8)
         error = damage_of_records(open_dataset(write(bytes(damaged)), features=SPEC))
-        # Damage to bytes that are only stored shows in the records first.
+        # Damage to stored blocks shows in the records first.
         assert f"the {kind} stream" in error.reason or "checksum" in error.reason
         assert kind == "GZIP" or "GZIP" not in error.reason
     ds = open_dataset(write(whole), features=SPEC)

@@ -1,13 +1,13 @@
-"""Compressed files as they are: records one after another, without a cache.
+"""Compressed files without a cache, read sequentially.
 
 Goal
-    An epoch over streams is the one over plain files with the same content, bit for bit,
-    for any number of threads: in file order, through a window, on several ranks, resumed
-    anywhere. Damage comes after the good batches, memory is bounded, threads end. What
-    needs random access says how to get it.
+    An epoch over streams equals the epoch over plain files with the same content, bit
+    for bit, for any number of threads: in file order, through a window, on several
+    ranks, resumed anywhere. Damage raises after the good batches, memory is bounded,
+    threads end. Operations that require random access raise an error with a hint.
 Method
-    Files of different sizes, compressed in different ways, beside the same content as
-    plain files. A reservoir in plain Python as the oracle of windows.
+    Files of different sizes, compressed in different ways, compared with plain files of
+    the same content. A reservoir in plain Python is the oracle of windows.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def contents() -> list[bytes]:
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The same records, compressed and plain."""
+    """Write the same records to compressed and plain files."""
     folder = tmp_path_factory.mktemp("streams")
     compressed, plain = folder / "compressed", folder / "plain"
     compressed.mkdir()
@@ -101,7 +101,7 @@ def file_with(tmp_path: Path, data: bytes, name: str = "a.gz") -> Path:
     return path
 
 
-def test_a_dataset_says_whether_it_is_a_stream(ds: Untyped, plain: Untyped) -> None:
+def test_is_streamed(ds: Untyped, plain: Untyped) -> None:
     assert ds.is_streamed
     assert not plain.is_streamed
     assert fr.concat([plain, ds]).is_streamed, "one file of them is enough"
@@ -112,7 +112,7 @@ def test_a_dataset_says_whether_it_is_a_stream(ds: Untyped, plain: Untyped) -> N
 
 @pytest.mark.parametrize("options", [{}, {"drop_last": True}, {"pad_last": True}])
 @pytest.mark.parametrize("batch_size", [1, 7, N, 1000])
-def test_an_epoch_is_that_of_plain_files(
+def test_an_epoch_equals_that_of_plain_files(
     ds: Untyped, plain: Untyped, batch_size: int, options: dict[str, Any]
 ) -> None:
     want = snapshot(list(plain.loader(batch_size, **options)))
@@ -152,10 +152,10 @@ def test_any_records_in_any_files(
     assert [b for batch in batches for b in batch["b"].tolist()] == payloads
 
 
-def test_rows_head_and_records_come_without_a_count(
+def test_rows_head_and_records_do_not_count_records(
     folders: tuple[Path, Path], plain: Untyped, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(index, "_scanned", None)  # nobody may count
+    monkeypatch.setattr(index, "_scan_count", None)  # must not be called
     ds = open_dataset(folders[0])
     assert [row["n"] for row in ds.head(12)] == list(range(12))
     assert [row["n"] for row in ds] == list(range(N))
@@ -165,19 +165,19 @@ def test_rows_head_and_records_come_without_a_count(
     assert numbers(ds.loader(50)) == [list(range(50)), list(range(50, N))]
 
 
-def test_the_count_is_exact_and_kept(
+def test_the_count_is_exact_and_cached(
     folders: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     options = {"features": SPEC, "index_dir": tmp_path}
     ds = open_dataset(folders[0], **options)
     assert len(ds) == N
-    monkeypatch.setattr(index, "_scanned", None)  # nobody counts again
+    monkeypatch.setattr(index, "_scan_count", None)  # not counted again
     assert len(open_dataset(folders[0], **options)) == N
     assert len(pickle.loads(pickle.dumps(ds))) == N
     kept = sorted(tmp_path.glob("*.freccnt"))
     assert len(kept) == len(SIZES)
     monkeypatch.undo()
-    for path in kept:  # what is kept and damaged is counted again
+    for path in kept:  # a damaged cache file is counted again
         data = bytearray(path.read_bytes())
         data[-1] ^= 1
         path.write_bytes(data)
@@ -191,7 +191,7 @@ def test_datasets_of_both_kinds_are_joined(ds: Untyped, plain: Untyped) -> None:
     assert got == [*range(N), *range(N)]
 
 
-def test_a_transform_knows_its_rows(ds: Untyped, plain: Untyped) -> None:
+def test_transforms_receive_the_batch_info(ds: Untyped, plain: Untyped) -> None:
     def look(batch: Untyped, info: fr.BatchInfo) -> Untyped:
         draws = [info.rng(i).integers(1 << 30) for i in range(len(info.positions))]
         return {
@@ -209,7 +209,7 @@ def test_a_transform_knows_its_rows(ds: Untyped, plain: Untyped) -> None:
         assert got == want
 
 
-# What needs random access.
+# Operations that require random access.
 
 
 @pytest.mark.parametrize(
@@ -230,12 +230,14 @@ def test_a_transform_knows_its_rows(ds: Untyped, plain: Untyped) -> None:
         lambda ds: next(iter(fr.mix({"a": (ds, 1)}).loader(2))),
     ],
 )
-def test_random_access_names_its_cure(ds: Untyped, use: Callable[[Any], Any]) -> None:
+def test_the_error_for_random_access_contains_a_hint(
+    ds: Untyped, use: Callable[[Any], Any]
+) -> None:
     with pytest.raises(ValueError, match="cache_dir"):
         use(ds)
 
 
-# Places in an epoch.
+# Positions in an epoch.
 
 
 @pytest.mark.parametrize("shuffle", [False, fr.Window(7), fr.Window(7, False)])
@@ -281,7 +283,7 @@ def mixed(x: int) -> int:
 
 
 def reservoir(n_records: int, n: int, draws: Callable[[int], int]) -> list[int]:
-    """What is delivered before the records run out, by the book."""
+    """Return the deliveries of a reservoir before the records run out."""
     slots = list(range(min(n, n_records)))
     delivered = []
     for position, incoming in enumerate(range(n, n_records)):
@@ -293,7 +295,7 @@ def reservoir(n_records: int, n: int, draws: Callable[[int], int]) -> list[int]:
 
 @pytest.mark.parametrize("n", [1, 2, 7, N - 1, N, N + 1, 10_000])
 @pytest.mark.parametrize("shuffle_files", [False, True])
-def test_a_window_is_the_same_for_any_reader(
+def test_a_window_does_not_depend_on_the_readers(
     ds: Untyped, plain: Untyped, n: int, shuffle_files: bool
 ) -> None:
     window = fr.Window(n, shuffle_files)
@@ -322,7 +324,7 @@ def test_positions_of_a_window_are_arithmetic(
     epoch: int,
     rnd: Any,  # noqa: ANN401
 ) -> None:
-    """Any positions, in any order, are those of a reservoir that is filled once."""
+    """Positions requested in any order equal those of a sequential reservoir."""
 
     def order() -> _core.Order:
         runs = np.array([0]), np.array([n_records])
@@ -330,7 +332,7 @@ def test_positions_of_a_window_are_arithmetic(
 
     whole = order().records(np.arange(n_records)).tolist()
     assert sorted(whole) == list(range(n_records))
-    # The draws show themselves: whoever is delivered was in the slot that is refilled.
+    # The draws are observable: the delivered record was in the slot that is refilled.
     slots = {i: i for i in range(min(n, n_records))}
     where = {record: slot for slot, record in slots.items()}
     draws = []
@@ -358,7 +360,7 @@ GOLDEN_WINDOW = [
 ]
 
 
-def test_draws_are_even() -> None:
+def test_draws_are_uniform() -> None:
     n, n_records = 16, 40_000
     order = _core.Order.window(np.array([0]), np.array([n_records]), n, 1, 0)
     records = order.records(np.arange(n_records))
@@ -369,7 +371,7 @@ def test_draws_are_even() -> None:
         assert abs((stay == k).mean() - expected) < 5 * (expected / n_records) ** 0.5
 
 
-def test_windows_are_checked() -> None:
+def test_window_validates_its_arguments() -> None:
     for wrong in (0, -1, 2**40):
         with pytest.raises(ValueError, match="n must"):
             fr.Window(wrong)
@@ -380,7 +382,7 @@ def test_windows_are_checked() -> None:
         fr.Window(3, wrong_type)
 
 
-def test_a_window_over_a_view_is_one_run(plain: Untyped) -> None:
+def test_a_window_over_a_view(plain: Untyped) -> None:
     chosen = plain.select(range(0, N, 2))
     got = numbers(chosen.loader(8, shuffle=fr.Window(5)))
     flat = [n for batch in got for n in batch]
@@ -403,7 +405,9 @@ def until_error(loader: Untyped) -> tuple[list[list[int]], BaseException]:
 
 
 @pytest.mark.parametrize("threads", [0, 2])
-def test_good_batches_come_before_the_damage(tmp_path: Path, threads: int) -> None:
+def test_good_batches_are_delivered_before_the_error(
+    tmp_path: Path, threads: int
+) -> None:
     data = tfrecord_file(record(n) for n in range(20))
     bad = bytearray(data)
     at = len(tfrecord_file(record(n) for n in range(13)))
@@ -418,7 +422,7 @@ def test_good_batches_come_before_the_damage(tmp_path: Path, threads: int) -> No
         (gzip.compress(data) + b"\0", "followed by", None, len(gzip.compress(data))),
         (
             gzip.compress(data, 0)[:-9],
-            "cut short",
+            "is truncated",
             None,
             len(gzip.compress(data, 0)) - 9,
         ),
@@ -448,7 +452,7 @@ def test_every_truncation_is_an_error_after_the_good_rows(tmp_path: Path) -> Non
         assert got == [[k] for k in range(len(got))]
 
 
-def test_a_file_that_changed_after_it_was_counted_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_changed_after_it_was_counted_raises(tmp_path: Path) -> None:
     data = gzip.compress(tfrecord_file(record(i) for i in range(4)))
     paths = [file_with(tmp_path, data, f"{i}.gz") for i in range(2)]
     ds = open_dataset(paths, features=SPEC)
@@ -468,7 +472,7 @@ def test_a_file_that_changed_after_it_was_counted_is_refused(tmp_path: Path) -> 
     assert len(numbers(open_dataset(paths, features=SPEC).loader(2))) == 4
 
 
-def test_what_is_inside_may_be_no_tfrecord(tmp_path: Path) -> None:
+def test_the_content_may_not_be_tfrecord(tmp_path: Path) -> None:
     for data, reason in [
         (b"hello, world\n" * 20, "text"),
         (gzip.compress(b"twice"), "GZIP file"),
@@ -482,7 +486,7 @@ def test_what_is_inside_may_be_no_tfrecord(tmp_path: Path) -> None:
             assert caught.value.path == str(path)
 
 
-def test_a_file_that_vanishes_is_missed_in_its_turn(tmp_path: Path) -> None:
+def test_a_deleted_file_raises_when_it_is_reached(tmp_path: Path) -> None:
     paths = [
         file_with(tmp_path, gzip.compress(tfrecord_file([record(i)])), f"{i}.gz")
         for i in range(2)
@@ -497,7 +501,7 @@ def test_a_file_that_vanishes_is_missed_in_its_turn(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no FIFOs here")
-def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_fifo_does_not_block(tmp_path: Path) -> None:
     fifo = tmp_path / "pipe"
     os.mkfifo(fifo)
     ds = open_dataset(fifo, features=SPEC, compression="GZIP")
@@ -509,7 +513,7 @@ def test_a_fifo_is_not_waited_for(tmp_path: Path) -> None:
 # Memory.
 
 
-def test_lengths_beyond_the_limit_are_refused_unread(tmp_path: Path) -> None:
+def test_lengths_beyond_the_limit_raise_before_reading(tmp_path: Path) -> None:
     for length in (2**31, 2**40, 2**63, 2**64 - 17, 2**64 - 1):
         data = frame(record(0)) + header(length) + bytes(1000)
         path = file_with(tmp_path, gzip.compress(data))
@@ -541,10 +545,10 @@ assert peak() < most + (800 << 20), peak()
 """
 
 
-@pytest.mark.timeout(600)  # of a machine that is busy: it fills some GB
+@pytest.mark.timeout(600)  # may be slow on a busy machine: it fills some GB
 @pytest.mark.parametrize("shuffle", ["False", "fr.Window(10_000)"])
 def test_a_bomb_of_large_records_hits_the_limit(tmp_path: Path, shuffle: str) -> None:
-    """100 records of 100 MB of zeros, in 10 MB: a batch of them would be 10 GB."""
+    """Read 100 records of 100 MB of zeros from 10 MB; a batch would be 10 GB."""
     body = bytes(100_000_000)
     crc = _core.crc32c(body)
     masked = ((crc >> 15 | crc << 17 & 0xFFFFFFFF) + 0xA282EAD8) & 0xFFFFFFFF
@@ -556,16 +560,14 @@ def test_a_bomb_of_large_records_hits_the_limit(tmp_path: Path, shuffle: str) ->
         text=True,
         check=True,
     )
-    assert "must be held at once" in done.stdout
+    assert "compressed records in memory exceed" in done.stdout
     assert done.stdout.startswith("10 ")
 
 
 # Threads.
 
 
-def test_however_a_loop_ends_its_threads_end(
-    tmp_path: Path, threads_end: Check
-) -> None:
+def test_threads_end_however_a_loop_ends(tmp_path: Path, threads_end: Check) -> None:
     noise = np.random.default_rng(0).bytes(50_000)
     spec = {"b": fr.FixedLen((), "bytes")}
     data = gzip.compress(tfrecord_file([example({b"b": ("bytes", [noise])})] * 100), 1)
@@ -591,10 +593,10 @@ def test_however_a_loop_ends_its_threads_end(
     threads_end()
 
 
-def test_what_cannot_begin_leaves_no_thread(
+def test_a_failed_start_leaves_no_thread(
     ds: Untyped, monkeypatch: pytest.MonkeyPatch, threads_end: Check
 ) -> None:
-    assert len(ds) == N  # so that what follows is all there is to do
+    assert len(ds) == N  # so that only the following work remains
     monkeypatch.setattr(streaming, "_FRAME_BYTES", None)
     with pytest.raises(TypeError):
         next(iter(ds.loader(4, num_threads=2)))
@@ -602,10 +604,10 @@ def test_what_cannot_begin_leaves_no_thread(
 
 
 @pytest.mark.parametrize("n_started", [0, 1])
-def test_fewer_threads_than_asked_for_read_all_files(
+def test_fewer_threads_than_requested_read_all_files(
     ds: Untyped, monkeypatch: pytest.MonkeyPatch, threads_end: Check, n_started: int
 ) -> None:
-    assert len(ds) == N  # which takes threads, too
+    assert len(ds) == N  # which also starts threads
     start, n_left = _thread.start_new_thread, n_started
 
     def started(*arguments: Untyped) -> int:
@@ -657,7 +659,7 @@ print("done")
 """
 
 
-def test_a_fork_and_the_end_of_the_interpreter(folders: tuple[Path, Path]) -> None:
+def test_fork_and_interpreter_exit(folders: tuple[Path, Path]) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROCESS, str(folders[0])],
         capture_output=True,
@@ -676,8 +678,8 @@ print(len(next(records)))
 """
 
 
-def test_the_interpreter_ends_while_records_are_left(tmp_path: Path) -> None:
-    """So many of them that the thread that inflates waits for room."""
+def test_the_interpreter_exits_during_an_epoch(tmp_path: Path) -> None:
+    """Enough records that the reader thread waits for room."""
     data = gzip.compress(frame(bytes(1000)) * 20_000, 1)
     done = subprocess.run(
         [sys.executable, "-c", LEFT_OPEN, str(file_with(tmp_path, data))],
@@ -726,11 +728,11 @@ PASSES = {"counting": "len(ds)", "expanding": "len(cached)"}
 
 @pytest.mark.parametrize(
     ("use", "stall"),
-    # A pass waits for the piece that its threads are at.
+    # A pass waits for the current piece of its threads.
     [(use, stall) for use in USES for stall in ("0.001", "60")]
     + [(use, "0.001") for use in PASSES],
 )
-def test_ctrl_c_is_heard_within_200_ms(tmp_path: Path, use: str, stall: str) -> None:
+def test_ctrl_c_interrupts_within_200_ms(tmp_path: Path, use: str, stall: str) -> None:
     path = file_with(tmp_path, tfrecord_file(record(n) for n in range(9)))
     code = INTERRUPTED.replace("STALL", stall)
     loops = {name: f"for _ in {what}: pass" for name, what in USES.items()}
@@ -750,21 +752,21 @@ def test_ctrl_c_is_heard_within_200_ms(tmp_path: Path, use: str, stall: str) -> 
             out, _ = process.communicate(timeout=30)
         return float(out) - sent
 
-    # One of three: other processes may hold the machine up.
+    # One of three: other processes may delay the machine.
     assert any(seconds_to_stop() < 0.2 for _ in range(3))
 
 
-# Counting ahead of time, and the demo.
+# Counting in advance, and the demo.
 
 
-def test_records_are_counted_ahead_of_time(
+def test_records_are_counted_in_advance(
     folders: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = fr.build_index(folders[0], index_dir=tmp_path)
     assert found == {
         str(folders[0] / f"{i}.tfrecord"): size for i, size in enumerate(SIZES)
     }
-    monkeypatch.setattr(index, "_scanned", None)  # nobody counts again
+    monkeypatch.setattr(index, "_scan_count", None)  # not counted again
     assert len(open_dataset(folders[0], index_dir=tmp_path)) == N
 
 
@@ -845,7 +847,7 @@ def test_ranks_read_whole_files(
         other = open_dataset(folder, features=SPEC).loader(
             size, rank=0, world_size=others, pad_last=True
         )
-        with pytest.raises(ValueError, match="another order"):
+        with pytest.raises(ValueError, match="a different order"):
             other.load_state_dict(state)
 
 
@@ -858,7 +860,7 @@ def test_few_files_are_shared_with_a_warning(ds: Untyped, plain: Untyped) -> Non
 
 
 @pytest.mark.filterwarnings("ignore:compressed files:UserWarning")
-def test_a_rank_without_rows_is_refused(tmp_path: Path) -> None:
+def test_a_rank_without_rows_raises(tmp_path: Path) -> None:
     ds = open_dataset(files_of_sizes(tmp_path, [3, 3, 0]), features=SPEC)
     loader = ds.loader(2, rank=0, world_size=2)
     assert numbers(loader) == [[0], [1, 2]]
@@ -867,7 +869,7 @@ def test_a_rank_without_rows_is_refused(tmp_path: Path) -> None:
         open_dataset(ds.files[:1], features=SPEC).loader(1, rank=0, world_size=4)
 
 
-def test_a_rank_with_too_few_records_is_refused(tmp_path: Path) -> None:
+def test_a_rank_with_too_few_records_raises(tmp_path: Path) -> None:
     ds = open_dataset(files_of_sizes(tmp_path, [3, 2]), features=SPEC)
     with pytest.raises(ValueError, match=r"no row.*pad_last"):
         ds.loader(1, rank=0, world_size=2)

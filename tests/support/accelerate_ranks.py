@@ -2,7 +2,7 @@
 
     python accelerate_ranks.py RANK FOLDER FILE
 
-The ranks find each other by a file in FOLDER. Prints a line of JSON: for each way of
+The ranks rendezvous through a file in FOLDER. Prints a line of JSON: for each way of
 reading, the rows of each batch, or the text of the error.
 """
 
@@ -78,7 +78,7 @@ def by_accelerate(ds: fr.Dataset) -> dict[str, Untyped]:
 
 
 class Model(torch.nn.Module):
-    """A model of one weight, which keeps the rows that it has seen."""
+    """A model with one weight that stores the rows of its batches."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Processes that tests start, each watched over so that a hang is a failed test."""
+"""Child processes of tests, with timeouts so that a hang fails the test."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ SUPPORT = Path(__file__).parent  # the folder of test helpers and programs
 
 
 def n_runs(few: int) -> int:
-    """How often to repeat what goes wrong rarely: ``$FASTREC_TEST_RUNS``, else `few`."""
+    """Return how often to repeat a rare failure: ``$FASTREC_TEST_RUNS``, else `few`."""
     return int(os.environ.get("FASTREC_TEST_RUNS", few))
 
 
 def start_program(program: str, *arguments: object) -> subprocess.Popen[str]:
-    """Start a program of this directory. It prints a traceback where it hangs."""
+    """Start a program of this directory. It prints a traceback if it hangs."""
     return subprocess.Popen(
         [sys.executable, SUPPORT / program, *map(str, arguments)],
         stdout=subprocess.PIPE,
@@ -29,7 +29,7 @@ def start_program(program: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def run_program(program: str, *arguments: object) -> str:
-    """Return what a program prints that must succeed, and say nothing on stderr."""
+    """Run a program that must succeed without output on stderr; return its stdout."""
     with start_program(program, *arguments) as child:
         try:
             # Longer than the program's own watchdog, which says where it hangs.

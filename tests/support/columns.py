@@ -1,4 +1,4 @@
-"""The bridge between fastrec and the oracle: specs one way, columns the other."""
+"""Convert between fastrec and the oracle: specs one way, columns the other."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ __all__ = [
     "snapshot",
 ]
 
-# What a column is depends on the spec, and a test knows it better than a type checker.
+# The type of a column depends on its spec, which a type checker cannot follow.
 Untyped: TypeAlias = Any
 
 
 def open_dataset(paths: Untyped, **options: Untyped) -> Untyped:
-    """`fastrec.open`, also with wrong arguments and for columns of any type."""
+    """Call `fastrec.open` untyped, for invalid arguments and columns of any type."""
     return fr.open(paths, **options)
 
 
 def fastrec_spec(spec: Spec) -> dict[str, Any]:
-    """The oracle's spec in fastrec's words."""
+    """Convert the oracle's spec to fastrec's."""
     return {name: fastrec_feature(want) for name, want in spec.items()}
 
 
 def fastrec_feature(want: Fixed | Var | Raw) -> Untyped:
-    """One feature of a spec."""
+    """Convert one feature of a spec."""
     if isinstance(want, Fixed):
         return fr.FixedLen(want.shape, want.dtype, default=want.default, key=want.key)
     if isinstance(want, Var):
@@ -52,14 +52,14 @@ def fastrec_feature(want: Fixed | Var | Raw) -> Untyped:
 
 
 def flat(nested: Untyped) -> list[bytes]:
-    """The byte strings in nested lists."""
+    """Return the byte strings in nested lists."""
     if isinstance(nested, bytes):
         return [nested]
     return [value for inner in nested for value in flat(inner)]
 
 
 def cell(value: Untyped) -> Cell:
-    """One value of a single row."""
+    """Return one value of a single row as a cell."""
     if isinstance(value, bytes):
         return objects([value], ())
     if isinstance(value, fr.BytesArray):
@@ -70,7 +70,7 @@ def cell(value: Untyped) -> Cell:
 
 
 def cells(column: Untyped) -> list[Cell]:
-    """One cell for each row of a column of a batch."""
+    """Return the cells of a batch's column."""
     if isinstance(column, fr.RaggedArray):
         values = cell(column.values)
         splits = np.asarray(column.row_splits)
@@ -81,7 +81,7 @@ def cells(column: Untyped) -> list[Cell]:
 
 
 def rows(batch: Mapping[str, Any]) -> list[dict[str, Cell]]:
-    """A batch as one dict of cells for each row."""
+    """Return the rows of a batch as dicts of cells."""
     columns = {name: cells(column) for name, column in batch.items()}
     counts = {len(column) for column in columns.values()}
     assert len(counts) == 1, f"columns of different lengths: {counts}"
@@ -92,7 +92,7 @@ def rows(batch: Mapping[str, Any]) -> list[dict[str, Cell]]:
 
 
 def same(a: Cell, b: Cell) -> bool:
-    """Whether two cells are equal, floats bit for bit."""
+    """Return whether two cells are equal, floats bit for bit."""
     if (a.dtype, a.shape) != (b.dtype, b.shape):
         return False
     if a.dtype == object:
@@ -101,7 +101,7 @@ def same(a: Cell, b: Cell) -> bool:
 
 
 def assert_same(got: Mapping[str, Cell], want: Mapping[str, Cell]) -> None:
-    """Equal names in equal order, equal dtypes, shapes and bits."""
+    """Assert equal names and order, dtypes, shapes and bits."""
     assert list(got) == list(want)
     for name, cell_wanted in want.items():
         assert same(got[name], cell_wanted), (
@@ -110,7 +110,7 @@ def assert_same(got: Mapping[str, Cell], want: Mapping[str, Cell]) -> None:
 
 
 def snapshot(batches: Sequence[Mapping[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Batches as plain values that compare bit for bit."""
+    """Return batches as plain values that compare bit for bit."""
     return [
         [
             {

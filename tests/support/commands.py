@@ -12,7 +12,7 @@ __all__ = ["run"]
 
 
 def run(*arguments: str | Path, status: int = 0) -> tuple[str, str]:
-    """Run the command; return what is on stdout and on stderr."""
+    """Run the command; return its stdout and stderr."""
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert result.exit_code == status, result.output
     if status != 0:

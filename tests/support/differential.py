@@ -1,14 +1,14 @@
-"""fastrec against TensorFlow and protobuf, on as many generated records as are wanted.
+"""Compare fastrec with TensorFlow and protobuf on generated records.
 
     python tests/support/differential.py --cases 2000000 --seed 0
 
-Every record is read by fastrec and by TensorFlow under the same specs. Either both
-refuse it, or both have the same columns, or the record has one of the differences that
-docs/semantics.md lists. Every record also goes through protobuf: what it makes of the
-record, written again in the plain way, must mean the same to fastrec, and to TensorFlow.
+fastrec and TensorFlow read every record with the same specs. Either both reject it, or
+both return the same columns, or the record has one of the differences that
+docs/semantics.md lists. In addition, protobuf parses every record and writes it again
+in canonical form; fastrec and TensorFlow must read the same from both forms.
 
-A case is one record under one set of specs whose outcome was compared with
-TensorFlow's; a batch that was compared as a whole counts as one more.
+A case is one record with one set of specs whose outcome was compared with TensorFlow's;
+a batch that was compared as a whole counts as one more.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ REFUSED = (fr.DecodeError, fr.SchemaError)
 
 
 class Disagreement(AssertionError):
-    """fastrec differs, and nothing that is listed explains it."""
+    """fastrec differs, and no listed difference explains it."""
 
 
 # fastrec's side.
@@ -81,7 +81,7 @@ def fastrec_feature(spec: Spec) -> Any:  # noqa: ANN401
 
 
 def frozen(column: Any, form: str) -> Any:  # noqa: ANN401
-    """A column as plain values that compare bit for bit."""
+    """Return a column as plain values that compare bit for bit."""
     if form == "var":
         if isinstance(column, fr.RaggedArray):
             column = column.to_sparse()
@@ -105,18 +105,18 @@ def frozen(column: Any, form: str) -> Any:  # noqa: ANN401
 
 
 class Ours:
-    """fastrec, with one set of specs."""
+    """fastrec with one set of specs."""
 
     def __init__(self, specs: Sequence[Spec]) -> None:
         self.specs = specs
         self.parts: list[dict[str, Any]] = [{}, {}]
         for spec in specs:
             self.parts[spec.section == "lists"][spec.name] = fastrec_feature(spec)
-        # Made once, which the function for batches of Examples can use.
+        # Bound once, for the function that parses batches of Examples.
         self.schema: Any = fr.Schema(self.parts[0]) if self.parts[0] else None
 
     def outcome(self, mode: str, group: Any) -> Any:  # noqa: ANN401
-        """Columns, or None where refused."""
+        """Return the columns, or None if the records were rejected."""
         context, lists = self.parts
         found: Any
         try:
@@ -144,7 +144,7 @@ class Ours:
 
 
 def rewritten(record: bytes, *, is_sequence: bool) -> bytes | None:
-    """What protobuf reads in a record, written in its own way; None where it refuses."""
+    """Return a record rewritten by protobuf, or None if protobuf rejects it."""
     message = sequence_class() if is_sequence else example_class()
     try:
         parsed = message.FromString(record)
@@ -157,10 +157,10 @@ def rewritten(record: bytes, *, is_sequence: bool) -> bytes | None:
 
 # The comparison.
 
-# TensorFlow is shown what may crash it so many times for each difference.
+# How often TensorFlow reads records that may crash it, for each difference.
 MOST_CRASHES = 10
 BATCH = 32
-# Functions of TensorFlow are never freed.
+# TensorFlow never frees its functions.
 UNITS_OF_WORKER = 40
 
 
@@ -190,20 +190,20 @@ class Read:
 
     @property
     def found(self) -> set[str]:
-        """The differences that it may show."""
+        """The differences that the record may show."""
         return self._differences[0]
 
     @property
     def narrower(self) -> set[str]:
-        """Why protobuf may refuse it."""
+        """The reasons for which protobuf may reject the record."""
         return self._differences[1]
 
     def is_plain(self) -> bool:
-        """Whether TensorFlow must read what fastrec reads."""
+        """Whether TensorFlow must read the same as fastrec."""
         return self.is_accepted and not self.found
 
     def seems_plain(self) -> bool:
-        """The same, but that valid records are not looked at first."""
+        """As `is_plain`, without analysing valid records."""
         return self.is_accepted and (self.unit.form == "valid" or not self.found)
 
 
@@ -215,12 +215,12 @@ class Run(NamedTuple):
 
     @property
     def whole(self) -> str:
-        """How batches are parsed."""
+        """The parsing mode of batches."""
         return "sequence" if self.unit.is_sequence else "batch"
 
     @property
     def alone(self) -> str:
-        """How a record is parsed alone."""
+        """The parsing mode of single records."""
         if not self.unit.is_single:
             return self.whole
         return "single sequence" if self.unit.is_sequence else "single"
@@ -236,7 +236,7 @@ class Run(NamedTuple):
 
 
 class Comparison:
-    """Compares, and counts what was compared."""
+    """Compares units, and counts cases."""
 
     def __init__(self, most_crashes: int = MOST_CRASHES) -> None:
         self.tensorflow = Tensorflow()
@@ -249,14 +249,14 @@ class Comparison:
 
     @property
     def n_cases(self) -> int:
-        """Records and batches compared with TensorFlow."""
+        """Number of records and batches compared with TensorFlow."""
         return self.counts["records"] + self.counts["batches"]
 
     def close(self) -> None:
         self.tensorflow.close()
 
     def compare(self, unit: Unit) -> None:
-        """Compare each record, and those without differences in batches."""
+        """Compare each record, those without differences in batches."""
         self._n_units += 1
         if self._n_units % UNITS_OF_WORKER == 0:
             self.tensorflow.renew()
@@ -279,7 +279,7 @@ class Comparison:
     def compare_plain(
         self, run: Run, reads: list[Read], *, of_protobuf: bool = False
     ) -> list[Read]:
-        """Compare those that must be the same as a batch, and return the others."""
+        """Compare records without differences as a batch, and return the others."""
         for is_plain in (Read.seems_plain, Read.is_plain):
             together = [read for read in reads if is_plain(read)]
             if not together or self.compare_batch(run, together, of_protobuf):
@@ -294,7 +294,7 @@ class Comparison:
     # fastrec against protobuf.
 
     def read(self, run: Run, records: list[bytes], again: list[Read]) -> list[Read]:
-        """Read some records; adds to `again` what protobuf makes of odd ones."""
+        """Read some records; add odd ones, rewritten by protobuf, to `again`."""
         whole = run.ours.outcome(run.whole, records)
         is_sequence = run.unit.is_sequence
         rewrites = [rewritten(record, is_sequence=is_sequence) for record in records]
@@ -336,7 +336,7 @@ class Comparison:
         outcome: Any,  # noqa: ANN401
         written: bytes | None,
     ) -> bool:
-        """Whether protobuf reads the same in a record; it must, but for what is listed."""
+        """Return if protobuf reads the same; it must, except for listed reasons."""
         if written is None:
             if outcome is None:
                 return False
@@ -353,7 +353,7 @@ class Comparison:
     # fastrec against TensorFlow.
 
     def compare_batch(self, run: Run, reads: list[Read], of_protobuf: bool) -> bool:
-        """Whether a batch is the same; then its records have been compared."""
+        """Return whether a batch is equal, so that all its records are compared."""
         batch = [read.record for read in reads]
         (theirs,) = self.tensorflow.run(run.unit.specs, run.whole, [batch])
         if isinstance(theirs, Crash) or theirs is None:
@@ -369,7 +369,7 @@ class Comparison:
         return True
 
     def compare_apart(self, run: Run, apart: list[Read]) -> None:
-        """Compare records each alone."""
+        """Compare records one by one."""
         calm = []
         for read in apart:
             crashing = [name for name in read.found if DIFFERENCES[name].crashes]
@@ -391,14 +391,14 @@ class Comparison:
         self.show(run, [calm[i] for i in sorted(accepted)])
 
     def show(self, run: Run, reads: list[Read]) -> None:
-        """Have TensorFlow read records one by one."""
+        """Let TensorFlow read records one by one."""
         groups = [run.group(read.record) for read in reads]
         outcomes = self.tensorflow.run(run.unit.specs, run.alone, groups)
         for read, theirs in zip(reads, outcomes, strict=True):
             self.judge(run, read, theirs)
 
     def judge(self, run: Run, read: Read, theirs: Any) -> None:  # noqa: ANN401
-        """Both refuse, or both have the same, or what differs is listed."""
+        """Require equal outcomes, or a listed difference that explains them."""
         self.counts["records"] += 1
         self.counts["records alone"] += 1
         self.counts[f"records {run.unit.form}"] += 1
@@ -453,7 +453,7 @@ def report(comparison: Comparison, seconds: float) -> str:
 
 
 def main() -> None:
-    """Compare the cases that a seed makes."""
+    """Compare the cases of a seed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--cases", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,11 +1,11 @@
-"""Cases for two parsers: specs as plain data, and records that fit them, or nearly.
+"""Generate test cases: specs as plain data, and records that fit them, or nearly.
 
-Everything is drawn from a `random.Random`: one with a seed, or one that hypothesis
-steers and shrinks. Three forms of records:
+Everything is drawn from a `random.Random`, which has a seed, or which hypothesis
+controls and shrinks. Three forms of records:
 
-    valid      encodings that known writers may make, and TensorFlow reads
-    odd        what protobuf allows beyond them: pieces, unknown fields, duplicates, ...
-    malformed  bytes that were flipped, cut, added or dropped, and lengths that lie
+    valid      encodings that known writers produce and TensorFlow reads
+    odd        other encodings that protobuf allows: pieces, unknown fields, duplicates
+    malformed  flipped, truncated, inserted or deleted bytes, and wrong lengths
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Form: TypeAlias = Literal["valid", "odd", "malformed"]
 FORMS: tuple[Form, ...] = ("valid", "odd", "malformed")
 KINDS: tuple[Kind, ...] = ("int64", "float", "bytes")
 PARTITIONS = ("RowSplits", "RowLengths", "RowStarts", "RowLimits", "ValueRowIds")
-# The dtypes that tf.io.decode_raw reads, and those that tensors are of.
+# The dtypes of tf.io.decode_raw, and of tensors.
 RAW_DTYPES: tuple[str, ...] = (
     "uint8",
     "int8",
@@ -82,15 +82,15 @@ TENSOR_DTYPES += ("complex128", "string")
 
 
 class Spec(NamedTuple):
-    """One column, for either side."""
+    """One column, for both parsers."""
 
     form: str  # fixed, sequence, var, ragged, sparse, raw, tensor or stack
     name: str
     kind: Kind
     section: str = "features"  # features, context or lists
-    shape: Any = ()  # None: a tensor of any shape; of sparse ones the size
+    shape: Any = ()  # None: a tensor of any shape; for sparse specs, the size
     default: Any = None
-    # The features it reads: of ragged and sparse ones, that of the values first.
+    # The features it reads; ragged and sparse specs begin with the values.
     keys: tuple[str, ...] = ()
     partitions: tuple[tuple[str, Any], ...] = ()
     splits: str = "int64"
@@ -174,7 +174,7 @@ def random_spec(rng: random.Random, i: int) -> Spec:
 
 
 def partitioned(rng: random.Random, spec: Spec) -> Spec:
-    """A ragged column with partitions, or none."""
+    """Return a ragged column with any number of partitions."""
     levels: list[tuple[str, Any]] = []
     for level in range(rng.choice((0, 1, 1, 2, 3))):
         if rng.random() < 0.25:
@@ -187,12 +187,12 @@ def partitioned(rng: random.Random, spec: Spec) -> Spec:
 
 
 def random_specs(rng: random.Random) -> list[Spec]:
-    """Columns of Examples."""
+    """Return columns of Examples."""
     return [random_spec(rng, i) for i in range(rng.choice((1, 1, 2, 3)))]
 
 
 def random_sequence_specs(rng: random.Random) -> list[Spec]:
-    """Columns of SequenceExamples: at least one of a list."""
+    """Return columns of SequenceExamples, with at least one list."""
     specs = []
     for i in range(rng.choice((0, 1, 1, 2))):
         kind = rng.choice(KINDS)
@@ -223,12 +223,12 @@ def random_sequence_specs(rng: random.Random) -> list[Spec]:
 
 
 def keys_of(spec: Spec) -> tuple[str, ...]:
-    """The features that a spec reads."""
+    """Return the features that a spec reads."""
     return spec.keys or (spec.name,)
 
 
 def random_features(rng: random.Random, specs: Sequence[Spec], p: float) -> Any:  # noqa: ANN401
-    """The features, and the feature lists, of a record; `p` is how often one is odd."""
+    """Return a record's features and lists; each is odd with probability `p`."""
     features: dict[bytes, Any] = {}
     lists: dict[bytes, Any] = {}
     for spec in specs:
@@ -239,7 +239,7 @@ def random_features(rng: random.Random, specs: Sequence[Spec], p: float) -> Any:
                 lists[keys_of(spec)[0].encode()] = random_steps(rng, spec, p)
             continue
         fits = fitting(rng, spec)
-        # A required feature is not missing so often that most records are refused.
+        # Required features are rarely missing, so that most records are not rejected.
         is_required = spec.form in ("fixed", "raw", "tensor", "stack")
         missing = 0.01 if is_required and spec.default is None else 0.08
         if spec.form in ("ragged", "sparse") and rng.random() < p:
@@ -302,7 +302,7 @@ def item_bytes(dtype: str) -> int:
 
 
 def fitting_ragged(rng: random.Random, spec: Spec) -> dict[bytes, Any]:
-    """Values, and partitions that divide them."""
+    """Return values, and partitions that divide them."""
     levels = spec.partitions
     total = math.prod(n for _, n in levels if isinstance(n, int)) * rng.randrange(4)
     kind = spec.kind
@@ -314,7 +314,7 @@ def fitting_ragged(rng: random.Random, spec: Spec) -> dict[bytes, Any]:
         if isinstance(value, int):
             total //= value
             continue
-        # Rows come in numbers that what is above can divide.
+        # The number of rows must be divisible by the outer partitions.
         above = math.prod(n for _, n in levels[:i] if isinstance(n, int))
         cuts = sorted(rng.randrange(total + 1) for _ in range(rng.randrange(4)))
         lengths = [b - a for a, b in itertools.pairwise([0, *cuts, total])]
@@ -332,14 +332,14 @@ def fitting_ragged(rng: random.Random, spec: Spec) -> dict[bytes, Any]:
         total = len(lengths)
         if level == "ValueRowIds":
             total = max(numbers, default=-1) + 1
-            extra = -total % above  # rows at the end that no item tells of
+            extra = -total % above  # empty rows at the end
             numbers, total = [n + extra for n in numbers], total + extra
         found[value.encode()] = "int64", numbers
     return found
 
 
 def change_numbers(rng: random.Random, features: dict[bytes, Any]) -> None:
-    """Change one number of a partition, or how many there are."""
+    """Change one number of a partition, or their count."""
     key = rng.choice(sorted(features))
     kind, values = features[key]
     values = list(values)
@@ -370,7 +370,7 @@ def random_steps(rng: random.Random, spec: Spec, p: float) -> list[Feature]:
 def random_partitioned_steps(
     rng: random.Random, spec: Spec, p: float
 ) -> dict[bytes, list[Feature]]:
-    """The lists of values and partitions, which have the same number of steps, or nearly."""
+    """Return lists of values and partitions, usually with equal numbers of steps."""
     lists: dict[bytes, list[Feature]] = {key.encode(): [] for key in spec.keys}
     for _ in range(rng.randrange(4)):
         fits = fitting_ragged(rng, spec)
@@ -398,7 +398,7 @@ TENSOR_NUMBERS |= {"uint32": (22, 16), "uint64": (23, 17)}
 
 
 def tensor_value(rng: random.Random, dtype: str) -> bytes:
-    """A value as it is stored in the list of its dtype; of numbers, without a tag."""
+    """Return a value as stored in the list of its dtype; numbers without a tag."""
     if dtype in ("float32", "float64", "complex64", "complex128"):
         return rng.randbytes(item_bytes(dtype))
     if dtype == "bool":
@@ -417,7 +417,7 @@ def tensor_value(rng: random.Random, dtype: str) -> bytes:
 
 
 def random_tensor(rng: random.Random, spec: Spec) -> bytes:
-    """A TensorProto."""
+    """Return a TensorProto."""
     shape = rng.choice(((), (2,), (3, 1))) if spec.shape is None else spec.shape
     dtype = spec.dtype if rng.random() > 0.02 else rng.choice(TENSOR_DTYPES)
     number, field = TENSOR_NUMBERS[dtype]
@@ -434,11 +434,11 @@ def random_tensor(rng: random.Random, spec: Spec) -> bytes:
         if rng.random() < 0.1:
             size = max(size + rng.randrange(-2, 3), 0)
         data = rng.randbytes(size)
-        if dtype == "bool":  # a byte that is neither 0 nor 1 is no bool to TensorFlow
+        if dtype == "bool":  # a byte other than 0 and 1 is not a bool in TensorFlow
             data = bytes(byte & 1 for byte in data)
         parts.append(delimited(4, data))
     else:
-        # The last values may be left out; there may be more than the shape has.
+        # The last values may be omitted; there may be more than the shape has.
         n = n_values if chance < 0.7 else rng.randrange(n_values + 2)
         values = [tensor_value(rng, dtype) for _ in range(n)]
         if values and rng.random() < 0.3 and dtype[0] not in "fc":
@@ -454,14 +454,14 @@ def random_tensor(rng: random.Random, spec: Spec) -> bytes:
 
 
 class Odd(Encoder):
-    """An encoder that does each odd thing more or less often."""
+    """An encoder that deviates in each way with some probability."""
 
     def __init__(self, rng: random.Random, scale: float) -> None:
         super().__init__(rng, unknown_in_entries=rng.random() < 0.3)
         self.scale = scale
 
     def maybe(self, probability: float) -> bool:
-        # What is odd about 0.9 is that it does not happen.
+        # For p = 0.9, the deviation is that it does not happen.
         if probability > 0.5:
             probability = 1 - (1 - probability) * self.scale
         else:
@@ -473,7 +473,7 @@ class Odd(Encoder):
 
 
 def plain_feature(rng: random.Random, found: Feature) -> bytes:
-    """Numbers packed or not, each at once."""
+    """Encode a feature in one piece, its numbers packed or not."""
     if found is None:
         return b""
     kind, values = found
@@ -491,7 +491,7 @@ def steps_of(rng: random.Random, steps: Sequence[Feature]) -> bytes:
 
 
 def unknown_field(rng: random.Random) -> bytes:
-    """What TensorFlow, too, steps over outside of features."""
+    """Return an unknown field that TensorFlow also skips outside of features."""
     number = rng.choice((3, 15, 16, 2047))
     return rng.choice(
         (
@@ -513,7 +513,7 @@ def valid_record(
     entries = [entry(key, plain_feature(rng, found)) for key, found in features.items()]
     rng.shuffle(entries)
     some = [key for key, found in features.items() if found is not None]
-    if some and rng.random() < 0.2:  # one that loses
+    if some and rng.random() < 0.2:  # one that is replaced
         kind = rng.choice(KINDS)
         loser = feature(kind, random_values(rng, kind, rng.randrange(3)))
         entries.insert(0, entry(rng.choice(some), loser))
@@ -572,7 +572,7 @@ def odd_record(
     return record
 
 
-# Where lengths are: any byte may be one, and most small ones are.
+# Candidates for lengths: mostly small bytes.
 HOSTILE: tuple[bytes, ...] = (
     b"\x00",
     b"\x01",
@@ -588,7 +588,7 @@ HOSTILE += (varint(2**31 - 1), varint(2**32 - 1), varint(2**32 + 2), varint(2**6
 
 
 def broken(rng: random.Random, record: bytes) -> bytes:
-    """A record with some bytes that are not what they were."""
+    """Return a record with some changed bytes."""
     data = bytearray(record)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         if not data:
@@ -618,7 +618,7 @@ def broken(rng: random.Random, record: bytes) -> bytes:
 def random_record(
     rng: random.Random, specs: Sequence[Spec], form: Form, *, is_sequence: bool
 ) -> bytes:
-    """A record for these columns."""
+    """Return a record for these columns."""
     p = rng.choice((0.0, 0.0, 0.0, 0.0, 0.05, 0.1))
     features, lists = random_features(rng, specs, p)
     write = valid_record

@@ -1,9 +1,9 @@
-"""Which of the listed differences from TensorFlow a record may show, found by its bytes.
+"""Predict from a record's bytes which differences from TensorFlow it may show.
 
-A slow walk over one record, in protobuf's terms, that notes whatever the tables of
-docs/semantics.md list: each difference here has its row there. Nothing of TensorFlow or
-fastrec is asked. Where the two differ over a record, one of the differences found in it
-must allow that.
+A slow walk over one record by protobuf's rules, which notes what the tables of
+docs/semantics.md list: each difference here has a row there. It does not use TensorFlow
+or fastrec. If the two differ on a record, one of the differences found in it must
+explain that.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ VARINT, FIXED64, DELIMITED, START, END, FIXED32 = range(6)
 
 
 class Difference(NamedTuple):
-    """A row of a table, and what may happen because of it."""
+    """A row of a table, and its possible effects."""
 
-    row: str  # what its first column says
-    tf_refuses: bool = False  # where fastrec reads
-    fastrec_refuses: bool = False  # where TensorFlow reads
+    row: str  # its first column
+    tf_refuses: bool = False  # only fastrec reads
+    fastrec_refuses: bool = False  # only TensorFlow reads
     differs: bool = False  # both read, different values
     crashes: bool = False  # TensorFlow dies, or may die
 
@@ -85,8 +85,8 @@ DIFFERENCES: dict[str, Difference] = {
         fastrec_refuses=True,
     ),
     "tensor lists": Difference(
-        "a TensorProto with a list that cannot be read, of another dtype or beside its "
-        "`tensor_content`",
+        "a TensorProto with a list that cannot be read, of another dtype or in addition "
+        "to its `tensor_content`",
         tf_refuses=True,
     ),
     "tensor bool": Difference(
@@ -111,8 +111,8 @@ DIFFERENCES: dict[str, Difference] = {
 NARROWER: dict[str, str] = {
     "key": "a key that is not UTF-8",
     "long": "a tag or a length in 6 to 10 bytes",
-    "unasked": "a feature that nobody asked for, or that a later entry replaces, and that "
-    "cannot be read",
+    "unasked": "a feature that was not requested, or that a later entry replaces, and "
+    "that cannot be read",
     "depth": "groups and messages nested 100 deep together",
     "unknown in entry": "an unknown field in a map entry",
     "zero in group": "field number 0 inside a group",
@@ -120,7 +120,7 @@ NARROWER: dict[str, str] = {
 
 
 class UnreadableError(Exception):
-    """A message that protobuf refuses."""
+    """A message that protobuf rejects."""
 
 
 class Field(NamedTuple):
@@ -164,7 +164,7 @@ class Walk:
         raise UnreadableError
 
     def fields(self, data: bytes, *, is_known: bool = True) -> Iterator[Field]:
-        """The fields of a message; notes what is odd about their tags and lengths."""
+        """Return the fields of a message; note odd tags and lengths."""
         at = 0
         while at < len(data):
             begin = at
@@ -203,7 +203,7 @@ class Walk:
                 raise UnreadableError
 
     def group(self, data: bytes, at: int, number: int, depth: int) -> int:
-        """Where a group ends."""
+        """Return where a group ends."""
         if depth > 90:
             self.narrower.add("depth")
         if depth > 100:
@@ -288,7 +288,7 @@ class Walk:
             if sorted(order) != [1, 2]:
                 self.found.add("entry")
                 if len(values) > 1 or len(keys) > 1:
-                    # Of two of a kind TensorFlow takes the last, and no other part.
+                    # Of two lists of one kind, TensorFlow reads only the last one.
                     self.found.add("lists")
             if self.is_sequence and order != [1, 2]:
                 self.found.add("sequence")
@@ -317,7 +317,7 @@ class Walk:
     def feature(
         self, spec: Spec, key: bytes, data: bytes, *, is_step: bool
     ) -> list[int]:
-        """Notes what is odd about a feature, and returns the kinds of its lists."""
+        """Note what is odd about a feature, and return the kinds of its lists."""
         kinds: list[int] = []
         numbers: list[int] = []
         strings: list[bytes] = []
@@ -356,7 +356,7 @@ class Walk:
         numbers: list[int],
         strings: list[bytes],
     ) -> int:
-        """Notes what is odd about a list, and returns how many values it has."""
+        """Note what is odd about a list, and return its number of values."""
         n_values = 0
         n_packed = n_single = n_fields = 0
         single = {1: DELIMITED, 2: FIXED32, 3: VARINT}[kind]
@@ -407,7 +407,7 @@ class Walk:
             n += 1
         return n
 
-    # What specs want beyond their lists.
+    # Row rules.
 
     def rules(self) -> None:
         for spec in self.all_specs:
@@ -426,7 +426,7 @@ class Walk:
                     self.found |= odd_tensor(string)
 
     def ragged(self, spec: Spec) -> None:
-        """Whether the partitions divide exactly what there is, in lists step by step."""
+        """Return whether the partitions divide the values exactly (lists: by step)."""
         keys = [key.encode() for key in spec.keys]
         if spec.section != "lists":
             n_items = self.n_values.get(keys[0], 0)
@@ -444,7 +444,7 @@ class Walk:
     def partitions(
         self, spec: Spec, n_items: int, numbers_of: dict[bytes, list[int]]
     ) -> None:
-        """The same for the items of one record or step, the innermost partition first."""
+        """As `ragged`, for one record or step, with the innermost partition first."""
         for kind, value in reversed(spec.partitions):
             if kind == "UniformRowLength":
                 is_divided, n_rows = n_items % value == 0, n_items // value
@@ -462,17 +462,17 @@ class Walk:
 
 
 def begins_with_no_list(value: bytes) -> bool:
-    """What TensorFlow looks at even where a later entry replaces the feature."""
+    """Check what TensorFlow reads even if a later entry replaces the feature."""
     return value[:1] not in (b"", b"\x0a", b"\x12", b"\x1a")
 
 
 def signed(value: int) -> int:
-    """The int64 with these 64 bits."""
+    """Return the int64 with these 64 bits."""
     return value - (1 << 64) if value >> 63 else value
 
 
 def divides(kind: str, numbers: list[int], n_items: int) -> tuple[bool, int]:
-    """Whether a partition divides so many items, and into how many rows."""
+    """Return whether a partition divides `n` items, and the number of rows."""
     is_sorted = numbers == sorted(numbers) and all(n >= 0 for n in numbers)
     if kind == "RowLengths":
         return min(numbers, default=0) >= 0 and sum(numbers) == n_items, len(numbers)
@@ -498,7 +498,7 @@ PART_BYTES = {1: 4, 2: 8, 8: 4, 18: 8}
 
 
 def odd_tensor(data: bytes) -> set[str]:
-    """The differences that a TensorProto may show."""
+    """Return the differences that a TensorProto may show."""
     walk = Walk([], is_sequence=False)
     dtype, sizes, content = 0, [], b""
     found: set[str] = set()
@@ -552,7 +552,7 @@ def odd_tensor(data: bytes) -> set[str]:
 def tensor_values(
     walk: Walk, fields: list[Field], number: int, part_bytes: int, bits: int
 ) -> list[int]:
-    """The parts of the values in a list; those that are not varints only counted."""
+    """Return the parts of the values in a list; all but varints are only counted."""
     values: list[int] = []
     for field in fields:
         if field.number != number:
@@ -572,7 +572,7 @@ def tensor_values(
 
 
 def varint_bytes(value: int) -> bytes:
-    """The shortest encoding."""
+    """Return the shortest encoding of a varint."""
     digits = [value & 0x7F]
     while value := value >> 7:
         digits.append(value & 0x7F)
@@ -582,14 +582,14 @@ def varint_bytes(value: int) -> bytes:
 def find_differences(
     record: bytes, specs: Sequence[Spec], *, is_sequence: bool
 ) -> tuple[set[str], set[str]]:
-    """The differences from TensorFlow, and the ways in which protobuf is narrower."""
+    """Return the differences from TensorFlow, and reasons for protobuf to reject it."""
     walk = Walk(specs, is_sequence=is_sequence)
     walk.record(record)
     return walk.found, walk.narrower
 
 
 def allows(name: str, ours: Any, theirs: Any) -> bool:  # noqa: ANN401
-    """Whether a difference explains these outcomes, of which None is a refusal."""
+    """Return whether a difference explains these outcomes; None is a rejection."""
     difference = DIFFERENCES[name]
     if theirs is None:
         return difference.tf_refuses

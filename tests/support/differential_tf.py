@@ -1,15 +1,15 @@
-"""TensorFlow in processes that may die: specs and records -> columns, or refusals.
+"""TensorFlow in processes that may crash: specs and records -> columns.
 
-A keeper imports TensorFlow once and forks a worker, which does the work. TensorFlow's
-parser crashes on some input; then the keeper says so, and the next worker is a fork
-away. Run as a program, this module is the keeper. Importing it imports no TensorFlow.
+A supervisor imports TensorFlow once and forks a worker. TensorFlow's parser crashes on
+some input; then the supervisor reports the crash and forks the next worker. Run as a
+program, this module is the supervisor. Importing it does not import TensorFlow.
 
-    parent --> worker   ("specs", specs), then ("run" or "sift", mode, groups)
-    worker --> parent   ("outcome", columns or None) of each group in its order
-    keeper --> parent   ("outcome", Crash) in place of the one at which the worker died
+    parent     --> worker   ("specs", specs), then ("run" or "sift", mode, groups)
+    worker     --> parent   ("outcome", columns or None) of each group, in order
+    supervisor --> parent   ("outcome", Crash) instead of the outcome that crashed
 
-A spec is plain data, see `differential_cases.Spec`. Columns come back as plain values
-that compare bit for bit, as `frozen_array` makes them.
+A spec is plain data, see `differential_cases.Spec`. Columns are returned as plain
+values that compare bit for bit, see `frozen_array`.
 """
 
 from __future__ import annotations
@@ -35,37 +35,37 @@ MOST_MEMORY = 6 << 30
 
 
 class Crash(NamedTuple):
-    """TensorFlow died of this signal."""
+    """TensorFlow crashed with this signal."""
 
     signal: str
 
 
 def frozen_array(array: Any) -> Any:  # noqa: ANN401
-    """Numbers: dtype, shape and memory."""
+    """Return the dtype, shape and bytes of an array of numbers."""
     array = np.asarray(array)
     return array.dtype.name, array.shape, array.tobytes()
 
 
 def frozen_strings(shape: Sequence[int], strings: Any) -> Any:  # noqa: ANN401
-    """Byte strings: shape and nested lists."""
+    """Return the shape and nested lists of byte strings."""
     return "bytes", tuple(shape), strings
 
 
 def write_message(stream: BinaryIO, message: object) -> None:
-    """One message, and its length before it."""
+    """Write one length-prefixed message."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     stream.write(LENGTH.pack(len(data)) + data)
     stream.flush()
 
 
 def read_message(stream: BinaryIO) -> Any:  # noqa: ANN401
-    """One message; EOFError where the other side is gone."""
+    """Read one message, or raise EOFError if the other side has exited."""
     (size,) = LENGTH.unpack(read_bytes(stream, LENGTH.size))
     return pickle.loads(read_bytes(stream, size))
 
 
 def read_bytes(stream: BinaryIO, n: int) -> bytes:
-    """So many bytes, from a pipe that may deliver them in pieces."""
+    """Read `n` bytes from a pipe, which may deliver them in pieces."""
     pieces = []
     while n > 0:
         piece = stream.read(n)
@@ -77,7 +77,7 @@ def read_bytes(stream: BinaryIO, n: int) -> bytes:
 
 
 class Tensorflow:
-    """The parent's side."""
+    """The parent's interface."""
 
     def __init__(self) -> None:
         environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -96,13 +96,13 @@ class Tensorflow:
         self._specs: tuple[Any, ...] = ()
 
     def close(self) -> None:
-        """End the keeper, and so its worker."""
+        """End the supervisor, and thereby its worker."""
         self._to.close()
         self._keeper.wait(60)
         self._from.close()
 
     def renew(self) -> None:
-        """Go on in a worker that has done nothing yet."""
+        """Continue in a new worker."""
         write_message(self._to, ("end",))
         assert read_message(self._from) == ("ended",)
         self._specs = ()
@@ -121,16 +121,16 @@ class Tensorflow:
         return outcome
 
     def sift(self, specs: Sequence[Any], mode: str, records: list[bytes]) -> list[int]:
-        """Which records may be accepted, by their numbers: the others are refused."""
+        """Return the numbers of records that may be accepted; others are rejected."""
         self.set_specs(specs)
         write_message(self._to, ("sift", mode, records))
         found = self.answer()
         return list(range(len(records))) if isinstance(found, Crash) else found
 
     def run(self, specs: Sequence[Any], mode: str, groups: Sequence[Any]) -> list[Any]:
-        """The columns of each group of records, None where refused, or a `Crash`.
+        """Return the columns of each group of records, None if rejected, or a `Crash`.
 
-        A group is a list of records, or one record where the mode is of single records.
+        A group is a list of records, or one record if the mode is for single records.
         """
         outcomes: list[Any] = []
         while len(outcomes) < len(groups):
@@ -148,7 +148,7 @@ class Tensorflow:
 
 
 class Worker:
-    """What runs in the fork."""
+    """The code that runs in the fork."""
 
     def __init__(self, tf: Any) -> None:  # noqa: ANN401
         self.tf = tf
@@ -156,8 +156,8 @@ class Worker:
         self.tensor_proto = type(tf.make_tensor_proto(0))
         self.refusals = (
             tf.errors.InvalidArgumentError,
-            UnicodeDecodeError,  # while it words its refusal
-            TypeError,  # a dtype that there is not
+            UnicodeDecodeError,  # while it formats its error
+            TypeError,  # an unknown dtype
             ValueError,
         )
         self.specs: list[Any] = []
@@ -166,7 +166,7 @@ class Worker:
     # Specs.
 
     def feature_of(self, spec: Any) -> dict[Any, Any]:  # noqa: ANN401
-        """The features that tf.io is asked for, by key."""
+        """Return the features for tf.io, by key."""
         io, dtype = self.tf.io, self.dtypes.get(spec.kind)
         if spec.form == "fixed":
             feature = io.FixedLenFeature(spec.shape, dtype, spec.default)
@@ -212,7 +212,7 @@ class Worker:
         self.functions = {}
 
     def function(self, mode: str) -> Any:  # noqa: ANN401
-        """What parses, traced once."""
+        """Return the parsing function, traced once."""
         if mode in self.functions:
             return self.functions[mode]
         tf = self.tf
@@ -258,7 +258,7 @@ class Worker:
         return columns
 
     def sift(self, mode: str, records: list[bytes]) -> list[int]:
-        """Which of the records TensorFlow parses, each alone.
+        """Return which records TensorFlow parses, each alone.
 
         In a pipeline, where a refusal costs no exception of Python's. What is made of
         the parsed strings afterwards, raw or tensors, may still be refused.
@@ -303,7 +303,7 @@ class Worker:
         return self.frozen(column)
 
     def tensors(self, spec: Any, column: Any) -> Any:  # noqa: ANN401
-        """Each tensor, or all of them as one array."""
+        """Return each tensor, or all as one array."""
         tf = self.tf
         strings = column.numpy()
         is_one = isinstance(strings, bytes)
@@ -324,7 +324,7 @@ class Worker:
         return self.frozen(tensors[0] if is_one else tf.stack(tensors))
 
     def dtype_of(self, tensor: bytes) -> Any:  # noqa: ANN401
-        """What a serialized tensor says it is."""
+        """Return the dtype of a serialized tensor."""
         try:
             message = self.tensor_proto.FromString(tensor)
         except DecodeError as error:
@@ -332,7 +332,7 @@ class Worker:
         return self.tf.as_dtype(message.dtype)
 
     def frozen(self, column: Any) -> Any:  # noqa: ANN401
-        """A column as plain values."""
+        """Return a column as plain values."""
         tf = self.tf
         if isinstance(column, tf.SparseTensor):
             return (
@@ -352,7 +352,7 @@ class Worker:
         return frozen_array(array)
 
     def serve(self, source: BinaryIO, target: BinaryIO) -> None:
-        """Answer until there is nothing more, or the parent wants a fresh worker."""
+        """Answer requests until the parent exits or requests a new worker."""
         while True:
             message = read_message(source)
             if message[0] == "end":
@@ -370,8 +370,8 @@ class Worker:
 
 
 def keep() -> None:
-    """Fork workers, one after another, until the parent is gone."""
-    # What TensorFlow prints must not end up among the messages.
+    """Fork workers, one after another, until the parent exits."""
+    # Keep TensorFlow's output out of the messages.
     target = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     source = os.fdopen(os.dup(0), "rb", buffering=0)
@@ -380,7 +380,7 @@ def keep() -> None:
     while True:
         pid = os.fork()
         if pid == 0:
-            # Some numbers in a record make TensorFlow ask for as much memory.
+            # Some numbers in a record make TensorFlow allocate that much memory.
             resource.setrlimit(resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
             tf.config.threading.set_inter_op_parallelism_threads(1)
             tf.config.threading.set_intra_op_parallelism_threads(1)
@@ -401,7 +401,7 @@ def keep() -> None:
 
 
 if __name__ == "__main__":
-    # What is pickled here must be found as a member of the module of this name.
+    # Pickled classes must be importable from the module of this name.
     from differential_tf import Crash, keep
 
     keep()

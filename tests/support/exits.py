@@ -1,4 +1,4 @@
-"""A program that ends in the middle of things, which must not be heard of.
+"""A program that exits in the middle of an operation, and must do so silently.
 
 usage: python tests/support/exits.py SITUATION FILES
 """
@@ -23,7 +23,7 @@ def main() -> None:
     faulthandler.dump_traceback_later(SECONDS_TO_HANG, exit=True)
 
     def begin_late() -> None:
-        """Begin an epoch when fastrec has said goodbye already."""
+        """Begin an epoch after fastrec's exit handlers have run."""
         kept.append(iter(kept.pop()))
         try:
             next(kept[0])
@@ -32,13 +32,13 @@ def main() -> None:
                 raise
 
     if situation == "atexit":
-        atexit.register(begin_late)  # runs after what is registered later
+        atexit.register(begin_late)  # runs after handlers that are registered later
 
     import fastrec as fr
 
     ds = fr.open(paths, features={"n": fr.FixedLen((), "int64")})
     loader = ds.loader(8, num_threads=2)
-    assert len(ds)  # which Python's own pools of threads refuse at the end
+    assert len(ds)  # which Python's thread pools do not allow at exit
 
     def live_iterator() -> None:
         kept.append(iter(loader))

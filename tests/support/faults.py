@@ -1,4 +1,4 @@
-"""Faults of the operating system, in a process that has faults.c preloaded."""
+"""Inject faults of system calls, in a process that has faults.c preloaded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SECONDS_MOST = 5
 
 @dataclass(frozen=True)
 class Fault:
-    """What fails, as faults.c has it: written ``call,error,most,count`` by programs."""
+    """A fault of faults.c; on command lines ``call,error,most,count``."""
 
     call: str
     error: int = 0
@@ -39,7 +39,7 @@ class Fault:
 
     @classmethod
     def of(cls, text: str) -> Fault:
-        """Return the fault that `text` tells of."""
+        """Parse a fault."""
         call, *numbers = text.split(",")
         return cls(call, *map(int, numbers))
 
@@ -48,12 +48,12 @@ class Fault:
 
     @property
     def is_of_all_calls(self) -> bool:
-        """Whether there is no need to let it begin later."""
+        """Whether it applies to all calls, so that a later begin changes nothing."""
         return self.count > 3
 
 
 class Faults:
-    """Calls that fail; one kind at a time, while no other thread uses files."""
+    """Makes one kind of call fail at a time, while no other thread uses files."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(os.environ["LD_PRELOAD"])
@@ -62,7 +62,7 @@ class Faults:
 
     @contextlib.contextmanager
     def injected(self, fault: Fault, part: str, first: int = 1) -> Iterator[None]:
-        """Let calls fail for paths that have `part` in them, from the `first` on."""
+        """Make calls for paths that contain `part` fail, beginning with the `first`."""
         self._library.faults_set(
             fault.call.encode(),
             part.encode(),
@@ -81,7 +81,7 @@ class Faults:
 
 @contextlib.contextmanager
 def patience() -> Iterator[None]:
-    """End the process, with its stacks, if the body takes so long that it hangs."""
+    """Abort the process with its stacks if the body hangs."""
     faulthandler.dump_traceback_later(SECONDS_MOST, exit=True)
     try:
         yield
@@ -90,7 +90,7 @@ def patience() -> Iterator[None]:
 
 
 def left_open() -> Left:
-    """Return what is open and the number of threads, without garbage."""
+    """Return the open files and the number of threads, after garbage collection."""
     gc.collect()
     found = []
     for link in Path("/proc/self/fd").iterdir():
@@ -100,8 +100,8 @@ def left_open() -> Left:
 
 
 def check_nothing_more(before: Left) -> None:
-    """Fail unless no more is open than before."""
-    # A joined thread stays in /proc for a moment longer.
+    """Fail if more files or threads are open than before."""
+    # A joined thread remains in /proc for a moment.
     deadline = time.monotonic() + 2
     while left_open() != before and time.monotonic() < deadline:
         time.sleep(0.001)
@@ -109,7 +109,7 @@ def check_nothing_more(before: Left) -> None:
 
 
 def is_killed(work: Callable[[], object], seconds: float) -> bool:
-    """Do some work in a process that is killed so much after it began."""
+    """Run `work` in a process that is killed after a delay."""
     begun, begins = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,7 +1,7 @@
-"""A program in which several processes want the same index at once.
+"""A program in which several processes request the same index at once.
 
-Arguments: a file, how many records it has, and a new folder. It ends without an error if
-one of them builds the index each time, and the others get it from there.
+Arguments: a file, its number of records, and a new folder. It succeeds if one process
+builds the index each time, and the others load it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ NEVER = 1 << 30
 
 
 def forked(work: Callable[[], int]) -> int:
-    """Do some work in a process of its own, whose exit status it returns."""
+    """Run `work` in a child process, whose exit status it returns."""
     child = os.fork()
     if child == 0:
         os._exit(work())
@@ -35,12 +35,12 @@ def statuses(children: list[int]) -> list[int]:
 
 
 def main() -> None:
-    """Let them build."""
+    """Run all situations."""
     path, n_records, folder = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
     faults = Faults()
 
     def build(cache: Path, begin: int | None = None) -> int:
-        """Return how many indexes this process has kept, or 99 for a wrong one."""
+        """Return how many indexes this process has cached, or 99 for a wrong one."""
         if begin is not None:
             os.read(begin, 1)
         with faults.injected(Fault("rename"), str(cache), NEVER):
@@ -58,7 +58,7 @@ def main() -> None:
             os.write(begins, bytes(n_processes))
             assert sum(statuses(children)) == 1
 
-    # One that holds the lock is killed while others wait for it.
+    # Kill the lock's holder while others wait for it.
     cache = folder / "killed"
     target = index_path(path, cache)
     held, holds = os.pipe()
@@ -77,12 +77,12 @@ def main() -> None:
         os.read(held, 1)
         children = [forked(lambda: build(cache)) for _ in range(3)]
         time.sleep(0.5)
-        assert os.waitpid(-1, os.WNOHANG) == (0, 0), "somebody did not wait"
+        assert os.waitpid(-1, os.WNOHANG) == (0, 0), "a process did not wait"
         os.kill(holder, signal.SIGKILL)
         assert statuses([holder]) == [-signal.SIGKILL]
         assert sum(statuses(children)) == 1
 
-    # A fork of one that held the lock lives on.
+    # A fork of the lock's holder stays alive.
     cache = folder / "forked"
     with builder_lock(index_path(path, cache), threading.Event()):
         fork = forked(linger)

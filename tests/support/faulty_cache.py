@@ -1,8 +1,8 @@
-"""A program whose caches fail: what is kept of indexes, counts and expanded files.
+"""A program whose writes of caches fail: indexes, counts and expanded files.
 
-Each write of the cache fails at the first call, at the second, and so on. Arguments: a
-plain and a compressed file with records of numbers, a new folder, and the faults; with
--1 for a number, the process is killed. For each of them, it prints how many were made.
+Each write of a cache fails at the first call, at the second, and so on. Arguments: a
+plain and a compressed file with records of numbers, a new folder, and the faults; an
+error of -1 kills the process. Prints how many faults of each kind occurred.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SPEC = {"n": fr.FixedLen((), "int64")}
 
 
 class Lines(logging.Handler):
-    """The lines of the log that say that something is not kept."""
+    """The log lines about entries that could not be cached."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,7 +37,7 @@ class Lines(logging.Handler):
 
 
 def ways(plain: str, packed: str) -> dict[str, Way]:
-    """Every kind of what is kept in a folder."""
+    """Return functions that read each kind of cache entry in a folder."""
 
     def indexed(cache: Path) -> list[bytes]:
         ds = fr.open([plain, plain], features=SPEC, index_dir=cache)
@@ -58,7 +58,7 @@ def ways(plain: str, packed: str) -> dict[str, Way]:
 def fails(
     faults: Faults, way: Way, cache: Path, fault: Fault, k: int, log: Lines
 ) -> tuple[list[bytes] | None, int]:
-    """Return the records, or None if the system refused, and the number of faults."""
+    """Return the records, or None after an OSError, and the number of faults."""
     log.lines.clear()
     try:
         with faults.injected(fault, str(cache), k):
@@ -72,7 +72,7 @@ def fails(
 
 
 def is_killed(faults: Faults, way: Way, cache: Path, fault: Fault, k: int) -> bool:
-    """Go the way in a process that is killed at the k-th call, if there is one."""
+    """Run in a process that is killed at the k-th call; return whether it was."""
     child = os.fork()
     if child == 0:
         with faults.injected(fault, str(cache), k):
@@ -86,7 +86,7 @@ def is_killed(faults: Faults, way: Way, cache: Path, fault: Fault, k: int) -> bo
 def gone(
     plain: str, packed: str, folder: Path, faults: Faults, fault: Fault, log: Lines
 ) -> int:
-    """Go all ways, and return how many faults were made."""
+    """Run all kinds, and return the number of faults."""
     n_made = 0
     for kind, way in ways(plain, packed).items():
         whole = way(folder / kind)
@@ -105,13 +105,13 @@ def gone(
                 if n == 0:
                     break
                 n_made += n
-                assert way(cache) == whole, what  # what was left is not believed
+                assert way(cache) == whole, what  # incomplete entries are not used
                 assert way(cache) == whole, what
     return n_made
 
 
 def main() -> None:
-    """Go all ways with all faults."""
+    """Run all kinds with all faults."""
     plain, packed, folder = sys.argv[1:4]
     faults, log = Faults(), Lines()
     logging.getLogger("fastrec").addHandler(log)

@@ -1,7 +1,7 @@
 """A program that kills writers of one kind at random moments, and writes again.
 
-Arguments: the kind, a new folder, and how often. It prints how many writers were killed
-before they were done, and how many of these left temporary files.
+Arguments: the kind, a new folder, and the number of runs. Prints how many writers were
+killed before they finished, and how many of these left temporary files.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SOME = [random.Random(n).randbytes(n * 997 % 20_000) for n in range(60)]
 
 @dataclass
 class Kind:
-    """How writers write."""
+    """A kind of writer."""
 
     name: str = "data"
     options: dict[str, Any] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Kind:
     n_lanes: int | None = None
 
     def of_shard(self, records: list[bytes], shard: int) -> list[bytes]:
-        """Which records go to a shard."""
+        """Return the records of a shard."""
         if self.n_lanes is not None:
             return records[shard :: self.n_lanes]
         if self.per_shard is not None:
@@ -84,7 +84,7 @@ def write(path: Path, n_records: int, **options: Any) -> None:  # noqa: ANN401
 
 
 def content_of(data: bytes) -> tuple[bytes, bool]:
-    """What is inflated of a file, as far as it goes, and whether it ends well."""
+    """Return the decompressible part of a file, and whether it is complete."""
     wbits = {b"\x1f\x8b": 31, b"\x78\x01": 15, b"\x78\x9c": 15}.get(data[:2])
     if wbits is None:  # a plain file, which begins with a short record
         return data, True
@@ -104,7 +104,7 @@ def masked_crc(data: bytes) -> int:
 
 
 def records_in(path: Path) -> tuple[list[bytes], bool]:
-    """The whole records at the beginning of a file, and whether it is whole."""
+    """Return the complete records of a file, and whether the file is complete."""
     data, is_whole = content_of(path.read_bytes())
     found: list[bytes] = []
     at = 0
@@ -123,11 +123,11 @@ def records_in(path: Path) -> tuple[list[bytes], bool]:
     return found, is_whole
 
 
-# What is left.
+# Remaining files.
 
 
 class Run:
-    """One writer that is killed, and its records."""
+    """A writer that is killed, and its records."""
 
     def __init__(self, kind: Kind, folder: Path, n_records: int) -> None:
         self.kind = kind
@@ -135,7 +135,7 @@ class Run:
         self.records = [record(number) for number in range(n_records)]
 
     def published(self) -> dict[int, tuple[str, list[bytes]]]:
-        """The shards that have their names, each of which must be whole."""
+        """Return the shards with final names, each of which must be complete."""
         found = {}
         for path in self.folder.iterdir():
             if path.name.startswith("."):
@@ -150,7 +150,7 @@ class Run:
         return found
 
     def check_left(self) -> bool:
-        """Check that temporary files hold parts of their shards; return if any exist."""
+        """Check that temporary files are prefixes of shards; return if any exist."""
         has_left = False
         for path in self.folder.iterdir():
             if path.name == f".{self.kind.name}.lock" or not path.name.startswith("."):
@@ -169,7 +169,7 @@ class Run:
 
 
 def saved_of(path: Path) -> list[bytes]:
-    """Return the records that repair saves of a torn file, or that a whole file has."""
+    """Return the records of a file, after repair if it is torn."""
     out = path.with_name("saved")
     result = CliRunner().invoke(app, ["repair", str(path), "--out", str(out)])
     assert result.exit_code in (0, 1), result.output
@@ -185,7 +185,7 @@ def saved_of(path: Path) -> list[bytes]:
 def kill(
     kind: Kind, folder: Path, draw: random.Random, seconds: float
 ) -> tuple[bool, bool]:
-    """Kill a writer; return whether it was killed, and whether it left anything."""
+    """Kill a writer; return whether it was killed, and whether it left files."""
     folder.mkdir()
     run = Run(kind, folder, draw.randrange(N_MOST))
     options = {**kind.options, "sync": draw.random() < 0.5}
@@ -198,7 +198,7 @@ def kill(
     has_left = run.check_left()
     assert killed or not has_left
     run.published()
-    # The next writer removes what was left, and ignores the lock.
+    # The next writer removes these files, and ignores the lock.
     again = Run(kind, folder, 60)
     write(path, 60, **kind.options, overwrite=True)
     n_shards = kind.n_lanes or (1 if kind.per_shard is None else 3)
@@ -209,7 +209,7 @@ def kill(
 
 
 def kill_append(folder: Path, draw: random.Random, seconds: float) -> tuple[bool, bool]:
-    """Kill who appends, twice, and append again."""
+    """Kill an appending writer twice, and append again."""
     folder.mkdir()
     path = folder / "data"
     n_before = draw.randrange(20)
@@ -236,7 +236,7 @@ def kill_append(folder: Path, draw: random.Random, seconds: float) -> tuple[bool
 
 
 def whole_runs(added: list[bytes]) -> list[int]:
-    """Which records were added: each writer begins at the first and leaves none out."""
+    """Return which records each writer added, which must be consecutive from 0."""
     numbers: list[int] = []
     for each in added:
         (number,) = struct.unpack_from("<I", each)
@@ -246,14 +246,14 @@ def whole_runs(added: list[bytes]) -> list[int]:
 
 
 def main() -> None:
-    """Kill, and look at what is left."""
+    """Kill writers, and check the remaining files."""
     kind, folder, n_runs = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     logging.disable()  # of the tails that are cut
     draw = random.Random(kind)
     folder.mkdir()
     options = {} if kind == "append" else KINDS[kind].options
     name = "data" if kind == "append" else KINDS[kind].name
-    # How long it takes tells where the moments are.
+    # Measure the duration, to choose the moments.
     (folder / "measured").mkdir()
     begin = time.perf_counter()
     write(folder / "measured" / name, N_MOST, **options)

@@ -1,8 +1,8 @@
-"""A program that kills writers and builders of indexes with signal 9, at random moments.
+"""A program that kills writers and index builders with SIGKILL at random moments.
 
-Arguments: what is killed, "writer", "index" or "expansion", a new folder, a plain and a
-compressed file with records of numbers, and how often. It prints how many were killed
-before they were done, and how many records were read afterwards.
+Arguments: "writer", "index" or "expansion", a new folder, a plain and a compressed file
+with records of numbers, and the number of runs. Prints how many processes were killed
+before they finished, and how many records were read afterwards.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ RECORDS = [
 
 
 def write_on(path: Path) -> None:
-    """Write records until somebody ends it."""
+    """Write records until the process is killed."""
     with Writer(path) as writer:
         for record in itertools.cycle(RECORDS):
             writer.write_record(record)
 
 
 def read_part(part: Path) -> int:
-    """Read what a killed writer left, and return how many records that were."""
-    # What is whole follows from the sizes alone.
+    """Read the files of a killed writer, and return the number of records."""
+    # The sizes determine which records are complete.
     size = part.stat().st_size
     expected, end = [], 0
     for n, record in enumerate(itertools.cycle(RECORDS)):
@@ -65,7 +65,7 @@ def read_part(part: Path) -> int:
 
 
 def kill_writer(folder: Path, draw: random.Random) -> tuple[bool, int]:
-    """Kill a writer, and return that, and how many records it left."""
+    """Kill a writer; return 1 and the number of records that it left."""
     path = folder / "data"
     assert is_killed(lambda: write_on(path), draw.random() * 0.02)
     left = list(folder.iterdir())
@@ -81,7 +81,7 @@ def kill_writer(folder: Path, draw: random.Random) -> tuple[bool, int]:
 def kill_builder(
     folder: Path, draw: random.Random, read: Callable[[Path], list[bytes]]
 ) -> tuple[bool, int]:
-    """Kill who makes what a cache keeps, and read by what is left."""
+    """Kill the builder of a cache entry, and read with the remaining files."""
     cache = folder / f"{draw.random()}"
     killed = is_killed(lambda: read(cache), draw.random() * 0.01)
     assert read(cache) == WHOLE
@@ -93,7 +93,7 @@ WHOLE: list[bytes] = []
 
 
 def main() -> None:
-    """Kill, and look at what is left."""
+    """Kill processes, and check the remaining files."""
     what, folder, plain, packed = sys.argv[1], Path(sys.argv[2]), *sys.argv[3:5]
     logging.disable()  # of the tails
     draw = random.Random(0)

@@ -1,9 +1,9 @@
-"""A program that reads a file in every way while calls of the system fail.
+"""A program that reads a file in every way while system calls fail.
 
-Each way is gone with the fault at the first call, at the second, and so on, until none
-is left to fail. Arguments: the folder with the files, io, what may come of the faults
-("refused", "transparent", or "either"), and the faults. For each of them, it prints how
-many were made, and how many were refusals.
+Each way runs with the fault at the first call, at the second, and so on, until no call
+fails. Arguments: the folder with the files, io, the allowed outcome ("refused",
+"transparent", or "either"), and the faults. For each fault, prints how often it
+occurred, and how often it raised.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ OTHERS = {
 
 
 def cases(folder: Path) -> list[tuple[str, Path, ErrorPolicy, Way]]:
-    """Every way to read every file, and what is done about damage there."""
+    """Return every way to read every file, and its error policy."""
     plain, damaged, packed = (folder / name for name in ("plain", "damaged", "packed"))
     found: list[tuple[str, Path, ErrorPolicy, Way]] = []
     for name, way in (EPOCHS | RANDOM | OTHERS).items():
@@ -120,7 +120,7 @@ def cases(folder: Path) -> list[tuple[str, Path, ErrorPolicy, Way]]:
 
 
 def opened(path: Path, io: Io, on_error: ErrorPolicy) -> fr.Dataset:
-    """Open a file without a place for its index, so that all is found out anew."""
+    """Open a file without an index directory, so that the index is built again."""
     return fr.open(
         path, features=SPEC, io=io, on_error=on_error, index_dir="/dev/null/index"
     )
@@ -129,7 +129,7 @@ def opened(path: Path, io: Io, on_error: ErrorPolicy) -> fr.Dataset:
 def gone(
     folder: Path, io: Io, outcome: str, faults: Faults, fault: Fault
 ) -> tuple[int, int]:
-    """Go all ways, and return how many faults were made, and how many refusals."""
+    """Run all ways; return the number of faults and of errors."""
     n_made = n_refused = 0
     for name, path, on_error, way in cases(folder):
         whole: Rows = []
@@ -149,7 +149,7 @@ def gone(
                     break
                 n_made += faults.n_made
                 if refusal is None:
-                    # Announcing what will be read may fail, too: nobody needs that.
+                    # Read-ahead hints may fail, too; they are optional.
                     assert outcome != "refused", what
                     assert rows == whole, what
                 else:
@@ -167,10 +167,10 @@ def gone(
 
 
 def main() -> None:
-    """Go all ways with all faults."""
+    """Run all ways with all faults."""
     folder, outcome = Path(sys.argv[1]), sys.argv[3]
     io: Io = sys.argv[2]  # type: ignore[assignment]
-    logging.disable()  # of what is left out of damaged files
+    logging.disable()  # silence warnings about skipped regions
     faults = Faults()
     before = left_open()
     for text in sys.argv[4:]:

@@ -1,7 +1,7 @@
 """A program whose writers fail: at the first call, at the second, and so on.
 
-Arguments: a new folder, and the faults; with -1 for a number, the process is killed. For
-each of them, it prints how many were made, and how many were refusals.
+Arguments: a new folder, and the faults; an error of -1 kills the process. For each
+fault, prints how often it occurred, and how often it raised.
 """
 
 from __future__ import annotations
@@ -23,17 +23,14 @@ OLD = frame(b"what was there before")
 
 
 def write(path: Path, *, overwrite: bool) -> None:
-    """Write all records in the ordinary way."""
+    """Write all records."""
     with Writer(path, overwrite=overwrite) as writer:
         for record in RECORDS:
             writer.write_record(record)
 
 
 def check_left(path: Path, *, overwrite: bool) -> None:
-    """Check what a killed writer left: all, or nothing but a part beside the name.
-
-    And the lock file, which locks nobody out.
-    """
+    """Check that a killed writer left all or only a temporary and a lock file."""
     if path.exists() and path.read_bytes() != OLD:
         assert path.read_bytes() == WHOLE
     else:
@@ -48,7 +45,7 @@ def check_left(path: Path, *, overwrite: bool) -> None:
 def is_killed(
     path: Path, faults: Faults, fault: Fault, k: int, *, overwrite: bool
 ) -> bool:
-    """Write in a process that is killed at the k-th call, if there is one."""
+    """Write in a process that is killed at the k-th call; return whether it was."""
     child = os.fork()
     if child == 0:
         with faults.injected(fault, str(path.parent), k):
@@ -60,7 +57,7 @@ def is_killed(
 
 
 def is_refused(path: Path, fault: Fault, *, overwrite: bool) -> bool:
-    """Write, and check what is said if the system refuses."""
+    """Write, and check the error if a call fails."""
     said = (fault.error, str(path))
     writer = None
     try:
@@ -85,7 +82,7 @@ def is_refused(path: Path, fault: Fault, *, overwrite: bool) -> bool:
 
 
 def gone(folder: Path, faults: Faults, fault: Fault, *, overwrite: bool) -> list[int]:
-    """Write with the fault at every call; return the faults made and the refusals."""
+    """Write with the fault at every call; return the number of faults and errors."""
     n_made = n_refused = 0
     for k in itertools.count(1):
         below = folder / f"{fault}-{overwrite}-{k}"
@@ -120,11 +117,11 @@ def main() -> None:
     before = left_open()
     for text in sys.argv[2:]:
         fault = Fault.of(text)
-        anew, over = (
+        new, overwritten = (
             gone(Path(sys.argv[1]), faults, fault, overwrite=overwrite)
             for overwrite in (False, True)
         )
-        print(anew[0] + over[0], anew[1] + over[1])
+        print(new[0] + overwritten[0], new[1] + overwritten[1])
     check_nothing_more(before)
 
 

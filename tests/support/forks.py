@@ -1,9 +1,9 @@
-"""A program that forks, again and again, in one of several situations.
+"""A program that forks repeatedly in one of several situations.
 
 usage: python tests/support/forks.py SITUATION ROUNDS FILES
 
-The child reads everything anew while nothing of the parent's threads is there; then the
-parent goes on. The files hold the records 0, 1, ... in their feature "n".
+The child, without the parent's threads, reads everything again; then the parent
+continues. The files contain the records 0, 1, ... in their feature "n".
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def in_child(check: Callable[[], object]) -> None:
     assert status == 0, status
 
 
-def check_anew(ds: Untyped, loader: Untyped) -> None:
-    """What a child does with what it got: everything, from the beginning."""
+def check_reading(ds: Untyped, loader: Untyped) -> None:
+    """Read everything from the beginning with inherited objects."""
     loader.set_epoch(0)
     loader.seek(0)
     assert numbers(loader) == ALL
@@ -64,13 +64,13 @@ def check_anew(ds: Untyped, loader: Untyped) -> None:
 
 
 def check_refused(iterator: Iterator[Any]) -> None:
-    with pytest.raises(RuntimeError, match="another process"):
+    with pytest.raises(RuntimeError, match="after a fork"):
         next(iterator)
 
 
 @contextlib.contextmanager
 def busy(work: Callable[[], object]) -> Iterator[None]:
-    """Have another thread work, again and again; it is at it when the body begins."""
+    """Run `work` repeatedly in another thread, which runs when the body begins."""
     is_over = threading.Event()
     is_at_it = threading.Event()
 
@@ -90,7 +90,7 @@ def busy(work: Callable[[], object]) -> Iterator[None]:
 
 
 def slowly(batch: Untyped) -> Untyped:
-    """A transform that is at work most of the time."""
+    """A transform that is running most of the time."""
     time.sleep(0.0002)
     return batch
 
@@ -115,7 +115,7 @@ class Forks:
         for _ in self.rounds():
             ds = self.open()
             loader = ds.loader(2, num_threads=3)
-            in_child(functools.partial(check_anew, ds, loader))
+            in_child(functools.partial(check_reading, ds, loader))
             assert numbers(loader) == ALL
 
     def during(self, **options: Untyped) -> None:
@@ -124,7 +124,7 @@ class Forks:
 
         def check() -> None:
             check_refused(iterator)
-            check_anew(ds, loader)
+            check_reading(ds, loader)
             check_refused(iterator)
 
         for i in self.rounds():
@@ -145,7 +145,7 @@ class Forks:
             loader.set_epoch(0)
             iterator = iter(loader)
             assert numbers(iterator) == ALL
-            in_child(functools.partial(check_anew, ds, loader))
+            in_child(functools.partial(check_reading, ds, loader))
             assert list(iterator) == []
 
     def grandchildren(self) -> None:
@@ -160,7 +160,7 @@ class Forks:
             def check_below() -> None:
                 check_refused(iterator)
                 check_refused(mine)
-                check_anew(ds, loader)
+                check_reading(ds, loader)
 
             in_child(check_below)
             assert numbers(mine) == ALL[2:]
@@ -174,13 +174,13 @@ class Forks:
             loader.set_epoch(0)
 
     def while_threads_take(self) -> None:
-        """Other threads are inside next(), of the same iterator."""
+        """Fork while other threads are inside next() of the same iterator."""
         ds = self.open()
         loader = ds.loader(2, num_threads=1, transform=slowly)
 
         def check() -> None:
             check_refused(iterator)
-            check_anew(ds, loader)
+            check_reading(ds, loader)
 
         for _ in self.rounds():
             loader.set_epoch(0)
@@ -207,12 +207,12 @@ class Forks:
         pick = random.Random(1)
         with busy(lambda: ds[[pick.choice(ALL) for _ in range(50)]]):
             for _ in self.rounds():
-                in_child(functools.partial(check_anew, ds, loader))
+                in_child(functools.partial(check_reading, ds, loader))
                 loader.set_epoch(0)
                 assert numbers(loader) == ALL
 
     def while_a_thread_indexes(self) -> None:
-        """An index is locked while it is built; here it is built all the time."""
+        """Fork while an index is being built, and thus locked."""
         shared = self.open()
         loader = shared.loader(2, num_threads=1, shuffle=True)
 
@@ -222,7 +222,7 @@ class Forks:
 
         def check() -> None:
             ds = self.open()
-            check_anew(ds, ds.loader(3))
+            check_reading(ds, ds.loader(3))
             assert sorted(numbers(loader)) == ALL
 
         versions = itertools.count()
@@ -234,8 +234,8 @@ class Forks:
 
 def main() -> None:
     _, situation, n_rounds, *paths = sys.argv
-    warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads
-    # Not dump_traceback_later, which itself hangs where it was called before a fork.
+    warnings.simplefilter("ignore", DeprecationWarning)  # about fork with threads
+    # Not dump_traceback_later, which hangs if it was called before a fork.
     faulthandler.register(signal.SIGALRM, chain=True)
     getattr(Forks(int(n_rounds), paths), situation)()
 

@@ -1,16 +1,16 @@
-"""Run the fuzz targets, for as long as is wanted, and keep account of it.
+"""Run the fuzz targets, and record the results.
 
     python tests/support/fuzz_campaign.py --executions 10000000 --jobs 2
 
 The targets are built (preset ``fuzz``: Clang, AddressSanitizer and
-UndefinedBehaviorSanitizer), the canary must be found, every input that was found once
-must pass, and then each target runs from its seeds and from the corpus of earlier
-campaigns in ``build/fuzz/corpus``. What a campaign came to is appended to the table in
+UndefinedBehaviorSanitizer), the canary must be found, all regression inputs must pass,
+and then each target runs from its seeds and from the corpus of earlier campaigns in
+``build/fuzz/corpus``. The result of a campaign is appended to the table in
 docs/robustness.md.
 
-A campaign that was stopped goes on where it was, for as long as the targets are the
-same programs. An input that fails is left in ``build/fuzz/findings``, the other targets
-go on, and the exit status is 1.
+A campaign that was stopped resumes while the targets are the same programs. An input
+that fails is left in ``build/fuzz/findings``; the other targets continue, and the exit
+status is 1.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ TABLE_HEAD = (
 
 INTERRUPTED = 72  # how libFuzzer ends at Ctrl-C
 
-# What is done before the account is brought up to date.
+# Executions between updates of the account.
 SLICE_EXECUTIONS = 500_000
 OPTIONS = (
     "-max_len=2048",
     "-timeout=10",
     "-malloc_limit_mb=256",  # a length read from the input must not size memory
     "-print_final_stats=1",
-    "-reload=0",  # nobody else writes to the corpus
+    "-reload=0",  # no other process writes to the corpus
 )
 CANARY_EXECUTIONS = 5_000_000
-# What the canary says, and which sanitizer must hear it.
+# Input of the canary -> the sanitizer that must report it.
 CANARY_WORDS = {b"heap": "AddressSanitizer", b"bits": "shift exponent"}
 
 
@@ -77,7 +77,7 @@ def main() -> int:
             finished.result()
     except KeyboardInterrupt:
         campaign.stop()
-        say("stopped: the same command with --executions goes on from here")
+        say("stopped; run the same command with --executions to resume")
         return 130
     if options.record:
         record(build, targets, campaign.results)
@@ -102,13 +102,13 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def build_targets() -> Path:
-    """Build all targets, and return where they are."""
+    """Build all targets, and return their folder."""
     run(["cmake", "--workflow", "--preset", "fuzz"])
     return ROOT / "build" / "fuzz"
 
 
 def find_targets(build: Path, names: list[str] | None) -> list[Path]:
-    """Return the targets of these names: all but the canary, where there are none."""
+    """Return the targets with these names, by default all but the canary."""
     found = sorted(path for path in build.glob("*_fuzz") if "canary" not in path.name)
     if names:
         found = [build / f"{name}_fuzz" for name in names]
@@ -119,7 +119,7 @@ def find_targets(build: Path, names: list[str] | None) -> list[Path]:
 
 
 def prove_canary(build: Path) -> None:
-    """See to it that the target with planted mistakes fails, and only for these."""
+    """Check that the target with planted bugs fails, and only for these."""
     canary = build / "canary_fuzz"
     findings = build / "canary"
     findings.mkdir(exist_ok=True)
@@ -140,7 +140,7 @@ def prove_canary(build: Path) -> None:
 
 
 def prove_regressions(targets: list[Path]) -> None:
-    """Run what was found once; what is found again ends the campaign."""
+    """Run the regression inputs; a failure ends the campaign."""
     for target in targets:
         inputs = sorted((REGRESSIONS / target.name.removesuffix("_fuzz")).glob("*"))
         if inputs:
@@ -149,7 +149,7 @@ def prove_regressions(targets: list[Path]) -> None:
 
 @dataclasses.dataclass
 class Account:
-    """What was done with one target."""
+    """The results of one target."""
 
     program: str = ""  # which it is
     executions: int = 0
@@ -159,7 +159,7 @@ class Account:
 
 
 class Campaign:
-    """Runs targets, several at a time, and keeps their accounts in a file."""
+    """Runs targets, several at a time, and saves their results in a file."""
 
     def __init__(self, build: Path) -> None:
         self.build = build
@@ -176,16 +176,16 @@ class Campaign:
             }
 
     def stop(self) -> None:
-        """Begin nothing more."""
+        """Start no further runs."""
         self._stopped.set()
 
     def run_seconds(self, target: Path, seconds: int) -> None:
-        """Run a target for a time, whatever was done before."""
+        """Run a target for a time, independent of earlier runs."""
         account = self.results[target.name] = Account()
         self._run(target, account, [f"-max_total_time={seconds}"])
 
     def run_executions(self, target: Path, executions: int) -> None:
-        """Run a target until so many executions are on its account."""
+        """Run a target until its account has this many executions."""
         program = hashlib.sha256(target.read_bytes()).hexdigest()
         account = self._accounts.get(target.name, Account())
         if account.program != program:
@@ -199,7 +199,7 @@ class Campaign:
                 return
 
     def _run(self, target: Path, account: Account, length: list[str]) -> bool:
-        """Run a target once. False if that failed, or nothing more is to be begun."""
+        """Run a target once; return False if it failed or the campaign was stopped."""
         if self._stopped.is_set():
             return False
         corpus = self.build / "corpus" / target.name
@@ -240,7 +240,7 @@ class Campaign:
 
 
 def record(build: Path, targets: list[Path], results: dict[str, Account]) -> None:
-    """Append what the campaign came to to the table of the page."""
+    """Append the campaign's results to the table of the page."""
     commit = attempt(["git", "log", "-1", "--format=%h"]).stdout.strip() or "unknown"
     if attempt(["git", "status", "--porcelain", "--", "src/cpp", "tests/cpp"]).stdout:
         commit += "+"  # and what is not committed
@@ -267,7 +267,7 @@ def record(build: Path, targets: list[Path], results: dict[str, Account]) -> Non
 
 
 def compiler_of(build: Path) -> str:
-    """Return which compiler made the targets."""
+    """Return the compiler of the targets."""
     cache = (build / "CMakeCache.txt").read_text(encoding="utf-8")
     found = re.search(r"^CMAKE_CXX_COMPILER:\w+=(.*)$", cache, re.MULTILINE)
     said = attempt([found[1], "--version"]).stdout if found else ""
@@ -282,7 +282,7 @@ def last_number(pattern: str, text: str) -> int:
 
 
 def attempt(command: Command) -> subprocess.CompletedProcess[str]:
-    """Run a command, and keep what it says."""
+    """Run a command, and capture its output."""
     # What takes half of the time and can be had without: stacks of allocations, which
     # a finding has when it is run again, and a check that the C++ tests make (asan).
     options = "malloc_context_size=2:detect_stack_use_after_return=0"

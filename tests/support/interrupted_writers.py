@@ -1,13 +1,13 @@
-"""A program that interrupts every call of writers of all kinds, at random moments.
+"""A program that interrupts calls of all kinds of writers at random moments.
 
 usage: python tests/support/interrupted_writers.py SIGNALS SEED FOLDER [KIND ...]
 
-A signal handler raises in the middle of a call, once or, in a storm, again and again.
-After each writer, the files that it published hold exactly the records that it accepted,
-and nothing else is left: no thread, descriptor, lock or temporary file. What a thread of
-an earlier writer wrote into a later one would be found there. At the end it prints, as
-JSON, how many signals each kind got and how its writers ended. A writer that hangs ends
-the program with all stacks.
+A signal handler raises in the middle of a call, once or, in a storm, repeatedly. After
+each writer, its published files must contain exactly the records that it accepted, and
+no thread, descriptor, lock or temporary file may remain. This also detects data that a
+thread of an earlier writer wrote to a later one. At the end, prints as JSON how many
+signals each kind received and how its writers ended. If a writer hangs, the program
+ends with all stacks.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from children import SECONDS_TO_HANG
 from columns import Untyped
 from fastrec.rewrite.copy import recode, reshard, split, targets_of
 from fastrec.rewrite.shuffle import shuffle
-from fastrec.writer.shards import Sharding
+from fastrec.writer.shard_options import ShardOptions
 
 _STORM_SHARE = 0.3
 _SPARED_SHARE = 0.5
@@ -43,18 +43,18 @@ _SECONDS_TO_END = 10
 
 
 class Interrupted(BaseException):
-    """What the signal handler raises."""
+    """The exception of the signal handler."""
 
 
 class Signals:
-    """Signals that come while `call` is at work, and raise there and nowhere else."""
+    """Signals that arrive, and raise, only during `call`."""
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
         self.n_raised = 0
         self.n_swallowed = 0
         self._n_left = 0
-        self._seconds: dict[str, float] = {}  # that calls take
+        self._seconds: dict[str, float] = {}  # duration of calls
         signal.signal(signal.SIGALRM, self._interrupt)
         sys.unraisablehook = self._swallowed
 
@@ -68,7 +68,7 @@ class Signals:
         if self.draw.random() < _SPARED_SHARE:
             function()
             return False
-        # Most of what is delicate is at the beginning and at the end.
+        # Most critical steps are at the beginning and at the end.
         longest = self.draw.choice([0.0001, 1.2 * self._seconds[name]])
         first = max(1e-6, self.draw.uniform(0, longest))
         is_storm = self.draw.random() < _STORM_SHARE
@@ -101,7 +101,7 @@ class Signals:
         raise Interrupted
 
     def _swallowed(self, found: Untyped) -> None:
-        # Python itself drops what is raised while it destroys an object.
+        # Python ignores exceptions that are raised while it destroys an object.
         assert found.exc_type is Interrupted, found
         self.n_swallowed += 1
 
@@ -123,7 +123,7 @@ def large(token: int, i: int) -> dict[str, Untyped]:
     return {"n": i, "data": payload(token, i) + b"." * 90_000}
 
 
-# What each way of writing calls for the records from `i` on, the number of records in a
+# Each way of writing: the call for the records from `i` on, the number of records per
 # call, and the payload of each record.
 def one_record(writer: fr.Writer, token: int, i: int) -> None:
     writer.write_record(payload(token, i))
@@ -262,7 +262,7 @@ class Case:
         return "published"
 
     def _in_context(self) -> str:
-        """Write in a `with` block, which is interrupted as a whole."""
+        """Write in a `with` block that is interrupted as a whole."""
         files: list[str] = []
 
         def write() -> None:
@@ -293,13 +293,13 @@ class Case:
         assert list(itertools.chain(*found)) == old + expected
 
     def _check_lost(self, n: int) -> None:
-        """Check what a lost writer left: shards with consecutive records of the first n."""
+        """Check the shards of a dropped writer: consecutive records of the first n."""
         files = sorted(path for path in self._folder.iterdir() if path.name[0] != ".")
         if self._name == ONE and files:
             found = records_of(files[0])
             if found != self._old:
                 old = [] if "overwrite" in self._options else self._old
-                # Interrupted when it was whole.
+                # Interrupted when it was complete.
                 assert found == old + self._expected(len(found) - len(old))
             return
         n_lanes = self._options.get("num_shards")
@@ -317,19 +317,19 @@ def rewritten(
     signals: Signals, kind: str, n_threads: int, folder: Path, sources: list[str]
 ) -> str:
     """Rewrite files, and check the result unless that was interrupted."""
-    sharding = Sharding(sync=False, n_threads=n_threads, max_records=None)
+    shard_options = ShardOptions(sync=False, n_threads=n_threads, max_records=None)
     out, done = str(folder / "out-{shard:03d}"), False
 
     def rewrite() -> None:
         nonlocal done
         if kind == "reshard":
-            reshard(sources, out, sharding, 3)
+            reshard(sources, out, shard_options, 3)
         elif kind == "split":
-            split(sources, str(folder / "{part}"), {"a": 0.5, "b": 0.5}, sharding)
+            split(sources, str(folder / "{part}"), {"a": 0.5, "b": 0.5}, shard_options)
         elif kind == "recode":
-            recode(targets_of(sources, str(folder), "GZIP"), sharding)
+            recode(targets_of(sources, str(folder), "GZIP"), shard_options)
         else:
-            shuffle(sources, out, sharding, seed=1, memory=64 << 20)
+            shuffle(sources, out, shard_options, seed=1, memory=64 << 20)
         done = True
 
     signals.call(f"{kind}-{n_threads}", rewrite)

@@ -1,10 +1,10 @@
-"""A program that is interrupted, as by Ctrl-C, at random moments of one of several loops.
+"""A program that Ctrl-C interrupts at random moments of one of several loops.
 
 usage: python tests/support/interrupts.py LOOP TIMES FILES
 
-It goes on after each interrupt, and every epoch must come whole. At the end it prints,
-as JSON, how long each took to become a KeyboardInterrupt, in milliseconds. The files
-hold the records 0, 1, ... as `record` makes them: the columns are dense, bytes, ragged,
+It continues after each interrupt, and every epoch must be complete. At the end, prints
+as JSON how long each signal took to become a KeyboardInterrupt, in milliseconds. The
+files contain the records 0, 1, ... of `record`: the columns are dense, bytes, ragged,
 padded and composed of several features, and all values are compared.
 """
 
@@ -29,13 +29,13 @@ from children import SECONDS_TO_HANG
 from columns import Untyped
 from oracle import example
 
-# A signal that comes just before a long sleep does not end it.
-_SECONDS_BETWEEN_LOOKS = 0.001
+# Short, because a signal just before a sleep does not end it.
+_POLL_SECONDS = 0.001
 
 _VALUES = fr.Ragged.RowLengths("lengths")
 
-# A column of every kind. Arrays of most kinds are made by Python code, in which a signal
-# may raise.
+# A column of every kind. Arrays of most kinds are made by Python code, in which a
+# signal may raise.
 SPEC: dict[str, Untyped] = {
     "n": fr.FixedLen((), "int64"),
     "name": fr.FixedLen((), "bytes"),
@@ -65,7 +65,7 @@ def record(n: int) -> bytes:
 
 
 def check_values(batches: list[Untyped], added: int) -> None:
-    """Compare every column with what its record number says."""
+    """Compare every column with the values that follow from its record number."""
     first = 0
     for batch in batches:
         n = np.arange(first, first + len(batch["n"]))
@@ -142,7 +142,7 @@ LOOPS: dict[str, tuple[dict[str, Untyped], int]] = {
 }
 
 
-# Ways to iterate an inline loader, and how each turns what it gives into a dict.
+# Ways to iterate an inline loader, and how to convert their items to a dict.
 NAMES = [*SPEC, "n_ids"]
 WAYS: dict[str, tuple[Untyped, Untyped]] = {
     "tuples": (
@@ -154,7 +154,7 @@ WAYS: dict[str, tuple[Untyped, Untyped]] = {
 
 
 class Interrupter:
-    """Another process, which sends a SIGINT at a random moment after each `go`."""
+    """A process that sends a SIGINT at a random moment after each `go`."""
 
     def __init__(self) -> None:
         to_it, self._go = os.pipe()
@@ -174,11 +174,11 @@ class Interrupter:
         os._exit(0)
 
     def go(self) -> None:
-        """Have one sent; the next only after `ms_since`."""
+        """Request a signal; call `ms_since` before the next one."""
         os.write(self._go, np.float64(self.seconds).tobytes())
 
     def ms_since(self) -> float:
-        """Return how long ago the signal was sent."""
+        """Return the milliseconds since the signal was sent."""
         now = time.monotonic()
         return 1000 * (now - float(np.frombuffer(os.read(self._sent, 8))[0]))
 
@@ -190,7 +190,7 @@ def loop(
     n_times: int,
     way: tuple[Untyped, Untyped],
 ) -> list[float]:
-    """Interrupt epochs of a loader, and compare all values of each."""
+    """Interrupt epochs of a loader, and compare all their values."""
     begun, as_dict = way
     interrupter = Interrupter()
     begin = time.monotonic()
@@ -208,7 +208,7 @@ def loop(
                 got.append(batch)  # noqa: PERF402 (nothing between the two)
             is_over = True
             while True:
-                time.sleep(_SECONDS_BETWEEN_LOOKS)
+                time.sleep(_POLL_SECONDS)
         except KeyboardInterrupt:
             latency = interrupter.ms_since()
         latencies.append(latency)
@@ -226,7 +226,7 @@ def loop(
 
 
 def indexing(count: Callable[[], int], expected: int, n_times: int) -> list[float]:
-    """Interrupt what builds an index, and do it again."""
+    """Interrupt the building of an index, and repeat it."""
     interrupter = Interrupter()
     begin = time.monotonic()
     assert count() == expected
@@ -238,7 +238,7 @@ def indexing(count: Callable[[], int], expected: int, n_times: int) -> list[floa
             interrupter.go()
             assert count() == expected
             while True:
-                time.sleep(_SECONDS_BETWEEN_LOOKS)
+                time.sleep(_POLL_SECONDS)
         except KeyboardInterrupt:
             latencies.append(interrupter.ms_since())
         assert count() == expected

@@ -1,4 +1,4 @@
-"""One of two processes that share arrays: prints as JSON what it got of each sharding.
+"""One of two processes that share arrays: prints its shards as JSON.
 
 usage: python tests/support/jax_processes.py PROCESS PORT FILES
 """
@@ -19,7 +19,7 @@ from numbered import SPEC
 
 
 def rows_here(array: Any) -> list[int]:  # noqa: ANN401
-    """The rows on the devices of this process, each once."""
+    """Return the rows on the devices of this process, each once."""
     shards = {
         shard.index[0].start or 0: shard.data for shard in array.addressable_shards
     }
@@ -27,7 +27,7 @@ def rows_here(array: Any) -> list[int]:  # noqa: ANN401
 
 
 def epoch(loader: fr.Loader) -> dict[str, Any]:
-    """What came of an epoch: also what all processes compute together."""
+    """Return the results of an epoch, including a computation across processes."""
     rows, sums = [], []
     for batch in loader:
         rows.append(rows_here(batch["n"]))

@@ -1,4 +1,4 @@
-"""Runs the tests in which Keras computes in a process of another backend."""
+"""Run the tests that compute with Keras in a process with another backend."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from children import SECONDS_TO_HANG
 
 __all__ = ["run_tests_with_backend"]
 
-# Which of them: what is refused before has no backend.
+# Tests that raise before Keras computes do not depend on the backend.
 _COMPUTING = "epoch or weigh or predictions or outputs or shuffles"
 
 
 def run_tests_with_backend(backend: str, *, of_parent: str) -> None:
-    """Run test_keras.py; `of_parent` is the backend of whoever has it run."""
+    """Run test_keras.py; `of_parent` is the backend of the calling process."""
     tests = Path(__file__).parents[1] / "adapters" / "test_keras.py"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     backends = {"KERAS_BACKEND": backend, "KERAS_BACKEND_OF_PARENT": of_parent}

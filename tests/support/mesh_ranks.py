@@ -1,8 +1,8 @@
-"""Read as one rank of a 2 x 2 device mesh, of which one dimension divides the data.
+"""Read as one rank of a 2 x 2 device mesh, with one data-parallel dimension.
 
     python mesh_ranks.py RANK FOLDER FILE
 
-The ranks find each other by a file in FOLDER. Prints a line of JSON.
+The ranks rendezvous through a file in FOLDER. Prints a line of JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Data sets whose labels are their record numbers, and loaders of every kind of order."""
+"""Datasets whose labels are their record numbers, and loaders of every order."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def write_files(write: Write, sizes: tuple[int, ...]) -> list[Path]:
 
 
 class DataSets:
-    """Data sets with files of any sizes, each written once."""
+    """Datasets with files of any sizes, each written once."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -83,7 +83,7 @@ class DataSets:
 
 
 def listed(n_records: int, seed: int, epoch: int) -> list[Any]:
-    """Batches of 4 to 9 records, or of all if there are fewer; each record once."""
+    """Return batches of 4 to 9 records, or one of fewer; each record once."""
     rng = np.random.default_rng([seed, epoch])
     rest = rng.permutation(n_records)
     batches = []
@@ -95,7 +95,7 @@ def listed(n_records: int, seed: int, epoch: int) -> list[Any]:
     return batches
 
 
-# Every kind of order of N records: options of the loader.
+# Loader options for every kind of order of N records.
 ORDERS: dict[str, dict[str, Any]] = {
     "files": {"shuffle": False},
     "shuffled": {"shuffle": True},
@@ -110,7 +110,7 @@ every_order = pytest.mark.parametrize("order", ORDERS)
 def loader_of(
     ds: Untyped, order: str, batch_size: int | None = 5, **options: Untyped
 ) -> Untyped:
-    """A loader with one of `ORDERS`. For listed batches, there is no batch size."""
+    """Return a loader with one of `ORDERS`; listed batches need no batch size."""
     if order.startswith("mixed"):
         halves = {"a": (ds.select(range(20)), 2), "b": (ds.select(range(20, N)), 1)}
         ds = fr.mix(halves, per_batch=order == "mixed per batch")
@@ -119,7 +119,7 @@ def loader_of(
 
 
 def reloaded(state: dict[str, Any]) -> dict[str, Any]:
-    """A state as it comes back from a file."""
+    """Return a state after a round trip through a file."""
     loaded = json.loads(json.dumps(state))
     assert isinstance(loaded, dict)
     return loaded

@@ -1,9 +1,9 @@
-"""What fastrec must deliver, computed slowly: one record and a spec -> its cells.
+"""A slow, independent decoder: one record and a spec -> its cells.
 
 A cell is one row of a column as a NumPy array: numbers in the column's dtype, byte
-strings as objects. `fastrec` is not imported here; `columns.py` is the bridge to it.
+strings as objects. It does not import `fastrec`; `columns.py` converts between them.
 
-The rules: protobuf's for the bytes, tf.io's for what features mean.
+Bytes follow protobuf's rules, features those of tf.io.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class WireError(Exception):
 
 
 class MismatchError(Exception):
-    """The record does not hold what the spec says."""
+    """The record does not match the spec."""
 
 
 @dataclass(frozen=True)
 class Fixed:
-    """As fastrec.FixedLen."""
+    """Like fastrec.FixedLen."""
 
     dtype: str
     shape: tuple[int, ...] = ()
@@ -84,7 +84,7 @@ class Fixed:
 
 @dataclass(frozen=True)
 class Var:
-    """As fastrec.VarLen."""
+    """Like fastrec.VarLen."""
 
     dtype: str
     shape: tuple[int, ...] = ()
@@ -93,7 +93,7 @@ class Var:
 
 @dataclass(frozen=True)
 class Raw:
-    """As fastrec.Raw."""
+    """Like fastrec.Raw."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -109,7 +109,7 @@ Spec: TypeAlias = Mapping[str, Fixed | Var | Raw]
 
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """The varint at `at`, modulo 2**64, and where it ends."""
+    """Return the varint at `at`, modulo 2**64, and its end."""
     value = 0
     for i in range(10):
         if at + i >= len(data):
@@ -121,7 +121,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def read_tag(data: bytes, at: int) -> tuple[int, int, int]:
-    """Field number, wire type, and where the tag ends."""
+    """Return the field number, the wire type, and the end of the tag."""
     value, at = read_varint(data, at)
     if value >= 1 << 32 or value >> 3 == 0:
         raise WireError(at, "an impossible field number")
@@ -129,7 +129,7 @@ def read_tag(data: bytes, at: int) -> tuple[int, int, int]:
 
 
 def read_value(data: bytes, at: int, wire_type: int) -> tuple[int | bytes, int]:
-    """The value at `at`, which is no group, and where it ends."""
+    """Return the value at `at`, which must not be a group, and its end."""
     if wire_type == VARINT:
         return read_varint(data, at)
     if wire_type == DELIMITED:
@@ -144,7 +144,7 @@ def read_value(data: bytes, at: int, wire_type: int) -> tuple[int | bytes, int]:
 
 
 def skip_group(data: bytes, at: int, number: int) -> int:
-    """Where the group ends whose begin was just before `at`."""
+    """Return the end of the group whose begin tag is just before `at`."""
     open_groups = [number]
     while open_groups:
         number, wire_type, at = read_tag(data, at)
@@ -159,7 +159,7 @@ def skip_group(data: bytes, at: int, number: int) -> int:
 
 
 def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """Field number, wire type and value of each field; a group has the value b""."""
+    """Yield number, wire type and value of each field; the value of a group is b""."""
     at = 0
     while at < len(data):
         number, wire_type, at = read_tag(data, at)
@@ -172,7 +172,7 @@ def fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
 
 
 def messages(data: bytes, number: int) -> Iterator[bytes]:
-    """The values of the length-delimited fields with this number."""
+    """Return the values of the length-delimited fields with this number."""
     for found, wire_type, value in fields(data):
         if (found, wire_type) == (number, DELIMITED) and isinstance(value, bytes):
             yield value
@@ -182,7 +182,7 @@ def messages(data: bytes, number: int) -> Iterator[bytes]:
 
 
 def entries_of(record: bytes) -> dict[bytes, list[bytes]]:
-    """The value messages of the last entry of each key."""
+    """Return the value messages of the last entry of each key."""
     found: dict[bytes, list[bytes]] = {}
     for part in messages(record, 1):
         for pair in messages(part, 1):
@@ -192,7 +192,7 @@ def entries_of(record: bytes) -> dict[bytes, list[bytes]]:
 
 
 def items_of(kind: Kind, data: bytes) -> list[bytes | int]:
-    """The values in a *List message; floats as their four bytes."""
+    """Return the values in a *List message; floats as their four bytes."""
     if kind == "bytes":
         return list(messages(data, 1))
     items: list[bytes | int] = []
@@ -206,7 +206,7 @@ def items_of(kind: Kind, data: bytes) -> list[bytes | int]:
 
 
 def unpack(kind: Kind, chunk: bytes) -> list[bytes | int]:
-    """The numbers in a packed list."""
+    """Return the numbers in a packed list."""
     items: list[bytes | int] = []
     if kind == "float":
         if len(chunk) % 4:
@@ -221,12 +221,12 @@ def unpack(kind: Kind, chunk: bytes) -> list[bytes | int]:
 
 
 def signed(value: int) -> int:
-    """The int64 with these 64 bits."""
+    """Return the int64 with these 64 bits."""
     return value - (1 << 64) if value >> 63 else value
 
 
 def feature_of(values: Sequence[bytes]) -> tuple[Kind, list[bytes | int]] | None:
-    """What value messages say, merged: the last kind wins, one kind adds up."""
+    """Merge value messages: the last kind replaces others; one kind accumulates."""
     found: tuple[Kind, list[bytes | int]] | None = None
     for message in values:
         for number, wire_type, data in fields(message):
@@ -239,7 +239,7 @@ def feature_of(values: Sequence[bytes]) -> tuple[Kind, list[bytes | int]] | None
 
 
 def features_of(record: bytes) -> dict[bytes, tuple[Kind, list[bytes | int]] | None]:
-    """All features of a record, floats as their four bytes."""
+    """Return all features of a record, floats as their four bytes."""
     return {key: feature_of(values) for key, values in entries_of(record).items()}
 
 
@@ -247,7 +247,7 @@ def features_of(record: bytes) -> dict[bytes, tuple[Kind, list[bytes | int]] | N
 
 
 def objects(values: Sequence[bytes], shape: tuple[int, ...]) -> Cell:
-    """Byte strings as an array of objects."""
+    """Return byte strings as an array of objects."""
     array = np.empty(len(values), object)
     for i, value in enumerate(values):
         array[i] = value
@@ -255,14 +255,14 @@ def objects(values: Sequence[bytes], shape: tuple[int, ...]) -> Cell:
 
 
 def kind_of(dtype: str) -> Kind:
-    """The kind of list that holds the values of a column of this dtype."""
+    """Return the kind of list that stores values of this dtype."""
     if dtype in ("bytes", "string"):
         return "bytes"
     return "float" if np.dtype(dtype).kind == "f" else "int64"
 
 
 def array_of(values: Sequence[Any], dtype: str, shape: tuple[int, ...]) -> Cell:
-    """Values as they come out of features, in a column's dtype."""
+    """Convert the values of a feature to a column's dtype."""
     kind = kind_of(dtype)
     if kind == "bytes":
         return objects(values, shape)
@@ -277,7 +277,7 @@ def array_of(values: Sequence[Any], dtype: str, shape: tuple[int, ...]) -> Cell:
 
 
 def default_of(want: Fixed | Raw) -> Cell:
-    """The cell of a missing feature."""
+    """Return the cell of a missing feature."""
     n_values = math.prod(want.shape)
     if want.default is None or n_values == 0:
         raise MismatchError(f"no value and no default for {want}")
@@ -288,7 +288,7 @@ def default_of(want: Fixed | Raw) -> Cell:
 
 
 def cell_of(want: Fixed | Var | Raw, found: tuple[Kind, list[Any]] | None) -> Cell:
-    """One cell, or MismatchError."""
+    """Return one cell, or raise MismatchError."""
     dtype = "bytes" if isinstance(want, Raw) else want.dtype
     if found is None:
         if isinstance(want, Var):
@@ -300,7 +300,9 @@ def cell_of(want: Fixed | Var | Raw, found: tuple[Kind, list[Any]] | None) -> Ce
     n_values = 1 if isinstance(want, Raw) else math.prod(want.shape)
     if isinstance(want, Var):
         if len(values) % n_values:
-            raise MismatchError(f"{len(values)} values are no multiple of {n_values}")
+            raise MismatchError(
+                f"{len(values)} values are not a multiple of {n_values}"
+            )
         return array_of(values, dtype, (len(values) // n_values, *want.shape))
     if len(values) != n_values:
         raise MismatchError(f"{len(values)} values, not {n_values}")
@@ -310,7 +312,7 @@ def cell_of(want: Fixed | Var | Raw, found: tuple[Kind, list[Any]] | None) -> Ce
 
 
 def raw_cell(want: Raw, data: bytes) -> Cell:
-    """The array that a byte string is the memory of."""
+    """Return a byte string as an array."""
     native = np.dtype(want.dtype)
     if len(data) != math.prod(want.shape) * native.itemsize:
         raise MismatchError(f"{len(data)} bytes for an array of {want.shape}")
@@ -322,7 +324,7 @@ def raw_cell(want: Raw, data: bytes) -> Cell:
 
 
 def decode(record: bytes, spec: Spec) -> dict[str, Cell]:
-    """The cells of one record: WireError or MismatchError where there are none."""
+    """Return the cells of one record, or raise WireError or MismatchError."""
     entries = entries_of(record)
     cells = {}
     for name, want in spec.items():

@@ -1,4 +1,4 @@
-"""tf.train.Example by hand: features -> message bytes, in every legal way.
+"""Encode tf.train.Example messages in every valid way.
 
     Example  { Features features = 1; }
     Features { map<string, Feature> feature = 1; }   an entry is { key = 1; value = 2; }
@@ -46,7 +46,7 @@ VARINT_BYTES_MAX = 10
 
 
 def varint(value: int, n_extra: int = 0) -> bytes:
-    """`value` modulo 2**64 in base 128, in `n_extra` bytes more than it needs."""
+    """Encode `value` modulo 2**64, with `n_extra` superfluous bytes."""
     value %= 1 << 64
     digits = [value & 0x7F]
     while value := value >> 7:
@@ -56,63 +56,63 @@ def varint(value: int, n_extra: int = 0) -> bytes:
 
 
 def tag(number: int, wire_type: int, n_extra: int = 0) -> bytes:
-    """Field number and wire type."""
+    """Encode a field number and wire type."""
     return varint(number << 3 | wire_type, n_extra)
 
 
 def delimited(number: int, payload: bytes) -> bytes:
-    """A field of bytes: a string, a message or a packed list."""
+    """Encode a length-delimited field."""
     return tag(number, DELIMITED) + varint(len(payload)) + payload
 
 
 def varint_field(number: int, value: int) -> bytes:
-    """A field of one varint."""
+    """Encode a varint field."""
     return tag(number, VARINT) + varint(value)
 
 
 def fixed32(number: int, payload: bytes = b"fix4") -> bytes:
-    """A field of four bytes."""
+    """Encode a field of four bytes."""
     return tag(number, FIXED32) + payload
 
 
 def fixed64(number: int, payload: bytes = b"fixed8by") -> bytes:
-    """A field of eight bytes."""
+    """Encode a field of eight bytes."""
     return tag(number, FIXED64) + payload
 
 
 def stored_float(value: bytes | float) -> bytes:
-    """The four bytes of a float."""
+    """Return the four bytes of a float."""
     return value if isinstance(value, bytes) else struct.pack("<f", value)
 
 
 def entry(key: bytes, value: bytes) -> bytes:
-    """One entry of the map, in its place inside Features."""
+    """Encode one entry of the map in Features."""
     return delimited(1, delimited(1, key) + delimited(2, value))
 
 
 def feature(kind: Kind, values: Sequence[bytes | float | int]) -> bytes:
-    """A Feature message, written the plain way."""
+    """Encode a Feature message in canonical form."""
     return Encoder().feature((kind, values))
 
 
 def example(features: Features) -> bytes:
-    """An Example message, written the plain way."""
+    """Encode an Example message in canonical form."""
     return Encoder().example(features)
 
 
 def sequence(
     context: Features, lists: Mapping[bytes, Sequence[Feature]] | None = None
 ) -> bytes:
-    """A SequenceExample message, written the plain way."""
+    """Encode a SequenceExample message in canonical form."""
     return Encoder().sequence(context, lists or {})
 
 
 class Encoder:
-    """Writes Examples: the plain way, or each time another way that `rng` picks.
+    """Encodes Examples, in canonical form or in a form that `rng` chooses each time.
 
-    Whatever way it is, a parser that follows protobuf's rules reads the same features.
-    The one exception is protobuf's own upb (Python, PHP, Ruby), which sets an entry with
-    unknown fields aside as a whole: `unknown_in_entries=False` avoids them.
+    A parser that follows protobuf's rules reads the same features from every form. The
+    exception is protobuf's upb (Python, PHP, Ruby), which discards entries with unknown
+    fields: `unknown_in_entries=False` avoids them.
     """
 
     def __init__(
@@ -133,7 +133,7 @@ class Encoder:
     def cut(
         self, values: Sequence[bytes | float | int]
     ) -> list[list[bytes | float | int]]:
-        """`values` in one piece, or in several of which some may be empty."""
+        """Split `values` into one or more pieces, of which some may be empty."""
         ends = sorted(self.below(len(values) + 1) for _ in range(self.below(4)))
         begins = [0, *ends]
         pairs = zip(begins, [*ends, len(values)], strict=True)
@@ -155,7 +155,7 @@ class Encoder:
         return self.tag(number, DELIMITED) + length + payload
 
     def unknown(self, known: int, depth: int = 0) -> bytes:
-        """A field that a message whose fields are 1 to `known` does not have."""
+        """Encode an unknown field of a message with the fields 1 to `known`."""
         number = (known + 1, 15, 16, 2047, 2**29 - 1)[self.below(5)]
         kind = self.below(5 if depth < 3 else 4)
         if kind == 0:
@@ -170,7 +170,7 @@ class Encoder:
         return self.tag(number, START_GROUP) + inside + self.tag(number, END_GROUP)
 
     def among_unknown(self, parts: list[bytes], known: int) -> bytes:
-        """`parts` in their order, with unknown fields before, between and after."""
+        """Join `parts` in order, with unknown fields before, between and after."""
         if not self.maybe(0.2):
             return b"".join(parts)
         for _ in range(1 + self.below(2)):
@@ -180,7 +180,7 @@ class Encoder:
     # Messages.
 
     def items(self, kind: Kind, values: Sequence[bytes | float | int]) -> bytes:
-        """A *List message."""
+        """Encode a *List message."""
         if kind == "bytes":
             parts = [
                 self.delimited(1, value) for value in values if isinstance(value, bytes)
@@ -204,17 +204,17 @@ class Encoder:
         return self.varint(value)
 
     def loser(self) -> bytes:
-        """A list that the next list of another kind replaces."""
+        """Encode a list that the next list, of another kind, replaces."""
         return (b"\x0a\x03\x0a\x01x", b"\x12\x06\x0a\x04abcd", b"\x1a\x03\x0a\x01\x07")[
             self.below(3)
         ]
 
     def feature(self, feature: Feature) -> bytes:
-        """A Feature message."""
+        """Encode a Feature message."""
         return b"".join(self.feature_parts(feature))
 
     def feature_parts(self, feature: Feature) -> list[bytes]:
-        """Feature messages that one after the other are `feature`."""
+        """Return Feature messages that merge to `feature`."""
         if feature is None:
             return [self.among_unknown([], known=3)]
         kind, values = feature
@@ -233,7 +233,7 @@ class Encoder:
         ]
 
     def entry(self, key: bytes, feature: Feature) -> bytes:
-        """An entry of the map: key and value fields, in any order and number."""
+        """Encode an entry of the map: key and value fields, in any order and number."""
         parts = self.feature_parts(feature)
         if feature is None and self.maybe(0.5):
             values = []
@@ -252,14 +252,14 @@ class Encoder:
         return self.delimited(1, b"".join(fields))
 
     def steps(self, steps: Sequence[Feature]) -> bytes:
-        """A FeatureList message."""
+        """Encode a FeatureList message."""
         parts = [self.delimited(1, self.feature(step)) for step in steps]
         return self.among_unknown(parts, known=1)
 
     def sequence(
         self, context: Features, lists: Mapping[bytes, Sequence[Feature]]
     ) -> bytes:
-        """A SequenceExample message."""
+        """Encode a SequenceExample message."""
         entries = [self.entry(key, feature) for key, feature in context.items()]
         list_entries = []
         for key, steps in lists.items():
@@ -279,11 +279,13 @@ class Encoder:
         return self.among_unknown(self.shuffled(parts), known=2)
 
     def example(self, features: Features) -> bytes:
-        """An Example message."""
+        """Encode an Example message."""
         entries = [self.entry(key, feature) for key, feature in features.items()]
         entries = self.shuffled(entries)
         for key in features:
-            if self.maybe(0.1):  # An earlier entry of the same key loses, whole.
+            if self.maybe(
+                0.1
+            ):  # The last entry of a key replaces earlier ones entirely.
                 loser = self.delimited(
                     1, delimited(1, key) + delimited(2, self.loser())
                 )

@@ -1,6 +1,6 @@
-"""TFRecord frames, slowly: records <-> the bytes of a file.
+"""A slow, independent implementation of TFRecord framing: records <-> file bytes.
 
-Nothing here is shared with fastrec, so that the two cannot share a mistake.
+It shares no code with fastrec, so that the two cannot share a mistake.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ __all__ = ["crc32c", "frame", "frame_offsets", "header", "masked", "tfrecord_fil
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
-POLYNOMIAL = 0x82F63B78  # Castagnoli, bits reversed.
+POLYNOMIAL = 0x82F63B78  # Castagnoli polynomial, bits reversed.
 
 
 def crc_of_byte(byte: int) -> int:
@@ -34,29 +34,29 @@ def crc32c(data: bytes | memoryview) -> int:
 
 
 def masked(crc: int) -> int:
-    """The form in which TFRecord stores a checksum."""
+    """Mask a checksum as TFRecord stores it."""
     rotated = crc >> 15 | crc << 17 & 0xFFFFFFFF
     return (rotated + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def header(length: int) -> bytes:
-    """The 12 bytes before a payload of `length` bytes, whether or not it exists."""
+    """Return the 12 header bytes of a payload of `length` bytes."""
     stored = struct.pack("<Q", length)
     return stored + struct.pack("<I", masked(crc32c(stored)))
 
 
 def frame(payload: bytes, crc: Callable[[bytes], int] = crc32c) -> bytes:
-    """One record with its header and footer; `crc` may be a faster CRC-32C."""
+    """Frame one record; `crc` may be a faster CRC-32C."""
     return header(len(payload)) + payload + struct.pack("<I", masked(crc(payload)))
 
 
 def tfrecord_file(records: Iterable[bytes]) -> bytes:
-    """A whole file."""
+    """Return the bytes of a file with these records."""
     return b"".join(frame(record) for record in records)
 
 
 def frame_offsets(data: bytes) -> list[int]:
-    """Where each frame begins, and the end of the file: the plain walk."""
+    """Return the offset of each frame, and the end of the file."""
     offsets = [0]
     while offsets[-1] < len(data):
         at = offsets[-1]

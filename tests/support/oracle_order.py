@@ -1,8 +1,8 @@
-"""What the orders of the core must be: the same arithmetic, slow and in exact numbers.
+"""A slow, exact, independent implementation of the core's orders.
 
-Source: the headers of src/cpp/loader and base/random.h. Nothing is shared with the core:
-Python's integers do not overflow, shares are fractions, and blocks, draws and steps are
-lists that are written out.
+Source: the headers of src/cpp/loader and base/random.h. It shares no code with the
+core: Python's integers do not overflow, shares are fractions, and blocks, draws and
+steps are explicit lists.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class KeyStream:
         return mix64(self._state)
 
     def below(self, n: int) -> int:
-        # Of the 2^64 products x * n, each result gets as many if the lowest
-        # 2^64 mod n of each 2^64 in turn are left out.
+        # Of the 2^64 products x * n, each result has equally many if the lowest
+        # 2^64 mod n of each 2^64 are rejected.
         while True:
             product = self.next() * n
             if product % TWO_64 >= TWO_64 % n:
@@ -97,7 +97,7 @@ def shuffled(n: int, seed: int, epoch: int, stream: int = 0) -> Permutation:
 
 @dataclass(frozen=True)
 class Blocks:
-    """Blocks of records, dealt to lanes: `ranges` by block, `cells` by position."""
+    """Blocks of records, assigned to lanes: `ranges` by block, `cells` by position."""
 
     n_records: int
     block_records: int
@@ -134,7 +134,7 @@ class Blocks:
         return records
 
     def _cells(self) -> list[int]:
-        """Return the record of every cell; those without one have the numbers above."""
+        """Return the record of every cell; empty cells have higher numbers."""
         key = key_of(self.seed, self.epoch, self.stream)
         order_of_blocks = permutation(len(self.ranges), key_of(key, 0, 1))
         order_of_rows = permutation(self.n_rows, key_of(key, 0, 2))
@@ -189,7 +189,7 @@ class Mix:
         self._root = _Node(range(len(components)), components, _offsets(draw_seed))
 
     def draw(self, number: int) -> tuple[int, int]:
-        """Return the component of a draw, and how many draws from it came before."""
+        """Return the component of a draw, and the number of its earlier draws."""
         node = self._root
         while len(node.of) > 1:
             n_left = node.n_left(number)
@@ -200,7 +200,7 @@ class Mix:
         return node.of[0], number
 
     def draws(self) -> Iterator[tuple[int, int]]:
-        """Yield all draws, from the first on, by counting them."""
+        """Yield all draws in order, by counting."""
         n_drawn = [0] * len(self._components)
         while True:
             node = self._root

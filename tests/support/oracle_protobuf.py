@@ -1,7 +1,4 @@
-"""tf.train.Example and SequenceExample for google.protobuf, without TensorFlow.
-
-A second opinion.
-"""
+"""tf.train.Example and SequenceExample for google.protobuf, without TensorFlow."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ Field = descriptor_pb2.FieldDescriptorProto
 
 @cache
 def pool() -> Any:  # noqa: ANN401
-    """All messages."""
+    """Return a descriptor pool with all messages."""
     file = descriptor_pb2.FileDescriptorProto(
         name="example.proto", package="oracle", syntax="proto3"
     )
@@ -106,20 +103,20 @@ def pool() -> Any:  # noqa: ANN401
 
 @cache
 def example_class() -> Any:  # noqa: ANN401
-    """The message class of tf.train.Example."""
+    """Return the message class of tf.train.Example."""
     descriptor = pool().FindMessageTypeByName("oracle.Example")
     return message_factory.GetMessageClass(descriptor)
 
 
 @cache
 def sequence_class() -> Any:  # noqa: ANN401
-    """The message class of tf.train.SequenceExample."""
+    """Return the message class of tf.train.SequenceExample."""
     descriptor = pool().FindMessageTypeByName("oracle.SequenceExample")
     return message_factory.GetMessageClass(descriptor)
 
 
 def values_of(feature: Any) -> tuple[str, list[Any]] | None:  # noqa: ANN401
-    """The kind of a Feature message and its values."""
+    """Return the kind and the values of a Feature message."""
     field = feature.WhichOneof("kind")
     if field is None:
         return None
@@ -127,14 +124,14 @@ def values_of(feature: Any) -> tuple[str, list[Any]] | None:  # noqa: ANN401
 
 
 def features_by_protobuf(record: bytes) -> dict[bytes, tuple[str, list[Any]] | None]:
-    """All features of a record; raises where protobuf refuses it."""
+    """Return all features of a record; raise if protobuf rejects it."""
     parsed = example_class().FromString(record)
     found = parsed.features.feature
     return {key.encode(): values_of(feature) for key, feature in found.items()}
 
 
 def sequence_by_protobuf(record: bytes) -> tuple[dict[bytes, Any], dict[bytes, Any]]:
-    """The context and the feature lists of a record; raises where it is refused."""
+    """Return the context and feature lists of a record; raise if it is rejected."""
     parsed = sequence_class().FromString(record)
     context = {k.encode(): values_of(v) for k, v in parsed.context.feature.items()}
     lists = {

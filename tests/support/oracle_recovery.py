@@ -1,6 +1,6 @@
-"""Which records of a damaged file can be had, slowly, and nine ways of damaging one.
+"""A slow, independent recovery of damaged files, and nine ways of damaging one.
 
-Nothing here is shared with fastrec, so that the two cannot share a mistake.
+It shares no code with fastrec, so that the two cannot share a mistake.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _crc(data: bytes) -> int:
 
 
 def _length(data: bytes, at: int) -> int | None:
-    """The length that a checksum proves at byte `at`, whether or not it fits the file."""
+    """Return the length that a checksum proves at byte `at`, even beyond the file."""
     if len(data) - at < HEADER_BYTES:
         return None
     length, stored = struct.unpack_from("<QI", data, at)
@@ -36,7 +36,7 @@ def _length(data: bytes, at: int) -> int | None:
 
 
 def _end(data: bytes, at: int) -> int | None:
-    """Where the frame at byte `at` ends, by its header; None if it has no such header."""
+    """Return the end of the frame at byte `at`, or None without a valid header."""
     room = len(data) - at - HEADER_BYTES - FOOTER_BYTES
     if room < 0 or int.from_bytes(data[at : at + 8], "little") > room:
         return None
@@ -45,14 +45,14 @@ def _end(data: bytes, at: int) -> int | None:
 
 
 def payload_holds(data: bytes, frame: Span) -> bool:
-    """Whether the payload of a frame is what its checksum says."""
+    """Return whether the payload of a frame matches its checksum."""
     begin, end = frame
     (stored,) = struct.unpack_from("<I", data, end - FOOTER_BYTES)
     return bool(stored == _crc(data[begin + HEADER_BYTES : end - FOOTER_BYTES]))
 
 
 def _next_whole(data: bytes, begin: int) -> int:
-    """The first byte from `begin` on at which both checksums prove a frame."""
+    """Return the first offset >= `begin` at which both checksums prove a frame."""
     for at in range(begin, len(data)):
         end = _end(data, at)
         if end is not None and payload_holds(data, (at, end)):
@@ -61,7 +61,7 @@ def _next_whole(data: bytes, begin: int) -> int:
 
 
 def gaps_and_frames(data: bytes, mode: str) -> Found:
-    """The frames of a file whose two ends are proven, and what lies between them."""
+    """Return the frames whose two ends are proven, and the gaps between them."""
     frames: list[Span] = []
     gaps: list[Span] = []
     at = 0
@@ -81,8 +81,8 @@ def gaps_and_frames(data: bytes, mode: str) -> Found:
     return Found(frames, gaps)
 
 
-# Nine kinds of corruption. Each takes a file and a generator of random numbers, and gives
-# the damaged file and, of every byte of the good one that is still there, where it is.
+# Nine kinds of corruption. Each accepts a file and a random generator, and returns the
+# damaged file and the new offset of every remaining byte.
 
 
 def _range(data: bytes, rng: random.Random, longest: int = 400) -> Span:
@@ -96,7 +96,7 @@ def _in_place(data: bytes, begin: int, new: bytes) -> tuple[bytes, list[Kept]]:
     return data[:begin] + new + data[end:], kept
 
 
-# Bytes [begin, end) of the good file lie at `at` of the damaged one.
+# Bytes [begin, end) of the good file are at offset `at` of the damaged one.
 Kept = tuple[int, int, int]
 
 

@@ -1,6 +1,6 @@
-"""TensorFlow in this process: what its parsers refuse, and columns that compare.
+"""TensorFlow in this process: its parsers' errors, and comparable columns.
 
-Importing it skips the tests of a module where TensorFlow is not installed.
+Importing it skips the tests of a module if TensorFlow is not installed.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ KINDS: list[Any] = ["int64", "float", "bytes"]
 DTYPES = {"int64": tf.int64, "float": tf.float32, "bytes": tf.string}
 REFUSED_BY_TENSORFLOW = (
     tf.errors.InvalidArgumentError,
-    UnicodeDecodeError,  # while it words its refusal
+    UnicodeDecodeError,  # while it formats its error
     ValueError,
 )
 REFUSED = (fr.DecodeError, fr.SchemaError)
 
 
 def plain(column: Untyped) -> Any:  # noqa: ANN401
-    """A column of either side as nested lists and texts that compare."""
+    """Return a column of either library as comparable nested lists and texts."""
     if isinstance(column, tf.SparseTensor | fr.SparseArray):
         indices, shape = np.asarray(column.indices), np.asarray(column.dense_shape)
         return indices.tolist(), plain(column.values), shape.tolist()

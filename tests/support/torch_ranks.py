@@ -1,8 +1,8 @@
-"""Train as one rank of two with torch's DistributedDataParallel, and print what was seen.
+"""Train as one rank of two with DistributedDataParallel, and print its rows.
 
     python torch_ranks.py RANK FOLDER FILE
 
-The ranks find each other by a file in FOLDER. Prints a line of JSON.
+The ranks rendezvous through a file in FOLDER. Prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def refusal(loader: fr.Loader, **options: Untyped) -> str:
 
 def refusals(ds: fr.Dataset, rank: int) -> dict[str, str]:
     alone = ds.loader(4, rank=0, world_size=1)
-    # Each rank has a group of its own, as if both trained on the same rows.
+    # Each rank has a separate group, as if both trained on the same rows.
     groups: Untyped = [dist.new_group([i]) for i in range(WORLD_SIZE)]
     return {
         "as all": refusal(ds.loader(4)),
@@ -48,7 +48,7 @@ def refusals(ds: fr.Dataset, rank: int) -> dict[str, str]:
 
 
 def train(batches: Untyped) -> Untyped:
-    """Make one step of each batch; return the rows that were seen, and the weight."""
+    """Train one step on each batch; return the rows and the weight."""
     torch.manual_seed(0)
     model = DistributedDataParallel(torch.nn.Linear(1, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)

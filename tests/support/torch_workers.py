@@ -1,10 +1,10 @@
-"""Read through torch's DataLoader with worker processes, again and again.
+"""Read repeatedly through torch's DataLoader with worker processes.
 
     python torch_workers.py CONTEXT N_WORKERS RUNS FILE...
 
-CONTEXT is how workers are started; the files hold the records 0, 1, ... in the feature
-"n". Every second run keeps its workers for a second epoch. The dataset is used in the
-parent, by threads, before workers are made and while they are at work.
+CONTEXT is the workers' start method; the files contain the records 0, 1, ... in the
+feature "n". Every second run keeps its workers for a second epoch. Threads of the
+parent use the dataset before workers start and while they run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def check(
     ds: fr.Dataset, context: str, num_workers: int, *, is_persistent: bool
 ) -> None:
     shuffled = ds.loader(BATCH_SIZE, shuffle=True, num_threads=2)
-    beside = iter(ds.loader(BATCH_SIZE, num_threads=2).repeat())
+    other = iter(ds.loader(BATCH_SIZE, num_threads=2).repeat())
     options: Untyped = {"num_workers": num_workers}
     if num_workers:
         options |= {"multiprocessing_context": context, "timeout": SECONDS_TO_HANG}
@@ -42,7 +42,7 @@ def check(
     dataset = fr.torch.IterableDataset(ds, BATCH_SIZE, shuffle=True, num_threads=2)
     batches = DataLoader(dataset, batch_size=None, **options)
     for epoch in range(2):
-        next(beside)
+        next(other)
         assert numbers(batches) == numbers(shuffled)
         if epoch == 0 or is_persistent:
             assert sorted(numbers(rows)) == list(range(len(ds)))

@@ -1,4 +1,4 @@
-"""What was written, as crc32c and protobuf find it: independent of fastrec."""
+"""Parse written files with crc32c and protobuf, independent of fastrec."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def masked_crc(data: bytes) -> int:
 
 
 def payloads(data: bytes) -> list[bytes]:
-    """The records of a file's bytes, of which every checksum must be right."""
+    """Return the records of a file's bytes, and assert all checksums."""
     found, begin = [], 0
     while begin < len(data):
         length, length_crc = struct.unpack_from("<QI", data, begin)
@@ -35,15 +35,15 @@ def payloads(data: bytes) -> list[bytes]:
 
 
 def records_in(path: str | Path) -> list[bytes]:
-    """The records of a plain file."""
+    """Return the records of a plain file."""
     return payloads(Path(path).read_bytes())
 
 
 def examples(path: str | Path) -> list[dict[bytes, Any]]:
-    """Kind and values of every feature of every record."""
+    """Return the kind and values of every feature of every record."""
     return [features_by_protobuf(record) for record in records_in(path)]
 
 
 def sequences(path: str | Path) -> list[tuple[dict[bytes, Any], dict[bytes, Any]]]:
-    """Context and feature lists of every record."""
+    """Return the context and feature lists of every record."""
     return [sequence_by_protobuf(record) for record in records_in(path)]

@@ -1,12 +1,11 @@
 """Batches of one layout after another.
 
 Goal
-    A writer that knows the layout of a batch of arrays skips its conversion. What it
-    writes and refuses does not depend on that, and it keeps no array alive.
+    A writer skips the conversion of a batch whose layout it knows. Files and errors do
+    not depend on that, and the writer keeps no array alive.
 Method
-    The same batches as dicts, whose layout is known from the second one on, and as
-    another kind of mapping, which is always converted: the files must be equal, and so
-    must the errors.
+    The same batches as dicts, whose layout is known after the first batch, and as another
+    kind of mapping, which is always converted. Files and errors must be equal.
 """
 
 from __future__ import annotations
@@ -123,7 +122,7 @@ FEATURES = {
 }
 
 
-def test_a_known_layout_is_that_of_specs(tmp_path: Path) -> None:
+def test_a_known_layout_keeps_the_specs(tmp_path: Path) -> None:
     batches = [numbers(seed=seed) for seed in range(4)]
     path = tmp_path / "data.tfrecord"
     assert file_of(path, dict, *batches, features=FEATURES) == file_of(
@@ -131,7 +130,7 @@ def test_a_known_layout_is_that_of_specs(tmp_path: Path) -> None:
     )
 
 
-def test_values_are_checked_in_every_batch(tmp_path: Path) -> None:
+def test_every_batch_is_checked(tmp_path: Path) -> None:
     with fr.Writer(tmp_path / "data.tfrecord", features=FEATURES) as writer:
         writer.write_batch(numbers())
         with pytest.raises(ValueError, match="3000000000 does not fit int32"):

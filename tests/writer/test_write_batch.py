@@ -1,13 +1,12 @@
 """Columns -> records: Writer.write_batch and fastrec.write.
 
 Goal
-    Whatever form columns have, each row of them becomes the record that protobuf would
-    read as the values that were meant, the same one that `Writer.write` makes of the row
-    alone; it comes back equal when it is read; and what cannot be written is refused
-    with the feature and the cure, and leaves the writer as it was.
+    In every form of columns, protobuf reads each row's values from its record, which
+    equals the record that `Writer.write` writes for the row. Reading returns the values.
+    Errors name the feature, have a hint, and leave the writer unchanged.
 Method
-    Hypothesis draws values first, and columns, rows and what protobuf must find are all
-    made of these; two tables hold the coercions and the refusals one by one.
+    Hypothesis draws values; columns, rows and the expectation are made of them. Two
+    tables list the conversions and the errors.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def new_path(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
-    """Names that no test has used before."""
+    """Return a function that returns unused paths."""
     folder, numbers = tmp_path_factory.mktemp("written"), itertools.count()
     return lambda: folder / f"{next(numbers)}.tfrecord"
 
@@ -66,7 +65,7 @@ def new_path(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], Path]:
 
 @dataclass
 class Drawn:
-    """A column, the values of its rows alone, and what protobuf must find of each."""
+    """A column, its rows, and the values that protobuf must read from each."""
 
     column: Any
     rows: list[Any]
@@ -76,7 +75,7 @@ class Drawn:
 
 
 def numbers(dtype: str) -> SearchStrategy[Any]:
-    """Values of a dtype that survive as int64 or float32."""
+    """Values of a dtype that fit int64 or float32."""
     if dtype == "bool":
         return st.booleans()
     if dtype in FLOATS:
@@ -92,7 +91,7 @@ def found_numbers(dtype: str, values: Any) -> Found:  # noqa: ANN401
 
 
 def in_some_memory(draw: DrawFn, array: Untyped) -> Untyped:
-    """An equal array that lies otherwise."""
+    """An equal array with another memory layout."""
     form = draw(st.sampled_from(["as it is", "backwards", "every other", "swapped"]))
     if form == "backwards":
         return np.ascontiguousarray(array[::-1])[::-1]
@@ -364,14 +363,16 @@ def written(path: Path, batch: Batch, **options: Untyped) -> Path:
 
 
 @given(batch=batches())
-def test_protobuf_finds_the_values_of_every_row(
+def test_protobuf_reads_the_values_of_every_row(
     batch: Batch, new_path: Callable[[], Path]
 ) -> None:
     assert examples(written(new_path(), batch, num_threads=0)) == batch.found()
 
 
 @given(batch=batches())
-def test_a_row_is_written_as_alone(batch: Batch, new_path: Callable[[], Path]) -> None:
+def test_a_row_of_a_batch_is_written_like_a_single_row(
+    batch: Batch, new_path: Callable[[], Path]
+) -> None:
     columns = written(new_path(), batch, num_threads=0)
     rows = new_path()
     features = batch.features()
@@ -385,7 +386,7 @@ def test_a_row_is_written_as_alone(batch: Batch, new_path: Callable[[], Path]) -
 
 @settings(max_examples=40)
 @given(batch=batches(), n_times=st.integers(1, 4))
-def test_any_number_of_threads_writes_the_same_bytes(
+def test_files_do_not_depend_on_the_number_of_threads(
     batch: Batch, n_times: int, new_path: Callable[[], Path]
 ) -> None:
     found = set()
@@ -400,7 +401,7 @@ def test_any_number_of_threads_writes_the_same_bytes(
     assert len(found) == 1
 
 
-def test_any_number_of_threads_writes_the_same_bytes_of_large_batches(
+def test_files_of_large_batches_do_not_depend_on_the_number_of_threads(
     new_path: Callable[[], Path],
 ) -> None:
     rng = np.random.default_rng(0)
@@ -429,7 +430,7 @@ def test_any_number_of_threads_writes_the_same_bytes_of_large_batches(
 
 
 def assert_equal(got: Untyped, want: Untyped) -> None:
-    """Columns that were read are those that were written."""
+    """The columns that are read equal those that were written."""
     if isinstance(got, fr.RaggedArray):
         np.testing.assert_array_equal(got.row_splits - got.row_splits[0], want[1])
         np.testing.assert_array_equal(got.values, want[0])
@@ -440,7 +441,7 @@ def assert_equal(got: Untyped, want: Untyped) -> None:
 
 
 @given(batch=batches([raw, fixed]))
-def test_arrays_come_back_as_their_specs_say(
+def test_arrays_round_trip_through_their_specs(
     batch: Batch, new_path: Callable[[], Path]
 ) -> None:
     path, features = written(new_path(), batch), batch.features()
@@ -456,7 +457,7 @@ def test_arrays_come_back_as_their_specs_say(
 
 
 @given(batch=batches([items]))
-def test_items_come_back_as_their_specs_say(
+def test_items_round_trip_through_their_specs(
     batch: Batch, new_path: Callable[[], Path]
 ) -> None:
     path, features = written(new_path(), batch), batch.features()
@@ -477,10 +478,10 @@ def test_items_come_back_as_their_specs_say(
 
 
 @given(batch=batches([dense_numbers, ragged_numbers, strings, ragged_strings, fixed]))
-def test_what_was_read_is_written_as_it_was(
+def test_columns_that_were_read_are_written_unchanged(
     batch: Batch, new_path: Callable[[], Path]
 ) -> None:
-    """The inferred schema is good as `features`, and columns that were read go back."""
+    """The inferred schema works as `features` for columns that were read."""
     path, again = written(new_path(), batch), new_path()
     has_values = all(any(f[1] for f in d.found if f) for d in batch.columns.values())
     if not (batch.n and batch.columns and has_values):
@@ -495,7 +496,7 @@ def test_what_was_read_is_written_as_it_was(
     values=st.lists(st.tuples(numbers("int64"), numbers("int64")), max_size=5),
     is_list=st.booleans(),
 )
-def test_a_stack_is_written_as_its_features(
+def test_a_stack_spec_is_written_as_separate_features(
     values: list[tuple[int, int]], is_list: bool, new_path: Callable[[], Path]
 ) -> None:
     path = new_path()
@@ -511,7 +512,7 @@ def test_a_stack_is_written_as_its_features(
     assert examples(writer.files[0]) == found
 
 
-def test_the_bits_of_floats_survive(path: Path) -> None:
+def test_floats_keep_their_bits(path: Path) -> None:
     bits = np.array([0x7F800001, 0x80000000, 0x00000001, 0xFFC00001], "uint32")
     floats = bits.view("float32")
     fr.write(path, {"one": floats, "two": np.stack([floats, floats], axis=1)})
@@ -601,7 +602,7 @@ WORDS = fr.BytesArray.from_list([b"a", b"bc"])
         (masked([1, "x"], [0, 1], object), "int64", [[1], None]),
     ],
 )
-def test_columns_become_what_the_guide_says(
+def test_columns_are_converted_as_documented(
     path: Path, column: Untyped, kind: str, rows: list[Any]
 ) -> None:
     fr.write(path, {"f": column})
@@ -632,7 +633,7 @@ def test_columns_become_what_the_guide_says(
         ([], fr.Raw((3, 3)), []),
     ],
 )
-def test_raw_features_are_the_memory_of_arrays(
+def test_raw_features_hold_the_memory_of_arrays(
     path: Path, column: Untyped, spec: fr.Raw, rows: list[Any]
 ) -> None:
     fr.write(path, {"f": column}, features={"f": spec})
@@ -747,7 +748,7 @@ IMAGES = np.zeros((2, 4, 4), "uint8")
         ),
     ],
 )
-def test_what_cannot_be_written_names_the_feature_and_the_cure(
+def test_invalid_values_name_the_feature_and_a_hint(
     path: Path, column: Untyped, error: type[Exception], text: str
 ) -> None:
     with (
@@ -788,7 +789,7 @@ def test_what_cannot_be_written_names_the_feature_and_the_cure(
          "several features"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_its_spec_is_refused(
+def test_values_that_do_not_fit_their_spec_are_refused(
     path: Path,
     column: Untyped,
     spec: Untyped,
@@ -835,7 +836,7 @@ def test_what_does_not_fit_its_spec_is_refused(
         ([("a", [1])], TypeError, "mapping of names to values, not list"),
     ],
 )
-def test_mappings_that_are_no_columns_are_refused(
+def test_invalid_mappings_of_columns_are_refused(
     path: Path,
     columns: Untyped,
     error: type[Exception],
@@ -849,7 +850,7 @@ def test_mappings_that_are_no_columns_are_refused(
     assert examples(path) == [{b"a": ("float", [1.5])}]
 
 
-def test_a_float_too_large_becomes_inf_and_is_reported_as_numpy_does(
+def test_a_float_that_overflows_becomes_inf_with_a_numpy_warning(
     path: Path,
 ) -> None:
     with pytest.warns(RuntimeWarning, match="feature 'f'") as caught:
@@ -862,9 +863,7 @@ def test_a_float_too_large_becomes_inf_and_is_reported_as_numpy_does(
 
 
 @pytest.mark.parametrize("name", ["image", b"image"])
-def test_a_name_may_be_str_in_one_place_and_bytes_in_another(
-    path: Path, name: str | bytes
-) -> None:
+def test_names_may_mix_str_and_bytes(path: Path, name: str | bytes) -> None:
     for other in ("image", b"image"):
         features = {other: fr.Raw((2, 2))}
         fr.write(
@@ -889,7 +888,7 @@ def test_a_name_may_be_str_in_one_place_and_bytes_in_another(
         (fr.FixedLenSequence((), "int64"), False),
     ],
 )
-def test_rows_without_a_feature_are_refused_where_the_spec_has_no_default(
+def test_a_missing_feature_without_a_default_is_refused(
     path: Path,
     spec: Untyped,
     needed: bool,
@@ -913,7 +912,7 @@ def test_rows_without_a_feature_are_refused_where_the_spec_has_no_default(
     assert len(examples(path)) == (0 if needed else 3)
 
 
-def test_the_features_of_a_spec_may_be_written_by_their_own_names(path: Path) -> None:
+def test_the_features_of_a_spec_may_be_written_separately(path: Path) -> None:
     features = {
         "size": fr.Stack(["h", "w"], "int64"),
         "label": fr.FixedLen((), "int64", key="image/label"),
@@ -942,7 +941,7 @@ def test_two_columns_of_one_key_are_refused(path: Path) -> None:
 # --- From batch to batch ---------------------------------------------------------------
 
 
-def test_features_keep_the_order_of_the_records_before(path: Path) -> None:
+def test_features_keep_the_order_of_earlier_records(path: Path) -> None:
     with fr.Writer(path) as writer:
         writer.write({"b": 1, "a": 2})
         writer.write({"a": 2, "b": 1})
@@ -981,7 +980,7 @@ def test_a_feature_has_one_kind_in_all_records(
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("is_batch", [False, True])
-def test_empty_lists_take_the_kind_known_from_before(
+def test_empty_lists_get_the_kind_of_earlier_records(
     path: Path, kind: str, is_batch: bool
 ) -> None:
     with fr.Writer(path) as writer:
@@ -995,8 +994,8 @@ def test_empty_lists_take_the_kind_known_from_before(
     assert [features[b"f"] for features in examples(path)[1:]] == [(kind, [])] * 5
 
 
-def test_only_values_say_of_which_kind_a_feature_is(path: Path) -> None:
-    """Neither empty arrays nor columns of which no row is there."""
+def test_only_values_determine_the_kind_of_a_feature(path: Path) -> None:
+    """Empty arrays and columns without rows do not."""
     with fr.Writer(path) as writer:
         writer.write_batch({"f": np.zeros((1, 0), "i8")})
         writer.write_batch({"f": np.zeros(0, "i8")})
@@ -1010,14 +1009,14 @@ def test_only_values_say_of_which_kind_a_feature_is(path: Path) -> None:
 
 
 @pytest.mark.parametrize("empty", [[b""], [b"", b""], fr.BytesArray.from_list([""])])
-def test_strings_without_bytes_are_values(path: Path, empty: Untyped) -> None:
+def test_empty_strings_are_values(path: Path, empty: Untyped) -> None:
     with fr.Writer(path) as writer:
         writer.write_batch({"f": empty})
         with pytest.raises(ValueError, match="had bytes before"):
             writer.write({"f": 1})
 
 
-def test_what_is_refused_says_nothing_of_the_records_to_come(path: Path) -> None:
+def test_a_refused_batch_does_not_affect_later_records(path: Path) -> None:
     with fr.Writer(path) as writer:
         with pytest.raises(ValueError, match="feature 'b'"):
             writer.write({"a": 1, "b": []})
@@ -1042,7 +1041,7 @@ def test_batches_without_rows_write_nothing(
     assert path.read_bytes() == b""
 
 
-def test_rows_may_be_without_any_feature(path: Path) -> None:
+def test_rows_may_have_no_features(path: Path) -> None:
     fr.write(path, {"a": [None, 1, None]})
     assert records_in(path) == [b"\n\0", fr.encode_example({"a": 1}), b"\n\0"]
     assert fr.encode_example({}) == b"\n\0"

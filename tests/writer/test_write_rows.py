@@ -1,11 +1,10 @@
 """`write`: rows, Arrow tables and Hugging Face datasets, as well as columns.
 
 Goal
-    Whatever holds rows is written row by row in its order, in bounded memory, and read
-    back equal. What cannot be written leaves no file, and the error names the row, the
-    column or what to pass.
+    Any iterable of rows is written in order and in bounded memory, and reads back equal.
+    Invalid data leaves no file, and the error names the row, the column or what to pass.
 Method
-    The same rows in every form, compared with what they are as columns.
+    The same rows in every form, compared with the same data as columns.
 """
 
 from __future__ import annotations
@@ -78,7 +77,7 @@ def test_options_and_specs_apply_to_rows(tmp_path: Path) -> None:
     np.testing.assert_array_equal(ds[9]["image"], image + 9)
 
 
-def test_a_generator_of_rows_is_never_held_as_a_whole(tmp_path: Path) -> None:
+def test_a_generator_of_rows_is_written_in_bounded_memory(tmp_path: Path) -> None:
     def rows() -> Iterator[dict[str, bytes]]:
         for _ in range(400):
             yield {"data": bytes(100_000)}
@@ -109,7 +108,7 @@ def test_a_generator_of_rows_is_never_held_as_a_whole(tmp_path: Path) -> None:
         ([{"x": 1}, {"x": object()}], TypeError, "row 1: .*x"),
     ],
 )
-def test_what_is_not_rows_is_refused_and_leaves_no_file(
+def test_invalid_data_is_refused_and_leaves_no_file(
     tmp_path: Path, data: object, error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
@@ -164,7 +163,7 @@ def test_nulls_and_tensors_of_arrow_are_written(tmp_path: Path) -> None:
         ({"s": [{"a": 1}]}, fr.SchemaError, "column 's' of type struct"),
     ],
 )
-def test_arrow_tables_that_cannot_be_written(
+def test_invalid_arrow_tables_are_refused(
     tmp_path: Path, columns: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     pa = pytest.importorskip("pyarrow")
@@ -174,12 +173,12 @@ def test_arrow_tables_that_cannot_be_written(
     with pytest.raises(ValueError, match="at least one row"):
         fr.write(tmp_path / "a", empty)
     twice = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
-    with pytest.raises(ValueError, match="two columns are named 'x'"):
+    with pytest.raises(ValueError, match="must be unique, got 'x' twice"):
         fr.write(tmp_path / "a", twice)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_table_without_pyarrow_says_what_to_install(
+def test_a_table_without_pyarrow_names_the_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Table:
@@ -194,9 +193,7 @@ def test_a_table_without_pyarrow_says_what_to_install(
         fr.write(tmp_path / "a", Table())
 
 
-def test_a_dataset_of_fastrec_is_a_table_too(
-    tmp_path: Path, expected: list[Any]
-) -> None:
+def test_a_fastrec_dataset_can_be_written(tmp_path: Path, expected: list[Any]) -> None:
     pytest.importorskip("pyarrow")
     ds = fr.open(tmp_path / "expected")
     fr.write(tmp_path / "again", ds)

@@ -1,12 +1,12 @@
 """Writing tf.train.SequenceExample: write_sequence_example and encode_sequence_example.
 
 Goal
-    Contexts and feature lists of every form become what protobuf reads as the values that
-    were meant, in messages as long as protobuf's own; they come back equal when they are
-    read; and what cannot be written is refused with the feature list and the cure.
+    Protobuf reads the values of contexts and feature lists in every form, from messages
+    of the length that protobuf writes. Reading returns the values. Errors name the
+    feature list and have a hint.
 Method
-    Hypothesis draws the values, and protobuf's own parser reads the record. Tables hold
-    the forms of feature lists, and the refusals, one by one.
+    Hypothesis draws the values, and protobuf parses the record. Tables list the forms of
+    feature lists, and the errors.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ contexts = st.dictionaries(
     context=contexts,
     lists=st.dictionaries(st.text(max_size=4), step_lists(1, 4), max_size=3),
 )
-def test_protobuf_reads_what_was_encoded(
+def test_protobuf_reads_encoded_records(
     context: dict[str, tuple[str, list[Any]]],
     lists: dict[str, tuple[str, list[list[Any]]]],
 ) -> None:
@@ -80,19 +80,19 @@ def test_protobuf_reads_what_was_encoded(
             for name, (kind, steps) in lists.items()
         },
     )
-    # Empty parts are all that protobuf would leave out.
+    # Protobuf omits empty parts.
     parsed = sequence_class().FromString(record)
     n_empty = 2 * (not context) + 2 * (not lists)
     assert len(parsed.SerializeToString()) + n_empty >= len(record)
 
 
 @given(drawn=step_lists(0, 3))
-def test_empty_steps_have_the_kind_of_the_others(
+def test_empty_steps_get_the_kind_of_the_others(
     drawn: tuple[str, list[list[Any]]],
 ) -> None:
     kind, steps = drawn
     found = lists_found(fr.encode_sequence_example(feature_lists={"f": steps}))
-    # Without any value nothing says of which kind they are, and they are of none.
+    # Without values, the steps have no kind.
     has_values = any(steps)
     assert found == {b"f": [(kind, step) if has_values else None for step in steps]}
 
@@ -128,7 +128,7 @@ def test_empty_steps_have_the_kind_of_the_others(
         ([[], ()], [None, None]),
     ],
 )
-def test_every_form_of_steps(steps: Untyped, found: list[Any]) -> None:
+def test_steps_may_have_any_form(steps: Untyped, found: list[Any]) -> None:
     record = fr.encode_sequence_example(feature_lists={"f": steps})
     assert lists_found(record) == {b"f": found}
 
@@ -142,23 +142,23 @@ def test_parts_may_be_missing() -> None:
 @pytest.mark.parametrize(
     ("steps", "error", "text"),
     [
-        ("text", TypeError, "an iterable of steps, not str"),
-        (b"text", TypeError, "an iterable of steps, not bytes"),
-        (5, TypeError, "an iterable of steps, not int"),
-        ({"a": 1}, TypeError, "an iterable of steps, not dict"),
-        (None, TypeError, "an iterable of steps, not NoneType"),
-        ([1, 2.0], ValueError, "steps of int64 and of float: make all steps the same"),
+        ("text", TypeError, "an iterable of steps, got str"),
+        (b"text", TypeError, "an iterable of steps, got bytes"),
+        (5, TypeError, "an iterable of steps, got int"),
+        ({"a": 1}, TypeError, "an iterable of steps, got dict"),
+        (None, TypeError, "an iterable of steps, got NoneType"),
+        ([1, 2.0], ValueError, "steps of int64 and of float values"),
         ([1, [], "a"], ValueError, "steps of int64 and of bytes"),
         ([[1, 2.0]], ValueError, "mixes int and float"),
         ([1, None], TypeError, "is None"),
         ([object()], TypeError, "type object"),
-        ([[[1]]], TypeError, "type list cannot be written inside"),
+        ([[[1]]], TypeError, "cannot write a value of type list in a list"),
         (np.zeros((2, 2, 2)), ValueError, r"2 dimensions.*\.tobytes\(\)"),
         (np.array([2**63], "uint64"), ValueError, r"\.view\(\"int64\"\)"),
         (np.array([1j]), TypeError, "complex128"),
     ],
 )
-def test_what_cannot_be_written_names_the_list_and_the_cure(
+def test_invalid_values_name_the_list_and_a_hint(
     path: Path, steps: Untyped, error: type[Exception], text: str
 ) -> None:
     lists = {"ok": [1], "f\u00e9": steps}
@@ -167,7 +167,7 @@ def test_what_cannot_be_written_names_the_list_and_the_cure(
     with fr.Writer(path) as writer:
         with pytest.raises(error, match=f"^feature list 'f\u00e9'.*{text}"):
             writer.write_sequence_example(context={"a": 1}, feature_lists=lists)
-        # What failed in a list is not said of a feature afterwards.
+        # Later errors about features do not mention the list.
         with pytest.raises(TypeError, match=r"^feature 'a'"):
             writer.write({"a": object()})
         writer.write_sequence_example(feature_lists={"ok": ["other"]})
@@ -176,10 +176,10 @@ def test_what_cannot_be_written_names_the_list_and_the_cure(
 
 @pytest.mark.parametrize("part", ["context", "feature_lists"])
 @pytest.mark.parametrize("given", [3, [("a", [1])], "abc"])
-def test_parts_that_are_no_mappings_are_refused(part: str, given: Untyped) -> None:
-    with pytest.raises(TypeError, match=f"{part} is a mapping"):
+def test_parts_must_be_mappings(part: str, given: Untyped) -> None:
+    with pytest.raises(TypeError, match=f"{part} must be a mapping"):
         fr.encode_sequence_example(**{part: given})
-    with pytest.raises(TypeError, match="str or bytes, not int"):
+    with pytest.raises(TypeError, match="str or bytes, got int"):
         fr.encode_sequence_example(**{part: {1: [1]}})
     with pytest.raises(ValueError, match="'a' twice"):
         fr.encode_sequence_example(**{part: {"a": [1], b"a": [1]}})
@@ -197,7 +197,7 @@ def test_an_exception_of_an_iterable_of_steps_is_raised(path: Path) -> None:
     assert len(records_in(path)) == 1
 
 
-def test_a_context_needs_a_kind_as_a_row_does() -> None:
+def test_a_context_needs_a_kind_like_a_row() -> None:
     with pytest.raises(ValueError, match=r"^feature 'c' is an empty list"):
         fr.encode_sequence_example(context={"c": []}, feature_lists={"f": [[]]})
 
@@ -215,7 +215,7 @@ def test_a_writer_keeps_order_and_kinds_from_record_to_record(path: Path) -> Non
             writer.write_sequence_example(feature_lists={"x": [1]})
         with pytest.raises(ValueError, match=r"^feature 'b' has float.*had int64"):
             writer.write_sequence_example(context={"b": 0.5})
-        # Features and lists have names of their own, and so do rows.
+        # Context features, feature lists and rows have separate kinds.
         writer.write_sequence_example(context={"x": 1}, feature_lists={"b": ["c"]})
         writer.write({"b": "d"})
     records = records_in(path)
@@ -250,7 +250,7 @@ def test_the_context_is_written_by_specs(path: Path) -> None:
     lengths=st.lists(st.integers(0, 4), min_size=1, max_size=4),
     seed=st.integers(0, 99),
 )
-def test_lists_come_back_equal(
+def test_lists_round_trip(
     lengths: list[int], seed: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     rng = np.random.default_rng(seed)

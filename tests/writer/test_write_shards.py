@@ -1,12 +1,12 @@
-"""Shards and compressed files: which record goes where, and what is there in the end.
+"""Shards and compressed files.
 
 Goal
-    Every record is in the shard that the rule for it names; files that are compressed are
-    what Python's own gzip and zlib read; the index that is kept as a by-product is the
-    one that would be built; options that make no sense are refused; and nothing bears a
-    name that is not whole, whatever interrupts the writing.
+    Every record is in the shard that the rule assigns. Python's gzip and zlib read
+    compressed files. The index stored by a writer equals the index built by a reader.
+    Invalid options are refused. Whatever interrupts the writing, only complete files have
+    their final names.
 Method
-    The rules are written down once more, one record at a time, and hypothesis compares.
+    A second implementation of the rules, one record at a time; hypothesis compares.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def names_in(directory: Path) -> list[str]:
 def shards_of(
     sizes: Sequence[int], most_bytes: int, most_records: int
 ) -> list[list[int]]:
-    """Sizes of payloads by shard: the rule, one record at a time."""
+    """Return the sizes of payloads by shard, following the rule record by record."""
     shards: list[list[int]] = [[]]
     for size in sizes:
         shard = shards[-1]
@@ -61,7 +61,7 @@ def shards_of(
 
 
 def records_of_sizes(sizes: Sequence[int]) -> list[bytes]:
-    """Records of which no two are alike, if they have any bytes."""
+    """Return records that all differ, unless they are empty."""
     return [(str(i).encode() * size)[:size] for i, size in enumerate(sizes)]
 
 
@@ -73,7 +73,7 @@ def records_of_sizes(sizes: Sequence[int]) -> list[bytes]:
     num_threads=st.sampled_from([0, 2]),
     pattern=st.sampled_from([PATTERN, OPEN_PATTERN]),
 )
-def test_shards_are_cut_where_the_next_record_would_not_fit(
+def test_shards_end_before_a_record_that_does_not_fit(
     sizes: list[int],
     most_bytes: int,
     most_records: int | None,
@@ -108,7 +108,7 @@ def test_shards_are_cut_where_the_next_record_would_not_fit(
     num_threads=st.sampled_from([0, 2]),
     is_batch=st.lists(st.booleans(), min_size=4, max_size=4),
 )
-def test_record_i_goes_to_shard_i_modulo_their_number(
+def test_record_i_goes_to_shard_i_modulo_num_shards(
     n_records: list[int],
     num_shards: int,
     num_threads: int,
@@ -143,7 +143,7 @@ def test_record_i_goes_to_shard_i_modulo_their_number(
     [{"max_shard_bytes": "300KB"}, {"max_shard_records": 777}, {"num_shards": 7}],
 )
 @pytest.mark.parametrize("compression", [None, "GZIP", "ZLIB"])
-def test_shards_depend_on_no_thread(
+def test_shards_do_not_depend_on_threads(
     tmp_path: Path, pattern: str, options: dict[str, Any], compression: str | None
 ) -> None:
     n = 12_000
@@ -193,7 +193,7 @@ def test_a_shard_of_200_mb_is_full_by_default(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pattern", [PATTERN, OPEN_PATTERN])
 @pytest.mark.parametrize("options", [{}, {"num_shards": 3}])
-def test_shards_without_records_are_there(
+def test_shards_without_records_exist(
     tmp_path: Path, pattern: str, options: dict[str, Any]
 ) -> None:
     files = fr.write(tmp_path / pattern, {}, **options)
@@ -262,7 +262,7 @@ def test_shards_are_cut_by_their_bytes_before_compression(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("compression", [None, "GZIP", "ZLIB"])
 @pytest.mark.parametrize("name", ["one.tfrecord", OPEN_PATTERN, PATTERN])
-def test_what_is_kept_of_a_file_is_what_would_be_built(
+def test_the_stored_index_equals_a_built_index(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     compression: str | None,
@@ -286,7 +286,7 @@ def test_what_is_kept_of_a_file_is_what_would_be_built(
     before = kept(of_writer)
     assert len(before) == len(files)
 
-    # Reading builds nothing that is not there, and elsewhere what is there.
+    # Reading builds no index here, and an equal one with an empty cache.
     assert len(fr.open(files)) == 100
     assert kept(of_writer) == before
     monkeypatch.setenv("FASTREC_CACHE", str(built))
@@ -294,7 +294,7 @@ def test_what_is_kept_of_a_file_is_what_would_be_built(
     assert kept(built) == before
 
 
-def test_what_is_appended_is_in_the_index(
+def test_the_index_includes_appended_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FASTREC_CACHE", str(tmp_path / "cache"))
@@ -312,35 +312,35 @@ def test_what_is_appended_is_in_the_index(
 @pytest.mark.parametrize(
     ("name", "options", "error", "text"),
     [
-        ("f", {"num_shards": 2}, ValueError, "num_shards need a pattern"),
-        ("f", {"max_shard_bytes": 9}, ValueError, "need a pattern of shards"),
-        ("f", {"max_shard_records": 9}, ValueError, "need a pattern of shards"),
-        (PATTERN, {"num_shards": 2, "max_shard_bytes": 9}, ValueError, "num_shards excludes"),
-        (PATTERN, {"num_shards": 2, "max_shard_records": 9}, ValueError, "num_shards excludes"),
+        ("f", {"num_shards": 2}, ValueError, "num_shards require a shard pattern"),
+        ("f", {"max_shard_bytes": 9}, ValueError, "require a shard pattern"),
+        ("f", {"max_shard_records": 9}, ValueError, "require a shard pattern"),
+        (PATTERN, {"num_shards": 2, "max_shard_bytes": 9}, ValueError, "num_shards cannot be combined"),
+        (PATTERN, {"num_shards": 2, "max_shard_records": 9}, ValueError, "num_shards cannot be combined"),
         (PATTERN, {"num_shards": 0}, ValueError, "num_shards must be at least 1"),
         (PATTERN, {"num_shards": 2.0}, TypeError, "num_shards must be an integer"),
         (PATTERN, {"max_shard_records": 0}, ValueError, "max_shard_records.*at least 1"),
         (PATTERN, {"max_shard_bytes": "much"}, ValueError, 'such as "4MB"'),
-        ("f", {"compression": "gzip"}, ValueError, '"GZIP" or "ZLIB", not \'gzip\''),
-        ("f", {"compression": True}, ValueError, "not True"),
+        ("f", {"compression": "gzip"}, ValueError, '"GZIP" or "ZLIB", got \'gzip\''),
+        ("f", {"compression": True}, ValueError, "got True"),
         ("f", {"compression_level": 10}, ValueError, "compression_level must be at most 9"),
         ("f", {"compression_level": -1}, ValueError, "compression_level must not be neg"),
         ("f", {"overwrite": 1}, TypeError, "overwrite must be True or False"),
         ("f", {"sync": "yes"}, TypeError, "sync must be True or False"),
         ("f", {"append": 1}, TypeError, "append must be True or False"),
         ("f", {"num_threads": -1}, ValueError, "num_threads must not be negative"),
-        ("f", {"append": True, "overwrite": True}, ValueError, "append needs one plain"),
-        ("f", {"append": True, "compression": "GZIP"}, ValueError, "append needs one"),
-        (PATTERN, {"append": True}, ValueError, "append needs one plain file"),
+        ("f", {"append": True, "overwrite": True}, ValueError, "append=True requires the path of one"),
+        ("f", {"append": True, "compression": "GZIP"}, ValueError, "append=True requires"),
+        (PATTERN, {"append": True}, ValueError, "append=True requires the path of one file"),
         ("f", {"max_shards": 1}, TypeError, "no option 'max_shards'.*num_shards"),
         ("f", {"features": {"a": 1}}, fr.SchemaError, "'a'"),
         ("{num_shards}", {}, ValueError, r"must have \{shard\}"),
-        ("{shard}-{other}", {}, ValueError, "a pattern of shards must look like"),
-        ("{shard:x.y}", {}, ValueError, "a pattern of shards must look like"),
-        ("{shard}/f", {}, ValueError, "in the last part of the path only"),
+        ("{shard}-{other}", {}, ValueError, "a shard pattern must look like"),
+        ("{shard:x.y}", {}, ValueError, "a shard pattern must look like"),
+        ("{shard}/f", {}, ValueError, "in the last component of the path"),
     ],
 )  # fmt: skip
-def test_options_that_make_no_sense_are_refused(
+def test_invalid_options_are_refused(
     tmp_path: Path,
     name: str,
     options: dict[str, Any],
@@ -381,11 +381,11 @@ def test_existing_shards_are_refused_and_all_replaced_only_by_overwriting(
     )
 
 
-# --- What interrupts -------------------------------------------------------------------
+# --- Exceptions and signals ------------------------------------------------------------
 
 
 def interrupted(path: Path, how: str, **options: Untyped) -> None:
-    """Write much, and be interrupted by an exception of some kind meanwhile."""
+    """Write many batches, and raise an exception in between."""
 
     def sources() -> Untyped:
         for i in range(50):
@@ -421,13 +421,15 @@ def test_an_exception_publishes_nothing(
     with pytest.raises(errors):
         interrupted(tmp_path / name, how, num_threads=num_threads, **options)
     assert names_in(tmp_path) == []
-    # Nor is anything held.
+    # Locks are released.
     fr.write(tmp_path / name, {"i": [1]}, **options)
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "exception"])
 @pytest.mark.parametrize("num_threads", [0, 2])
-def test_shards_that_are_full_stay(tmp_path: Path, how: str, num_threads: int) -> None:
+def test_full_shards_stay_after_an_interrupt(
+    tmp_path: Path, how: str, num_threads: int
+) -> None:
     with pytest.raises((KeyboardInterrupt, ZeroDivisionError)):
         interrupted(
             tmp_path / OPEN_PATTERN,
@@ -436,7 +438,7 @@ def test_shards_that_are_full_stay(tmp_path: Path, how: str, num_threads: int) -
             max_shard_records=1000,
         )
     names = names_in(tmp_path)
-    # Threads may have some of them still to do.
+    # Threads may not have written all of them.
     assert names == [OPEN_PATTERN.format(shard=i) for i in range(len(names))]
     assert len(names) <= 60
     if num_threads == 0:
@@ -447,8 +449,8 @@ def test_shards_that_are_full_stay(tmp_path: Path, how: str, num_threads: int) -
 
 # A signal may come right after a file was opened: then its last reference closes it.
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
-def test_ctrl_c_while_threads_write_ends_it_for_good(tmp_path: Path) -> None:
-    """A signal at any moment of the writing itself, not only between two batches."""
+def test_ctrl_c_while_threads_write_fails_the_writer(tmp_path: Path) -> None:
+    """A signal may come at any moment, also inside write_batch."""
     columns = {"i": np.arange(200_000), "f": np.zeros((200_000, 8), np.float32)}
     for delay in (0.0, 0.005, 0.02, 0.05):
         writer = fr.Writer(tmp_path / PATTERN, num_threads=2, max_shard_bytes="1MB")
@@ -485,7 +487,7 @@ class InterruptBefore:
             return None
         if any(found.f_code.co_name in FINALIZERS for found in callers_of(frame)):
             return None  # where Python ignores what is raised
-        # A real signal comes before a lock is taken or after it was let go.
+        # A real signal comes before a lock is acquired or after it is released.
         line = linecache.getline(path, frame.f_lineno).lstrip()
         if event == "line" and not line.startswith("with "):
             self._n -= 1
@@ -496,7 +498,7 @@ class InterruptBefore:
 
 
 PACKAGE = str(Path(fr.__file__).parent)
-FINALIZERS = {"__del__", "_forgotten"}
+FINALIZERS = {"__del__", "_discard_unclosed"}
 
 
 def callers_of(frame: FrameType | None) -> Iterator[FrameType]:
@@ -522,7 +524,7 @@ def left_in(folder: Path, before: Counter[str]) -> list[str]:
 
 # An interrupt in `__exit__` itself leaves the rest to the garbage collection.
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-@pytest.mark.timeout(600)  # of a machine that is busy: it writes hundreds of files
+@pytest.mark.timeout(600)  # it writes hundreds of files, perhaps on a busy machine
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc as Linux has it")
 @pytest.mark.parametrize(
     ("name", "options"),
@@ -533,7 +535,7 @@ def left_in(folder: Path, before: Counter[str]) -> list[str]:
         (PATTERN, {"num_threads": 0, "num_shards": 2}),
     ],
 )
-def test_an_interrupt_before_any_line_leaves_whole_files_or_nothing(
+def test_an_interrupt_before_any_line_leaves_complete_files_or_none(
     tmp_path: Path, name: str, options: dict[str, Any]
 ) -> None:
     def write(folder: Path, finds: list[str]) -> None:
@@ -546,7 +548,7 @@ def test_an_interrupt_before_any_line_leaves_whole_files_or_nothing(
     files: list[str] = []
     write(tmp_path / "whole", files)
     want = {Path(path).name: Path(path).read_bytes() for path in files}
-    # Not in the loop: a thread may still keep the index of a file of the last turn.
+    # Outside the loop: a thread may still store the index of the last iteration.
     files_before = open_files()
     for n in itertools.count():
         folder = tmp_path / f"{n}"
@@ -562,7 +564,7 @@ def test_an_interrupt_before_any_line_leaves_whole_files_or_nothing(
             sys.settrace(before)
         if left_in(folder, files_before):
             gc.collect()
-        # If `__exit__` was interrupted, a thread removes what is left.
+        # If `__exit__` was interrupted, a thread removes the rest.
         until = time.monotonic() + 60
         while (left := left_in(folder, files_before)) and time.monotonic() < until:
             os.sched_yield()

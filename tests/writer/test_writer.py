@@ -1,9 +1,11 @@
-"""Writing, from values to files.
+"""Writer: from values to files.
 
-Goal: what is written is what protobuf and the format say, every kind of value comes
-out as the guide says or is refused with its cure, and no file ever bears its name
-before it is whole. Method: protobuf's own parser and the crc32c package read what was
-written; processes are killed, disks filled and writers forgotten on purpose.
+Goal
+    Files follow protobuf and the TFRecord format. Values are converted as documented, or
+    raise an error with a hint. Only complete files have their final names.
+Method
+    Protobuf's parser and the crc32c package read the files. Processes are killed, disks
+    filled up, and writers left unclosed.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class Text(str):
 
 
 def parsed(record: bytes) -> Features:
-    """Return kind and values of every feature, as protobuf reads them."""
+    """Return the kind and values of every feature, as read by protobuf."""
     features = example_class().FromString(record).features.feature
     return {
         key: (
@@ -68,7 +70,7 @@ def masked_crc(data: bytes) -> bytes:
 
 
 def payloads(data: bytes) -> Iterator[bytes]:
-    """Take the frames of a file apart, and check them."""
+    """Yield the payloads of a file, and check its frames."""
     begin = 0
     while begin < len(data):
         (length,) = struct.unpack_from("<Q", data, begin)
@@ -104,22 +106,22 @@ value_lists = st.one_of(
 
 
 @given(features=st.dictionaries(keys, value_lists, max_size=6))
-def test_protobuf_reads_what_was_encoded(features: Features) -> None:
+def test_protobuf_reads_encoded_records(features: Features) -> None:
     row = {key: values for key, (_, values) in features.items()}
     assert parsed(fr.encode_example(row)) == features
 
 
 @given(features=st.dictionaries(keys, value_lists, max_size=6))
-def test_protobuf_would_have_written_the_same_number_of_bytes(
+def test_records_have_the_size_protobuf_writes(
     features: Features,
 ) -> None:
     record = fr.encode_example({key: values for key, (_, values) in features.items()})
-    # An empty message is the only one for which protobuf leaves `features` out.
+    # Protobuf omits `features` only in an empty message.
     assert len(example_class().FromString(record).SerializeToString()) == len(record)
 
 
 @given(values=st.lists(int64s, max_size=300))
-def test_an_array_and_a_list_of_its_values_are_the_same(values: list[int]) -> None:
+def test_arrays_and_lists_encode_equally(values: list[int]) -> None:
     array = fr.encode_example({"a": np.array(values, np.int64)})
     assert parsed(array) == {"a": ("int64_list", values)}
     if values:
@@ -179,7 +181,7 @@ def test_features_keep_the_order_of_the_mapping() -> None:
         (fr.BytesArray.from_list([]), "bytes_list", []),
     ],
 )
-def test_values_become_what_the_guide_says(
+def test_values_are_converted_as_documented(
     value: object, kind: str, expected: list[Any]
 ) -> None:
     assert parsed(fr.encode_example({"f": value})) == {"f": (kind, expected)}
@@ -195,7 +197,7 @@ def test_integer_arrays_of_every_dtype_keep_their_extremes(dtype: str) -> None:
     assert parsed(record) == {"f": ("int64_list", values)}
 
 
-def test_the_bits_of_floats_survive() -> None:
+def test_floats_keep_their_bits() -> None:
     bits = np.array([0x7F800001, 0x80000000, 0x00000001, 0xFFC00001], "uint32")
     assert bits.tobytes() in fr.encode_example({"f": bits.view("float32")})
 
@@ -218,7 +220,7 @@ def test_a_row_without_features_is_an_example() -> None:
 
 
 class Offsets:
-    """Looks like a BytesArray, and lies."""
+    """A fake BytesArray with invalid offsets."""
 
     def __init__(self, offsets: list[int]) -> None:
         self.data = np.zeros(4, np.uint8)
@@ -228,7 +230,7 @@ class Offsets:
 @pytest.mark.parametrize(
     ("value", "error", "text"),
     [
-        ([], ValueError, r"kind is unknown: write np\.array\(\[\], \"int64\"\)"),
+        ([], ValueError, r"unknown kind; write np\.array\(\[\], \"int64\"\)"),
         ((), ValueError, r"fastrec\.BytesArray\.from_list\(\[\]\)"),
         ([1, 2.0], ValueError, "mixes int and float"),
         ([1.0, 2], ValueError, "mixes float and int"),
@@ -239,8 +241,8 @@ class Offsets:
         ([1, 2**200], ValueError, "outside of int64"),
         (np.uint64(2**63), ValueError, r"\.view\(\"int64\"\)"),
         (np.array([0, 2**63], "uint64"), ValueError, r"\.view\(\"int64\"\)"),
-        (np.zeros((2, 2)), ValueError, r"2 dimensions: .*\.tobytes\(\)"),
-        (np.zeros((1, 1, 0), "int8"), ValueError, r"3 dimensions: .*\.tobytes\(\)"),
+        (np.zeros((2, 2)), ValueError, r"2 dimensions; .*\.tobytes\(\)"),
+        (np.zeros((1, 1, 0), "int8"), ValueError, r"3 dimensions; .*\.tobytes\(\)"),
         ("\ud800", ValueError, "UTF-8"),
         (memoryview(b"abcd")[::2], ValueError, r"\.tobytes\(\)"),
         (np.zeros(2).data, ValueError, r"\.tobytes\(\)"),
@@ -248,8 +250,8 @@ class Offsets:
         (object(), TypeError, "type object"),
         ({"a": 1}, TypeError, "type dict"),
         (1j, TypeError, "type complex"),
-        ([[1], [2]], TypeError, "type list cannot be written inside"),
-        ([np.zeros(1)], TypeError, "type ndarray cannot be written inside"),
+        ([[1], [2]], TypeError, "cannot write a value of type list in a list"),
+        ([np.zeros(1)], TypeError, "cannot write a value of type ndarray in a list"),
         ([1, None], TypeError, "type NoneType"),
         (np.complex64(1), TypeError, "dtype complex64"),
         (np.array(["a"]), TypeError, r"\.tolist\(\)"),
@@ -263,14 +265,14 @@ class Offsets:
         (Offsets([]), ValueError, "offsets"),
     ],
 )
-def test_what_cannot_be_written_names_the_feature_and_the_cure(
+def test_invalid_values_name_the_feature_and_a_hint(
     value: object, error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=f"^feature 'f\u00e9'.*{text}"):
         fr.encode_example({"ok": 1, "f\u00e9": value})
 
 
-def test_a_float_too_large_becomes_inf_and_is_reported_as_numpy_does() -> None:
+def test_a_float_that_overflows_becomes_inf_with_a_numpy_warning() -> None:
     for value in (1e300, [-1.0, 1e300], np.array([1e300])):
         with pytest.warns(RuntimeWarning, match="feature 'f'") as caught:
             record = fr.encode_example({"f": value})
@@ -279,13 +281,13 @@ def test_a_float_too_large_becomes_inf_and_is_reported_as_numpy_does() -> None:
 
 
 @pytest.mark.parametrize("row", [[("a", 1)], 3, None, "abc"])
-def test_a_row_that_is_no_mapping_is_refused(row: Any) -> None:  # noqa: ANN401
-    with pytest.raises(TypeError, match="a row is a mapping"):
+def test_a_row_must_be_a_mapping(row: Any) -> None:  # noqa: ANN401
+    with pytest.raises(TypeError, match="a row must be a mapping"):
         fr.encode_example(row)
 
 
 def test_keys_of_other_types_and_equal_keys_are_refused() -> None:
-    with pytest.raises(TypeError, match="str or bytes, not int"):
+    with pytest.raises(TypeError, match="str or bytes, got int"):
         fr.encode_example({1: 1})
     with pytest.raises(ValueError, match="'a' twice"):
         fr.encode_example({"a": 1, b"a": 2})
@@ -315,7 +317,7 @@ def test_a_value_may_change_the_row_and_write_another_while_it_is_read() -> None
 # --- Files ----------------------------------------------------------------------------
 
 
-def test_the_file_holds_the_records_in_their_frames(path: Path) -> None:
+def test_the_file_has_a_frame_per_record(path: Path) -> None:
     rows: list[Row] = [{"i": i, "s": "x" * i} for i in range(100)]
     with fr.Writer(path) as writer:
         assert writer.path == str(path)
@@ -356,7 +358,7 @@ def test_the_mode_follows_the_umask(path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o640
 
 
-def test_a_row_that_is_refused_leaves_the_writer_as_it_was(path: Path) -> None:
+def test_a_refused_row_leaves_the_writer_unchanged(path: Path) -> None:
     with fr.Writer(path) as writer:
         writer.write({"a": 1})
         with pytest.raises(ValueError, match="feature 'b'"):
@@ -387,7 +389,7 @@ def test_a_closed_writer_refuses_rows_and_may_be_closed_again(path: Path) -> Non
         path.unlink(missing_ok=True)
 
 
-def test_the_repr_says_what_is_in_the_file(path: Path) -> None:
+def test_the_repr_counts_records_and_bytes(path: Path) -> None:
     with fr.Writer(path) as writer:
         writer.write_record(b"abc")
         assert (
@@ -396,7 +398,9 @@ def test_the_repr_says_what_is_in_the_file(path: Path) -> None:
     assert repr(writer).endswith("closed>")
 
 
-def test_an_exception_in_the_body_leaves_nothing(tmp_path: Path, path: Path) -> None:
+def test_an_exception_in_the_with_block_leaves_no_file(
+    tmp_path: Path, path: Path
+) -> None:
     def interrupted() -> None:
         with fr.Writer(path) as writer:
             writer.write_record(bytes(2**21))
@@ -415,7 +419,7 @@ def test_an_existing_file_is_refused_at_once_and_kept(path: Path) -> None:
     assert path.read_bytes() == b"old"
 
 
-def test_a_file_that_came_meanwhile_is_kept(path: Path) -> None:
+def test_a_file_created_while_writing_is_kept(path: Path) -> None:
     writer = fr.Writer(path)
     writer.write_record(b"new")
     path.write_bytes(b"old")
@@ -426,7 +430,7 @@ def test_a_file_that_came_meanwhile_is_kept(path: Path) -> None:
     assert path.read_bytes() == b"old"
 
 
-def test_of_two_writers_of_one_name_the_second_is_refused(
+def test_a_second_writer_of_the_same_path_is_refused(
     tmp_path: Path, path: Path
 ) -> None:
     link = tmp_path / "link"
@@ -480,7 +484,7 @@ def test_only_regular_files_are_replaced(tmp_path: Path) -> None:
         ("x" * 300, OSError, errno.ENAMETOOLONG),
     ],
 )
-def test_places_that_cannot_hold_a_file(
+def test_invalid_paths_raise_the_error_of_the_system(
     tmp_path: Path, name: str, error: type[OSError], number: int
 ) -> None:
     (tmp_path / "file").touch()
@@ -490,7 +494,7 @@ def test_places_that_cannot_hold_a_file(
     assert caught.value.filename == str(tmp_path / name)
 
 
-def test_names_of_any_bytes_and_up_to_the_limit(tmp_path: Path) -> None:
+def test_names_may_have_any_bytes_up_to_the_limit(tmp_path: Path) -> None:
     for name in ("\udcff.tfrecord", "\u00e9", "x" * 255):
         with fr.Writer(tmp_path / name) as writer:
             assert writer.path == str(tmp_path / name)
@@ -499,7 +503,7 @@ def test_names_of_any_bytes_and_up_to_the_limit(tmp_path: Path) -> None:
         fr.Writer("a\0b")
 
 
-def test_a_relative_path_stays_where_it_was(
+def test_a_relative_path_ignores_a_change_of_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
@@ -510,7 +514,7 @@ def test_a_relative_path_stays_where_it_was(
     assert (tmp_path / "a.tfrecord").exists()
 
 
-def test_a_forgotten_writer_warns_and_leaves_nothing(
+def test_an_unclosed_writer_warns_and_leaves_no_file(
     tmp_path: Path, path: Path
 ) -> None:
     def forget() -> None:
@@ -522,7 +526,7 @@ def test_a_forgotten_writer_warns_and_leaves_nothing(
     assert_nothing_in(tmp_path)
 
 
-def test_closed_and_failed_writers_go_without_a_warning(path: Path) -> None:
+def test_closed_and_failed_writers_do_not_warn(path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         fr.Writer(path).close()
@@ -558,11 +562,11 @@ def test_several_threads_share_a_writer(path: Path) -> None:
     assert seen == {t: list(range(n_rows)) for t in range(n_threads)}
 
 
-# --- Processes that end badly ---------------------------------------------------------
+# --- Processes that fail --------------------------------------------------------------
 
 
 def python(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-    """Run `script` in a process of its own, with fastrec as it is found here."""
+    """Run `script` in a new process with the same sys.path."""
     return subprocess.run(
         [sys.executable, "-c", textwrap.dedent(script), *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
@@ -572,7 +576,7 @@ def python(script: str, *arguments: object) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_kill_9_leaves_nothing_under_the_name_and_whole_records_beside_it(
+def test_kill_9_leaves_only_a_temporary_file_of_complete_records(
     tmp_path: Path, path: Path
 ) -> None:
     process = python(
@@ -596,7 +600,7 @@ def test_kill_9_leaves_nothing_under_the_name_and_whole_records_beside_it(
     assert list(payloads(data[: n_whole * 1016])) == [bytes(1000)] * n_whole
 
 
-def test_a_full_disk_names_the_path_and_leaves_nothing(
+def test_a_full_disk_names_the_path_and_leaves_no_file(
     tmp_path: Path, path: Path
 ) -> None:
     process = python(
@@ -614,7 +618,7 @@ def test_a_full_disk_names_the_path_and_leaves_nothing(
                 return error.errno == errno.EFBIG and error.filename == path
             return False
 
-        # The limit is met by a write, after which everything fails alike.
+        # A write hits the limit, and all later calls fail in the same way.
         writer = fr.Writer(path, num_threads=0)
         assert refused(lambda: [writer.write_record(bytes(1000)) for _ in range(5000)])
         assert writer.closed
@@ -622,18 +626,18 @@ def test_a_full_disk_names_the_path_and_leaves_nothing(
         assert refused(writer.close)
         writer.discard()
 
-        # Threads meet it while others go on: sooner or later, it is reported.
+        # Threads hit the limit while others continue, and a later call reports it.
         writer = fr.Writer(path, num_threads=2)
         assert refused(lambda: [writer.write_record(bytes(1000)) for _ in range(10**6)])
         assert refused(writer.close)
 
-        # Or only by what close() writes.
+        # Only close() hits the limit.
         writer = fr.Writer(path)
         writer.write_record(bytes(1_100_000))
         writer.write_record(bytes(500_000))
         assert refused(writer.close)
 
-        # Or in a `with` block that hides it from itself.
+        # A `with` block suppresses the error, and __exit__ reports it.
         def hide():
             with fr.Writer(path, num_threads=0) as writer:
                 assert refused(lambda: writer.write_record(bytes(2_000_000)))
@@ -645,7 +649,7 @@ def test_a_full_disk_names_the_path_and_leaves_nothing(
     assert_nothing_in(tmp_path)
 
 
-def test_a_fork_neither_removes_nor_spoils_the_file(path: Path) -> None:
+def test_a_fork_leaves_the_file_intact(path: Path) -> None:
     process = python(
         """
         import os, sys, warnings
@@ -657,7 +661,7 @@ def test_a_fork_neither_removes_nor_spoils_the_file(path: Path) -> None:
             try:
                 writer.close()
             except ValueError as error:
-                assert "belongs to the process that made it" in str(error)
+                assert "in a forked process" in str(error)
                 del writer
                 os._exit(7)
             os._exit(1)
@@ -670,7 +674,7 @@ def test_a_fork_neither_removes_nor_spoils_the_file(path: Path) -> None:
     assert list(payloads(path.read_bytes())) == [b"parent"]
 
 
-def test_the_interpreter_may_end_with_an_open_writer(
+def test_the_interpreter_may_exit_with_an_open_writer(
     tmp_path: Path, path: Path
 ) -> None:
     process = python(
@@ -689,7 +693,7 @@ def test_the_interpreter_may_end_with_an_open_writer(
 # encode_example with specs, and checksums.
 
 
-def test_specs_say_how_a_row_is_encoded(path: Path) -> None:
+def test_specs_determine_how_a_row_is_encoded(path: Path) -> None:
     features = {
         "image": fr.Raw((2, 3), "uint8"),
         "box": fr.FixedLen((2, 2), "float32"),
@@ -719,7 +723,7 @@ def test_specs_say_how_a_row_is_encoded(path: Path) -> None:
         fr.encode_example(row, features=3)  # type: ignore[arg-type]
 
 
-def test_masked_crc32c_is_what_files_store(path: Path) -> None:
+def test_masked_crc32c_equals_the_stored_checksum(path: Path) -> None:
     record = b"any bytes"
     with fr.Writer(path) as writer:
         writer.write_record(record)
@@ -740,7 +744,7 @@ def test_masked_crc32c_is_what_files_store(path: Path) -> None:
         "file://host/a",
     ],
 )
-def test_remote_paths_are_refused_with_what_to_do(path: str) -> None:
+def test_remote_paths_are_refused_with_a_hint(path: str) -> None:
     with pytest.raises(ValueError, match=r"cannot write remote path .*copy the files"):
         fr.Writer(path)
     with pytest.raises(ValueError, match="cannot write remote path"):

@@ -1,7 +1,6 @@
-// Bytes: a view of memory that somebody else owns.
+// Bytes: a non-owning view of memory, and unaligned little-endian loads and stores.
 //
-// Everything in a file is little-endian, and so is every supported machine. Loads and
-// stores need no alignment.
+// Files are little-endian, and so are all supported machines.
 #pragma once
 
 #include <bit>
@@ -18,8 +17,8 @@ static_assert(std::endian::native == std::endian::little);
 using Bytes = std::span<const std::uint8_t>;
 using MutableBytes = std::span<std::uint8_t>;
 
-// Bytes with kSlackBytes of readable padding on both sides, so that wide loads may read
-// past their ends. Making one is the promise.
+// A span with kSlackBytes of readable padding on both sides, so that SIMD loads may
+// over-read. Constructing one is the promise.
 class BytesWithSlack {
  public:
   static constexpr std::size_t kSlackBytes = 128;
@@ -32,7 +31,7 @@ class BytesWithSlack {
   Bytes bytes_;
 };
 
-// Reads a little-endian integer from `bytes`, which must hold sizeof(UInt) of them.
+// Reads sizeof(UInt) bytes.
 template <typename UInt>
 UInt load_le(const std::uint8_t* bytes) noexcept {
   UInt value;
@@ -40,14 +39,14 @@ UInt load_le(const std::uint8_t* bytes) noexcept {
   return value;
 }
 
-// Writes `value` little-endian to `bytes`, which must have room for sizeof(UInt).
+// Writes sizeof(UInt) bytes.
 template <typename UInt>
 void store_le(std::uint8_t* bytes, UInt value) noexcept {
   std::memcpy(bytes, &value, sizeof value);
 }
 
-// Copies `n_bytes`, which are few, in whole blocks: up to kCopyBlockBytes - 1 more are
-// read and written.
+// Copies a few bytes in whole blocks: reads and writes up to kCopyBlockBytes - 1 bytes
+// past the end.
 inline constexpr std::size_t kCopyBlockBytes = 16;
 inline void copy_blocks(const std::uint8_t* source, std::size_t n_bytes,
                         std::uint8_t* target) noexcept {
@@ -56,12 +55,12 @@ inline void copy_blocks(const std::uint8_t* source, std::size_t n_bytes,
   }
 }
 
-// Whether two pieces of memory of `size` bytes are the same: for short ones, such as
-// names, where a call of memcmp costs more than the comparison.
+// Compares short byte strings, such as names, for which a call to memcmp costs more
+// than the comparison.
 inline bool same_bytes(const std::uint8_t* a, const std::uint8_t* b,
                        std::size_t size) noexcept {
   const auto differ = [&]<typename UInt>(UInt) {
-    // The first and the last word of each: they overlap where size is not a multiple.
+    // The first and the last word; they overlap if `size` is not a multiple of a word.
     const std::size_t last = size - sizeof(UInt);
     return (load_le<UInt>(a) ^ load_le<UInt>(b)) |
            (load_le<UInt>(a + last) ^ load_le<UInt>(b + last));

@@ -19,8 +19,8 @@ namespace fastrec {
 namespace {
 
 #if defined(__x86_64__)
-// Whether PDEP and PEXT are instructions of their own. AMD before Zen 3 (family 19h)
-// takes them apart into as many as 250, and so does Hygon, whose CPUs are Zen 1.
+// AMD before Zen 3 (family 19h) splits PDEP and PEXT into up to 250 micro-operations,
+// and so does Hygon, whose CPUs are Zen 1.
 bool has_fast_pext() noexcept {
   if (!__builtin_cpu_supports("bmi2")) return false;
   unsigned eax, ebx, ecx, edx;
@@ -38,18 +38,17 @@ bool has_fast_pext() noexcept {
 }
 #endif
 
-class Ladder {
+class SupportedIsas {
  public:
-  // Rungs are added best first. Each asks for everything that its kernels use, not
-  // only for what gave it its name.
-  Ladder() noexcept {
+  // Levels are added best first. Each requires every extension that its kernels use.
+  SupportedIsas() noexcept {
 #if defined(__x86_64__)
-    // The answers are filled in by a constructor of the compiler's runtime, which may
-    // run after a constructor that calls this.
+    // A static constructor may call this before the compiler's runtime has detected the
+    // CPU.
     __builtin_cpu_init();
     const bool has_sse42 =
         __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
-    // Those of AVX2 and AVX-512 also say that the system saves the wide registers.
+    // "avx2" and "avx512f" include that the system saves the wide registers.
     const bool has_avx2 = has_sse42 && __builtin_cpu_supports("avx2") &&
                           __builtin_cpu_supports("bmi") &&
                           __builtin_cpu_supports("popcnt") && has_fast_pext();
@@ -70,14 +69,14 @@ class Ladder {
     add_if(Isa::kPortable, true);
   }
 
-  std::span<const Isa> rungs() const noexcept { return {rungs_.data(), count_}; }
+  std::span<const Isa> list() const noexcept { return {isas_.data(), count_}; }
 
  private:
   void add_if(Isa isa, bool supported) noexcept {
-    if (supported) rungs_[count_++] = isa;
+    if (supported) isas_[count_++] = isa;
   }
 
-  std::array<Isa, 8> rungs_{};
+  std::array<Isa, 8> isas_{};
   std::size_t count_ = 0;
 };
 
@@ -92,17 +91,15 @@ Isa choose() {
     if (!names.empty()) names += ", ";
     names += name_of(isa);
   }
-  throw std::invalid_argument("FASTREC_ISA='" + std::string(forced) +
-                              "' names no instruction set that this CPU and this "
-                              "build support: " +
-                              names);
+  throw std::invalid_argument("FASTREC_ISA must name a supported instruction set (" +
+                              names + "), got '" + std::string(forced) + "'");
 }
 
 }  // namespace
 
 std::span<const Isa> supported_isas() noexcept {
-  static const Ladder ladder;
-  return ladder.rungs();
+  static const SupportedIsas supported;
+  return supported.list();
 }
 
 Isa active_isa() {

@@ -1,12 +1,11 @@
-// Cpu: which instruction sets this process may use.
+// Cpu: the instruction sets that this process may use.
 //
-// An Isa is a rung of a ladder; each rung includes those below it on the same
-// architecture. A kernel names the rung it needs, and tables of kernels list the best
-// first. FASTREC_ISA lowers the ladder for a whole process ("portable", "sse42",
-// "avx2", "vpclmul", "avx512", "arm64"), so that every rung can be tested and measured
-// on one machine.
+// An Isa is a level; each level includes the lower levels of its architecture. A kernel
+// names the level it needs, and tables of kernels list the best first. FASTREC_ISA
+// ("portable", "sse42", "avx2", "vpclmul", "avx512", "arm64") lowers the level of the
+// process, so that every level can be tested and measured on one machine.
 //
-// A rung counts only if the CPU has the instructions and the operating system saves
+// A level is supported if the CPU has the instructions and the operating system saves
 // the registers they use.
 #pragma once
 
@@ -23,7 +22,7 @@ enum class Isa : std::uint8_t {
   kAvx2,     // also AVX2, BMI1, POPCNT, and BMI2 with a fast PEXT
   kVpclmul,  // also VPCLMULQDQ, in vectors of 256 bits
   kAvx512,   // also AVX-512 F, BW, CD, VBMI and VBMI2
-  kArm64,    // AArch64: the CRC32 extension; NEON is in all of them
+  kArm64,    // AArch64 with the CRC32 extension; NEON is always present
 };
 
 template <>
@@ -32,13 +31,14 @@ struct Names<Isa> {
                                          "vpclmul",  "avx512", "arm64"};
 };
 
-// The rungs this build knows and this CPU can run, best first; never empty.
+// The levels that this build and this CPU support, best first; never empty.
 std::span<const Isa> supported_isas() noexcept;
 
-// The best rung that FASTREC_ISA allows, or the best supported one without it.
+// The level that FASTREC_ISA names, or the best supported one if it is not set. Read
+// once, at the first call.
 //
-// Throws std::invalid_argument if FASTREC_ISA names none of supported_isas(), so that
-// no measurement is of another instruction set. Read once, at the first call.
+// Throws std::invalid_argument if FASTREC_ISA names an unsupported level, so that a
+// benchmark cannot measure a different one by mistake.
 Isa active_isa();
 
 }  // namespace fastrec

@@ -11,10 +11,10 @@ struct Entry {
   Errc errc;
   const char* name;
   ErrorClass error_class;
-  const char* text;  // with places for what describe() fills in
+  const char* text;  // describe() fills in the {placeholders}
 };
 
-// Texts of the schema follow the name of a feature.
+// Texts of schema errors follow the name of a feature.
 constexpr Entry kTable[] = {
     {Errc::kOk, "ok", ErrorClass::kError, "no error"},
     {Errc::kTruncatedHeader, "truncated_header", ErrorClass::kCorruption,
@@ -26,11 +26,11 @@ constexpr Entry kTable[] = {
     {Errc::kPayloadCrc, "payload_checksum", ErrorClass::kCorruption,
      "payload checksum mismatch {checksums}"},
     {Errc::kIndexMismatch, "index_mismatch", ErrorClass::kCorruption,
-     "the index does not fit the file: the record that begins here ends at byte "
-     "{found}, the index says {expected}"},
+     "the index does not match the file: the record ends at byte {found}, expected "
+     "{expected}"},
     {Errc::kIndexPastEnd, "index_past_end", ErrorClass::kCorruption,
-     "the index does not fit the file: it points past the end of the file ({found} "
-     "bytes)"},
+     "the index does not match the file: an entry is past the end of the file "
+     "({found} bytes)"},
     {Errc::kFileChanged, "file_changed", ErrorClass::kCorruption,
      "the file changed since it was indexed"},
     {Errc::kNotTfrecord, "not_tfrecord", ErrorClass::kCorruption,
@@ -39,63 +39,59 @@ constexpr Entry kTable[] = {
     {Errc::kStream, "damaged_stream", ErrorClass::kCorruption,
      "the compressed stream is damaged"},
     {Errc::kZeros, "trailing_zeros", ErrorClass::kCorruption,
-     "the file ends in {found} bytes of zeros, which are no records"},
+     "the file ends with {found} zero bytes"},
     {Errc::kVarintTooLong, "long_varint", ErrorClass::kDecode,
      "a varint is longer than 10 bytes"},
     {Errc::kVarintCut, "truncated_varint", ErrorClass::kDecode,
      "the message ends inside a varint"},
     {Errc::kLengthPastEnd, "length_past_end", ErrorClass::kDecode,
-     "a length of {found} reaches past the end of its message ({expected} bytes left)"},
+     "a length of {found} exceeds the {expected} bytes left in its message"},
     {Errc::kFixedCut, "truncated_number", ErrorClass::kDecode,
      "the message ends inside a fixed-size value"},
-    {Errc::kWireType, "wire_type", ErrorClass::kDecode,
-     "wire type {found} does not exist"},
-    {Errc::kFieldNumber, "field_number", ErrorClass::kDecode,
-     "a field has an impossible number"},
+    {Errc::kWireType, "wire_type", ErrorClass::kDecode, "invalid wire type {found}"},
+    {Errc::kFieldNumber, "field_number", ErrorClass::kDecode, "invalid field number"},
     {Errc::kGroup, "group", ErrorClass::kDecode,
-     "a group has no begin or no end, or is nested too deeply"},
+     "a group is unbalanced or nested too deeply"},
     {Errc::kPackedFloatLength, "packed_floats", ErrorClass::kDecode,
-     "packed floats take {found} bytes, which is not a multiple of 4"},
+     "packed floats must have a multiple of 4 bytes, got {found}"},
     {Errc::kSequence, "sequence_example", ErrorClass::kSchema,
-     "the record is a tf.train.SequenceExample, whose feature lists are not read as "
-     "features: pass context_features= and sequence_features= to fastrec.open, or call "
-     "fastrec.parse_sequence_example or fastrec.decode_sequence_example"},
+     "expected a tf.train.Example, got a SequenceExample: pass context_features= and "
+     "sequence_features= to fastrec.open, or call fastrec.parse_sequence_example or "
+     "fastrec.decode_sequence_example"},
     {Errc::kFeatureMissing, "feature_missing", ErrorClass::kSchema,
-     "is missing, and {spec} without a default"},
+     "is missing and has no default ({spec})"},
     {Errc::kFeatureKind, "feature_kind", ErrorClass::kSchema,
-     "holds another kind of values, {spec}"},
+     "holds the wrong kind of values ({spec})"},
     {Errc::kValueCount, "value_count", ErrorClass::kSchema,
-     "holds another number of values, {spec}"},
+     "holds the wrong number of values ({spec})"},
     {Errc::kValueSize, "value_size", ErrorClass::kSchema,
-     "holds a byte string of {found} bytes, {spec} of {expected} bytes"},
+     "holds a string of {found} bytes, expected {expected} ({spec})"},
     {Errc::kValueOutOfRange, "value_range", ErrorClass::kSchema,
-     "holds {signed}, which does not fit: {spec}; \"int64\" holds any value"},
+     "holds {signed}, which is out of range ({spec}); use \"int64\""},
     {Errc::kStepCount, "step_count", ErrorClass::kSchema,
-     "has {found} steps, {spec} with {expected}"},
+     "has {found} steps, expected {expected} ({spec})"},
     {Errc::kPartitionOrder, "partition_order", ErrorClass::kSchema,
-     "does not divide a list into rows: its numbers run backwards or begin wrongly; "
-     "{spec}"},
+     "is not a valid partition: its values decrease or start wrongly ({spec})"},
     {Errc::kPartitionTotal, "partition_total", ErrorClass::kSchema,
-     "divides {found} items into rows, but there are {expected}; {spec}"},
+     "partitions {found} items, but the list has {expected} ({spec})"},
     {Errc::kPartitionRows, "partition_rows", ErrorClass::kSchema,
-     "makes {found} rows, more than the {expected} that one record may have; {spec}"},
+     "has {found} rows, more than the limit of {expected} per record ({spec})"},
     {Errc::kTensorType, "tensor_type", ErrorClass::kSchema,
-     "does not hold a serialized tensor of a dtype that fits (found type {found}); "
-     "{spec}"},
+     "holds no serialized tensor of a matching dtype (found type {found}; {spec})"},
     {Errc::kTensorShape, "tensor_shape", ErrorClass::kSchema,
-     "holds a tensor of another shape; {spec}"},
+     "holds a tensor of the wrong shape ({spec})"},
     {Errc::kTensorSize, "tensor_size", ErrorClass::kSchema,
-     "holds a tensor of more values than are read; {spec}"},
+     "holds a tensor with too many values ({spec})"},
     {Errc::kIndexCount, "index_count", ErrorClass::kSchema,
-     "holds {found} indices for {expected} values; {spec}"},
+     "holds {found} indices for {expected} values ({spec})"},
     {Errc::kIndexOutOfRange, "index_range", ErrorClass::kSchema,
-     "holds the index {signed}, which is not below {expected}; {spec}"},
+     "holds the index {signed}, but its size is {expected} ({spec})"},
     {Errc::kRecordTooLarge, "record_size", ErrorClass::kLimit,
-     "a record of {found} bytes is larger than the limit of {expected}"},
+     "a record of {found} bytes exceeds the limit of {expected}"},
     {Errc::kTooManyFeatures, "feature_count", ErrorClass::kLimit,
-     "there are more than {expected} features: say with features= which are wanted"},
+     "the records have more than {expected} features: select some with features="},
     {Errc::kPaddingTooLarge, "padded_size", ErrorClass::kLimit,
-     "a column takes more memory than the limit once it is padded"},
+     "a padded column exceeds the memory limit"},
     {Errc::kUnexpected, "unexpected", ErrorClass::kError, "reading failed"},
 };
 

@@ -1,11 +1,11 @@
-// Errors: a Fault says what is wrong and where; an Error adds in whose data.
+// Errors: a Fault has a code and a byte offset; an Error adds the text and the file.
 //
-//   leaf      returns  Fault   a code and four numbers, no allocation
-//   stage     throws   Error   reason, file, record, byte, feature
-//   bindings  raise    Python  one class per ErrorClass (docs/errors.md)
+//   data plane     returns  Fault   a code and four numbers, no allocation
+//   control plane  throws   Error   reason, file, record, byte, feature
+//   bindings       raise    Python  one class per ErrorClass (docs/errors.md)
 //
-// Leaves run once per record or value on worker threads, so they neither throw nor
-// allocate. Stages run once per file or batch, so they may do both.
+// The data plane runs once per record or value on worker threads, so it neither throws
+// nor allocates. The control plane runs once per file or batch and may do both.
 #pragma once
 
 #include <cstddef>
@@ -25,67 +25,66 @@ enum class Errc : std::uint8_t {
 
   // Framing.
   kTruncatedHeader,   // the file ends inside the 12 bytes before a payload
-  kTruncatedPayload,  // the file ends inside the payload or its checksum, which are
-                      // what `found` and `expected` count
+  kTruncatedPayload,  // the file ends inside the payload or its checksum; `found` and
+                      // `expected` count the bytes of both
   kLengthCrc,         // the length does not match its checksum
   kPayloadCrc,        // the payload does not match its checksum
-  kIndexMismatch,     // the index says that a frame is where none is
-  kIndexPastEnd,      // the index says that a frame is past the end of the file
-  kFileChanged,       // the file is not the one that was indexed
-  kNotTfrecord,       // the file begins with something else
-  kCompressed,        // the file is a gzip or zlib stream, and is not read as one
+  kIndexMismatch,     // an index entry does not point to a frame of that length
+  kIndexPastEnd,      // an index entry points past the end of the file
+  kFileChanged,       // the file was modified after it was indexed or opened
+  kNotTfrecord,       // the file is text
+  kCompressed,        // the file is a gzip or zlib stream, opened as a plain file
   kStream,            // a gzip or zlib stream is damaged
-  kZeros,             // the file ends in zeros, which are no frames
+  kZeros,             // the file ends with zero bytes instead of frames
 
   // Wire format.
   kVarintTooLong,      // more than 10 bytes
   kVarintCut,          // the message ends inside a varint
-  kLengthPastEnd,      // a length reaches past the end of its parent
+  kLengthPastEnd,      // a length exceeds what is left of the message
   kFixedCut,           // the message ends inside a fixed32 or fixed64
   kWireType,           // wire type 6 or 7, which do not exist
   kFieldNumber,        // field number 0, or a tag above 32 bits
-  kGroup,              // a group without its begin or its end, or too deep
+  kGroup,              // a group is unbalanced or nested too deeply
   kPackedFloatLength,  // packed floats whose length is not a multiple of 4
 
   // Schema.
-  kSequence,         // a SequenceExample where Examples are read
+  kSequence,         // a SequenceExample instead of an Example
   kFeatureMissing,   // a required feature is absent
-  kFeatureKind,      // a feature holds another kind of values
-  kValueCount,       // a feature holds another number of values
-  kValueSize,        // a byte string has another size than its array
-  kValueOutOfRange,  // an integer does not fit the requested dtype
-  kStepCount,        // a list of features has more steps than its spec says
-  kPartitionOrder,   // numbers that divide a list into rows run backwards
-  kPartitionTotal,   // they divide another number of items than there are
-  kPartitionRows,    // they make more rows than any record may have
-  kTensorType,       // not a serialized tensor, or one of a dtype that is not read
-  kTensorShape,      // it has another shape than its spec says, or none
-  kTensorSize,       // it has more values than any tensor may have
-  kIndexCount,       // a sparse feature has not one index for each value
-  kIndexOutOfRange,  // an index of a sparse feature is outside of its size
+  kFeatureKind,      // a feature has the wrong kind of values
+  kValueCount,       // a feature has the wrong number of values
+  kValueSize,        // a byte string has the wrong size for its array
+  kValueOutOfRange,  // an integer does not fit the dtype
+  kStepCount,        // a feature list has more steps than its spec allows
+  kPartitionOrder,   // a partition of a list into rows decreases
+  kPartitionTotal,   // a partition covers the wrong number of items
+  kPartitionRows,    // a partition has more rows than a record may have
+  kTensorType,       // not a serialized tensor, or of an unsupported dtype
+  kTensorShape,      // a tensor has the wrong shape, or an unknown one
+  kTensorSize,       // a tensor has more values than the limit
+  kIndexCount,       // a sparse feature does not have one index per value
+  kIndexOutOfRange,  // an index of a sparse feature is not below its size
 
   // Limits.
   kRecordTooLarge,
-  kTooManyFeatures,  // where nobody said which are wanted
-  kPaddingTooLarge,  // rows that are filled up to the longest take too much memory
+  kTooManyFeatures,  // and the caller did not select features
+  kPaddingTooLarge,  // a padded column exceeds the memory limit
 
-  // A thread that reads a file failed with an error of another kind.
-  kUnexpected,
+  kUnexpected,  // a thread failed with any other exception
 };
 inline constexpr std::size_t kErrcCount =
     static_cast<std::size_t>(Errc::kUnexpected) + 1;
 
 struct [[nodiscard]] Fault {
   Errc code = Errc::kOk;
-  std::int32_t column = -1;    // index in the schema, where one is concerned
-  std::uint64_t offset = 0;    // byte in what the callee was given
-  std::uint64_t found = 0;     // what the bytes say; its meaning depends on `code`
-  std::uint64_t expected = 0;  // what they should have said
+  std::int32_t column = -1;    // index in the schema; -1 if the fault has no column
+  std::uint64_t offset = 0;    // byte of the callee's input
+  std::uint64_t found = 0;     // the value read; its meaning depends on `code`
+  std::uint64_t expected = 0;  // the value that would be valid
 
   explicit operator bool() const noexcept { return code != Errc::kOk; }
 };
 
-// Which Python class an Error becomes.
+// The Python class of an Error.
 enum class ErrorClass : std::uint8_t { kError, kCorruption, kDecode, kSchema, kLimit };
 
 template <>
@@ -96,18 +95,16 @@ struct Names<ErrorClass> {
 
 ErrorClass error_class(Errc code) noexcept;
 
-// The name of an Errc in Python, where programs compare it: it never changes. Each has
-// another one (docs/errors.md).
+// The value of Error.code in Python: unique and stable (docs/errors.md).
 const char* code_name(Errc code) noexcept;
-// The Errc of that name; kUnexpected if there is none.
+// The inverse; kUnexpected for an unknown name.
 Errc errc_named(std::string_view name) noexcept;
 
-// Whether it is one record that cannot be read: those around it are not concerned. That
-// a file holds SequenceExamples concerns all of it.
+// Whether the fault concerns one record only, so that a reader may skip that record.
 bool is_of_record(Errc code) noexcept;
 
-// What is wrong, without the place. Faults of the schema follow the name of a feature;
-// `spec` is what its spec says.
+// The text of an error, without its place. Schema faults continue a sentence that
+// begins with the name of the feature; `spec` is a clause about its spec.
 std::string describe(const Fault& fault, std::string_view spec = "");
 
 class Error : public std::runtime_error {
@@ -116,18 +113,17 @@ class Error : public std::runtime_error {
 
   Errc code;
   std::string reason;
-  std::string path;                     // empty: the records came from memory
+  std::string path;                     // empty for records in memory
   std::optional<std::uint64_t> record;  // index of the record in `path`
-  std::optional<std::uint64_t> offset;  // byte of `path`, or else of the record
+  std::optional<std::uint64_t> offset;  // byte of `path`, or of the record in memory
   std::string feature;                  // key of the feature, or empty
-  // A feature is missing: the names that the record has, and what to write if none of
-  // them is near to the one asked for.
+  // For a missing feature: the names in the record, and the hint if none is similar.
   std::vector<std::string> names;
   std::string advice;
 };
 
-// The operating system refused. Not a std::system_error: its what() cannot be taken
-// apart again, and Python wants errno and path separately to pick FileNotFoundError.
+// A failed system call. Not a std::system_error, because Python needs errno and path
+// separately to raise FileNotFoundError and the like.
 class IoError : public std::runtime_error {
  public:
   IoError(int errno_value, std::string path);

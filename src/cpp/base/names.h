@@ -1,4 +1,4 @@
-// Names: what the values of an enum are called in Python, and which value a name means.
+// Names: values of an enum <-> their names in Python.
 #pragma once
 
 #include <cstddef>
@@ -7,8 +7,8 @@
 
 namespace fastrec {
 
-// Specialized next to an enum: `kAll` has the names in the order of the values. Values
-// after the last name have none.
+// Specialized next to an enum. `kAll` holds the names in the order of the values; it
+// may end before the last values, which then have no name.
 template <typename Enum>
 struct Names;
 

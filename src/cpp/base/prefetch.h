@@ -1,7 +1,6 @@
-// Prefetch: bytes that are read soon begin their way into the CPU's cache.
+// Prefetch: a hint to load an address into the CPU's cache.
 //
-// Only a hint: nothing happens at an address that is not mapped, or mapped but not in
-// memory yet.
+// It has no effect at an address that is not mapped or not resident.
 #pragma once
 
 #include <cstddef>

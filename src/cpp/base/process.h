@@ -1,5 +1,5 @@
-// Process: which process this is. A fork copies memory and the locks in it, but none of
-// the threads that would have released them.
+// Process: the id of this process, to detect a fork. A forked child has copies of the
+// locks of its parent, but not of the threads that would release them.
 #pragma once
 
 #include <pthread.h>
@@ -13,14 +13,14 @@ namespace detail {
 inline std::atomic<int> process_id{0};
 }  // namespace detail
 
-// Not a system call, so it can be asked for every block and batch.
+// Cached: cheap enough to call for every block and batch.
 inline int process_id() noexcept {
-  static const bool is_known = [] {
-    const auto note = [] { detail::process_id = ::getpid(); };
-    note();
-    return ::pthread_atfork(nullptr, nullptr, note) == 0;
+  static const bool is_cached = [] {
+    const auto store = [] { detail::process_id = ::getpid(); };
+    store();
+    return ::pthread_atfork(nullptr, nullptr, store) == 0;
   }();
-  return is_known ? detail::process_id.load(std::memory_order_relaxed) : ::getpid();
+  return is_cached ? detail::process_id.load(std::memory_order_relaxed) : ::getpid();
 }
 
 }  // namespace fastrec

@@ -1,7 +1,7 @@
-// Word: as many bytes as are worked on at once, with the operators of an integer.
+// Word: 16 bytes with the operators of an integer.
 //
-// Bytes keep their places: no operation here may carry from one byte into the next.
-// GCC and Clang turn a vector of 16 bytes into what the CPU has.
+// A GCC and Clang vector, compiled to NEON or SSE2. Callers must not let an operation
+// carry from one byte into the next.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ inline Word load_word(const std::uint8_t* bytes) noexcept {
   return word;
 }
 
-// `byte` in every place.
+// `byte` 16 times.
 inline Word repeated(std::uint8_t byte) noexcept {
   return Word{} + byte * std::uint64_t{0x0101010101010101};
 }

@@ -7,8 +7,8 @@
 namespace fastrec {
 namespace {
 
-// The children of an ArrowSchema or ArrowArray, and the pointers to them that the
-// interface wants. Those that were moved away have no `release` any more.
+// The children of an ArrowSchema or ArrowArray, and the array of pointers to them that
+// the interface requires. A child that was moved away has a null `release`.
 template <typename Struct>
 class Children {
  public:
@@ -32,7 +32,7 @@ class Children {
   std::vector<Struct*> pointers_;
 };
 
-// The private data of a struct: whatever it points to.
+// The private data of a struct: everything it points to.
 struct OwnedField {
   explicit OwnedField(const ArrowField& field)
       : name(field.name), format(field.format), children(field.children.size()) {}
@@ -104,7 +104,7 @@ class OwnedStream {
         error_ = error.what();
         return EIO;
       }
-    } catch (const std::bad_alloc&) {  // perhaps of the text
+    } catch (const std::bad_alloc&) {  // copying the message may throw it, too
       error_.clear();
       return ENOMEM;
     }
@@ -112,11 +112,11 @@ class OwnedStream {
 
   std::unique_ptr<ArrowBatches> batches_;
   bool is_finished_ = false;
-  int errno_value_ = 0;  // of the error that ended it
+  int errno_value_ = 0;  // of the error that ended the stream
   std::string error_;
 };
 
-OwnedStream* behind(ArrowArrayStream* stream) {
+OwnedStream* owned_stream(ArrowArrayStream* stream) {
   return static_cast<OwnedStream*>(stream->private_data);
 }
 
@@ -157,12 +157,14 @@ void export_batches(std::unique_ptr<ArrowBatches> batches, ArrowArrayStream* out
   auto stream = std::make_unique<OwnedStream>(std::move(batches));
   *out = {};
   out->get_schema = [](ArrowArrayStream* self, ArrowSchema* schema) {
-    return behind(self)->get_schema(schema);
+    return owned_stream(self)->get_schema(schema);
   };
   out->get_next = [](ArrowArrayStream* self, ArrowArray* array) {
-    return behind(self)->get_next(array);
+    return owned_stream(self)->get_next(array);
   };
-  out->get_last_error = [](ArrowArrayStream* self) { return behind(self)->error(); };
+  out->get_last_error = [](ArrowArrayStream* self) {
+    return owned_stream(self)->error();
+  };
   out->release = &release<OwnedStream, ArrowArrayStream>;
   out->private_data = stream.release();
 }

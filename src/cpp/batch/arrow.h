@@ -4,16 +4,16 @@
 //   ArrowValues  -> ArrowArray         lengths and buffers
 //   ArrowBatches -> ArrowArrayStream   batch after batch
 //
-// Whoever gets a struct calls its `release` once, at any time and on any thread.
+// The consumer of a struct calls its `release` once, at any time and on any thread.
 //
 // Invariants
 //   * No byte of a buffer is copied: each array shares the blocks of its buffers.
-//   * Each child of an array or schema owns what it needs. So it may be moved out of
-//     its parent, and released after it.
-//   * Releasing counts references down and frees memory, and nothing else.
-//   * No exception leaves a callback: what a stream throws becomes an errno and a text.
+//   * Each child of an array or schema owns its buffers, so a consumer may move it out
+//     of its parent and release it later.
+//   * Releasing only decrements references and frees memory.
+//   * No exception leaves a callback: a stream turns it into an errno and a message.
 //
-// The caller knows formats, and provides buffers of their number and size.
+// The caller chooses the formats, and provides matching buffers.
 //
 // Source: Apache Arrow, "The Arrow C data interface" and "The Arrow C stream
 // interface", https://arrow.apache.org/docs/format/CDataInterface.html.
@@ -27,8 +27,8 @@
 
 #include "batch/column.h"
 
-// The specification has these copied, guards and all, into whatever speaks the
-// interface, since programs may include several copies.
+// The specification asks each implementation to copy these definitions with their
+// guards, since a program may include several copies.
 extern "C" {
 
 #ifndef ARROW_C_DATA_INTERFACE
@@ -46,7 +46,7 @@ struct ArrowSchema {
   std::int64_t n_children;
   struct ArrowSchema** children;
   struct ArrowSchema* dictionary;
-  void (*release)(struct ArrowSchema*);  // null: it is released, or was moved away
+  void (*release)(struct ArrowSchema*);  // null after a release or a move
   void* private_data;
 };
 
@@ -82,23 +82,23 @@ struct ArrowArrayStream {
 
 namespace fastrec {
 
-// A type, and what it is called. Neither text may have a zero byte in it.
+// A named type. Neither string may contain a zero byte.
 struct ArrowField {
   std::string name;
-  std::string format;  // as the specification spells types: "l", "+L", "+w:28", ...
+  std::string format;  // of the specification: "l", "+L", "+w:28", ...
   bool is_nullable = false;
   std::vector<ArrowField> children;
 };
 
-// What an array of some type holds.
+// The contents of an array.
 struct ArrowValues {
   std::int64_t length = 0;
   std::int64_t null_count = 0;
-  std::vector<Array> buffers;  // without data: a bitmap of no nulls
+  std::vector<Array> buffers;  // null data: a validity bitmap without nulls
   std::vector<ArrowValues> children;
 };
 
-// Batches of one schema, one after the other.
+// An iterator over batches of one schema.
 class ArrowBatches {
  public:
   ArrowBatches() = default;
@@ -121,13 +121,13 @@ class ArrowStreamError : public std::runtime_error {
   int errno_value;
 };
 
-// Each fills `*out`, whatever it held before; it is the caller's to release. Throws
-// std::bad_alloc, and then leaves it as it was.
+// Each overwrites `*out`, which the caller then releases. Throws std::bad_alloc and
+// leaves `*out` unchanged.
 void export_field(const ArrowField& field, ArrowSchema* out);
 void export_values(ArrowValues values, ArrowArray* out);
 
-// The stream owns `batches`, and drops them when it is released. After an error or the
-// end it does not ask them again.
+// The stream owns `batches` until it is released. It does not call next() again after
+// an error or the end.
 void export_batches(std::unique_ptr<ArrowBatches> batches, ArrowArrayStream* out);
 
 }  // namespace fastrec

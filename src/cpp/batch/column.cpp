@@ -17,7 +17,7 @@ bool is_dense_numbers(const ColumnSpec& spec) {
   return !spec.has_row_splits() && !holds_strings(spec);
 }
 
-// Where one of several runs that lie one after another is.
+// One of several consecutive runs.
 struct Run {
   std::size_t begin = 0;
   std::size_t size = 0;
@@ -36,9 +36,9 @@ std::int64_t last_of(const GrowingArray& numbers) {
   return last;
 }
 
-// Writes `value` again and again, or zeros where there is none.
-void fill_up(std::uint8_t* target, std::size_t n_bytes,
-             const std::optional<std::vector<std::uint8_t>>& value) {
+// Fills `target` with copies of `value`, or with zeros.
+void fill_repeated(std::uint8_t* target, std::size_t n_bytes,
+                   const std::optional<std::vector<std::uint8_t>>& value) {
   if (n_bytes == 0) return;
   if (!value) {
     std::memset(target, 0, n_bytes);
@@ -52,8 +52,8 @@ void fill_up(std::uint8_t* target, std::size_t n_bytes,
   }
 }
 
-// What padded rows of byte strings are filled up with.
-Bytes fill_of(const ColumnSpec& spec) {
+// The padding of a column of byte strings.
+Bytes padding_of(const ColumnSpec& spec) {
   return spec.default_strings ? as_bytes(spec.default_strings->front()) : Bytes();
 }
 
@@ -61,7 +61,7 @@ std::size_t offsets_bytes(std::size_t n_strings) {
   return (n_strings + 1) * sizeof(std::int64_t);
 }
 
-// Writes byte strings one after another, and where each of them ends.
+// Appends byte strings to an array of data and one of offsets.
 class StringArrayWriter {
  public:
   StringArrayWriter(std::uint8_t* data, std::uint8_t* offsets)
@@ -87,47 +87,12 @@ class StringArrayWriter {
   std::size_t size_ = 0;
 };
 
-// The parts of column `c` for its Placement. The row splits of padded columns are a
-// part of their own, since arrays of values do not refer to them.
+// The two groups of arrays of column `c` in its Placement. The row splits of a padded
+// column are a separate group: callers may keep its values without them.
 constexpr std::size_t values_of(std::size_t c) { return 2 * c; }
 constexpr std::size_t row_splits_of(std::size_t c) { return 2 * c + 1; }
 
 }  // namespace
-
-void GrowingArray::grow(std::size_t n_bytes) {
-  // Batches are much alike: what the last one came to is what this one will need. The
-  // eighth more is for those that are a little larger.
-  const std::size_t expected = last_size_ + last_size_ / 8;
-  auto larger = pool_->take(std::max({size_ + n_bytes, 2 * capacity_, expected}));
-  if (size_ != 0) std::memcpy(larger->data(), data_, size_);
-  block_ = std::move(larger);
-  data_ = block_->data();
-  capacity_ = block_->size();
-}
-
-std::shared_ptr<Block> GrowingArray::take_block() {
-  data_ = nullptr;
-  capacity_ = 0;
-  return std::exchange(block_, nullptr);
-}
-
-Array GrowingArray::release() {
-  std::uint8_t* data = data_;
-  last_size_ = std::exchange(size_, 0);
-  return {take_block(), data};
-}
-
-void GrowingArray::move_to(std::uint8_t* target) {
-  if (size_ != 0) std::memcpy(target, data_, size_);
-  drop();
-}
-
-void GrowingArray::drop() {
-  // One huge batch must not keep its memory for as long as there are batches.
-  constexpr std::size_t kKeptBytes = std::size_t{1} << 20;
-  last_size_ = std::exchange(size_, 0);
-  if (capacity_ > std::max(kKeptBytes, 4 * last_size_)) take_block();
-}
 
 BatchBuilder::BatchBuilder(std::shared_ptr<const Schema> schema,
                            std::shared_ptr<BlockPool> pool,
@@ -153,11 +118,11 @@ BatchBuilder::BatchBuilder(std::shared_ptr<const Schema> schema,
   }
 }
 
-// Points the dense columns to memory for `n_rows`.
+// Allocates the dense columns for `n_rows`.
 void BatchBuilder::place_dense(std::size_t n_rows) {
   if (n_rows != placed_rows_) {
     dense_placement_.clear();
-    for (const Dense& dense : dense_) {
+    for (const DenseColumn& dense : dense_) {
       if (dense.column != first_slots_[dense.column]) continue;
       dense_placement_.add(dense.column, n_rows * rows_[dense.column].stride);
     }
@@ -169,7 +134,7 @@ void BatchBuilder::place_dense(std::size_t n_rows) {
     dense_blocks_.push_back(pool_->take(n_bytes));
   }
   const auto places = dense_placement_.places();
-  for (const Dense& dense : dense_) {
+  for (const DenseColumn& dense : dense_) {
     const Placement::Place& place = places[dense.array];
     rows_[dense.column].first =
         dense_blocks_[place.block]->data() + place.offset + dense.offset;
@@ -181,7 +146,7 @@ void BatchBuilder::begin(std::size_t n_rows) {
   place_dense(n_rows);
   for (const std::size_t c : growing_columns_) {
     const ColumnSpec& spec = schema_->columns[c];
-    Growing& growing = growing_[c];
+    GrowingColumn& growing = growing_[c];
     growing.values.clear();
     growing.offsets.clear();
     growing.row_splits.clear();
@@ -193,7 +158,7 @@ void BatchBuilder::begin(std::size_t n_rows) {
 
 void BatchBuilder::retract(std::size_t column, std::size_t n) noexcept {
   const ColumnSpec& spec = schema_->columns[column];
-  Growing& growing = growing_[column];
+  GrowingColumn& growing = growing_[column];
   if (holds_strings(spec)) {
     growing.offsets.retract(n * sizeof(std::int64_t));
     growing.values.retract_to(static_cast<std::size_t>(last_of(growing.offsets)));
@@ -205,7 +170,7 @@ void BatchBuilder::retract(std::size_t column, std::size_t n) noexcept {
 void BatchBuilder::rewind(std::size_t row) noexcept {
   for (const std::size_t c : growing_columns_) {
     const ColumnSpec& spec = schema_->columns[c];
-    Growing& growing = growing_[c];
+    GrowingColumn& growing = growing_[c];
     std::size_t n_values = row * spec.n_values * spec.n_slots;
     if (spec.has_row_splits()) {
       growing.row_splits.retract_to(offsets_bytes(row));
@@ -262,11 +227,11 @@ std::size_t BatchBuilder::padded_width(std::size_t column, std::size_t n_rows) c
 void BatchBuilder::check_padding(std::size_t column, std::size_t n_rows,
                                  std::size_t width) const {
   const ColumnSpec& spec = schema_->columns[column];
-  // What an item takes that is only fill: the others were delivered.
+  // Only padding counts: the file had the bytes of the other items.
   const std::size_t value_bytes = holds_strings(spec)
-                                      ? sizeof(std::int64_t) + fill_of(spec).size()
+                                      ? sizeof(std::int64_t) + padding_of(spec).size()
                                       : spec.item_bytes;
-  // By division, as the product may not fit into a number.
+  // Divides, because the product may overflow.
   const std::size_t n_max =
       padded_bytes_max_ / std::max<std::size_t>(1, value_bytes * spec.n_values);
   if (n_rows == 0 || width <= n_max / n_rows) return;
@@ -279,27 +244,27 @@ void BatchBuilder::check_padding(std::size_t column, std::size_t n_rows,
               "padding " + std::to_string(n_rows) + " rows to " +
                   std::to_string(width) + " items takes more than " +
                   std::to_string(padded_bytes_max_) +
-                  " bytes: a spec with length= and truncate=True cuts long rows, and "
-                  "limits=fastrec.Limits(max_padded_bytes=...) allows them",
+                  " bytes; cut long rows with length= and truncate=True, or raise "
+                  "limits=fastrec.Limits(max_padded_bytes=...)",
               {});
   error.record = longest;
   error.feature = spec.key;
   throw error;
 }
 
-// The memory of the values of a padded column, of which there are `n_values`.
+// The size of the `n_values` values of a padded column.
 std::size_t BatchBuilder::padded_bytes(std::size_t column, std::size_t n_values) const {
   const ColumnSpec& spec = schema_->columns[column];
-  const Growing& growing = growing_[column];
+  const GrowingColumn& growing = growing_[column];
   if (!holds_strings(spec)) return n_values * spec.item_bytes;
   const std::size_t n_strings = growing.offsets.size() / sizeof(std::int64_t) - 1;
-  return growing.values.size() + (n_values - n_strings) * fill_of(spec).size();
+  return growing.values.size() + (n_values - n_strings) * padding_of(spec).size();
 }
 
-class BatchBuilder::Cutter {
+class BatchBuilder::ArrayPlacer {
  public:
-  // Takes the blocks of `placement` from `pool`, for `batch`.
-  Cutter(const Placement& placement, BlockPool* pool, Batch* batch)
+  // Allocates the blocks of `placement` from `pool` for `batch`.
+  ArrayPlacer(const Placement& placement, BlockPool* pool, Batch* batch)
       : batch_(batch),
         first_block_(batch->blocks.size()),
         place_(placement.places().begin()) {
@@ -308,18 +273,18 @@ class BatchBuilder::Cutter {
     }
   }
 
-  Array cut() {
+  Array place() {
     const std::size_t block = first_block_ + place_->block;
     return {batch_->blocks[block]->data() + (place_++)->offset, block};
   }
 
-  // Hands over the contents of `growing`: its block, or a copy.
-  Array cut(GrowingArray* growing) {
+  // Moves the contents of `growing` to the batch: its block, or a copy.
+  Array place(GrowingArray* growing) {
     if (growing->fills_own_block()) {
       std::uint8_t* data = add(growing->release().block);
       return {data, batch_->blocks.size() - 1};
     }
-    const Array array = cut();
+    const Array array = place();
     growing->move_to(array.data);
     return array;
   }
@@ -335,28 +300,29 @@ class BatchBuilder::Cutter {
   std::span<const Placement::Place>::iterator place_;
 };
 
-// Hands over the arrays of a column whose size is known only after its last row.
-void BatchBuilder::finish_growing(std::size_t column, Cutter* cutter, Column* result) {
+// Moves the arrays of a growing column to the batch.
+void BatchBuilder::finish_growing(std::size_t column, ArrayPlacer* placer,
+                                  Column* result) {
   const ColumnSpec& spec = schema_->columns[column];
-  Growing& growing = growing_[column];
+  GrowingColumn& growing = growing_[column];
   result->n_values = holds_strings(spec)
                          ? growing.offsets.size() / sizeof(std::int64_t) - 1
                          : static_cast<std::size_t>(growing.n_items) * spec.n_values;
-  result->values = cutter->cut(&growing.values);
-  if (holds_strings(spec)) result->offsets = cutter->cut(&growing.offsets);
-  if (spec.has_row_splits()) result->row_splits = cutter->cut(&growing.row_splits);
+  result->values = placer->place(&growing.values);
+  if (holds_strings(spec)) result->offsets = placer->place(&growing.offsets);
+  if (spec.has_row_splits()) result->row_splits = placer->place(&growing.row_splits);
 }
 
-// Copies the rows of a padded column to arrays in which all have one length.
-void BatchBuilder::finish_padded(std::size_t column, std::size_t n_rows, Cutter* cutter,
-                                 Column* result) {
+// Copies the rows of a padded column to arrays of equal rows.
+void BatchBuilder::finish_padded(std::size_t column, std::size_t n_rows,
+                                 ArrayPlacer* placer, Column* result) {
   const ColumnSpec& spec = schema_->columns[column];
-  Growing& growing = growing_[column];
+  GrowingColumn& growing = growing_[column];
   const std::size_t width_values = result->width * spec.n_values;
-  result->values = cutter->cut();
+  result->values = placer->place();
   if (holds_strings(spec)) {
-    const Bytes fill = fill_of(spec);
-    result->offsets = cutter->cut();
+    const Bytes padding = padding_of(spec);
+    result->offsets = placer->place();
     StringArrayWriter strings(result->values.data, result->offsets.data);
     for (std::size_t row = 0; row < n_rows; ++row) {
       const Run items = run_of(growing.row_splits, row);
@@ -365,10 +331,10 @@ void BatchBuilder::finish_padded(std::size_t column, std::size_t n_rows, Cutter*
         strings.append({growing.values.data() + bytes.begin, bytes.size});
       }
       for (std::size_t i = items.size * spec.n_values; i < width_values; ++i) {
-        strings.append(fill);
+        strings.append(padding);
       }
     }
-    growing.offsets.drop();
+    growing.offsets.reset();
   } else {
     const std::size_t width_bytes = width_values * spec.item_bytes;
     std::uint8_t* target = result->values.data;
@@ -379,11 +345,11 @@ void BatchBuilder::finish_padded(std::size_t column, std::size_t n_rows, Cutter*
         std::memcpy(target, growing.values.data() + items.begin * spec.row_bytes(),
                     n_bytes);
       }
-      fill_up(target + n_bytes, width_bytes - n_bytes, spec.default_values);
+      fill_repeated(target + n_bytes, width_bytes - n_bytes, spec.default_values);
     }
   }
-  growing.values.drop();
-  result->row_splits = cutter->cut();
+  growing.values.reset();
+  result->row_splits = placer->place();
   growing.row_splits.move_to(result->row_splits.data);
 }
 
@@ -391,7 +357,7 @@ void BatchBuilder::finish_padded(std::size_t column, std::size_t n_rows, Cutter*
 void BatchBuilder::plan_growing(std::size_t column, std::size_t n_rows,
                                 Column* result) {
   const ColumnSpec& spec = schema_->columns[column];
-  const Growing& growing = growing_[column];
+  const GrowingColumn& growing = growing_[column];
   if (spec.layout == Layout::kPadded) {
     result->width = padded_width(column, n_rows);
     check_padding(column, n_rows, result->width);
@@ -412,12 +378,12 @@ void BatchBuilder::plan_growing(std::size_t column, std::size_t n_rows,
   if (spec.has_row_splits()) add(growing.row_splits);
 }
 
-// Copies the first `n_rows` of the dense columns to memory that fits.
+// Copies the first `n_rows` of the dense columns to blocks of the right size.
 void BatchBuilder::shorten_dense(std::size_t n_rows) {
   const auto blocks = std::move(dense_blocks_);
   const std::vector<Rows> rows = rows_;
   place_dense(n_rows);
-  for (const Dense& dense : dense_) {
+  for (const DenseColumn& dense : dense_) {
     if (dense.column != first_slots_[dense.column]) continue;
     const std::size_t n_bytes = n_rows * rows[dense.column].stride;
     if (n_bytes == 0) continue;
@@ -426,14 +392,14 @@ void BatchBuilder::shorten_dense(std::size_t n_rows) {
 }
 
 Batch BatchBuilder::finish(std::size_t n_rows, Batch old) {
-  // Rows that were skipped leave room in dense columns.
+  // Skipped rows leave unused room in dense columns.
   if (n_rows < n_rows_) shorten_dense(n_rows);
   Batch batch = std::move(old);
   batch.n_rows = n_rows;
   batch.n_bytes = 0;
   batch.columns.assign(rows_.size(), {});
   const auto places = dense_placement_.places();
-  for (const Dense& dense : dense_) {
+  for (const DenseColumn& dense : dense_) {
     Column& column = batch.columns[dense.column];
     column.values = {rows_[dense.column].first, places[dense.array].block};
     column.n_values = n_rows * dense.n_values;
@@ -450,12 +416,12 @@ Batch BatchBuilder::finish(std::size_t n_rows, Batch old) {
   }
   if (growing_columns_.empty()) return batch;
   growing_placement_.divide();
-  Cutter cutter(growing_placement_, pool_.get(), &batch);
+  ArrayPlacer placer(growing_placement_, pool_.get(), &batch);
   for (const std::size_t c : growing_columns_) {
     if (schema_->columns[c].layout == Layout::kPadded) {
-      finish_padded(c, n_rows, &cutter, &batch.columns[c]);
+      finish_padded(c, n_rows, &placer, &batch.columns[c]);
     } else {
-      finish_growing(c, &cutter, &batch.columns[c]);
+      finish_growing(c, &placer, &batch.columns[c]);
     }
   }
   return batch;

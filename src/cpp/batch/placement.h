@@ -1,4 +1,4 @@
-// Placement: sizes of the arrays of columns -> places in blocks that columns may share.
+// Placement: array sizes, by column -> offsets in blocks that columns may share.
 //
 // Arrays are added column by column. divide() then assigns each a place: the arrays of
 // one column lie in one block. A column here is any group of arrays that callers keep
@@ -10,7 +10,7 @@
 //
 // Proof. A block that columns share takes at most 2 * b_min + kPageBytes, where b_min
 // is the size of the smallest of them, and b_min <= b. The block of a column that
-// shares with no other takes block_size(a), where a <= b + 189, since a column has at
+// is alone in its block takes block_size(a), where a <= b + 189, since a column has at
 // most three arrays and each is aligned to 64 bytes. A block of the system takes
 // kPageBytes, or at most a quarter more than a; a block of an allocator takes less than
 // 2 * a, or kPageBytes. All of these are at most 2 * b + kPageBytes.
@@ -32,7 +32,7 @@ namespace fastrec {
 class Placement {
  public:
   struct Place {
-    std::uint32_t block = 0;  // among those of the placement
+    std::uint32_t block = 0;  // index in block_bytes()
     std::size_t offset = 0;
   };
 
@@ -50,11 +50,11 @@ class Placement {
   // The place of each array, in the order of add().
   std::span<const Place> places() const noexcept { return places_; }
 
-  // The sizes of the blocks to take.
+  // The sizes of the blocks to allocate.
   std::span<const std::size_t> block_bytes() const noexcept { return block_bytes_; }
 
  private:
-  struct Share {  // of a block, by a column
+  struct Share {  // the part of a block that one column uses
     std::size_t column = 0;
     std::size_t n_bytes = 0;
     std::size_t n_aligned = 0;

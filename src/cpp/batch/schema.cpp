@@ -11,17 +11,17 @@ std::string quoted_dtype(FeatureKind kind) {
 
 }  // namespace
 
-std::string spec_says(const Schema& schema, const ColumnSpec& spec) {
+std::string describe_spec(const Schema& schema, const ColumnSpec& spec) {
   const std::string from = schema.source.empty() ? "" : ", " + schema.source + ",";
-  return "its spec" + from + " says " + spec.text;
+  return "its spec" + from + " is " + spec.text;
 }
 
-std::string any_number(const ColumnSpec& spec) {
+std::string varlen_spec(const ColumnSpec& spec) {
   return "fr.VarLen(" + quoted_dtype(spec.kind) + ")";
 }
 
-std::string reads_kind(FeatureKind found) {
-  return quoted_dtype(found) + " reads those, and no dtype reads both";
+std::string matching_dtype(FeatureKind found) {
+  return quoted_dtype(found) + " reads them, and no dtype reads both kinds";
 }
 
 }  // namespace fastrec

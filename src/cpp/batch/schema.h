@@ -1,8 +1,8 @@
 // Schema: which features of a record become which columns of a batch.
 //
 // A column is dense (the same number of values in every row), ragged (any number),
-// padded (any number, filled up to one length) or raw (one byte string that is the
-// memory of an array). Plain data: what is legal was decided where the schema was made.
+// padded (any number, padded to one length) or raw (one byte string that is the memory
+// of an array). Plain data: Python validates a schema before it builds one.
 #pragma once
 
 #include <cstddef>
@@ -21,9 +21,8 @@ enum class Layout : std::uint8_t {
   kRagged,
   kPadded,
   kRaw,
-  kTensor,  // a serialized tensor; of any shape and dtype, a byte string of its own
-            // form
-  kRecord,  // the serialized record itself, whatever it is: a byte string
+  kTensor,  // a serialized tensor
+  kRecord,  // the serialized record itself: a byte string
 };
 
 template <>
@@ -32,13 +31,13 @@ struct Names<Layout> {
                                          "raw",   "tensor", "record"};
 };
 
-// Where in a record the values of a column are.
+// The part of a record that holds the values of a column.
 enum class Section : std::uint8_t {
   kFeatures,   // the features of an Example
-  kContext,    // those of a SequenceExample
-  kLists,      // its lists of features, whose steps are the items of a row
-  kStepSizes,  // nowhere: how many items each step has in the column before, which is
-               // one of lists; ragged int64
+  kContext,    // the context of a SequenceExample
+  kLists,      // its feature lists; each step is an item of the row
+  kStepSizes,  // computed: the number of items in each step of the preceding kLists
+               // column; ragged int64
 };
 
 template <>
@@ -46,7 +45,7 @@ struct Names<Section> {
   static constexpr const char* kAll[] = {"features", "context", "lists", "step_sizes"};
 };
 
-// What a value is in the column.
+// The type of a value in the column.
 enum class DType : std::uint8_t {
   kBytes,  // a byte string of any length
   kBool,
@@ -62,7 +61,7 @@ enum class DType : std::uint8_t {
   kBfloat16,
   kFloat32,
   kFloat64,
-  kOpaque,  // raw columns: bytes that are moved and not interpreted
+  kOpaque,  // raw columns: bytes that are copied and not interpreted
 };
 
 template <>
@@ -81,35 +80,33 @@ struct ColumnSpec {
   DType dtype = DType::kInt64;
   // Bytes of one value in the column; 0 for byte strings.
   std::size_t item_bytes = 0;
-  // Values in a row where the layout is dense or raw; in one item where rows have any
-  // number of them, ragged or padded.
+  // Values in a dense or raw row, or in one item of a ragged or padded row.
   std::size_t n_values = 1;
-  // Raw: reverse every group of this many bytes; 0 or 1 leaves them as they are.
+  // Raw: reverse every group of this many bytes; 0 and 1 change nothing.
   std::size_t swap_bytes = 0;
-  // Stands in where the feature is missing: n_values values as they lie in the column,
-  // or as strings where the dtype is kBytes. Padded: the one value to fill up with.
+  // The default of a missing feature: the memory of n_values values, or strings if the
+  // dtype is kBytes. Padded: the one padding value.
   std::optional<std::vector<std::uint8_t>> default_values;
   std::optional<std::vector<std::string>> default_strings;
-  // Padded: the items of every row. Without it they are as many as the longest row of
-  // the batch has, and then some to be a multiple of `multiple_of`.
+  // Padded: items in every row. Without it, the longest row of the batch, rounded up to
+  // a multiple of `multiple_of`.
   std::optional<std::size_t> length;
   std::size_t multiple_of = 1;
-  bool truncate =
-      false;  // cut rows that are longer than `length`, which is a fault else
-  bool is_required = false;  // lists: a fault if they are missing
-  // Stacked: this column and the n_slots - 1 after it, all dense and alike, lie side by
-  // side in one array, this one at `slot`.
+  bool truncate = false;     // cut rows longer than `length`; otherwise they are faults
+  bool is_required = false;  // kLists: a missing list is a fault
+  // Stacked: `n_slots` consecutive dense columns of equal type share one array, and
+  // this column is at index `slot` of the stacked axis.
   std::size_t slot = 0;
   std::size_t n_slots = 1;
-  // Tensor: its dtype, numbered as in types.proto, and shape. With dtype 0, any tensor
-  // fits, and the column has byte strings: int32 dtype, int32 dimensions, int64 sizes,
-  // and the values; strings follow their int64 offsets.
+  // Tensor: its dtype, numbered as in types.proto, and shape. Dtype 0 accepts any
+  // tensor; the column then holds byte strings: int32 dtype, int32 rank, int64
+  // dimensions, values. String values follow their int64 offsets.
   std::uint32_t tensor_dtype = 0;
   std::vector<std::int64_t> tensor_shape;
-  std::string text;  // the spec as the user would write it, for messages
+  std::string text;  // the spec as Python code, for messages
 
   std::size_t row_bytes() const noexcept { return n_values * item_bytes; }
-  // How many items `n` values make. Those of one value are worth not dividing.
+  // The number of items in `n` values. Skips the division for items of one value.
   std::size_t n_items(std::size_t n) const noexcept {
     return n_values == 1 ? n : n / n_values;
   }
@@ -118,7 +115,7 @@ struct ColumnSpec {
   }
 };
 
-// How a feature divides the items of another into rows, as tf.io.RaggedFeature has it.
+// How one feature partitions the items of another, as in tf.io.RaggedFeature.
 enum class PartitionKind : std::uint8_t {
   kRowSplits,
   kRowLengths,
@@ -137,11 +134,11 @@ struct Names<PartitionKind> {
 
 struct Partition {
   PartitionKind kind = PartitionKind::kRowSplits;
-  std::size_t column = 0;  // ragged int64; of the values, where it is uniform
+  std::size_t column = 0;  // ragged int64; the values column if uniform
   std::uint64_t uniform_length = 1;
 };
 
-// What must be true of several columns in every row, beyond what is true of each.
+// A constraint across several columns that every row must satisfy.
 struct RowRule {
   std::size_t values = 0;  // a ragged column
   // Partitions of its items, outermost first.
@@ -157,15 +154,15 @@ struct RowRule {
 struct Schema {
   std::vector<ColumnSpec> columns;
   std::vector<RowRule> rules;
-  // Where the specs come from, for messages: "inferred from 100 of 900 records"; ""
-  // where a user wrote them.
+  // Where the specs come from, for messages: "inferred from 100 of 900 records", or ""
+  // if the user wrote them.
   std::string source;
 };
 
-// Parts of messages about a record that does not fit: what its spec says, the spec for
-// any number of values, and the dtype for the kind that was found.
-std::string spec_says(const Schema& schema, const ColumnSpec& spec);
-std::string any_number(const ColumnSpec& spec);
-std::string reads_kind(FeatureKind found);
+// Parts of the message for a record that does not match its spec: the spec, the spec
+// that accepts any number of values, and the dtype that reads the kind that was found.
+std::string describe_spec(const Schema& schema, const ColumnSpec& spec);
+std::string varlen_spec(const ColumnSpec& spec);
+std::string matching_dtype(FeatureKind found);
 
 }  // namespace fastrec

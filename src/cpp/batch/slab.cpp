@@ -17,7 +17,7 @@
 namespace fastrec {
 namespace {
 
-// From this size on, a block lies on huge pages where the system has them.
+// From this size on, a block asks for huge pages.
 constexpr std::size_t kHugeBlockBytes = std::size_t{4} << 20;
 constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 
@@ -25,8 +25,8 @@ std::size_t alignment_of(std::size_t size) {
   return size >= kHugeBlockBytes ? kHugePageBytes : Block::kAlignment;
 }
 
-// Sizes come in classes, four to a power of two, so that batches of nearly one size
-// share blocks, and a quarter of a block is the most that is wasted.
+// Rounds up to one of four size classes per power of two, so that batches of similar
+// sizes share blocks and waste at most a quarter of a block.
 std::size_t class_of(std::size_t size) {
   if (size <= BlockPool::kPageBytes) return BlockPool::kPageBytes;
   const std::size_t step = std::bit_floor(size - 1) / 4;
@@ -51,11 +51,11 @@ Block::~Block() {
   if (!owner_) ::operator delete(data_, std::align_val_t{alignment_of(size_)});
 }
 
-// Where idle blocks wait, for as long as the pool is there. Blocks that are in use come
-// back to it, or are freed if they outlive it.
-class BlockPool::Shelf : public std::enable_shared_from_this<Shelf> {
+// The idle blocks. Blocks in use hold a weak reference to it: they return to it, or are
+// freed if they outlive the pool.
+class BlockPool::PoolState : public std::enable_shared_from_this<PoolState> {
  public:
-  Shelf(std::size_t idle_bytes_max, Allocator allocate, bool recycles)
+  PoolState(std::size_t idle_bytes_max, Allocator allocate, bool recycles)
       : idle_bytes_max_(idle_bytes_max),
         allocate_(std::move(allocate)),
         recycles_(recycles) {}
@@ -65,14 +65,14 @@ class BlockPool::Shelf : public std::enable_shared_from_this<Shelf> {
     return allocate_ ? std::bit_ceil(class_of(size)) : class_of(size);
   }
 
-  std::shared_ptr<Block> take(std::size_t least_size) {
-    const std::size_t size = block_size(least_size);
+  std::shared_ptr<Block> take(std::size_t size_min) {
+    const std::size_t size = block_size(size_min);
     // A fork may have copied the mutex while a thread held it.
     std::unique_ptr<Block> block = is_forked() ? nullptr : find(size);
     if (!block) block = std::make_unique<Block>(size);
     return {block.release(), [pool = weak_from_this()](Block* returned) {
               std::unique_ptr<Block> owned(returned);
-              if (const auto shelf = pool.lock()) shelf->take_back(std::move(owned));
+              if (const auto state = pool.lock()) state->take_back(std::move(owned));
             }};
   }
 
@@ -108,7 +108,7 @@ class BlockPool::Shelf : public std::enable_shared_from_this<Shelf> {
 
   std::unique_ptr<Block> find(std::size_t size) {
     const std::lock_guard lock(mutex_);
-    // The newest first: its pages are the likeliest to be in a cache.
+    // Newest first: its pages are the most likely to be cached.
     const auto found = std::find_if(idle_.rbegin(), idle_.rend(),
                                     [&](const auto& b) { return b->size() == size; });
     const bool is_found = found != idle_.rend();
@@ -125,18 +125,18 @@ class BlockPool::Shelf : public std::enable_shared_from_this<Shelf> {
 
   void take_back(std::unique_ptr<Block> block) {
     if (is_forked()) return;
-    // Blocks of the system only stood in for those of the allocator.
+    // System blocks are only substitutes for special ones.
     if (allocate_ && !block->owner()) return;
     put(std::move(block), recycles_ ? &idle_ : &retired_);
   }
 
   void put(std::unique_ptr<Block> block, Blocks* target) {
-    Blocks added, dropped;  // freed after the lock is
+    Blocks added, dropped;  // freed after the lock is released
     const std::size_t size = block->size();
     try {
       added.push_back(std::move(block));
     } catch (const std::bad_alloc&) {
-      return;  // memory is short: a good time to give some back
+      return;  // memory is short: free the block
     }
     const std::lock_guard lock(mutex_);
     target->splice(target->end(), added);
@@ -154,27 +154,28 @@ class BlockPool::Shelf : public std::enable_shared_from_this<Shelf> {
   const bool recycles_;
   const int process_id_ = process_id();
   mutable std::mutex mutex_;
-  Blocks idle_;  // the longest idle first
+  Blocks idle_;  // least recently used first
   std::size_t idle_bytes_ = 0;
   std::size_t n_allocated_ = 0;
-  std::map<std::size_t, std::size_t> wanted_;  // of the allocator: size, how many
-  Blocks retired_;                             // for the allocator
+  std::map<std::size_t, std::size_t> wanted_;  // special blocks to allocate, by size
+  Blocks retired_;                             // to return to the allocator
 };
 
 BlockPool::BlockPool(std::size_t idle_bytes_max)
     : BlockPool(idle_bytes_max, nullptr, true) {}
 
 BlockPool::BlockPool(std::size_t idle_bytes_max, Allocator allocate, bool recycles)
-    : shelf_(std::make_shared<Shelf>(idle_bytes_max, std::move(allocate), recycles)) {}
+    : state_(
+          std::make_shared<PoolState>(idle_bytes_max, std::move(allocate), recycles)) {}
 
-std::shared_ptr<Block> BlockPool::take(std::size_t size) { return shelf_->take(size); }
+std::shared_ptr<Block> BlockPool::take(std::size_t size) { return state_->take(size); }
 
 std::size_t BlockPool::block_size(std::size_t size) const noexcept {
-  return shelf_->block_size(size);
+  return state_->block_size(size);
 }
 
-void BlockPool::replenish() { shelf_->replenish(); }
+void BlockPool::replenish() { state_->replenish(); }
 
-BlockPool::Stats BlockPool::stats() const { return shelf_->stats(); }
+BlockPool::Stats BlockPool::stats() const { return state_->stats(); }
 
 }  // namespace fastrec

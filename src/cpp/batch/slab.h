@@ -1,19 +1,21 @@
-// Slab: blocks of memory for the columns of batches, used again and again.
+// Slab: recycled blocks of memory for the columns of batches.
 //
-// Filling fresh memory costs a page fault for every 4 KiB, many times what filling it
-// costs. So a block that nobody uses any more goes back to its pool, and comes out of
-// it for a later batch, its pages still in place.
+// Fresh memory costs a page fault for every 4 KiB, many times the cost of filling it.
+// So an unreferenced block returns to its pool, and a later batch reuses it with its
+// pages still mapped.
 //
 // Invariants
-//   * A block returns only when its last owner lets go: never while an array views it.
-//   * Idle blocks take at most `idle_bytes_max`; those that were idle longest go first.
-//   * A block outlives its pool if it must.
-//   * In a forked process, a pool of the parent works and keeps nothing.
+//   * A block returns only when its last owner releases it: never while an array views
+//     it.
+//   * Idle blocks hold at most `idle_bytes_max`; the least recently used are freed
+//     first.
+//   * A block may outlive its pool.
+//   * In a forked process, a pool of the parent still allocates but keeps no blocks.
 //
-// Memory of a special kind (page-locked, for copies to a device) comes from an
-// allocator, which is slow and bound to some threads. So nobody waits for it: who takes
-// a block that is not there gets one of the system, and the next replenish() has the
-// allocator make one for those to come. After the first batches all are special.
+// Special memory (page-locked, for copies to a device) comes from an allocator that is
+// slow and may be called on some threads only. No thread waits for it: if the pool has
+// no block, take() returns one of system memory, and the next replenish() allocates a
+// special block for later batches. After the first batches, all blocks are special.
 #pragma once
 
 #include <cstddef>
@@ -23,7 +25,7 @@
 
 namespace fastrec {
 
-// Memory from elsewhere, aligned as a Block is, which lasts as long as its owner.
+// Memory that `owner` keeps alive, aligned to Block::kAlignment.
 struct ForeignMemory {
   std::uint8_t* data = nullptr;
   std::shared_ptr<void> owner;
@@ -43,7 +45,7 @@ class Block {
   std::uint8_t* data() const noexcept { return data_; }
   std::size_t size() const noexcept { return size_; }
 
-  // Whose memory it is; null where it is the system's.
+  // The owner of foreign memory; null for system memory.
   const std::shared_ptr<void>& owner() const noexcept { return owner_; }
 
  private:
@@ -58,7 +60,7 @@ struct Array {
   std::uint8_t* data = nullptr;
 };
 
-// What makes blocks of a special kind: memory of at least as many bytes.
+// Returns special memory of at least the requested size.
 using Allocator = std::function<ForeignMemory(std::size_t)>;
 
 class BlockPool {
@@ -68,32 +70,32 @@ class BlockPool {
 
   explicit BlockPool(std::size_t idle_bytes_max);
 
-  // Blocks of `allocate`, as far as it keeps up. Unless `recycles`, each is used once
-  // and goes back to where it is from.
+  // Prefers blocks from `allocate`. Unless `recycles`, each block is used once and then
+  // returned to the allocator.
   BlockPool(std::size_t idle_bytes_max, Allocator allocate, bool recycles);
 
-  // A block of at least `size` bytes, of unspecified content. Any thread may take one
-  // and any thread may drop it. Throws std::bad_alloc.
+  // Returns a block of at least `size` bytes with unspecified content. Any thread may
+  // call this, and any thread may release the block. Throws std::bad_alloc.
   std::shared_ptr<Block> take(std::size_t size);
 
   // The size of the block that take(size) returns: at most a quarter more than `size`,
   // or less than twice as much with an allocator; at least kPageBytes.
   std::size_t block_size(std::size_t size) const noexcept;
 
-  // Calls the allocator for the blocks that were not there since the last time, and
-  // gives memory back to it: nobody else does. Throws what the allocator throws.
+  // Allocates the special blocks that take() missed since the last call, and returns
+  // retired ones to the allocator: nothing else calls it. Throws what it throws.
   void replenish();
 
   struct Stats {
-    std::size_t n_allocated = 0;  // blocks that came from the system, since the start
+    std::size_t n_allocated = 0;  // blocks allocated from the system so far
     std::size_t n_idle = 0;
     std::size_t idle_bytes = 0;
   };
   Stats stats() const;
 
  private:
-  class Shelf;
-  std::shared_ptr<Shelf> shelf_;
+  class PoolState;
+  std::shared_ptr<PoolState> state_;
 };
 
 }  // namespace fastrec

@@ -11,11 +11,11 @@ namespace {
 
 using NumPy = py::detail::npy_api;
 
-// An array over `data`, which `owner` keeps alive. This runs once per column and batch,
-// so it has none of the vectors of pybind11's constructor.
+// An array over `data`, which `owner` keeps alive. Runs once per column and batch, so
+// it avoids the vectors of pybind11's constructor.
 py::object new_array(const py::dtype& dtype, std::span<const py::ssize_t> shape,
                      std::uint8_t* data, const py::handle& owner) {
-  // Blocks are aligned for all types. NumPy adds F_CONTIGUOUS where it holds.
+  // Blocks are aligned for all types. NumPy adds F_CONTIGUOUS if it applies.
   constexpr int kFlags = NumPy::NPY_ARRAY_C_CONTIGUOUS_ | NumPy::NPY_ARRAY_ALIGNED_ |
                          NumPy::NPY_ARRAY_WRITEABLE_;
   const NumPy& numpy = NumPy::get();
@@ -28,7 +28,7 @@ py::object new_array(const py::dtype& dtype, std::span<const py::ssize_t> shape,
   return array;
 }
 
-// An object of a Python class with slots, without a call of Python code.
+// Creates an object of a Python class with slots, without running Python code.
 template <std::size_t n>
 py::object new_object(const py::handle& cls,
                       const std::array<std::pair<py::handle, py::handle>, n>& slots) {
@@ -48,7 +48,7 @@ py::object interned(const char* name) {
   return py::reinterpret_steal<py::object>(PyUnicode_InternFromString(name));
 }
 
-// How many items each row had before it was padded.
+// The number of items in each row before padding.
 py::array_t<std::int64_t> lengths_of(const Column& column, std::size_t n_rows) {
   py::array_t<std::int64_t> lengths(static_cast<py::ssize_t>(n_rows));
   const auto* splits = reinterpret_cast<const std::int64_t*>(column.row_splits.data);
@@ -152,7 +152,7 @@ py::object ArrayMaker::arrays(Batch* batch) const {
   }
   batch->blocks.clear();
   if (compose_.is_none()) {
-    // A copy has room for all names: it does not grow while it is filled.
+    // A copy already has room for all names.
     auto result = py::reinterpret_steal<py::dict>(PyDict_Copy(names_.ptr()));
     if (!result) throw py::error_already_set();
     for (const Target& target : targets_) {

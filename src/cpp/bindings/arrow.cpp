@@ -10,11 +10,11 @@
 namespace fastrec {
 namespace {
 
-// References that threads dropped. The main thread releases them between two steps of
-// its Python code, or the next request for a batch does. Threads cannot release them:
-// none can find out whether it has the GIL (with a second interpreter, PyGILState_Check
-// is always true).
-class LateReferences {
+// References that threads without the GIL have released. The main thread decrements
+// them between two bytecodes, or the next request for a batch does. A thread cannot,
+// because it cannot find out whether it holds the GIL (PyGILState_Check is always true
+// once a second interpreter exists).
+class DeferredReleases {
  public:
   struct Reference {
     PyObject* object;
@@ -28,7 +28,7 @@ class LateReferences {
       reference->next = first;
     } while (!first_.compare_exchange_weak(first, reference, std::memory_order_release,
                                            std::memory_order_relaxed));
-    // Where there is no room for a pending call, the next batch will come.
+    // If the queue of pending calls is full, the next batch decrements them.
     if (first == nullptr) (void)Py_AddPendingCall(&drop_all_pending, nullptr);
   }
 
@@ -51,17 +51,17 @@ class LateReferences {
   static inline std::atomic<Reference*> first_{nullptr};
 };
 
-// Keeps `object` for whoever has the result, which any thread may drop. What is left
-// when the interpreter has ended stays.
+// Keeps `object` alive with the result, which any thread may release. Leaks it after
+// the interpreter ends.
 std::shared_ptr<void> kept_alive(const py::handle& object) {
-  using Reference = LateReferences::Reference;
+  using Reference = DeferredReleases::Reference;
   auto* reference = new Reference{object.inc_ref().ptr(), nullptr};
   return {reference, [](Reference* dropped) {
-            if (Py_IsInitialized()) LateReferences::push(dropped);
+            if (Py_IsInitialized()) DeferredReleases::push(dropped);
           }};
 }
 
-// The object that has the memory of `array`, through all views of views.
+// The object that owns the memory of `array`, through all views of views.
 py::object memory_of(const py::array& array) {
   py::object found = array;
   while (py::isinstance<py::array>(found)) {
@@ -72,10 +72,11 @@ py::object memory_of(const py::array& array) {
   return found;
 }
 
-// The memory of an array, which need not be of the core. None has none.
+// The memory of an array, which may come from outside the core. None means no memory.
 Array buffer_of(const py::handle& buffer) {
   if (buffer.is_none()) return {};
-  if (!py::isinstance<py::array>(buffer)) throw py::type_error("a buffer is no array");
+  if (!py::isinstance<py::array>(buffer))
+    throw py::type_error("a buffer must be an array or None");
   const auto array = py::reinterpret_borrow<py::array>(buffer);
   auto* data = static_cast<std::uint8_t*>(const_cast<void*>(array.data()));
   const py::object memory = memory_of(array);
@@ -110,8 +111,8 @@ ArrowValues values_of(const py::handle& values) {
   return result;
 }
 
-// The capsules of the Arrow PyCapsule Interface, by their names. Whoever takes a struct
-// out of one leaves no `release` in it.
+// The names of the capsules of the Arrow PyCapsule Interface. A consumer that moves a
+// struct out of a capsule leaves a null `release`.
 
 template <typename Struct>
 constexpr const char* kCapsuleName = nullptr;
@@ -123,7 +124,7 @@ template <>
 constexpr const char* kCapsuleName<ArrowArrayStream> = "arrow_array_stream";
 
 template <typename Struct>
-Struct* inside(PyObject* capsule) {
+Struct* struct_in(PyObject* capsule) {
   void* pointer = PyCapsule_GetPointer(capsule, kCapsuleName<Struct>);
   if (pointer == nullptr) throw py::error_already_set();
   return static_cast<Struct*>(pointer);
@@ -137,7 +138,7 @@ void release_capsule(PyObject* capsule) {
   delete owned;
 }
 
-// A capsule with nothing in it yet, for an export that may fail.
+// A capsule with a released struct, for an export that may fail.
 template <typename Struct>
 py::object empty_capsule() {
   auto owned = std::make_unique<Struct>();
@@ -150,24 +151,24 @@ py::object empty_capsule() {
 
 py::object schema_capsule(const py::handle& field) {
   py::object capsule = empty_capsule<ArrowSchema>();
-  export_field(field_of(field), inside<ArrowSchema>(capsule.ptr()));
+  export_field(field_of(field), struct_in<ArrowSchema>(capsule.ptr()));
   return capsule;
 }
 
 py::object array_capsule(const py::handle& values) {
-  LateReferences::drop_all();
+  DeferredReleases::drop_all();
   py::object capsule = empty_capsule<ArrowArray>();
-  export_values(values_of(values), inside<ArrowArray>(capsule.ptr()));
+  export_values(values_of(values), struct_in<ArrowArray>(capsule.ptr()));
   return capsule;
 }
 
-// No system has a larger errno.
+// The largest errno of Linux.
 constexpr long kErrnoMax = 4095;
 
-// An errno that readers of streams have a kind of error for.
+// The errno that lets consumers of a stream raise a similar error.
 int errno_of(const py::error_already_set& error) {
   if (error.matches(PyExc_OSError)) {
-    // Whoever raises one may put anything there.
+    // The attribute may hold any object.
     const py::object number = py::getattr(error.value(), "errno", py::none());
     int overflow = 0;
     const long value = py::isinstance<py::int_>(number)
@@ -181,29 +182,29 @@ int errno_of(const py::error_already_set& error) {
   return error.matches(PyExc_ValueError) ? EINVAL : EIO;
 }
 
-// What a stream can say of an exception: the last line of its traceback, mostly.
+// The stream error for an exception: its class and message.
 ArrowStreamError stream_error(const py::error_already_set& error) {
   const auto name = error.type().attr("__name__").cast<std::string>();
   std::string text;
   try {
-    // Names of files may have bytes that are no text, and a zero byte ends a text in C.
+    // File names may have undecodable bytes, and a zero byte would end a C string.
     text = py::str(error.value())
                .attr("replace")(py::str("\0", 1), "\\x00")
                .attr("encode")("utf-8", "backslashreplace")
                .cast<std::string>();
   } catch (const py::error_already_set&) {
-    return {errno_of(error), name};  // it cannot say more
+    return {errno_of(error), name};  // str(error) failed
   }
   return {errno_of(error), text.empty() ? name : name + ": " + text};
 }
 
-// Whether this is the thread that runs the handlers of signals.
+// Whether this is the main thread, which handles signals.
 bool is_main_thread() {
   const py::object main = py::module_::import("threading").attr("main_thread")();
   return main.attr("ident").cast<unsigned long>() == PyThread_get_thread_ident();
 }
 
-// Has the main thread raise an exception between two steps of its Python code.
+// Raises an exception in the main thread between two bytecodes.
 void raise_in_main_thread(const py::error_already_set& error) {
   const auto raise = [](void* copied) {
     const std::unique_ptr<py::error_already_set> raised(
@@ -212,11 +213,11 @@ void raise_in_main_thread(const py::error_already_set& error) {
     return -1;
   };
   auto* copy = new py::error_already_set(error);
-  // Where there is no room for a pending call, the error of the stream has to do.
+  // If the queue of pending calls is full, only the stream reports the error.
   if (Py_AddPendingCall(raise, copy) != 0) delete copy;
 }
 
-// What a Python iterator yields.
+// The batches of a Python iterator.
 class PythonBatches final : public ArrowBatches {
  public:
   PythonBatches(ArrowField field, py::iterator batches)
@@ -228,18 +229,18 @@ class PythonBatches final : public ArrowBatches {
   bool next(ArrowValues* values) override {
     if (!Py_IsInitialized()) throw ArrowStreamError(EIO, "Python has ended");
     const py::gil_scoped_acquire acquired;
-    LateReferences::drop_all();
+    DeferredReleases::drop_all();
     try {
       return next_of_python(values);
     } catch (const py::error_already_set& error) {
-      ArrowStreamError in_words = stream_error(error);
+      ArrowStreamError stream_failure = stream_error(error);
       batches_.reset();
-      // A stream cannot pass on that somebody wants the program to stop. Any other
-      // thread is ended by SystemExit without the program.
+      // A stream cannot report KeyboardInterrupt or SystemExit. In other threads, those
+      // do not end the program anyway.
       if (!error.matches(PyExc_Exception) && is_main_thread()) {
         raise_in_main_thread(error);
       }
-      throw in_words;
+      throw stream_failure;
     }
   }
 
@@ -259,7 +260,7 @@ class PythonBatches final : public ArrowBatches {
 py::object stream_capsule(const py::handle& field, const py::iterator& batches) {
   py::object capsule = empty_capsule<ArrowArrayStream>();
   export_batches(std::make_unique<PythonBatches>(field_of(field), batches),
-                 inside<ArrowArrayStream>(capsule.ptr()));
+                 struct_in<ArrowArrayStream>(capsule.ptr()));
   return capsule;
 }
 

@@ -1,8 +1,8 @@
-// The Python boundary: every file here registers a few names in `fastrec._core`.
+// The Python boundary: each file registers a few names in `fastrec._core`.
 //
-// Four jobs, and no others: convert arguments, release the GIL, turn C++ errors into
-// Python exceptions, and hand memory to NumPy without copying it. Anything that could
-// be tested from C++ belongs on the other side.
+// Bindings only convert arguments, release the GIL, translate errors to Python
+// exceptions, and pass memory to NumPy without a copy. Everything that can be tested
+// from C++ belongs in another room.
 #pragma once
 
 #include <pybind11/numpy.h>
@@ -29,7 +29,7 @@ namespace fastrec {
 
 namespace py = pybind11;
 
-// Converts an enum that has names to a str, and back.
+// Converts between an enum with Names and str.
 template <typename Enum>
 struct NameCaster {
   PYBIND11_TYPE_CASTER(Enum, py::detail::const_name("str"));
@@ -38,7 +38,7 @@ struct NameCaster {
     if (!PyUnicode_Check(source.ptr())) return false;
     const auto text = source.cast<std::string>();
     const std::optional<Enum> found = named<Enum>(text);
-    if (!found) throw py::value_error("there is no option '" + text + "' here");
+    if (!found) throw py::value_error("unknown option '" + text + "'");
     value = *found;
     return true;
   }
@@ -61,7 +61,7 @@ struct type_caster<fastrec::Io> : fastrec::NameCaster<fastrec::Io> {};
 template <>
 struct type_caster<fastrec::Layout> : fastrec::NameCaster<fastrec::Layout> {};
 template <>
-struct type_caster<fastrec::OnDamage> : fastrec::NameCaster<fastrec::OnDamage> {};
+struct type_caster<fastrec::RowPolicy> : fastrec::NameCaster<fastrec::RowPolicy> {};
 template <>
 struct type_caster<fastrec::PartitionKind>
     : fastrec::NameCaster<fastrec::PartitionKind> {};
@@ -79,19 +79,20 @@ void register_slab(py::module_& m);
 void register_records(py::module_& m);
 void register_features(py::module_& m);
 void register_loader(py::module_& m);
+void register_order(py::module_& m);
 void register_streams(py::module_& m);
 void register_message(py::module_& m);
 void register_survey(py::module_& m);
 void register_writer(py::module_& m);
 
-// Raises a RuntimeError in any process but `process_id`: one that was forked from it
-// has none of its threads, and perhaps all of its locks.
+// Raises a RuntimeError in any process but `process_id`: a forked child lacks the
+// threads of its parent, and its locks may be held forever.
 void check_process(int process_id);
 
-// Bytes as text: what is not UTF-8 becomes backslash escapes.
-py::object readable(const std::string& text);
+// Decodes UTF-8; invalid bytes become backslash escapes.
+py::object to_text(const std::string& text);
 
-// The exception that `error` is in Python.
+// The Python exception for `error`.
 py::object exception_of(const Error& error);
 
 // A fastrec.on_error.SkippedSpan of bytes [begin, end); `fields` are keyword arguments.
@@ -104,8 +105,8 @@ py::list to_list(std::span<const Gap> gaps);
 // (number of records, a list of SkippedSpan).
 py::tuple to_tuple(const Findings& findings);
 
-// Contiguous memory of a Python object, which cannot change its size meanwhile. A
-// strided one is refused, with BufferError or ValueError.
+// The contiguous buffer of a Python object, whose size cannot change meanwhile. Throws
+// BufferError or ValueError if it is strided.
 class BufferView {
  public:
   explicit BufferView(py::handle object) {
@@ -126,40 +127,39 @@ class BufferView {
   Py_buffer view_;
 };
 
-using RecordNumbers = py::array_t<std::int64_t, py::array::c_style>;
+using Int64Array = py::array_t<std::int64_t, py::array::c_style>;
 
-// A pointer that threads without the GIL may drop. After the interpreter ended, and in
-// a forked process, the object is leaked: page-locked memory belongs to its own
-// process.
+// A pointer that threads without the GIL may release. The object is leaked after the
+// interpreter ends, and in a forked process: page-locked memory belongs to one process.
 template <typename T>
 std::shared_ptr<T> owned_by_python(std::unique_ptr<T> object) {
-  return {object.release(), [made_by = process_id()](T* owned) {
-            if (!Py_IsInitialized() || process_id() != made_by) return;
+  return {object.release(), [creator = process_id()](T* owned) {
+            if (!Py_IsInitialized() || process_id() != creator) return;
             const py::gil_scoped_acquire acquired;
             delete owned;
           }};
 }
 
 // The places of `numbers`, each of which must be in [0, catalog.size()).
-std::vector<Place> places_of(const Catalog& catalog, const RecordNumbers& numbers);
+std::vector<Place> places_of(const Catalog& catalog, const Int64Array& numbers);
 
-// Makes NumPy arrays of the columns of a schema, over the blocks of a batch.
+// Creates the NumPy arrays of a schema as views of the blocks of a batch.
 class ArrayMaker {
  public:
-  // `compose` turns a list of arrays into a batch; None if each array is a column.
+  // `compose` converts a list of arrays to a batch; None if each array is a column.
   explicit ArrayMaker(py::object compose);
 
-  // Adds the next column. `shape` is that of a row, or of an item of rows of any
-  // lengths. `has_lengths`: a padded column is followed by the lengths of its rows.
+  // Adds the next column. `shape` is the shape of a row, or of an item of a ragged or
+  // padded column. With `has_lengths`, a padded column is followed by its row lengths.
   void add(const ColumnSpec& spec, py::object name, py::dtype dtype,
            const std::vector<py::ssize_t>& shape, bool has_lengths);
 
-  // The batch as a dict from column name to array, or what `compose` returns. All
-  // arrays in a block have one base, which takes the block.
+  // Returns the batch as a dict of arrays by column name, or the result of `compose`.
+  // All arrays of a block share one base object, which owns the block.
   py::object arrays(Batch* batch) const;
 
  private:
-  static constexpr std::size_t kMaxAxes = 64;   // of a row: no NumPy has more
+  static constexpr std::size_t kMaxAxes = 64;   // of a row, the limit of NumPy 2
   static constexpr std::size_t kBatchAxes = 3;  // rows, width, slots
 
   struct Target {
@@ -176,17 +176,17 @@ class ArrayMaker {
 
   std::vector<Target> targets_;
   std::size_t n_columns_ = 0;
-  py::dict names_;  // of all targets: the model of every batch
+  py::dict names_;  // of all targets: copied for every batch
   py::dtype int64_, uint8_;
   py::object bytes_array_, ragged_array_, compose_;
   py::object data_, offsets_, shape_, values_, row_splits_;  // names of attributes
 };
 
-// A schema, and what makes arrays of its columns.
+// A schema and the ArrayMaker of its columns.
 class BoundSchema {
  public:
-  // `columns` holds objects of class Column, which fastrec/features.py makes. `compose`
-  // is as for ArrayMaker. `source` is for messages, as Schema has it.
+  // `columns` holds objects of fastrec.features.base.Column. See ArrayMaker for
+  // `compose`, and Schema for `source`.
   BoundSchema(const py::list& columns, const py::list& rules, py::object compose,
               std::string source);
 
@@ -199,11 +199,11 @@ class BoundSchema {
   ArrayMaker maker_;
 };
 
-// An array over memory of `array`, which `owner` keeps alive.
+// A NumPy view of `array`, which `owner` keeps alive.
 py::object view_of(const Array& array, const py::dtype& dtype,
                    const std::vector<py::ssize_t>& shape, const py::handle& owner);
 
-// The Python object that is `block`, and keeps it: one for all arrays that lie in it.
+// The Python object that owns `block`: the common base of all arrays in it.
 py::object owner_of(std::shared_ptr<Block> block);
 
 }  // namespace fastrec

@@ -25,18 +25,17 @@ DType dtype_of(const py::dtype& dtype, Layout layout, FeatureKind kind,
   if (layout == Layout::kRaw) return code == 'b' ? DType::kBool : DType::kOpaque;
   if (kind == FeatureKind::kBytes) return DType::kBytes;
   if (code == 'b') return DType::kBool;
-  // NumPy's own name of a dtype takes a microsecond; that of bfloat16 is not of its
-  // kind.
+  // NumPy's `dtype.name` takes a microsecond. bfloat16 needs it: its kind is 'V'.
   const char* const prefix = code == 'i' ? "int" : code == 'u' ? "uint" : "float";
   const auto name = code == 'i' || code == 'u' || code == 'f'
                         ? prefix + std::to_string(8 * dtype.itemsize())
                         : dtype.attr("name").cast<std::string>();
   const std::optional<DType> found = named<DType>(name);
-  if (!found) throw py::value_error("a column cannot be of dtype " + name);
+  if (!found) throw py::value_error("unsupported column dtype '" + name + "'");
   return *found;
 }
 
-// A default is a list of byte strings, or the bytes of the values in the column.
+// A default is a list of byte strings, or the memory of the values.
 void set_default(const py::object& value, ColumnSpec* spec) {
   if (value.is_none()) return;
   if (py::isinstance<py::bytes>(value)) {
@@ -104,7 +103,7 @@ BoundSchema::BoundSchema(const py::list& columns, const py::list& rules,
 
 namespace {
 
-// Serialized examples in the memory of Python objects, which stay alive and unchanged.
+// Serialized examples in the memory of Python objects, which it keeps alive.
 class Serialized {
  public:
   explicit Serialized(const py::sequence& records) {
@@ -117,14 +116,14 @@ class Serialized {
   }
 
   // Record i is data[offsets[i]:offsets[i + 1]].
-  Serialized(const py::handle& data, const RecordNumbers& offsets) {
+  Serialized(const py::handle& data, const Int64Array& offsets) {
     views_.push_back(std::make_unique<BufferView>(data));
     const Bytes whole = views_.back()->bytes();
     for (py::ssize_t i = 0; i + 1 < offsets.size(); ++i) {
       const auto begin = static_cast<std::size_t>(offsets.at(i));
       const auto end = static_cast<std::size_t>(offsets.at(i + 1));
       if (begin > end || end > whole.size()) {
-        throw py::value_error("offsets reach past their data");
+        throw py::value_error("offsets must ascend within data");
       }
       records_.push_back(whole.subspan(begin, end - begin));
     }
@@ -132,7 +131,7 @@ class Serialized {
 
   std::size_t size() const noexcept { return records_.size(); }
 
-  // A private copy of record `i`, until the next call.
+  // A private copy of record `i`, valid until the next call.
   BytesWithSlack copy(std::size_t i) {
     const MutableBytes room = copy_.room(records_[i].size());
     std::copy(records_[i].begin(), records_[i].end(), room.begin());
@@ -145,11 +144,11 @@ class Serialized {
   Buffer copy_;
 };
 
-// `records` is a sequence of objects with memory, or (data, offsets).
+// `records` is a sequence of buffers, or (data, offsets).
 Serialized serialized(const py::object& records) {
   if (py::isinstance<py::tuple>(records)) {
     const auto parts = records.cast<py::tuple>();
-    return {parts[0], parts[1].cast<RecordNumbers>()};
+    return {parts[0], parts[1].cast<Int64Array>()};
   }
   return Serialized(records.cast<py::sequence>());
 }

@@ -11,8 +11,6 @@
 #include "base/random.h"
 #include "bindings/bindings.h"
 #include "loader/batch_decoder.h"
-#include "loader/mixed_order.h"
-#include "loader/order.h"
 #include "loader/pipeline.h"
 #include "loader/walked_claims.h"
 #include "loader/window.h"
@@ -20,9 +18,7 @@
 namespace fastrec {
 namespace {
 
-using Numbers = py::array_t<std::int64_t, py::array::c_style>;
-
-// Sources, and the schemas that turn their parts into arrays.
+// Sources, and the schemas that create the arrays of their parts.
 class BoundSources {
  public:
   BoundSources(std::shared_ptr<FileTable> files, const py::list& schemas,
@@ -34,10 +30,10 @@ class BoundSources {
     }
     const std::size_t n = sources.schemas.size();
     if (n == 0 || (n > 1 && sources.schema_of.size() != sources.files->size())) {
-      throw py::value_error("each file must have one of the schemas");
+      throw py::value_error("schema_of must have one entry per file");
     }
     for (const std::size_t schema : sources.schema_of) {
-      if (schema >= n) throw py::value_error("each file must have one of the schemas");
+      if (schema >= n) throw py::value_error("schema_of must index `schemas`");
     }
     sources.watch = std::make_shared<KeyWatch>(sources.schemas);
     sources_ = std::make_shared<const Sources>(std::move(sources));
@@ -47,22 +43,22 @@ class BoundSources {
 
   bool is_watching() const noexcept { return sources_->watch->is_pending(); }
 
-  // [(schema, column, records, names)]: see KeyWatch::take().
+  // [(schema, column, records, names)]: see KeyWatch::take_absent().
   py::list take_absent(std::uint64_t n_delivered,
                        std::optional<std::uint64_t> epoch_records) const {
     py::list result;
     for (const AbsentColumn& absent :
-         sources_->watch->take(n_delivered, epoch_records)) {
+         sources_->watch->take_absent(n_delivered, epoch_records)) {
       py::list names;
-      for (const std::string& name : absent.names) names.append(readable(name));
+      for (const std::string& name : absent.names) names.append(to_text(name));
       result.append(
           py::make_tuple(absent.schema, absent.column, absent.n_records, names));
     }
     return result;
   }
 
-  // [(schema, columns, rows)]; rows is None where all rows are in one part.
-  // The arrays take the blocks of the parts.
+  // [(schema, columns, rows)]; rows is None if there is one part. Moves the blocks
+  // of the parts to the arrays.
   py::list arrays(std::vector<Part>* parts) const {
     py::list result;
     for (Part& part : *parts) {
@@ -84,20 +80,19 @@ class BoundSources {
 };
 
 // The frames of rows that cannot be read, as SkippedSpan.
-py::list skipped_spans(const std::vector<Damage>& damages) {
+py::list skipped_spans(const std::vector<UnreadableRow>& unreadable_rows) {
   py::list list;
-  for (const Damage& damage : damages) {
+  for (const UnreadableRow& row : unreadable_rows) {
     py::dict fields;
     fields["records"] = 1;
-    fields["row"] = damage.row;
-    list.append(
-        skipped_span(damage.frame.offset, damage.frame.end(), damage.error, fields));
+    fields["row"] = row.row;
+    list.append(skipped_span(row.frame.offset, row.frame.end(), row.error, fields));
   }
   return list;
 }
 
-// A pipeline as Python holds it: it ends without the GIL, and not at all in a process
-// that was forked, where its threads do not exist and its locks may be held for ever.
+// A pipeline that Python owns. It is destroyed without the GIL, and leaked in a forked
+// process, where its threads do not exist and its locks may be held forever.
 class BoundPipeline {
  public:
   BoundPipeline(std::unique_ptr<Pipeline> pipeline, py::object sources,
@@ -118,9 +113,11 @@ class BoundPipeline {
   BoundPipeline(const BoundPipeline&) = delete;
   BoundPipeline& operator=(const BoundPipeline&) = delete;
 
-  // (parts, step, rows, rows that are records, bytes of memory, damages), or None at
-  // the end. A batch is lost if a signal handler raises in the Python code that wraps
-  // its arrays: the caller then opens another pipeline at its step.
+  // Returns (parts, step, n_rows, n_valid, n_bytes, unreadable_rows), or None at the
+  // end.
+  // A batch is lost if a signal handler raises in the Python code that wraps its
+  // arrays:
+  // the caller must then open another pipeline at its step.
   py::object next() {
     check_process(process_id_);
     Delivery delivery = std::move(last_);
@@ -128,13 +125,13 @@ class BoundPipeline {
     last_ = std::move(delivery);
     return py::make_tuple(sources_.cast<const BoundSources&>().arrays(&last_.parts),
                           last_.step, last_.n_rows, last_.n_valid, last_.n_bytes,
-                          skipped_spans(last_.damages));
+                           skipped_spans(last_.unreadable_rows));
   }
 
-  // An int64 array of shape (records, 4) for the batch that next() returned: file,
-  // record in the file, and where its frame begins and ends.
-  Numbers places() const {
-    Numbers array({static_cast<py::ssize_t>(last_.places.size()), py::ssize_t{4}});
+  // Returns an int64 array of shape (records, 4) for the last batch: file, record in
+  // the file, begin and end of its frame.
+  Int64Array places() const {
+    Int64Array array({static_cast<py::ssize_t>(last_.places.size()), py::ssize_t{4}});
     std::int64_t* out = array.mutable_data();
     for (const Place& place : last_.places) {
       *out++ = static_cast<std::int64_t>(place.file);
@@ -147,8 +144,7 @@ class BoundPipeline {
 
   std::int64_t helping_ns() const noexcept { return pipeline_->helping().count(); }
 
-  // [(begin, end, the exception)]: the bytes of files that were skipped since the last
-  // call.
+  // [(begin, end, exception)]: the bytes that were skipped since the last call.
   py::list take_gaps() { return to_list(pipeline_->take_gaps()); }
 
   void stop() {
@@ -160,7 +156,7 @@ class BoundPipeline {
  private:
   // Waits for the next batch; returns false at the end.
   bool wait(Delivery* delivery) {
-    // How often signals are checked while other threads decode.
+    // The interval of signal checks while other threads decode.
     constexpr std::chrono::milliseconds kPatience(50);
     pool_->replenish();
     while (true) {
@@ -183,7 +179,7 @@ class BoundPipeline {
   std::unique_ptr<Pipeline> pipeline_;
   py::object sources_;
   std::shared_ptr<BlockPool> pool_;
-  Delivery last_;  // what next() returned last, without its blocks
+  Delivery last_;  // the last result of next(), without its blocks
   int process_id_;
 };
 
@@ -191,25 +187,26 @@ std::unique_ptr<BoundPipeline> make_pipeline(
     const py::object& sources, std::shared_ptr<const Catalog> catalog,
     std::shared_ptr<const Order> order, const StepGrid& grid, std::uint64_t first_step,
     std::shared_ptr<BlockPool> pool, unsigned n_threads, unsigned n_cpus,
-    std::size_t prefetch, std::size_t memory_limit, OnDamage on_damage,
+    std::size_t prefetch, std::size_t memory_limit, RowPolicy row_policy,
     Recovery recovery) {
-  const std::shared_ptr<const Sources>& of_core =
+  const std::shared_ptr<const Sources>& core_sources =
       sources.cast<const BoundSources&>().sources();
   std::unique_ptr<Claims> claims;
   if (catalog) {
-    claims = std::make_unique<IndexedClaims>(of_core->files, std::move(catalog),
+    claims = std::make_unique<IndexedClaims>(core_sources->files, std::move(catalog),
                                              std::move(order), grid, first_step);
   } else {
-    claims = std::make_unique<WalkedClaims>(of_core->files, grid, recovery, first_step);
+    claims =
+        std::make_unique<WalkedClaims>(core_sources->files, grid, recovery, first_step);
   }
   return std::make_unique<BoundPipeline>(
       std::make_unique<Pipeline>(
-          std::move(claims), of_core, pool,
-          PipelineOptions{n_threads, n_cpus, prefetch, memory_limit, true, on_damage}),
+          std::move(claims), core_sources, pool,
+          PipelineOptions{n_threads, n_cpus, prefetch, memory_limit, true, row_policy}),
       sources, pool);
 }
 
-// A pipeline over streams. `window` is (slots, seed, epoch, stream), or None.
+// A pipeline over streams. `window` is (n_slots, seed, epoch, stream) or None.
 std::unique_ptr<BoundPipeline> make_stream_pipeline(
     const py::object& sources, std::shared_ptr<ByteStreams> streams,
     std::vector<std::size_t> order, const StepGrid& grid, bool is_counted,
@@ -217,208 +214,56 @@ std::unique_ptr<BoundPipeline> make_stream_pipeline(
     const std::optional<
         std::tuple<std::uint64_t, std::uint64_t, std::uint64_t, std::uint64_t>>& window,
     std::shared_ptr<BlockPool> pool, unsigned n_threads, std::size_t prefetch,
-    std::size_t memory_limit, OnDamage on_damage, Recovery recovery) {
+    std::size_t memory_limit, RowPolicy row_policy, Recovery recovery) {
   std::optional<WindowDraws> draws;
   if (window) {
     const auto [n_slots, seed, epoch, of] = *window;
     draws.emplace(n_slots, key_of(seed, epoch, of));
   }
-  const std::shared_ptr<const Sources>& of_core =
+  const std::shared_ptr<const Sources>& core_sources =
       sources.cast<const BoundSources&>().sources();
   auto claims = std::make_unique<StreamClaims>(
-      FrameStream(std::move(streams), of_core->files, std::move(order), {}, recovery),
+      FrameStream(std::move(streams), core_sources->files, std::move(order), {},
+                  recovery),
       StreamShape{grid, is_counted, first_step, first_position, bytes_max}, draws);
   return std::make_unique<BoundPipeline>(
-      std::make_unique<Pipeline>(std::move(claims), of_core, pool,
+      std::make_unique<Pipeline>(std::move(claims), core_sources, pool,
                                  PipelineOptions{.n_threads = n_threads,
                                                  .prefetch = prefetch,
                                                  .memory_limit = memory_limit,
                                                  .is_helping = false,
-                                                 .on_damage = on_damage}),
+                                                 .row_policy = row_policy}),
       sources, pool);
 }
 
-// (parts, damages).
+// Returns (parts, unreadable_rows).
 py::tuple decode_records(const BoundSources& sources, const Catalog& catalog,
-                         std::shared_ptr<BlockPool> pool, const RecordNumbers& numbers,
-                         std::size_t n_rows, OnDamage on_damage) {
+                         std::shared_ptr<BlockPool> pool, const Int64Array& numbers,
+                         std::size_t n_rows, RowPolicy row_policy) {
   const std::vector<Place> places = places_of(catalog, numbers);
   std::vector<Part> parts;
-  std::vector<Damage> damages;
+  std::vector<UnreadableRow> unreadable_rows;
   pool->replenish();
   {
     const py::gil_scoped_release released;
     BatchDecoder decoder(sources.sources(), std::move(pool));
-    parts = decoder.decode(places, std::max(n_rows, places.size()), nullptr, on_damage,
-                           &damages);
+    parts = decoder.decode(places, std::max(n_rows, places.size()), nullptr, row_policy,
+                           &unreadable_rows);
   }
-  return py::make_tuple(sources.arrays(&parts), skipped_spans(damages));
-}
-
-std::vector<std::uint64_t> from_array(const Numbers& numbers) {
-  return {numbers.data(), numbers.data() + numbers.size()};
-}
-
-Numbers to_array(const std::vector<std::uint64_t>& numbers) {
-  Numbers array(static_cast<py::ssize_t>(numbers.size()));
-  std::copy(numbers.begin(), numbers.end(), array.mutable_data());
-  return array;
-}
-
-Numbers records_at(const Order& order, const Numbers& positions) {
-  std::vector<std::uint64_t> numbers = from_array(positions);
-  for (const std::uint64_t position : numbers) {
-    if (position >= order.size()) {
-      throw py::index_error("position " + std::to_string(position) +
-                            " is not among the " + std::to_string(order.size()) +
-                            " of an epoch");
-    }
-  }
-  {
-    const py::gil_scoped_release released;
-    order.to_records(numbers);
-  }
-  return to_array(numbers);
-}
-
-std::shared_ptr<const Order> mixed_order(
-    const std::vector<std::tuple<std::uint64_t, double, Shuffle>>& components,
-    std::uint64_t length, std::uint64_t run, std::uint64_t draw_seed,
-    std::uint64_t seed, std::uint64_t epoch) {
-  std::vector<MixComponent> of_core;
-  for (const auto& [n_records, weight, shuffle] : components) {
-    of_core.push_back({n_records, weight, shuffle});
-  }
-  return std::make_shared<MixedOrder>(std::move(of_core), length, run, draw_seed, seed,
-                                      epoch);
-}
-
-void check_step(const StepGrid& grid, std::uint64_t step) {
-  if (step < grid.n_steps()) return;
-  throw py::index_error("step " + std::to_string(step) + " is not among the " +
-                        std::to_string(grid.n_steps()) + " of an epoch");
-}
-
-void register_order(py::module_& m) {
-  py::class_<Shuffle>(m, "Shuffle")
-      .def_static("sequential",
-                  [] { return Shuffle{.kind = Shuffle::Kind::kSequential}; })
-      .def_static("shuffled", [] { return Shuffle{.kind = Shuffle::Kind::kShuffled}; })
-      .def_static(
-          "blocks",
-          [](std::uint64_t block_records, std::uint64_t n_lanes) {
-            return Shuffle{Shuffle::Kind::kBlocks, block_records, n_lanes};
-          },
-          py::arg("block_records"), py::arg("n_lanes"));
-
-  py::class_<Order, std::shared_ptr<Order>>(m, "Order")
-      .def_static(
-          "of",
-          [](const Shuffle& shuffle, std::uint64_t n_records, std::uint64_t seed,
-             std::uint64_t epoch, std::uint64_t stream) {
-            return std::const_pointer_cast<Order>(
-                make_order(shuffle, n_records, seed, epoch, stream));
-          },
-          py::arg("shuffle"), py::arg("n_records"), py::arg("seed"), py::arg("epoch"),
-          py::arg("stream") = 0)
-      .def_static(
-          "listed",
-          [](const Numbers& records) -> std::shared_ptr<Order> {
-            return std::make_shared<ListedOrder>(from_array(records));
-          },
-          py::arg("records"))
-      .def_static(
-          "mixed",
-          [](const std::vector<std::tuple<std::uint64_t, double, Shuffle>>& components,
-             std::uint64_t length, std::uint64_t run, std::uint64_t draw_seed,
-             std::uint64_t seed, std::uint64_t epoch) {
-            return std::const_pointer_cast<Order>(
-                mixed_order(components, length, run, draw_seed, seed, epoch));
-          },
-          py::arg("components"), py::arg("length"), py::arg("run"),
-          py::arg("draw_seed"), py::arg("seed"), py::arg("epoch"))
-      .def_static(
-          "window",
-          [](const Numbers& firsts, const Numbers& counts, std::uint64_t n_slots,
-             std::uint64_t seed, std::uint64_t epoch,
-             std::uint64_t stream) -> std::shared_ptr<Order> {
-            const std::vector<std::uint64_t> begins = from_array(firsts);
-            const std::vector<std::uint64_t> sizes = from_array(counts);
-            if (begins.size() != sizes.size() || n_slots == 0) {
-              throw py::value_error("there is no such window");
-            }
-            std::vector<RecordRange> runs;
-            for (std::size_t i = 0; i < begins.size(); ++i) {
-              runs.push_back({begins[i], sizes[i]});
-            }
-            return std::make_shared<WindowOrder>(std::move(runs), n_slots,
-                                                 key_of(seed, epoch, stream));
-          },
-          py::arg("firsts"), py::arg("counts"), py::arg("n_slots"), py::arg("seed"),
-          py::arg("epoch"), py::arg("stream") = 0)
-      .def("__len__", &Order::size)
-      .def_property_readonly("n_lanes", &Order::n_lanes)
-      .def("records", &records_at, py::arg("positions"));
-
-  py::class_<StepGrid>(m, "StepGrid")
-      .def(py::init([](std::uint64_t n_positions, std::uint64_t batch_size,
-                       std::uint64_t phase, bool drop_last, bool pad_last,
-                       std::uint64_t rank, std::uint64_t world_size,
-                       std::uint64_t n_lanes, const std::optional<Numbers>& bounds) {
-             if (batch_size == 0 || phase >= batch_size || phase > n_positions ||
-                 rank >= world_size || n_lanes == 0) {
-               throw py::value_error("there is no such grid of steps");
-             }
-             return StepGrid{
-                 n_positions,
-                 batch_size,
-                 phase,
-                 drop_last,
-                 pad_last,
-                 rank,
-                 world_size,
-                 n_lanes,
-                 bounds ? from_array(*bounds) : std::vector<std::uint64_t>()};
-           }),
-           py::kw_only(), py::arg("n_positions"), py::arg("batch_size"),
-           py::arg("phase") = 0, py::arg("drop_last") = false,
-           py::arg("pad_last") = false, py::arg("rank") = 0, py::arg("world_size") = 1,
-           py::arg("n_lanes") = 1, py::arg("bounds") = py::none())
-      .def_property_readonly("n_steps", &StepGrid::n_steps)
-      .def("step_at", &StepGrid::step_at, py::arg("position"))
-      .def(
-          "range",
-          [](const StepGrid& grid, std::uint64_t step) {
-            check_step(grid, step);
-            const PositionRange range = grid.range(step);
-            return py::make_tuple(range.first, range.count);
-          },
-          py::arg("step"))
-      .def(
-          "positions",
-          [](const StepGrid& grid, std::uint64_t step) {
-            check_step(grid, step);
-            std::vector<std::uint64_t> positions;
-            grid.positions(step, &positions);
-            return to_array(positions);
-          },
-          py::arg("step"))
-      .def("n_rows", &StepGrid::n_rows, py::arg("step"), py::arg("n_valid"));
+  return py::make_tuple(sources.arrays(&parts), skipped_spans(unreadable_rows));
 }
 
 }  // namespace
 
-void check_process(int made_by) {
-  if (process_id() == made_by) return;
+void check_process(int creator) {
+  if (process_id() == creator) return;
   PyErr_SetString(PyExc_RuntimeError,
-                  "this iterator belongs to another process, which was forked: begin a "
-                  "new one here");
+                  "cannot use an iterator of the parent process after a fork; create a "
+                  "new one in this process");
   throw py::error_already_set();
 }
 
 void register_loader(py::module_& m) {
-  register_order(m);
-
   py::class_<BoundSources>(m, "Sources")
       .def(py::init<std::shared_ptr<FileTable>, const py::list&,
                     std::vector<std::size_t>, std::size_t>(),
@@ -430,20 +275,20 @@ void register_loader(py::module_& m) {
 
   m.def("decode_records", &decode_records, py::arg("sources"), py::arg("catalog"),
         py::arg("pool"), py::arg("numbers"), py::arg("n_rows") = 0,
-        py::arg("on_damage") = OnDamage::kRaise);
+        py::arg("row_policy") = RowPolicy::kRaise);
 
   py::class_<BoundPipeline>(m, "Pipeline")
       .def(py::init(&make_pipeline), py::arg("sources"), py::arg("catalog").none(true),
            py::arg("order").none(true), py::arg("grid"), py::arg("first_step"),
            py::arg("pool"), py::kw_only(), py::arg("n_threads"), py::arg("n_cpus"),
-           py::arg("prefetch"), py::arg("memory_limit"), py::arg("on_damage"),
+           py::arg("prefetch"), py::arg("memory_limit"), py::arg("row_policy"),
            py::arg("recovery"))
       .def_static("of_streams", &make_stream_pipeline, py::arg("sources"),
                   py::arg("streams"), py::arg("order"), py::arg("grid"), py::kw_only(),
                   py::arg("is_counted"), py::arg("first_step"),
                   py::arg("first_position"), py::arg("bytes_max"),
                   py::arg("window").none(true), py::arg("pool"), py::arg("n_threads"),
-                  py::arg("prefetch"), py::arg("memory_limit"), py::arg("on_damage"),
+                  py::arg("prefetch"), py::arg("memory_limit"), py::arg("row_policy"),
                   py::arg("recovery"))
       .def("next", &BoundPipeline::next)
       .def_property_readonly("helping_ns", &BoundPipeline::helping_ns)

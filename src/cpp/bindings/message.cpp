@@ -9,7 +9,7 @@
 namespace fastrec {
 namespace {
 
-// The entries of a map by key. The last entry of a key counts.
+// The entries of a map by key. The last entry of a key wins.
 using Entries = std::map<std::string_view, Bytes>;
 
 Error error_in(const Fault& fault, std::string_view key) {
@@ -27,8 +27,8 @@ class MessageReader {
         bytes_array_(
             py::module_::import("fastrec.arrays").attr("BytesArray").attr("_wrap")) {}
 
-  // The pair (features, lists); `lists` is empty unless the record `is_sequence`. Each
-  // is a list of pairs of a key and its values.
+  // Returns (features, lists), each a list of (key, values). `lists` is empty unless
+  // the record `is_sequence`.
   py::tuple read(bool is_sequence, std::size_t features_max) {
     Entries maps[2];
     const auto on_entry = [&](std::uint32_t field, Bytes key, Bytes value) {
@@ -124,7 +124,7 @@ class MessageReader {
 py::tuple decode_message(const py::buffer& record, bool is_sequence,
                          std::size_t features_max) {
   const BufferView view(record);
-  // A private copy: values are counted before they are decoded, and another thread
+  // Copies, because values are counted before they are decoded, and another thread
   // could change the memory in between.
   const std::vector<std::uint8_t> copy(view.bytes().begin(), view.bytes().end());
   return MessageReader(copy).read(is_sequence, features_max);

@@ -31,7 +31,7 @@ void raise_in_python(const Error& error) {
 
 void raise_in_python(const IoError& error) {
   const py::object path = path_object(error.path);
-  errno = error.errno_value;  // Python chooses the subclass of OSError from it
+  errno = error.errno_value;  // selects the subclass of OSError
   PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, path.ptr());
 }
 
@@ -51,30 +51,30 @@ std::uint32_t checksum(const py::buffer& data, const std::optional<std::string>&
   for (const Crc32cKernel& kernel : crc32c_kernels()) {
     if (name && *name == kernel.name) chosen = &kernel;
   }
-  if (chosen == nullptr) throw py::value_error("no crc32c kernel is named " + *name);
+  if (chosen == nullptr) throw py::value_error("unknown crc32c kernel '" + *name + "'");
   const py::gil_scoped_release released;
   return chosen->extend(0, view.bytes());
 }
 
 }  // namespace
 
-py::object readable(const std::string& text) {
+py::object to_text(const std::string& text) {
   return py::reinterpret_steal<py::object>(PyUnicode_DecodeUTF8(
       text.data(), static_cast<py::ssize_t>(text.size()), "backslashreplace"));
 }
 
 py::object exception_of(const Error& error) {
   const py::module_ errors = py::module_::import("fastrec.errors");
-  // The classes live in Python, where they have docstrings, types and pickle support.
+  // The classes are defined in Python, for docstrings, types and pickling.
   const py::object type = errors.attr(name_of(error_class(error.code)));
   const py::object feature =
-      error.feature.empty() ? py::object(py::none()) : readable(error.feature);
+      error.feature.empty() ? py::object(py::none()) : to_text(error.feature);
   const py::object path =
       error.path.empty() ? py::object(py::none()) : path_object(error.path);
-  py::object reason = readable(error.reason);
+  py::object reason = to_text(error.reason);
   if (error.code == Errc::kFeatureMissing) {
     py::list names;
-    for (const std::string& name : error.names) names.append(readable(name));
+    for (const std::string& name : error.names) names.append(to_text(name));
     reason = py::module_::import("fastrec.features.missing")
                  .attr("reason")(reason, feature, names, error.advice);
   }
@@ -89,8 +89,8 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
                 pybind11::multiple_interpreters::not_supported()) {
   using namespace fastrec;
 
-  (void)crc32c_kernel();  // reject a bad FASTREC_ISA at import, not mid-epoch
-  (void)is_guarding();    // and a bad FASTREC_SIGBUS_GUARD
+  (void)crc32c_kernel();     // reject a bad FASTREC_ISA at import, not during an epoch
+  (void)is_guard_enabled();  // the same for FASTREC_SIGBUS_GUARD
   py::register_local_exception_translator(&translate);
 
   m.attr("__version__") = FASTREC_VERSION;
@@ -105,7 +105,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
     return names;
   });
   m.def("crc32c_kernel", [] { return crc32c_kernel().name; });
-  m.def("error_codes", [] {  // and the class of the exceptions that have them
+  m.def("error_codes", [] {  // the name of the exception class, by code
     py::dict codes;
     for (std::size_t i = 1; i < kErrcCount; ++i) {
       const auto errc = static_cast<Errc>(i);
@@ -113,7 +113,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
     }
     return codes;
   });
-  m.def("isas", [] {  // that FASTREC_ISA may name here, best first
+  m.def("isas", [] {  // valid values of FASTREC_ISA on this CPU, best first
     py::list names;
     for (const Isa isa : supported_isas()) names.append(name_of(isa));
     return names;
@@ -126,6 +126,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
   register_streams(m);
   register_message(m);
   register_survey(m);
+  register_order(m);
   register_loader(m);
   register_writer(m);
 }

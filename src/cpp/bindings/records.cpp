@@ -22,7 +22,7 @@ py::array_t<std::uint64_t> offsets_of(const py::object& self) {
   const auto& index = self.cast<const Index&>();
   py::array_t<std::uint64_t> offsets(static_cast<py::ssize_t>(index.offsets().size()),
                                      index.offsets().data(), self);
-  // They may lie in a read-only mapping, where a write would be a crash.
+  // They may be in a read-only mapping, where a write would crash.
   py::setattr(offsets.attr("flags"), "writeable", py::bool_(false));
   return offsets;
 }
@@ -74,8 +74,8 @@ py::bytes read_record(std::shared_ptr<FileTable> files, const Catalog& catalog,
   return {reinterpret_cast<const char*>(payload.data()), payload.size()};
 }
 
-// Calls `on_payload(Bytes)` for the record at each of `places`, both checksums proven.
-// Throws Error and IoError. Needs no GIL.
+// Calls `on_payload(Bytes)` for the verified record at each of `places`. Throws Error
+// and IoError. Needs no GIL.
 template <typename OnPayload>
 void read_each(const std::shared_ptr<FileTable>& files, std::span<const Place> places,
                OnPayload&& on_payload) {
@@ -90,9 +90,9 @@ void read_each(const std::shared_ptr<FileTable>& files, std::span<const Place> p
   }
 }
 
-// The payloads of `numbers` one after another, and where each begins and ends.
+// Returns the contiguous payloads of `numbers` and their offsets.
 py::tuple read_records(std::shared_ptr<FileTable> files, const Catalog& catalog,
-                       std::shared_ptr<BlockPool> pool, const RecordNumbers& numbers) {
+                       std::shared_ptr<BlockPool> pool, const Int64Array& numbers) {
   const std::vector<Place> places = places_of(catalog, numbers);
   GrowingArray data(pool), offsets(pool);
   std::size_t n_bytes;
@@ -116,21 +116,21 @@ py::tuple read_records(std::shared_ptr<FileTable> files, const Catalog& catalog,
               owner_of(offsets_array.block)));
 }
 
-// Copies the whole frames of `numbers`, both checksums proven: frame i of them to where
-// `begins[i]` says in `into`, which nobody else may touch meanwhile.
+// Verifies the frames of `numbers` and copies frame i to into[begins[i]]. No other
+// thread may access `into` meanwhile.
 void read_frames(const std::shared_ptr<FileTable>& files, const Catalog& catalog,
-                 const RecordNumbers& numbers, const RecordNumbers& begins,
+                 const Int64Array& numbers, const Int64Array& begins,
                  py::array_t<std::uint8_t, py::array::c_style>& into) {
   if (begins.size() != numbers.size()) {
-    throw py::value_error("each frame must have a place to go to");
+    throw py::value_error("begins must have one entry per number");
   }
   const std::vector<Place> places = places_of(catalog, numbers);
   const auto size = static_cast<std::uint64_t>(into.size());
   for (std::size_t i = 0; i < places.size(); ++i) {
-    // A negative number has become a large one.
+    // A negative number wraps to a large one.
     const auto begin = static_cast<std::uint64_t>(begins.data()[i]);
     if (begin > size || places[i].frame.size() > size - begin) {
-      throw py::index_error("a frame would not fit");
+      throw py::index_error("`into` is too small for the frames");
     }
   }
   const std::int64_t* begin = begins.data();
@@ -142,9 +142,9 @@ void read_frames(const std::shared_ptr<FileTable>& files, const Catalog& catalog
   });
 }
 
-// How many bytes the frame of each of `numbers` has.
+// The size of the frame of each of `numbers`.
 py::array_t<std::int64_t> frame_bytes(const Catalog& catalog,
-                                      const RecordNumbers& numbers) {
+                                      const Int64Array& numbers) {
   const std::vector<Place> places = places_of(catalog, numbers);
   py::array_t<std::int64_t> n_bytes(static_cast<py::ssize_t>(places.size()));
   std::transform(
@@ -153,11 +153,13 @@ py::array_t<std::int64_t> frame_bytes(const Catalog& catalog,
   return n_bytes;
 }
 
-// Copies bytes of a file into private memory as a RecordReader does, and does nothing
-// with them. How many there were.
+// Copies bytes of a file to private memory as a RecordReader does, and discards them.
+// Returns their number.
 std::uint64_t copy_bytes(FileTable& files, std::size_t file, std::uint64_t begin,
                          std::uint64_t end) {
-  if (file >= files.size()) throw py::index_error("there is no such file");
+  if (file >= files.size())
+    throw py::index_error("file must be below " + std::to_string(files.size()) +
+                          ", got " + std::to_string(file));
   const py::gil_scoped_release released;
   const std::shared_ptr<const FileView> view = files.open(file);
   const std::uint64_t block_bytes = RecordReader::block_bytes(*view);
@@ -172,9 +174,9 @@ std::uint64_t copy_bytes(FileTable& files, std::size_t file, std::uint64_t begin
   return n_bytes;
 }
 
-// Proves both checksums of `numbers`, and counts the bytes of their frames.
+// Verifies the records `numbers` and returns the size of their frames.
 std::uint64_t verify_records(std::shared_ptr<FileTable> files, const Catalog& catalog,
-                             const RecordNumbers& numbers) {
+                             const Int64Array& numbers) {
   const std::vector<Place> places = places_of(catalog, numbers);
   const py::gil_scoped_release released;
   std::uint64_t n_bytes = 0;
@@ -184,7 +186,7 @@ std::uint64_t verify_records(std::shared_ptr<FileTable> files, const Catalog& ca
 }
 
 py::array_t<std::uint32_t> stored_checksums(FileTable& files, const Catalog& catalog,
-                                            const RecordNumbers& numbers) {
+                                            const Int64Array& numbers) {
   const std::vector<Place> places = places_of(catalog, numbers);
   std::vector<std::uint32_t> checksums;
   {
@@ -197,8 +199,8 @@ py::array_t<std::uint32_t> stored_checksums(FileTable& files, const Catalog& cat
                                     checksums.data());
 }
 
-// (file, record in the file, byte where its frame begins) of each number.
-py::list places_as_tuples(const Catalog& catalog, const RecordNumbers& numbers) {
+// [(file, record in the file, begin of its frame)] of each number.
+py::list places_as_tuples(const Catalog& catalog, const Int64Array& numbers) {
   py::list tuples;
   for (const Place& place : places_of(catalog, numbers)) {
     tuples.append(py::make_tuple(place.file, place.record, place.frame.offset));
@@ -206,7 +208,7 @@ py::list places_as_tuples(const Catalog& catalog, const RecordNumbers& numbers) 
   return tuples;
 }
 
-// Pieces as Python gives them: (count, first, stride), or an array of record numbers.
+// Converts pieces from Python: (count, first, stride), or an array of record numbers.
 std::vector<Piece> pieces_of(const py::iterable& pieces) {
   std::vector<Piece> result;
   for (const py::handle piece : pieces) {
@@ -216,7 +218,7 @@ std::vector<Piece> pieces_of(const py::iterable& pieces) {
       result.push_back({count, first, static_cast<std::uint64_t>(stride), nullptr});
       continue;
     }
-    const auto numbers = piece.cast<RecordNumbers>();
+    const auto numbers = piece.cast<Int64Array>();
     auto table = std::make_shared<const std::vector<std::uint64_t>>(
         numbers.data(), numbers.data() + numbers.size());
     result.push_back({.count = table->size(), .table = std::move(table)});
@@ -229,7 +231,7 @@ Content recognize_file(const std::string& path) {
   const File file(path);
   std::uint8_t beginning[kRecognizeBytes];
   const std::size_t n = file.read_at(0, beginning);
-  // Only the first bytes are at hand, so a length is compared with nothing else.
+  // Reads only the first bytes, so a length is not compared with the file size.
   return recognize({beginning, n});
 }
 
@@ -241,10 +243,10 @@ bool holds_frames(const std::string& path) {
 
 }  // namespace
 
-std::vector<Place> places_of(const Catalog& catalog, const RecordNumbers& numbers) {
+std::vector<Place> places_of(const Catalog& catalog, const Int64Array& numbers) {
   std::vector<Place> places;
   places.reserve(static_cast<std::size_t>(numbers.size()));
-  // None is negative, so they are the same numbers without a sign.
+  // Numbers are not negative, so the unsigned values are equal.
   const auto* records = reinterpret_cast<const std::uint64_t*>(numbers.data());
   catalog.locate_all({records, static_cast<std::size_t>(numbers.size())}, &places);
   return places;
@@ -305,7 +307,7 @@ void register_records(py::module_& m) {
       .def(py::init([](std::vector<std::string> paths, std::vector<Io> ios,
                        std::vector<std::string> names, std::uint64_t record_bytes_max) {
              if (!names.empty() && names.size() != paths.size()) {
-               throw py::value_error("each path must have a name");
+               throw py::value_error("names must have one entry per path");
              }
              return std::make_shared<FileTable>(std::move(paths), std::move(ios),
                                                 std::move(names), record_bytes_max);
@@ -370,7 +372,8 @@ void register_records(py::module_& m) {
 
   py::class_<Examination>(m, "Examination")
       .def(py::init([](const std::string& path, std::uint64_t piece_bytes) {
-             if (piece_bytes == 0) throw py::value_error("a piece must have bytes");
+             if (piece_bytes == 0)
+               throw py::value_error("piece_bytes must be positive, got 0");
              const py::gil_scoped_release released;
              return std::make_unique<Examination>(path, piece_bytes);
            }),
@@ -380,7 +383,9 @@ void register_records(py::module_& m) {
       .def(
           "examine",
           [](Examination& examination, std::size_t piece, ScanProgress& progress) {
-            if (piece >= examination.n_pieces()) throw py::index_error("no such piece");
+            if (piece >= examination.n_pieces()) {
+              throw py::index_error("piece must be below n_pieces");
+            }
             const py::gil_scoped_release released;
             examination.examine(piece, &progress);
           },

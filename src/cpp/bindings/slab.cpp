@@ -8,7 +8,7 @@
 namespace fastrec {
 namespace {
 
-// A writable buffer that Python code made, and the object that it made.
+// A writable buffer from Python code, and its object.
 class PythonMemory {
  public:
   explicit PythonMemory(py::object object) : object_(std::move(object)) {
@@ -37,9 +37,9 @@ Allocator allocator_of(py::function allocate) {
         owned_by_python(std::make_unique<PythonMemory>((*allocate)(size)));
     if (memory->size() < size ||
         reinterpret_cast<std::uintptr_t>(memory->data()) % Block::kAlignment != 0) {
-      throw py::value_error("an allocator must return " + std::to_string(size) +
-                            " bytes that are aligned to " +
-                            std::to_string(Block::kAlignment));
+      throw py::value_error("allocate(" + std::to_string(size) +
+                            ") must return at least " + std::to_string(size) +
+                            " bytes, aligned to " + std::to_string(Block::kAlignment));
     }
     return {memory->data(), memory};
   };

@@ -17,8 +17,8 @@
 namespace fastrec {
 namespace {
 
-// What room there is from the beginning for frames that are read together.
-constexpr std::uint64_t kMostExpectedBytes = 4 << 20;
+// Initial room for frames that are read together.
+constexpr std::uint64_t kMaxExpectedBytes = 4 << 20;
 constexpr std::uint64_t kLastFrameBytes = 64 << 10;
 
 void fail(ByteStreams& streams, std::size_t stream, const std::string& code,
@@ -33,13 +33,13 @@ void fail(ByteStreams& streams, std::size_t stream, const std::string& code,
   streams.fail(stream, std::make_exception_ptr(error));
 }
 
-// In a process that was forked, streams are left alone: their threads do not exist
-// there, and their locks may be held for ever.
+// Leaks the streams in a forked process, where their threads do not exist and their
+// locks may be held forever.
 std::shared_ptr<ByteStreams> make_streams(std::size_t n_streams, std::size_t n_ahead,
                                           std::size_t bytes_ahead) {
   return {new ByteStreams(n_streams, n_ahead, bytes_ahead),
-          [made_by = process_id()](const ByteStreams* streams) {
-            if (process_id() == made_by) delete streams;
+          [creator = process_id()](const ByteStreams* streams) {
+            if (process_id() == creator) delete streams;
           }};
 }
 
@@ -49,8 +49,7 @@ void stop(ByteStreams& streams) {
   streams.stop();
 }
 
-// Handles signals and calls `on_wait`, which may raise, whenever a stream is waited
-// for.
+// While it waits for a stream, checks for signals and calls `on_wait`, which may raise.
 std::unique_ptr<FrameStream> make_frames(std::shared_ptr<ByteStreams> streams,
                                          std::shared_ptr<FileTable> files,
                                          std::vector<std::size_t> order,
@@ -60,32 +59,32 @@ std::unique_ptr<FrameStream> make_frames(std::shared_ptr<ByteStreams> streams,
   if (on_wait) {
     called = owned_by_python(std::make_unique<py::function>(std::move(*on_wait)));
   }
-  const auto look = [called] {
+  const auto on_interval = [called] {
     const py::gil_scoped_acquire acquired;
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     if (called) (*called)();
   };
   return std::make_unique<FrameStream>(std::move(streams), std::move(files),
-                                       std::move(order), look, recovery);
+                                       std::move(order), on_interval, recovery);
 }
 
 py::object next_record(FrameStream& stream) {
   check_process(stream.process_id());
   StreamRecord record;
   Fault fault;
-  bool is_there;
+  bool is_found;
   {
     const py::gil_scoped_release released;
-    is_there = record.read_from(&stream, &fault);
+    is_found = record.read_from(&stream, &fault);
   }
-  if (!is_there) return py::none();
+  if (!is_found) return py::none();
   if (fault) throw stream.error_in(record.place(), fault, describe(fault));
   const Bytes payload = record.payload();
   return py::bytes(reinterpret_cast<const char*>(payload.data()), payload.size());
 }
 
-// Goes on by `n_records_max` records at most, proving both checksums of each. How many
-// there were, and the bytes of their frames.
+// Verifies the next records, at most `n_records_max`. Returns their number and the size
+// of their frames.
 py::tuple verify_records(FrameStream& stream, std::uint64_t n_records_max) {
   check_process(stream.process_id());
   std::uint64_t n_records = 0, n_bytes = 0;
@@ -107,24 +106,23 @@ py::array_t<T> array_of(const std::vector<T>& values) {
   return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
 }
 
-// The next frames, both checksums of each proven, and where each begins and the last
-// one ends: until they have `n_bytes_wanted`, or are `n_records_max`. No frames where
-// the streams have ended.
+// Returns the next verified frames and their offsets: up to `n_records_max` frames or
+// `target_bytes`, and no frames at the end of the streams.
 py::tuple read_frames(FrameStream& stream, std::shared_ptr<BlockPool> pool,
-                      std::uint64_t n_records_max, std::uint64_t n_bytes_wanted) {
+                      std::uint64_t n_records_max, std::uint64_t target_bytes) {
   check_process(stream.process_id());
   GrowingArray data(std::move(pool));
   std::vector<std::uint64_t> offsets = {0};
   {
     const py::gil_scoped_release released;
-    // So that there is memory, also for no frames, and rarely has to be more.
+    // Allocates a block even without frames, and rarely has to grow.
     const auto n_expected = static_cast<std::size_t>(
-        std::min(n_bytes_wanted, kMostExpectedBytes) + kLastFrameBytes);
+        std::min(target_bytes, kMaxExpectedBytes) + kLastFrameBytes);
     data.extend(n_expected);
     data.retract(n_expected);
     StreamRecord record;
     Fault fault;
-    while (offsets.size() <= n_records_max && data.size() < n_bytes_wanted &&
+    while (offsets.size() <= n_records_max && data.size() < target_bytes &&
            record.read_from(&stream, &fault)) {
       if (fault) throw stream.error_in(record.place(), fault, describe(fault));
       const Bytes frame = record.frame();
@@ -182,7 +180,7 @@ void register_streams(py::module_& m) {
            py::arg("path"), py::arg("offset").none(true),
            py::call_guard<py::gil_scoped_release>())
       .def(
-          "fail_of_system",
+          "fail_with_os_error",
           [](ByteStreams& streams, std::size_t stream, int errno_value,
              const std::string& path) {
             streams.fail(stream, std::make_exception_ptr(IoError(errno_value, path)));
@@ -200,7 +198,7 @@ void register_streams(py::module_& m) {
       .def_property_readonly("n_bytes", &FrameStream::n_bytes)
       .def("verify", &verify_records, py::arg("n_records_max"))
       .def("read_frames", &read_frames, py::arg("pool"), py::arg("n_records_max"),
-           py::arg("n_bytes_wanted"));
+           py::arg("target_bytes"));
 }
 
 }  // namespace fastrec

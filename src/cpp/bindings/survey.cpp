@@ -12,8 +12,8 @@
 namespace fastrec {
 namespace {
 
-// Calls `step` without the GIL until it says that there is no more to do. Signals are
-// looked at now and then, so that Ctrl-C ends it.
+// Calls `step` without the GIL until it returns false. Checks for signals every
+// kPatience, so that Ctrl-C works.
 template <typename Step>
 void run_interruptibly(Step&& step) {
   using Clock = std::chrono::steady_clock;
@@ -29,11 +29,11 @@ void run_interruptibly(Step&& step) {
   }
 }
 
-// Adds a record that is in memory.
+// Adds a record in memory.
 void add(Survey& survey, const py::buffer& record) {
   const BufferView view(record);
-  // A private copy: values are counted first and then decoded, and whoever can write
-  // to the memory could change them in between.
+  // Copies, because values are counted before they are decoded, and another thread
+  // could change the memory in between.
   const std::vector<std::uint8_t> copy(view.bytes().begin(), view.bytes().end());
   if (const Fault fault = survey.add(copy)) {
     Error error(fault.code, describe(fault), "");
@@ -43,10 +43,10 @@ void add(Survey& survey, const py::buffer& record) {
   }
 }
 
-// Adds the records `numbers`, perhaps without those that cannot be read.
+// Adds the records `numbers`. Throws for an unreadable record, or skips it.
 void add_records(Survey& survey, std::shared_ptr<FileTable> files,
-                 const Catalog& catalog, const RecordNumbers& numbers,
-                 bool skips_damage) {
+                 const Catalog& catalog, const Int64Array& numbers,
+                 bool skip_unreadable) {
   const std::vector<Place> places = places_of(catalog, numbers);
   RecordReader reader(files);
   reader.start(places);
@@ -59,7 +59,7 @@ void add_records(Survey& survey, std::shared_ptr<FileTable> files,
       fault = survey.add(payload);
       fault.offset += place->frame.payload();
     }
-    if (fault && !(skips_damage && is_of_record(fault.code))) {
+    if (fault && !(skip_unreadable && is_of_record(fault.code))) {
       throw record_error(fault, describe(fault), *place, *files);
     }
     ++place;
@@ -67,12 +67,11 @@ void add_records(Survey& survey, std::shared_ptr<FileTable> files,
   });
 }
 
-// Adds the next records of a stream: `n_records_max` of them at most, and none more
-// after `bytes_max` bytes. Returns how many those were, with those that cannot be read
-// and perhaps were left out.
+// Adds at most `n_records_max` records of a stream, and stops after `bytes_max` bytes.
+// Returns the number of records read, including skipped ones.
 std::uint64_t add_stream(Survey& survey, FrameStream& stream,
                          std::uint64_t n_records_max, std::uint64_t bytes_max,
-                         bool skips_damage) {
+                         bool skip_unreadable) {
   StreamRecord record;
   std::uint64_t n_records = 0, n_bytes = 0;
   run_interruptibly([&] {
@@ -85,7 +84,7 @@ std::uint64_t add_stream(Survey& survey, FrameStream& stream,
       fault = survey.add(record.payload());
       fault.offset += record.place().frame.payload();
     }
-    if (fault && !(skips_damage && is_of_record(fault.code))) {
+    if (fault && !(skip_unreadable && is_of_record(fault.code))) {
       throw stream.error_in(record.place(), fault, describe(fault));
     }
     return true;
@@ -103,7 +102,7 @@ py::dict kinds_of(const FeatureSurvey& survey) {
   return kinds;
 }
 
-// [(dtype, whether it is extended, values that are not zero)] of the possible dtypes.
+// [(dtype, is_extended, n_nonzero)] of the possible dtypes.
 py::list dtypes_of(const FeatureSurvey& survey) {
   py::list list;
   for (std::size_t i = 0; i < survey.arrays.dtypes.size(); ++i) {
@@ -115,7 +114,7 @@ py::list dtypes_of(const FeatureSurvey& survey) {
   return list;
 }
 
-// (number of the dtype, shape), (0, ()) if they differ, or None if not all are tensors.
+// (dtype number, shape); (0, ()) if they differ; None unless all strings are tensors.
 py::object tensor_of(const FeatureSurvey& survey) {
   const TensorGuess& seen = survey.tensors;
   if (seen.n_seen == 0 || seen.n_seen != survey.n_values || !seen.is_possible) {
@@ -125,7 +124,7 @@ py::object tensor_of(const FeatureSurvey& survey) {
   return py::make_tuple(seen.dtype, py::tuple(py::cast(seen.shape)));
 }
 
-// [(key, what was seen), ...].
+// [(key, survey), ...].
 template <typename Seen>
 py::list to_list(const std::map<std::string, Seen>& surveys) {
   py::list list;
@@ -168,9 +167,9 @@ void register_survey(py::module_& m) {
       .def(py::init<std::size_t>(), py::arg("features_max"))
       .def("add", &add, py::arg("record"))
       .def("add_records", &add_records, py::arg("files"), py::arg("catalog"),
-           py::arg("numbers"), py::arg("skips_damage"))
+           py::arg("numbers"), py::arg("skip_unreadable"))
       .def("add_stream", &add_stream, py::arg("stream"), py::arg("n_records_max"),
-           py::arg("bytes_max"), py::arg("skips_damage"))
+           py::arg("bytes_max"), py::arg("skip_unreadable"))
       .def_property_readonly("n_records", &Survey::n_records)
       .def_property_readonly("n_sequences", &Survey::n_sequences)
       .def_property_readonly(

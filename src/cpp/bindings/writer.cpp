@@ -22,8 +22,8 @@
 namespace fastrec {
 namespace {
 
-// A Row that belongs to nobody else: the spare one of this thread, if no row is being
-// filled on it already (a value's own Python code may write another row).
+// An exclusive Row: the spare one of this thread, or a new one if it is in use (Python
+// code of a value may write another row).
 class RowLease {
  public:
   RowLease() : row_(spare() ? std::move(spare()) : std::make_unique<Row>()) {}
@@ -51,17 +51,17 @@ class ArrayLayout;
 struct BoundEncoder {
   BatchEncoder encoder;
   std::vector<py::array> owners;
-  // Of the arrays, if batches of the same layout need no conversion; or null.
+  // Null unless batches of the same layout need no conversion.
   std::shared_ptr<const ArrayLayout> layout;
 };
 
-// What decides how a batch of arrays is written, but for their values: names, dtypes
-// and shapes of rows. A batch of the same layout is encoded without any Python code.
+// The names, dtypes and row shapes of a dict of arrays. A batch of the same layout is
+// encoded without running Python code.
 class ArrayLayout : public std::enable_shared_from_this<ArrayLayout> {
  public:
-  // The layout of `columns`, a dict of which Python code made `converted`, columns as
-  // fastrec.example.columns.ColumnValues has them, and of these `encoder`. Null if
-  // another batch of this layout might be converted in another way.
+  // The layout of `columns`, which Python code converted to the ColumnValues (see
+  // fastrec.example.columns) of `encoder`. Null if another batch of this layout may
+  // need another conversion.
   static std::shared_ptr<const ArrayLayout> of(py::handle columns,
                                                const py::list& converted,
                                                const BatchEncoder& encoder) {
@@ -138,14 +138,13 @@ class ArrayLayout : public std::enable_shared_from_this<ArrayLayout> {
     }
   };
 
-  // Whether it is a numpy.ndarray, and not of a subclass such as MaskedArray, with
-  // rows.
+  // Whether it is a numpy.ndarray with rows, and not a subclass such as MaskedArray.
   static bool is_plain_array(py::handle value) {
     return Py_TYPE(value.ptr()) == py::detail::npy_api::get().PyArray_Type_ &&
            py::reinterpret_borrow<py::array>(value).ndim() != 0;
   }
 
-  // Whether the values of an array are encoded as they are, whatever they are.
+  // Whether the memory of an array is encoded directly, whatever its values.
   static bool is_in_place(const py::array& array, const py::object& converted) {
     const auto values = converted.attr("values").cast<py::array>();
     return array.nbytes() != 0 && values.data() == array.data() &&
@@ -159,26 +158,26 @@ class ArrayLayout : public std::enable_shared_from_this<ArrayLayout> {
   BatchEncoder encoder_;
 };
 
-// A FrameBuffer for several threads.
+// A thread-safe FrameBuffer.
 //
-// Nobody waits for the mutex with the GIL in hand: who has the mutex may be waiting for
-// the GIL. The GIL is kept for what takes microseconds, because another thread that got
-// it may keep it for milliseconds.
+// A thread that waits for the mutex must not hold the GIL, because the owner of the
+// mutex may be waiting for the GIL. Actions of microseconds keep the GIL, because
+// another thread may hold it for milliseconds.
 class SharedFrameBuffer {
  public:
   SharedFrameBuffer(std::shared_ptr<BlockPool> pool, std::size_t n_bytes)
       : buffer_(std::move(pool), n_bytes) {}
 
-  // Returns the bytes that are in the buffer then.
+  // Returns the size of the buffer after adding.
   template <typename Store>
   std::uint64_t add(std::uint64_t length, const Store& store) {
-    constexpr std::uint64_t kMostBytesWithGil = 64 << 10;
+    constexpr std::uint64_t kMaxBytesWithGil = 64 << 10;
     const auto add = [&] {
       buffer_.add(length, store);
       return buffer_.n_bytes();
     };
     if (std::unique_lock lock(mutex_, std::try_to_lock);
-        lock && length <= kMostBytesWithGil) {
+        lock && length <= kMaxBytesWithGil) {
       return add();
     }
     return without_gil(add);
@@ -206,28 +205,28 @@ class SharedFrameBuffer {
   }
 
   std::size_t add_rows(const BoundEncoder& bound, std::size_t begin, std::size_t end,
-                       std::size_t step, std::uint64_t n_bytes_wanted) {
+                       std::size_t step, std::uint64_t target_bytes) {
     if (end > bound.encoder.n_rows() || step == 0) {
-      throw py::index_error("there are no such rows");
+      throw py::index_error("rows must be below n_rows, and step must be positive");
     }
     return without_gil([&] {
-      return buffer_.add_rows(bound.encoder, begin, end, step, n_bytes_wanted);
+      return buffer_.add_rows(bound.encoder, begin, end, step, target_bytes);
     });
   }
 
   std::uint64_t add_frames(const py::array_t<std::uint8_t>& data,
-                           const RecordNumbers& offsets, const RecordNumbers& chosen) {
+                           const Int64Array& offsets, const Int64Array& indices) {
     const Bytes bytes(data.data(), static_cast<std::size_t>(data.size()));
     const std::span bounds(offsets.data(), static_cast<std::size_t>(offsets.size()));
-    const std::span frames(chosen.data(), static_cast<std::size_t>(chosen.size()));
+    const std::span frames(indices.data(), static_cast<std::size_t>(indices.size()));
     for (std::size_t i = 0; i < bounds.size(); ++i) {
       if (bounds[i] < (i == 0 ? 0 : bounds[i - 1]) || bounds[i] > data.size()) {
-        throw py::value_error("offsets must ascend, within the frames");
+        throw py::value_error("offsets must ascend within frames");
       }
     }
     for (const std::int64_t frame : frames) {
       if (frame < 0 || frame + 1 >= offsets.size()) {
-        throw py::index_error("there is no such frame");
+        throw py::index_error("indices must be below the number of frames");
       }
     }
     return without_gil([&] {
@@ -236,12 +235,12 @@ class SharedFrameBuffer {
     });
   }
 
-  // Of all that was ever added.
+  // The totals since the beginning, including what take() returned.
   std::uint64_t n_records() {
-    return ask([&] { return n_records_taken_ + buffer_.n_records(); });
+    return query_locked([&] { return n_records_taken_ + buffer_.n_records(); });
   }
   std::uint64_t n_bytes() {
-    return ask([&] { return n_bytes_taken_ + buffer_.n_bytes(); });
+    return query_locked([&] { return n_bytes_taken_ + buffer_.n_bytes(); });
   }
 
   py::tuple take() {
@@ -264,7 +263,7 @@ class SharedFrameBuffer {
   }
 
   template <typename Query>
-  std::uint64_t ask(const Query& query) {
+  std::uint64_t query_locked(const Query& query) {
     if (std::unique_lock lock(mutex_, std::try_to_lock); lock) return query();
     return without_gil(query);
   }
@@ -303,18 +302,15 @@ py::bytes encode_sequence_example(py::handle context, py::handle lists) {
   return encoded(row);
 }
 
-using Int64s = py::array_t<std::int64_t, py::array::c_style>;
-
 std::vector<std::int64_t> copied(const py::object& array) {
   if (array.is_none()) return {};
-  const auto values = array.cast<Int64s>();
+  const auto values = array.cast<Int64Array>();
   return {values.data(), values.data() + values.size()};
 }
 
-// Columns as fastrec.example.columns.ColumnValues has them, and those that the caller
-// gave.
+// `columns` are fastrec.example.columns.ColumnValues, converted from `caller_columns`.
 std::unique_ptr<BoundEncoder> make_encoder(const py::list& columns, std::size_t n_rows,
-                                           const py::object& given) {
+                                           const py::object& caller_columns) {
   std::vector<ColumnValues> bound;
   std::vector<py::array> owners;
   for (const py::handle item : columns) {
@@ -340,7 +336,7 @@ std::unique_ptr<BoundEncoder> make_encoder(const py::list& columns, std::size_t 
   }
   const BatchEncoder encoder(std::move(bound), n_rows);
   return std::make_unique<BoundEncoder>(BoundEncoder{
-      encoder, std::move(owners), ArrayLayout::of(given, columns, encoder)});
+      encoder, std::move(owners), ArrayLayout::of(caller_columns, columns, encoder)});
 }
 
 }  // namespace
@@ -359,8 +355,8 @@ void register_writer(py::module_& m) {
 
   py::class_<BoundEncoder>(m, "BatchEncoder")
       .def(py::init(&make_encoder), py::arg("columns"), py::arg("n_rows"),
-           py::arg("given"))
-      // The policy of properties would keep the encoder alive, and so the arrays.
+           py::arg("caller_columns"))
+      // The default policy of properties would keep the encoder and its arrays alive.
       .def_property_readonly(
           "layout", [](const BoundEncoder& bound) { return bound.layout; },
           py::return_value_policy::automatic)
@@ -380,9 +376,9 @@ void register_writer(py::module_& m) {
            py::arg("feature_lists"), py::arg("order"))
       .def("add_record", &SharedFrameBuffer::add_record, py::arg("record"))
       .def("add_rows", &SharedFrameBuffer::add_rows, py::arg("encoder"),
-           py::arg("begin"), py::arg("end"), py::arg("step"), py::arg("n_bytes_wanted"))
+           py::arg("begin"), py::arg("end"), py::arg("step"), py::arg("target_bytes"))
       .def("add_frames", &SharedFrameBuffer::add_frames, py::arg("frames"),
-           py::arg("offsets"), py::arg("chosen"))
+           py::arg("offsets"), py::arg("indices"))
       .def("take", &SharedFrameBuffer::take)
       .def_property_readonly("n_records", &SharedFrameBuffer::n_records)
       .def_property_readonly("n_bytes", &SharedFrameBuffer::n_bytes);

@@ -1,9 +1,8 @@
-// The CRC32 extension of AArch64, on three parts at a time where the CPU can also
-// multiply polynomials (PMULL) to join them.
+// The CRC32 extension of AArch64, on three parts at a time if the CPU also has
+// polynomial multiplication (PMULL) to join them.
 //
-// As in sse42.cpp, the instruction takes longer than the CPU needs to start another.
-// A CPU may have CRC32 without PMULL (the Cortex-A72 of a Raspberry Pi 4 is one), and
-// is served by a single stream.
+// As in sse42.cpp, three parts hide the latency of the instruction. A CPU with CRC32
+// but without PMULL, such as the Cortex-A72 of a Raspberry Pi 4, processes one part.
 
 #include "crc32c/kernels.h"
 
@@ -34,10 +33,10 @@
 namespace fastrec::kernels {
 namespace {
 
-// Below this the join costs more than the parts gain.
+// Below this size, a join costs more than the three parts gain.
 constexpr std::size_t kMinInterleaved = 96;
 
-// Until it is initialized this is false, and the single stream is right as well.
+// False before it is initialized, when the slower path returns the same results.
 const bool kHasPmull = [] {
 #if defined(__linux__)
   return (getauxval(AT_HWCAP) & HWCAP_PMULL) != 0;
@@ -48,19 +47,20 @@ const bool kHasPmull = [] {
 #endif
 }();
 
-// The remainder of three parts of `words` words, from the remainder of each.
+// The remainder of three parts of `words` words, from their remainders.
 FASTREC_TARGET_CRC_PMULL
 inline std::uint32_t join(std::uint32_t a, std::uint32_t b, std::uint32_t c,
                           std::size_t words) noexcept {
-  const poly128_t a_moved = vmull_p64(a, kJoinFactors[2 * words]);
-  const poly128_t b_moved = vmull_p64(b, kJoinFactors[words]);
+  const poly128_t a_shifted = vmull_p64(a, kJoinFactors[2 * words]);
+  const poly128_t b_shifted = vmull_p64(b, kJoinFactors[words]);
   // Two products of 32 by 32 bits: the upper halves are zero.
   const auto sum =
-      static_cast<std::uint64_t>(a_moved) ^ static_cast<std::uint64_t>(b_moved);
+      static_cast<std::uint64_t>(a_shifted) ^ static_cast<std::uint64_t>(b_shifted);
   return c ^ __crc32cd(0, sum);
 }
 
-// Sums up as much of `data` as makes triples of parts, and returns the rest of it.
+// Extends `*state` by the triples of parts that `data` begins with, and returns the
+// rest.
 FASTREC_TARGET_CRC_PMULL
 Bytes sum_triples(std::uint32_t* state, Bytes data) noexcept {
   std::uint32_t a = *state;

@@ -1,10 +1,10 @@
-// Carry-less products of 512 bits, beside the CRC instruction: of every 328 bytes the
-// vectors take 256 and the instruction 72. Where a product of this width takes two
-// cycles (Ice Lake, Zen 5), both are busy to the end; where it takes one (Sapphire
-// Rapids), the instruction does not hold up the vectors.
+// Carry-less products of 512 bits, in parallel with the CRC instruction: of every 328
+// bytes, the vectors process 256 and the instruction 72. If a product takes two cycles
+// (Ice Lake, Zen 5), both finish at the same time; if it takes one (Sapphire Rapids),
+// the instruction does not delay the vectors.
 //
-// tests/cpp/avx512_emulation.h can stand in for the instructions, so that the logic is
-// tested on CPUs that lack them.
+// tests/cpp/avx512_emulation.h replaces the intrinsics in tests on CPUs without
+// AVX-512.
 
 #include "crc32c/kernels.h"
 
@@ -15,7 +15,7 @@
 #endif
 
 #if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 says of its own header what it should not.
+// Silences false warnings in GCC 12's own header.
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
@@ -29,16 +29,16 @@
 namespace fastrec::kernels {
 namespace {
 
-// Fewer bytes are as fast word by word.
+// Below this, sum_words() is as fast.
 constexpr std::size_t kMinShortBytes = 96;
 
-// For fewer, sum_short() is as fast.
-constexpr std::size_t kFewestSteps = 4;
-static_assert(kFewestSteps * 328 <= kMaxShortBytes);
+// Below this, sum_short() is as fast.
+constexpr std::size_t kMinSteps = 4;
+static_assert(kMinSteps * 328 <= kMaxShortBytes);
 
 constexpr int kXorOfThree = 0x96;  // the truth table of VPTERNLOG
 
-// Moves both words of every lane by this many words.
+// The factors that shift both words of every lane by `words`.
 FASTREC_TARGET_KERNEL
 inline __m512i factors(std::size_t words) noexcept {
   const long long upper = kJoinFactors[words];
@@ -46,7 +46,7 @@ inline __m512i factors(std::size_t words) noexcept {
   return _mm512_set_epi64(upper, lower, upper, lower, upper, lower, upper, lower);
 }
 
-// Every word times its factor, and `sum`.
+// `sum` plus the product of every word and its factor.
 FASTREC_TARGET_KERNEL
 inline __m512i add_products(__m512i sum, __m512i words,
                             const std::uint64_t* factors) noexcept {
@@ -69,7 +69,8 @@ class Products {
  public:
   static constexpr std::size_t kWords = 8;
 
-  // Of the words at `next` but the first `n_before`; `state` is added to the first one.
+  // Multiplies the words at `next` except the first `n_before`. Adds `state` to the
+  // first of them.
   FASTREC_TARGET_KERNEL
   Products(std::uint64_t state, const std::uint8_t* next, std::size_t n_before,
            const std::uint64_t* factors) noexcept {
@@ -93,7 +94,7 @@ class Products {
   __m512i sum_;
 };
 
-// `sum`, moved by `by`, and `next`.
+// `sum` shifted by `by`, plus `next`.
 FASTREC_TARGET_KERNEL
 inline __m512i fold_into(__m512i next, __m512i sum, __m512i by) noexcept {
   return _mm512_ternarylogic_epi64(_mm512_clmulepi64_epi128(sum, by, 0x00),
@@ -101,7 +102,7 @@ inline __m512i fold_into(__m512i next, __m512i sum, __m512i by) noexcept {
                                    kXorOfThree);
 }
 
-// Sums up steps of kBytes, and stores them at a target if it kCopies.
+// Processes steps of kBytes, and copies them to a target if kCopies.
 template <bool kCopies>
 class Vectors {
  public:
@@ -155,7 +156,7 @@ struct Kernel : WordKernel {
   FASTREC_TARGET_KERNEL
   static std::uint32_t extend(std::uint32_t crc, Bytes data) noexcept {
     std::uint32_t state = ~crc;
-    const Bytes rest = sum_stretches<Vectors<false>>(&state, data, kFewestSteps);
+    const Bytes rest = sum_stretches<Vectors<false>>(&state, data, kMinSteps);
     return ~(rest.size() < kMinShortBytes
                  ? sum_words(state, rest, data.size() - rest.size())
                  : sum_short<Products>(state, rest));

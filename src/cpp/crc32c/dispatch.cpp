@@ -7,8 +7,8 @@ namespace fastrec {
 namespace {
 
 // Best first.
-#define FASTREC_CRC32C_KERNEL(name, rung)                          \
-  {#name, Isa::rung, kernels::extend_##name, kernels::copy_##name, \
+#define FASTREC_CRC32C_KERNEL(name, isa)                          \
+  {#name, Isa::isa, kernels::extend_##name, kernels::copy_##name, \
    kernels::count_intact_##name}
 constexpr Crc32cKernel kKernels[] = {
 #if defined(__x86_64__)
@@ -23,8 +23,8 @@ constexpr Crc32cKernel kKernels[] = {
 };
 #undef FASTREC_CRC32C_KERNEL
 
-// The kernels that a CPU of this rung can run: a rung includes those below it, so they
-// are the end of the table.
+// A level includes the levels below it, so the supported kernels are the end of the
+// table.
 std::span<const Crc32cKernel> kernels_up_to(Isa isa) noexcept {
   return {std::ranges::find_if(kKernels, [isa](auto& k) { return k.isa <= isa; }),
           std::end(kKernels)};

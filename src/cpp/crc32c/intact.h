@@ -1,4 +1,4 @@
-// Intact: frames that follow each other -> how many are intact, one call for all.
+// Intact: contiguous frames -> the number of intact ones.
 //
 // The including file defines FASTREC_TARGET_KERNEL, so that the checksums are inlined.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace fastrec::kernels {
 
-// See Crc32cKernel::count_intact. `Kernel` has the checksums of bytes and of one word.
+// See Crc32cKernel::count_intact. `Kernel` provides extend() and crc_of_word().
 template <typename Kernel>
 FASTREC_TARGET_KERNEL inline std::size_t count_intact(
     const std::uint8_t* frame, std::span<const std::uint64_t> lengths) noexcept {

@@ -1,7 +1,7 @@
-// Join: the remainders of parts -> that of the whole, by PCLMULQDQ and the CRC
-// instruction of SSE4.2. What the kernels for x86-64 have in common.
+// Join: the remainders of parts -> the remainder of the whole, by PCLMULQDQ and the CRC
+// instruction of SSE4.2. Shared by the x86-64 kernels.
 //
-// Whoever includes this has the intrinsics.
+// The including file includes the intrinsics.
 #pragma once
 
 #include <algorithm>
@@ -14,14 +14,14 @@
 
 namespace fastrec::kernels {
 
-// `remainder`, moved by so many words, once it is reduced.
+// Multiplies `remainder` by x^(64 * words); reduced() completes the product.
 FASTREC_TARGET_JOIN
-inline __m128i moved(std::uint64_t remainder, std::size_t words) noexcept {
+inline __m128i shifted(std::uint64_t remainder, std::size_t words) noexcept {
   return _mm_clmulepi64_si128(_mm_cvtsi64_si128(static_cast<long long>(remainder)),
                               _mm_cvtsi64_si128(kJoinFactors[words]), 0x00);
 }
 
-// The remainder of a sum of those: products of 32 by 32 bits, in the lower word.
+// The remainder of a sum of such products, which have 64 bits.
 FASTREC_TARGET_JOIN
 inline std::uint64_t reduced(__m128i sum) noexcept {
   return _mm_crc32_u64(0, static_cast<std::uint64_t>(_mm_cvtsi128_si64(sum)));
@@ -34,7 +34,7 @@ inline std::uint64_t remainder_of(__m128i words) noexcept {
   return _mm_crc32_u64(reduced(words), upper);
 }
 
-// What a Kernel for count_intact() needs besides extend().
+// The base class of a Kernel for count_intact().
 struct WordKernel {
   FASTREC_TARGET_JOIN
   static std::uint32_t crc_of_word(std::uint64_t word) noexcept {
@@ -42,7 +42,7 @@ struct WordKernel {
   }
 };
 
-// Sums up `data`, one word after the other. `n_before` bytes before it are readable.
+// Extends `begin` by `data`, word by word. `n_before` bytes before `data` are readable.
 FASTREC_TARGET_JOIN
 inline std::uint32_t sum_words(std::uint32_t begin, Bytes data,
                                std::size_t n_before = 0) noexcept {
@@ -69,11 +69,11 @@ inline std::uint32_t sum_words(std::uint32_t begin, Bytes data,
   return tail;
 }
 
-// Below this the join costs more than the parts gain (anything from 72 to 144 measures
-// alike on Zen 3).
+// Below this size, a join costs more than the three parts gain. On Zen 3, all values
+// from 72 to 144 are equally fast.
 inline constexpr std::size_t kMinInterleaved = 96;
 
-// Sums up `data`, three parts at a time.
+// Extends `begin` by `data`, three parts at a time.
 FASTREC_TARGET_JOIN
 inline std::uint32_t sum_interleaved(std::uint32_t begin, Bytes data,
                                      std::size_t n_before = 0) noexcept {
@@ -89,7 +89,7 @@ inline std::uint32_t sum_interleaved(std::uint32_t begin, Bytes data,
       b = _mm_crc32_u64(b, load_le<std::uint64_t>(next + part));
       c = _mm_crc32_u64(c, load_le<std::uint64_t>(next + 2 * part));
     }
-    state = c ^ reduced(_mm_xor_si128(moved(state, 2 * words), moved(b, words)));
+    state = c ^ reduced(_mm_xor_si128(shifted(state, 2 * words), shifted(b, words)));
     data = data.subspan(3 * part);
     n_before += 3 * part;
   }

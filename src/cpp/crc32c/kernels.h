@@ -1,17 +1,14 @@
-// The kernels behind crc32c.h, one source file each, and the arithmetic they share.
+// Kernels: the implementations of crc32c.h, one source file each, and their arithmetic.
 //
-// Every file is compiled for the baseline CPU; only a function marked FASTREC_TARGET
-// may use more. Per-file flags such as -msse4.2 would be simpler to write, but they
-// also compile every inline function that the file includes with those instructions,
-// and the linker may keep that copy for the whole program.
+// Every file is compiled for the baseline CPU; only functions marked FASTREC_TARGET use
+// more. Per-file flags such as -msse4.2 would also apply to every inline function that
+// the file includes, and the linker may keep that copy for the whole program.
 //
-// A checksum is the remainder of a polynomial over GF(2) divided by P. It is stored
-// bit-reflected: the highest bit of a word is the coefficient of x^0. Hence
-//
-//   appending n zero bytes to a message multiplies its remainder by x^(8n) mod P
-//
-// and three parts of a message can be summed up at the same time, which hides the
-// latency of the CRC instruction, to be joined by two multiplications:
+// A checksum is the remainder of a polynomial over GF(2) divided by P, stored
+// bit-reflected: the highest bit of a word is the coefficient of x^0. Appending n zero
+// bytes to a message multiplies its remainder by x^(8n) mod P. So a kernel processes
+// three parts of a message in parallel, which hides the latency of the CRC instruction,
+// and joins them by two multiplications:
 //
 //   |     a, n bytes     |     b, n bytes     |     c, n bytes     |
 //   a * x^(16n)          + b * x^(8n)         + c                    mod P
@@ -43,14 +40,13 @@ constexpr std::uint32_t divided_by_x(std::uint32_t remainder) noexcept {
   return (remainder >> 31) != 0 ? (remainder ^ kPolynomial) << 1 | 1 : remainder << 1;
 }
 
-// The longest part that the kernels join, in words of 8 bytes. Longer messages are cut
-// into triples of parts of this length; at 4 KiB a join costs about 1 %.
+// The maximum length of a part, in words of 8 bytes. Longer messages are split into
+// several triples of parts; a join per 4 KiB part costs about 1 %.
 inline constexpr std::size_t kMaxPartWords = 512;
 
-// kJoinFactors[n] moves a remainder past n words: x^(64n) / x^33 mod P. The divisor
-// makes up for what the instructions multiply in on their own: the carry-less product
-// of two reflected words comes out shifted by x, and the CRC instruction that reduces
-// it multiplies by x^32.
+// kJoinFactors[n] shifts a remainder by n words: x^(64n) / x^33 mod P. The divisor
+// compensates for the instructions: the carry-less product of two reflected words is
+// shifted by x, and the CRC instruction that reduces it multiplies by x^32.
 inline constexpr auto kJoinFactors = [] {
   std::array<std::uint32_t, 2 * kMaxPartWords + 1> factors{};
   factors[1] = 1;  // x^31
@@ -64,21 +60,21 @@ inline constexpr auto kJoinFactors = [] {
   return factors;
 }();
 
-// The word that ends a message of at least 8 bytes, of which the last `left` (1 to 7)
-// are still to be summed up. A register of zero passes over leading zeros unchanged, so
-// with crc(0, word) as the instruction that sums up a word, the checksum is
+// Builds one word from `state` and the last `left` (1 to 7) bytes of a message of at
+// least 8 bytes. The CRC of zero bytes from state 0 is 0, so leading zeros in the word
+// do not matter. With the CRC instruction crc(), the checksum of the message is
 //
 //   crc(0, last_word(...)) ^ state >> 8 * left
 //
-// where the second term is what a state of 4 bytes reaches past fewer than 4. Lengths
-// are hard to predict, and this takes no branch for each of their lowest bits.
+// The second term is the part of the 4-byte state that extends past `left` < 4 bytes.
+// This avoids a branch for each low bit of the length, which is hard to predict.
 inline std::uint64_t last_word(std::uint64_t state, const std::uint8_t* end,
                                std::size_t left) noexcept {
   const std::size_t done_bits = 8 * (8 - left);
   return ((load_le<std::uint64_t>(end - 8) >> done_bits) ^ state) << done_bits;
 }
 
-// Copies piece by piece, and sums up the copy while it is in the first-level cache.
+// Copies in pieces, and extends `crc` by each piece while it is in the L1 cache.
 template <typename Extend>
 std::uint32_t copy_in_pieces(Extend extend, std::uint32_t crc, Bytes source,
                              std::uint8_t* target) noexcept {

@@ -1,4 +1,4 @@
-// Slicing by 8: eight table look-ups per 8 bytes, none of which waits for another.
+// Slicing by 8: eight independent table lookups per 8 bytes.
 //
 // Source: M. Kounavis and F. Berry, "A Systematic Approach to Building High
 // Performance Software-Based CRC Generators", ISCC 2005.
@@ -45,7 +45,7 @@ std::uint32_t extend_portable(std::uint32_t crc, Bytes data) noexcept {
   const std::uint8_t* next = data.data();
   std::size_t left = data.size();
   for (; left >= 8; next += 8, left -= 8) {
-    // Only the first half waits for the state.
+    // Only the first half depends on the state.
     const std::uint32_t first = load_le<std::uint32_t>(next) ^ state;
     const std::uint32_t second = load_le<std::uint32_t>(next + 4);
     const std::uint32_t ahead =

@@ -1,15 +1,15 @@
 // Short: up to kMaxShortBytes bytes -> their remainder, without a chain of folds.
 //
-// Every word is multiplied by the factor that moves it to the end of the message, and
-// all products are added up. None waits for another.
+// Each word is multiplied by the factor that shifts it to the end of the message, and
+// all products are added. The products are independent of each other.
 //
 //   | 1 to 8 bytes | 1 to n words, masked | n words | ... | n words |
 //   CRC instruction  vectors of n words
 //
-// The beginning is summed up by the CRC instruction. Its remainder is added to the
-// first word of the vectors, as the bytes that it stands for precede that word.
+// The CRC instruction processes the first bytes. Their remainder is added to the first
+// word of the vectors.
 //
-// The including file has the intrinsics and defines FASTREC_TARGET_KERNEL.
+// The including file includes the intrinsics and defines FASTREC_TARGET_KERNEL.
 //
 // Source: V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using
 // PCLMULQDQ Instruction", Intel 2009.
@@ -26,8 +26,8 @@ namespace fastrec::kernels {
 inline constexpr std::size_t kMaxShortWords = 168;
 inline constexpr std::size_t kMaxShortBytes = 8 * kMaxShortWords;
 
-// The factors of the last words of a message, in their order: kShortFactors.end()[-1]
-// is that of the last one. A message ends with whole vectors, so all loads are aligned.
+// The factors of the last words of a message: kShortFactors.end()[-1] belongs to the
+// last word. A message ends with whole vectors, so all loads are aligned.
 alignas(64) inline constexpr auto kShortFactors = [] {
   std::array<std::uint64_t, kMaxShortWords> factors{};
   for (std::size_t n = 0; n < factors.size(); ++n) {
@@ -36,14 +36,14 @@ alignas(64) inline constexpr auto kShortFactors = [] {
   return factors;
 }();
 
-// The remainder of `data`, of 9 to kMaxShortBytes bytes, after that of what came before
-// it. `Products` adds up vectors of kWords words times their factors.
+// Extends the remainder `state` by `data`, of 9 to kMaxShortBytes bytes. `Products`
+// adds the products of vectors of kWords words and their factors.
 template <typename Products>
 FASTREC_TARGET_KERNEL inline std::uint32_t sum_short(std::uint32_t state,
                                                      Bytes data) noexcept {
   const std::size_t n_first = (data.size() - 1) % 8 + 1;
   const std::size_t n_words = (data.size() - n_first) / 8;
-  // As in last_word(): zeros ahead of a message change nothing.
+  // As in last_word(): leading zeros do not matter.
   const std::uint64_t first = (load_le<std::uint64_t>(data.data()) ^ state)
                               << (64 - 8 * n_first);
   const std::uint64_t past_end =

@@ -1,7 +1,7 @@
 // The CRC32 instruction of SSE4.2, on three parts at a time.
 //
-// The instruction takes 3 cycles, but the CPU starts one per cycle: three independent
-// parts run at 8 bytes per cycle where one runs at 8/3.
+// The instruction has a latency of 3 cycles and a throughput of one per cycle, so three
+// independent parts are three times as fast as one.
 
 #include "crc32c/kernels.h"
 

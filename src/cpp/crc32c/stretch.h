@@ -1,22 +1,22 @@
 // Stretch: bytes -> their remainder, by carry-less products of vectors and by the CRC
-// instruction of SSE4.2, side by side. What the kernels with VPCLMULQDQ have in common.
+// instruction of SSE4.2 in parallel. Shared by the VPCLMULQDQ kernels.
 //
-// They are different parts of the CPU, so a message is cut into stretches that keep
-// both busy: the vectors sum up the beginning, and the instruction three parts of the
-// rest, as in sse42.cpp.
+// The two use different execution ports, so a message is split into stretches that keep
+// both busy: the vectors process the first part, and the instruction three more parts,
+// as in sse42.cpp. A stretch of n steps:
 //
 //   |     v n bytes     | a, p n words | b, p n words | c, p n words |
 //
-// A vector is moved past the bytes that are folded into it by two products, one for
-// each word of a lane. These come out shifted by x, too, and a factor of 32 bits in the
-// lower half of a word stands for itself times x^32, so kJoinFactors fits as it is.
+// Folding shifts a vector by two products, one for each word of a lane. These products
+// are also shifted by x, and a 32-bit factor in the lower half of a word represents
+// itself times x^32, so kJoinFactors applies unchanged.
 //
-// The including file has the intrinsics and defines FASTREC_TARGET_KERNEL, the target
-// of its vectors.
+// The including file includes the intrinsics and defines FASTREC_TARGET_KERNEL, the
+// target of its vectors.
 //
 // Source: V. Gopal et al., "Fast CRC Computation for Generic Polynomials Using
 // PCLMULQDQ Instruction", Intel 2009 (folding); P. Cawley, "Faster CRC32-C on x86",
-// 2022 (both side by side).
+// 2022 (both in parallel).
 #pragma once
 
 #include <algorithm>
@@ -27,8 +27,8 @@
 
 namespace fastrec::kernels {
 
-// The remainder of a stretch of `n_steps` steps after that of what came before it.
-// `Vectors` sum up kBytes in each step, and leave kPartWords words to each part.
+// Extends the remainder `state` by a stretch of `n_steps` steps. In each step,
+// `Vectors` process kBytes and the CRC instruction kPartWords words of each part.
 template <typename Vectors>
 FASTREC_TARGET_KERNEL inline std::uint32_t sum_stretch(std::uint32_t state,
                                                        const std::uint8_t* next,
@@ -50,27 +50,29 @@ FASTREC_TARGET_KERNEL inline std::uint32_t sum_stretch(std::uint32_t state,
     vectors.fold(next, nullptr);
   }
   const __m128i front =
-      _mm_xor_si128(moved(vectors.remainder(), 3 * words), moved(a, 2 * words));
-  return static_cast<std::uint32_t>(c ^ reduced(_mm_xor_si128(front, moved(b, words))));
+      _mm_xor_si128(shifted(vectors.remainder(), 3 * words), shifted(a, 2 * words));
+  return static_cast<std::uint32_t>(c ^
+                                    reduced(_mm_xor_si128(front, shifted(b, words))));
 }
 
-// Sums up as much of `data` as makes stretches of at least `fewest_steps`, and returns
-// the rest of it.
+// Extends `*state` by the stretches of at least `min_steps` steps that `data` begins
+// with, and returns the rest.
 template <typename Vectors>
 FASTREC_TARGET_KERNEL inline Bytes sum_stretches(std::uint32_t* state, Bytes data,
-                                                 std::size_t fewest_steps) noexcept {
+                                                 std::size_t min_steps) noexcept {
   constexpr std::size_t kStepBytes = Vectors::kBytes + 24 * Vectors::kPartWords;
-  // A join moves the vectors past all three parts. Longer stretches are not cheaper.
-  constexpr std::size_t kMostSteps = 2 * kMaxPartWords / (3 * Vectors::kPartWords);
-  while (data.size() >= fewest_steps * kStepBytes) {
-    const std::size_t n_steps = std::min(data.size() / kStepBytes, kMostSteps);
+  // A join shifts the vectors past all three parts. Longer stretches are not cheaper.
+  constexpr std::size_t kMaxSteps = 2 * kMaxPartWords / (3 * Vectors::kPartWords);
+  while (data.size() >= min_steps * kStepBytes) {
+    const std::size_t n_steps = std::min(data.size() / kStepBytes, kMaxSteps);
     *state = sum_stretch<Vectors>(*state, data.data(), n_steps);
     data = data.subspan(n_steps * kStepBytes);
   }
   return data;
 }
 
-// See Crc32cKernel::copy. `Vectors` copy what they sum up; `Kernel` sums up the rest.
+// See Crc32cKernel::copy. `Vectors` copy the bytes that they process; `Kernel`
+// processes the rest.
 template <typename Vectors, typename Kernel>
 FASTREC_TARGET_KERNEL inline std::uint32_t copy_vectors(std::uint32_t crc, Bytes source,
                                                         std::uint8_t* target) noexcept {

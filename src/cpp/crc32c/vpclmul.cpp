@@ -1,5 +1,5 @@
-// Carry-less products of 256 bits, beside the CRC instruction: of every 112 bytes the
-// vectors take 64 and the instruction 48.
+// Carry-less products of 256 bits, in parallel with the CRC instruction: of every 112
+// bytes, the vectors process 64 and the instruction 48.
 
 #include "crc32c/kernels.h"
 
@@ -15,10 +15,10 @@
 namespace fastrec::kernels {
 namespace {
 
-// For fewer, the interleaved sum is as fast.
-constexpr std::size_t kFewestSteps = 4;
+// Below this, sum_interleaved() is as fast.
+constexpr std::size_t kMinSteps = 4;
 
-// What moves both words of every lane by so many words.
+// The factors that shift both words of every lane by `words`.
 FASTREC_TARGET_KERNEL
 inline __m256i factors(std::size_t words) noexcept {
   const long long upper = kJoinFactors[words];
@@ -26,7 +26,7 @@ inline __m256i factors(std::size_t words) noexcept {
   return _mm256_set_epi64x(upper, lower, upper, lower);
 }
 
-// `sum`, moved by `by`, and `next`.
+// `sum` shifted by `by`, plus `next`.
 FASTREC_TARGET_KERNEL
 inline __m256i fold_into(__m256i next, __m256i sum, __m256i by) noexcept {
   const __m256i lower = _mm256_clmulepi64_epi128(sum, by, 0x00);
@@ -34,7 +34,7 @@ inline __m256i fold_into(__m256i next, __m256i sum, __m256i by) noexcept {
   return _mm256_xor_si256(_mm256_xor_si256(lower, upper), next);
 }
 
-// Sums up steps of kBytes, and stores them at a target if it kCopies.
+// Processes steps of kBytes, and copies them to a target if kCopies.
 template <bool kCopies>
 class Vectors {
  public:
@@ -83,7 +83,7 @@ struct Kernel : WordKernel {
   FASTREC_TARGET_KERNEL
   static std::uint32_t extend(std::uint32_t crc, Bytes data) noexcept {
     std::uint32_t state = ~crc;
-    const Bytes rest = sum_stretches<Vectors<false>>(&state, data, kFewestSteps);
+    const Bytes rest = sum_stretches<Vectors<false>>(&state, data, kMinSteps);
     return ~sum_interleaved(state, rest, data.size() - rest.size());
   }
 };

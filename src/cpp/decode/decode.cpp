@@ -8,10 +8,10 @@
 namespace fastrec {
 namespace {
 
-// A feature that is absent has a view without memory, which no part of a record has.
+// An absent feature is a null view, which no part of a record is.
 bool is_absent(Bytes feature) { return feature.data() == nullptr; }
 
-// An entry that has no value is not absent.
+// Replaces the null view of an entry without a value: the entry is not absent.
 Bytes present(Bytes value) {
   static constexpr std::uint8_t kNothing[1] = {};
   return value.data() != nullptr ? value : Bytes(kNothing, 0);
@@ -21,8 +21,8 @@ bool is_in_lists(const ColumnSpec& spec) {
   return spec.section == Section::kLists || spec.section == Section::kStepSizes;
 }
 
-// What keeps the values of the keys in `keys` in `*found`, by their numbers, and passes
-// over others. Nothing is found yet.
+// Returns a callback that stores the values of `keys` in `*found` by key number, and
+// ignores other keys. Clears `*found`.
 auto collector(const KeyTable& keys, std::vector<Bytes>* found) {
   std::fill(found->begin(), found->end(), Bytes());
   return [&keys, found, guess = std::uint32_t{0}](Bytes key, Bytes value) mutable {
@@ -33,7 +33,7 @@ auto collector(const KeyTable& keys, std::vector<Bytes>* found) {
   };
 }
 
-// Whether a partition does not fit the items that it divides.
+// Whether the fault is about a partition.
 bool is_of_partition(Errc code) {
   return code == Errc::kPartitionOrder || code == Errc::kPartitionTotal ||
          code == Errc::kPartitionRows;
@@ -53,9 +53,9 @@ ColumnKeys::ColumnKeys(const Schema& schema, bool of_lists) {
   }
 }
 
-ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema, Way way)
+ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema, DecodeMode mode)
     : schema_(std::move(schema)),
-      decoder_(schema_, way),
+      decoder_(schema_, mode),
       keys_(*schema_, false),
       list_keys_(*schema_, true),
       features_(keys_.table().size()),
@@ -68,10 +68,10 @@ ExampleDecoder::ExampleDecoder(std::shared_ptr<const Schema> schema, Way way)
                                    return spec.section == Section::kFeatures &&
                                           spec.layout != Layout::kRecord;
                                  })),
-      way_(way),
-      can_be_fast_(way == Way::kFast && FastPath::can_read(*schema_)) {}
+      mode_(mode),
+      can_be_fast_(mode == DecodeMode::kFast && FastPath::can_read(*schema_)) {}
 
-// Finds the features and lists of `record` that are asked for.
+// Finds the requested features and feature lists of `record`.
 Fault ExampleDecoder::walk(Bytes record) {
   auto on_feature = collector(keys_.table(), &features_);
   if (lists_.empty()) return walk_features(record, decoder_.joined(), on_feature);
@@ -89,18 +89,18 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
   decoder_.begin();
   if (fast_path_) {
     if (fast_path_->decode(record, row, &decoder_, batch)) {
-      return check_rules(*schema_, *batch, &step_places_);
+      return check_rules(*schema_, *batch, &step_begins_);
     }
     batch->rewind(row);
     decoder_.begin();
   } else if (can_be_fast_) {
-    fast_path_ = std::make_unique<FastPath>(
-        *schema_);  // for the next record: one alone is not worth it
+    // For the next record: building it does not pay for a single one.
+    fast_path_ = std::make_unique<FastPath>(*schema_);
   }
   Fault fault;
   if (reads_features_) fault = walk(bytes);
   if (fault) return fault;
-  // The fast path reads records of one field only, which have no feature lists.
+  // The fast path reads only records with a single field, so not those with lists.
   if (reads_example_ && has_feature_lists(bytes)) return {.code = Errc::kSequence};
 
   for (std::size_t c = 0; c < schema_->columns.size(); ++c) {
@@ -109,20 +109,21 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
       continue;
     }
     const ColumnSpec& spec = schema_->columns[c];
-    if (spec.section == Section::kStepSizes) continue;  // filled with the column before
+    if (spec.section == Section::kStepSizes)
+      continue;  // decoded with its kLists column
     const Bytes feature = spec.section == Section::kLists ? lists_[list_keys_.key_of(c)]
                                                           : features_[keys_.key_of(c)];
     if (spec.section == Section::kLists) {
       fault = is_absent(feature) && spec.is_required
                   ? Fault{.code = Errc::kFeatureMissing}
-                  : decode_steps(*schema_, c, feature, way_, decoder_.joined(), batch);
+                  : decode_steps(*schema_, c, feature, mode_, decoder_.joined(), batch);
     } else {
       fault = is_absent(feature) ? decoder_.fill_missing(c, row, batch)
                                  : decoder_.decode(c, feature, row, batch);
     }
     if (fault) return of_column(located(fault, feature, bytes), c);
   }
-  return check_rules(*schema_, *batch, &step_places_);
+  return check_rules(*schema_, *batch, &step_begins_);
 }
 
 bool ExampleDecoder::decode_mapped(Bytes frame, std::size_t row, BatchBuilder* batch) {
@@ -131,7 +132,7 @@ bool ExampleDecoder::decode_mapped(Bytes frame, std::size_t row, BatchBuilder* b
   if (!mapped_path_->tries_next()) return false;
   decoder_.begin();
   if (mapped_path_->decode(frame, row, &decoder_, batch) &&
-      !check_rules(*schema_, *batch, &step_places_)) {
+      !check_rules(*schema_, *batch, &step_begins_)) {
     return true;
   }
   batch->rewind(row);

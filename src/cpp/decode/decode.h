@@ -1,12 +1,11 @@
-// Decode: a serialized tf.train.Example, or SequenceExample, -> one row of a batch.
+// Decode: a serialized tf.train.Example or SequenceExample -> one row of a batch.
 //
-// A record of the form that all writers write is left to the fast path (fastpath.h)
-// first. What that cannot read, and every record where it is not used, is read by the
-// reference, which is here: any record, in one pass over its entries and one over its
-// columns. Either way a requested feature follows TensorFlow's rules (defaults, counts,
-// kinds, missing against empty); the values of features that nobody asked for are
-// stepped over and not looked at. Nothing is allocated in proportion to a number in the
-// record, only to its bytes.
+// The fast path (fastpath.h) first tries records in the form that all known writers
+// produce. The reference decoder in this file reads every other record, in one pass
+// over its entries and one over the columns. Both follow TensorFlow's rules for
+// requested features (defaults, counts, kinds, missing or empty) and skip the values of
+// all others. Memory is allocated in proportion to the bytes of a record, never to a
+// number in it.
 #pragma once
 
 #include <cstdint>
@@ -27,14 +26,13 @@
 
 namespace fastrec {
 
-// The keys that the columns of a schema read: those of its feature lists, or all
-// others.
+// The keys that the columns of a schema read: those of feature lists, or all others.
 class ColumnKeys {
  public:
   ColumnKeys(const Schema& schema, bool of_lists);
 
   const KeyTable& table() const noexcept { return table_; }
-  // The number of the key that `column` reads, which must be one of these.
+  // The key number of `column`, which must read one of these keys.
   std::size_t key_of(std::size_t column) const noexcept { return key_of_[column]; }
 
  private:
@@ -44,18 +42,19 @@ class ColumnKeys {
 
 class ExampleDecoder {
  public:
-  explicit ExampleDecoder(std::shared_ptr<const Schema> schema, Way way = Way::kFast);
+  explicit ExampleDecoder(std::shared_ptr<const Schema> schema,
+                          DecodeMode mode = DecodeMode::kFast);
 
-  // Decodes `record` into row `row` of `batch`. After a fault, the batch can only be
-  // begun anew. Offsets of faults count from the beginning of the record.
+  // Decodes `record` into row `row` of `batch`. After a fault, rewind the row or begin
+  // a new batch. The offset of a fault is in the record.
   Fault decode(BytesWithSlack record, std::size_t row, BatchBuilder* batch);
 
-  // The same for a large frame in mapped memory, which may change meanwhile: verifies
-  // it while it is decoded. False if nothing is known about it, because it must be read
-  // by way of private memory. Row `row` is empty then.
+  // Decodes a large frame in mapped memory, which may change meanwhile, and verifies it
+  // in the same pass. False if the frame must be copied to private memory first; row
+  // `row` is then still empty.
   bool decode_mapped(Bytes frame, std::size_t row, BatchBuilder* batch);
 
-  // What is wrong, without the place: also for faults of the schema.
+  // The message for a fault of the record or the schema, without file and position.
   std::string describe(const Fault& fault) const;
 
   const Schema& schema() const noexcept { return *schema_; }
@@ -66,15 +65,15 @@ class ExampleDecoder {
   std::shared_ptr<const Schema> schema_;
   FeatureDecoder decoder_;
   ColumnKeys keys_, list_keys_;
-  // Of the record at hand, by number of key.
+  // Of the current record, by key number.
   std::vector<Bytes> features_, lists_;
-  bool reads_features_;  // or only records as they are
-  bool reads_example_;   // a feature of a record that must not be a SequenceExample
-  Way way_;
-  bool can_be_fast_;  // by the fast path
+  bool reads_features_;  // false if all columns are kRecord
+  bool reads_example_;   // some column requires a tf.train.Example
+  DecodeMode mode_;
+  bool can_be_fast_;  // the fast path supports the schema
   std::unique_ptr<FastPath> fast_path_;
   std::optional<MappedPath> mapped_path_;
-  StepPlaces step_places_;
+  StepBegins step_begins_;
 };
 
 }  // namespace fastrec

@@ -11,21 +11,21 @@
 namespace fastrec {
 namespace {
 
-// Where this many records in a row could not be proven, the next ones are not tried.
+// After this many unproven records in a row, the next kDeclined are not tried.
 constexpr std::size_t kFailuresMax = 8;
 constexpr std::size_t kDeclined = 1024;
 
-// Keys that tell the orders of records apart.
+// The number of keys that identify the order of a record.
 constexpr std::size_t kSignatureKeys = 2;
 
-// Plans that are kept: fewer where records have very many features.
+// Plans to keep; fewer if records have very many features.
 constexpr std::size_t kPlansMax = 64;
 constexpr std::size_t kPlanColumnsMax = 16384;  // of all plans together
 
-// A plan that keeps failing is learned again ever less often.
+// A plan that keeps failing is learned again less and less often.
 constexpr std::uint32_t kSurprisesMax = 1023;
 
-// Unwanted entries that are compared with those of the record when a plan is extended.
+// Unread entries to compare with those of the record when a plan is extended.
 constexpr std::size_t kSearchedEntries = 16;
 
 // Reads the next entry below `end`. Returns where it ends, or nullptr.

@@ -1,4 +1,4 @@
-// FastPath: a record of the form that all writers write -> one row of a batch.
+// FastPath: a record in the form that all known writers produce -> one row of a batch.
 //
 // That form is one message of features, in plain entries (wire/plain.h), no key twice.
 // A record of it is read in one pass: each entry goes straight to its column. The
@@ -28,8 +28,8 @@ namespace fastrec {
 
 class FastPath {
  public:
-  // Whether records are read this way at all: not those of SequenceExamples, nor where
-  // columns share a feature or must be filled in their own order.
+  // Whether records can be read this way: not SequenceExamples, nor if columns share a
+  // feature or must be filled in a certain order.
   static bool can_read(const Schema& schema);
 
   // `schema` must outlive this: plans refer to its columns.
@@ -37,8 +37,8 @@ class FastPath {
   FastPath(const FastPath&) = delete;
   FastPath& operator=(const FastPath&) = delete;
 
-  // Decodes `record` into row `row` of `batch`. False if it cannot be proven, or if
-  // those before it could not: the row then holds anything, and must be rewound.
+  // Decodes `record` into row `row` of `batch`. Returns false if the record cannot be
+  // proven, or is not tried because earlier ones could not; then rewind the row.
   bool decode(BytesWithSlack record, std::size_t row, FeatureDecoder* decoder,
               BatchBuilder* batch);
 
@@ -51,17 +51,17 @@ class FastPath {
     std::vector<PlanEntry> entries;
     std::vector<std::string> keys;        // by entry
     std::vector<std::uint32_t> position;  // by column: of its entry, or kNone
-    std::vector<std::uint32_t> absent;    // columns without an entry
-    // Records that deviated since the plan was learned, and how many of them it takes
-    // to learn another one: twice as many each time.
+    std::vector<std::uint32_t> absent;    // columns that lack an entry
+    // Records that deviated since the plan was learned. At n_surprises_max, which then
+    // doubles, it is learned again.
     std::uint32_t n_surprises = 0;
     std::uint32_t n_surprises_max = 0;
   };
 
-  // How far a record was read.
+  // The state of reading one record.
   struct Progress {
     PlanRun run;
-    const Plan* plan;         // no_plan_ if all entries are looked up
+    const Plan* plan;         // no_plan_ if the other entries are looked up
     std::size_t next = 0;     // entry of the plan
     bool is_in_order = true;  // the entries so far are those of the plan up to `next`
   };
@@ -83,11 +83,11 @@ class FastPath {
   std::vector<PlanEntry> columns_;  // an entry for each column
   std::vector<Plan> plans_;         // by signature, modulo their number
   Plan no_plan_;
-  const Plan* last_plan_ = &no_plan_;  // that a record began with
+  const Plan* last_plan_ = &no_plan_;  // the plan of the record before
   std::vector<std::uint64_t> marks_;   // by column
-  ColumnLookup lookup_;                // of the record that was out of order last
-  std::size_t n_failures_ = 0;         // records in a row that could not be proven
-  std::size_t n_declined_ = 0;         // records to come that are not tried
+  ColumnLookup lookup_;         // of the last record that left the order of its plan
+  std::size_t n_failures_ = 0;  // records in a row that could not be proven
+  std::size_t n_declined_ = 0;  // records to come that are not tried
 };
 
 }  // namespace fastrec

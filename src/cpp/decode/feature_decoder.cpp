@@ -15,7 +15,7 @@ Fault check_count(const ColumnSpec& spec, std::size_t n) {
   return {.code = Errc::kValueCount, .found = n, .expected = spec.n_values};
 }
 
-// How many of the `n` values in a list are kept, where rows have any number of them.
+// The number of the `n` values in a list to keep in a ragged or padded column.
 Fault count_kept(const ColumnSpec& spec, std::size_t n, std::size_t* n_kept) {
   if (spec.n_values == 0 || spec.n_items(n) * spec.n_values != n) {
     return {.code = Errc::kValueCount, .found = n, .expected = spec.n_values};
@@ -27,15 +27,18 @@ Fault count_kept(const ColumnSpec& spec, std::size_t n, std::size_t* n_kept) {
   return {.code = Errc::kValueCount, .found = n, .expected = *n_kept};
 }
 
-// What a fault over a number of values wants to have there, to end a sentence.
-std::string count_wanted(const ColumnSpec& spec, const Fault& fault) {
+// The expected number of values, with the spec, and a hint.
+std::string expected_count(const ColumnSpec& spec, const std::string& expected_spec,
+                           const Fault& fault) {
   const std::string expected = std::to_string(fault.expected);
+  const std::string in_spec = " (" + expected_spec + ")";
   if (!spec.has_row_splits()) {
-    return " with " + expected + "; " + any_number(spec) + " takes any number of them";
+    return expected + in_spec + "; " + varlen_spec(spec) + " accepts any number";
   }
-  if (fault.found % std::max<std::size_t>(spec.n_values, 1) != 0)
-    return " with " + expected + " values an item";
-  return " with " + expected + " at most; truncate=True cuts it";
+  if (fault.found % std::max<std::size_t>(spec.n_values, 1) != 0) {
+    return "a multiple of " + expected + in_spec;
+  }
+  return "at most " + expected + in_spec + "; truncate=True drops the rest";
 }
 
 void copy_swapped(Bytes source, std::size_t group, std::uint8_t* target) {
@@ -50,13 +53,12 @@ void copy_swapped(Bytes source, std::size_t group, std::uint8_t* target) {
   }
 }
 
-// Makes the byte string that a tensor of any shape and dtype is passed on as: see
-// ColumnSpec::tensor_dtype.
-void make_form(const TensorReader& tensor, std::vector<std::uint8_t>* form) {
-  form->clear();
+// Serializes a tensor of any dtype and shape to the format of ColumnSpec::tensor_dtype.
+void serialize(const TensorReader& tensor, std::vector<std::uint8_t>* out) {
+  out->clear();
   const auto append = [&]<typename Int>(Int value) {
-    form->resize(form->size() + sizeof value);
-    std::memcpy(form->data() + form->size() - sizeof value, &value, sizeof value);
+    out->resize(out->size() + sizeof value);
+    std::memcpy(out->data() + out->size() - sizeof value, &value, sizeof value);
   };
   append(static_cast<std::int32_t>(tensor.dtype()));
   append(static_cast<std::int32_t>(tensor.shape().size()));
@@ -68,10 +70,10 @@ void make_form(const TensorReader& tensor, std::vector<std::uint8_t>* form) {
       append(offset += static_cast<std::int64_t>(string.size()));
     }
     for (const Bytes string : tensor.strings()) {
-      form->insert(form->end(), string.begin(), string.end());
+      out->insert(out->end(), string.begin(), string.end());
     }
   } else {
-    form->insert(form->end(), tensor.memory().begin(), tensor.memory().end());
+    out->insert(out->end(), tensor.memory().begin(), tensor.memory().end());
   }
 }
 
@@ -85,7 +87,7 @@ Fault decode_raw(const ColumnSpec& spec, const ValueList& list, std::size_t n,
         .code = Errc::kValueSize, .found = string.size(), .expected = spec.row_bytes()};
   }
   if (spec.dtype == DType::kBool) {
-    // NumPy's bool has two values; a byte of a file has 256.
+    // NumPy's bool must be 0 or 1; a byte of a file may be anything.
     std::transform(string.begin(), string.end(), target,
                    [](std::uint8_t byte) { return byte != 0 ? 1 : 0; });
   } else {
@@ -96,8 +98,8 @@ Fault decode_raw(const ColumnSpec& spec, const ValueList& list, std::size_t n,
 
 }  // namespace
 
-// Decodes a feature that has the plain form and just what the column wants. False if
-// it does not, or if that cannot be told so easily: nothing is decided then.
+// Decodes a feature of the plain form that matches the column. False if the general
+// decoder must decide.
 bool FeatureDecoder::decode_plain(const ColumnSpec& spec, std::size_t column,
                                   Bytes feature, std::size_t row,
                                   BatchBuilder* batch) const {
@@ -126,7 +128,7 @@ bool FeatureDecoder::decode_plain(const ColumnSpec& spec, std::size_t column,
   return true;
 }
 
-// The same for a column whose rows have any number of values.
+// The same for a ragged or padded column.
 bool FeatureDecoder::decode_plain_row(const ColumnSpec& spec, std::size_t column,
                                       Bytes feature, BatchBuilder* batch) const {
   std::size_t n, n_kept;
@@ -143,7 +145,8 @@ bool FeatureDecoder::decode_plain_row(const ColumnSpec& spec, std::size_t column
 Fault FeatureDecoder::decode(std::size_t column, Bytes feature, std::size_t row,
                              BatchBuilder* batch) {
   const ColumnSpec& spec = schema_->columns[column];
-  if (way_ == Way::kFast && decode_plain(spec, column, feature, row, batch)) return {};
+  if (mode_ == DecodeMode::kFast && decode_plain(spec, column, feature, row, batch))
+    return {};
   ValueList list;
   if (Fault fault = find_list(feature, &joined_, &list)) return fault;
   if (list.kind == FeatureKind::kNone) return fill_unset(column, row, batch);
@@ -179,7 +182,7 @@ Fault FeatureDecoder::decode(std::size_t column, Bytes feature, std::size_t row,
   return decode_items(column, list, n, batch);
 }
 
-// Decodes the one byte string in a list as a serialized tensor.
+// Decodes a list of one byte string as a serialized tensor.
 Fault FeatureDecoder::decode_tensor(std::size_t column, const ValueList& list,
                                     std::size_t n, std::size_t row,
                                     BatchBuilder* batch) {
@@ -189,8 +192,8 @@ Fault FeatureDecoder::decode_tensor(std::size_t column, const ValueList& list,
   for_each_string(list.message, [&](Bytes value) { message = value; });
   if (Fault fault = tensor_.read(message)) return fault;
   if (spec.tensor_dtype == 0) {
-    make_form(tensor_, &tensor_form_);
-    batch->append_string(column, tensor_form_);
+    serialize(tensor_, &serialized_tensor_);
+    batch->append_string(column, serialized_tensor_);
     return {};
   }
   if (tensor_.dtype() != spec.tensor_dtype) {
@@ -209,7 +212,7 @@ Fault FeatureDecoder::decode_tensor(std::size_t column, const ValueList& list,
   return {};
 }
 
-// Decodes a list of `n` numbers to a column whose rows have any number of them.
+// Decodes a list of `n` numbers into a ragged or padded column.
 Fault FeatureDecoder::decode_items(std::size_t column, const ValueList& list,
                                    std::size_t n, BatchBuilder* batch) const {
   const ColumnSpec& spec = schema_->columns[column];
@@ -222,18 +225,18 @@ Fault FeatureDecoder::decode_items(std::size_t column, const ValueList& list,
   return {};
 }
 
-// The same of byte strings, which are counted while they are read.
+// The same for byte strings, which are counted while they are read.
 Fault FeatureDecoder::decode_strings(std::size_t column, Bytes list,
                                      BatchBuilder* batch) const {
   const ColumnSpec& spec = schema_->columns[column];
-  const std::size_t n_most = spec.truncate && spec.length
-                                 ? *spec.length * spec.n_values
-                                 : std::numeric_limits<std::size_t>::max();
+  const std::size_t n_max = spec.truncate && spec.length
+                                ? *spec.length * spec.n_values
+                                : std::numeric_limits<std::size_t>::max();
   std::size_t n = 0, n_kept;
   FieldReader fields(list);
   Bytes string;
   while (fields.next_message(1, &string)) {
-    if (n++ < n_most) batch->append_string(column, string);
+    if (n++ < n_max) batch->append_string(column, string);
   }
   if (fields.fault()) return fields.fault();
   if (Fault fault = count_kept(spec, n, &n_kept)) return fault;
@@ -259,8 +262,8 @@ Fault FeatureDecoder::fill_missing(std::size_t column, std::size_t row,
   return {};
 }
 
-// A feature without a kind is missing; but in a context, a default stands in for absent
-// features alone, as TensorFlow has it.
+// A feature without a kind is missing. But in a context, TensorFlow applies defaults to
+// absent features only.
 Fault FeatureDecoder::fill_unset(std::size_t column, std::size_t row,
                                  BatchBuilder* batch) const {
   const ColumnSpec& spec = schema_->columns[column];
@@ -277,19 +280,19 @@ std::string FeatureDecoder::describe(const Fault& fault) const {
   const std::string feature =
       (spec.section == Section::kLists ? "feature list '" : "feature '") + spec.key +
       "' ";
-  const std::string says = spec_says(*schema_, spec);
+  const std::string expected_spec = describe_spec(*schema_, spec);
   if (fault.code == Errc::kFeatureKind) {
     const auto found = static_cast<FeatureKind>(fault.found);
-    return feature + "holds " + kind_name(found) + " values, " + says + "; " +
-           reads_kind(found);
+    return feature + "holds " + kind_name(found) + " values (" + expected_spec + "); " +
+           matching_dtype(found);
   }
   if (fault.code == Errc::kValueCount) {
     return feature + "holds " + std::to_string(fault.found) +
-           (fault.found == 1 ? " value, " : " values, ") + says +
-           count_wanted(spec, fault);
+           (fault.found == 1 ? " value, expected " : " values, expected ") +
+           expected_count(spec, expected_spec, fault);
   }
   if (error_class(fault.code) == ErrorClass::kSchema) {
-    return feature + fastrec::describe(fault, says);
+    return feature + fastrec::describe(fault, expected_spec);
   }
   return feature + "cannot be read: " + fastrec::describe(fault);
 }

@@ -1,8 +1,8 @@
 // FeatureDecoder: one feature of a record -> its row in a column.
 //
-// It reads a feature in whatever form it is, and follows TensorFlow's rules for what it
-// means: defaults, counts, kinds, missing against empty. Nothing is allocated in
-// proportion to a number in the record, only to its bytes.
+// Reads a feature in any valid encoding, and follows TensorFlow's rules for defaults,
+// counts, kinds, and missing or empty features. Memory is allocated in proportion to
+// the bytes of a record, never to a number in it.
 #pragma once
 
 #include <cstdint>
@@ -19,29 +19,29 @@
 
 namespace fastrec {
 
-// How records are read. What comes out is the same.
-enum class Way : std::uint8_t {
-  kFast,       // the plain form (wire/plain.h) sooner than others
-  kReference,  // every form in the one way that reads them all
+// The results of both modes are equal.
+enum class DecodeMode : std::uint8_t {
+  kFast,       // try the plain form (wire/plain.h) first
+  kReference,  // use the general decoder only
 };
 
 class FeatureDecoder {
  public:
-  FeatureDecoder(std::shared_ptr<const Schema> schema, Way way)
-      : schema_(std::move(schema)), way_(way) {}
+  FeatureDecoder(std::shared_ptr<const Schema> schema, DecodeMode mode)
+      : schema_(std::move(schema)), mode_(mode) {}
 
-  // Begins a record. Messages that were joined for the one before are gone.
+  // Begins a record, and frees the joined messages of the previous one.
   void begin() { joined_.clear(); }
   JoinedMessages* joined() noexcept { return &joined_; }
 
   // Decodes `feature`, which has slack (BytesWithSlack), into row `row` of `column`.
-  // The offset of a fault counts from the beginning of `feature`.
+  // The offset of a fault is in `feature`.
   Fault decode(std::size_t column, Bytes feature, std::size_t row, BatchBuilder* batch);
 
-  // Fills row `row` of `column`, whose feature is not there.
+  // Fills row `row` of `column`, whose feature is missing.
   Fault fill_missing(std::size_t column, std::size_t row, BatchBuilder* batch) const;
 
-  // What is wrong with a column, without the place.
+  // The message for a fault of a column, without file and position.
   std::string describe(const Fault& fault) const;
 
  private:
@@ -57,10 +57,10 @@ class FeatureDecoder {
   Fault fill_unset(std::size_t column, std::size_t row, BatchBuilder* batch) const;
 
   std::shared_ptr<const Schema> schema_;
-  Way way_;
+  DecodeMode mode_;
   JoinedMessages joined_;
   TensorReader tensor_;
-  std::vector<std::uint8_t> tensor_form_;  // of a tensor of any shape and dtype
+  std::vector<std::uint8_t> serialized_tensor_;  // see serialize()
 };
 
 }  // namespace fastrec

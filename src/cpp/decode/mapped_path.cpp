@@ -12,16 +12,16 @@ namespace {
 // A smaller value is decoded from private memory.
 constexpr std::size_t kLargeBytes = std::size_t{16} << 10;
 
-// Copied from the beginning of an entry: the header, if its value is large and wanted.
+// Bytes to copy from the beginning of an entry: enough for its header.
 constexpr std::size_t kAheadBytes = 128;
 
-// After this many frames in a row without large values, the next ones are not tried.
+// After kFailuresMax consecutive frames without large values, skip kDeclined frames.
 constexpr std::size_t kFailuresMax = 8;
 constexpr std::size_t kDeclined = 1024;
 
 }  // namespace
 
-// The content of a field, in offsets of the frame.
+// The content of a field, as offsets in the frame.
 struct MappedPath::Field {
   std::size_t begin = 0;
   std::size_t end = 0;
@@ -29,15 +29,15 @@ struct MappedPath::Field {
   std::size_t size() const { return end - begin; }
 };
 
-// How far a frame was read.
+// The progress of reading a frame.
 struct MappedPath::Progress {
   const Crc32cKernel& kernel;
   Bytes frame;
-  std::uint8_t* copy;  // of its private parts, at the same offsets
+  std::uint8_t* copy;  // its private parts, at the same offsets
   std::size_t row;
   BatchBuilder* batch;
-  std::size_t n_copied = 0;             // up to here, or delivered
-  std::size_t n_summed = kHeaderBytes;  // up to here all is in the checksum
+  std::size_t n_copied = 0;             // end of the bytes copied or delivered
+  std::size_t n_summed = kHeaderBytes;  // end of the bytes in `crc`
   std::uint32_t crc = 0;
   std::size_t n_direct_bytes = 0;  // of values that were not copied to `copy`
 
@@ -53,7 +53,7 @@ struct MappedPath::Progress {
     n_summed = end;
   }
 
-  // Sums up the rest of an entry in place. It goes to `target`, unless that is nullptr.
+  // Adds the rest of an entry to `crc`, and copies it to `target` unless that is null.
   void pass(const Field& value, std::uint8_t* target) {
     sum_up_to(value.begin);
     const Bytes bytes = frame.subspan(value.begin, value.size());
@@ -145,8 +145,8 @@ bool MappedPath::read(FeatureDecoder* decoder, Progress* progress) {
   return true;
 }
 
-// Reads an entry of one large value that is delivered as it is, or not at all. False if
-// it is another one; then nothing has happened.
+// Reads an entry of one large value that needs no conversion, or that no column reads.
+// False, without any effect, for any other entry.
 bool MappedPath::read_large(const Field& entry, Progress* progress) {
   Field key, feature, list, value;
   if (!progress->find_field(entry.begin, kTagOne, &key) ||
@@ -181,7 +181,7 @@ bool MappedPath::read_large(const Field& entry, Progress* progress) {
   return true;
 }
 
-// False if the frame had the column before.
+// False if the frame already had the column.
 bool MappedPath::mark(std::uint32_t column) {
   if (marks_[column] == n_frames_) return false;
   marks_[column] = n_frames_;

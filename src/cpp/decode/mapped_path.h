@@ -1,15 +1,15 @@
 // MappedPath: a large frame in mapped memory -> one row of a batch, in one pass.
 //
-// A large value of the plain form (wire/plain.h) that its column takes as it is goes
-// from the mapping to the column while its checksum is computed. What precedes, follows
-// or separates such values is copied to private memory, and decoded there:
+// A large value of the plain form (wire/plain.h) that needs no conversion is copied
+// from the mapping to its column while its checksum is computed. Everything else is
+// copied to private memory and decoded there:
 //
 //   | header | entries | large value | entries | large value | entries | footer |
 //     private            to its column           to its column
 //
-// Another process may write to the file meanwhile. Each byte of the frame that is
-// decoded or delivered is read once, and that very byte goes through the checksum. The
-// row may be used once the checksum has proven it.
+// Another process may write to the file meanwhile. So each byte of the frame is read
+// once: the byte that is decoded or delivered is the byte that is checksummed. The row
+// is valid once the checksum matches.
 #pragma once
 
 #include <cstddef>
@@ -29,21 +29,21 @@ namespace fastrec {
 
 class MappedPath {
  public:
-  // Smaller frames are copied, verified and decoded in the first-level cache.
+  // Smaller frames are copied, verified and decoded in the L1 cache.
   static constexpr std::size_t kMinFrameBytes = std::size_t{16} << 10;
 
-  // `schema`, which FastPath::can_read(), must outlive this.
+  // FastPath::can_read() must hold for `schema`, which must outlive this.
   explicit MappedPath(const Schema& schema);
 
-  // Whether the next frame is worth a try: not if those before it had few bytes in
+  // Whether to try the next frame. False for a while after frames with few bytes in
   // large values.
   bool tries_next() noexcept {
     if (n_declined_ > 0) --n_declined_;
     return n_declined_ == 0;
   }
 
-  // Decodes `frame` into row `row` of `batch`. False if it cannot be proven: the row
-  // then holds anything, and must be rewound.
+  // Decodes `frame` into row `row` of `batch`. False if it cannot verify and decode the
+  // frame; the row is then unspecified and must be rewound.
   bool decode(Bytes frame, std::size_t row, FeatureDecoder* decoder,
               BatchBuilder* batch);
 
@@ -62,8 +62,8 @@ class MappedPath {
   std::vector<std::uint64_t> marks_;  // by column: the number of the last frame with it
   std::uint64_t n_frames_ = 0;
   std::size_t n_marked_ = 0;    // columns that the frame has
-  std::size_t n_failures_ = 0;  // frames in a row that were not worth it
-  std::size_t n_declined_ = 0;  // frames to come that are not tried
+  std::size_t n_failures_ = 0;  // consecutive frames that were slower this way
+  std::size_t n_declined_ = 0;  // next frames to skip
 };
 
 }  // namespace fastrec

@@ -1,21 +1,21 @@
-// Plan: the entries of a record in file order, each with a header that is known but for
-// the size of its payload.
+// Plan: the expected entries of a record in file order. The header of each entry is
+// known except for the size of its payload.
 //
 // Nearly all writers repeat the order of their features, so a record is read by running
 // down the plan of an earlier one. The header of an entry with a short payload is
 //
 //   0a E  0a n key  12 V  kind L  0a P  payload     E = n + 8 + P, V = 4 + P, L = 2 + P
 //
-// and that of an entry that no column wants
+// and that of an entry that no column reads
 //
 //   0a E  0a n key  12 V  feature                   E = n + 4 + V
 //
-// so one comparison of 32 bytes (64 for long keys) proves the tag, the key and all
-// lengths from the last byte of the header alone. There is one kernel for each
-// instruction set; all of them stop at the same entry.
+// so one comparison of 32 bytes (64 for long keys), given the last byte of the header,
+// proves the tag, the key and all lengths. There is one kernel per instruction set; all
+// of them stop at the same entry.
 //
-// A record without a plan is read by key: the same comparison proves that the column
-// which the hash of the key suggests is the right one.
+// A record without a plan is read by key: the hash of a key suggests a column, and the
+// same comparison proves it.
 #pragma once
 
 #include <array>
@@ -32,14 +32,14 @@
 
 namespace fastrec {
 
-// What becomes of the payload of an entry.
+// How the payload of an entry is decoded.
 enum class EntryForm : std::uint8_t {
-  kUnknown,    // the header is not known: the kernel stops here
+  kUnknown,    // the header is not known in advance: the kernel stops
   kInt64,      // one varint, stored as int64
-  kFloat32,    // 4 bytes, stored as they are
-  kSkipped,    // no column wants it
+  kFloat32,    // 4 bytes, copied
+  kSkipped,    // no column reads it
   kConverted,  // one number, stored as another dtype
-  kBlock,      // payload_bytes bytes, stored as they are
+  kBlock,      // payload_bytes bytes, copied
   kString,     // one byte string of a dense column
   kList,       // numbers of a ragged or padded column
 };
@@ -71,13 +71,14 @@ struct alignas(32) PlanEntry {
   }
 };
 
-// The entry of a column; its form is kUnknown if its header is not known in advance.
+// Returns the entry of a column. Its form is kUnknown if the header depends on more
+// than the size of the payload.
 PlanEntry entry_of(const ColumnSpec& spec, std::uint32_t column);
 
-// The entry of a key that no column wants.
+// Returns the entry of a key that no column reads.
 PlanEntry skipped_entry(Bytes key);
 
-// Where a record is being read.
+// The position in a record, and the row that it is decoded into.
 struct PlanRun {
   const std::uint8_t* p;
   const std::uint8_t* end;
@@ -85,19 +86,19 @@ struct PlanRun {
   BatchBuilder* batch;
 };
 
-// Decodes the entries at `run->p` that are, one after another, the `n` entries of a
-// plan. Returns how many they are, and leaves `run->p` at the next one. The record must
-// have BytesWithSlack::kSlackBytes readable bytes on both sides.
+// Decodes the entries at `run->p` while they match the `n` entries of a plan, in order.
+// Returns the number of decoded entries; `run->p` is then at the next one. The record
+// must have BytesWithSlack::kSlackBytes readable bytes on both sides.
 using RunPlan = std::size_t(const PlanEntry* entries, std::size_t n, PlanRun* run);
 
-// The columns by key, and which of them a record had.
+// The columns by key, and the columns that a record has had so far.
 struct ColumnLookup {
   const KeyTable* keys;      // numbered by column
   const PlanEntry* columns;  // by column
   // By column: the last record that had it. Records are counted from 1.
   std::uint64_t* marks;
   std::uint64_t record = 0;
-  std::size_t n_marked = 0;                   // columns that this record had
+  std::size_t n_marked = 0;                   // columns of this record so far
   std::uint32_t last = PlanEntry::kNoColumn;  // the column of the last entry
 
   // False if the record had the column before.
@@ -108,8 +109,8 @@ struct ColumnLookup {
 };
 
 // Decodes at most `n_max` entries at `run->p`, in any order, and marks their columns.
-// Stops at an entry that it cannot prove, and at a column that the record had before.
-// Returns how many it decoded, and leaves `run->p` at the next one.
+// Stops at an entry that it cannot prove, and at the second entry of a column. Returns
+// the number of decoded entries; `run->p` is then at the next one.
 using RunByKey = std::size_t(std::size_t n_max, ColumnLookup* lookup, PlanRun* run);
 
 struct PlanKernel {
@@ -136,8 +137,8 @@ RunPlan run_plan_avx512;
 RunByKey run_by_key_avx512;
 #endif
 
-// Stores the payload of an entry whose form is none of the first four. False if it does
-// not hold what the column wants.
+// Stores the payload of an entry of form kConverted, kString or kList. Returns false if
+// the payload does not fit the column.
 bool store_payload(const PlanEntry& entry, Bytes payload, const PlanRun& run);
 
 }  // namespace kernels

@@ -1,12 +1,11 @@
-// The kernel of plan.h, whatever the instruction set. The file that includes this says
-// in FASTREC_TARGET_PLAN for which target it is compiled, and defines before, in this
-// namespace,
+// The kernels of plan.h, for any instruction set. The including file defines
+// FASTREC_TARGET_PLAN, the target to compile for, and, in this namespace,
 //
-//   // Whether the first `n` bytes at `p`, or the first 32 of more, are those of `part`
-//   // with `size` added to the lengths.
+//   // Whether the first `n` bytes at `p` (at most 32) equal those of `part`, with
+//   // `size` added to the lengths.
 //   bool is_part(const PlanEntry::Part& part, std::size_t n, const std::uint8_t* p,
 //                std::uint8_t size);
-//   // Reads the varint that `bytes` begin with if it is of `n` bytes, at most 8.
+//   // Reads the varint at the beginning of `bytes` if it has `n` bytes, at most 8.
 //   bool read_number(std::uint64_t bytes, std::size_t n, std::uint64_t* value);
 #pragma once
 
@@ -28,7 +27,7 @@ inline bool is_header(const PlanEntry& entry, std::size_t n, const std::uint8_t*
   return n <= kPart || is_part(entry.second, n - kPart, p + kPart, size);
 }
 
-// Reads a varint of 9 or 10 bytes. False if it is none.
+// Reads a varint of 9 or 10 bytes. Returns false if it is not valid.
 [[gnu::noinline]] bool read_long_number(const std::uint8_t* payload, std::size_t n,
                                         std::uint64_t* value) noexcept {
   const auto low = load_le<std::uint64_t>(payload);
@@ -40,8 +39,8 @@ inline bool is_header(const PlanEntry& entry, std::size_t n, const std::uint8_t*
   return true;
 }
 
-// Decodes the payload of `entry` at `p`, which is of `size` bytes unless the form says
-// otherwise. Returns where it ends; nullptr if it is not what the column wants.
+// Decodes the payload of `entry` at `p`. `size` is ignored if the form has a constant
+// size. Returns the end of the payload, or nullptr if it does not fit the column.
 FASTREC_TARGET_PLAN
 inline const std::uint8_t* read_payload(const PlanEntry& entry, const std::uint8_t* p,
                                         std::size_t size, const PlanRun& run,
@@ -66,7 +65,7 @@ inline const std::uint8_t* read_payload(const PlanEntry& entry, const std::uint8
     return p + sizeof(float);
   }
   if (entry.form == EntryForm::kBlock) {
-    // The header is known, but perhaps it is of bytes after the end.
+    // The header may have matched bytes behind the end of the record.
     if (p > run.end || entry.payload_bytes > static_cast<std::size_t>(run.end - p)) {
       return nullptr;
     }
@@ -82,8 +81,8 @@ inline const std::uint8_t* read_payload(const PlanEntry& entry, const std::uint8
   return is_stored ? after : nullptr;
 }
 
-// Whether `p` is the entry of a list without values: it has the same header but for the
-// last two bytes, and is shorter by them.
+// Whether the entry at `p` is a list without values. Its header lacks the last two
+// bytes, so all lengths are smaller by two.
 [[gnu::noinline]] FASTREC_TARGET_PLAN bool is_empty_list(
     const PlanEntry& entry, const std::uint8_t* p) noexcept {
   constexpr std::uint8_t kMinusTwo = 0xfe;
@@ -94,7 +93,7 @@ inline const std::uint8_t* read_payload(const PlanEntry& entry, const std::uint8
 FASTREC_TARGET_PLAN
 inline std::size_t run_entries(const PlanEntry* entries, std::size_t n,
                                PlanRun* position) {
-  const PlanRun run = *position;  // a copy: what is stored cannot change it
+  const PlanRun run = *position;  // a copy: stores cannot alias it
   const BatchBuilder::Rows* const rows = run.batch->rows();
   const std::uint8_t* p = run.p;
   const PlanEntry* const last = entries + n;
@@ -117,8 +116,8 @@ inline std::size_t run_entries(const PlanEntry* entries, std::size_t n,
   return static_cast<std::size_t>(at - entries);
 }
 
-// Returns where the entry at `p` ends if its lengths are of one byte and its key and
-// value are all of it, or nullptr.
+// Returns the end of the entry at `p` if it consists of a key and a value, with lengths
+// of one byte each; otherwise nullptr.
 inline const std::uint8_t* skip_entry(const std::uint8_t* p, const std::uint8_t* end) {
   const std::size_t n_entry = p[1], n_key = p[3];
   if (n_entry < n_key + 4) return nullptr;
@@ -130,7 +129,7 @@ inline const std::uint8_t* skip_entry(const std::uint8_t* p, const std::uint8_t*
   return p + 2 + n_entry;
 }
 
-// The size of the payload of `entry` at `p`, by the length of all of it.
+// Returns the size of the payload of `entry` at `p`, derived from the entry's length.
 inline std::uint8_t payload_bytes(const PlanEntry& entry, const std::uint8_t* p) {
   return static_cast<std::uint8_t>(2 + p[1] - entry.header_bytes);
 }
@@ -140,8 +139,8 @@ inline bool is_short_entry(const PlanEntry& entry, const std::uint8_t* p) {
   return is_header(entry, entry.header_bytes, p, payload_bytes(entry, p));
 }
 
-// Sets `*column` to that of the entry at `p`, which is not the candidate's. False if it
-// is, or if the entry cannot be proven.
+// Replaces a candidate that did not match the entry at `p` by the column of its key, or
+// by kNoColumn. Returns false if the entry cannot be proven.
 [[gnu::noinline]] FASTREC_TARGET_PLAN bool find_column(const ColumnLookup& lookup,
                                                        const std::uint8_t* p,
                                                        std::uint32_t* column) {
@@ -155,7 +154,7 @@ FASTREC_TARGET_PLAN
 inline std::size_t find_entries(std::size_t n_max, ColumnLookup* lookup,
                                 PlanRun* position) {
   constexpr std::size_t kMaxEntryBytes = 0x7f, kMaxKeyBytes = 63;
-  const PlanRun run = *position;  // copies: what is stored cannot change them
+  const PlanRun run = *position;  // copies: stores cannot alias them
   const KeyTable& keys = *lookup->keys;
   const PlanEntry* const columns = lookup->columns;
   const BatchBuilder::Rows* const rows = run.batch->rows();
@@ -165,7 +164,7 @@ inline std::size_t find_entries(std::size_t n_max, ColumnLookup* lookup,
   for (; n != n_max && p != run.end; ++n) {
     const std::size_t n_key = p[3];
     if (p[1] > kMaxEntryBytes || n_key > kMaxKeyBytes) break;
-    // The next entry depends on one load only, so the CPU looks up several at a time.
+    // The next position depends on one load, so lookups of several entries overlap.
     const std::uint8_t* const after = p + 2 + p[1];
     column = keys.candidate(p + 4, n_key);
     if (column != PlanEntry::kNoColumn && !is_short_entry(columns[column], p))

@@ -22,7 +22,7 @@ Fault check_lengths(Numbers lengths, std::uint64_t n_items) {
   std::uint64_t total = 0;
   for (const std::int64_t length : lengths) {
     if (length < 0) return {.code = Errc::kPartitionOrder};
-    // Stops before sums could overflow.
+    // Stops before a sum can overflow.
     if (static_cast<std::uint64_t>(length) > n_items - total) {
       return check_total(total + static_cast<std::uint64_t>(length), n_items);
     }
@@ -35,12 +35,12 @@ Fault check_row_ids(Numbers ids, std::uint64_t n_items, std::uint64_t* n_rows) {
   if (Fault fault = check_total(ids.size(), n_items)) return fault;
   if (!is_in_order(ids)) return {.code = Errc::kPartitionOrder};
   *n_rows = ids.empty() ? 0 : static_cast<std::uint64_t>(ids.back()) + 1;
-  if (*n_rows <= kMostPartitionRows) return {};
+  if (*n_rows <= kMaxPartitionRows) return {};
   return {
-      .code = Errc::kPartitionRows, .found = *n_rows, .expected = kMostPartitionRows};
+      .code = Errc::kPartitionRows, .found = *n_rows, .expected = kMaxPartitionRows};
 }
 
-// Checks how `numbers` divide `*n` items, and sets `*n` to how many rows they make.
+// Checks that `numbers` partition `*n` items, and sets `*n` to the number of rows.
 Fault check_partition(const Partition& partition, Numbers numbers, std::uint64_t* n) {
   const std::uint64_t n_items = *n;
   *n = numbers.size();
@@ -58,16 +58,16 @@ Fault check_partition(const Partition& partition, Numbers numbers, std::uint64_t
   if (numbers.empty()) return check_total(0, n_items);
   if (partition.kind == PartitionKind::kRowSplits) --*n;
   if (!is_in_order(numbers)) return {.code = Errc::kPartitionOrder};
-  const bool begins = partition.kind != PartitionKind::kRowLimits;
-  if (begins && numbers.front() != 0) return {.code = Errc::kPartitionOrder};
+  const bool has_start = partition.kind != PartitionKind::kRowLimits;
+  if (has_start && numbers.front() != 0) return {.code = Errc::kPartitionOrder};
   const auto last = static_cast<std::uint64_t>(numbers.back());
-  // The last row starts somewhere, and ends where the items do.
+  // The last row starts anywhere and ends with the items.
   if (partition.kind == PartitionKind::kRowStarts && last <= n_items) return {};
   return check_total(last, n_items);
 }
 
 // Checks the partitions of `n` items. `numbers_of` returns the numbers of a partition
-// by its place in the rule; `on_rows` takes how many rows a partition made.
+// by its index in the rule; `on_rows` receives the number of rows of a partition.
 template <typename NumbersOf, typename OnRows>
 Fault check_levels(const RowRule& rule, std::uint64_t n, NumbersOf&& numbers_of,
                    OnRows&& on_rows) {
@@ -93,10 +93,10 @@ Fault check_partitions(const RowRule& rule, const BatchBuilder& batch) {
       [](const Partition&, std::uint64_t) { return Fault(); });
 }
 
-// In a feature list, each step of a partition divides the items of the same step of the
-// values. The column after a list has the sizes of its steps.
+// In feature lists, each step of a partition partitions the items of the same step of
+// the values. The column after a list holds its step sizes.
 Fault check_step_partitions(const RowRule& rule, const BatchBuilder& batch,
-                            StepPlaces* places) {
+                            StepBegins* begins) {
   const Numbers sizes = batch.last_items(rule.values + 1);
   for (const Partition& partition : rule.partitions) {
     if (partition.kind == PartitionKind::kUniformRowLength) continue;
@@ -106,23 +106,23 @@ Fault check_step_partitions(const RowRule& rule, const BatchBuilder& batch,
     fault.column = static_cast<std::int32_t>(partition.column);
     return fault;
   }
-  places->assign(rule.partitions.size(), 0);
+  begins->assign(rule.partitions.size(), 0);
   std::uint64_t n_id_rows = 0;
   for (std::size_t step = 0; step < sizes.size(); ++step) {
     const auto numbers_of = [&](std::size_t level) {
       const std::size_t column = rule.partitions[level].column;
       const std::int64_t n = batch.last_items(column + 1)[step];
-      const std::size_t begin = (*places)[level];
-      (*places)[level] += static_cast<std::size_t>(n);
+      const std::size_t begin = (*begins)[level];
+      (*begins)[level] += static_cast<std::size_t>(n);
       return batch.last_items(column).subspan(begin, static_cast<std::size_t>(n));
     };
     const auto on_rows = [&](const Partition& partition, std::uint64_t n) -> Fault {
       if (partition.kind != PartitionKind::kValueRowIds) return {};
       n_id_rows += n;
-      if (n_id_rows <= kMostPartitionRows) return {};
+      if (n_id_rows <= kMaxPartitionRows) return {};
       return {.code = Errc::kPartitionRows,
               .found = n_id_rows,
-              .expected = kMostPartitionRows};
+              .expected = kMaxPartitionRows};
     };
     const auto n_items = static_cast<std::uint64_t>(sizes[step]);
     if (Fault fault = check_levels(rule, n_items, numbers_of, on_rows)) return fault;
@@ -155,10 +155,10 @@ Fault check_indices(const RowRule& rule, const BatchBuilder& batch) {
 
 }  // namespace
 
-Fault check_rules(const Schema& schema, const BatchBuilder& batch, StepPlaces* places) {
+Fault check_rules(const Schema& schema, const BatchBuilder& batch, StepBegins* begins) {
   for (const RowRule& rule : schema.rules) {
     const bool has_steps = schema.columns[rule.values].section == Section::kLists;
-    Fault fault = has_steps ? check_step_partitions(rule, batch, places)
+    Fault fault = has_steps ? check_step_partitions(rule, batch, begins)
                             : check_partitions(rule, batch);
     if (fault) return fault;
     fault = check_indices(rule, batch);

@@ -1,12 +1,11 @@
-// Rules: what must be true of several columns in one row, for tf.io's composed
-// features.
+// Rules: the constraints across several columns of a row in tf.io's composed features.
 //
-//   partitions   the numbers of one feature divide the items of another into rows; in
-//                feature lists, step by step
-//   indices      of a sparse feature: one for each value, within its size
+//   partitions   one feature partitions the items of another into rows; in feature
+//                lists, step by step
+//   indices      a sparse feature has one index per value, within its size
 //
-// They are checked record by record, so that a record that breaks one is an error of
-// that record, and what is composed of whole columns afterwards cannot fail.
+// Each record is checked, so that an error names its record, and composing whole
+// columns afterwards cannot fail.
 #pragma once
 
 #include <cstddef>
@@ -18,13 +17,14 @@
 
 namespace fastrec {
 
-// Rows that row ids of one record may speak of: memory is asked for by their number.
-inline constexpr std::uint64_t kMostPartitionRows = std::uint64_t{1} << 24;
+// The limit of rows that the row ids of one record may create, since memory is
+// allocated in proportion to the largest id.
+inline constexpr std::uint64_t kMaxPartitionRows = std::uint64_t{1} << 24;
 
-// Where the next step of each partition begins: memory that is reused for all records.
-using StepPlaces = std::vector<std::size_t>;
+// The beginning of the next step of each partition: scratch memory.
+using StepBegins = std::vector<std::size_t>;
 
-// Checks the row that was added to `batch` last. A fault names its column.
-Fault check_rules(const Schema& schema, const BatchBuilder& batch, StepPlaces* places);
+// Checks the last row of `batch`. A fault has its column.
+Fault check_rules(const Schema& schema, const BatchBuilder& batch, StepBegins* begins);
 
 }  // namespace fastrec

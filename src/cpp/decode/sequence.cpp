@@ -20,11 +20,13 @@ Fault check_count(const ColumnSpec& spec, std::size_t n) {
   return {.code = Errc::kValueCount, .found = n, .expected = spec.n_values};
 }
 
-// Adds the `*n` values of a step, all of which must be of the kind that `spec` says. A
-// step without a kind has none.
-Fault append_step(const ColumnSpec& spec, std::size_t column, Bytes feature, Way way,
-                  JoinedMessages* joined, BatchBuilder* batch, std::size_t* n) {
-  if (way == Way::kFast && append_plain_values(spec, column, feature, batch, n)) {
+// Appends the values of a step, which must be of the kind of `spec`, and sets `*n` to
+// their number. A step without a kind has no values.
+Fault append_step(const ColumnSpec& spec, std::size_t column, Bytes feature,
+                  DecodeMode mode, JoinedMessages* joined, BatchBuilder* batch,
+                  std::size_t* n) {
+  if (mode == DecodeMode::kFast &&
+      append_plain_values(spec, column, feature, batch, n)) {
     return check_count(spec, *n);
   }
   *n = 0;
@@ -47,19 +49,20 @@ Fault append_step(const ColumnSpec& spec, std::size_t column, Bytes feature, Way
   return decode_numbers(list, *n, spec.dtype, target);
 }
 
-// The header of a step of a plain number, or of a packed run of them, up to the values:
+// The header of a step of packed numbers in the plain form, up to the P bytes of
+// values:
 //
-//   0a S  12|1a L  0a P       S = P + 4, L = P + 2, all of them in one byte
+//   0a S  12|1a L  0a P       S = P + 4, L = P + 2, each in one byte
 struct StepHeader {
   static constexpr std::size_t kBytes = 6;
-  static constexpr std::size_t kMostPayloadBytes = 0x7f - 4;
+  static constexpr std::size_t kMaxPayloadBytes = 0x7f - 4;
 
   explicit StepHeader(FeatureKind kind) noexcept
       : empty(std::uint64_t{kTagOne} | std::uint64_t{4} << 8 |
               std::uint64_t{static_cast<unsigned>(kind) << 3 | 2} << 16 |
               std::uint64_t{2} << 24 | std::uint64_t{kTagOne} << 32) {}
 
-  // Whether one begins at `p`, which has slack, for `n_payload` bytes.
+  // Whether `p`, which has slack, is the header of `n_payload` bytes of values.
   bool is_at(const std::uint8_t* p, std::uint64_t n_payload) const noexcept {
     constexpr std::uint64_t kLengths = 0x010001000100;
     constexpr std::uint64_t kHeader = 0xffffffffffff;
@@ -67,11 +70,11 @@ struct StepHeader {
     return ((load_le<std::uint64_t>(p) ^ expected) & kHeader) == 0;
   }
 
-  std::uint64_t empty;  // of no values
+  std::uint64_t empty;  // the header of no values
 };
 
-// Adds steps of one int64 each from `*p` on, for as long as they are plain and there is
-// `room` for more; `*p` is then behind them. Returns how many.
+// Decodes up to `room` plain steps of one int64 each from `*p` on, and advances `*p`.
+// Returns their number.
 std::size_t append_single_ints(const std::uint8_t** p, const std::uint8_t* end,
                                std::size_t room, std::uint8_t* target) noexcept {
   const StepHeader header(FeatureKind::kInt64);
@@ -89,11 +92,11 @@ std::size_t append_single_ints(const std::uint8_t** p, const std::uint8_t* end,
   return n;
 }
 
-// The same for steps of `n_bytes` of float32 each, with room for a block more.
+// The same for steps of `n_bytes` of float32 each. `target` needs kCopyBlockBytes more.
 std::size_t append_float_steps(const std::uint8_t** p, const std::uint8_t* end,
                                std::size_t n_bytes, std::size_t room,
                                std::uint8_t* target) noexcept {
-  if (n_bytes > StepHeader::kMostPayloadBytes) return 0;
+  if (n_bytes > StepHeader::kMaxPayloadBytes) return 0;
   const StepHeader header(FeatureKind::kFloat);
   const std::size_t step_bytes = StepHeader::kBytes + n_bytes;
   std::size_t n = 0;
@@ -105,9 +108,8 @@ std::size_t append_float_steps(const std::uint8_t** p, const std::uint8_t* end,
   return n;
 }
 
-// Adds the steps that `list` begins with for as long as they are of the form that is
-// read fastest: numbers that need no conversion, as many as a padded column wants.
-// Returns how many, and sets `*p` to what comes after them.
+// Appends the leading steps of `list` to a padded column, while they are plain and need
+// no conversion. Returns their number, and sets `*p` to the first other step.
 std::size_t append_uniform_steps(const ColumnSpec& spec, std::size_t column, Bytes list,
                                  BatchBuilder* batch, const std::uint8_t** p) {
   *p = list.data();
@@ -116,8 +118,8 @@ std::size_t append_uniform_steps(const ColumnSpec& spec, std::size_t column, Byt
       spec.dtype == DType::kFloat32 && std::endian::native == std::endian::little;
   if (spec.layout != Layout::kPadded || (!is_int && !is_float)) return 0;
   const std::size_t row_bytes = spec.row_bytes();
-  const std::size_t least_step_bytes = StepHeader::kBytes + (is_int ? 1 : row_bytes);
-  std::size_t room = list.size() / least_step_bytes;
+  const std::size_t min_step_bytes = StepHeader::kBytes + (is_int ? 1 : row_bytes);
+  std::size_t room = list.size() / min_step_bytes;
   if (spec.length) room = std::min(room, *spec.length);
   const std::uint8_t* const end = list.data() + list.size();
   GrowingArray& values = batch->values(column);
@@ -128,8 +130,8 @@ std::size_t append_uniform_steps(const ColumnSpec& spec, std::size_t column, Byt
   return n;
 }
 
-// The list of the plain step at `p`, which has slack: 0a S kind L, L = S - 2, both in
-// one byte. False if none begins there.
+// Finds the list of the plain step at `p`, which has slack: 0a S kind L, where L = S -
+// 2 and both are one byte. False if `p` is not such a step.
 inline bool find_short_step(const std::uint8_t* p, const std::uint8_t* end,
                             FeatureKind kind, Bytes* list) noexcept {
   const std::uint32_t n_bytes = p[1];
@@ -145,12 +147,12 @@ inline bool find_short_step(const std::uint8_t* p, const std::uint8_t* end,
   return true;
 }
 
-// Adds all steps of `list` to a ragged column of strings and that of their sizes, if
-// they are plain and short, as are their strings. Returns how many, or 0 with nothing
-// added, and adds their items to `*n_items`.
+// Appends all steps of `list` to a ragged column of strings and its step sizes, if the
+// steps and strings are plain and short. Returns the number of steps and adds their
+// items to `*n_items`; returns 0 if it appended nothing.
 std::size_t append_string_steps(const ColumnSpec& spec, std::size_t column, Bytes list,
                                 BatchBuilder* batch, std::size_t* n_items) {
-  constexpr std::size_t kStepBytes = 4;  // of one without strings
+  constexpr std::size_t kStepBytes = 4;  // of an empty step
   if (!ShortStrings::can_hold(list)) return 0;
   ShortStrings strings(column, list, batch);
   GrowingArray& sizes = batch->values(column + 1);
@@ -175,9 +177,9 @@ std::size_t append_string_steps(const ColumnSpec& spec, std::size_t column, Byte
   return n_steps;
 }
 
-// Adds the steps that `list` begins with for as long as they are plain and short, to a
-// ragged column and that of their sizes. Returns how many, adds their items to
-// `*n_items`, and sets `*p` to what comes after them.
+// Appends the leading steps of `list` to a ragged column and its step sizes, while they
+// are plain and short. Returns their number, adds their items to `*n_items`, and sets
+// `*p` to the first other step.
 std::size_t append_ragged_steps(const ColumnSpec& spec, std::size_t column, Bytes list,
                                 BatchBuilder* batch, const std::uint8_t** p,
                                 std::size_t* n_items) {
@@ -190,10 +192,10 @@ std::size_t append_ragged_steps(const ColumnSpec& spec, std::size_t column, Byte
     if (n != 0) *p = end;
     if (n != 0) return n;
   }
-  const std::size_t n_most =
+  const std::size_t n_max =
       spec.length.value_or(std::numeric_limits<std::size_t>::max());
   Bytes values;
-  while (n < n_most && *p != end && find_short_step(*p, end, spec.kind, &values) &&
+  while (n < n_max && *p != end && find_short_step(*p, end, spec.kind, &values) &&
          append_plain_list(spec, column, values, batch, &n_values)) {
     batch->values(column + 1).append(static_cast<std::int64_t>(n_values));
     *n_items += n_values;
@@ -203,8 +205,8 @@ std::size_t append_ragged_steps(const ColumnSpec& spec, std::size_t column, Byte
   return n;
 }
 
-// Calls `on_message(number, content)` for each field of `message`. False if that ever
-// returns false, or if a field cannot be read or is not length-delimited.
+// Calls `on_message(number, content)` for each field of `message`. False if a call
+// returns false, or if a field is malformed or not length-delimited.
 template <typename OnMessage>
 bool all_messages(Bytes message, OnMessage&& on_message) {
   FieldReader fields(message);
@@ -229,17 +231,17 @@ bool is_feature(Bytes step, bool* has_kind) {
   });
 }
 
-// Whether `message` is a FeatureLists message that has a value.
+// Whether `message` is a FeatureLists message with at least one step that has a kind.
 bool is_feature_lists(Bytes message) {
   bool has_kind = false;
   const auto is_step = [&](std::uint32_t number, Bytes step) {
     return number == 1 && is_feature(step, &has_kind);
   };
-  const auto is_part = [&](std::uint32_t number, Bytes part) {
+  const auto is_field = [&](std::uint32_t number, Bytes part) {
     return number == 1 || (number == 2 && all_messages(part, is_step));
   };
   const auto is_entry = [&](std::uint32_t number, Bytes entry) {
-    return number == 1 && all_messages(entry, is_part);
+    return number == 1 && all_messages(entry, is_field);
   };
   return all_messages(message, is_entry) && has_kind;
 }
@@ -255,15 +257,15 @@ bool has_feature_lists(Bytes record) {
   return false;
 }
 
-Fault decode_steps(const Schema& schema, std::size_t column, Bytes list, Way way,
-                   JoinedMessages* joined, BatchBuilder* batch) {
+Fault decode_steps(const Schema& schema, std::size_t column, Bytes list,
+                   DecodeMode mode, JoinedMessages* joined, BatchBuilder* batch) {
   const ColumnSpec& spec = schema.columns[column];
   const bool has_sizes = spec.layout == Layout::kRagged;
   const std::uint8_t* after = list.data();
   std::size_t n_steps = 0, n_items = 0;
-  if (way == Way::kFast && has_sizes) {
+  if (mode == DecodeMode::kFast && has_sizes) {
     n_steps = append_ragged_steps(spec, column, list, batch, &after, &n_items);
-  } else if (way == Way::kFast) {
+  } else if (mode == DecodeMode::kFast) {
     n_items = n_steps = append_uniform_steps(spec, column, list, batch, &after);
   }
   std::size_t n_kept = n_steps;
@@ -271,13 +273,13 @@ Fault decode_steps(const Schema& schema, std::size_t column, Bytes list, Way way
   Bytes step;
   while (fields.next_message(1, &step)) {
     std::size_t n;
-    if (Fault fault = append_step(spec, column, step, way, joined, batch, &n)) {
+    if (Fault fault = append_step(spec, column, step, mode, joined, batch, &n)) {
       fault.offset += static_cast<std::uint64_t>(step.data() - list.data());
       return fault;
     }
     ++n_steps;
     if (n_kept == spec.length) {
-      batch->retract(column, n);  // read all the same: it may be at fault
+      batch->retract(column, n);  // decoded only to find its faults
       continue;
     }
     ++n_kept;
@@ -303,33 +305,33 @@ Fault decode_steps(const Schema& schema, std::size_t column, Bytes list, Way way
 std::string describe_steps(const Schema& schema, const ColumnSpec& spec,
                            const Fault& fault) {
   const std::string list = "feature list '" + spec.key + "' ";
-  const std::string says = spec_says(schema, spec);
+  const std::string in_spec = " (" + describe_spec(schema, spec) + ")";
   const std::string found = std::to_string(fault.found);
   const std::string expected = std::to_string(fault.expected);
   switch (fault.code) {
     case Errc::kFeatureMissing:
-      return list + "is missing, and " + says;
+      return list + "is missing and has no default" + in_spec;
     case Errc::kFeatureKind:
       return list + "has a step of " +
-             kind_name(static_cast<FeatureKind>(fault.found)) + " values, " + says +
-             "; " + reads_kind(static_cast<FeatureKind>(fault.found));
-    case Errc::kValueCount:
+             kind_name(static_cast<FeatureKind>(fault.found)) + " values" + in_spec +
+             "; " + matching_dtype(static_cast<FeatureKind>(fault.found));
+    case Errc::kValueCount: {
+      const bool is_padded = spec.layout == Layout::kPadded;
       return list + "has a step of " + found +
-             (fault.found == 1 ? " value, " : " values, ") + says + " with " +
-             expected +
-             (spec.layout == Layout::kPadded
-                  ? " a step; " + any_number(spec) + " takes any number of them"
-                  : " an item");
+             (fault.found == 1 ? " value" : " values") + ", expected " +
+             (is_padded ? "" : "a multiple of ") + expected + in_spec +
+             (is_padded ? "; " + varlen_spec(spec) + " accepts any number" : "");
+    }
     case Errc::kStepCount:
       if (spec.layout == Layout::kRagged) {
-        return list + "has " + found + " steps, but the values that it divides have " +
-               expected + "; " + says;
+        return list + "has " + found + " steps, but the list that it partitions has " +
+               expected + in_spec;
       }
-      return list + "has " + found + " steps, " + says + " with " + expected +
-             " at most; truncate=True cuts it";
+      return list + "has " + found + " steps, expected at most " + expected + in_spec +
+             "; truncate=True drops the rest";
     case Errc::kValueOutOfRange:
       return list + "holds " + std::to_string(static_cast<std::int64_t>(fault.found)) +
-             ", which does not fit: " + says + "; \"int64\" holds any value";
+             ", which is out of range" + in_spec + "; \"int64\" holds any value";
     default:
       return list + "cannot be read: " + describe(fault);
   }

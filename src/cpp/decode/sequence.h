@@ -1,8 +1,8 @@
-// Sequence: a list of features in a tf.train.SequenceExample -> one row of a column.
+// Sequence: a feature list of a tf.train.SequenceExample -> one row of a column.
 //
-// Each feature of the list is a step of the row. In a padded column a step is one item,
-// and must have exactly the values of one; in a ragged column it has any number of
-// items, and the column after it says how many.
+// Each feature of the list is a step of the row. In a padded column, a step is exactly
+// one item. In a ragged column, it has any number of items, and the next column holds
+// the numbers.
 #pragma once
 
 #include <cstddef>
@@ -17,18 +17,17 @@
 
 namespace fastrec {
 
-// Whether a field 2 of `record` proves to be the feature lists of a SequenceExample: it
-// has fields of FeatureLists and no others down to the values, and a step has a kind.
-// Anything else may be a field that Examples do not know.
+// Whether a field 2 of `record` is certainly the feature lists of a SequenceExample: it
+// has only fields of FeatureLists, down to the values, and some step has a kind.
+// Anything else may be an unknown field of an Example.
 bool has_feature_lists(Bytes record);
 
-// Decodes the FeatureList `list` as the next row of `column`, and of the sizes of its
-// steps where that is ragged. The offset of a fault counts from the beginning of
-// `list`.
-Fault decode_steps(const Schema& schema, std::size_t column, Bytes list, Way way,
-                   JoinedMessages* joined, BatchBuilder* batch);
+// Decodes the FeatureList `list` as the next row of `column`; if it is ragged, also its
+// step sizes as the next row of the next column. The offset of a fault is in `list`.
+Fault decode_steps(const Schema& schema, std::size_t column, Bytes list,
+                   DecodeMode mode, JoinedMessages* joined, BatchBuilder* batch);
 
-// What is wrong with a list that is read as `spec`, which is one of `schema`.
+// The message for a fault of a list that is read as `spec` of `schema`.
 std::string describe_steps(const Schema& schema, const ColumnSpec& spec,
                            const Fault& fault);
 

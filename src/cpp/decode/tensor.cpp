@@ -9,22 +9,22 @@
 
 namespace fastrec {
 
-// How the values of a dtype are stored where they are not in tensor_content.
+// How a dtype stores values outside of tensor_content.
 struct TensorReader::Kind {
   std::uint32_t dtype;
   std::uint32_t field;  // of the list
   WireType type;        // of a part of a value
   std::uint8_t part_bytes;
-  std::uint8_t n_parts;   // 2 where it is complex
-  std::int64_t min, max;  // of what is stored as a varint
+  std::uint8_t n_parts;   // 2 for complex dtypes
+  std::int64_t min, max;  // of varints
 };
 
 const TensorReader::Kind* TensorReader::find_kind(std::uint32_t dtype) noexcept {
   constexpr auto kVarint = WireType::kVarint;
   constexpr auto kFixed32 = WireType::kFixed32;
   constexpr auto kFixed64 = WireType::kFixed64;
-  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();
-  constexpr auto kMost = std::numeric_limits<std::int64_t>::max();
+  constexpr auto kMin = std::numeric_limits<std::int64_t>::min();
+  constexpr auto kMax = std::numeric_limits<std::int64_t>::max();
   static constexpr Kind kKinds[] = {
       {1, 5, kFixed32, 4, 1, 0, 0},                 // float32
       {2, 6, kFixed64, 8, 1, 0, 0},                 // float64
@@ -34,14 +34,14 @@ const TensorReader::Kind* TensorReader::find_kind(std::uint32_t dtype) noexcept 
       {6, 7, kVarint, 1, 1, INT8_MIN, INT8_MAX},    // int8
       {kString, 8, WireType::kLengthDelimited, 0, 1, 0, 0},
       {8, 9, kFixed32, 4, 2, 0, 0},            // complex64
-      {9, 10, kVarint, 8, 1, kLeast, kMost},   // int64
+      {9, 10, kVarint, 8, 1, kMin, kMax},      // int64
       {10, 11, kVarint, 1, 1, 0, 1},           // bool
       {14, 13, kVarint, 2, 1, 0, UINT16_MAX},  // bfloat16, as its bits
       {17, 7, kVarint, 2, 1, 0, UINT16_MAX},   // uint16
       {18, 12, kFixed64, 8, 2, 0, 0},          // complex128
       {19, 13, kVarint, 2, 1, 0, UINT16_MAX},  // float16, as its bits
       {22, 16, kVarint, 4, 1, 0, UINT32_MAX},  // uint32
-      {23, 17, kVarint, 8, 1, kLeast, kMost},  // uint64
+      {23, 17, kVarint, 8, 1, kMin, kMax},     // uint64
   };
   const auto* found = std::find_if(std::begin(kKinds), std::end(kKinds),
                                    [&](const Kind& k) { return k.dtype == dtype; });
@@ -50,7 +50,7 @@ const TensorReader::Kind* TensorReader::find_kind(std::uint32_t dtype) noexcept 
 
 namespace {
 
-// The value of a field that was read without a fault.
+// The varint of a valid field.
 std::uint64_t varint_of(Bytes content) {
   std::uint64_t value = 0;
   Errc errc;
@@ -142,8 +142,8 @@ Fault TensorReader::read_values(Bytes message, const Kind& kind) {
   return {};
 }
 
-// Makes `n_values` of the values that were listed.
-Fault TensorReader::fill_up(const Kind& kind, std::uint64_t n_values) {
+// Extends the list to `n_values` by repeating the last value, or with zeros.
+Fault TensorReader::repeat_last(const Kind& kind, std::uint64_t n_values) {
   const std::uint64_t value_bytes = std::uint64_t{kind.part_bytes} * kind.n_parts;
   const bool holds_strings = kind.dtype == kString;
   const std::uint64_t n_listed =
@@ -155,7 +155,7 @@ Fault TensorReader::fill_up(const Kind& kind, std::uint64_t n_values) {
   if (n_listed == n_values) return {};
   const Bytes last = holds_strings && n_listed > 0 ? strings_.back() : Bytes();
   const std::uint64_t cost = holds_strings ? sizeof(Bytes) + last.size() : value_bytes;
-  if (n_values - n_listed > kMostRepeatedBytes / cost) {
+  if (n_values - n_listed > kMaxRepeatedBytes / cost) {
     return {.code = Errc::kTensorSize, .found = n_values};
   }
   if (holds_strings) {
@@ -191,11 +191,11 @@ Fault TensorReader::read(Bytes message) {
   const Kind* kind = find_kind(dtype_);
   if (kind == nullptr) return {.code = Errc::kTensorType, .found = dtype_};
 
-  constexpr std::uint64_t kMostValues = std::uint64_t{1} << 40;
+  constexpr std::uint64_t kMaxValues = std::uint64_t{1} << 40;
   std::uint64_t n_values = 1;
   for (const std::int64_t size : shape_) {
     const auto factor = static_cast<std::uint64_t>(size);
-    if (factor != 0 && n_values > kMostValues / factor) {
+    if (factor != 0 && n_values > kMaxValues / factor) {
       return {.code = Errc::kTensorSize, .found = factor};
     }
     n_values *= factor;
@@ -203,7 +203,7 @@ Fault TensorReader::read(Bytes message) {
   if (content_.empty() || dtype_ == kString) {
     if (!content_.empty()) return {.code = Errc::kTensorType, .found = dtype_};
     if (Fault fault = read_values(message, *kind)) return fault;
-    if (Fault fault = fill_up(*kind, n_values)) return fault;
+    if (Fault fault = repeat_last(*kind, n_values)) return fault;
     memory_ = values_;
     return {};
   }

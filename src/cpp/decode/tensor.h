@@ -1,12 +1,12 @@
 // Tensor: a serialized tensorflow.TensorProto -> its dtype, shape and values.
 //
-//   TensorProto { dtype = 1, tensor_shape = 2 { dim = 2 { size = 1 }, unknown_rank = 3
-//   },
-//                 tensor_content = 4: the memory, or values in the list of their dtype
-//                 }
+//   TensorProto { dtype = 1,
+//                 tensor_shape = 2 { dim = 2 { size = 1 }, unknown_rank = 3 },
+//                 tensor_content = 4 }
 //
-// Where the list is shorter than the shape, its last value stands for the rest, and
-// zeros do where it is empty: that is how TensorFlow writes constants.
+// The values are the raw memory in tensor_content, or a list in the field of their
+// dtype. TensorFlow shortens lists: the last value of a list that is shorter than the
+// shape is repeated, and an empty list means zeros.
 //
 // Source: tensorflow/core/framework/{tensor,tensor_shape,types}.proto.
 #pragma once
@@ -19,24 +19,23 @@
 
 namespace fastrec {
 
-// Reads one tensor after another; what it returns is of the last one. The message must
-// outlive it.
+// Reads tensors; the accessors return the parts of the last one. Its message must
+// outlive them.
 class TensorReader {
  public:
   static constexpr std::uint32_t kString = 7;  // DT_STRING
 
-  // The most memory that is filled with values which the message does not hold one by
-  // one: memory is asked for by a number in it.
-  static constexpr std::uint64_t kMostRepeatedBytes = std::uint64_t{64} << 20;
+  // The limit of memory for repeated values, since a number in the message decides how
+  // much is allocated.
+  static constexpr std::uint64_t kMaxRepeatedBytes = std::uint64_t{64} << 20;
 
-  // Offsets of faults are unset.
+  // Faults have no offset.
   Fault read(Bytes message);
 
-  std::uint32_t dtype() const noexcept {
-    return dtype_;
-  }  // numbered as types.proto does
+  // As numbered in types.proto.
+  std::uint32_t dtype() const noexcept { return dtype_; }
   const std::vector<std::int64_t>& shape() const noexcept { return shape_; }
-  Bytes memory() const noexcept { return memory_; }  // of all values, if numbers
+  Bytes memory() const noexcept { return memory_; }  // empty for strings
   const std::vector<Bytes>& strings() const noexcept { return strings_; }
 
  private:
@@ -46,7 +45,7 @@ class TensorReader {
   Fault read_shape(Bytes message);
   Fault read_values(Bytes message, const Kind& kind);
   Fault append_value(Bytes content, const Kind& kind);
-  Fault fill_up(const Kind& kind, std::uint64_t n_values);
+  Fault repeat_last(const Kind& kind, std::uint64_t n_values);
 
   std::uint32_t dtype_ = 0;
   std::vector<std::int64_t> shape_;

@@ -13,7 +13,7 @@
 namespace fastrec {
 namespace {
 
-// Converted values pass through a piece of stack of this many.
+// The number of values that are converted at a time, on the stack.
 constexpr std::size_t kPieceValues = 256;
 
 template <typename Int>
@@ -81,8 +81,8 @@ std::size_t int_bytes(DType dtype) {
   }
 }
 
-// Decodes the first `n` values of `run` as Int, with nothing to convert. Returns where
-// they end, or nullptr.
+// Decodes the first `n` values of `run` as Int, without conversion. Returns their end,
+// or nullptr.
 template <typename Int>
 const std::uint8_t* decode_directly(Bytes run, std::size_t n, std::uint8_t* target,
                                     Errc* errc) {
@@ -90,8 +90,7 @@ const std::uint8_t* decode_directly(Bytes run, std::size_t n, std::uint8_t* targ
   return decode_varints(run, n, reinterpret_cast<Int*>(target), errc);
 }
 
-// Decodes the first `n` values of `run`. Returns where they end, or nullptr with a
-// fault.
+// Decodes the first `n` values of `run`. Returns their end, or nullptr with a fault.
 const std::uint8_t* decode_run_of_ints(Bytes run, std::size_t n, DType dtype,
                                        std::uint8_t* target, Fault* fault) {
   if (dtype == DType::kInt64) {
@@ -101,7 +100,7 @@ const std::uint8_t* decode_run_of_ints(Bytes run, std::size_t n, DType dtype,
     const std::uint8_t* after =
         decode_directly<std::int32_t>(run, n, target, &fault->code);
     if (after != nullptr || fault->code != Errc::kValueOutOfRange) return after;
-    // Which value it is takes a second look.
+    // Decodes again, to find the value that is out of range.
   }
   std::int64_t piece[kPieceValues];
   for (std::size_t done = 0; done < n;) {
@@ -125,7 +124,7 @@ void convert_floats(Bytes run, std::uint8_t* target, Convert convert) {
   }
 }
 
-// Returns how many bytes were written.
+// Returns the number of bytes written.
 std::size_t decode_run_of_floats(Bytes run, DType dtype, std::uint8_t* target) {
   const std::size_t n = run.size() / sizeof(float);
   switch (dtype) {
@@ -154,11 +153,10 @@ bool append_short_ints(std::size_t column, Bytes run, BatchBuilder* batch,
   // The values of a short run are not counted first, so there must be room for one a
   // byte, which is 2 KiB at most.
   constexpr std::size_t kShortBytes = 256;
-  const std::size_t n_most =
-      run.size() <= kShortBytes ? run.size() : count_varints(run);
+  const std::size_t n_max = run.size() <= kShortBytes ? run.size() : count_varints(run);
   GrowingArray& values = batch->values(column);
   auto* target = reinterpret_cast<std::int64_t*>(
-      values.reserve((n_most + kSpareValues) * sizeof(std::int64_t)));
+      values.reserve((n_max + kSpareValues) * sizeof(std::int64_t)));
   *n = varint_kernel().decode_list(run.data(), run.size(), target);
   if (*n == kNotDecoded) return false;
   values.advance(*n * sizeof(std::int64_t));

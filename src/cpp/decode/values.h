@@ -1,7 +1,6 @@
-// Values: a list of a feature -> values in the dtype of a column.
+// Values: the list of a feature -> values of the dtype of a column.
 //
-// Floats keep their bits. Integers are converted with a check of their range, never
-// wrapped.
+// float32 values keep their bits. Integers are range-checked, never wrapped.
 #pragma once
 
 #include <cstddef>
@@ -21,31 +20,31 @@ namespace fastrec {
 Fault decode_numbers(const ValueList& list, std::size_t n, DType dtype,
                      std::uint8_t* target);
 
-// Decodes a run that holds exactly `n` values of `kind`, which is int64 or float, to
-// `target`, which is aligned for values of `dtype`. False if that is not what it holds,
-// or if not all fit: `target` may then have been written to, and nothing is known.
+// Decodes a run of exactly `n` values of `kind`, which is int64 or float, to `target`,
+// which is aligned for values of `dtype`. False if the run has another number of values
+// or a value does not fit; `target` is then unspecified.
 bool decode_plain_numbers(Bytes run, FeatureKind kind, std::size_t n, DType dtype,
                           std::uint8_t* target);
 
-// Strings of less than 128 bytes each, from plain lists with slack (BytesWithSlack), at
-// the end of a column. Room for all that a message can hold is made once, and what was
-// written counts when it is committed.
+// Appends strings of less than 128 bytes each, from plain lists with slack
+// (BytesWithSlack), to a column. Reserves room for a whole message once; commit() then
+// appends what was written.
 class ShortStrings {
  public:
-  // Whether room for the strings of `message` is little.
+  // Whether `message` is small enough to reserve room for all it may hold.
   static bool can_hold(Bytes message) noexcept { return message.size() <= 16 << 10; }
 
   ShortStrings(std::size_t column, Bytes message, BatchBuilder* batch)
       : values_(&batch->values(column)), ends_(&batch->string_ends(column)) {
-    constexpr std::size_t kStringBytes = 2;  // of an empty one: a tag and a length
+    constexpr std::size_t kStringBytes = 2;  // of an empty string: tag and length
     first_ = next_ = values_->reserve(message.size() + kCopyBlockBytes);
     first_end_ = ends_->reserve(message.size() / kStringBytes * sizeof(std::int64_t));
     next_end_ = first_end_;
     n_bytes_before_ = static_cast<std::int64_t>(values_->size());
   }
 
-  // Writes the strings of `list`, which is part of the message. False if they are not
-  // short and plain.
+  // Writes the strings of `list`, a part of the message. False unless all are short and
+  // plain.
   bool append(Bytes list) noexcept {
     const std::uint8_t* const end = list.data() + list.size();
     for (const std::uint8_t* p = list.data(); p != end;) {
@@ -63,7 +62,7 @@ class ShortStrings {
     return true;
   }
 
-  // How many have been written.
+  // The number of strings written.
   std::size_t size() const noexcept {
     return static_cast<std::size_t>(next_end_ - first_end_) / sizeof(std::int64_t);
   }
@@ -81,13 +80,13 @@ class ShortStrings {
   std::int64_t n_bytes_before_;  // in the column
 };
 
-// Adds the values of `list`, which has slack (BytesWithSlack), to `column`, whose rows
-// have any number of them, and sets `*n` to their number. False if the list does not
-// have the plain form (wire/plain.h), or if not all values fit: nothing is added then.
+// Appends the values of `list`, which has slack (BytesWithSlack), to the ragged or
+// padded `column`, and sets `*n` to their number. Appends nothing and returns false if
+// the list does not have the plain form (wire/plain.h) or a value does not fit.
 bool append_plain_list(const ColumnSpec& spec, std::size_t column, Bytes list,
                        BatchBuilder* batch, std::size_t* n);
 
-// The same for the list of `feature`. False also if it is not of the kind of `spec`.
+// The same for the list of `feature`. Also false if it is not of the kind of `spec`.
 bool append_plain_values(const ColumnSpec& spec, std::size_t column, Bytes feature,
                          BatchBuilder* batch, std::size_t* n);
 

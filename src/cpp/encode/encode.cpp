@@ -9,7 +9,7 @@
 namespace fastrec {
 namespace {
 
-// Of the values alone: without the tag and length that a packed run has.
+// The size of the values alone, without the tag and length of a packed run.
 std::uint64_t value_bytes(const FeatureValues& feature) noexcept {
   std::uint64_t size = 0;
   switch (feature.kind) {
@@ -35,7 +35,7 @@ std::uint64_t list_size(FeatureKind kind, std::uint64_t values) noexcept {
   return field_size(values);
 }
 
-// Of the message Feature; one without a kind is empty.
+// The size of the message Feature, which is empty without a kind.
 std::uint64_t feature_size(const FeatureValues& feature,
                            std::uint64_t values) noexcept {
   if (feature.kind == FeatureKind::kNone) return 0;
@@ -75,9 +75,9 @@ std::uint8_t* store_feature(const FeatureValues& feature, std::uint64_t values,
 
 std::uint64_t checked_size(std::uint64_t size) {
   if (size > kMaxPayloadBytes) {
-    throw std::length_error("an example of " + std::to_string(size) +
-                            " bytes is too large: protobuf reads at most " +
-                            std::to_string(kMaxPayloadBytes));
+    throw std::length_error(
+        "an example must have at most " + std::to_string(kMaxPayloadBytes) +
+        " bytes, the limit of protobuf, got " + std::to_string(size));
   }
   return size;
 }

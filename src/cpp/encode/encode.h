@@ -8,14 +8,13 @@
 //   Features          { 1: entry, 1: entry, ... }   in the order given
 //   entry             { 1: key, 2: Feature }        key first
 //   Feature           { 1: BytesList | 2: FloatList | 3: Int64List }
-//   list              { 1: one packed run of numbers, or one byte string after another
-//   }
+//   BytesList         { 1: string, 1: string, ... }
+//   numbers           { 1: one packed run }         of a FloatList or Int64List
 //
-// Every length stands before what it measures, so all sizes are computed first and the
-// bytes are then stored in one pass, front to back. Varints and lengths take no more
-// bytes than they need. An empty list has its kind and no values.
+// A length precedes its contents, so measure() computes all sizes and store() then
+// writes front to back in one pass. Varints are minimal. An empty list keeps its kind.
 //
-// This module does not check that keys are UTF-8 or differ from each other.
+// The caller checks that keys are unique, valid UTF-8.
 //
 // Source: tensorflow/core/example/{example,feature}.proto and
 // https://protobuf.dev/programming-guides/encoding/
@@ -30,8 +29,8 @@
 
 namespace fastrec {
 
-// One feature of a row: views of what the caller holds. Of the three lists, the one of
-// `kind` counts.
+// One feature of a row, as views of the caller's memory. Only the list of `kind` is
+// used.
 struct FeatureValues {
   Bytes key;
   FeatureKind kind = FeatureKind::kNone;
@@ -46,15 +45,15 @@ struct FeatureListValues {
   std::span<const FeatureValues> steps;
 };
 
-// Keeps its scratch memory from row to row.
+// Reuses its scratch memory for every row.
 class ExampleEncoder {
  public:
-  // The size in bytes of the Example of `features`. Throws std::length_error if
-  // protobuf could not read it because it has 2 GiB or more.
+  // Returns the size of the Example of `features` in bytes. Throws std::length_error
+  // from 2 GiB on, which protobuf cannot read.
   std::uint64_t measure(std::span<const FeatureValues> features);
 
-  // Stores the Example that was measured last to `out`, which has room for it. Integers
-  // must be what they were when they were measured: their size depends on their value.
+  // Stores the Example that was measured last. Its integers must not have changed
+  // since, because their sizes depend on their values.
   void store(std::span<const FeatureValues> features, std::uint8_t* out) const noexcept;
 
   // The same for a SequenceExample.
@@ -70,7 +69,7 @@ class ExampleEncoder {
                                       const std::uint64_t* value_bytes,
                                       std::uint8_t* out) noexcept;
 
-  // Of each feature and step, before the list's framing.
+  // The values of each feature and step, without the tag and length of the list.
   std::vector<std::uint64_t> value_bytes_;
   std::vector<std::uint64_t> list_bytes_;
   std::uint64_t features_bytes_ = 0;

@@ -20,14 +20,14 @@ std::size_t number_bytes(FeatureKind kind) {
   return kNumberBytes[static_cast<std::size_t>(kind)];
 }
 
-// Has the numbers of rows to come on their way: there are more columns than the CPU
-// follows by itself.
+// Prefetches the numbers of the next rows: the CPU tracks fewer streams than a batch
+// has columns.
 void prefetch_rows(const ColumnValues& column, std::size_t begin, std::size_t n) {
-  constexpr std::size_t kMostBytes = 8 * kCacheLineBytes;
+  constexpr std::size_t kMaxBytes = 8 * kCacheLineBytes;
   const std::size_t item_bytes = number_bytes(column.kind);
   const std::size_t end = std::min(column.values.size(), (begin + n) * item_bytes);
   std::size_t at = begin * item_bytes;
-  if (at < end && end - at > kMostBytes) return;  // rows that lie far apart
+  if (at < end && end - at > kMaxBytes) return;  // the rows are far apart
   for (; at < end; at += kCacheLineBytes) prefetch(column.values.data() + at);
 }
 
@@ -40,18 +40,18 @@ Bytes string_at(const ColumnValues& column, std::size_t i) noexcept {
                                static_cast<std::size_t>(column.offsets[i + 1]) - begin);
 }
 
-// Of a list whose values take `values` bytes: with tag and length, if it is packed.
+// The size of a list with `values` bytes of values; adds the framing of a packed run.
 std::uint64_t list_size(FeatureKind kind, std::uint64_t values) noexcept {
   if (kind == FeatureKind::kBytes || values == 0) return values;
   return field_size(values);
 }
 
-// The bytes of the message Feature whose values take `values` bytes.
+// The size of the message Feature with `values` bytes of values.
 std::uint64_t feature_size(FeatureKind kind, std::uint64_t values) noexcept {
   return field_size(list_size(kind, values));
 }
 
-// Stores all that comes before the values.
+// Stores everything before the values.
 std::uint8_t* store_head(const ColumnValues& column, std::uint64_t values,
                          std::uint8_t* out) noexcept {
   const std::uint64_t list = list_size(column.kind, values);
@@ -97,15 +97,14 @@ BatchEncoder BatchEncoder::with_values(std::span<const Bytes> values,
 
 void BatchEncoder::check(const ColumnValues& column) const {
   const auto name = [&] { return "column '" + column.key + "'"; };
-  const auto refuse = [&](const char* what) {
+  const auto fail = [&](const char* what) {
     throw std::invalid_argument(name() + what);
   };
-  if (column.kind == FeatureKind::kNone) refuse(" has no kind");
+  if (column.kind == FeatureKind::kNone) fail(" has no kind");
   if (!column.present.empty() && column.present.size() != n_rows_) {
-    refuse(" does not say of each row whether it is there");
+    fail(": `present` must have one flag per row");
   }
 
-  // How many values there are, and then, that they are as many as rows need.
   std::size_t n_values = 0;
   if (column.kind != FeatureKind::kBytes) {
     n_values = column.values.size() / number_bytes(column.kind);
@@ -115,13 +114,14 @@ void BatchEncoder::check(const ColumnValues& column) const {
   } else if (column.string_bytes != 0) {
     n_values = column.values.size() / column.string_bytes;
   } else {
-    n_values = SIZE_MAX;  // of strings without bytes there are any number
+    n_values = SIZE_MAX;  // any number of empty strings
   }
   if (!column.row_splits.empty()) {
-    if (column.row_splits.size() != n_rows_ + 1) refuse(" has another number of rows");
+    if (column.row_splits.size() != n_rows_ + 1)
+      fail(": row_splits must have one entry more than rows");
     check_ascending(column.row_splits, n_values, name() + ": row_splits");
   } else if (column.n_values != 0 && n_values / column.n_values < n_rows_) {
-    refuse(" has too few values");
+    fail(" has too few values");
   }
 }
 
@@ -222,25 +222,25 @@ void BatchEncoder::load_numbers(const ColumnValues& column, std::uint64_t* words
 
 std::uint64_t BatchEncoder::measure(std::size_t i, Tile* tile) const {
   std::uint64_t total = tile->number_bytes_[i];
-  if (n_numbers_ < columns_.size()) total += measure_others(tile->row(i), tile);
+  if (n_numbers_ < columns_.size()) total += measure_variable(tile->row(i), tile);
   tile->features_bytes_ = total;
   const std::uint64_t size = field_size(total);
   if (size > kMaxPayloadBytes) {
-    throw std::length_error("row " + std::to_string(tile->row(i)) + ": an example of " +
-                            std::to_string(size) +
-                            " bytes is too large: protobuf reads at most " +
-                            std::to_string(kMaxPayloadBytes));
+    throw std::length_error(
+        "row " + std::to_string(tile->row(i)) + ": an example must have at most " +
+        std::to_string(kMaxPayloadBytes) + " bytes, the limit of protobuf, got " +
+        std::to_string(size));
   }
   return size;
 }
 
-std::uint64_t BatchEncoder::measure_others(std::size_t row, Tile* tile) const {
+std::uint64_t BatchEncoder::measure_variable(std::size_t row, Tile* tile) const {
   tile->varint_bytes_ = 0;
   std::uint64_t total = 0;
   for (std::size_t c = 0; c < columns_.size(); ++c) {
     const ColumnValues& column = columns_[c];
     const Entry& entry = entries_[c];
-    if (entry.form == Entry::Form::kNumber || !is_in(column, row)) continue;
+    if (entry.form == Entry::Form::kNumber || !has_feature(column, row)) continue;
     if (entry.form == Entry::Form::kConstant) {
       total += entry.long_head.size() + entry.value_bytes;
       continue;
@@ -258,7 +258,7 @@ std::uint64_t BatchEncoder::measure_values(const ColumnValues& column, std::size
   std::uint64_t size = 0;
   switch (column.kind) {
     case FeatureKind::kInt64: {
-      // Packed here, because what they take is known only then.
+      // Packing is the only way to learn the size, so keep the result.
       const std::size_t room = tile->varint_bytes_ + pack_room(run.size());
       if (tile->varints_.size() < room) tile->varints_.resize(2 * room);
       std::uint8_t* const varints = tile->varints_.data() + tile->varint_bytes_;
@@ -286,9 +286,9 @@ void BatchEncoder::store(std::size_t i, const Tile& tile,
   out = open_field(1, tile.features_bytes_, out);
   const std::uint64_t* const words = tile.words_.data();
   const std::uint8_t* const sizes = tile.word_sizes_.data();
-  std::size_t number = i;  // in both
+  std::size_t number = i;  // index in both
   const std::uint8_t* varints = tile.varints_.data();
-  // Variables, because what is stored might be any of the members.
+  // Copies, because the compiler assumes that stores to `out` may alias the members.
   const std::size_t n_columns = columns_.size();
   const Entry* const entries = entries_.data();
   for (std::size_t c = 0; c < n_columns; ++c) {
@@ -301,7 +301,7 @@ void BatchEncoder::store(std::size_t i, const Tile& tile,
       continue;
     }
     const ColumnValues& column = columns_[c];
-    if (!is_in(column, row)) continue;
+    if (!has_feature(column, row)) continue;
     if (entry.form == Entry::Form::kConstant) {
       out = store_raw(entry.long_head.data(), entry.long_head.size(), out);
       out = store_raw(column.values.data() + row * entry.value_bytes, entry.value_bytes,
@@ -327,7 +327,7 @@ void BatchEncoder::store(std::size_t i, const Tile& tile,
 inline std::uint8_t* BatchEncoder::store_number(const Entry& entry, std::uint64_t word,
                                                 std::size_t size,
                                                 std::uint8_t* out) noexcept {
-  // Whole words, which takes less time than to store only what is needed.
+  // Storing whole words is faster than storing the exact size.
   const Word added = repeated(static_cast<std::uint8_t>(size));
   const auto store_words = [&](std::size_t begin) {
     for (std::size_t at = begin; at < begin + 32; at += sizeof(Word)) {

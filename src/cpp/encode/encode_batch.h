@@ -1,16 +1,16 @@
 // EncodeBatch: columns of values -> a serialized tf.train.Example for each row.
 //
-//   numbers   values[row][n_values], or
-//             values[row_splits[row] .. row_splits[row + 1]]
-//   strings   the same of strings; string i is
-//             data[offsets[i] .. offsets[i + 1]], or
-//             data[i * string_bytes ...] if all have one size
+//   fixed     values[row][n_values]
+//   ragged    values[row_splits[row] .. row_splits[row + 1]]
+//   strings   fixed or ragged; string i is data[offsets[i] .. offsets[i + 1]], or
+//             data[i * string_bytes ..] if all strings have the same size
 //
-// Features come in the order of the columns, in the form that encode/encode.h draws, so
-// all records of a batch have one order, and the headers of entries are made once.
+// Features are written in the order of the columns, in the format of encode/encode.h.
+// All records of a batch have one order, so entry headers are built once per batch.
 //
-// The columns may change while they are read. That gives values of before or after, but
-// never a message of another size than was measured: what sizes depend on is read once.
+// Another thread may change the columns meanwhile. A record may then hold old or new
+// values, but always has the size that was measured: the encoder reads everything that
+// sizes depend on only once.
 #pragma once
 
 #include <array>
@@ -25,11 +25,11 @@
 
 namespace fastrec {
 
-// A column to write: views of what the caller holds, and copies of where things are.
+// A column to write: a view of the caller's values, and copies of their offsets.
 struct ColumnValues {
   std::string key;
   FeatureKind kind = FeatureKind::kInt64;
-  Bytes values;  // int64 or float32 as the machine has them, or the bytes of strings
+  Bytes values;              // native int64 or float32, or the bytes of strings
   std::size_t n_values = 1;  // of a row, without row_splits
   std::vector<std::int64_t> row_splits;
   std::size_t string_bytes = 0;  // without offsets
@@ -45,13 +45,13 @@ class BatchEncoder {
   // Throws std::invalid_argument if a column does not hold `n_rows` rows.
   BatchEncoder(std::vector<ColumnValues> columns, std::size_t n_rows);
 
-  // The same columns with other values, one for each column, of which none has
-  // row_splits, offsets or absent rows. Throws as the constructor does.
+  // Returns an encoder of new values for the same columns, none of which has
+  // row_splits, offsets or absent rows. Throws like the constructor.
   BatchEncoder with_values(std::span<const Bytes> values, std::size_t n_rows) const;
 
   std::size_t n_rows() const noexcept { return n_rows_; }
 
-  // Rows that are being encoded; each thread has its own.
+  // A few rows that are being encoded. Each thread has its own tile.
   class Tile {
    public:
     static constexpr std::size_t kMaxRows = 32;
@@ -66,48 +66,47 @@ class BatchEncoder {
     std::size_t begin_ = 0;
     std::size_t step_ = 1;
     std::size_t n_rows_ = 0;
-    // The bytes of each row in columns of the form kNumber.
+    // The size of all kNumber columns in each row.
     std::array<std::uint32_t, kMaxRows> number_bytes_;
-    // Their values as they are stored, column by column, and their sizes: 0 for an
-    // absent feature.
+    // Their encoded values and sizes, column by column. Size 0: the feature is absent.
     std::vector<std::uint64_t> words_;
     std::vector<std::uint8_t> word_sizes_;
-    // Of the row that was measured last: the bytes of the values in columns of the form
-    // kAny, and the varints of the integers in them.
+    // For the row that was measured last: the value sizes of kAny columns, and the
+    // varints of their integers.
     std::vector<std::uint64_t> sizes_;
     std::vector<std::uint8_t> varints_;
     std::size_t varint_bytes_ = 0;
     std::uint64_t features_bytes_ = 0;
   };
 
-  // The mean size of the Examples of some rows, or 0 without rows.
+  // The mean size of the Examples of a few sampled rows; 0 without rows.
   std::uint64_t row_bytes() const;
 
-  // Reads rows `begin`, `begin + step`, ... below `end`, as many as fit, one column
-  // after another: one kernel reads the values of all rows, and columns whose addresses
-  // are alike do not evict each other from the cache.
+  // Reads rows `begin`, `begin + step`, ... below `end` until the tile is full. Reading
+  // column by column lets one kernel convert all rows, and keeps columns at conflicting
+  // addresses from evicting each other from the cache.
   void load(std::size_t begin, std::size_t end, std::size_t step, Tile* tile) const;
 
-  // The size in bytes of the Example of row `i` of the tile. Throws std::length_error
-  // if protobuf could not read it because it has 2 GiB or more.
+  // Returns the size of the Example of row `i` of the tile in bytes. Throws
+  // std::length_error from 2 GiB on, which protobuf cannot read.
   std::uint64_t measure(std::size_t i, Tile* tile) const;
 
-  // Stores the Example of row `i`, which was measured last, to `out`, which has room
-  // for it and for kSlackBytes more.
+  // Stores the Example of row `i`, which was measured last. `out` needs room for it and
+  // kSlackBytes more.
   void store(std::size_t i, const Tile& tile, std::uint8_t* out) const noexcept;
 
  private:
-  // How the feature of a column is written.
+  // How to write the feature of a column.
   struct Entry {
     static constexpr std::size_t kShortBytes = 64;
 
     enum class Form : std::uint8_t {
-      kNumber,    // one number, after a header of at most kShortBytes
-      kConstant,  // header and values have one size in all rows
+      kNumber,    // one number per row, and a header of at most kShortBytes
+      kConstant,  // header and values have the same size in all rows
       kAny,
     };
     Form form = Form::kAny;
-    // kNumber: the header of a value of no bytes, and 0xff where its size is added.
+    // kNumber: the header of an empty value, and 0xff at the bytes to add its size to.
     std::uint8_t head_size = 0;
     std::array<std::uint8_t, kShortBytes> head = {};
     std::array<std::uint8_t, kShortBytes> lengths = {};
@@ -115,7 +114,7 @@ class BatchEncoder {
     std::vector<std::uint8_t> long_head;
     std::size_t value_bytes = 0;
   };
-  struct Run {  // values of a row
+  struct Run {  // the values of a row
     std::size_t begin = 0;
     std::size_t end = 0;
 
@@ -127,12 +126,12 @@ class BatchEncoder {
   static Run run_of(const ColumnValues& column, std::size_t row) noexcept;
   static void load_numbers(const ColumnValues& column, std::uint64_t* words,
                            std::uint8_t* sizes, Tile* tile);
-  std::uint64_t measure_others(std::size_t row, Tile* tile) const;
+  std::uint64_t measure_variable(std::size_t row, Tile* tile) const;
   static std::uint64_t measure_values(const ColumnValues& column, std::size_t row,
                                       Tile* tile);
   static std::uint8_t* store_number(const Entry& entry, std::uint64_t word,
                                     std::size_t size, std::uint8_t* out) noexcept;
-  static bool is_in(const ColumnValues& column, std::size_t row) noexcept {
+  static bool has_feature(const ColumnValues& column, std::size_t row) noexcept {
     return column.present.empty() || column.present[row] != 0;
   }
 

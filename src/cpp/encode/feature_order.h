@@ -1,10 +1,9 @@
-// FeatureOrder: what the rows written so far say of the next: which features come in
-// which order, and of which kind each is.
+// FeatureOrder: the order and kinds of the features that were written so far.
 //
-// Rows whose features come in one order are read fastest, and a file in which a feature
-// is now a list of integers and now one of floats cannot be read at all.
+// Records with one order of features are the fastest to read, and a feature must have
+// the same kind in every record to be readable at all.
 //
-// Any thread may use it.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -21,12 +20,12 @@ namespace fastrec {
 class FeatureOrder {
  public:
   struct Place {
-    std::size_t position = 0;  // among all features, in the order they were first met
-    FeatureKind kind = FeatureKind::kNone;  // that it was first met with
+    std::size_t position = 0;               // in the order of first occurrence
+    FeatureKind kind = FeatureKind::kNone;  // of the first occurrence with values
   };
 
-  // The place of a feature, which is the last one if it is new. A `kind` of kNone says
-  // nothing: then the feature has none until it is met with one.
+  // Returns the place of a feature; a new one is appended. kNone means an unknown kind,
+  // which the first call with another kind sets.
   Place place(Bytes key, FeatureKind kind);
 
  private:
@@ -34,7 +33,7 @@ class FeatureOrder {
   std::vector<std::string> keys_;
   std::vector<FeatureKind> kinds_;
   std::unordered_map<std::string, std::size_t> positions_;
-  std::size_t next_ = 0;  // most rows have the features in order
+  std::size_t next_ = 0;  // the expected position: most rows keep the order
 };
 
 }  // namespace fastrec

@@ -18,8 +18,8 @@ void FrameBuffer::add(Bytes payload) {
 }
 
 void FrameBuffer::add_frames(Bytes bytes, std::span<const std::int64_t> offsets,
-                             std::span<const std::int64_t> chosen) {
-  for (const std::int64_t i : chosen) {
+                             std::span<const std::int64_t> indices) {
+  for (const std::int64_t i : indices) {
     const auto frame = static_cast<std::size_t>(i);
     const auto begin = static_cast<std::size_t>(offsets[frame]);
     const std::size_t n_bytes = static_cast<std::size_t>(offsets[frame + 1]) - begin;
@@ -31,11 +31,11 @@ void FrameBuffer::add_frames(Bytes bytes, std::span<const std::int64_t> offsets,
 
 std::size_t FrameBuffer::add_rows(const BatchEncoder& encoder, std::size_t begin,
                                   std::size_t end, std::size_t step,
-                                  std::uint64_t n_bytes_wanted) {
+                                  std::uint64_t target_bytes) {
   std::size_t row = begin;
-  while (row < end && n_bytes() < n_bytes_wanted) {
+  while (row < end && n_bytes() < target_bytes) {
     encoder.load(row, end, step, &tile_);
-    for (std::size_t i = 0; i < tile_.n_rows() && n_bytes() < n_bytes_wanted; ++i) {
+    for (std::size_t i = 0; i < tile_.n_rows() && n_bytes() < target_bytes; ++i) {
       add(encoder.measure(i, &tile_),
           [&](std::uint8_t* payload) { encoder.store(i, tile_, payload); });
       row += step;
@@ -45,7 +45,7 @@ std::size_t FrameBuffer::add_rows(const BatchEncoder& encoder, std::size_t begin
 }
 
 Frames FrameBuffer::take() {
-  frames_.extend(0);  // so that there is memory, also for no frames
+  frames_.extend(0);  // allocates a block even without frames
   std::vector<std::uint64_t> offsets = offsets_.take();
   return {frames_.release(), std::move(offsets)};
 }

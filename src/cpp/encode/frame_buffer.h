@@ -1,8 +1,8 @@
-// FrameBuffer: records -> frames, one after another, in memory.
+// FrameBuffer: records -> consecutive frames in memory.
 //
-// The memory comes from a pool: fresh pages cost as much to fill as a record to encode.
-// Checksums are of the bytes in the buffer, so a frame is whole even if its source
-// changes meanwhile. One thread at a time may use a buffer.
+// The memory comes from a pool, because filling a fresh page costs as much as encoding
+// a record. Checksums cover the bytes in the buffer, so a frame is valid even if its
+// source changes meanwhile. Only one thread at a time may use a buffer.
 #pragma once
 
 #include <cstddef>
@@ -12,14 +12,14 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "batch/column.h"
+#include "batch/growing_array.h"
 #include "batch/slab.h"
 #include "encode/encode_batch.h"
 #include "record/append.h"
 
 namespace fastrec {
 
-// Frames as they lie in a file; frame i is bytes[offsets[i] .. offsets[i+1]].
+// Frames in the format of a file; frame i is bytes[offsets[i] .. offsets[i+1]].
 struct Frames {
   Array array;
   std::vector<std::uint64_t> offsets;
@@ -30,16 +30,16 @@ struct Frames {
 
 class FrameBuffer {
  public:
-  // With room for `n_bytes` at first.
+  // Reserves `n_bytes`.
   explicit FrameBuffer(std::shared_ptr<BlockPool> pool, std::size_t n_bytes = 0)
       : frames_(std::move(pool)) {
     if (n_bytes != 0) frames_.extend(n_bytes);
     frames_.clear();
   }
 
-  // Adds a record whose payload `store(std::uint8_t* payload)` makes: it must fill
-  // exactly `length` bytes, may write kSlackBytes past them, and must not throw.
-  // Nothing is added if memory runs out.
+  // Adds a record whose payload `store(std::uint8_t* payload)` writes: exactly `length`
+  // bytes, and up to kSlackBytes past them. `store` must not throw. If memory runs out,
+  // the buffer is unchanged.
   static constexpr std::size_t kSlackBytes = BatchEncoder::kSlackBytes;
   template <typename Store>
   void add(std::uint64_t length, const Store& store) {
@@ -56,24 +56,25 @@ class FrameBuffer {
 
   void add(Bytes payload);
 
-  // Adds whole frames whose checksums are right: frame i of them is
-  // bytes[offsets[i] .. offsets[i+1]], and they come in the order of `chosen`.
+  // Adds the frames `indices`, in that order, of frames with valid checksums: frame i
+  // is bytes[offsets[i] .. offsets[i+1]].
   void add_frames(Bytes bytes, std::span<const std::int64_t> offsets,
-                  std::span<const std::int64_t> chosen);
+                  std::span<const std::int64_t> indices);
 
   // Adds the Examples of rows `begin`, `begin + step`, ... below `end`, until the
-  // buffer has `n_bytes_wanted`. Returns the first row that is not in it.
+  // buffer has `target_bytes`. Returns the first row that was not added.
   std::size_t add_rows(const BatchEncoder& encoder, std::size_t begin, std::size_t end,
-                       std::size_t step, std::uint64_t n_bytes_wanted);
+                       std::size_t step, std::uint64_t target_bytes);
 
   std::size_t n_records() const noexcept { return offsets_.size() - 1; }
   std::uint64_t n_bytes() const noexcept { return frames_.size(); }
 
-  // Returns all frames; the buffer is then empty.
+  // Returns all frames and empties the buffer.
   Frames take();
 
  private:
-  // Where frames end, so that adding one cannot fail after its bytes are there.
+  // The end of each frame. Reserving first means that adding a frame cannot fail after
+  // its bytes are stored.
   class Offsets {
    public:
     void reserve_one() {

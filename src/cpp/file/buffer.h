@@ -1,5 +1,4 @@
-// Buffer: private memory that grows and is reused, with kSlackBytes of readable slack
-// on both sides.
+// Buffer: reusable private memory with kSlackBytes of readable slack on both sides.
 #pragma once
 
 #include <algorithm>
@@ -15,21 +14,21 @@ class Buffer {
  public:
   static constexpr std::size_t kSlackBytes = BytesWithSlack::kSlackBytes;
 
-  // Room for `size` bytes. Growing does not keep what the buffer held.
+  // Returns room for `size` bytes. Their content is unspecified.
   MutableBytes room(std::size_t size) {
     if (size > capacity_) {
       const std::size_t capacity =
-          std::max(size, std::min(2 * capacity_, size + kMostSpareBytes));
+          std::max(size, std::min(2 * capacity_, size + kMaxSpareBytes));
       memory_ = allocate(capacity);
-      capacity_ = capacity;  // not before: allocate() may throw
+      capacity_ = capacity;  // after allocate(), which may throw
     }
     return {memory_.get() + kSlackBytes, size};
   }
 
  private:
-  static constexpr std::size_t kMostSpareBytes = std::size_t{4} << 20;
+  static constexpr std::size_t kMaxSpareBytes = std::size_t{4} << 20;
 
-  // Only the slack is initialized: the rest is written before it is read.
+  // Initializes only the slack; callers write the rest before they read it.
   static std::unique_ptr<std::uint8_t[]> allocate(std::size_t capacity) {
     auto memory =
         std::make_unique_for_overwrite<std::uint8_t[]>(capacity + 2 * kSlackBytes);

@@ -13,23 +13,23 @@ ByteStreams::ByteStreams(std::size_t n_streams, std::size_t n_ahead,
       n_ahead_(n_ahead),
       bytes_ahead_(bytes_ahead) {}
 
-ByteStreams::Stream* ByteStreams::open(std::size_t stream) {
-  if (is_stopped_ || stream < at_hand_) return nullptr;
-  return &open_[stream - at_hand_];
+ByteStreams::Stream* ByteStreams::find(std::size_t stream) {
+  if (is_stopped_ || stream < current_) return nullptr;
+  return &open_[stream - current_];
 }
 
 std::optional<std::size_t> ByteStreams::begin() {
   std::unique_lock lock(mutex_);
-  const auto is_none_left = [&] { return at_hand_ + open_.size() >= n_streams_; };
+  const auto is_none_left = [&] { return current_ + open_.size() >= n_streams_; };
   room_.wait(lock,
              [&] { return is_stopped_ || is_none_left() || open_.size() < n_ahead_; });
   if (is_stopped_ || is_none_left()) return std::nullopt;
   open_.emplace_back();
-  return at_hand_ + open_.size() - 1;
+  return current_ + open_.size() - 1;
 }
 
-// The chunk that was taken last: it may still be in a cache.
-std::vector<std::uint8_t> ByteStreams::spare() {
+// Returns the most recent chunk, which may still be in the CPU's cache.
+std::vector<std::uint8_t> ByteStreams::take_spare() {
   const std::lock_guard lock(mutex_);
   if (spares_.empty()) return {};
   std::vector<std::uint8_t> chunk = std::move(spares_.back());
@@ -38,19 +38,19 @@ std::vector<std::uint8_t> ByteStreams::spare() {
 }
 
 bool ByteStreams::push(std::size_t stream, Bytes bytes) {
-  std::vector<std::uint8_t> chunk = spare();
+  std::vector<std::uint8_t> chunk = take_spare();
   chunk.assign(bytes.begin(), bytes.end());
   std::unique_lock lock(mutex_);
   room_.wait(lock, [&] {
-    const Stream* target = open(stream);
+    const Stream* target = find(stream);
     return target == nullptr || target->n_bytes < bytes_ahead_ ||
            target->chunks.empty();
   });
-  Stream* target = open(stream);
+  Stream* target = find(stream);
   if (target == nullptr) return false;
   target->n_bytes += chunk.size();
   target->chunks.push_back(std::move(chunk));
-  if (stream == at_hand_) filled_.notify_all();
+  if (stream == current_) filled_.notify_all();
   return true;
 }
 
@@ -58,41 +58,41 @@ void ByteStreams::end(std::size_t stream) { fail(stream, nullptr); }
 
 void ByteStreams::fail(std::size_t stream, std::exception_ptr failure) {
   const std::lock_guard lock(mutex_);
-  if (Stream* target = open(stream)) {
+  if (Stream* target = find(stream)) {
     target->is_ended = true;
     target->failure = std::move(failure);
     filled_.notify_all();
   }
 }
 
-ByteStreams::Taken ByteStreams::take(std::chrono::milliseconds patience,
-                                     std::vector<std::uint8_t>* chunk) {
+ByteStreams::PopResult ByteStreams::pop(std::chrono::milliseconds timeout,
+                                        std::vector<std::uint8_t>* chunk) {
   std::unique_lock lock(mutex_);
-  const bool is_there = filled_.wait_for(lock, patience, [&] {
-    return is_stopped_ || at_hand_ >= n_streams_ ||
+  const bool is_ready = filled_.wait_for(lock, timeout, [&] {
+    return is_stopped_ || current_ >= n_streams_ ||
            (!open_.empty() && (open_[0].is_ended || !open_[0].chunks.empty()));
   });
-  if (!is_there) return Taken::kPending;
-  if (is_stopped_ || at_hand_ >= n_streams_) return Taken::kEnd;
+  if (!is_ready) return PopResult::kTimeout;
+  if (is_stopped_ || current_ >= n_streams_) return PopResult::kEnd;
   Stream& source = open_[0];
   if (source.chunks.empty()) {
     if (source.failure) std::rethrow_exception(source.failure);
-    return Taken::kEnd;
+    return PopResult::kEnd;
   }
   if (chunk->capacity() != 0) spares_.push_back(std::move(*chunk));
   *chunk = std::move(source.chunks.front());
   source.chunks.pop_front();
   source.n_bytes -= chunk->size();
   room_.notify_all();
-  return Taken::kBytes;
+  return PopResult::kBytes;
 }
 
 void ByteStreams::advance() {
   const std::lock_guard lock(mutex_);
-  if (at_hand_ >= n_streams_ || is_stopped_) return;
-  if (open_.empty()) open_.emplace_back();  // nobody has begun it: nobody shall
+  if (current_ >= n_streams_ || is_stopped_) return;
+  if (open_.empty()) open_.emplace_back();  // skips a stream that no producer began
   open_.pop_front();
-  ++at_hand_;
+  ++current_;
   room_.notify_all();
 }
 

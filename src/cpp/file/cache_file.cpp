@@ -17,7 +17,7 @@ constexpr std::size_t kKindBytes = 8, kSizeAt = 8, kMtimeAt = 16;
 constexpr std::size_t kContentSizeAt = 24, kContentCrcAt = 32, kHeaderCrcAt = 36;
 constexpr std::size_t kHeaderBytes = 40;
 
-// Smaller content is copied: 100,000 files must not need 100,000 mappings.
+// Smaller content is copied, so that 100,000 files do not need 100,000 mappings.
 constexpr std::size_t kMappedBytes = std::size_t{1} << 20;
 
 using Header = std::array<std::uint8_t, kHeaderBytes>;
@@ -35,7 +35,7 @@ Header header_of(std::string_view kind, const FileIdentity& identity,
 }
 
 std::optional<CacheContent> copied(const File& file, std::size_t size) {
-  // Words, for the alignment.
+  // A vector of words, for the alignment.
   const auto words =
       std::make_shared<std::vector<std::uint64_t>>(size / sizeof(std::uint64_t) + 1);
   auto* bytes = reinterpret_cast<std::uint8_t*>(words->data());
@@ -55,7 +55,7 @@ std::optional<CacheContent> load_cache_file(const std::string& path,
     if (file.read_at(0, header) != header.size()) return std::nullopt;
     const std::uint64_t file_size = file.identity().size;
     if (file_size < kHeaderBytes) return std::nullopt;
-    // The size of the file can be believed, the size in the header cannot.
+    // Trusts the size of the file, not the size in the header.
     const std::uint64_t content_size = file_size - kHeaderBytes;
     const auto content_crc = load_le<std::uint32_t>(header.data() + kContentCrcAt);
     if (header != header_of(kind, identity, content_size, content_crc)) {
@@ -68,12 +68,12 @@ std::optional<CacheContent> load_cache_file(const std::string& path,
     }
     const auto mapping = std::make_shared<const Mapping>(file);
     const Bytes content = mapping->bytes().subspan(kHeaderBytes);
-    if (crc32c(content) != content_crc || mapping->n_kept() < file_size) {
+    if (crc32c(content) != content_crc || mapping->n_valid() < file_size) {
       return std::nullopt;
     }
     return CacheContent{mapping, content};
   } catch (const IoError&) {
-    return std::nullopt;  // absent, or not for this user: the content is derived again
+    return std::nullopt;  // absent or unreadable: the caller derives the content again
   }
 }
 

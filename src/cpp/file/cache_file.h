@@ -1,4 +1,4 @@
-// CacheFile: content that was derived from one version of a file <-> a file of a cache.
+// CacheFile: content derived from one version of a file <-> a file in a cache.
 //
 //   0         8            16          24             32            36           40
 //   +---------+------------+-----------+--------------+-------------+------------+
@@ -7,13 +7,13 @@
 //   +---------+------------+-----------+--------------+-------------+------------+
 //   followed by the content, to the end of the file.
 //
-// Size and mtime are those of the file that the content was derived from. Both
-// checksums are CRC-32C: of the content, and of the 36 bytes before the second.
+// Size and mtime identify the source file. The checksums are CRC-32C of the content,
+// and of the 36 header bytes before the header crc.
 //
 // Invariants
-//   * A cache file that is cut, longer, altered, of another kind or of another version
-//     is not loaded, and nothing is allocated for a size that only its header states.
-//   * Only a regular file is loaded. A FIFO is not waited for, a link is not followed.
+//   * A cache file that is truncated, extended or altered, or that has another kind or
+//     source version, is not loaded. No memory is allocated for an unverified size.
+//   * Only regular files are loaded: no FIFOs, no symbolic links.
 #pragma once
 
 #include <memory>
@@ -26,25 +26,25 @@
 
 namespace fastrec {
 
-// The content of a cache file, which `owner` keeps in memory. It is aligned to 8 bytes.
+// The content of a cache file, aligned to 8 bytes. `owner` keeps it alive.
 struct CacheContent {
   std::shared_ptr<const void> owner;
   Bytes bytes;
 };
 
-// Whether large content stays in the file, where processes share its pages. Lost pages
-// become zeros (file/guard.h), so the user must check what it reads.
+// Whether to map large content, so that processes share its pages. Lost pages become
+// zeros (file/guard.h), so the caller must check what it reads.
 enum class CacheMemory : std::uint8_t { kCopied, kMappedIfLarge };
 
-// The content of the cache file at `path`; nothing if it cannot be used, whatever the
-// reason. `kind` has 8 characters.
+// Loads the cache file at `path`. Returns nothing if it cannot be used, for any reason.
+// `kind` has 8 characters.
 std::optional<CacheContent> load_cache_file(const std::string& path,
                                             std::string_view kind,
                                             const FileIdentity& identity,
                                             CacheMemory memory);
 
-// Writes a file that load_cache_file() reads. The caller makes it appear under its name
-// when it is complete. Throws IoError.
+// Writes a cache file. Not atomic: the caller writes to a temporary path and renames
+// it. Throws IoError.
 void save_cache_file(const std::string& path, std::string_view kind,
                      const FileIdentity& identity, Bytes content);
 

@@ -1,8 +1,6 @@
-// File: path -> an open file that is proven to be a regular one, its identity, and
-// its bytes by position.
+// File: path -> an open regular file, its identity, and positioned reads.
 //
-// Opening never blocks: a FIFO is refused. Every read has its own offset, so several
-// threads may use one File.
+// Opening never blocks: a FIFO is an error. Several threads may use one File.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +11,7 @@
 
 namespace fastrec {
 
-// What tells two versions of a file apart.
+// Distinguishes versions of a file.
 struct FileIdentity {
   std::uint64_t size = 0;     // bytes
   std::int64_t mtime_ns = 0;  // nanoseconds since the epoch
@@ -21,18 +19,18 @@ struct FileIdentity {
   bool operator==(const FileIdentity&) const = default;
 };
 
-// Which file it is, and which version of it.
+// Identifies a file and its version.
 struct FileState {
   std::uint64_t device = 0, inode = 0;
   FileIdentity identity;
 };
 
-// The file that is at `path` now; nothing where none can be seen.
-std::optional<FileState> look_at(const std::string& path) noexcept;
+// The current file at `path`; nothing if stat() fails.
+std::optional<FileState> state_at(const std::string& path) noexcept;
 
 class File {
  public:
-  // Whether the last part of a path may be a symbolic link.
+  // Whether the last component of a path may be a symbolic link.
   enum class Links : std::uint8_t { kFollowed, kRefused };
 
   // Throws IoError if `path` cannot be opened or is not a regular file.
@@ -42,22 +40,22 @@ class File {
   File& operator=(const File&) = delete;
 
   const std::string& path() const noexcept { return path_; }
-  // As it was when it was opened.
+  // The state at the time of opening.
   const FileState& state() const noexcept { return state_; }
   const FileIdentity& identity() const noexcept { return state_.identity; }
   int descriptor() const noexcept { return descriptor_; }
 
-  // Whether the bytes come over a network, where a mapping can fail under the reader.
+  // Whether the file is on a network file system, where reading a mapping may fail.
   bool is_remote() const noexcept;
 
-  // Fills `into` from `offset` on and returns how many bytes there were: fewer than
-  // asked for only at the end of the file. Throws IoError.
+  // Reads bytes from `offset` on. Returns their number, which is less than into.size()
+  // only at the end of the file. Throws IoError.
   std::size_t read_at(std::uint64_t offset, MutableBytes into) const;
 
-  // Reads are not in order: none of them brings about more than it asks for. Advice.
-  void expect_random() const noexcept;
+  // Hints that reads are random, which turns off readahead.
+  void advise_random() const noexcept;
 
-  // These bytes will be read soon. Advice: it returns at once and cannot fail.
+  // Hints that these bytes will be read soon. Does not block.
   void will_need(std::uint64_t offset, std::uint64_t length) const noexcept;
 
  private:
@@ -66,8 +64,8 @@ class File {
   FileState state_;
 };
 
-// A count that grows when this thread (on Linux; elsewhere the process) makes the
-// system read from a disk: by a read, a mapping or advice. Costs a system call.
+// The number of disk reads that this thread (on Linux; elsewhere the process) has
+// caused, by reads, mappings or hints. Costs a system call.
 std::uint64_t count_disk_reads() noexcept;
 
 }  // namespace fastrec

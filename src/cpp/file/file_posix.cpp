@@ -34,14 +34,15 @@ FileState state_of(const struct stat& status) {
                static_cast<std::int64_t>(modified.tv_nsec)}};
 }
 
-int refusal_of(const struct stat& status) {
+// The errno for a file that is not a regular file; 0 for a regular file.
+int type_error(const struct stat& status) {
   if (S_ISREG(status.st_mode)) return 0;
   return S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
 }
 
 }  // namespace
 
-std::optional<FileState> look_at(const std::string& path) noexcept {
+std::optional<FileState> state_at(const std::string& path) noexcept {
   struct stat status;
   if (::stat(path.c_str(), &status) != 0) return std::nullopt;
   return state_of(status);
@@ -55,10 +56,10 @@ File::File(std::string path, Links links) : path_(std::move(path)), descriptor_(
   if (descriptor_ < 0) throw IoError(errno, path_);
 
   struct stat status;
-  int refusal = ::fstat(descriptor_, &status) != 0 ? errno : refusal_of(status);
-  if (refusal != 0) {
+  const int error = ::fstat(descriptor_, &status) != 0 ? errno : type_error(status);
+  if (error != 0) {
     ::close(descriptor_);
-    throw IoError(refusal, path_);
+    throw IoError(error, path_);
   }
   state_ = state_of(status);
 }
@@ -69,7 +70,7 @@ bool File::is_remote() const noexcept {
   struct statfs status;
   if (::fstatfs(descriptor_, &status) != 0) return true;  // pread is always safe
 #if defined(__linux__)
-  // Source: linux/magic.h, and the kernel sources of the file systems not named there.
+  // Source: linux/magic.h, and the kernel sources of the other file systems.
   constexpr std::uint32_t kRemote[] = {
       0x00006969,  // NFS
       0xff534d42,  // CIFS
@@ -105,7 +106,7 @@ std::size_t File::read_at(std::uint64_t offset, MutableBytes into) const {
   return done;
 }
 
-void File::expect_random() const noexcept {
+void File::advise_random() const noexcept {
 #if defined(__APPLE__)
   (void)::fcntl(descriptor_, F_RDAHEAD, 0);
 #else
@@ -134,8 +135,8 @@ std::uint64_t count_disk_reads() noexcept {
 #endif
   struct rusage usage;
   if (::getrusage(kWho, &usage) != 0) return 0;
-  // Blocks are counted when their reading begins, also by advice; but some kernels are
-  // built without, and those still count the faults that had to wait.
+  // Blocks count when a read or hint submits them. Kernels without block accounting
+  // still count major faults.
   return static_cast<std::uint64_t>(usage.ru_inblock) +
          static_cast<std::uint64_t>(usage.ru_majflt);
 }

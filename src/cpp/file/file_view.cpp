@@ -7,13 +7,12 @@
 namespace fastrec {
 namespace {
 
-// Linux reads no more for one advice than it would read ahead of a scan, 128 KiB unless
-// somebody set it to another value.
+// Linux limits each hint to the readahead size of the device, 128 KiB by default.
 constexpr std::uint64_t kAdviceBytes = std::uint64_t{128} << 10;
 
 constexpr std::uint64_t kProbes = 8;
 
-// A file that was replaced is read as it was.
+// A replaced file is not an error: the view still reads the old version.
 std::optional<Error> error_if_changed(const FileView& view) {
   const FileView::Change change = view.change();
   if (change != FileView::Change::kResized && change != FileView::Change::kRewritten) {
@@ -22,7 +21,7 @@ std::optional<Error> error_if_changed(const FileView& view) {
   return Error(Errc::kFileChanged, view.describe_change(), view.name());
 }
 
-bool is_same(const FileState& a, const FileState& b) noexcept {
+bool is_same_file(const FileState& a, const FileState& b) noexcept {
   return a.device == b.device && a.inode == b.inode;
 }
 
@@ -38,7 +37,7 @@ FileView::FileView(std::string path, Io io, std::string name)
       mapping_.emplace(*file_);
       file_.reset();
     } catch (const IoError&) {
-      // Some file systems have no mappings, and a process may have too many.
+      // Some file systems do not support mappings, and a process may have too many.
       if (io == Io::kMmap) throw;
     }
   }
@@ -50,28 +49,28 @@ Bytes FileView::copy(std::uint64_t offset, std::uint64_t length, Buffer* buffer)
   const MutableBytes room = buffer->room(n);
   if (mapping_) {
     std::memcpy(room.data(), mapping_->bytes().data() + offset, n);
-    check_kept(offset, n);
+    check_valid(offset, n);
     return room;
   }
   return room.first(file_->read_at(offset, room));
 }
 
-// The bytes from `offset` on were read from a mapping, and some of them are lost.
+// Reports that some of the mapped bytes from `offset` on are lost.
 void FileView::throw_lost(std::uint64_t offset) const {
-  const std::optional<FileState> now = look_at(path_);
-  const bool is_same_file = now && is_same(*now, state_);
-  // Pages of a file that is what it was are lost when a disk or a server fails.
-  if (is_same_file && now->identity == identity()) throw IoError(EIO, name_);
+  const std::optional<FileState> now = state_at(path_);
+  const bool is_same = now && is_same_file(*now, state_);
+  // An unchanged file loses pages when a disk or a server fails.
+  if (is_same && now->identity == identity()) throw IoError(EIO, name_);
   std::string reason = "the file was shortened while it was mapped";
-  if (is_same_file) reason += " (now " + std::to_string(now->identity.size) + " bytes)";
+  if (is_same) reason += " (now " + std::to_string(now->identity.size) + " bytes)";
   Error error(Errc::kFileChanged, std::move(reason), name_);
-  error.offset = std::max<std::uint64_t>(offset, mapping_->n_kept());
+  error.offset = std::max<std::uint64_t>(offset, mapping_->n_valid());
   throw error;
 }
 
 FileView::Change FileView::change() const noexcept {
-  const std::optional<FileState> now = look_at(path_);
-  if (!now || !is_same(*now, state_)) return Change::kReplaced;
+  const std::optional<FileState> now = state_at(path_);
+  if (!now || !is_same_file(*now, state_)) return Change::kReplaced;
   if (now->identity == identity()) return Change::kNone;
   return now->identity.size == size() ? Change::kRewritten : Change::kResized;
 }
@@ -81,19 +80,21 @@ std::string FileView::describe_change() const {
     case Change::kNone:
       break;
     case Change::kResized:
-      return "the file was shortened or extended since it was opened";
+      return "the file was resized after it was opened";
     case Change::kRewritten:
-      return "the file was written again since it was opened";
+      return "the file was modified after it was opened";
     case Change::kReplaced:
-      return "the file was removed or replaced since it was opened";
+      return "the file was removed or replaced after it was opened";
   }
   return {};
 }
 
-std::unique_ptr<const FileView> FileView::reopened_for_random_reads() const {
+std::unique_ptr<const FileView> FileView::reopen_for_random_reads() const {
   auto view = std::make_unique<const FileView>(path_, Io::kPread, name_);
-  if (!is_same(view->state_, state_) || view->identity() != identity()) return nullptr;
-  view->file_->expect_random();
+  if (!is_same_file(view->state_, state_) || view->identity() != identity()) {
+    return nullptr;
+  }
+  view->file_->advise_random();
   return view;
 }
 
@@ -111,8 +112,8 @@ void FileView::will_need(std::uint64_t offset, std::uint64_t length) const noexc
   if (offset >= size()) return;
   length = std::min(length, size() - offset);
   if (!is_remote_ && length > kProbes * kAdviceBytes) {
-    // Looking into the page cache takes some microseconds for each megabyte. So a few
-    // single bytes are asked for: if none had to be read, nor do the others.
+    // A hint for bytes in memory still costs some microseconds per megabyte. So this
+    // probes a few bytes: if none causes a disk read, the rest is in memory too.
     const std::uint64_t before = count_disk_reads();
     for (std::uint64_t i = 0; i < kProbes; ++i) {
       read_ahead(offset + i * (length / kProbes), 1);
@@ -168,8 +169,8 @@ std::shared_ptr<const FileView> FileTable::open(std::size_t index) {
     const std::lock_guard lock(mutex_);
     if (views_[index]) return views_[index];
   }
-  // A remote file may take its time, for which others shall not wait. So two threads
-  // may open the same file: the view that comes second is dropped.
+  // Opens without the lock, because a remote file may be slow. If two threads open the
+  // same file, the second view is dropped.
   auto view = std::make_shared<const FileView>(
       paths_[index], ios_.size() == 1 ? ios_[0] : ios_[index], name(index));
   std::shared_ptr<const FileView> evicted;
@@ -182,8 +183,8 @@ std::shared_ptr<const FileView> FileTable::open(std::size_t index) {
   return view;
 }
 
-// Takes `view` in, unless another thread was faster. What has to be closed for it goes
-// to `*evicted`.
+// Adds `view`, unless another thread was faster. If the table is full, moves the oldest
+// view to `*evicted`.
 std::shared_ptr<const FileView> FileTable::keep(
     std::size_t index, std::shared_ptr<const FileView> view,
     std::shared_ptr<const FileView>* evicted) {
@@ -193,15 +194,15 @@ std::shared_ptr<const FileView> FileTable::keep(
   if (expected && view->identity() != *expected) {
     const bool is_resized = view->size() != expected->size;
     throw Error(Errc::kFileChanged,
-                is_resized ? "the file changed since it was indexed (" +
-                                 std::to_string(view->size()) + " bytes now, " +
-                                 std::to_string(expected->size) + " then)"
-                           : "the file was written again since it was indexed",
+                is_resized ? "the file was resized after it was indexed (from " +
+                                 std::to_string(expected->size) + " to " +
+                                 std::to_string(view->size()) + " bytes)"
+                           : "the file was modified after it was indexed",
                 name(index));
   }
   const bool is_mapped = view->mapping() != nullptr;
   std::deque<std::size_t>& open = is_mapped ? mapped_ : read_;
-  if (open.size() == (is_mapped ? kMostMappings : kMostDescriptors)) {
+  if (open.size() == (is_mapped ? kMaxMappings : kMaxDescriptors)) {
     *evicted = std::move(views_[open.front()]);
     open.pop_front();
   }

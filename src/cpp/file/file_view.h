@@ -1,8 +1,7 @@
-// FileView: one open file, read through its mapping or by pread, behind one view.
-// FileTable: the files of a data set, opened when they are needed.
+// FileView: one open file, read through a mapping or by pread.
+// FileTable: the files of a dataset, opened on demand.
 //
-// Both ways give the same bytes. A view outlives the table's interest in it: whoever
-// holds the shared_ptr may go on reading.
+// A view is shared: it stays usable after the table has closed the file.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +25,7 @@
 namespace fastrec {
 
 enum class Io : std::uint8_t {
-  kAuto,  // the mapping, but pread where that fails or the file is remote
+  kAuto,  // a mapping; pread if that fails or the file is remote
   kMmap,
   kPread,
 };
@@ -38,60 +37,55 @@ struct Names<Io> {
 
 class FileView {
  public:
-  // `name` is what errors in its bytes call the file; `path` by default. Throws
-  // IoError.
+  // `name` is the path to report in errors; by default `path`. Throws IoError.
   FileView(std::string path, Io io, std::string name = {});
 
   const std::string& name() const noexcept { return name_; }
   const FileIdentity& identity() const noexcept { return state_.identity; }
   std::uint64_t size() const noexcept { return identity().size; }
 
-  // All bytes of the file where it is mapped; nullptr where it is read by pread.
+  // nullptr if the file is read by pread.
   const Mapping* mapping() const noexcept { return mapping_ ? &*mapping_ : nullptr; }
 
-  // A private copy of [offset, offset + length) in `buffer`, shorter at the end of the
-  // file. Nothing is allocated for bytes that the file did not have when it was opened.
-  // Throws IoError, and Error where mapped bytes were lost.
+  // Copies [offset, offset + length) to `buffer`; the result is shorter at the end of
+  // the file. Allocates no memory for bytes past the size at opening. Throws IoError,
+  // and Error if mapped pages were lost.
   Bytes copy(std::uint64_t offset, std::uint64_t length, Buffer* buffer) const;
 
-  // Whoever read the bytes [offset, offset + length) in the mapping, rather than a
-  // copy, calls this before believing them. Throws IoError, and Error where they were
-  // lost.
-  void check_kept(std::uint64_t offset, std::uint64_t length) const {
-    if (mapping_ && mapping_->n_kept() < offset + length) throw_lost(offset);
+  // Callers that read [offset, offset + length) in the mapping call this before they
+  // use the data. Throws IoError, and Error if mapped pages were lost.
+  void check_valid(std::uint64_t offset, std::uint64_t length) const {
+    if (mapping_ && mapping_->n_valid() < offset + length) throw_lost(offset);
   }
 
-  // What has been done to the file since it was opened. A file that another one has
-  // taken the place of is read as it was.
+  // How the file has changed since it was opened. A replaced file is still read in its
+  // old version.
   enum class Change : std::uint8_t { kNone, kResized, kRewritten, kReplaced };
   Change change() const noexcept;
-  // The same in words, after an error in what was read; nothing where it is kNone.
+  // The same as text for an error message; empty for kNone.
   std::string describe_change() const;
 
-  // Advice that costs little and is never an error; bytes that the file does not have
-  // are left out.
+  // The following are hints: cheap, never an error, and without effect for bytes past
+  // the end of the file.
   //
-  // These bytes will be read soon: where they are on a disk, they are on their way from
-  // there when this returns. Cheap where they are in memory already, also for
-  // megabytes.
+  // Starts reading these bytes from the disk if they are not in memory. Cheap for
+  // megabytes in memory.
   void will_need(std::uint64_t offset, std::uint64_t length) const noexcept;
 
-  // The same without looking first whether they are in memory.
+  // The same without checking whether they are in memory.
   void read_ahead(std::uint64_t offset, std::uint64_t length) const noexcept;
 
-  // Mapped bytes leave the memory of this process, and stay in the page cache. They can
-  // be read as before.
+  // Unmaps the pages of these bytes, which stay in the page cache and remain readable.
   void release(std::uint64_t offset, std::uint64_t length) const noexcept {
     if (mapping_ && offset < size()) {
       mapping_->release(offset, std::min(length, size() - offset));
     }
   }
 
-  // The file once more, read by pread, with advice that it is not read in order;
-  // nothing where it is another one by now.
-  std::unique_ptr<const FileView> reopened_for_random_reads() const;
+  // Opens the file again for random reads by pread; nullptr if it has changed.
+  std::unique_ptr<const FileView> reopen_for_random_reads() const;
 
-  // They will be read next: mapped bytes come into the CPU's cache.
+  // Prefetches mapped bytes into the CPU's cache.
   void prefetch(std::uint64_t offset, std::uint64_t length) const noexcept {
     if (!mapping_ || offset >= size()) return;
     const auto n = static_cast<std::size_t>(std::min(length, size() - offset));
@@ -99,7 +93,6 @@ class FileView {
     for (std::size_t i = 0; i < n; i += kCacheLineBytes) fastrec::prefetch(begin + i);
   }
 
-  // Whether the bytes come over a network.
   bool is_remote() const noexcept { return is_remote_; }
 
  private:
@@ -114,9 +107,9 @@ class FileView {
 
 class FileTable {
  public:
-  // `ios` says how each file is read; a single one holds for all. `names` is what
-  // errors call the files, where that is not where they lie. Records of more than
-  // `record_bytes_max` bytes are refused by whoever reads them.
+  // `ios` has one element per file, or one for all. `names` are the paths to report in
+  // errors, if they differ from `paths`. Readers return a fault for records of more
+  // than `record_bytes_max` bytes.
   FileTable(std::vector<std::string> paths, std::vector<Io> ios,
             std::vector<std::string> names = {},
             std::uint64_t record_bytes_max = std::numeric_limits<std::uint64_t>::max());
@@ -128,28 +121,26 @@ class FileTable {
 
   std::uint64_t record_bytes_max() const noexcept { return record_bytes_max_; }
 
-  // From now on, open() refuses file `index` unless it is of this identity, also where
-  // it has opened another version of it before.
+  // From now on, open() throws unless file `index` has this identity. Closes the file
+  // if another version is open.
   void expect(std::size_t index, const FileIdentity& identity);
 
-  // Opens file `index`, or finds it open. Any thread may call this. Throws IoError, and
-  // Error where the file is not the expected one.
+  // Returns file `index`, and opens it if necessary. Any thread may call this. Throws
+  // IoError, and Error if the file is not the expected version.
   std::shared_ptr<const FileView> open(std::size_t index);
 
-  // What was done to file `index` since it was opened, in words; nothing where it was
-  // left alone, or is not open.
+  // See FileView::describe_change(); empty if file `index` is not open.
   std::string describe_change(std::size_t index) const;
 
-  // Throws Error if a file that was opened is not what it was then: its records may be
-  // partly of one version and partly of another. Costs a system call for each open
-  // file.
+  // Throws Error if a file was modified after it was opened, so that its records may
+  // mix two versions. Costs a system call for each open file.
   void check_unchanged() const;
 
  private:
-  // A view read by pread holds a descriptor, a mapped one holds none. Data sets of
-  // 100,000 files must fit into a process that may open 1,024.
-  static constexpr std::size_t kMostDescriptors = 48;
-  static constexpr std::size_t kMostMappings = 4096;
+  // A mapped view holds no descriptor. A process limited to 1,024 descriptors must be
+  // able to read datasets of 100,000 files.
+  static constexpr std::size_t kMaxDescriptors = 48;
+  static constexpr std::size_t kMaxMappings = 4096;
 
   std::shared_ptr<const FileView> keep(std::size_t index,
                                        std::shared_ptr<const FileView> view,
@@ -157,13 +148,13 @@ class FileTable {
 
   std::vector<std::string> paths_;
   std::vector<Io> ios_;
-  std::vector<std::string> names_;  // empty: they are the paths
+  std::vector<std::string> names_;  // empty if equal to paths_
   std::uint64_t record_bytes_max_;
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<const FileView>> views_;
   std::vector<std::optional<FileIdentity>> expected_;
-  std::deque<std::size_t> mapped_, read_;  // what is open, oldest first
-  std::optional<Error> changed_;           // of a file that is not open any more
+  std::deque<std::size_t> mapped_, read_;  // open files, oldest first
+  std::optional<Error> changed_;           // of a file that has been closed
 };
 
 }  // namespace fastrec

@@ -1,19 +1,17 @@
-// Guard: pages that a mapping has lost -> pages of zeros, and a note of where they
-// begin.
+// Guard: a SIGBUS handler that replaces lost pages of mapped files by zeros.
 //
-// Touching pages that a file no longer has raises SIGBUS, which ends the process. The
-// guard handles that signal. In a guarded range, it notes the lost page, and then puts
-// zeros in place of it and all that follow. Readers of mapped bytes check the note
-// before they believe what they read. Any other SIGBUS goes to the handler installed
-// before.
+// Reading a page past the end of a truncated file raises SIGBUS, which kills the
+// process. In a guarded range, the handler records the address of the lost page, then
+// maps zeros over that page and the rest of the range. Readers check the record before
+// they use mapped data. Any other SIGBUS goes to the previously installed handler.
 //
 // Invariants
-//   * Zeros that were read from a guarded range are outside of its n_kept() bytes.
-//   * The handler takes no lock and allocates nothing: ranges are in a table of atomics
-//     that only grows.
-//   * A forked process has the handler and the ranges of its parent.
+//   * The first n_valid() bytes of a guarded range were never replaced by zeros.
+//   * The handler takes no lock and allocates no memory: the ranges are in a table of
+//     atomics that only grows.
+//   * A forked child inherits the handler and the ranges.
 //
-// FASTREC_SIGBUS_GUARD=0 leaves SIGBUS alone.
+// FASTREC_SIGBUS_GUARD=0 disables the guard.
 #pragma once
 
 #include <cstddef>
@@ -22,33 +20,33 @@
 
 namespace fastrec {
 
-// Whether lost pages are replaced. Throws std::invalid_argument if
-// FASTREC_SIGBUS_GUARD is neither 0 nor 1.
-bool is_guarding();
+// Whether the guard is enabled. Throws std::invalid_argument if FASTREC_SIGBUS_GUARD is
+// neither 0 nor 1.
+bool is_guard_enabled();
 
-// Puts the handler in front of those that others have installed since: they would take
-// a lost page for the end of the process. Unblocks SIGBUS in the calling thread: each
-// thread calls this before it reads mapped bytes. Costs two system calls.
-void stand_guard();
+// Installs the handler, also in front of handlers that were installed later, and
+// unblocks SIGBUS in the calling thread. Each thread calls this before it reads mapped
+// bytes. Costs two system calls.
+void install_guard();
 
-// Mapped memory that is guarded for as long as the object lives.
+// Guards a mapping for the lifetime of the object.
 class GuardedRange {
  public:
-  // `mapped` begins at a page, and nobody reads it after the end of this object.
+  // `mapped` begins at a page boundary and is not read after this object is destroyed.
   // Throws std::bad_alloc.
   explicit GuardedRange(Bytes mapped);
   ~GuardedRange();
   GuardedRange(const GuardedRange&) = delete;
   GuardedRange& operator=(const GuardedRange&) = delete;
 
-  // At least this many first bytes came from the file in all reads of this thread so
-  // far. Costs next to nothing.
-  std::size_t n_kept() const noexcept;
+  // All bytes that this thread has read below n_valid() came from the file. Costs two
+  // loads.
+  std::size_t n_valid() const noexcept;
 
   struct Entry;
 
  private:
-  Entry* entry_ = nullptr;  // in the table; none where nothing is guarded
+  Entry* entry_ = nullptr;  // in the table; nullptr if the guard is disabled
 };
 
 }  // namespace fastrec

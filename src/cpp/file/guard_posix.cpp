@@ -47,9 +47,9 @@ using Entry = GuardedRange::Entry;
 
 static_assert(std::atomic<std::uintptr_t>::is_always_lock_free &&
                   std::atomic<std::uint64_t>::is_always_lock_free,
-              "the handler may not wait for a lock");
+              "the handler must not wait for a lock");
 
-// The table: pieces that are never given back.
+// The table is a list of pieces that are never freed.
 struct Piece {
   std::array<Entry, 512> entries;
   std::atomic<Piece*> next{nullptr};
@@ -79,12 +79,12 @@ Entry* take_entry() {
   }
 }
 
-// Maps zeros in place of what is there. False if the system refuses.
-bool put_zeros(std::uintptr_t begin, std::size_t n_bytes) noexcept {
+// Maps zeros over the existing pages. Returns false on failure.
+bool map_zeros(std::uintptr_t begin, std::size_t n_bytes) noexcept {
   constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
 #if defined(__linux__) && defined(__LP64__)
-  // A handler may make a system call, whatever the library does around it, and
-  // ThreadSanitizer knows of no call that other threads may be reading during it.
+  // mmap() is not async-signal-safe by the standard, but the system call is. It also
+  // avoids a false report of ThreadSanitizer about concurrent reads.
   return ::syscall(SYS_mmap, begin, n_bytes, long{PROT_READ}, long{kFlags}, -1L, 0L) !=
          -1;
 #else
@@ -93,8 +93,8 @@ bool put_zeros(std::uintptr_t begin, std::size_t n_bytes) noexcept {
 #endif
 }
 
-// Replaces the page at `address` and all that follow in its range. False if it is in no
-// range, or the system refuses. Runs in the handler.
+// Replaces the page at `address` and the rest of its range. Returns false if the
+// address is not guarded or the mapping fails. Runs in the handler.
 bool replace_lost(std::uintptr_t address) noexcept {
   for (Piece* piece = &first_piece; piece != nullptr;
        piece = piece->next.load(std::memory_order_acquire)) {
@@ -102,32 +102,32 @@ bool replace_lost(std::uintptr_t address) noexcept {
       const std::uint64_t version = entry.version.load(std::memory_order_acquire);
       const std::uintptr_t begin = entry.begin.load(std::memory_order_acquire);
       const std::uintptr_t end = entry.end.load(std::memory_order_acquire);
-      // The range at fault is being read, so it does not change meanwhile.
+      // The faulting range is being read, so it does not change concurrently.
       if (version % 2 != 0 ||
           entry.version.load(std::memory_order_relaxed) != version || address < begin ||
           address >= end) {
         continue;
       }
       const std::uintptr_t page = address - address % page_bytes;
-      // The note comes first: whoever reads the zeros finds it.
+      // Recorded first, so that a reader of the zeros sees it.
       std::uintptr_t lost_from = entry.lost_from.load();
       while (page < lost_from &&
              !entry.lost_from.compare_exchange_weak(lost_from, page)) {
       }
-      return put_zeros(page, end - page);
+      return map_zeros(page, end - page);
     }
   }
   return false;
 }
 
-// As if `previous` were installed. What it would have blocked is blocked already.
-void hand_on(struct sigaction* previous, int signal, siginfo_t* info, void* context) {
+// Calls `previous`. The signals in its mask are already blocked.
+void forward_to(struct sigaction* previous, int signal, siginfo_t* info,
+                void* context) {
   if ((previous->sa_flags & SA_SIGINFO) == 0) {
     const bool is_sent = info->si_code <= 0 || info->si_code == SI_USER;
     if (previous->sa_handler == SIG_IGN && is_sent) return;
     if (previous->sa_handler == SIG_DFL || previous->sa_handler == SIG_IGN) {
-      // Nobody ignores a fault: it happens again when this returns, and so does the
-      // signal that was sent.
+      // A fault cannot be ignored. It repeats when this returns, as does a sent signal.
       struct sigaction standard = {};
       standard.sa_handler = SIG_DFL;
       ::sigaction(signal, &standard, nullptr);
@@ -144,11 +144,11 @@ void hand_on(struct sigaction* previous, int signal, siginfo_t* info, void* cont
   }
 }
 
-// The handler may be installed several times, because other handlers replace it and
-// call it. Each time is a level with its own function and predecessor, so that calls
-// never go in a circle.
-constexpr std::size_t kMostLevels = 8;
-std::array<struct sigaction, kMostLevels> predecessors;
+// The handler may be installed several times, because other handlers replace and call
+// it. Each level has its own function and predecessor, so that handlers never call each
+// other in a cycle.
+constexpr std::size_t kMaxLevels = 8;
+std::array<struct sigaction, kMaxLevels> predecessors;
 std::atomic<std::size_t> n_levels{0};
 
 template <std::size_t kLevel>
@@ -157,17 +157,17 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
   const bool is_replaced =
       info->si_code == BUS_ADRERR &&
       replace_lost(reinterpret_cast<std::uintptr_t>(info->si_addr));
-  if (!is_replaced) hand_on(&predecessors[kLevel], signal, info, context);
+  if (!is_replaced) forward_to(&predecessors[kLevel], signal, info, context);
   errno = saved_errno;
 }
 
 using Handler = void (*)(int, siginfo_t*, void*);
 
 template <std::size_t... kLevels>
-constexpr std::array<Handler, kMostLevels> handlers(std::index_sequence<kLevels...>) {
+constexpr std::array<Handler, kMaxLevels> handlers(std::index_sequence<kLevels...>) {
   return {&on_bus_error<kLevels>...};
 }
-constexpr auto kHandlers = handlers(std::make_index_sequence<kMostLevels>());
+constexpr auto kHandlers = handlers(std::make_index_sequence<kMaxLevels>());
 
 bool is_ours(const struct sigaction& action) noexcept {
   if ((action.sa_flags & SA_SIGINFO) == 0) return false;
@@ -193,37 +193,37 @@ void install(std::size_t level, const struct sigaction& predecessor) noexcept {
   ::sigaction(SIGBUS, &action, nullptr);
 }
 
-// One thread installs at a time. Not a mutex: one that was locked when the process
-// forked would stay so in the child.
+// The id of the process that holds the InstallLock, or 0. Not a mutex, because a fork
+// would copy a locked one to the child.
 std::atomic<int> installing_process{0};
 
-class Turn {
+class InstallLock {
  public:
-  Turn() noexcept {
+  InstallLock() noexcept {
     const int mine = process_id();
     int holder = 0;
     while (!installing_process.compare_exchange_weak(holder, mine)) {
-      // A thread of another process is one that was not copied by fork.
+      // A fork does not copy the thread that holds the lock of the parent.
       if (holder != mine) continue;
       holder = 0;
       std::this_thread::yield();
     }
   }
-  ~Turn() { installing_process.store(0); }
-  Turn(const Turn&) = delete;
-  Turn& operator=(const Turn&) = delete;
+  ~InstallLock() { installing_process.store(0); }
+  InstallLock(const InstallLock&) = delete;
+  InstallLock& operator=(const InstallLock&) = delete;
 };
 
-bool is_wanted() {
-  const char* wish = std::getenv("FASTREC_SIGBUS_GUARD");
-  if (wish == nullptr || std::string_view(wish) == "1") return true;
-  if (std::string_view(wish) == "0") return false;
-  throw std::invalid_argument("FASTREC_SIGBUS_GUARD must be 0 or 1, not '" +
-                              std::string(wish) + "'");
+bool read_environment() {
+  const char* value = std::getenv("FASTREC_SIGBUS_GUARD");
+  if (value == nullptr || std::string_view(value) == "1") return true;
+  if (std::string_view(value) == "0") return false;
+  throw std::invalid_argument("FASTREC_SIGBUS_GUARD must be 0 or 1, got '" +
+                              std::string(value) + "'");
 }
 
-// A lost page ends the process if the thread that touches it has SIGBUS blocked, and
-// threads inherit the mask of the thread that starts them.
+// A lost page kills the process if SIGBUS is blocked in the reading thread, and threads
+// inherit the mask of the thread that starts them.
 void unblock() noexcept {
   sigset_t bus_error;
   sigemptyset(&bus_error);
@@ -233,31 +233,31 @@ void unblock() noexcept {
 
 }  // namespace
 
-bool is_guarding() {
-  static const bool guarding = is_wanted();
-  return guarding;
+bool is_guard_enabled() {
+  static const bool is_enabled = read_environment();
+  return is_enabled;
 }
 
-void stand_guard() {
-  if (!is_guarding()) return;
+void install_guard() {
+  if (!is_guard_enabled()) return;
   unblock();
   struct sigaction now;
   if (::sigaction(SIGBUS, nullptr, &now) != 0 || is_ours(now)) return;
-  const Turn turn;
+  const InstallLock lock;
   if (::sigaction(SIGBUS, nullptr, &now) != 0 || is_ours(now)) return;
   page_bytes = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));
   const std::size_t n = n_levels.load(std::memory_order_relaxed);
   for (std::size_t level = 0; level < n; ++level) {
     if (same_action(predecessors[level], now)) return install(level, now);
   }
-  if (n == kMostLevels) return;
+  if (n == kMaxLevels) return;
   install(n, now);
   n_levels.store(n + 1, std::memory_order_relaxed);
 }
 
 GuardedRange::GuardedRange(Bytes mapped) {
-  if (mapped.empty() || !is_guarding()) return;
-  stand_guard();
+  if (mapped.empty() || !is_guard_enabled()) return;
+  install_guard();
   entry_ = take_entry();
   const auto begin = reinterpret_cast<std::uintptr_t>(mapped.data());
   entry_->set(begin, begin + mapped.size());
@@ -269,13 +269,13 @@ GuardedRange::~GuardedRange() {
   entry_->is_taken.store(false, std::memory_order_release);
 }
 
-std::size_t GuardedRange::n_kept() const noexcept {
+std::size_t GuardedRange::n_valid() const noexcept {
   constexpr std::size_t kAll = std::numeric_limits<std::size_t>::max();
   if (entry_ == nullptr) return kAll;
-  // What was read before is not read after the note.
+  // Orders earlier reads of the mapping before the load of lost_from.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wtsan"  // which knows no fences, and of no race here
+#pragma GCC diagnostic ignored "-Wtsan"  // TSan does not support fences
 #endif
   std::atomic_thread_fence(std::memory_order_acquire);
 #if defined(__GNUC__) && !defined(__clang__)

@@ -1,8 +1,8 @@
 // Mapping: an open file -> its bytes in memory, read-only and shared.
 //
-// Another process may change the bytes between two loads, so readers copy data first
-// and verify the copy (record/reader.h). Lost pages become zeros, and n_kept() says
-// which bytes were not lost (file/guard.h).
+// Another process may modify the bytes between two loads, so readers copy the data
+// first and verify the copy (record/reader.h). Lost pages become zeros outside of the
+// first n_valid() bytes (file/guard.h).
 #pragma once
 
 #include "base/bytes.h"
@@ -13,24 +13,23 @@ namespace fastrec {
 
 class Mapping {
  public:
-  // Maps all of `file`, which may be closed afterwards. Throws IoError.
+  // Maps all of `file`, which the caller may then close. Throws IoError.
   explicit Mapping(const File& file) : pages_(file), guard_(pages_.bytes) {}
 
   Bytes bytes() const noexcept { return pages_.bytes; }
 
-  // Of what was read of the mapping until now, only that in these first bytes was read
-  // from the file: all of them, unless pages were lost.
-  std::size_t n_kept() const noexcept { return guard_.n_kept(); }
+  // See GuardedRange::n_valid().
+  std::size_t n_valid() const noexcept { return guard_.n_valid(); }
 
-  // These bytes, which lie in the file, will be read soon. Advice: it returns at once
-  // and cannot fail.
+  // Hints that these bytes, which must be in the file, will be read soon. Does not
+  // block.
   void will_need(std::uint64_t offset, std::uint64_t length) const noexcept;
 
-  // The pages that end in these bytes leave the memory of this process: the system
-  // keeps them, and maps them again when they are read.
+  // Unmaps the pages that end in these bytes. They stay in the page cache, and the next
+  // read maps them again.
   void release(std::uint64_t offset, std::uint64_t length) const noexcept;
 
-  // Whether nearly all pages are in memory already, judged by a sample of them.
+  // Whether nearly all pages are in memory, estimated from a sample.
   bool is_resident() const noexcept;
 
  private:
@@ -44,7 +43,7 @@ class Mapping {
   };
 
   Pages pages_;
-  GuardedRange guard_;  // ends before the pages do
+  GuardedRange guard_;  // destroyed before the pages
 };
 
 }  // namespace fastrec

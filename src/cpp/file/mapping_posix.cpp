@@ -10,7 +10,7 @@ namespace fastrec {
 
 Mapping::Pages::Pages(const File& file) {
   const auto size = static_cast<std::size_t>(file.identity().size);
-  if (size == 0) return;  // mmap refuses a length of 0
+  if (size == 0) return;  // mmap() fails for a length of 0
   void* address = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.descriptor(), 0);
   if (address == MAP_FAILED) throw IoError(errno, file.path());
   bytes = {static_cast<const std::uint8_t*>(address), size};
@@ -24,18 +24,18 @@ Mapping::Pages::~Pages() {
 
 void Mapping::will_need(std::uint64_t offset, std::uint64_t length) const noexcept {
   static const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  const std::uint64_t before = offset % page_bytes;  // advice begins at a page
+  const std::uint64_t before = offset % page_bytes;  // madvise() needs a page boundary
   auto* address = const_cast<std::uint8_t*>(bytes().data()) + (offset - before);
   (void)::madvise(address, static_cast<std::size_t>(length + before), MADV_WILLNEED);
 }
 
 void Mapping::release(std::uint64_t offset, std::uint64_t length) const noexcept {
   static const auto page_bytes = static_cast<std::uint64_t>(::sysconf(_SC_PAGESIZE));
-  // The page that two neighbours share goes with the second.
+  // A page shared by two adjacent ranges is released with the second.
   const std::uint64_t begin = offset / page_bytes * page_bytes;
   const std::uint64_t end = (offset + length) / page_bytes * page_bytes;
   auto* address = const_cast<std::uint8_t*>(bytes().data()) + begin;
-  // Pages of zeros that the guard put there are zeros again.
+  // Zero pages of the guard become zeros again.
   (void)::madvise(address, static_cast<std::size_t>(end - begin), MADV_DONTNEED);
 }
 

@@ -11,38 +11,37 @@ BatchDecoder::BatchDecoder(std::shared_ptr<const Sources> sources,
                            const std::shared_ptr<BlockPool>& pool)
     : sources_(std::move(sources)), reader_(sources_->files) {
   for (const std::shared_ptr<const Schema>& schema : sources_->schemas) {
-    readings_.push_back({schema, ExampleDecoder(schema),
-                         BatchBuilder(schema, pool, sources_->padded_bytes_max)});
+    states_.push_back({schema, ExampleDecoder(schema),
+                       BatchBuilder(schema, pool, sources_->padded_bytes_max)});
   }
 }
 
 std::size_t BatchDecoder::schema_of(const Place& place) const {
-  return readings_.size() == 1 ? 0 : sources_->schema_of[place.file];
+  return states_.size() == 1 ? 0 : sources_->schema_of[place.file];
 }
 
-// Makes room for as many rows as each schema will have. Empty rows belong to the schema
-// of the last row.
+// Makes room for the rows of each schema. Empty rows use the schema of the last row.
 void BatchDecoder::begin(std::span<const Place> places, std::size_t n_rows) {
-  for (Reading& reading : readings_) reading.n_rows = 0;
-  for (const Place& place : places) ++readings_[schema_of(place)].n_rows;
+  for (SchemaState& state : states_) state.n_rows = 0;
+  for (const Place& place : places) ++states_[schema_of(place)].n_rows;
   const std::size_t last = places.empty() ? 0 : schema_of(places.back());
-  readings_[last].n_rows += n_rows - places.size();
-  for (Reading& reading : readings_) {
-    reading.builder.begin(reading.n_rows);
-    reading.n_filled = 0;
-    reading.rows.clear();
+  states_[last].n_rows += n_rows - places.size();
+  for (SchemaState& state : states_) {
+    state.builder.begin(state.n_rows);
+    state.n_filled = 0;
+    state.rows.clear();
   }
 }
 
-void BatchDecoder::end_row(Reading* reading, std::size_t row) const {
-  ++reading->n_filled;
-  if (readings_.size() > 1) reading->rows.push_back(static_cast<std::int64_t>(row));
+void BatchDecoder::end_row(SchemaState* state, std::size_t row) const {
+  ++state->n_filled;
+  if (states_.size() > 1) state->rows.push_back(static_cast<std::int64_t>(row));
 }
 
-// `record` is nothing if it could not be read.
-Error BatchDecoder::error_of(const Reading& reading, const Place& place,
+// `record` is empty if it could not be read.
+Error BatchDecoder::error_of(const SchemaState& state, const Place& place,
                              const Fault& fault, Bytes record) const {
-  Error of_record = explain(reading.decoder, fault, record);
+  Error of_record = explain(state.decoder, fault, record);
   Error error =
       record_error(fault, std::move(of_record.reason), place, *sources_->files);
   error.feature = std::move(of_record.feature);
@@ -51,10 +50,10 @@ Error BatchDecoder::error_of(const Reading& reading, const Place& place,
   return error;
 }
 
-// `error` is about the row of a schema: says which record that is.
+// Adds file, record and offset to an `error` about a row of a schema.
 Error BatchDecoder::located(const Error& error, std::size_t schema,
                             std::span<const Place> places,
-                            const std::vector<Damage>& skipped) const {
+                            const std::vector<UnreadableRow>& skipped) const {
   std::uint64_t row = 0;
   auto next_skipped = skipped.begin();
   for (std::size_t i = 0; i < places.size(); ++i) {
@@ -69,73 +68,75 @@ Error BatchDecoder::located(const Error& error, std::size_t schema,
     result.feature = error.feature;
     return result;
   }
-  return error;  // of a row that is only fill
+  return error;  // of a padding row
 }
 
 std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
                                        std::size_t n_rows, const std::uint8_t* frames,
-                                       OnDamage on_damage, std::vector<Damage>* damages,
+                                       RowPolicy row_policy,
+                                       std::vector<UnreadableRow>* unreadable_rows,
                                        std::vector<Part> old) {
   begin(places, n_rows);
   reader_.start(places, frames);
-  Reading* reading = &readings_.front();
+  SchemaState* state = &states_.front();
   std::size_t n_skipped = 0;
   const bool is_watched = sources_->watch != nullptr && sources_->watch->is_open();
   for (std::size_t i = 0; i < places.size(); ++i) {
     const Place& place = places[i];
-    reading = &readings_[schema_of(place)];
+    state = &states_[schema_of(place)];
     const Bytes frame =
         is_watched ? Bytes() : reader_.next_mapped(MappedPath::kMinFrameBytes);
     if (!frame.empty() &&
-        reading->decoder.decode_mapped(frame, reading->n_filled, &reading->builder)) {
-      reader_.pass_mapped();
-      end_row(reading, i - n_skipped);
+        state->decoder.decode_mapped(frame, state->n_filled, &state->builder)) {
+      reader_.skip_mapped();
+      end_row(state, i - n_skipped);
       continue;
     }
     Bytes record;
     Fault fault = reader_.next(&record);
     if (!fault) {
-      fault = reading->decoder.decode(BytesWithSlack(record), reading->n_filled,
-                                      &reading->builder);
+      fault = state->decoder.decode(BytesWithSlack(record), state->n_filled,
+                                    &state->builder);
       fault.offset += place.frame.payload();
     }
     if (fault) [[unlikely]] {
-      Error error = error_of(*reading, place, fault, record);
-      if (on_damage == OnDamage::kRaise || !is_of_record(fault.code)) throw error;
-      damages->push_back({i, place.frame, std::move(error)});
-      reading->builder.rewind(reading->n_filled);
-      if (on_damage == OnDamage::kSkip) {
+      Error error = error_of(*state, place, fault, record);
+      if (row_policy == RowPolicy::kRaise || !is_of_record(fault.code)) throw error;
+      unreadable_rows->push_back({i, place.frame, std::move(error)});
+      state->builder.rewind(state->n_filled);
+      if (row_policy == RowPolicy::kSkip) {
         ++n_skipped;
         continue;
       }
-      reading->builder.fill_empty(reading->n_filled);
+      state->builder.fill_empty(state->n_filled);
     } else if (is_watched) {
       sources_->watch->add(schema_of(place), record);
     }
-    end_row(reading, i - n_skipped);
+    end_row(state, i - n_skipped);
   }
   for (std::size_t i = places.size(); i < n_rows; ++i) {
-    reading->builder.fill_empty(reading->n_filled);
-    end_row(reading, i - n_skipped);
+    state->builder.fill_empty(state->n_filled);
+    end_row(state, i - n_skipped);
   }
 
   std::vector<Part> parts = std::move(old);
   std::size_t n_parts = 0;
   const auto finish = [&](std::size_t schema) {
     if (n_parts == parts.size()) parts.emplace_back();
-    Reading& finished = readings_[schema];
+    SchemaState& finished = states_[schema];
     Part& part = parts[n_parts++];
     part.schema = schema;
     part.batch = finished.builder.finish(finished.n_filled, std::move(part.batch));
     part.rows.swap(finished.rows);
   };
-  for (std::size_t i = 0; i < readings_.size(); ++i) {
-    if (readings_[i].n_filled == 0) continue;
+  for (std::size_t i = 0; i < states_.size(); ++i) {
+    if (states_[i].n_filled == 0) continue;
     try {
       finish(i);
     } catch (const Error& error) {
-      const bool skips = on_damage == OnDamage::kSkip;
-      throw located(error, i, places, skips ? *damages : std::vector<Damage>());
+      const bool skips = row_policy == RowPolicy::kSkip;
+      throw located(error, i, places,
+                    skips ? *unreadable_rows : std::vector<UnreadableRow>());
     }
   }
   if (n_parts == 0) finish(0);

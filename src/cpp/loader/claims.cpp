@@ -42,7 +42,7 @@ bool IndexedClaims::next(Claim* claim) {
 
 namespace {
 
-// Whether the places follow each other through the files. A single one may be anywhere.
+// Whether the places are consecutive records in file order. False for a single place.
 bool is_run(std::span<const Place> places) {
   return places.size() > 1 &&
          std::adjacent_find(
@@ -65,14 +65,14 @@ void IndexedClaims::locate(Claim* claim) const {
   claim->places.clear();
   catalog_->locate_all(numbers, &claim->places);
   const bool is_in_order = is_run(claim->places);
-  read_window_.read(claim->places, is_in_order && is_from_start_);
+  read_window_.will_read(claim->places, is_in_order && is_from_start_);
   if (is_in_order && grid_.world_size == 1) {
     const Place& last = claim->places.back();
     read_window_.read_ahead(last.file, last.frame.end());
   }
 }
 
-// Has the records of `range` read ahead, frames that touch each other together.
+// Prefetches the records of `range`, contiguous frames together.
 void IndexedClaims::announce(const RecordRange& range) const {
   std::vector<Place> places;
   catalog_->locate_range(range.first, range.count, &places);
@@ -88,7 +88,7 @@ void IndexedClaims::announce(const RecordRange& range) const {
       const auto view = files_->open(first.file);
       view->will_need(first.frame.offset, end - first.frame.offset);
     } catch (const std::exception&) {
-      return;  // whoever reads these records will say so
+      return;  // the thread that reads these records reports it
     }
   }
 }
@@ -112,16 +112,16 @@ bool StreamClaims::next(Claim* claim) {
     grid.positions(claim->step, &wanted);
     const PositionRange all = grid.range(claim->step);
     const std::uint64_t first = wanted.empty() ? all.first + all.count : wanted.front();
-    while (position_ < first && pass_over()) continue;
-    while (claim->places.size() < wanted.size() && take(claim)) continue;
-    while (position_ < all.first + all.count && pass_over()) continue;
+    while (position_ < first && skip_record()) continue;
+    while (claim->places.size() < wanted.size() && add_record(claim)) continue;
+    while (position_ < all.first + all.count && skip_record()) continue;
     if (claim->places.size() < wanted.size() && !grid.pad_last) {
       throw stream_.error(Errc::kFileChanged,
-                          "there are fewer records than were counted: a file changed");
+                          "a file changed: it has fewer records than were counted");
     }
   } else {
-    while (position_ < claim->step * grid.batch_size && pass_over()) continue;
-    while (claim->places.size() < grid.batch_size && take(claim)) continue;
+    while (position_ < claim->step * grid.batch_size && skip_record()) continue;
+    while (claim->places.size() < grid.batch_size && add_record(claim)) continue;
     if (claim->places.empty()) return false;
     if (grid.drop_last && claim->places.size() < grid.batch_size) return false;
   }
@@ -139,41 +139,41 @@ bool StreamClaims::read(std::uint64_t bytes_max, Place* place,
   return !is_ended_;
 }
 
-// The next record in the order of reading.
-bool StreamClaims::pull(std::uint64_t bytes_max, Held* held) {
-  held->frame.clear();
-  return read(bytes_max, &held->place, &held->frame);
+// Reads the next record in file order.
+bool StreamClaims::read_record(std::uint64_t bytes_max, BufferedRecord* record) {
+  record->frame.clear();
+  return read(bytes_max, &record->place, &record->frame);
 }
 
-// The next record in the order of delivery, by way of the window.
-bool StreamClaims::draw(Held* held) {
+// Returns the next record in the order of the window.
+bool StreamClaims::next_shuffled(BufferedRecord* record) {
   while (!is_ended_ && slots_.size() < window_->n_slots()) {
-    Held incoming;
-    if (!pull(shape_.bytes_max - held_bytes_, &incoming)) break;
-    held_bytes_ += incoming.frame.size();
+    BufferedRecord incoming;
+    if (!read_record(shape_.bytes_max - buffered_bytes_, &incoming)) break;
+    buffered_bytes_ += incoming.frame.size();
     slots_.push_back(std::move(incoming));
   }
-  if (pull(shape_.bytes_max - held_bytes_, held)) {
-    Held& slot = slots_[window_->slot(position_)];
-    held_bytes_ = held_bytes_ + held->frame.size() - slot.frame.size();
-    std::swap(slot, *held);
+  if (read_record(shape_.bytes_max - buffered_bytes_, record)) {
+    BufferedRecord& slot = slots_[window_->slot(position_)];
+    buffered_bytes_ = buffered_bytes_ + record->frame.size() - slot.frame.size();
+    std::swap(slot, *record);
     return true;
   }
-  if (!last_) last_ = window_->last(slots_.size());
-  if (n_emptied_ == slots_.size()) return false;
-  *held = std::move(slots_[(*last_)(n_emptied_++)]);
-  held_bytes_ -= held->frame.size();
+  if (!drain_order_) drain_order_ = window_->drain_order(slots_.size());
+  if (n_drained_ == slots_.size()) return false;
+  *record = std::move(slots_[(*drain_order_)(n_drained_++)]);
+  buffered_bytes_ -= record->frame.size();
   return true;
 }
 
 // Adds the next record to the claim.
-bool StreamClaims::take(Claim* claim) {
+bool StreamClaims::add_record(Claim* claim) {
   Place place;
   if (window_) {
-    Held held;
-    if (!draw(&held)) return false;
-    place = held.place;
-    claim->frames.insert(claim->frames.end(), held.frame.begin(), held.frame.end());
+    BufferedRecord record;
+    if (!next_shuffled(&record)) return false;
+    place = record.place;
+    claim->frames.insert(claim->frames.end(), record.frame.begin(), record.frame.end());
   } else if (!read(shape_.bytes_max, &place, &claim->frames)) {
     return false;
   }
@@ -182,11 +182,11 @@ bool StreamClaims::take(Claim* claim) {
   return true;
 }
 
-bool StreamClaims::pass_over() {
-  const bool is_there =
-      window_ ? draw(&passed_over_) : pull(shape_.bytes_max, &passed_over_);
-  position_ += is_there;
-  return is_there;
+bool StreamClaims::skip_record() {
+  const bool is_found =
+      window_ ? next_shuffled(&skipped_) : read_record(shape_.bytes_max, &skipped_);
+  position_ += is_found;
+  return is_found;
 }
 
 }  // namespace fastrec

@@ -1,8 +1,7 @@
-// Claims: which records make up the next step, found out one step at a time.
+// Claims: the records of each step, one step at a time.
 //
-// Whoever is going to decode a step claims it first. Claims are made in the order of
-// the steps, one at a time; finding the places of a claim's records, and decoding them,
-// needs no order.
+// A thread claims a step before it decodes it. Claims are made one at a time, in the
+// order of the steps. Locating and decoding the records of a claim runs in parallel.
 #pragma once
 
 #include <cstdint>
@@ -23,16 +22,16 @@
 
 namespace fastrec {
 
-// Frames of a file that touch each other.
+// Contiguous frames of a file.
 struct FrameRun {
   std::size_t file = 0;
-  std::uint64_t first_record = 0;      // its number in the file
+  std::uint64_t first_record = 0;      // index in the file
   std::vector<std::uint64_t> offsets;  // of each frame, and the end of the last one
 
   std::uint64_t size() const noexcept { return offsets.size() - 1; }
 };
 
-// Some frames of a run, in a row.
+// Consecutive frames of a run.
 struct FrameSlice {
   std::shared_ptr<const FrameRun> run;
   std::uint64_t first = 0, count = 0;
@@ -45,14 +44,14 @@ struct FrameSlice {
 // The records of one rank in one step.
 struct Claim {
   std::uint64_t step = 0;
-  std::size_t n_rows = 0;          // of the batch: more than places where it is padded
-  std::vector<FrameSlice> slices;  // that locate() finds the places in
+  std::size_t n_rows = 0;          // of the batch, including padding
+  std::vector<FrameSlice> slices;  // which locate() converts to places
   std::vector<Place> places;
-  // Of streams: the frames at the places, one after another, with slack on both sides.
+  // Streams only: the frames at the places, contiguous, with slack on both sides.
   std::vector<std::uint8_t> frames;
 };
 
-// Gaps on their way from the thread that finds them to the one that tells of them.
+// A queue of gaps from the threads that find them to the one that reports them.
 class GapList {
  public:
   void add(std::vector<Gap> gaps);
@@ -67,28 +66,26 @@ class Claims {
  public:
   virtual ~Claims() = default;
 
-  // Does the work that the following next() needs and that takes longer than O(1). A
-  // thread calls it right before it takes the lock under which next() runs. May wait
-  // for another thread; throws nothing.
+  // Does the part of next() that takes longer than O(1). A thread calls it right before
+  // it locks the mutex under which next() runs. May wait for another thread; does not
+  // throw.
   virtual void prepare() {}
 
-  // Begins `*claim` anew with the step after the last one. False if there is none.
-  // Throws Error and IoError, which belong to this step: what was claimed before is not
-  // concerned.
+  // Overwrites `*claim` with the next step. False at the end. Throws Error and IoError,
+  // which belong to this step and do not affect earlier claims.
   virtual bool next(Claim* claim) = 0;
 
-  // Completes `*claim`. Any number of threads may call this.
+  // Fills in the places of `*claim`. Any number of threads may call this.
   virtual void locate(Claim* claim) const;
 
-  // What was left out of files so far, found out on the way, each of it once. Any
-  // thread may call this.
+  // Returns the gaps skipped since the last call. Any thread may call this.
   virtual std::vector<Gap> take_gaps() { return {}; }
 
-  // Ends a next() that waits; what it returns means nothing. Any thread may call this.
+  // Ends a waiting next(), whose result is then meaningless. Any thread may call this.
   virtual void stop() {}
 };
 
-// Steps of a data set whose index is at hand: arithmetic.
+// The steps of an indexed dataset: arithmetic.
 class IndexedClaims final : public Claims {
  public:
   IndexedClaims(std::shared_ptr<FileTable> files,
@@ -110,21 +107,22 @@ class IndexedClaims final : public Claims {
   std::uint64_t step_;
 };
 
-// How records of streams make up steps.
+// How the records of streams form steps.
 struct StreamShape {
   StepGrid grid;
-  bool is_counted = false;  // the grid knows how many there are: otherwise they are
-                            // read to the end, in steps of grid.batch_size, by one rank
+  // Whether grid.n_positions is the number of records. Otherwise one rank reads to the
+  // end in steps of grid.batch_size.
+  bool is_counted = false;
   std::uint64_t first_step = 0;
-  std::uint64_t first_position = 0;  // of the first record that comes out
-  std::uint64_t bytes_max = 0;       // of frames that one step, or the window, holds
+  std::uint64_t first_position = 0;  // of the first record that is delivered
+  std::uint64_t bytes_max = 0;       // limit of the frames in a step or in the window
 };
 
-// Steps of streams: the records are taken as they come, and held until they are
-// decoded. What lies before the first step is read and passed over.
+// The steps of streams. Records are read in order and buffered until they are decoded.
+// Those before the first step are read and skipped.
 class StreamClaims final : public Claims {
  public:
-  // With `window`, records go through its slots.
+  // A `window` shuffles the records.
   StreamClaims(FrameStream stream, StreamShape shape,
                std::optional<WindowDraws> window);
   bool next(Claim* claim) override;
@@ -132,30 +130,30 @@ class StreamClaims final : public Claims {
   void stop() override { stream_.stop(); }
 
  private:
-  struct Held {
+  struct BufferedRecord {
     Place place;
     std::vector<std::uint8_t> frame;
   };
 
   bool read(std::uint64_t bytes_max, Place* place, std::vector<std::uint8_t>* frames);
-  bool pull(std::uint64_t bytes_max, Held* held);
-  bool draw(Held* held);
-  bool take(Claim* claim);
-  bool pass_over();
+  bool read_record(std::uint64_t bytes_max, BufferedRecord* record);
+  bool next_shuffled(BufferedRecord* record);
+  bool add_record(Claim* claim);
+  bool skip_record();
 
   FrameStream stream_;
   GapList gaps_;
   StreamShape shape_;
   std::uint64_t step_;
-  std::uint64_t position_;  // of the next record that comes out
+  std::uint64_t position_;  // of the next record to deliver
   bool is_ended_ = false;
 
   std::optional<WindowDraws> window_;
-  std::vector<Held> slots_;
-  std::uint64_t held_bytes_ = 0;  // in the slots
-  std::optional<Permutation> last_;
-  std::uint64_t n_emptied_ = 0;
-  Held passed_over_;
+  std::vector<BufferedRecord> slots_;
+  std::uint64_t buffered_bytes_ = 0;  // in the slots
+  std::optional<Permutation> drain_order_;
+  std::uint64_t n_drained_ = 0;
+  BufferedRecord skipped_;
 };
 
 }  // namespace fastrec

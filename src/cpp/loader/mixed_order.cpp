@@ -8,7 +8,7 @@
 namespace fastrec {
 namespace {
 
-// `share` of `n` things and `offset` of another, rounded down.
+// floor(n * share + offset), with share and offset in units of 2^-64.
 std::uint64_t portion(std::uint64_t n, std::uint64_t share,
                       std::uint64_t offset) noexcept {
   const bool carries = n * share + offset < offset;
@@ -17,8 +17,8 @@ std::uint64_t portion(std::uint64_t n, std::uint64_t share,
 
 std::uint64_t fixed_point(double share) {
   const double scaled = std::ldexp(share, 64);
-  constexpr double kMost = 18446744073709549568.0;  // the last double below 2^64
-  return static_cast<std::uint64_t>(std::fmin(scaled, kMost));
+  constexpr double kMax = 18446744073709549568.0;  // the last double below 2^64
+  return static_cast<std::uint64_t>(std::fmin(scaled, kMax));
 }
 
 }  // namespace
@@ -77,31 +77,31 @@ MixedOrder::Draw MixedOrder::draw(std::uint64_t number) const noexcept {
 std::shared_ptr<const Order> MixedOrder::order_of(std::size_t component,
                                                   std::uint64_t epoch) const {
   const std::lock_guard lock(mutex_);
-  EpochOrder& known = orders_[component];
-  if (!known.order || known.epoch != epoch) {
+  EpochOrder& cached = orders_[component];
+  if (!cached.order || cached.epoch != epoch) {
     const MixComponent& of = components_[component];
-    known = {epoch, make_order(of.shuffle, of.n_records, seed_, epoch, 1 + component)};
+    cached = {epoch, make_order(of.shuffle, of.n_records, seed_, epoch, 1 + component)};
   }
-  return known.order;
+  return cached.order;
 }
 
-// Finds position after position, and holds on to the orders that they are in.
-class MixedOrder::Finder {
+// Resolves positions of the mix, and caches the orders of the components.
+class MixedOrder::PositionResolver {
  public:
-  explicit Finder(const MixedOrder* mix)
+  explicit PositionResolver(const MixedOrder* mix)
       : mix_(mix), orders_(mix->components_.size()) {}
 
-  Found find(std::uint64_t position) {
+  ComponentPosition resolve(std::uint64_t position) {
     const std::uint64_t run = mix_->run_;
     const Draw drawn = mix_->draw(mix_->first_draw_ + position / run);
     const std::uint64_t n_records = mix_->components_[drawn.component].n_records;
     const std::uint64_t number = drawn.number * run + position % run;
     const std::uint64_t epoch = number / n_records;
-    EpochOrder& own = orders_[drawn.component];
-    if (!own.order || own.epoch != epoch) {
-      own = {epoch, mix_->order_of(drawn.component, epoch)};
+    EpochOrder& cached = orders_[drawn.component];
+    if (!cached.order || cached.epoch != epoch) {
+      cached = {epoch, mix_->order_of(drawn.component, epoch)};
     }
-    return {drawn.component, number % n_records, own.order.get()};
+    return {drawn.component, number % n_records, cached.order.get()};
   }
 
  private:
@@ -110,9 +110,9 @@ class MixedOrder::Finder {
 };
 
 void MixedOrder::to_records(std::span<std::uint64_t> positions) const {
-  Finder finder(this);
+  PositionResolver resolver(this);
   for (std::uint64_t& position : positions) {
-    const Found found = finder.find(position);
+    const ComponentPosition found = resolver.resolve(position);
     position = found.position;
     found.order->to_records({&position, 1});
     position += first_records_[found.component];
@@ -121,9 +121,9 @@ void MixedOrder::to_records(std::span<std::uint64_t> positions) const {
 
 void MixedOrder::upcoming(std::span<const std::uint64_t> positions,
                           std::vector<RecordRange>* ranges) const {
-  Finder finder(this);
+  PositionResolver resolver(this);
   for (const std::uint64_t position : positions) {
-    const Found found = finder.find(position);
+    const ComponentPosition found = resolver.resolve(position);
     const std::size_t n_before = ranges->size();
     found.order->upcoming({&found.position, 1}, ranges);
     for (std::size_t i = n_before; i < ranges->size(); ++i) {

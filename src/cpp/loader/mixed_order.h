@@ -1,18 +1,19 @@
-// MixedOrder: several data sets drawn from in proportion to weights.
+// MixedOrder: a mix of several datasets in proportion to weights.
 //
-// A position of the mix is a position of one component. Both follow without memory or
-// replay from a binary tree that splits the components:
+// Each position of the mix draws one position of one component. A binary tree over the
+// components computes the draw, without state or replay. Draw n of a node is
 //
-//            n -> left if floor((n + 1) * a) > floor(n * a)      a: share of the left
-//           / \                                                     side in the weight
-//    left: number floor(n * a)    right: number n - floor(n * a)    of both
+//    draw floor(n * a) of the left side       if floor((n + 1) * a) > floor(n * a)
+//    draw n - floor(n * a) of the right side  otherwise
 //
-// So at every node, and for every component, the number of draws among the first n is
-// within a constant of its weight times n. (The seed shifts each node's pattern by a
-// fraction of a draw.)
+// where `a` is the weight of the left side as a fraction of the weight of both.
 //
-// A component is read epoch after epoch, each in its own order. It continues through
-// the epochs of the mix.
+// So for every component, the number of draws among the first n is within a constant of
+// its weight times n. (The seed shifts the pattern of each node by a fraction of a
+// draw.)
+//
+// A component is read epoch after epoch, each in its own order. Its epochs continue
+// across the epochs of the mix.
 #pragma once
 
 #include <cstdint>
@@ -35,9 +36,9 @@ struct MixComponent {
 
 class MixedOrder final : public Order {
  public:
-  // Records of the components are numbered one after another. `run` positions are drawn
-  // from one component before the next draw. `draw_seed` is for the draws, `seed` for
-  // the orders of the components.
+  // The records of the components are numbered consecutively. A draw reads `run`
+  // positions of its component. `draw_seed` seeds the draws, `seed` the orders of the
+  // components.
   MixedOrder(std::vector<MixComponent> components, std::uint64_t length,
              std::uint64_t run, std::uint64_t draw_seed, std::uint64_t seed,
              std::uint64_t epoch);
@@ -50,8 +51,8 @@ class MixedOrder final : public Order {
  private:
   struct Node {
     std::size_t n_left = 0;    // components on the left side
-    std::uint64_t share = 0;   // of the left side, in 2^-64
-    std::uint64_t offset = 0;  // added before rounding, in 2^-64
+    std::uint64_t share = 0;   // weight of the left side, in units of 2^-64
+    std::uint64_t offset = 0;  // added before rounding, in units of 2^-64
   };
   struct Draw {
     std::size_t component = 0;
@@ -63,13 +64,13 @@ class MixedOrder final : public Order {
     std::shared_ptr<const Order> order;
   };
 
-  // Where a position is in a component, and the order that holds there.
-  struct Found {
+  // A position in an epoch of a component, and the order of that epoch.
+  struct ComponentPosition {
     std::size_t component = 0;
     std::uint64_t position = 0;
     const Order* order = nullptr;
   };
-  class Finder;
+  class PositionResolver;
 
   void split(std::size_t begin, std::size_t end, KeyStream* offsets);
   Draw draw(std::uint64_t number) const noexcept;
@@ -85,7 +86,7 @@ class MixedOrder final : public Order {
   std::uint64_t first_draw_;  // of this epoch
 
   mutable std::mutex mutex_;
-  mutable std::vector<EpochOrder> orders_;  // by component: the one used last
+  mutable std::vector<EpochOrder> orders_;  // by component: the most recent one
 };
 
 }  // namespace fastrec

@@ -14,7 +14,7 @@ void ListedOrder::to_records(std::span<std::uint64_t> positions) const {
 
 namespace {
 
-// How many blocks each lane gets, so that blocks come near to the size asked for.
+// The number of blocks per lane that brings blocks close to `block_records`.
 std::uint64_t rounds(std::uint64_t n_records, std::uint64_t block_records,
                      std::uint64_t n_lanes) {
   const std::uint64_t n_blocks = n_records / block_records;
@@ -31,7 +31,7 @@ BlockOrder::BlockOrder(std::uint64_t n_records, std::uint64_t key,
       n_rows_((n_records + n_blocks() - 1) / n_blocks()),
       shorter_rows_(n_records / n_blocks()),
       n_long_blocks_(n_records % n_blocks()),
-      turns_key_(key_of(key, 0, 0)),
+      rotation_key_(key_of(key, 0, 0)),
       blocks_(n_blocks(), key_of(key, 0, 1)),
       rows_(n_rows_, key_of(key, 0, 2)) {}
 
@@ -43,29 +43,30 @@ RecordRange BlockOrder::records_of(std::uint64_t block) const noexcept {
   return {begin_of(block), begin_of(block + 1) - begin_of(block)};
 }
 
-// All blocks share one permutation of rows; each turns it by numbers of its own, before
-// and after.
-BlockOrder::Opened BlockOrder::open(std::uint64_t draw) const noexcept {
-  const std::uint64_t block = blocks_(draw);
-  KeyStream turns(turns_key_ ^ mix64(block));
-  const std::uint64_t before = turns.below(n_rows_);
-  return {draw, block, records_of(block), before, turns.below(n_rows_)};
+// All blocks share one permutation of rows. Each block rotates the rows before and
+// after it by its own amounts.
+BlockOrder::RotatedBlock BlockOrder::rotated_block(std::uint64_t index) const noexcept {
+  const std::uint64_t block = blocks_(index);
+  KeyStream rotations(rotation_key_ ^ mix64(block));
+  const std::uint64_t before = rotations.below(n_rows_);
+  return {index, block, records_of(block), before, rotations.below(n_rows_)};
 }
 
 void BlockOrder::to_records(std::span<std::uint64_t> positions) const {
   if (positions.empty()) return;
-  Opened opened = open(0);
+  RotatedBlock current = rotated_block(0);
   for (std::uint64_t& position : positions) {
     do {
-      const std::uint64_t lane = position % n_lanes_, turn = position / n_lanes_;
-      const std::uint64_t round = turn / n_rows_, row = turn % n_rows_;
-      const std::uint64_t draw = round * n_lanes_ + lane;
-      if (draw != opened.draw) opened = open(draw);
-      const std::uint64_t there =
-          (rows_((row + opened.turn_before) % n_rows_) + opened.turn_after) % n_rows_;
-      position = there < opened.records.count
-                     ? opened.records.first + there
-                     : n_records_ + (opened.block - n_long_blocks_);
+      const std::uint64_t lane = position % n_lanes_, cell = position / n_lanes_;
+      const std::uint64_t round = cell / n_rows_, row = cell % n_rows_;
+      const std::uint64_t index = round * n_lanes_ + lane;
+      if (index != current.index) current = rotated_block(index);
+      const std::uint64_t offset =
+          (rows_((row + current.rotation_before) % n_rows_) + current.rotation_after) %
+          n_rows_;
+      position = offset < current.records.count
+                     ? current.records.first + offset
+                     : n_records_ + (current.block - n_long_blocks_);
     } while (position >= n_records_);
   }
 }
@@ -73,8 +74,8 @@ void BlockOrder::to_records(std::span<std::uint64_t> positions) const {
 void BlockOrder::upcoming(std::span<const std::uint64_t> positions,
                           std::vector<RecordRange>* ranges) const {
   for (const std::uint64_t position : positions) {
-    const std::uint64_t lane = position % n_lanes_, turn = position / n_lanes_;
-    const std::uint64_t round = turn / n_rows_, row = turn % n_rows_;
+    const std::uint64_t lane = position % n_lanes_, cell = position / n_lanes_;
+    const std::uint64_t round = cell / n_rows_, row = cell % n_rows_;
     if (round == 0 && row == 0) ranges->push_back(records_of(blocks_(lane)));
     if (row == n_rows_ / 2 && round + 1 < n_rounds_) {
       ranges->push_back(records_of(blocks_((round + 1) * n_lanes_ + lane)));

@@ -1,8 +1,8 @@
 // Order: position in an epoch -> record.
 //
-// Positions number what an epoch delivers, records what the data set has. An order is
-// arithmetic: any thread may ask for any position, and no memory grows with the data.
-// The order of a seed and epoch never changes (docs/determinism.md).
+// A position is a place in the sequence that an epoch delivers. An order is arithmetic:
+// any thread may look up any position, in constant memory. The order of a seed and
+// epoch never changes (docs/determinism.md).
 #pragma once
 
 #include <cstdint>
@@ -29,17 +29,17 @@ class Order {
   // Replaces each position, all below size(), by its record.
   virtual void to_records(std::span<std::uint64_t> positions) const = 0;
 
-  // Positions are dealt to this many lanes in turn. Each lane reads a part of the files
-  // by itself, so it is best left to one rank.
+  // Positions are assigned to this many lanes, round-robin. A lane reads its own part
+  // of the files, so one rank should read all of it.
   virtual std::uint64_t n_lanes() const noexcept { return 1; }
 
-  // Appends ranges of records that are going to be read from `positions` on, and that
-  // are long enough to be announced as a whole.
+  // Appends ranges of records that are read at or soon after `positions`, and that are
+  // long enough to prefetch as a whole.
   virtual void upcoming(std::span<const std::uint64_t> positions,
                         std::vector<RecordRange>* ranges) const;
 };
 
-// The order of the files.
+// File order.
 class SequentialOrder final : public Order {
  public:
   explicit SequentialOrder(std::uint64_t n_records) : n_records_(n_records) {}
@@ -50,7 +50,7 @@ class SequentialOrder final : public Order {
   std::uint64_t n_records_;
 };
 
-// A list, of any length and with any repetitions.
+// An explicit list of records, of any length, possibly with repetitions.
 class ListedOrder final : public Order {
  public:
   explicit ListedOrder(std::vector<std::uint64_t> records)
@@ -76,65 +76,65 @@ class ShuffledOrder final : public Order {
   Permutation permutation_;
 };
 
-// Blocks of consecutive records, permuted and dealt to lanes:
+// Blocks of consecutive records, permuted and assigned to lanes:
 //
 //   lane 0   | block 17 | block  4 | ...       position -> round, row, lane:
-//   lane 1   | block  8 | block 30 | ...       lanes in turn, then rows, then rounds;
+//   lane 1   | block  8 | block 30 | ...       lanes vary fastest, rounds slowest;
 //   ...                                        the rows of a block are permuted, too
 //              round 0    round 1
 //
-// The number of blocks is a multiple of the lanes, so all lanes are of one length, and
-// blocks have `n_records / n_blocks` records, rounded down or up. To make position ->
-// record arithmetic, all blocks count as if they had the larger number. The cells that
-// do not exist get the numbers above all records: a position that meets one goes on
-// from there ("cycle walking") until it finds a record.
+// The number of blocks is a multiple of the lanes, so all lanes have one length. Blocks
+// have `n_records / n_blocks` records, rounded down or up. To keep position -> record
+// arithmetic, every block has the larger number of cells, and surplus cells map to
+// numbers above all records. A position that hits one maps that number again ("cycle
+// walking") until it is a record.
 class BlockOrder final : public Order {
  public:
-  // `block_records`: about how many records a block has.
+  // `block_records` is the approximate number of records in a block.
   BlockOrder(std::uint64_t n_records, std::uint64_t key, std::uint64_t block_records,
              std::uint64_t n_lanes);
   std::uint64_t size() const noexcept override { return n_records_; }
   void to_records(std::span<std::uint64_t> positions) const override;
   std::uint64_t n_lanes() const noexcept override { return n_lanes_; }
-  // Of every block that is half read, the block after it in its lane; and the first
-  // block of each lane.
+  // For every block that is half read, the next block of its lane; and the first block
+  // of each lane.
   void upcoming(std::span<const std::uint64_t> positions,
                 std::vector<RecordRange>* ranges) const override;
 
  private:
-  // A block, and how its rows are turned.
-  struct Opened {
-    std::uint64_t draw = 0;  // which of the permuted blocks it is
+  // A block, and the rotations of its rows.
+  struct RotatedBlock {
+    std::uint64_t index = 0;  // among the permuted blocks
     std::uint64_t block = 0;
     RecordRange records;
-    std::uint64_t turn_before = 0;
-    std::uint64_t turn_after = 0;
+    std::uint64_t rotation_before = 0;
+    std::uint64_t rotation_after = 0;
   };
 
   std::uint64_t n_blocks() const noexcept { return n_lanes_ * n_rounds_; }
   std::uint64_t begin_of(std::uint64_t block) const noexcept;
   RecordRange records_of(std::uint64_t block) const noexcept;
-  Opened open(std::uint64_t draw) const noexcept;
+  RotatedBlock rotated_block(std::uint64_t index) const noexcept;
 
   std::uint64_t n_records_;
   std::uint64_t n_lanes_;
   std::uint64_t n_rounds_;
-  std::uint64_t n_rows_;         // of a block with its missing cell
-  std::uint64_t shorter_rows_;   // of a block that lacks it
-  std::uint64_t n_long_blocks_;  // those before the shorter ones
-  std::uint64_t turns_key_;
+  std::uint64_t n_rows_;         // cells of a block
+  std::uint64_t shorter_rows_;   // records of a block, rounded down
+  std::uint64_t n_long_blocks_;  // blocks with one more record, which come first
+  std::uint64_t rotation_key_;
   Permutation blocks_;
   Permutation rows_;
 };
 
-// How each epoch of some records is ordered.
+// How to order each epoch of a dataset.
 struct Shuffle {
   enum class Kind : std::uint8_t { kSequential, kShuffled, kBlocks } kind;
   std::uint64_t block_records = 1;  // kBlocks
   std::uint64_t n_lanes = 1;        // kBlocks
 };
 
-// `stream` tells apart what shares a seed and an epoch.
+// `stream` selects an independent order of the same seed and epoch.
 std::shared_ptr<const Order> make_order(const Shuffle& shuffle, std::uint64_t n_records,
                                         std::uint64_t seed, std::uint64_t epoch,
                                         std::uint64_t stream = 0);

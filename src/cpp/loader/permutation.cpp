@@ -9,7 +9,7 @@
 namespace fastrec {
 namespace {
 
-// The least side of a square that holds `n` cells.
+// The side of the smallest square with at least `n` cells.
 std::uint64_t square_side(std::uint64_t n) {
   auto side = static_cast<std::uint64_t>(std::sqrt(static_cast<double>(n)));
   while (side * side < n) ++side;
@@ -17,9 +17,9 @@ std::uint64_t square_side(std::uint64_t n) {
   return side;
 }
 
-// A number in [0, n) that depends on `x` and the key: both halves of a long product.
-// `x` is small, and must reach the high bits of its factor: otherwise the high bits of
-// the product, which are the ones that are used, are nearly linear in it.
+// Hashes `x` to [0, n) with both halves of a 128-bit product. `x` is small, so the
+// first multiplication spreads it to the high bits: otherwise the high bits of the
+// product, which decide the result, would be nearly linear in `x`.
 inline std::uint64_t round_number(std::uint64_t x, std::uint64_t key,
                                   std::uint64_t n) noexcept {
   const std::uint64_t a = (x * 0x9e3779b97f4a7c15) ^ key, b = key | 1;
@@ -50,13 +50,12 @@ Permutation::Permutation(std::uint64_t n, std::uint64_t key) : n_(n) {
   for (std::uint64_t& round_key : round_keys_) round_key = keys.next();
 }
 
-// Several numbers go through side by side: each round is a chain of multiplications,
-// and the CPU has several multiplications under way at once.
+// Maps several numbers at once, to overlap their chains of dependent multiplications.
 template <std::size_t kLanes>
 void Permutation::network(std::uint64_t* numbers) const noexcept {
   std::uint64_t row[kLanes], column[kLanes];
   for (std::size_t i = 0; i < kLanes; ++i) {
-    row[i] = multiply_high(numbers[i], inverse_);  // too small by one at most
+    row[i] = multiply_high(numbers[i], inverse_);  // may be one too small
     column[i] = numbers[i] - row[i] * n_columns_;
     const bool is_less = column[i] >= n_columns_;
     row[i] += is_less;

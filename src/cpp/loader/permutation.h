@@ -1,20 +1,20 @@
-// Permutation: a keyed bijection of [0, n), computed number by number.
+// Permutation: a keyed bijection of [0, n) that maps each number in O(1).
 //
-// Up to kTableSize numbers it is a table, shuffled by Fisher and Yates: every
-// permutation is equally likely. Above, it is a Feistel network over a rectangle of
-// rows and columns that holds n cells and few more,
+// Up to kTableSize numbers, it is a Fisher-Yates table: every permutation is equally
+// likely. Above, it is a Feistel network over a rectangle of slightly more than n
+// cells,
 //
 //   number = row * n_columns + column
 //   row    = (row + F1(column)) mod n_rows
 //   column = (column + F2(row)) mod n_columns
 //   row    = (row + F3(column)) mod n_rows       ... kRounds in all
 //
-// where each F is a hash with its own key. A step adds a function of the other
-// coordinate, so it can be undone: the network is a bijection of the rectangle. Results
-// of n and more are put in again ("cycle walking"), which is rare: the rectangle has
-// less than 2 * sqrt(n) + 1 cells too many. There is no state.
+// where each F is a hash with its own key. A round adds a function of the other
+// coordinate, so it is invertible, and the network is a bijection of the rectangle.
+// Results of n and more go through the network again ("cycle walking"). That is rare:
+// the rectangle has less than 2 * sqrt(n) + 1 surplus cells.
 //
-// Users resume in the middle of an order, so it must never change
+// Users resume in the middle of an epoch, so a permutation must never change
 // (docs/determinism.md).
 #pragma once
 

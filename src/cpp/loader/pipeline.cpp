@@ -7,12 +7,12 @@
 namespace fastrec {
 namespace {
 
-// A consumer that is away for longer than this does something else. Making arrays and
-// an empty loop take 5 to 20 us per batch.
+// A consumer that stays away from next() for longer than this is busy. Creating the
+// arrays and an empty loop take 5 to 20 us per batch.
 constexpr std::chrono::microseconds kAway(200);
 
-// A parked thread looks again after kAway, then after twice as long each time, so that
-// it sleeps no longer than it was parked. At most this long: 80 wake-ups a second.
+// A parked thread checks again after kAway, then after twice as long each time, up to
+// this: 80 wake-ups a second.
 constexpr std::chrono::microseconds kMaxPause = 64 * kAway;
 
 }  // namespace
@@ -49,9 +49,9 @@ bool Pipeline::may_claim() const {
   if (is_exhausted_ || is_stopped_) return false;
   const std::uint64_t n_claimed = next_claim_ - next_delivery_;
   if (n_claimed == slots_.size()) return false;
-  // A batch that is larger than the limit by itself must still come through.
+  // A single batch may exceed the memory limit.
   return n_claimed == 0 ||
-         held_bytes_ + (n_working_ + 1) * last_bytes_ <= options_.memory_limit;
+         ready_bytes_ + (n_working_ + 1) * last_bytes_ <= options_.memory_limit;
 }
 
 void Pipeline::start_threads() {
@@ -60,14 +60,14 @@ void Pipeline::start_threads() {
       threads_.emplace_back([this] { run(); });
     } catch (const std::system_error&) {
       if (threads_.empty() && !options_.is_helping) throw;
-      return;  // no more are to be had: those there are, and next(), do the work
+      return;  // continue with the threads that started, and next()
     }
   }
 }
 
 void Pipeline::run() {
-  Bench bench;
-  while (wait_for_work()) claim_and_decode(&bench);
+  WorkerState worker;
+  while (wait_for_work()) claim_and_decode(&worker);
 }
 
 // Waits for a step to claim and a CPU to decode it on. Returns false at the end.
@@ -90,15 +90,15 @@ bool Pipeline::wait_for_work() {
   return false;
 }
 
-// Whether the consumer is about to decode, which it did in the last round of the ring:
-// it is in next(), or has left it only now. While it decodes, it is one of n_working_.
+// Whether the consumer is likely to decode soon: it did so in the last round of the
+// ring, and is in next() or has just left it. While it decodes, n_working_ counts it.
 bool Pipeline::is_consumer_near() const {
   return !is_helping_ && n_ready_ <= slots_.size() &&
          (is_consuming_ || std::chrono::steady_clock::now() - left_at_ < kAway);
 }
 
-// Wakes a thread if there is work for several steps: that costs as much as decoding
-// some batches. One thread at a time, because a slow consumer needs no more.
+// Wakes a thread if several steps are free, since a wake-up costs as much as decoding
+// some batches. One thread at a time is enough for a slow consumer.
 void Pipeline::wake_one() {
   if (n_sleeping_ > 0 && may_claim() &&
       2 * (next_claim_ - next_delivery_) <= slots_.size()) {
@@ -106,45 +106,45 @@ void Pipeline::wake_one() {
   }
 }
 
-void Pipeline::claim_and_decode(Bench* bench) {
-  Claim& claimed = bench->claim;
-  const std::optional<std::uint64_t> number = claim(bench);
+void Pipeline::claim_and_decode(WorkerState* worker) {
+  Claim& claimed = worker->claim;
+  const std::optional<std::uint64_t> number = claim(worker);
   if (!number) return;
-  Delivery& delivery = bench->delivery;
+  Delivery& delivery = worker->delivery;
   delivery.step = claimed.step;
   delivery.n_bytes = 0;
-  delivery.damages.clear();
+  delivery.unreadable_rows.clear();
   std::exception_ptr failure;
   try {
-    // Made here, where a failure has a slot to go to.
-    if (!bench->decoder) bench->decoder.emplace(sources_, pool_);
+    // Created here, so that a failure is stored in a slot.
+    if (!worker->decoder) worker->decoder.emplace(sources_, pool_);
     claims_->locate(&claimed);
     delivery.n_rows = claimed.n_rows;
     delivery.n_valid = claimed.places.size();
     const std::uint8_t* frames =
         claimed.frames.empty() ? nullptr : claimed.frames.data() + Buffer::kSlackBytes;
-    delivery.parts = bench->decoder->decode(claimed.places, claimed.n_rows, frames,
-                                            options_.on_damage, &delivery.damages,
-                                            std::move(delivery.parts));
+    delivery.parts = worker->decoder->decode(
+        claimed.places, claimed.n_rows, frames, options_.row_policy,
+        &delivery.unreadable_rows, std::move(delivery.parts));
     for (const Part& part : delivery.parts) delivery.n_bytes += part.batch.n_bytes;
     delivery.places.swap(claimed.places);
   } catch (...) {
     failure = std::current_exception();
   }
-  put(*number, &delivery, failure);
+  publish(*number, &delivery, failure);
 }
 
-// What whoever set is_consuming_ does in place of waiting.
+// The consumer decodes a batch instead of waiting.
 void Pipeline::help() {
   const auto begin = std::chrono::steady_clock::now();
-  claim_and_decode(&inline_bench_);
+  claim_and_decode(&consumer_state_);
   const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begin;
   helping_.store(helping_.load() + taken);
 }
 
-// The number of the slot that is now the caller's to fill; nothing if there is nothing
-// to do. A step that cannot be claimed has its failure put into its slot.
-std::optional<std::uint64_t> Pipeline::claim(Bench* bench) {
+// Claims a step and returns the number of its slot, or nothing if there is no work. If
+// the claim fails, publishes the failure in the slot.
+std::optional<std::uint64_t> Pipeline::claim(WorkerState* worker) {
   claims_->prepare();
   const std::lock_guard claiming(claim_mutex_);
   std::uint64_t number;
@@ -158,13 +158,13 @@ std::optional<std::uint64_t> Pipeline::claim(Bench* bench) {
   bool is_claimed = false;
   std::exception_ptr failure;
   try {
-    is_claimed = claims_->next(&bench->claim);
+    is_claimed = claims_->next(&worker->claim);
   } catch (...) {
     failure = std::current_exception();
   }
   if (failure) {
-    bench->delivery.n_bytes = 0;
-    put(number, &bench->delivery, failure);
+    worker->delivery.n_bytes = 0;
+    publish(number, &worker->delivery, failure);
     return std::nullopt;
   }
   if (is_claimed) return number;
@@ -180,18 +180,18 @@ std::optional<std::uint64_t> Pipeline::claim(Bench* bench) {
   return std::nullopt;
 }
 
-// Exchanges the contents of `*delivery` for those of an earlier one.
-void Pipeline::put(std::uint64_t number, Delivery* delivery,
-                   const std::exception_ptr& failure) {
+// Swaps `*delivery` into its slot; it then holds an earlier one, to reuse its memory.
+void Pipeline::publish(std::uint64_t number, Delivery* delivery,
+                       const std::exception_ptr& failure) {
   const std::lock_guard lock(mutex_);
   Slot& target = slot(number);
   --n_working_;
-  held_bytes_ += delivery->n_bytes;
+  ready_bytes_ += delivery->n_bytes;
   if (!failure) last_bytes_ = delivery->n_bytes;
   std::swap(target.delivery, *delivery);
   target.failure = failure;
   target.state = Slot::State::kReady;
-  // Steps before this one have all been claimed; those after it will not be wanted.
+  // All earlier steps are claimed already, and no later step will be delivered.
   if (failure) {
     is_exhausted_ = true;
     claimable_.notify_all();
@@ -205,7 +205,7 @@ void Pipeline::deliver(Delivery* delivery) {
   if (source.failure) std::rethrow_exception(source.failure);
   std::swap(*delivery, source.delivery);
   source.state = Slot::State::kFree;
-  held_bytes_ -= delivery->n_bytes;
+  ready_bytes_ -= delivery->n_bytes;
   ++next_delivery_;
   ++n_ready_;
   wake_one();
@@ -214,7 +214,7 @@ void Pipeline::deliver(Delivery* delivery) {
 Pipeline::Outcome Pipeline::next(std::chrono::milliseconds patience,
                                  Delivery* delivery) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
-  // A slot keeps the memory of the delivery, but not the blocks.
+  // A slot reuses the memory of the delivery, but not its blocks.
   for (Part& part : delivery->parts) part.batch.blocks.clear();
   std::unique_lock lock(mutex_);
   if (!consumable_.wait_until(lock, deadline,
@@ -228,15 +228,15 @@ Pipeline::Outcome Pipeline::next(std::chrono::milliseconds patience,
   }
 
   is_consuming_ = true;
-  struct Leaving {
+  struct ConsumerGuard {
     Pipeline* pipeline;
-    ~Leaving() {
+    ~ConsumerGuard() {
       pipeline->is_consuming_ = false;
       pipeline->left_at_ = std::chrono::steady_clock::now();
       pipeline->consumable_.notify_one();
     }
   };
-  const Leaving leaving{this};
+  const ConsumerGuard guard{this};
   while (true) {
     if (is_stopped_) return Outcome::kEnd;
     if (is_ready()) {

@@ -7,45 +7,44 @@
 namespace fastrec {
 namespace {
 
-// Pages are released in pieces of this size: each release interrupts all other threads
-// of the process.
+// Pages are released in pieces of this size, because each release interrupts all other
+// threads of the process (a TLB shootdown).
 constexpr std::uint64_t kPieceBytes = std::uint64_t{16} << 20;
 
-// A record that is read alone brings about so many bytes with it. Releasing shorter
-// runs would take longer than reading them.
+// The kernel faults in about this many bytes around a single record. Releasing shorter
+// runs costs more than reading them again.
 constexpr std::uint64_t kMinRunBytes = std::uint64_t{64} << 10;
 
 }  // namespace
 
 void ReadWindow::read_ahead(std::size_t file, std::uint64_t offset) {
-  const std::unique_lock lock(asking_, std::try_to_lock);
-  if (!lock || file < asked_file_) return;
+  const std::unique_lock lock(request_mutex_, std::try_to_lock);
+  if (!lock || file < requested_file_) return;
   const std::uint64_t begin =
-      file == asked_file_ ? std::max(asked_end_, offset) : offset;
+      file == requested_file_ ? std::max(requested_end_, offset) : offset;
   const std::uint64_t end = offset + kAheadBytes;
-  if (begin + kAheadBytes / 2 > end) return;  // half of it is still ahead
+  if (begin + kAheadBytes / 2 > end) return;  // half of the request is still ahead
   try {
-    ask(file, begin, end);
+    request(file, begin, end);
   } catch (const std::exception&) {
     return;  // the thread that reads these bytes reports it
   }
 }
 
-// Asks for [begin, end) of `file`, and for the files after it instead of what is behind
-// its end.
-void ReadWindow::ask(std::size_t file, std::uint64_t begin, std::uint64_t end) {
+// Prefetches [begin, end) of `file`, and continues in the next files past its end.
+void ReadWindow::request(std::size_t file, std::uint64_t begin, std::uint64_t end) {
   for (; file < files_->size(); ++file) {
     const auto view = files_->open(file);
     if (begin < end) view->will_need(begin, end - begin);
-    asked_file_ = file;
-    asked_end_ = std::min(end, view->size());
+    requested_file_ = file;
+    requested_end_ = std::min(end, view->size());
     if (end <= view->size()) return;
     end -= view->size();
     begin = 0;
   }
 }
 
-void ReadWindow::read(std::span<const Place> places, bool is_in_order) {
+void ReadWindow::will_read(std::span<const Place> places, bool is_in_order) {
   for (std::size_t i = 0; i < places.size();) {
     const Place& first = places[i];
     std::uint64_t end = first.frame.end();
@@ -60,13 +59,13 @@ void ReadWindow::read(std::span<const Place> places, bool is_in_order) {
       if (view->mapping() == nullptr) continue;
       add({first.frame.offset, end, std::move(view)}, is_in_order);
     } catch (const std::exception&) {
-      return;  // The thread that reads these bytes reports it.
+      return;  // the thread that reads these bytes reports it
     }
   }
 }
 
 void ReadWindow::add(const Range& range, bool is_in_order) {
-  const std::lock_guard lock(reading_);
+  const std::lock_guard lock(ranges_mutex_);
   const std::uint64_t n = range.end - range.begin;
   if (is_in_order && n_first_bytes_ < kFirstBytes) {
     n_first_bytes_ += n;

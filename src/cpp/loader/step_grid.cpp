@@ -5,7 +5,7 @@
 namespace fastrec {
 namespace {
 
-// n * rank / world_size, without a product that is too large.
+// n * rank / world_size without overflow.
 std::uint64_t cut(std::uint64_t n, std::uint64_t rank, std::uint64_t world_size) {
   return n / world_size * rank + n % world_size * rank / world_size;
 }

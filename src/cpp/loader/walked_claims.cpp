@@ -9,8 +9,8 @@
 namespace fastrec {
 namespace {
 
-// Cursors that walk a window in turn, and what each of them walks at least: finding the
-// first frame of a segment costs about as much as walking some of them.
+// A window is split into segments that are walked in parallel (interleaved cursors).
+// The minimum size pays for finding the first frame of a segment.
 constexpr unsigned kSegments = 16;
 constexpr std::uint64_t kMinSegmentFrames = 64;
 constexpr std::uint64_t kMinSegmentBytes = std::uint64_t{16} << 10;
@@ -33,7 +33,7 @@ void WalkedClaims::stop() {
   progress_.cancelled = true;
   {
     const std::lock_guard lock(mutex_);
-  }  // no thread is about to wait
+  }  // no thread is between checking `cancelled` and waiting
   searched_.notify_all();
 }
 
@@ -74,7 +74,7 @@ void WalkedClaims::locate(Claim* claim) const {
     }
   }
   claim->slices.clear();
-  read_window_.read(claim->places, is_from_start_);
+  read_window_.will_read(claim->places, is_from_start_);
 }
 
 // Drops the first `n` frames, which are in one slice.
@@ -88,7 +88,7 @@ void WalkedClaims::drop(std::uint64_t n) {
   if (front.count == 0) frames_.pop_front();
 }
 
-// Waits until a batch is found, or all that there is.
+// Waits until a batch is found, or the end of the files.
 void WalkedClaims::find_batch(std::unique_lock<std::mutex>& lock) {
   while (n_frames_ < grid_.batch_size && !is_at_end_ && !progress_.cancelled) {
     if (is_searching_) {
@@ -99,7 +99,7 @@ void WalkedClaims::find_batch(std::unique_lock<std::mutex>& lock) {
   }
 }
 
-// Finds more frames, without the lock.
+// Finds more frames, with the lock released.
 void WalkedClaims::search(std::unique_lock<std::mutex>& lock) {
   is_searching_ = true;
   lock.unlock();
@@ -131,8 +131,8 @@ void WalkedClaims::search(std::unique_lock<std::mutex>& lock) {
   searched_.notify_all();
 }
 
-// Appends the next frames to `*runs`; false at the end of the files. What is appended
-// counts also where it throws.
+// Appends the next frames to `*runs`; false at the end of the files. If it throws, the
+// appended frames are still valid.
 bool WalkedClaims::find(Runs* runs) {
   while (search_.file < files_->size() && !progress_.cancelled) {
     if (!search_.view) {
@@ -152,7 +152,7 @@ bool WalkedClaims::find(Runs* runs) {
   return false;
 }
 
-// Frames of a mapped file. False behind the last one.
+// Scans a window of a mapped file. False after the last one.
 bool WalkedClaims::scan(Runs* runs) {
   const FileView& view = *search_.view;
   const std::uint64_t begin = search_.offset;
@@ -164,12 +164,12 @@ bool WalkedClaims::scan(Runs* runs) {
       &progress_);
   if (progress_.cancelled) return true;
 
-  // A header that was read from a lost page ends what was found.
+  // A header on a lost page ends the frames that were found.
   std::vector<std::uint64_t>& offsets = found.offsets;
-  const std::size_t n_kept = view.mapping()->n_kept();
+  const std::size_t n_valid = view.mapping()->n_valid();
   const auto lost = std::partition_point(
       offsets.begin(), offsets.end() - 1,
-      [&](std::uint64_t offset) { return offset + kHeaderBytes <= n_kept; });
+      [&](std::uint64_t offset) { return offset + kHeaderBytes <= n_valid; });
   const bool is_lost = lost != offsets.end() - 1;
   offsets.erase(lost + 1, offsets.end());
   const std::uint64_t n = offsets.size() - 1;
@@ -182,8 +182,8 @@ bool WalkedClaims::scan(Runs* runs) {
         FrameRun{search_.file, record, std::move(offsets)}));
   }
   if (is_lost || found.fault) {
-    view.check_kept(search_.offset,
-                    std::min(kHeaderBytes, view.size() - search_.offset));
+    view.check_valid(search_.offset,
+                     std::min(kHeaderBytes, view.size() - search_.offset));
     throw framing_error(view, found.fault, search_.record);
   }
   search_.ahead_bytes = search_.window_bytes / 2;
@@ -191,10 +191,10 @@ bool WalkedClaims::scan(Runs* runs) {
   return search_.offset < view.size();
 }
 
-// Frames of a batch, so that what is left out is told of with it. False behind the last
-// one.
+// Walks the frames of a batch, so that gaps are reported with their batch. False after
+// the last frame.
 bool WalkedClaims::walk(Runs* runs) {
-  stand_guard();
+  install_guard();
   search_.ahead_bytes = 0;
   FrameRun run{search_.file, search_.record, {}};
   const auto end_run = [&] {

@@ -1,17 +1,18 @@
 // WalkedClaims: the steps of an epoch in file order, without an index.
 //
-// The frames are found ahead of the claims, by one thread at a time and outside of the
-// lock under which steps are claimed:
+// One thread at a time searches for frames ahead of the claims, outside the lock under
+// which steps are claimed:
 //
 //   | claimed ... | found: runs of frames | searched by one thread | ...
 //
-// Mapped files are scanned in windows (record/scan.h). The first one is small, so that
-// the first batch comes at once. Other threads claim from what is found meanwhile, and
-// wait for the search only if that is less than a batch. Files that are read by pread,
-// or under a recovery, are walked frame by frame, as far as the next claim needs.
+// Mapped files are scanned in windows (record/scan.h). The first window is small, so
+// that the first batch is fast. Meanwhile other threads claim frames that were found;
+// they wait for the search only if less than a batch is left. Files that are read by
+// pread, or with a recovery policy, are walked frame by frame, as far as the next claim
+// needs.
 //
-// Frames before the first step are found and dropped. An error stands behind the frames
-// before it, so that it belongs to the step of the frame that it is about.
+// Frames before the first step are found and dropped. An error is queued behind the
+// frames before it, so that it belongs to the step of its frame.
 #pragma once
 
 #include <atomic>
@@ -29,8 +30,7 @@
 
 namespace fastrec {
 
-// How much of a mapped file is scanned at once: each window has twice the bytes of the
-// one before. No result depends on it.
+// The sizes of scan windows; each is twice the previous one. No result depends on them.
 struct ScanWindows {
   std::uint64_t first_bytes = std::uint64_t{256} << 10;
   std::uint64_t bytes_max = std::uint64_t{8} << 20;
@@ -38,8 +38,8 @@ struct ScanWindows {
 
 class WalkedClaims final : public Claims {
  public:
-  // Of the grid, only the batch size and what becomes of the last batch is used: there
-  // is one rank.
+  // There must be one rank. Only the batch size, drop_last and pad_last of the grid are
+  // used.
   WalkedClaims(std::shared_ptr<FileTable> files, StepGrid grid,
                Recovery recovery = Recovery::kNone, std::uint64_t first_step = 0,
                ScanWindows windows = {});
@@ -52,21 +52,21 @@ class WalkedClaims final : public Claims {
  private:
   using Runs = std::vector<std::shared_ptr<const FrameRun>>;
 
-  // Where the search is. Only the thread that set is_searching_ uses it.
+  // The state of the search. Only the thread that set is_searching_ uses it.
   struct Search {
     Search(Recovery policy, std::uint64_t first_bytes,
            const std::atomic<bool>* cancelled)
         : recovery(policy), walk(policy, cancelled), window_bytes(first_bytes) {}
 
     const Recovery recovery;
-    FrameWalk walk;  // of a view that is not scanned
+    FrameWalk walk;  // for views that cannot be scanned
     std::size_t file = 0;
     std::shared_ptr<const FileView> view;  // of the file, once it is open
     std::uint64_t offset = 0;              // of the next frame
-    std::uint64_t record = 0;              // its number in the file
+    std::uint64_t record = 0;              // its index in the file
     std::uint64_t window_bytes;
-    std::uint64_t frame_bytes = UINT64_MAX >> 16;  // on average, in the last window
-    std::uint64_t ahead_bytes = 0;  // a search is due when less than that is found
+    std::uint64_t frame_bytes = UINT64_MAX >> 16;  // mean size in the last window
+    std::uint64_t ahead_bytes = 0;  // search again if less than this is found
   };
 
   void find_batch(std::unique_lock<std::mutex>& lock);
@@ -85,17 +85,17 @@ class WalkedClaims final : public Claims {
   Search search_;
   const bool is_from_start_;
 
-  std::mutex mutex_;                  // guards all that follows
+  std::mutex mutex_;                  // guards everything below
   std::condition_variable searched_;  // a search has ended
-  std::deque<FrameSlice> frames_;     // that were found and not claimed
+  std::deque<FrameSlice> frames_;     // found and not claimed
   std::uint64_t n_frames_ = 0;        // in frames_
-  std::uint64_t n_frame_bytes_ = 0;   // of them
-  std::uint64_t ahead_bytes_ = 0;     // as the last search left it
-  std::uint64_t step_;                // that comes next
-  std::uint64_t n_before_;            // records before the first step, not found yet
-  std::exception_ptr failure_;        // behind frames_
-  bool is_searching_ = false;         // a thread is
-  bool is_at_end_ = false;            // nothing is behind frames_ but failure_
+  std::uint64_t n_frame_bytes_ = 0;   // in frames_
+  std::uint64_t ahead_bytes_ = 0;     // copy of search_.ahead_bytes
+  std::uint64_t step_;                // the next step
+  std::uint64_t n_before_;            // records still to drop before the first step
+  std::exception_ptr failure_;        // the error behind frames_
+  bool is_searching_ = false;         // a thread is searching
+  bool is_at_end_ = false;            // the search has ended
 };
 
 }  // namespace fastrec

@@ -25,7 +25,7 @@ std::uint64_t WindowDraws::slot(std::uint64_t position) const noexcept {
   return multiply_high(mix64(key_ + (position + 1) * kGolden), n_slots_);
 }
 
-Permutation WindowDraws::last(std::uint64_t n_left) const {
+Permutation WindowDraws::drain_order(std::uint64_t n_left) const {
   return {n_left, mix64(key_ ^ kGolden)};
 }
 
@@ -36,43 +36,43 @@ WindowOrder::WindowOrder(std::vector<RecordRange> runs, std::uint64_t n_slots,
       n_slots_(std::max<std::uint64_t>(1, std::min(n_slots, ends_.back()))),
       n_replacing_(ends_.back() - std::min(n_slots_, ends_.back())),
       draws_(n_slots_, key),
-      last_(draws_.last(std::min(n_slots_, ends_.back()))) {}
+      drain_order_(draws_.drain_order(std::min(n_slots_, ends_.back()))) {}
 
-WindowOrder::Drawn WindowOrder::draw(std::uint64_t position) const noexcept {
+WindowOrder::SlotDraw WindowOrder::draw_of(std::uint64_t position) const noexcept {
   if (position < n_replacing_) return {draws_.slot(position), position};
-  return {last_(position - n_replacing_), n_replacing_};
+  return {drain_order_(position - n_replacing_), n_replacing_};
 }
 
-// Fills in who was drawn last before `position`.
+// Updates last_draws_ to the draws before `position`.
 void WindowOrder::advance_to(std::uint64_t position) const {
-  if (last_drawn_.empty()) last_drawn_.assign(n_slots_, 0);
-  // Far ahead, going backwards until every slot was seen is shorter.
+  if (last_draws_.empty()) last_draws_.assign(n_slots_, 0);
+  // After a long jump, scanning backwards until every slot was seen is faster.
   const std::uint64_t n_backwards = 32 * n_slots_;
-  if (position > reached_ && position - reached_ > n_backwards) {
-    std::fill(last_drawn_.begin(), last_drawn_.end(), 0);
+  if (position > draws_end_ && position - draws_end_ > n_backwards) {
+    std::fill(last_draws_.begin(), last_draws_.end(), 0);
     std::uint64_t n_seen = 0;
     for (std::uint64_t at = position; at != 0 && n_seen < n_slots_; --at) {
-      std::uint64_t& drawn = last_drawn_[draws_.slot(at - 1)];
-      if (drawn != 0) continue;
-      drawn = at;
+      std::uint64_t& draw = last_draws_[draws_.slot(at - 1)];
+      if (draw != 0) continue;
+      draw = at;
       ++n_seen;
     }
-    reached_ = position;
+    draws_end_ = position;
   }
-  for (; reached_ < position; ++reached_) {
-    last_drawn_[draws_.slot(reached_)] = reached_ + 1;
+  for (; draws_end_ < position; ++draws_end_) {
+    last_draws_[draws_.slot(draws_end_)] = draws_end_ + 1;
   }
 }
 
-// Which of the records, in the order of reading, is in that slot.
-std::uint64_t WindowOrder::input_at(const Drawn& drawn) const {
-  std::uint64_t at = drawn.before;
-  if (at <= reached_ && last_drawn_[drawn.slot] <= at) {
-    at = last_drawn_[drawn.slot];
+// The record in a slot, as an index in reading order.
+std::uint64_t WindowOrder::input_at(const SlotDraw& draw) const {
+  std::uint64_t at = draw.before;
+  if (at <= draws_end_ && last_draws_[draw.slot] <= at) {
+    at = last_draws_[draw.slot];
   } else {
-    while (at != 0 && draws_.slot(at - 1) != drawn.slot) --at;
+    while (at != 0 && draws_.slot(at - 1) != draw.slot) --at;
   }
-  return at == 0 ? drawn.slot : at - 1 + n_slots_;
+  return at == 0 ? draw.slot : at - 1 + n_slots_;
 }
 
 std::uint64_t WindowOrder::record_of(std::uint64_t input) const {
@@ -84,9 +84,9 @@ std::uint64_t WindowOrder::record_of(std::uint64_t input) const {
 void WindowOrder::to_records(std::span<std::uint64_t> positions) const {
   const std::lock_guard lock(mutex_);
   for (std::uint64_t& position : positions) {
-    const Drawn drawn = draw(position);
-    advance_to(drawn.before);
-    position = record_of(input_at(drawn));
+    const SlotDraw draw = draw_of(position);
+    advance_to(draw.before);
+    position = record_of(input_at(draw));
   }
 }
 

@@ -1,6 +1,4 @@
-// Append: the two ends of a frame, stored around a payload.
-//
-// record/framing.h shows a frame. The checksum is of the payload bytes in place.
+// Append: stores the header and footer of a frame around a payload (record/framing.h).
 #pragma once
 
 #include <cstdint>
@@ -9,8 +7,8 @@
 
 namespace fastrec {
 
-// Of a payload of `length` bytes: header to `frame`, footer behind the payload, which
-// must be complete.
+// `frame` is the start of a frame with a payload of `length` bytes. store_footer()
+// reads the payload for its checksum.
 void store_header(std::uint64_t length, std::uint8_t* frame);
 void store_footer(std::uint64_t length, std::uint8_t* frame);
 

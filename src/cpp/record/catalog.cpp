@@ -19,26 +19,26 @@ Catalog::Catalog(std::vector<Index> indexes, std::vector<Piece> pieces)
   const auto check = [&](std::uint64_t record) {
     if (record < n_records()) return;
     throw std::out_of_range("record " + std::to_string(record) +
-                            " was chosen, but there are " +
+                            " is out of range: the files have " +
                             std::to_string(n_records()) + " records");
   };
   for (const Piece& piece : pieces_) {
     if (piece.table) {
       for (const std::uint64_t record : *piece.table) check(record);
     } else if (piece.count != 0) {
-      // The ends bound what lies between, unless the way goes round 2^64.
+      // The two ends bound the records in between, unless the sequence wraps around.
       const std::uint64_t n_strides = piece.count - 1;
       const std::uint64_t length = std::min(piece.stride, 0 - piece.stride);
-      const bool goes_round = length != 0 && n_strides > n_records() / length;
+      const bool wraps = length != 0 && n_strides > n_records() / length;
       check(piece.first);
-      check(goes_round ? ~std::uint64_t{0} : piece.first + n_strides * piece.stride);
+      check(wraps ? ~std::uint64_t{0} : piece.first + n_strides * piece.stride);
     }
     ends_.push_back((ends_.empty() ? 0 : ends_.back()) + piece.count);
   }
 }
 
-// Which of all records record `record` of this catalog is.
-std::uint64_t Catalog::chosen(std::uint64_t record) const {
+// The record number in the dataset of record `record` of this catalog.
+std::uint64_t Catalog::source_record(std::uint64_t record) const {
   const auto end = std::upper_bound(ends_.begin(), ends_.end(), record);
   const Piece& piece = pieces_[static_cast<std::size_t>(end - ends_.begin())];
   const std::uint64_t within = record - (*end - piece.count);
@@ -51,7 +51,7 @@ std::size_t Catalog::file_of(std::uint64_t record) const {
 }
 
 Place Catalog::locate(std::uint64_t record) const {
-  const std::uint64_t number = chosen(record);
+  const std::uint64_t number = source_record(record);
   const std::size_t file = file_of(number);
   const std::uint64_t within = number - begins_[file];
   return {file, within, indexes_[file].frame(within)};
@@ -67,8 +67,8 @@ void Catalog::locate_all(std::span<const std::uint64_t> records,
   const std::size_t n_before = places->size();
   std::size_t file = 0;
   for (const std::uint64_t record : records) {
-    const std::uint64_t number = chosen(record);
-    // Neighbours are often in one file.
+    const std::uint64_t number = source_record(record);
+    // Successive records are often in the same file.
     if (number < begins_[file] || number >= begins_[file + 1]) file = file_of(number);
     const std::uint64_t within = number - begins_[file];
     prefetch(&indexes_[file].offsets()[within]);

@@ -7,11 +7,10 @@
 namespace fastrec {
 namespace {
 
-// What is read at once: little enough to stay in the second-level cache until its
-// checksums are computed.
+// The size of a read: small enough to stay in the L2 cache until it is checksummed.
 constexpr std::uint64_t kBlockBytes = std::uint64_t{512} << 10;
 
-// Progress is told, and a cancellation seen, after so many bytes.
+// Progress is reported, and a cancellation checked, after this many bytes.
 constexpr std::uint64_t kReportBytes = std::uint64_t{1} << 20;
 
 Finding finding_of(const Frame& frame, const Fault& fault, std::uint64_t record,
@@ -34,13 +33,13 @@ Fault payload_crc_fault(const Frame& frame, std::uint32_t crc, std::uint32_t sto
 
 }  // namespace
 
-// The bytes of a file, block by block.
+// Reads a file in blocks.
 class Examination::Reader {
  public:
   Reader(const FileView& view, ScanProgress* progress)
       : view_(view), progress_(progress) {}
 
-  // The bytes from `offset` on: at least `n`, where the file has that many.
+  // The bytes from `offset` on: at least `n`, except at the end of the file.
   Bytes from(std::uint64_t offset, std::uint64_t n) {
     if (offset < begin_ || offset - begin_ + n > block_.size()) {
       block_ = view_.copy(offset, kBlockBytes, &buffer_);
@@ -49,9 +48,9 @@ class Examination::Reader {
     return block_.subspan(static_cast<std::size_t>(offset - begin_));
   }
 
-  // Reads the payload of a frame that lies in the file.
+  // Verifies the payload of a frame within the file.
   Checked check(const Frame& frame) {
-    // As whoever reads such a record says it.
+    // The same fault as from RecordReader.
     if (frame.length > kMaxPayloadBytes) {
       return {frame,
               {.code = Errc::kRecordTooLarge,
@@ -73,7 +72,7 @@ class Examination::Reader {
     }
     const Bytes footer = from(end, kFooterBytes);
     if (at < end || footer.size() < kFooterBytes) {
-      // The file was shortened since it was opened.
+      // The file was truncated after it was opened.
       return {frame,
               {.code = Errc::kTruncatedPayload,
                .offset = frame.offset,
@@ -98,18 +97,18 @@ class Examination::Reader {
  private:
   const FileView& view_;
   ScanProgress* progress_;
-  std::uint64_t n_read_ = 0;  // and not told yet
+  std::uint64_t n_read_ = 0;  // and not reported yet
   Buffer buffer_;
   Bytes block_;
   std::uint64_t begin_ = 0;
 };
 
-// What is known of the one chain that begins at byte 0.
+// The chain of frames from byte 0, as far as it is known.
 class Examination::Chain {
  public:
   explicit Chain(const FileView& view) : view_(view) {}
 
-  // Where it stands, and its last frame, which is not counted yet.
+  // The offset of the next frame, and the last frame, which is not counted yet.
   std::uint64_t at = 0;
   std::optional<Checked> last;
   std::uint64_t n_frames = 0;
@@ -176,7 +175,7 @@ Examination::Examination(std::string path, std::uint64_t piece_bytes)
   }
 }
 
-// Goes on through `piece` to its end, or to where the chain is broken.
+// Walks `piece` to its end, or until the chain is broken.
 void Examination::walk(Reader* reader, Piece* piece, ScanProgress* progress) const {
   if (progress->cancelled.load(std::memory_order_relaxed)) throw ScanCancelled();
   while (piece->next < piece->end) {
@@ -199,7 +198,7 @@ void Examination::examine(std::size_t number, ScanProgress* progress) {
   while (piece.begin != 0 && piece.next < piece.end &&
          view_.size() - piece.next >= kFrameBytes) {
     const Bytes block = reader.from(piece.next, kHeaderBytes);
-    if (block.size() < kHeaderBytes) break;  // the file was shortened meanwhile
+    if (block.size() < kHeaderBytes) break;  // the file was truncated concurrently
     const std::uint64_t remaining = view_.size() - piece.next;
     const auto n = static_cast<std::size_t>(
         std::min({std::uint64_t{block.size() - kHeaderBytes + 1},
@@ -220,7 +219,7 @@ Findings Examination::finish(ScanProgress* progress) {
   frames.start(view_);
   for (std::size_t i = 0; i < pieces_.size(); ++i) {
     Piece& piece = pieces_[i];
-    if (chain.at >= piece.end) continue;  // a frame reaches over the whole piece
+    if (chain.at >= piece.end) continue;  // a frame covers the whole piece
     if (piece.first != chain.at) {
       Piece again;
       again.begin = piece.begin;
@@ -232,10 +231,10 @@ Findings Examination::finish(ScanProgress* progress) {
     chain.add(&piece);
     if (!piece.is_broken) continue;
 
-    // The end of the frame before the break is not proven yet.
-    frames.go_to(chain.last ? chain.last->frame.offset : chain.at, chain.n_frames);
+    // The end of the frame before the break is not verified yet.
+    frames.seek(chain.last ? chain.last->frame.offset : chain.at, chain.n_frames);
     chain.last.reset();
-    std::size_t next = i + 1;  // the piece that the chain may arrive at
+    std::size_t next = i + 1;  // the next piece that the chain may reach
     std::uint64_t end = view_.size();
     for (Frame frame; frames.next(&frame);) {
       while (next < pieces_.size() && pieces_[next].first < frame.offset) ++next;
@@ -246,7 +245,7 @@ Findings Examination::finish(ScanProgress* progress) {
       chain.add(reader.check(frame));
     }
     chain.at = end;
-    // The walk looks ahead of the frame that it is at.
+    // The walk looks ahead, so it may have found damage in later pieces.
     for (Gap& gap : frames.take_gaps()) {
       if (gap.begin >= end) continue;
       chain.add({Finding::Kind::kGap, gap.begin, gap.end, 0, std::move(gap.error)});
@@ -266,11 +265,11 @@ Findings examine(FrameStream* stream, const std::string& name) {
     found.findings.push_back({Finding::Kind::kGap, begin, end, 0, error});
   };
   try {
-    for (FrameStream::Passed passed; stream->pass(&passed);) {
-      const Place& place = passed.place;
-      if (passed.fault) {
+    for (FrameStream::Verified verified; stream->verify(&verified);) {
+      const Place& place = verified.place;
+      if (verified.fault) {
         found.findings.push_back(
-            finding_of(place.frame, passed.fault, place.record, name, {}));
+            finding_of(place.frame, verified.fault, place.record, name, {}));
       } else {
         ++found.n_records;
       }

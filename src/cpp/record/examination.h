@@ -1,17 +1,17 @@
-// Examination: a file, or the content of a compressed one -> how many records both
-// checksums prove, and what else there is.
+// Examination: a file, or the content of a compressed file -> the number of verified
+// records, and the damage.
 //
 //   piece 0         | piece 1         | piece 2         |
 //   | A | B | C   | D | E | #### | F | G   | H | I | J |
 //
-// Threads examine the pieces of a file in any order, each from the first place that
-// looks like the beginning of a frame. This guess is checked as in record/scan.h: the
-// chain of frames from byte 0 must arrive at it, or the piece is examined again. A
-// FrameWalk repairs or bridges a broken chain, up to the next piece that begins at one
-// of its frames. So the result is that of the plain walk, and every byte is read once.
+// Threads examine the pieces of a file in any order, each from the first bytes that
+// look like a frame. This guess is verified as in record/scan.h: if the chain of frames
+// from byte 0 does not reach it, the piece is examined again. A FrameWalk repairs or
+// bridges a broken chain, up to the next piece that begins at one of its frames. So the
+// result is the same as that of a sequential walk, and nearly every byte is read once.
 //
 // Memory grows with the pieces and findings, not with the records. Files are read by
-// pread, which is the faster way to read a file once.
+// pread, which is faster for a single pass.
 #pragma once
 
 #include <cstdint>
@@ -30,22 +30,22 @@
 
 namespace fastrec {
 
-// Bytes of a file that are not as they were written, or not what they should be.
+// A damaged range of bytes.
 struct Finding {
   enum class Kind : std::uint8_t {
-    kRecord,    // one record whose ends are proven, but not its payload
-    kGap,       // no frames, or an unknown number of them
-    kRepaired,  // one record, of whose header a bit was flipped
+    kRecord,    // one record with verified ends and a damaged payload
+    kGap,       // an unknown number of records
+    kRepaired,  // one record with a flipped bit in its header
   };
   Kind kind;
   std::uint64_t begin = 0, end = 0;
-  unsigned bit = 0;  // kRepaired: as HeaderRepair has it
+  unsigned bit = 0;  // kRepaired: see HeaderRepair
   Error error;
 };
 
 struct Findings {
-  std::uint64_t n_records = 0;    // that both checksums prove, repaired ones too
-  std::vector<Finding> findings;  // in the order of the bytes
+  std::uint64_t n_records = 0;    // verified by both checksums, including repaired ones
+  std::vector<Finding> findings;  // in file order
 };
 
 class Examination {
@@ -58,10 +58,11 @@ class Examination {
   std::uint64_t n_bytes() const noexcept { return view_.size(); }
   std::size_t n_pieces() const noexcept { return pieces_.size(); }
 
-  // Examines piece `number`: once each. Throws IoError and ScanCancelled.
+  // Examines piece `number`. Call once for each piece, on any thread. Throws IoError
+  // and ScanCancelled.
   void examine(std::size_t number, ScanProgress* progress);
 
-  // After all pieces. Throws IoError, ScanCancelled, and Error if the file is
+  // Call after all pieces. Throws IoError, ScanCancelled, and Error if the file is
   // compressed.
   Findings finish(ScanProgress* progress);
 
@@ -72,11 +73,11 @@ class Examination {
   };
   struct Piece {
     std::uint64_t begin = 0, end = 0;  // bytes of the file
-    std::uint64_t first = 0;           // where the chain through it begins
-    std::uint64_t next = 0;            // where the chain stands
-    bool is_broken = false;            // there
-    std::uint64_t n_frames = 0;        // before the last one
-    std::vector<std::pair<std::uint64_t, Checked>> damaged;  // of those, by number
+    std::uint64_t first = 0;           // offset of the first frame
+    std::uint64_t next = 0;            // offset of the next frame
+    bool is_broken = false;            // at `next`
+    std::uint64_t n_frames = 0;        // without the last one
+    std::vector<std::pair<std::uint64_t, Checked>> damaged;  // of these, by number
     std::optional<Checked> last;
 
     void add(const Checked& checked);
@@ -90,8 +91,8 @@ class Examination {
   std::vector<Piece> pieces_;
 };
 
-// The same of a compressed file, whose stream has recovery. It is not searched and not
-// repaired: the rest of a content whose framing is broken is a gap.
+// The same for a compressed file, whose stream must have a recovery. If the framing is
+// broken, the rest of the content is a gap, without search or repair.
 Findings examine(FrameStream* stream, const std::string& name);
 
 }  // namespace fastrec

@@ -15,11 +15,11 @@ Fault header_fault(const std::uint8_t* bytes, std::uint64_t remaining) {
   if (stored != computed) {
     return {.code = Errc::kLengthCrc, .found = stored, .expected = computed};
   }
-  constexpr std::uint64_t kMost = std::numeric_limits<std::uint64_t>::max();
+  constexpr std::uint64_t kMax = std::numeric_limits<std::uint64_t>::max();
   const auto claimed = load_le<std::uint64_t>(bytes);
   return {.code = Errc::kTruncatedPayload,
           .found = remaining - kHeaderBytes,
-          .expected = std::min(claimed, kMost - kFooterBytes) + kFooterBytes};
+          .expected = std::min(claimed, kMax - kFooterBytes) + kFooterBytes};
 }
 
 Fault payload_fault(Bytes frame) {
@@ -35,7 +35,7 @@ Content recognize(Bytes beginning) {
   if (beginning.empty()) return Content::kEmpty;
   std::uint64_t length;
   const Fault fault = check_header(beginning.data(), beginning.size(), &length);
-  // A truncated payload still has a length that its checksum proves.
+  // The length of a truncated payload is verified too.
   if (!fault || fault.code == Errc::kTruncatedPayload) return Content::kTfrecord;
 
   const unsigned first = beginning[0];
@@ -48,7 +48,7 @@ Content recognize(Bytes beginning) {
   if (is_text) return Content::kText;
 
   // RFC 1950: deflate with a window of up to 32 KiB, and a header that is a multiple of
-  // 31. One text in 31 that begins with an "x" would pass, so text is ruled out first.
+  // 31. One in 31 texts that begin with an "x" would match, so text is excluded first.
   const bool is_zlib =
       (first & 0x0f) == 8 && (first >> 4) <= 7 && (first * 256 + second) % 31 == 0;
   return is_zlib ? Content::kZlib : Content::kUnknown;
@@ -58,11 +58,10 @@ std::string describe_foreign(Content content, Fault* fault) {
   switch (content) {
     case Content::kGzip:
       fault->code = Errc::kCompressed;
-      return "this is a GZIP file: fastrec.open reads it with compression=\"auto\"";
+      return "this is a GZIP file: open it with compression=\"auto\"";
     case Content::kZlib:
       fault->code = Errc::kCompressed;
-      return "this looks like a ZLIB stream: fastrec.open reads it with "
-             "compression=\"auto\"";
+      return "this looks like a ZLIB stream: open it with compression=\"auto\"";
     case Content::kText:
       fault->code = Errc::kNotTfrecord;
       return "not a TFRecord file: it looks like text";
@@ -71,7 +70,7 @@ std::string describe_foreign(Content content, Fault* fault) {
     case Content::kUnknown:
       break;
   }
-  return describe(*fault) + "; is this a TFRecord file at all?";
+  return describe(*fault) + "; this may not be a TFRecord file";
 }
 
 }  // namespace fastrec

@@ -1,4 +1,4 @@
-// Framing: bytes of a TFRecord file -> where its records are, and proof of it.
+// Framing: bytes of a TFRecord file -> verified frames.
 //
 //   0               8            12                  12+n           16+n
 //   +---------------+------------+------- - - -------+--------------+
@@ -7,15 +7,13 @@
 //   +---------------+------------+------- - - -------+--------------+
 //    `-- kHeaderBytes = 12 -----'                     `-- kFooterBytes = 4
 //
-// Frames lie back to back from byte 0 to the end of the file: no magic number, no
-// padding, no resynchronisation marker. Both checksums are masked CRC-32C; the first
-// covers the 8 length bytes, the second the payload.
+// Frames are contiguous from byte 0 to the end of the file: no magic number, no
+// padding, no resynchronisation marker. Both checksums are masked CRC-32C, of the 8
+// length bytes and of the payload.
 //
 // Invariants
-//   * A length is believed only after its checksum and its bounds were checked.
+//   * A length is used only after its checksum and its bounds were checked.
 //   * Bounds are checked by subtraction, because a length may be near 2^64.
-//
-// This module knows bytes and checksums. It does not know what a record means.
 //
 // Source: tensorflow/core/lib/io/record_writer.h ("Format of a single record").
 #pragma once
@@ -35,11 +33,10 @@ inline constexpr std::uint64_t kHeaderBytes = kLengthBytes + 4;
 inline constexpr std::uint64_t kFooterBytes = 4;
 inline constexpr std::uint64_t kFrameBytes = kHeaderBytes + kFooterBytes;
 
-// protobuf cannot read a larger message, so no record of examples can be larger.
+// The limit of a protobuf message, and so of an Example.
 inline constexpr std::uint64_t kMaxPayloadBytes = (std::uint64_t{1} << 31) - 1;
 
-// Where one record is: its frame begins at byte `offset` of the file, and its payload
-// has `length` bytes.
+// A frame at byte `offset` of the file with a payload of `length` bytes.
 struct Frame {
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
@@ -49,18 +46,17 @@ struct Frame {
   std::uint64_t end() const noexcept { return offset + size(); }
 };
 
-// Reads the header at `bytes`, the first of `remaining` bytes up to the end of the
-// file. At least min(remaining, kHeaderBytes) of them must be readable.
+// Verifies the header at `bytes`, with `remaining` bytes before the end of the file. At
+// least min(remaining, kHeaderBytes) bytes must be readable.
 //
-// `*length` is 0 when a Fault is returned. Offsets of faults count from the beginning
-// of the frame.
+// On a fault, `*length` is 0. Offsets of faults count from the beginning of the frame.
 inline Fault check_header(const std::uint8_t* bytes, std::uint64_t remaining,
                           std::uint64_t* length);
 
-// Checks the payload in a whole frame, whose header has been checked.
+// Verifies the payload of a complete frame with a verified header.
 inline Fault check_payload(Bytes frame);
 
-// What the beginning of a file looks like, whatever its name says.
+// The kind of a file, detected from its first bytes.
 enum class Content : std::uint8_t { kEmpty, kTfrecord, kGzip, kZlib, kText, kUnknown };
 
 template <>
@@ -69,23 +65,22 @@ struct Names<Content> {
                                          "zlib",  "text",     "unknown"};
 };
 
-// Judges a file by its first bytes; kRecognizeBytes of them are enough.
+// Detects the kind of a file from its first kRecognizeBytes.
 inline constexpr std::size_t kRecognizeBytes = 64;
 Content recognize(Bytes beginning);
 
-// A checksum that fails in the very first header says more about the kind of file
-// than about damage. Describes such a file, and sets the code of the fault.
+// The message for a file whose first header is invalid, which may be another kind of
+// file. Sets the code of the fault.
 std::string describe_foreign(Content content, Fault* fault);
 
-// What is wrong with a header, or a payload, that is not intact.
+// The slow paths of check_header() and check_payload(), for invalid ones.
 Fault header_fault(const std::uint8_t* bytes, std::uint64_t remaining);
 Fault payload_fault(Bytes frame);
 
 inline Fault check_header(const std::uint8_t* bytes, std::uint64_t remaining,
                           std::uint64_t* length) {
   if (remaining >= kFrameBytes) [[likely]] {
-    // The length is checked before it is used: a damaged length would otherwise make
-    // every later frame of the file look damaged too.
+    // A damaged length must not be used: all later frames would look damaged too.
     const auto stored = load_le<std::uint32_t>(bytes + kLengthBytes);
     const auto claimed = load_le<std::uint64_t>(bytes);
     if (stored == crc32c_mask(crc32c({bytes, kLengthBytes})) &&

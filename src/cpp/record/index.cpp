@@ -33,7 +33,7 @@ Index Index::build(const FileView& view, unsigned n_threads, ScanProgress* progr
   if (recovery == Recovery::kNone) {
     throw framing_error(view, result.fault, offsets.size() - 1);
   }
-  // The end of the frame before the break is not proven yet.
+  // The end of the frame before the break is not verified yet.
   if (offsets.size() > 1) offsets.pop_back();
   FrameWalk walk(recovery, &progress->cancelled);
   walk.start(view, offsets.back(), offsets.size() - 1);
@@ -56,7 +56,8 @@ Index Index::from_offsets(std::vector<std::uint64_t> offsets, FileIdentity ident
                           const std::string& path) {
   if (offsets.empty() || offsets.front() != 0 || offsets.back() != identity.size) {
     throw Error(Errc::kIndexMismatch,
-                "the index does not begin and end where the file does", path);
+                "the index does not match the file: its first or last offset is wrong",
+                path);
   }
   auto owner = std::make_shared<const std::vector<std::uint64_t>>(std::move(offsets));
   const std::span<const std::uint64_t> view(*owner);
@@ -74,7 +75,7 @@ std::optional<Index> Index::load(const std::string& path,
       reinterpret_cast<const std::uint64_t*>(content->bytes.data()),
       content->bytes.size() / sizeof(std::uint64_t));
   if (offsets.front() != 0 || offsets.back() != identity.size) return std::nullopt;
-  // Offsets that a mapping loses become zeros, and no frame begins and ends at 0.
+  // Lost pages become zeros, and a frame from 0 to 0 is invalid.
   return Index(std::move(content->owner), offsets, identity);
 }
 
@@ -82,7 +83,7 @@ void Index::save(const std::string& path) const {
   save_cache_file(path, kKind, identity_, bytes_of(offsets_));
 }
 
-// Where record `i` ends in a file with gaps.
+// The end of record `i` in a file with gaps.
 std::uint64_t Index::end_before_gap(std::uint64_t i) const noexcept {
   const auto gap = std::lower_bound(
       gaps_->begin(), gaps_->end(), i + 1,

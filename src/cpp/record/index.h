@@ -1,17 +1,16 @@
-// Index: where every record of one file is, in memory or mapped from a cache file.
+// Index: the offsets of all records of one file, in memory or mapped from a cache file.
 //
-// The content of a cache file (file/cache_file.h) of n records is n + 1 offsets, u64
-// le: where each frame begins, and the file size.
+// For n records, the content of the cache file (file/cache_file.h) is n + 1 offsets,
+// u64 le: the beginning of each frame, and the file size.
 //
 // Invariants
-//   * An index file that is cut, altered or of another version of the file is not
+//   * A truncated or altered index file, or one of another version of the file, is not
 //     loaded.
-//   * Frames touch each other, but for gaps, which recovery leaves out of a damaged
-//     file. An index with gaps is never kept in a file.
-//   * An entry is a claim: record/reader.h proves the frame, and that it reaches the
-//   next
-//     entry. So an index that is wrong by accident gives errors. A forged one can leave
-//     records out, or name a frame inside a payload.
+//   * Frames are contiguous, except for the gaps that recovery leaves out of a damaged
+//     file. An index with gaps is never saved.
+//   * An entry is a claim: record/reader.h verifies the frame, and that it ends at the
+//     next entry. So a wrong index causes errors. A forged one can leave out records,
+//     or point to a frame inside a payload.
 #pragma once
 
 #include <cstdint>
@@ -31,36 +30,36 @@ namespace fastrec {
 
 class Index {
  public:
-  // Scans the file. Throws Error if the framing is damaged and not recovered, IoError
-  // and ScanCancelled.
+  // Scans the file. Throws Error if the framing is damaged and `recovery` is kNone,
+  // IoError and ScanCancelled.
   static Index build(const FileView& view, unsigned n_threads, ScanProgress* progress,
                      Recovery recovery = Recovery::kNone);
 
-  // `offsets` as in a cache file: one more than there are records. Throws Error if they
-  // cannot be those of a file of `identity`.
+  // `offsets` as in a cache file. Throws Error if the first or last offset does not
+  // match a file with `identity`.
   static Index from_offsets(std::vector<std::uint64_t> offsets, FileIdentity identity,
                             const std::string& path);
 
-  // The index in file `path`, if it is whole and belongs to `identity`; otherwise
-  // nothing, for whatever reason.
+  // Loads the index file `path`. Returns nothing if it is invalid or belongs to another
+  // version of the file.
   static std::optional<Index> load(const std::string& path,
                                    const FileIdentity& identity);
 
-  // Writes a file that load() reads. The index must have no gaps, and no process may
-  // read `path` meanwhile. Throws IoError.
+  // Writes an index file. The index must have no gaps, and no process may read `path`
+  // concurrently. Throws IoError.
   void save(const std::string& path) const;
 
   std::uint64_t size() const noexcept { return offsets_.size() - 1; }
   const FileIdentity& identity() const noexcept { return identity_; }
   std::span<const std::uint64_t> offsets() const noexcept { return offsets_; }
 
-  // What is left out of the file, in order: nothing, nearly always.
+  // The ranges that recovery skipped, in order; nearly always empty.
   std::span<const Gap> gaps() const noexcept {
     return gaps_ ? std::span<const Gap>(*gaps_) : std::span<const Gap>();
   }
 
-  // Where record `i` claims to be. A length that the offsets cannot mean becomes one
-  // that no frame has, so that the proof fails.
+  // The unverified frame of record `i`. If the offsets are inconsistent, its length is
+  // invalid, so that verification fails.
   Frame frame(std::uint64_t i) const noexcept;
 
  private:
@@ -73,7 +72,7 @@ class Index {
   std::shared_ptr<const void> owner_;
   std::span<const std::uint64_t> offsets_;
   FileIdentity identity_;
-  std::shared_ptr<const std::vector<Gap>> gaps_;  // null: there are none
+  std::shared_ptr<const std::vector<Gap>> gaps_;  // null if there are none
 };
 
 }  // namespace fastrec

@@ -10,34 +10,34 @@
 namespace fastrec {
 namespace {
 
-// What is read at once. A mapping is copied in pieces that stay in the second-level
-// cache; a system call costs more, so it gets more to do.
+// Block sizes. A copy of mapped bytes should stay in the L2 cache; pread() reads more
+// to amortize the system call.
 constexpr std::uint64_t kMappedBlockBytes = std::uint64_t{64} << 10;
 constexpr std::uint64_t kPreadBlockBytes = std::uint64_t{512} << 10;
 
-// Scattered records of mapped files are copied together, up to this size. The CPU waits
-// for several of them at a time: shuffled records of 855 bytes were read in 260 instead
-// of 440 ns, and records of 234 bytes in 125 instead of 340 ns. 64 KiB measured alike.
+// Scattered records of mapped files are copied together, up to this size, so that their
+// cache misses overlap: 260 instead of 440 ns for shuffled records of 855 bytes, and
+// 125 instead of 340 ns for 234 bytes. 64 KiB is equally fast.
 constexpr std::size_t kGatheredBytes = std::size_t{16} << 10;
 
-// As many mapped files does each reader keep at hand.
-constexpr std::size_t kMostMapped = 256;
+// The number of mapped files that each reader caches.
+constexpr std::size_t kMaxMapped = 256;
 
-// Of each mapped record the beginning is prefetched, this many records ahead: 4 to 16
-// measured alike. The CPU itself goes on from there.
+// The beginning of each mapped record is prefetched this many records ahead; 4 to 16
+// are equally fast. The hardware prefetcher loads the rest.
 constexpr std::size_t kPrefetchPlaces = 8;
 constexpr std::uint64_t kPrefetchBytes = 1024;
 
-// Places that are announced to find out whether anything has to be read from a disk.
+// How many runs are requested to find out whether the files are in memory.
 constexpr std::size_t kProbes = 4;
 
-// A longer run of neighbours counts as a scan.
+// A longer run of adjacent records is a sequential scan.
 constexpr std::uint64_t kScanBytes = std::uint64_t{1} << 20;
 
 }  // namespace
 
 RecordReader::RecordReader(std::shared_ptr<FileTable> files)
-    : files_(std::move(files)), mapped_(std::min(files_->size(), kMostMapped)) {}
+    : files_(std::move(files)), mapped_(std::min(files_->size(), kMaxMapped)) {}
 
 std::uint64_t RecordReader::block_bytes(const FileView& view) noexcept {
   return view.mapping() != nullptr ? kMappedBlockBytes : kPreadBlockBytes;
@@ -48,8 +48,8 @@ void RecordReader::start(std::span<const Place> places, const std::uint8_t* fram
   next_ = 0;
   block_end_place_ = 0;
   if (frames != nullptr) return start_block(frames);
-  stand_guard();
-  announce();
+  install_guard();
+  request_scattered();
   for (std::size_t place = 0; place < kPrefetchPlaces; ++place) prefetch(place);
 }
 
@@ -79,16 +79,16 @@ void RecordReader::prefetch(std::size_t place) const noexcept {
                  std::min(frame.length, kPrefetchBytes - kFrameBytes) + kFrameBytes);
 }
 
-// One by one, a disk that can read many places at a time would read one.
-void RecordReader::announce() {
+// Requests scattered places ahead, so that the disk reads many of them in parallel.
+void RecordReader::request_scattered() {
   if (places_.size() < 2) return;
   const std::uint64_t n_disk_reads = count_disk_reads();
   const bool is_warm = n_disk_reads == n_disk_reads_ && !is_remote_;
   n_disk_reads_ = n_disk_reads;
   if (is_warm) return;
 
-  std::size_t n_announced = 0;
-  std::size_t end = 0;  // of a run of neighbours
+  std::size_t n_requested = 0;
+  std::size_t end = 0;  // of a run of adjacent records
   while (end < places_.size()) {
     const std::size_t begin = end;
     const Place& first = places_[begin];
@@ -98,21 +98,21 @@ void RecordReader::announce() {
            places_[end].frame.offset == first.frame.offset + run_bytes) {
       run_bytes += places_[end++].frame.size();
     }
-    // The system reads ahead of a scan by itself, and does it better.
+    // The readahead of the kernel is better for a sequential scan.
     if (run_bytes > kScanBytes || end - begin == places_.size()) continue;
     try {
       open(first.file)->read_ahead(first.frame.offset, run_bytes);
     } catch (const std::exception&) {
-      continue;  // next() will say so, if it comes to that
+      continue;  // next() throws it again if it reads this place
     }
-    ++n_announced;
-    if (n_announced == kProbes && !is_remote_ && count_disk_reads() == n_disk_reads) {
+    ++n_requested;
+    if (n_requested == kProbes && !is_remote_ && count_disk_reads() == n_disk_reads) {
       return;
     }
   }
 }
 
-// All places are in one block.
+// Makes one block of all places.
 void RecordReader::start_block(const std::uint8_t* frames) {
   n_read_ = n_intact_ = 0;
   lengths_.clear();
@@ -125,7 +125,7 @@ void RecordReader::start_block(const std::uint8_t* frames) {
   block_end_place_ = places_.size();
 }
 
-// An index that is stale or forged may point anywhere.
+// A stale or forged index may point anywhere.
 Fault RecordReader::check_place(const FileView& view, const Frame& frame) const {
   if (frame.offset > view.size() || view.size() - frame.offset < kFrameBytes ||
       frame.length > view.size() - frame.offset - kFrameBytes) {
@@ -142,22 +142,22 @@ Fault RecordReader::check_place(const FileView& view, const Frame& frame) const 
   return {};
 }
 
-// Copies the frames of the next places to the buffer: those that are neighbours in the
-// file, and after a few of them others of mapped files.
+// Copies the frames of the next places to the buffer: adjacent frames, and if these are
+// few, also other frames of mapped files.
 Fault RecordReader::load_block() {
   const Place& first = places_[next_];
   const FileView& view = *open(first.file);
   const Frame& frame = first.frame;
   if (Fault fault = check_place(view, frame)) return fault;
 
-  const std::uint64_t most = block_bytes(view);
+  const std::uint64_t max_bytes = block_bytes(view);
   std::uint64_t n_bytes = frame.size();
   lengths_.assign(1, frame.length);
   std::size_t place = next_ + 1;
   for (; place < places_.size(); ++place) {
     const Place& next = places_[place];
     if (next.file != first.file || next.frame.offset != frame.offset + n_bytes ||
-        check_place(view, next.frame) || next.frame.end() - frame.offset > most) {
+        check_place(view, next.frame) || next.frame.end() - frame.offset > max_bytes) {
       break;
     }
     n_bytes += next.frame.size();
@@ -167,7 +167,7 @@ Fault RecordReader::load_block() {
   n_read_ = n_intact_ = 0;
   if (view.mapping() == nullptr) {
     rest_ = view.copy(frame.offset, n_bytes, &buffer_);
-    // Where the file was shortened since it was opened, check() finds what is missing.
+    // If the file was truncated after it was opened, check() returns a fault.
     if (rest_.size() < n_bytes) lengths_.clear();
     return {};
   }
@@ -178,8 +178,8 @@ Fault RecordReader::load_block() {
   return {};
 }
 
-// Copies frames of mapped files to `room`, from the place after the block on, and adds
-// them to it. Returns how many bytes these are.
+// Extends the block by copying frames of mapped files to `room`. Returns their size in
+// bytes.
 std::size_t RecordReader::gather(MutableBytes room) {
   std::size_t n_bytes = 0;
   for (; block_end_place_ < places_.size(); ++block_end_place_) {
@@ -192,15 +192,15 @@ std::size_t RecordReader::gather(MutableBytes room) {
     prefetch(block_end_place_ + kPrefetchPlaces);
     const std::uint8_t* frame = view->mapping()->bytes().data() + place.frame.offset;
     std::memcpy(room.data() + n_bytes, frame, place.frame.size());
-    // The next block begins with a frame that was lost, and throws.
-    if (view->mapping()->n_kept() < place.frame.end()) break;
+    // A lost frame starts the next block, which throws.
+    if (view->mapping()->n_valid() < place.frame.end()) break;
     n_bytes += place.frame.size();
     lengths_.push_back(place.frame.length);
   }
   return n_bytes;
 }
 
-// What is wrong with the next frame of the block, which is that of `place`.
+// Verifies the next frame of the block, which belongs to `place`.
 Fault RecordReader::check(const Place& place) const {
   const Frame& frame = place.frame;
   const std::uint64_t n_here = rest_.size();
@@ -259,9 +259,9 @@ Bytes RecordReader::next_mapped(std::size_t n_bytes_min) {
   return view.mapping()->bytes().subspan(place.frame.offset, place.frame.size());
 }
 
-void RecordReader::pass_mapped() {
+void RecordReader::skip_mapped() {
   const Place& place = places_[next_++];
-  find(place.file)->check_kept(place.frame.offset, place.frame.size());
+  find(place.file)->check_valid(place.frame.offset, place.frame.size());
   prefetch(next_ + kPrefetchPlaces - 1);
 }
 

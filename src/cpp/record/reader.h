@@ -1,9 +1,8 @@
-// Reader: places -> the payloads there, verified.
+// Reader: places -> verified payloads.
 //
-// A payload is handed out from private memory, after both checksums were computed over
-// that very copy: what another process does to the file meanwhile cannot reach it.
-// Neighbouring frames are copied and verified together, in blocks that stay in the
-// CPU's cache.
+// The reader copies frames to private memory and verifies the copy, so that concurrent
+// changes to the file cannot affect a returned payload. It copies and verifies adjacent
+// frames together, in blocks that stay in the CPU's cache.
 #pragma once
 
 #include <memory>
@@ -21,34 +20,35 @@ class RecordReader {
  public:
   explicit RecordReader(std::shared_ptr<FileTable> files);
 
-  // How much of a file is read at once where records are neighbours.
+  // The block size for adjacent records.
   static std::uint64_t block_bytes(const FileView& view) noexcept;
 
-  // Begins to read `places`, which must stay alive until the last call of next(). Where
-  // they are scattered over a disk, all of them are asked for at once.
+  // Starts to read `places`, which must stay alive until the last call of next(). If
+  // they are scattered over a disk, requests all of them at once.
   //
-  // If the frames of all places were read before, `frames` is where the first one
-  // begins; the others follow it, and there is slack on both sides.
+  // If the caller has already read the frames, it passes them as `frames`: contiguous,
+  // in the order of the places, with slack on both sides.
   void start(std::span<const Place> places, const std::uint8_t* frames = nullptr);
 
-  // The payload at the next place. `*payload` is valid until the following call, with
-  // Buffer::kSlackBytes readable on both sides: the rest of its frame, which is proven
-  // as well, and more. After a fault, the following call goes on to the place after it.
+  // Reads the payload at the next place. `*payload` has Buffer::kSlackBytes of readable
+  // slack on both sides, including the rest of its verified frame, and is valid until
+  // the next call. After a fault, the next call reads the next place.
   //
   // Offsets of faults count from the beginning of the file. Throws IoError, and Error
-  // where mapped bytes were lost.
+  // if mapped pages were lost.
   Fault next(Bytes* payload);
 
-  // The frame at the next place, if it has at least `n_bytes_min` bytes and is mapped:
-  // unverified, and open to changes. Otherwise nothing. Throws as next() does.
+  // Returns the mapped frame at the next place, unverified and subject to concurrent
+  // changes; empty if it is not mapped or has less than `n_bytes_min` bytes. Throws
+  // like next().
   Bytes next_mapped(std::size_t n_bytes_min);
 
-  // Leaves the frame that next_mapped() returned, in place of next(). Throws Error
-  // where mapped bytes were lost.
-  void pass_mapped();
+  // Moves past the frame that next_mapped() returned. Throws Error if mapped pages were
+  // lost.
+  void skip_mapped();
 
  private:
-  // A file that this reader has open, without asking the table and its lock.
+  // A cached file, to avoid the lock of the table.
   struct OpenFile {
     std::size_t file = 0;
     std::shared_ptr<const FileView> view;
@@ -62,31 +62,31 @@ class RecordReader {
   const FileView* find(std::size_t file) const noexcept;
   const FileView* open(std::size_t file);
   void prefetch(std::size_t place) const noexcept;
-  void announce();
+  void request_scattered();
 
   std::shared_ptr<FileTable> files_;
-  std::vector<OpenFile> mapped_;  // each at its number modulo the size
-  OpenFile read_;                 // by pread, only the last one: it has a descriptor
+  std::vector<OpenFile> mapped_;  // slot: number of the file modulo the size
+  OpenFile read_;                 // the last file read by pread; it holds a descriptor
   std::span<const Place> places_;
   std::size_t next_ = 0;
   Buffer buffer_;
   const Crc32cKernel& kernel_ = crc32c_kernel();
-  std::size_t block_end_place_ = 0;     // the first place that is not in the block
-  std::vector<std::uint64_t> lengths_;  // of the payloads in the block, if it is whole
-  std::size_t n_read_ = 0;              // frames of the block
-  std::size_t n_intact_ = 0;            // of its first frames, so far: at least n_read_
-  Bytes rest_;                          // of the block, from the next frame on
-  bool is_remote_ = false;              // the file opened last
-  // When places were started last: as long as this stays, nothing comes from a disk.
+  std::size_t block_end_place_ = 0;     // the first place after the block
+  std::vector<std::uint64_t> lengths_;  // of the payloads; empty if the block is short
+  std::size_t n_read_ = 0;              // frames of the block returned so far
+  std::size_t n_intact_ = 0;            // frames verified so far, at least n_read_
+  Bytes rest_;                          // the block from the next frame on
+  bool is_remote_ = false;              // of the last opened file
+  // The counter at the last start(). While it does not change, files are in memory.
   std::optional<std::uint64_t> n_disk_reads_;
 };
 
-// The checksum of the payload at `place` as the file has it: not computed, not
-// compared. Throws Error where the place is not in the file, and IoError.
+// The stored checksum of the payload at `place`, unverified. Throws IoError, and Error
+// if the place is outside of the file.
 std::uint32_t stored_payload_crc(const Place& place, FileTable* files);
 
-// The Error for a fault in the record at `place`, noticed by next() or by whoever
-// looked into the payload, in which case the caller has added where that begins.
+// The Error for a fault in the record at `place`. The offset of the fault must count
+// from the beginning of the file.
 Error record_error(const Fault& fault, std::string reason, const Place& place,
                    const FileTable& files);
 

@@ -10,15 +10,15 @@
 namespace fastrec {
 namespace {
 
-// What is read at once where headers are searched for or walked, and where a payload is
-// only checked.
+// Sizes of reads: to find headers, and to verify payloads.
 constexpr std::uint64_t kBlockBytes = std::uint64_t{256} << 10;
 constexpr std::uint64_t kPieceBytes = std::uint64_t{1} << 20;
 
-// A file may be full of headers that are in order, each of a long payload that is not.
-// What is read in vain is bounded by this multiple of the file, or by these bytes.
-constexpr std::uint64_t kMostWasteTimes = 8;
-constexpr std::uint64_t kMostWasteBytes = std::uint64_t{64} << 20;
+// A file may be full of valid headers, each with a long invalid payload. A search stops
+// after it has read this multiple of the file size, and at least this many bytes, of
+// invalid payloads.
+constexpr std::uint64_t kMaxWasteRatio = 8;
+constexpr std::uint64_t kMinWasteLimit = std::uint64_t{64} << 20;
 
 std::uint32_t length_crc(std::uint64_t length) {
   std::uint8_t bytes[kLengthBytes];
@@ -30,7 +30,7 @@ std::uint32_t length_crc(std::uint64_t length) {
 
 std::optional<HeaderRepair> repair_header(
     const std::uint8_t* bytes, std::uint64_t remaining,
-    const std::function<bool(std::uint64_t length)>& payload_holds) {
+    const std::function<bool(std::uint64_t length)>& is_payload_intact) {
   if (remaining < kFrameBytes) return std::nullopt;
   const auto stored_length = load_le<std::uint64_t>(bytes);
   const auto stored_crc = load_le<std::uint32_t>(bytes + kLengthBytes);
@@ -45,7 +45,7 @@ std::optional<HeaderRepair> repair_header(
     if (length_crc(length) == stored_crc) found = {bit, length};
   }
   if (!found || found->length > remaining - kFrameBytes ||
-      found->length > kMaxPayloadBytes || !payload_holds(found->length)) {
+      found->length > kMaxPayloadBytes || !is_payload_intact(found->length)) {
     return std::nullopt;
   }
   return found;
@@ -56,8 +56,8 @@ std::size_t find_header(Bytes block, std::size_t at, std::size_t end,
   static const std::uint32_t kCrcOfZeros = length_crc(0);
   for (; at < end; ++at) {
     const std::uint8_t* header = block.data() + at;
-    // Cheap and almost always decisive: no length of a whole frame in this file has a
-    // bit above those of what remains, and zeros are no header.
+    // Cheap tests first, which exclude nearly all offsets: a length must fit into the
+    // file, and a length of 0 has a known checksum.
     auto length = load_le<std::uint64_t>(header);
     if (length > remaining - at - kFrameBytes || length > kMaxPayloadBytes) continue;
     if (length == 0 && load_le<std::uint32_t>(header + kLengthBytes) != kCrcOfZeros) {
@@ -75,10 +75,10 @@ void FrameWalk::start(const FileView& view, std::uint64_t offset,
   gaps_.clear();
   repaired_.clear();
   block_ = {};
-  go_to(offset, record);
+  seek(offset, record);
 }
 
-void FrameWalk::go_to(std::uint64_t offset, std::uint64_t record) {
+void FrameWalk::seek(std::uint64_t offset, std::uint64_t record) {
   offset_ = offset;
   record_ = record;
   pending_.reset();
@@ -86,23 +86,23 @@ void FrameWalk::go_to(std::uint64_t offset, std::uint64_t record) {
 
 std::vector<Gap> FrameWalk::take_gaps() { return std::exchange(gaps_, {}); }
 
-void FrameWalk::look_up() const {
+void FrameWalk::check_cancelled() const {
   if (cancelled_->load(std::memory_order_relaxed)) throw ScanCancelled();
 }
 
-// The bytes from `offset` on: `length` of them, where the file has that many.
-Bytes FrameWalk::piece(std::uint64_t offset, std::uint64_t length,
-                       Buffer* buffer) const {
+// The `length` bytes from `offset` on; fewer at the end of the file.
+Bytes FrameWalk::bytes_at(std::uint64_t offset, std::uint64_t length,
+                          Buffer* buffer) const {
   const Mapping* mapping = view_->mapping();
   if (mapping == nullptr) return view_->copy(offset, length, buffer);
   const auto n = static_cast<std::size_t>(std::min(length, view_->size() - offset));
   return mapping->bytes().subspan(static_cast<std::size_t>(offset), n);
 }
 
-// The bytes from `offset` on: at least a header, where the file has that much left.
+// The bytes from `offset` on: at least a header, except at the end of the file.
 Bytes FrameWalk::header_at(std::uint64_t offset) {
   if (offset < block_begin_ || offset - block_begin_ + kHeaderBytes > block_.size()) {
-    block_ = piece(offset, kBlockBytes, &buffer_);
+    block_ = bytes_at(offset, kBlockBytes, &buffer_);
     block_begin_ = offset;
   }
   return block_.subspan(static_cast<std::size_t>(offset - block_begin_));
@@ -114,11 +114,11 @@ bool FrameWalk::next(Frame* frame) {
     if (offset_ < view_->size()) {
       std::uint64_t length = 0;
       const Bytes header = header_at(offset_);
-      // A file that was shortened meanwhile has fewer bytes than it said.
+      // If the file was truncated concurrently, it has fewer bytes than view_->size().
       const std::uint64_t remaining =
           header.size() < kHeaderBytes ? header.size() : view_->size() - offset_;
       Fault fault = check_header(header.data(), remaining, &length);
-      view_->check_kept(offset_, std::min(remaining, kHeaderBytes));
+      view_->check_valid(offset_, std::min(remaining, kHeaderBytes));
       if (fault) {
         fault.offset += offset_;
         found = bridge(fault);
@@ -129,7 +129,7 @@ bool FrameWalk::next(Frame* frame) {
     } else if (!pending_) {
       return false;
     }
-    // A frame that is not asked to prove its end comes out at once.
+    // Without recovery, a frame is returned before its end is verified.
     if (recovery_ != Recovery::kNone) std::swap(found, pending_);
     if (found) {
       *frame = *found;
@@ -139,15 +139,15 @@ bool FrameWalk::next(Frame* frame) {
   }
 }
 
-// Finds where the chain goes on that is broken at offset_: at a frame there, if it can
-// be repaired.
+// Handles a break of the chain at offset_: returns the repaired frame, or moves offset_
+// past a gap.
 std::optional<Frame> FrameWalk::bridge(Fault fault) {
   if (recovery_ == Recovery::kNone) throw framing_error(*view_, fault, record_);
   if (recovery_ == Recovery::kRepair) {
     if (const std::optional<Frame> repaired = repair(fault)) return repaired;
   }
   std::uint64_t begin = offset_;
-  // A length that its checksum proves does so for the end of the frame before, too.
+  // A valid length also verifies the end of the frame before.
   if (pending_ && fault.code != Errc::kTruncatedPayload) {
     if (const Fault of_payload = check(*pending_)) {
       fault = of_payload;
@@ -160,29 +160,29 @@ std::optional<Frame> FrameWalk::bridge(Fault fault) {
   }
   const std::uint64_t record = record_ + (pending_ ? 1 : 0);
   Error error = framing_error(*view_, fault, record);
-  // Nothing is damaged here: it is not read as what it is.
+  // A compressed file is not damaged.
   if (error.code == Errc::kCompressed) throw error;
   const bool is_searched = recovery_ != Recovery::kSkip;
   const std::uint64_t end =
       is_searched ? find(begin + 1, view_->size()) : view_->size();
-  if (is_searched && end == view_->size() && is_worn_out()) {
-    error.reason +=
-        "; the search behind it was given up, after " + std::to_string(n_wasted_) +
-        " bytes of records whose headers are in order and whose payloads are not";
+  if (is_searched && end == view_->size() && is_exhausted()) {
+    error.reason += "; the search for the next record was stopped after " +
+                    std::to_string(n_wasted_) +
+                    " bytes of records with valid headers and damaged payloads";
   }
   gaps_.push_back({record, begin, end, std::move(error)});
   offset_ = end;
   return std::nullopt;
 }
 
-// The frame at offset_, if one flipped bit is all that is wrong with its header.
+// Returns the frame at offset_ if its header can be repaired.
 std::optional<Frame> FrameWalk::repair(const Fault& fault) {
   if (fault.code != Errc::kLengthCrc) return std::nullopt;
   const Bytes header = header_at(offset_);
   if (header.size() < kHeaderBytes) return std::nullopt;
-  const std::optional<HeaderRepair> repair =
-      repair_header(header.data(), view_->size() - offset_,
-                    [this](std::uint64_t length) { return holds({offset_, length}); });
+  const std::optional<HeaderRepair> repair = repair_header(
+      header.data(), view_->size() - offset_,
+      [this](std::uint64_t length) { return is_intact({offset_, length}); });
   if (!repair) return std::nullopt;
   Error error(fault.code, describe(fault), view_->name());
   error.record = record_ + (pending_ ? 1 : 0);
@@ -192,14 +192,14 @@ std::optional<Frame> FrameWalk::repair(const Fault& fault) {
   return frame;
 }
 
-// Whether a search has read so much in vain that it ends.
-bool FrameWalk::is_worn_out() const noexcept {
-  return n_wasted_ / kMostWasteTimes >= view_->size() && n_wasted_ >= kMostWasteBytes;
+// Whether a search has reached its limit of wasted reads.
+bool FrameWalk::is_exhausted() const noexcept {
+  return n_wasted_ / kMaxWasteRatio >= view_->size() && n_wasted_ >= kMinWasteLimit;
 }
 
-// Whether the payload of a frame, which may be none, is what its checksum says.
-bool FrameWalk::holds(const Frame& frame) {
-  if (is_worn_out()) return false;
+// Whether the payload of a candidate frame matches its checksum.
+bool FrameWalk::is_intact(const Frame& frame) {
+  if (is_exhausted()) return false;
   if (!check(frame)) return true;
   n_wasted_ += frame.size();
   return false;
@@ -215,43 +215,43 @@ bool FrameWalk::holds_frames(const FileView& view) {
   return !fault || repair(fault) || find(1, kMaxEvidenceBytes) < view.size();
 }
 
-// The first frame that both checksums prove and that begins in the bytes
-// [offset, end); the end of the file if there is none.
+// The offset of the first verified frame that begins in [offset, end); the end of the
+// file if there is none.
 std::uint64_t FrameWalk::find(std::uint64_t offset, std::uint64_t end) {
   while (view_->size() - offset >= kFrameBytes && offset < end) {
-    look_up();
+    check_cancelled();
     const Bytes block = header_at(offset);
-    if (block.size() < kHeaderBytes) break;  // the file was shortened meanwhile
+    if (block.size() < kHeaderBytes) break;  // the file was truncated concurrently
     const std::uint64_t remaining = view_->size() - offset;
     const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(
         block.size() - kHeaderBytes + 1, remaining - kFrameBytes + 1));
     std::size_t at = 0;
     while ((at = find_header(block, at, n, remaining)) < n) {
       const auto length = load_le<std::uint64_t>(block.data() + at);
-      if (holds({offset + at, length})) return offset + at;
-      if (is_worn_out()) return view_->size();
+      if (is_intact({offset + at, length})) return offset + at;
+      if (is_exhausted()) return view_->size();
       ++at;
     }
-    view_->check_kept(offset, n + kHeaderBytes - 1);
+    view_->check_valid(offset, n + kHeaderBytes - 1);
     offset += n;
   }
   return view_->size();
 }
 
-// Checks the payload of a frame that lies in the file. Offsets of faults count from the
+// Verifies the payload of a frame within the file. Offsets of faults count from the
 // beginning of the file.
 Fault FrameWalk::check(const Frame& frame) {
   std::uint32_t crc = 0;
   std::uint64_t at = frame.payload();
   const std::uint64_t end = at + frame.length;
   while (at < end) {
-    look_up();
-    const Bytes bytes = piece(at, std::min(end - at, kPieceBytes), &payload_buffer_);
+    check_cancelled();
+    const Bytes bytes = bytes_at(at, std::min(end - at, kPieceBytes), &payload_buffer_);
     if (bytes.empty()) break;
     crc = crc32c_kernel().extend(crc, bytes);
     at += bytes.size();
   }
-  const Bytes footer = piece(end, kFooterBytes, &payload_buffer_);
+  const Bytes footer = bytes_at(end, kFooterBytes, &payload_buffer_);
   if (at < end || footer.size() < kFooterBytes) {
     return {.code = Errc::kTruncatedPayload,
             .offset = frame.offset,
@@ -259,7 +259,7 @@ Fault FrameWalk::check(const Frame& frame) {
             .expected = frame.length + kFooterBytes};
   }
   const auto stored = load_le<std::uint32_t>(footer.data());
-  view_->check_kept(frame.offset, frame.size());
+  view_->check_valid(frame.offset, frame.size());
   if (stored == crc32c_mask(crc)) return {};
   return {.code = Errc::kPayloadCrc,
           .offset = frame.payload(),
@@ -267,16 +267,16 @@ Fault FrameWalk::check(const Frame& frame) {
           .expected = crc32c_mask(crc)};
 }
 
-// Whether there are only zeros from `offset` to the end of the file.
+// Whether all bytes from `offset` to the end of the file are zero.
 bool FrameWalk::is_zero_from(std::uint64_t offset) {
   while (offset < view_->size()) {
-    look_up();
-    const Bytes bytes = piece(offset, kPieceBytes, &payload_buffer_);
-    if (bytes.empty()) break;  // the file was shortened meanwhile
+    check_cancelled();
+    const Bytes bytes = bytes_at(offset, kPieceBytes, &payload_buffer_);
+    if (bytes.empty()) break;  // the file was truncated concurrently
     if (std::any_of(bytes.begin(), bytes.end(), [](auto byte) { return byte != 0; })) {
       return false;
     }
-    view_->check_kept(offset, bytes.size());
+    view_->check_valid(offset, bytes.size());
     offset += bytes.size();
   }
   return true;
@@ -291,7 +291,7 @@ bool is_end_proven(const FileView& view, std::uint64_t payload) {
     std::uint64_t length = 0;
     const Fault fault = check_header(header.data(), view.size() - offset, &length);
     if (!fault) return Frame{offset, length}.end();
-    // A length that is proven and does not fit into the file.
+    // A valid header of a frame that does not fit into the file.
     if (fault.code == Errc::kTruncatedPayload) return view.size();
     return std::nullopt;
   };

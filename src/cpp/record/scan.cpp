@@ -14,21 +14,22 @@
 namespace fastrec {
 namespace {
 
-// Progress is told, and a cancellation seen, once in this many frames.
+// Progress is reported, and a cancellation checked, after this many frames.
 constexpr unsigned kFramesPerReport = 1024;
 
-// How far a beginning is searched for. Every byte of it may cost a checksum, as in a
-// payload of zeros, and a segment without a beginning is walked all the same.
-constexpr std::uint64_t kMostSearchBytes = std::uint64_t{256} << 10;
+// The limit of the search for the first frame of a segment, because each byte may cost
+// a checksum, as in a payload of zeros. If the search fails, the chain from the segment
+// before is walked through this segment.
+constexpr std::uint64_t kMaxSearchBytes = std::uint64_t{256} << 10;
 
-// What is read for that at once, where the file is not mapped.
+// The size of a read in that search, if the file is not mapped.
 constexpr std::uint64_t kSearchBlockBytes = std::uint64_t{64} << 10;
 
-// What is scanned of a mapping before its pages are released.
+// The size of a window of a mapping, whose pages are released after the scan.
 constexpr std::uint64_t kResidentBytes = std::uint64_t{128} << 20;
 
-// From this size of records on, headers are read alone. On a disk that read 1 GB/s, 32
-// threads read 52,000 headers/s: one took the time of 19 KB.
+// For records of at least this size, only the headers are read. On a disk with 1 GB/s,
+// 32 threads read 52,000 headers/s, so a header costs as much as 19 KB.
 constexpr std::uint64_t kLargeRecordBytes = std::uint64_t{64} << 10;
 constexpr unsigned kHeaderThreads = 32;
 constexpr std::uint64_t kMinHeaderSegmentBytes = std::uint64_t{4} << 20;
@@ -38,11 +39,11 @@ struct Segment {
   std::uint64_t begin = 0, end = 0;    // bytes of the file
   bool is_begin_known = false;         // a frame begins at `begin`
   std::vector<std::uint64_t> offsets;  // frames that begin in [begin, end)
-  std::uint64_t next = 0;              // where the chain stands
+  std::uint64_t next = 0;              // offset of the next frame
   Fault fault;
   bool is_done = false;
-  // The offsets that come next. Vectors of many segments, all alike, would grow in
-  // memory that shares few places of the cache.
+  // Buffers appends to `offsets`: the ends of many similar vectors would compete for
+  // few cache sets.
   std::array<std::uint64_t, 16> recent{};
   std::size_t n_recent = 0;
 
@@ -52,7 +53,7 @@ struct Segment {
   }
   void flush() {
     if (offsets.empty() && n_recent == recent.size()) {
-      // As many as there are if all frames are like the first.
+      // An estimate from the first frames.
       offsets.reserve((end - begin) / ((next - recent[0]) / n_recent + 1) * 9 / 8);
     }
     offsets.insert(offsets.end(), recent.begin(), recent.begin() + n_recent);
@@ -64,13 +65,14 @@ struct Segment {
     flush();
   }
 
-  // Whether the walk arrived at `offset`, the first frame or the place after the last.
+  // Whether the first frame of the segment, or else the end of the walk, is at
+  // `offset`.
   bool begins_at(std::uint64_t offset) const {
     return (offsets.empty() ? next : offsets.front()) == offset;
   }
 };
 
-// Moves `segment` on by the frame whose header is given, as check_header() takes it.
+// Moves `segment` past one frame. See check_header() for the arguments.
 inline void step(const std::uint8_t* header, std::uint64_t remaining,
                  Segment* segment) {
   std::uint64_t length;
@@ -83,30 +85,30 @@ inline void step(const std::uint8_t* header, std::uint64_t remaining,
   if (segment->next >= segment->end) segment->end_walk();
 }
 
-// The same where the file is mapped.
+// The same for a mapped file.
 inline void step(Bytes file, Segment* segment) {
   const std::uint8_t* header = file.data() + segment->next;
   step(header, file.size() - segment->next, segment);
   if (!segment->is_done) prefetch(file.data() + segment->next);
 }
 
-// Sets `segment->next` to the first header near the beginning of the segment that its
-// checksum proves, or to its end. `bytes_at(offset, n)` are at most `n` bytes of the
-// file, which has `size` of them.
+// Sets `segment->next` to the first valid header near the beginning of the segment, or
+// to its end. `bytes_at(offset, n)` returns at most `n` bytes of the file of `size`
+// bytes.
 template <typename BytesAt>
 void find_beginning(std::uint64_t size, Segment* segment, const BytesAt& bytes_at) {
-  const std::uint64_t end = std::min(segment->end, segment->begin + kMostSearchBytes);
+  const std::uint64_t end = std::min(segment->end, segment->begin + kMaxSearchBytes);
   std::uint64_t at = segment->begin;
   while (at < end && size - at >= kFrameBytes) {
     const Bytes block =
         bytes_at(at, std::min(end - at, kSearchBlockBytes) + kFrameBytes);
-    if (block.size() < kFrameBytes) break;  // the file was shortened meanwhile
+    if (block.size() < kFrameBytes) break;  // the file was truncated concurrently
     const std::size_t n = block.size() - kFrameBytes + 1;
     const std::size_t found = find_header(block, 0, n, size - at);
     at += found;
     if (found < n) break;
   }
-  // A beginning behind the search is none of this segment.
+  // A header after the end of the search belongs to another segment.
   const bool is_found = at < end && size - at >= kFrameBytes;
   segment->next = is_found ? at : segment->end;
   segment->is_done = !is_found;
@@ -142,10 +144,10 @@ void walk_in_turn(Bytes file, std::span<Segment> segments, ScanProgress* progres
 std::vector<Segment> cut(const ScanWindow& window, unsigned n_threads,
                          const ScanShape& shape) {
   const std::uint64_t size = window.end - window.begin;
-  const std::uint64_t n_most =
+  const std::uint64_t n_max =
       std::uint64_t{n_threads} * std::max(1u, shape.n_segments_per_thread);
   const std::uint64_t n =
-      std::clamp<std::uint64_t>(size / shape.segment_bytes_min, 1, n_most);
+      std::clamp<std::uint64_t>(size / shape.segment_bytes_min, 1, n_max);
   std::vector<Segment> segments(static_cast<std::size_t>(n));
   for (std::uint64_t i = 0; i < n; ++i) {
     Segment& segment = segments[static_cast<std::size_t>(i)];
@@ -157,11 +159,11 @@ std::vector<Segment> cut(const ScanWindow& window, unsigned n_threads,
   return segments;
 }
 
-// Joins the segments to the one chain that begins with the first of them. `walk_on`
-// walks a segment to its end.
-template <typename WalkOn>
+// Joins the segments to one chain that begins with the first segment. `walk` walks a
+// segment to its end.
+template <typename Walk>
 ScanResult stitch(std::vector<Segment>* segments, ScanProgress* progress,
-                  const WalkOn& walk_on) {
+                  const Walk& walk) {
   ScanResult result;
   std::size_t n_frames = 0;
   for (const Segment& segment : *segments) n_frames += segment.offsets.size();
@@ -170,14 +172,14 @@ ScanResult stitch(std::vector<Segment>* segments, ScanProgress* progress,
 
   std::uint64_t at = segments->front().begin;
   for (Segment& segment : *segments) {
-    if (at >= segment.end) continue;  // a frame reaches over the whole segment
+    if (at >= segment.end) continue;  // a frame covers the whole segment
     if (!segment.begins_at(at)) {
       segment.offsets.clear();
       segment.next = at;
       segment.is_begin_known = true;
       segment.fault = {};
       segment.is_done = false;
-      walk_on(&segment);
+      walk(&segment);
       if (progress->cancelled.load(std::memory_order_relaxed)) return result;
     }
     result.offsets.insert(result.offsets.end(), segment.offsets.begin(),
@@ -196,7 +198,7 @@ ScanResult stitch(std::vector<Segment>* segments, ScanProgress* progress,
 // Calls work(i) for every i below `n`, each in its own thread.
 template <typename Work>
 void in_threads(std::size_t n, const Work& work) {
-  // An exception that left a thread would end the process.
+  // An uncaught exception in a thread would terminate the process.
   std::vector<std::exception_ptr> failures(n);
   const auto run = [&](std::size_t i) {
     try {
@@ -211,7 +213,7 @@ void in_threads(std::size_t n, const Work& work) {
       try {
         threads.emplace_back(run, i);
       } catch (const std::system_error&) {
-        run(i);  // no more threads are to be had
+        run(i);  // the system cannot create more threads
       }
     }
     run(0);
@@ -221,7 +223,7 @@ void in_threads(std::size_t n, const Work& work) {
   }
 }
 
-// Walks `segment` by reading each header alone.
+// Walks `segment` by reading only the headers.
 void walk_headers(const FileView& view, Segment* segment, ScanProgress* progress) {
   Buffer buffer;
   const auto bytes_at = [&](std::uint64_t offset, std::uint64_t n) {
@@ -232,15 +234,15 @@ void walk_headers(const FileView& view, Segment* segment, ScanProgress* progress
     if (progress->cancelled.load(std::memory_order_relaxed)) return;
     const std::uint64_t before = segment->next;
     const Bytes header = bytes_at(before, kHeaderBytes);
-    // A file that was shortened meanwhile has fewer bytes than it said.
+    // If the file was truncated concurrently, it has fewer bytes than view.size().
     step(header.data(),
          header.size() < kHeaderBytes ? header.size() : view.size() - before, segment);
     progress->n_bytes.fetch_add(segment->next - before, std::memory_order_relaxed);
   }
 }
 
-// Reads only the headers, of many segments at once: where records are large, a disk
-// does that sooner than it reads all of them. `view` is read by pread.
+// Reads only the headers, of many segments in parallel, which is faster than reading
+// all of a file with large records. `view` is read by pread.
 ScanResult scan_headers(const FileView& view, ScanProgress* progress) {
   std::vector<Segment> segments =
       cut({0, view.size()}, kHeaderThreads, {kMinHeaderSegmentBytes, 1});
@@ -250,7 +252,7 @@ ScanResult scan_headers(const FileView& view, ScanProgress* progress) {
                 [&](Segment* segment) { walk_headers(view, segment, progress); });
 }
 
-// Whether the first records are so large that a scan reads headers only.
+// Whether the first records are large enough to read only the headers.
 bool has_large_records(const FileView& view) {
   Buffer buffer;
   std::uint64_t at = 0;
@@ -267,8 +269,8 @@ bool has_large_records(const FileView& view) {
   return true;
 }
 
-// The plain walk, for files that are not mapped or not in memory: one reader that
-// reads blocks in order is what disks and networks are best at.
+// The sequential walk, for files that are not mapped or not in memory: disks and
+// networks are fastest with a single reader of sequential blocks.
 ScanResult scan_in_blocks(const FileView& view, ScanProgress* progress) {
   constexpr std::uint64_t kBlockBytes = std::uint64_t{1} << 20;
   ScanResult result;
@@ -283,7 +285,7 @@ ScanResult scan_in_blocks(const FileView& view, ScanProgress* progress) {
       progress->n_bytes.fetch_add(block.size(), std::memory_order_relaxed);
       if (progress->cancelled.load(std::memory_order_relaxed)) return result;
     }
-    // A file that was shortened meanwhile has fewer bytes than it said.
+    // If the file was truncated concurrently, it has fewer bytes than view.size().
     const std::uint64_t n_here = block.size() - (at - block_begin);
     const std::uint64_t remaining = n_here < kHeaderBytes ? n_here : view.size() - at;
     std::uint64_t length;
@@ -305,7 +307,7 @@ ScanResult scan_mapped(Bytes file, const ScanWindow& window, unsigned n_threads,
   std::vector<Segment> segments = cut(window, n_threads, shape);
   const std::size_t n_groups = std::min<std::size_t>(n_threads, segments.size());
   in_threads(n_groups, [&](std::size_t i) {
-    stand_guard();
+    install_guard();
     const std::size_t begin = segments.size() * i / n_groups;
     const std::size_t end = segments.size() * (i + 1) / n_groups;
     walk_in_turn(file, std::span(segments).subspan(begin, end - begin), progress);
@@ -330,12 +332,12 @@ ScanResult scan(const FileView& view, unsigned n_threads, ScanProgress* progress
       result.fault = found.fault;
       view.release(begin, window.end - begin);
     }
-    view.check_kept(0, view.size());
+    view.check_valid(0, view.size());
     return result;
   }
   if (view.size() >= 2 * kMinHeaderSegmentBytes && has_large_records(view)) {
-    const auto alone = view.reopened_for_random_reads();
-    if (alone) return scan_headers(*alone, progress);
+    const auto random = view.reopen_for_random_reads();
+    if (random) return scan_headers(*random, progress);
   }
   return scan_in_blocks(view, progress);
 }

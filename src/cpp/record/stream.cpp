@@ -11,21 +11,21 @@
 namespace fastrec {
 namespace {
 
-constexpr std::chrono::milliseconds kPatience(50);
+constexpr std::chrono::milliseconds kPollInterval(50);
 constexpr std::uint64_t kUnknownSize = std::numeric_limits<std::uint64_t>::max();
 
-// Reads a whole header. How many bytes follow it is unknown.
+// Verifies a complete header. The number of bytes after it is unknown.
 Fault stream_header(const std::uint8_t* header, std::uint64_t* length,
                     std::uint64_t length_max) {
   Fault fault = check_header(header, kUnknownSize, length);
-  // Nothing is that long: no stream can end so late.
+  // The length is valid, but larger than any stream.
   if (fault.code == Errc::kTruncatedPayload) *length = kUnknownSize;
   if (fault && fault.code != Errc::kTruncatedPayload) return fault;
   if (*length <= length_max) return {};
   return {.code = Errc::kRecordTooLarge, .found = *length, .expected = length_max};
 }
 
-// `beginning` is what the file begins with, if the fault is there.
+// If the fault is at offset 0, `beginning` has the first bytes of the content.
 Error stream_error(Fault fault, Bytes beginning, const std::string& name,
                    std::uint64_t record) {
   std::string reason = describe(fault);
@@ -33,7 +33,7 @@ Error stream_error(Fault fault, Bytes beginning, const std::string& name,
       (fault.code == Errc::kLengthCrc || fault.code == Errc::kTruncatedHeader)) {
     const Content content = recognize(beginning);
     if (content == Content::kGzip || content == Content::kZlib) {
-      // The stream is the content already, and not compressed again by any reader.
+      // The content was already decompressed once; readers do not do it twice.
       reason += content == Content::kGzip ? "; the content looks like a GZIP file"
                                           : "; the content looks like a ZLIB file";
     } else {
@@ -46,7 +46,7 @@ Error stream_error(Fault fault, Bytes beginning, const std::string& name,
   return error;
 }
 
-// Whether the stream is damaged, and others may not be.
+// Whether only this stream is damaged, so that the next one may be read.
 bool is_damage(Errc code) {
   return code == Errc::kTruncatedHeader || code == Errc::kTruncatedPayload ||
          code == Errc::kLengthCrc || code == Errc::kNotTfrecord ||
@@ -64,32 +64,32 @@ FrameStream::FrameStream(std::shared_ptr<ByteStreams> streams,
       order_(std::move(order)),
       on_wait_(std::move(on_wait)),
       recovery_(recovery),
-      next_look_(std::chrono::steady_clock::now() + kPatience) {}
+      next_poll_(std::chrono::steady_clock::now() + kPollInterval) {}
 
-void FrameStream::look_up() {
+void FrameStream::poll() {
   if (!on_wait_) return;
   const auto now = std::chrono::steady_clock::now();
-  if (now < next_look_) return;
-  next_look_ = now + kPatience;
+  if (now < next_poll_) return;
+  next_poll_ = now + kPollInterval;
   on_wait_();
 }
 
-// Whether the current stream has more bytes.
+// Waits for bytes. Returns false at the end of the current stream.
 bool FrameStream::has_bytes() {
   if (!ahead_.empty()) return true;
-  while (taken_ == chunk_.size()) {
-    taken_ = 0;
+  while (n_consumed_ == chunk_.size()) {
+    n_consumed_ = 0;
     chunk_.clear();
-    const ByteStreams::Taken taken = streams_->take(kPatience, &chunk_);
-    if (taken == ByteStreams::Taken::kEnd) return false;
-    look_up();
+    const ByteStreams::PopResult result = streams_->pop(kPollInterval, &chunk_);
+    if (result == ByteStreams::PopResult::kEnd) return false;
+    poll();
   }
   return true;
 }
 
-// Passes `n` bytes on, or as many as there are, and returns how many those are.
+// Calls `on_bytes` for the next `n` bytes, or fewer at the end. Returns their number.
 template <typename OnBytes>
-std::uint64_t FrameStream::take(std::uint64_t n, const OnBytes& on_bytes) {
+std::uint64_t FrameStream::consume(std::uint64_t n, const OnBytes& on_bytes) {
   const auto n_ahead =
       static_cast<std::size_t>(std::min<std::uint64_t>(n, ahead_.size()));
   on_bytes(Bytes(ahead_).first(n_ahead));
@@ -97,18 +97,18 @@ std::uint64_t FrameStream::take(std::uint64_t n, const OnBytes& on_bytes) {
   std::uint64_t n_done = n_ahead;
   while (n_done < n && has_bytes()) {
     const auto n_here = static_cast<std::size_t>(
-        std::min<std::uint64_t>(n - n_done, chunk_.size() - taken_));
-    on_bytes(Bytes(chunk_).subspan(taken_, n_here));
-    taken_ += n_here;
+        std::min<std::uint64_t>(n - n_done, chunk_.size() - n_consumed_));
+    on_bytes(Bytes(chunk_).subspan(n_consumed_, n_here));
+    n_consumed_ += n_here;
     n_bytes_ += n_here;
     n_done += n_here;
   }
   return n_done;
 }
 
-// Appends them.
+// Appends the next `n` bytes, or fewer at the end. Returns their number.
 std::uint64_t FrameStream::read(std::uint64_t n, std::vector<std::uint8_t>* into) {
-  return take(n, [into](Bytes bytes) {
+  return consume(n, [into](Bytes bytes) {
     into->insert(into->end(), bytes.begin(), bytes.end());
   });
 }
@@ -125,7 +125,7 @@ Error FrameStream::error_at(Fault fault, std::vector<std::uint8_t>* frame,
     try {
       read(kRecognizeBytes - n_known, frame);
     } catch (const Error&) {
-      // The damage of the stream is found when it is read on; this comes before it.
+      // The stream has more damage after this fault, which later reads report.
       return located();
     }
   }
@@ -138,26 +138,27 @@ Error FrameStream::error(Errc code, std::string reason) const {
   return {code, std::move(reason), files_->name(order_[at])};
 }
 
-// Reads frames until one is proven or recovery is off. `check` returns what is wrong
-// with the payload of the frame that was just read.
+// Reads frames until one is verified; without recovery, reads one frame. `check`
+// verifies the payload of the last frame.
 template <typename ReadFrame, typename CheckPayload>
-bool FrameStream::next_proven(Place* place, const ReadFrame& read_frame,
-                              const CheckPayload& check) {
+bool FrameStream::next_verified(Place* place, const ReadFrame& read_frame,
+                                const CheckPayload& check) {
   while (true) {
     try {
       if (!read_frame()) return false;
-      if (recovery_ == Recovery::kNone || is_end_proven()) return true;
+      if (recovery_ == Recovery::kNone || is_end_verified()) return true;
       Fault fault = check();
       if (!fault) return true;
       const bool is_at_end = ahead_.size() < kHeaderBytes;
       record_ = place->record;
       offset_ = place->frame.offset;
       fault.offset += offset_;
-      leave(error_in(*place, fault, describe(fault)), is_at_end);
+      skip_rest(error_in(*place, fault, describe(fault)), is_at_end);
     } catch (const Error& error) {
       if (recovery_ == Recovery::kNone || !is_damage(error.code)) throw;
-      // Where the header is wrong, the content may go on.
-      leave(error, error.code != Errc::kLengthCrc && error.code != Errc::kNotTfrecord);
+      // After an invalid header, the content may continue.
+      skip_rest(error,
+                error.code != Errc::kLengthCrc && error.code != Errc::kNotTfrecord);
     }
   }
 }
@@ -172,9 +173,8 @@ bool FrameStream::next(std::size_t bytes_max, Place* place,
     if (frames->size() > bytes_max || n_rest > bytes_max - frames->size()) {
       Error too_large =
           error(Errc::kRecordTooLarge,
-                "the records of compressed files that must be held at once "
-                "take more than memory_limit and 1 GiB: give a smaller "
-                "batch_size or window, or cache_dir=");
+                "compressed records in memory exceed the larger of memory_limit and "
+                "1 GiB: reduce batch_size or window, or pass cache_dir=");
       too_large.record = record_;
       too_large.offset = offset_;
       throw too_large;
@@ -182,47 +182,47 @@ bool FrameStream::next(std::size_t bytes_max, Place* place,
     end_frame(read(n_rest, frames), place, frames, begin);
     return true;
   };
-  return next_proven(place, read_frame,
-                     [&] { return check_payload(Bytes(*frames).subspan(begin)); });
+  return next_verified(place, read_frame,
+                       [&] { return check_payload(Bytes(*frames).subspan(begin)); });
 }
 
-bool FrameStream::pass(Passed* passed) {
-  std::vector<std::uint8_t> frame;  // its two ends
+bool FrameStream::verify(Verified* verified) {
+  std::vector<std::uint8_t> frame;  // only header and footer
   const auto read_frame = [&] {
     frame.clear();
-    if (!next_header(&passed->place, &frame)) return false;
+    if (!next_header(&verified->place, &frame)) return false;
     std::uint32_t crc = 0;
-    std::uint64_t n_read = take(passed->place.frame.length, [&crc](Bytes bytes) {
+    std::uint64_t n_read = consume(verified->place.frame.length, [&crc](Bytes bytes) {
       crc = crc32c_kernel().extend(crc, bytes);
     });
-    if (n_read == passed->place.frame.length) n_read += read(kFooterBytes, &frame);
-    end_frame(n_read, &passed->place, &frame, 0);
-    passed->stored_crc = load_le<std::uint32_t>(frame.data() + kHeaderBytes);
-    passed->fault = {};
-    if (passed->stored_crc != crc32c_mask(crc)) {
-      passed->fault = {.code = Errc::kPayloadCrc,
-                       .offset = kHeaderBytes,
-                       .found = passed->stored_crc,
-                       .expected = crc32c_mask(crc)};
+    if (n_read == verified->place.frame.length) n_read += read(kFooterBytes, &frame);
+    end_frame(n_read, &verified->place, &frame, 0);
+    verified->stored_crc = load_le<std::uint32_t>(frame.data() + kHeaderBytes);
+    verified->fault = {};
+    if (verified->stored_crc != crc32c_mask(crc)) {
+      verified->fault = {.code = Errc::kPayloadCrc,
+                         .offset = kHeaderBytes,
+                         .found = verified->stored_crc,
+                         .expected = crc32c_mask(crc)};
     }
     return true;
   };
-  if (!next_proven(&passed->place, read_frame, [&] { return passed->fault; })) {
+  if (!next_verified(&verified->place, read_frame, [&] { return verified->fault; })) {
     return false;
   }
-  passed->fault.offset += passed->place.frame.offset;
+  verified->fault.offset += verified->place.frame.offset;
   return true;
 }
 
-// Whether the end of the frame that was just read is proven: by the next header, or by
-// the end of the stream.
-bool FrameStream::is_end_proven() {
+// Whether the next header, or the end of the stream, verifies the end of the last
+// frame.
+bool FrameStream::is_end_verified() {
   std::vector<std::uint8_t> header;
   bool is_damaged = false;
   try {
     read(kHeaderBytes, &header);
   } catch (const Error& error) {
-    is_damaged = is_damage(error.code);  // reading on throws it again
+    is_damaged = is_damage(error.code);  // the next read throws it again
   } catch (const IoError&) {
     is_damaged = false;
   }
@@ -230,12 +230,12 @@ bool FrameStream::is_end_proven() {
   if (ahead_.size() < kHeaderBytes) return ahead_.empty() && !is_damaged;
   std::uint64_t length = 0;
   const Fault fault = check_header(ahead_.data(), kUnknownSize, &length);
-  // A length that its checksum proves does so for the end of the frame before, too.
+  // A valid length also verifies the end of the frame before.
   return !fault || fault.code == Errc::kTruncatedPayload;
 }
 
-// Leaves out the rest of the current stream, which may have been read to its end.
-void FrameStream::leave(const Error& error, bool is_at_end) {
+// Skips the rest of the current stream.
+void FrameStream::skip_rest(const Error& error, bool is_at_end) {
   gaps_.push_back({record_, offset_,
                    is_at_end ? n_bytes_ - n_bytes_before_ : Gap::kUnknownEnd, error});
   advance();
@@ -248,7 +248,7 @@ void FrameStream::advance() {
   n_bytes_before_ = n_bytes_;
   ahead_.clear();
   chunk_.clear();
-  taken_ = 0;
+  n_consumed_ = 0;
 }
 
 // Appends the header of the next frame.
@@ -269,7 +269,7 @@ bool FrameStream::next_header(Place* place, std::vector<std::uint8_t>* frames) {
   return true;
 }
 
-// `n_read` bytes were read behind the header, which is at `begin`.
+// Completes a frame of which `n_read` bytes follow the header at `begin`.
 void FrameStream::end_frame(std::uint64_t n_read, Place* place,
                             std::vector<std::uint8_t>* frames, std::size_t begin) {
   const std::uint64_t n_rest = place->frame.length + kFooterBytes;
@@ -308,9 +308,9 @@ Bytes StreamRecord::frame() const noexcept {
 
 StreamIndex index_of(FrameStream* stream) {
   StreamIndex index;
-  for (FrameStream::Passed passed; stream->pass(&passed);) {
-    index.offsets.push_back(passed.place.frame.end());
-    index.payload_crcs.push_back(passed.stored_crc);
+  for (FrameStream::Verified frame; stream->verify(&frame);) {
+    index.offsets.push_back(frame.place.frame.end());
+    index.payload_crcs.push_back(frame.stored_crc);
   }
   return index;
 }

@@ -18,8 +18,7 @@ std::string tuple_text(const std::vector<std::int64_t>& shape) {
   return text + (shape.size() == 1 ? ",)" : ")");
 }
 
-// The dtype whose values have `item_bytes` and are likely in `string`; empty if none
-// is.
+// The dtype of `item_bytes` that `string` most likely holds, or "".
 std::string likely_dtype(Bytes string, std::size_t item_bytes) {
   if (item_bytes == 1) return "uint8";
   const std::string integer = "int" + std::to_string(8 * item_bytes);
@@ -36,7 +35,7 @@ std::string likely_dtype(Bytes string, std::size_t item_bytes) {
   return likely;
 }
 
-// The byte string that is all that feature `key` has; nothing if there is none.
+// The only byte string of feature `key`; empty if it does not have exactly one.
 Bytes lone_string(const std::string& key, Bytes record) {
   JoinedMessages joined;
   Bytes feature, found;
@@ -50,7 +49,7 @@ Bytes lone_string(const std::string& key, Bytes record) {
     return {};
   }
   for_each_string(list.message, [&](Bytes string) { found = string; });
-  // A string of a message that was joined is gone with it.
+  // A string in a joined message does not outlive `joined`.
   const std::uint8_t* const end = record.data() + record.size();
   const bool is_inside = found.data() >= record.data() && found.data() <= end;
   return is_inside ? found : Bytes();
@@ -68,7 +67,7 @@ std::vector<std::string> names_in(Bytes record, Section section) {
     std::string name(as_text(key));
     if (seen.insert(name).second) names.push_back(std::move(name));
   };
-  // Names before a fault count, too.
+  // Ignores faults: the names before a fault are useful, too.
   if (section != Section::kLists) {
     (void)walk_features(record, &joined, [&](Bytes key, Bytes) { add(key); });
   } else {
@@ -79,7 +78,7 @@ std::vector<std::string> names_in(Bytes record, Section section) {
   return names;
 }
 
-std::string fitting_spec(const ColumnSpec& spec, const Fault& fault, Bytes record) {
+std::string suggest_spec(const ColumnSpec& spec, const Fault& fault, Bytes record) {
   const bool is_of_bytes =
       fault.code == Errc::kFeatureKind && spec.layout == Layout::kDense &&
       fault.found == static_cast<std::uint64_t>(FeatureKind::kBytes);
@@ -89,11 +88,12 @@ std::string fitting_spec(const ColumnSpec& spec, const Fault& fault, Bytes recor
   if (string.empty() || spec.n_values == 0) return "";
   TensorGuess tensor;
   tensor.add(string);
-  if (tensor.is_possible) return "fr.SerializedTensor() reads it, a serialized tensor";
+  if (tensor.is_possible)
+    return "fr.SerializedTensor() reads it: it is a serialized tensor";
   const ByteFormat format = format_of(string);
   if (format != ByteFormat::kOther && format != ByteFormat::kText) {
-    return std::string("fr.FixedLen((), \"bytes\") reads it, to be decoded as ") +
-           name_of(format);
+    return std::string("fr.FixedLen((), \"bytes\") reads it: it is a ") +
+           name_of(format) + " file";
   }
   std::string dtype;
   std::vector<std::int64_t> shape = spec.tensor_shape;
@@ -125,11 +125,11 @@ Error explain(const ExampleDecoder& decoder, const Fault& fault, Bytes record) {
     error.names = names_in(record, spec.section);
     if (spec.section != Section::kLists) {
       error.advice =
-          "give default=, or " + any_number(spec) + " if records may be without it";
+          "pass default=, or use " + varlen_spec(spec) + " if records may lack it";
     }
     return error;
   }
-  const std::string fitting = fitting_spec(spec, fault, record);
+  const std::string fitting = suggest_spec(spec, fault, record);
   if (!fitting.empty()) error.reason += "; " + fitting;
   return error;
 }

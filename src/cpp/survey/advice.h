@@ -1,6 +1,6 @@
-// Advice: a record that does not fit its spec -> what its user may have meant.
+// Advice: a record that does not match its spec -> a hint for the error message.
 //
-// Runs where an error is made, so it may allocate and read the record again.
+// Runs only when an error is raised, so it may allocate and read the record again.
 #pragma once
 
 #include <string>
@@ -13,15 +13,15 @@
 
 namespace fastrec {
 
-// The keys of the features of `record`, or of its feature lists if `section` is kLists,
-// each once, in the order of the record; the first 1,000 of them.
+// The first 1,000 distinct keys of the features of `record`, in its order, or of its
+// feature lists if `section` is kLists.
 std::vector<std::string> names_in(Bytes record, Section section);
 
-// The spec that would read the byte string of a feature, to end a sentence; "" if
-// `fault` is about something else, or no spec fits.
-std::string fitting_spec(const ColumnSpec& spec, const Fault& fault, Bytes record);
+// Suggests a spec that reads the byte string of a feature, as the end of a sentence. ""
+// if `fault` is about something else, or no spec fits.
+std::string suggest_spec(const ColumnSpec& spec, const Fault& fault, Bytes record);
 
-// The error that `fault` of `decoder` in `record` is, without the place.
+// Returns the error for a `fault` of `decoder` in `record`, without file and position.
 Error explain(const ExampleDecoder& decoder, const Fault& fault, Bytes record);
 
 }  // namespace fastrec

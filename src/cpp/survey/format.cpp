@@ -13,11 +13,11 @@ bool is_printable(std::uint8_t ascii) {
                        : ascii == '\t' || ascii == '\n' || ascii == '\r';
 }
 
-// The bytes of the character that `text` begins with, which is not ASCII: 0 if there is
-// none, or if it is a control character (U+0080 to U+009F).
+// The size of the non-ASCII character at the beginning of `text`; 0 if it is malformed
+// or a control character (U+0080 to U+009F).
 //
-// Well-formed sequences differ from all others in their first two bytes alone (RFC
-// 3629, section 4): what is overlong, a surrogate or above U+10FFFF begins otherwise.
+// The first two bytes exclude overlong forms, surrogates and characters above U+10FFFF
+// (RFC 3629, section 4).
 std::size_t size_of_character(Bytes text) {
   const std::uint8_t first = text[0];
   std::uint8_t second_min = 0x80, second_max = 0xbf;

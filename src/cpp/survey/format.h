@@ -1,7 +1,7 @@
-// Format: a byte string -> what kind of file it is, or text.
+// Format: a byte string -> its file format, or text.
 //
-// Files are known by how they begin, as everybody knows them; nothing else of them is
-// looked at. Text is UTF-8 without control characters other than tabs and line ends.
+// Only the magic bytes at the beginning are checked. Text is UTF-8 without control
+// characters other than tabs and line ends.
 //
 // Source: the JPEG (ITU-T T.81), PNG, GIF89a and RIFF specifications; RFC 3629.
 #pragma once
@@ -14,8 +14,8 @@
 namespace fastrec {
 
 enum class ByteFormat : std::uint8_t {
-  kNone,   // of no string at all
-  kOther,  // of strings that are none of these, or differ
+  kNone,   // no string yet
+  kOther,  // another format, or several
   kText,
   kJpeg,
   kPng,
@@ -32,7 +32,7 @@ struct Names<ByteFormat> {
 // The empty string is text.
 ByteFormat format_of(Bytes string) noexcept;
 
-// The format of the strings of two sets.
+// The format of two sets of strings together.
 constexpr ByteFormat common_format(ByteFormat a, ByteFormat b) noexcept {
   if (a == ByteFormat::kNone) return b;
   return b == ByteFormat::kNone || a == b ? a : ByteFormat::kOther;

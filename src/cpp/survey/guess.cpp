@@ -6,17 +6,17 @@
 namespace fastrec {
 namespace {
 
-// A string is sampled in this many pieces, spread evenly.
+// A long string is sampled in this many evenly spaced pieces.
 constexpr std::size_t kPieces = 16;
 constexpr std::size_t kPieceBytes = 64;
 
-// Places in ArrayGuess::kDtypes.
+// Indices in ArrayGuess::kDtypes.
 enum : std::size_t { kUint8, kInt64, kInt32, kFloat64, kFloat32, kFloat16, kBfloat16 };
 
-// Usual sizes: powers of two, as the exponents of floats are biased.
+// `min` and `max` are the exponents of usual magnitudes.
 template <typename Bits>
-void look_at_float(Bytes bytes, int n_mantissa, int bias, int min, int max,
-                   Bits extension, DtypeEvidence* seen) noexcept {
+void examine_floats(Bytes bytes, int n_mantissa, int bias, int min, int max,
+                    Bits extension, DtypeEvidence* seen) noexcept {
   const int exponents = 2 * bias + 1;
   for (std::size_t i = 0; i + sizeof(Bits) <= bytes.size(); i += sizeof(Bits)) {
     const Bits bits = load_le<Bits>(bytes.data() + i);
@@ -33,7 +33,7 @@ void look_at_float(Bytes bytes, int n_mantissa, int bias, int min, int max,
 }
 
 template <typename Int, typename Half>
-void look_at_integer(Bytes bytes, int n_used, DtypeEvidence* seen) noexcept {
+void examine_integers(Bytes bytes, int n_used, DtypeEvidence* seen) noexcept {
   using Bits = std::make_unsigned_t<Int>;
   for (std::size_t i = 0; i + sizeof(Int) <= bytes.size(); i += sizeof(Int)) {
     const auto value = static_cast<Int>(load_le<Bits>(bytes.data() + i));
@@ -73,27 +73,27 @@ void ArrayGuess::add(Bytes string) noexcept {
     }
     dtypes[kUint8].n_nonzero += static_cast<std::uint64_t>(
         std::count_if(piece.begin(), piece.end(), [](auto byte) { return byte != 0; }));
-    const auto look = [&](std::size_t dtype, auto&& look_at) {
-      if (dtypes[dtype].is_finite) look_at(&dtypes[dtype]);
+    const auto examine = [&](std::size_t dtype, auto&& examine_values) {
+      if (dtypes[dtype].is_finite) examine_values(&dtypes[dtype]);
     };
-    // Up to 2^47 and 2^20: times in milliseconds, and numbers of words.
-    look(kInt64, [&](DtypeEvidence* seen) {
-      look_at_integer<std::int64_t, std::int32_t>(piece, 47, seen);
+    // Usual integers: up to 2^47 (times in ms) and 2^20 (word indices).
+    examine(kInt64, [&](DtypeEvidence* seen) {
+      examine_integers<std::int64_t, std::int32_t>(piece, 47, seen);
     });
-    look(kInt32, [&](DtypeEvidence* seen) {
-      look_at_integer<std::int32_t, std::int16_t>(piece, 20, seen);
+    examine(kInt32, [&](DtypeEvidence* seen) {
+      examine_integers<std::int32_t, std::int16_t>(piece, 20, seen);
     });
-    look(kFloat64, [&](DtypeEvidence* seen) {
-      look_at_float<std::uint64_t>(piece, 52, 1023, -64, 64, 0xffffffff, seen);
+    examine(kFloat64, [&](DtypeEvidence* seen) {
+      examine_floats<std::uint64_t>(piece, 52, 1023, -64, 64, 0xffffffff, seen);
     });
-    look(kFloat32, [&](DtypeEvidence* seen) {
-      look_at_float<std::uint32_t>(piece, 23, 127, -40, 40, 0xffff, seen);
+    examine(kFloat32, [&](DtypeEvidence* seen) {
+      examine_floats<std::uint32_t>(piece, 23, 127, -40, 40, 0xffff, seen);
     });
-    look(kFloat16, [&](DtypeEvidence* seen) {
-      look_at_float<std::uint16_t>(piece, 10, 15, -14, 10, 0, seen);
+    examine(kFloat16, [&](DtypeEvidence* seen) {
+      examine_floats<std::uint16_t>(piece, 10, 15, -14, 10, 0, seen);
     });
-    look(kBfloat16, [&](DtypeEvidence* seen) {
-      look_at_float<std::uint16_t>(piece, 7, 127, -40, 40, 0, seen);
+    examine(kBfloat16, [&](DtypeEvidence* seen) {
+      examine_floats<std::uint16_t>(piece, 7, 127, -40, 40, 0, seen);
     });
   }
 }

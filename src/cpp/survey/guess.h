@@ -1,11 +1,9 @@
-// Guess: byte strings -> the dtypes of arrays whose memory they may be.
+// Guess: byte strings -> the array dtypes that they may hold.
 //
-// Any bytes are values of any dtype. A dtype is possible if all values are zero or of a
-// usual size: floats neither tiny nor huge nor NaN, integers with free upper bits.
-// Other bytes read as floats are nearly never all of a usual size. A long string is
-// sampled.
-//
-// features/guess.py decides what to suggest.
+// Any bytes are valid values of any dtype. A dtype is plausible if all values are zero
+// or of a usual magnitude: floats neither tiny nor huge nor NaN, integers with unused
+// upper bits. Random bytes read as floats almost always include unusual magnitudes.
+// Long strings are sampled. features/guess.py chooses what to suggest.
 #pragma once
 
 #include <array>
@@ -19,15 +17,14 @@
 
 namespace fastrec {
 
-// What speaks for a dtype.
+// The evidence for one dtype.
 struct DtypeEvidence {
-  bool is_finite = true;  // and integers have free upper bits
-  // In each value, the half that values of half the size lack is trivial: a fraction of
-  // zeros, or copies of the sign. An array of the smaller dtype would have such a value
-  // at every other place.
+  bool is_finite = true;  // and the upper bits of integers are unused
+  // Every value fits a dtype of half the size: the rest is zeros, or copies of the
+  // sign. An array of the smaller dtype would need such a value at every other index.
   bool is_extended = true;
   std::uint64_t n_nonzero = 0;
-  std::uint64_t n_unusual = 0;  // of these
+  std::uint64_t n_unusual = 0;  // of the nonzero values
 
   bool is_possible() const noexcept {
     return is_finite && 100 * n_unusual <= n_nonzero;
@@ -35,7 +32,7 @@ struct DtypeEvidence {
   void merge(const DtypeEvidence& other) noexcept;
 };
 
-// What was seen of byte strings that may be the memory of arrays.
+// The evidence from byte strings that may be the memory of arrays.
 struct ArrayGuess {
   static constexpr DType kDtypes[] = {DType::kUint8,   DType::kInt64,   DType::kInt32,
                                       DType::kFloat64, DType::kFloat32, DType::kFloat16,
@@ -47,7 +44,7 @@ struct ArrayGuess {
   void merge(const ArrayGuess& other) noexcept;
 };
 
-// What was seen of byte strings that may be serialized tensors.
+// The evidence from byte strings that may be serialized tensors.
 struct TensorGuess {
   bool is_possible = true;
   bool is_uniform = true;  // one dtype and shape

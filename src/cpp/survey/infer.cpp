@@ -11,14 +11,14 @@
 namespace fastrec {
 namespace {
 
-// Entries of a map by their key. The last of a key is the one that counts, so they are
-// collected before they are looked at.
+// The entries of a map by key. The last entry of a key counts, so they are collected
+// before they are decoded.
 using Entries = std::map<std::string_view, Bytes>;
 
 template <typename T>
-void widen(T value, T* least, T* most) {
-  *least = std::min(*least, value);
-  *most = std::max(*most, value);
+void widen(T value, T* min, T* max) {
+  *min = std::min(*min, value);
+  *max = std::max(*max, value);
 }
 
 // Decodes all numbers in `list` and passes them to `on_value`.
@@ -32,8 +32,8 @@ Fault for_each_number(const ValueList& list, std::size_t n, DType dtype,
   return {};
 }
 
-// Looks at all values of `feature`: `*seen` is what there is to say of it alone.
-Fault look_at(Bytes feature, JoinedMessages* joined, FeatureSurvey* seen) {
+// Decodes all values of `feature` into an empty survey.
+Fault survey_feature(Bytes feature, JoinedMessages* joined, FeatureSurvey* seen) {
   ValueList list;
   if (Fault fault = find_list(feature, joined, &list)) return fault;
   seen->n_of_kind[static_cast<std::size_t>(list.kind)] = 1;
@@ -68,14 +68,14 @@ Fault look_at(Bytes feature, JoinedMessages* joined, FeatureSurvey* seen) {
   return {};
 }
 
-// Looks at all steps of a feature list.
-Fault look_at(Bytes list, JoinedMessages* joined, ListSurvey* seen) {
+// Decodes all steps of a feature list into an empty survey.
+Fault survey_list(Bytes list, JoinedMessages* joined, ListSurvey* seen) {
   std::uint64_t n_steps = 0;
   FieldReader fields(list);
   Bytes step;
   while (fields.next_message(1, &step)) {
     FeatureSurvey values;
-    if (Fault fault = look_at(step, joined, &values)) return fault;
+    if (Fault fault = survey_feature(step, joined, &values)) return fault;
     seen->steps.merge(values);
     ++n_steps;
   }
@@ -84,9 +84,9 @@ Fault look_at(Bytes list, JoinedMessages* joined, ListSurvey* seen) {
   return fields.fault();
 }
 
-// Whether `seen` has no more than `n_max` keys when all of `entries` are in it.
+// Whether `seen` would have at most `n_max` keys after adding `entries`.
 template <typename Added, typename Seen>
-bool have_room(const Added& entries, const Seen& seen, std::size_t n_max) {
+bool has_room(const Added& entries, const Seen& seen, std::size_t n_max) {
   if (seen.size() + entries.size() <= n_max) return true;
   const auto is_new = [&](const auto& entry) {
     return seen.find(std::string(entry.first)) == seen.end();
@@ -97,8 +97,8 @@ bool have_room(const Added& entries, const Seen& seen, std::size_t n_max) {
 
 using Lists = std::vector<std::pair<std::string_view, ListSurvey>>;
 
-// Whether `record`, whose fields can be read, has feature lists; `*lists` are they.
-// If there are more than `n_max`, some are missing.
+// Whether `record`, whose fields are valid, has feature lists. Appends them to
+// `*lists`, but not all if there are more than `n_max`.
 bool find_lists(Bytes record, std::size_t n_max, JoinedMessages* joined, Lists* lists) {
   bool has_field = false, is_empty = true;
   FieldReader fields(record);
@@ -116,7 +116,7 @@ bool find_lists(Bytes record, std::size_t n_max, JoinedMessages* joined, Lists* 
   lists->reserve(last.size());
   for (const auto& [key, list] : last) {
     lists->emplace_back(key, ListSurvey());
-    if (look_at(list, joined, &lists->back().second)) return false;
+    if (survey_list(list, joined, &lists->back().second)) return false;
   }
   return is_empty || !last.empty();
 }
@@ -157,17 +157,17 @@ Fault Survey::add(Bytes record) {
   });
   if (fault) return fault;
   const Fault too_many{.code = Errc::kTooManyFeatures, .expected = features_max_};
-  if (!have_room(last, features_, features_max_)) return too_many;
-  // Nothing is added before everything was read.
+  if (!has_room(last, features_, features_max_)) return too_many;
+  // A fault must leave the survey unchanged, so nothing is merged before the end.
   std::vector<FeatureSurvey> seen(last.size());
   auto of_feature = seen.begin();
   for (const auto& [key, feature] : last) {
-    fault = look_at(feature, &joined_, &*of_feature++);
+    fault = survey_feature(feature, &joined_, &*of_feature++);
     if (fault) return located(fault, feature, record);
   }
   Lists lists;
   const bool is_sequence = find_lists(record, features_max_, &joined_, &lists);
-  if (is_sequence && !have_room(lists, lists_, features_max_)) return too_many;
+  if (is_sequence && !has_room(lists, lists_, features_max_)) return too_many;
 
   of_feature = seen.begin();
   for (const auto& [key, feature] : last) {

@@ -1,7 +1,6 @@
-// Infer: records -> what features they have, how many values, of which kind and range.
+// Infer: records -> statistics of their features: kinds, counts and ranges of values.
 //
-// A survey says what it saw; which spec follows from that is decided where specs are
-// made (src/fastrec/features/infer.py).
+// src/fastrec/features/infer.py derives specs from a survey.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +16,26 @@
 
 namespace fastrec {
 
-// What was seen of one feature of records, or of the steps of one feature list.
+// Statistics of one feature, or of the steps of one feature list.
 struct FeatureSurvey {
-  // Records, or steps, in which it had this kind, by FeatureKind. A feature without a
-  // kind is missing in TensorFlow's eyes.
+  // The number of records (or steps) by FeatureKind. TensorFlow treats a feature
+  // without a kind as missing.
   std::uint64_t n_of_kind[4] = {};
-  // Values in a record or step, where there was a kind.
+  // Values per record or step with a kind.
   std::uint64_t n_values_min = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t n_values_max = 0;
-  std::uint64_t n_values = 0;  // in all of them
-  std::uint64_t n_ranged = 0;  // of these, all but NaNs: the ranges are of them
+  std::uint64_t n_values = 0;  // in total
+  std::uint64_t n_ranged = 0;  // all values but NaNs: those in the ranges below
 
-  // Ranges, empty until there is a value.
+  // Ranges, empty until the first value.
   std::int64_t int_min = std::numeric_limits<std::int64_t>::max();
   std::int64_t int_max = std::numeric_limits<std::int64_t>::min();
   double float_min = std::numeric_limits<double>::infinity();
   double float_max = -std::numeric_limits<double>::infinity();
   std::uint64_t bytes_min = std::numeric_limits<std::uint64_t>::max();  // sizes
   std::uint64_t bytes_max = 0;
-  ByteFormat format = ByteFormat::kNone;  // that all byte strings have
-  // Of byte strings that are alone in their record; impossible if any is not.
+  ByteFormat format = ByteFormat::kNone;  // of all byte strings
+  // Of byte strings that are the only value in their record.
   ArrayGuess arrays;
   TensorGuess tensors;
 
@@ -46,10 +45,10 @@ struct FeatureSurvey {
   void merge(const FeatureSurvey& other);
 };
 
-// What was seen of one feature list.
+// Statistics of one feature list.
 struct ListSurvey {
   std::uint64_t n_records = 0;  // that have it
-  // Steps in one of these.
+  // Steps per record.
   std::uint64_t n_steps_min = std::numeric_limits<std::uint64_t>::max();
   std::uint64_t n_steps_max = 0;
   FeatureSurvey steps;
@@ -59,19 +58,17 @@ struct ListSurvey {
 
 class Survey {
  public:
-  // More features than that, or feature lists, are a fault: whoever writes a record can
-  // make one of every few bytes.
+  // More than `features_max` features or feature lists are a fault: a hostile record
+  // may hold one in every few bytes.
   explicit Survey(std::size_t features_max) : features_max_(features_max) {}
 
-  // Adds what `record` holds. A fault leaves the survey without that record; its offset
-  // counts from the beginning of the record.
-  //
-  // A field 2 that cannot be read as feature lists is an unknown field of an Example.
+  // Adds `record`. A fault, whose offset is in the record, leaves the survey unchanged.
+  // A field 2 that is not valid feature lists counts as an unknown field of an Example.
   Fault add(Bytes record);
 
   std::uint64_t n_records() const noexcept { return n_records_; }
-  // Records with feature lists, perhaps an empty map: tf.train.SequenceExamples, whose
-  // features are their context.
+  // Records with feature lists, even an empty map: tf.train.SequenceExamples. Their
+  // context counts as features.
   std::uint64_t n_sequences() const noexcept { return n_sequences_; }
   const std::map<std::string, FeatureSurvey>& features() const noexcept {
     return features_;

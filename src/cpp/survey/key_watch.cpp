@@ -95,8 +95,8 @@ void KeyWatch::add(std::size_t schema, Bytes record) {
   if (watched.n_absent == 0) close(&watched);
 }
 
-std::vector<AbsentColumn> KeyWatch::take(std::uint64_t n_delivered,
-                                         std::optional<std::uint64_t> epoch_records) {
+std::vector<AbsentColumn> KeyWatch::take_absent(
+    std::uint64_t n_delivered, std::optional<std::uint64_t> epoch_records) {
   const std::lock_guard lock(mutex_);
   std::vector<AbsentColumn> result;
   for (std::size_t s = 0; s < watched_.size(); ++s) {

@@ -1,8 +1,8 @@
-// KeyWatch: the first records of a data set -> columns whose key no record had.
+// KeyWatch: the first records of a dataset -> columns whose key is in none of them.
 //
-// A column that may be missing hides a misspelt key: every row is empty or the default.
+// A misspelt key of an optional column is silent: every row is empty or the default.
 // The watch looks for the keys of such columns in the first records and then closes.
-// Threads share one watch. Once it is closed, a batch pays one atomic load for it.
+// All threads share one watch. A closed watch costs one atomic load per batch.
 #pragma once
 
 #include <atomic>
@@ -23,28 +23,27 @@ namespace fastrec {
 
 // A column whose key is in none of `n_records` records.
 struct AbsentColumn {
-  std::size_t schema = 0;  // number of the schema
+  std::size_t schema = 0;  // index of the schema
   std::size_t column = 0;
   std::uint64_t n_records = 0;
-  // Keys of the first record: its features, or its feature lists if the column reads
-  // one of these.
+  // The keys of the features (or feature lists, for such a column) of the first record.
   std::vector<std::string> names;
 };
 
 class KeyWatch {
  public:
-  // Records of each schema that are examined.
+  // Records to examine for each schema.
   static constexpr std::uint64_t kRecords = 1000;
-  // An epoch of fewer records shows nothing: an optional feature may well be in none.
+  // A shorter epoch proves nothing: no record may happen to have an optional feature.
   static constexpr std::uint64_t kMinRecords = 10;
 
-  // Inferred schemas are not watched: their keys come from the records.
+  // Does not watch inferred schemas, whose keys come from records.
   explicit KeyWatch(std::span<const std::shared_ptr<const Schema>> schemas);
 
   // Whether any schema needs more records.
   bool is_open() const noexcept { return n_open_.load(std::memory_order_relaxed) != 0; }
 
-  // Whether take() may return columns, now or later.
+  // Whether take_absent() may return columns, now or later.
   bool is_pending() const noexcept {
     return n_pending_.load(std::memory_order_relaxed) != 0;
   }
@@ -52,11 +51,11 @@ class KeyWatch {
   // Examines a record that was decoded by `schema`.
   void add(std::size_t schema, Bytes record);
 
-  // Absent columns of the schemas that have seen kRecords, each once. Threads decode
-  // out of order, so the watch waits until kRecords were delivered. At the end of an
-  // epoch of `epoch_records` it ends in any case.
-  std::vector<AbsentColumn> take(std::uint64_t n_delivered,
-                                 std::optional<std::uint64_t> epoch_records);
+  // Returns the absent columns of schemas that have seen kRecords, each once. Threads
+  // decode out of order, so it also waits until kRecords were delivered. The end of an
+  // epoch, where `epoch_records` is set, closes the watch in any case.
+  std::vector<AbsentColumn> take_absent(std::uint64_t n_delivered,
+                                        std::optional<std::uint64_t> epoch_records);
 
  private:
   struct Watched {
@@ -65,12 +64,12 @@ class KeyWatch {
 
     std::shared_ptr<const Schema> schema;
     ColumnKeys keys, list_keys;
-    std::vector<bool> found, list_found;  // by number of key
+    std::vector<bool> found, list_found;  // by key number
     std::size_t n_absent = 0;             // keys that are not found yet
     std::uint64_t n_records = 0;
     std::vector<std::string> names, list_names;  // of the first record
     bool is_open = true;                         // more records are examined
-    bool is_reported = false;                    // take() returned its columns
+    bool is_reported = false;                    // take_absent() returned its columns
   };
 
   void close(Watched* watched);

@@ -1,11 +1,11 @@
-// Entry: a key and the size of its feature -> the bytes of a plain entry (wire/plain.h)
-// that come before the values.
+// Entry: a key and the size of its values -> the header of a plain entry
+// (wire/plain.h).
 //
 //   0a E  0a n key  12 V  tag L  0a P  payload
 //
-// The payload is a packed run of numbers or one byte string. If all lengths are single
-// bytes, then E = n + 8 + P, V = 4 + P and L = 2 + P, so the header of any payload is
-// the header of an empty one plus P at four places.
+// The payload is a packed run of numbers or one byte string. If all lengths have one
+// byte, E = n + 8 + P, V = 4 + P and L = 2 + P, so the header for any payload is the
+// header for an empty one with P added to the four lengths.
 #pragma once
 
 #include <array>
@@ -19,13 +19,12 @@
 
 namespace fastrec {
 
-// The content E of an entry whose message (a feature or a list of features) has
-// `message` bytes.
+// The length E of an entry whose value (a Feature or FeatureList) has `message` bytes.
 constexpr std::uint64_t entry_size(std::uint64_t key, std::uint64_t message) noexcept {
   return field_size(key) + field_size(message);
 }
 
-// Stores an entry up to its message, which comes next.
+// Stores the bytes of an entry before its value.
 inline std::uint8_t* open_entry(Bytes key, std::uint64_t message,
                                 std::uint8_t* out) noexcept {
   out = open_field(1, entry_size(key.size(), message), out);
@@ -35,10 +34,10 @@ inline std::uint8_t* open_entry(Bytes key, std::uint64_t message,
 
 struct EntryHeader {
   std::vector<std::uint8_t> bytes;
-  std::array<std::size_t, 4> lengths{};  // where the lengths E, V, L and P begin
+  std::array<std::size_t, 4> lengths{};  // offsets of the lengths E, V, L and P
 };
 
-// The header of the feature `key` that has one run or string of `payload` bytes.
+// The header of the feature `key` with one run or string of `payload` bytes.
 inline EntryHeader entry_header(Bytes key, FeatureKind kind, std::uint64_t payload) {
   const std::uint64_t list = field_size(payload);
   const std::uint64_t feature = field_size(list);

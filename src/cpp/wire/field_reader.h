@@ -1,12 +1,11 @@
-// FieldReader: the bytes of a protobuf message -> its fields, one after another.
+// FieldReader: the bytes of a protobuf message -> its fields, in order.
 //
-// Fields are those that protobuf's parsers accept: unknown ones of any type, tags and
-// lengths in more bytes than they need, whole groups (which are stepped over, however
-// they nest, without recursion). What no parser accepts is a fault: wire types 6 and 7,
-// field number 0, lengths past the end, groups without a beginning or an end.
+// Accepts what protobuf's parsers accept: unknown fields of any type, tags and lengths
+// in non-minimal encodings, and groups, which it skips without recursion. Wire types 6
+// and 7, field number 0, lengths past the end and unbalanced groups are faults.
 //
-// One thing is more lenient than protobuf, which refuses tags and lengths of 6 to 10
-// bytes: here they are accepted if their value is in range.
+// Unlike protobuf, it accepts tags and lengths of 6 to 10 bytes if the value is in
+// range.
 //
 // Source: https://protobuf.dev/programming-guides/encoding/
 #pragma once
@@ -31,21 +30,19 @@ enum class WireType : std::uint8_t {
 struct Field {
   std::uint32_t number = 0;
   WireType type = WireType::kVarint;
-  Bytes content;  // what follows the tag: a message or string without its length,
-                  // a varint, 4 or 8 bytes; nothing that means anything for a group
+  Bytes content;  // a message or string without its length, a varint, or 4 or 8
+                  // bytes; unspecified for a group
 };
 
-// A message, and how much of it has been read.
 class FieldReader {
  public:
   explicit FieldReader(Bytes message) noexcept
       : next_(message.data()), end_(message.data() + message.size()) {}
 
-  // Reads the next field into `*field` and returns true; false at the end, and after
-  // a fault.
+  // Reads the next field into `*field`. Returns false at the end and after a fault.
   bool next(Field* field) noexcept {
-    // What nearly every field of an Example is: length-delimited, with a tag and a
-    // length of one byte each. Everything else is a matter for next_of_any_kind().
+    // Nearly all fields of an Example are length-delimited, with a tag and a length of
+    // one byte each.
     if (end_ - next_ >= 2 && (next_[0] & 0x87) == 2 && next_[0] > 7 &&
         next_[1] < 0x80 && next_[1] <= end_ - next_ - 2) [[likely]] {
       *field = {static_cast<std::uint32_t>(next_[0] >> 3),
@@ -54,11 +51,11 @@ class FieldReader {
       next_ += 2 + next_[1];
       return true;
     }
-    return next_ != end_ && next_of_any_kind(field);
+    return next_ != end_ && next_general(field);
   }
 
-  // Reads the next length-delimited field `number`, which is at most 15, into
-  // `*content` and returns true. Steps over other fields; false as next().
+  // Reads the next length-delimited field `number`, at most 15, into `*content`, and
+  // skips other fields. Returns false at the end and after a fault.
   bool next_message(std::uint32_t number, Bytes* content) noexcept {
     if (end_ - next_ >= 2 && next_[0] == (number << 3 | 2) && next_[1] < 0x80 &&
         next_[1] <= end_ - next_ - 2) [[likely]] {
@@ -75,7 +72,7 @@ class FieldReader {
     return false;
   }
 
-  // What stopped next(), if anything did; position() is where. Its offset is unset.
+  // The fault that ended the iteration, if any, without an offset; see position().
   Fault fault() const noexcept {
     if (errc_ == Errc::kOk) [[likely]]
       return {};
@@ -90,7 +87,7 @@ class FieldReader {
     expected_ = expected;
     return false;
   }
-  bool next_of_any_kind(Field* field) noexcept;
+  bool next_general(Field* field) noexcept;
   bool read_tag(std::uint32_t* number, WireType* type) noexcept;
   bool read_content(WireType type, Bytes* content) noexcept;
   bool skip_group(std::uint32_t number) noexcept;
@@ -151,7 +148,7 @@ inline bool FieldReader::read_content(WireType type, Bytes* content) noexcept {
   return true;
 }
 
-inline bool FieldReader::next_of_any_kind(Field* field) noexcept {
+inline bool FieldReader::next_general(Field* field) noexcept {
   if (!read_tag(&field->number, &field->type)) return false;
   if (field->type == WireType::kGroupEnd) return fail(Errc::kGroup);
   if (!read_content(field->type, &field->content)) return false;
@@ -159,10 +156,10 @@ inline bool FieldReader::next_of_any_kind(Field* field) noexcept {
   return true;
 }
 
-// Kept out of line: groups are all but extinct.
+// Out of line, because groups are rare.
 [[gnu::noinline]] inline bool FieldReader::skip_group(std::uint32_t number) noexcept {
-  constexpr int kMostDepth = 100;  // as in protobuf
-  std::uint32_t open[kMostDepth];
+  constexpr int kMaxDepth = 100;  // as in protobuf
+  std::uint32_t open[kMaxDepth];
   int depth = 0;
   open[depth++] = number;
   while (depth > 0) {
@@ -171,7 +168,7 @@ inline bool FieldReader::next_of_any_kind(Field* field) noexcept {
     Bytes content;
     if (!read_tag(&number, &type) || !read_content(type, &content)) return false;
     if (type == WireType::kGroupBegin) {
-      if (depth == kMostDepth) return fail(Errc::kGroup);
+      if (depth == kMaxDepth) return fail(Errc::kGroup);
       open[depth++] = number;
     } else if (type == WireType::kGroupEnd && open[--depth] != number) {
       return fail(Errc::kGroup);

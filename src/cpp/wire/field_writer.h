@@ -1,8 +1,8 @@
-// FieldWriter: functions that write the wire format of protobuf, front to back.
+// FieldWriter: functions that write the protobuf wire format, front to back.
 //
-// Every function returns where the next byte goes; whoever calls it has made room. What
-// is written takes no more bytes than it needs. All fields of an Example are
-// length-delimited, and their tags fit one byte.
+// Every function returns the end of what it wrote; the caller provides the room. All
+// encodings are minimal. All fields of an Example are length-delimited, with tags of
+// one byte.
 //
 // Source: https://protobuf.dev/programming-guides/encoding/
 #pragma once
@@ -16,17 +16,17 @@
 
 namespace fastrec {
 
-// A tag is the number of a field and its wire type.
+// The tag of a length-delimited field.
 constexpr std::uint8_t tag_of(unsigned field) {
   return static_cast<std::uint8_t>(field << 3 | 2);
 }
 
 constexpr std::uint64_t varint_size(std::uint64_t value) noexcept {
-  // bits / 7, rounded up, for 1 to 64 bits and without a division.
+  // bits / 7, rounded up, for 1 to 64 bits, without a division.
   return (static_cast<unsigned>(std::bit_width(value | 1)) * 9 + 64) / 64;
 }
 
-// Of a field whose content has this many bytes.
+// The size of a field with `content` bytes of content.
 constexpr std::uint64_t field_size(std::uint64_t content) noexcept {
   return 1 + varint_size(content) + content;
 }
@@ -40,9 +40,9 @@ inline std::uint8_t* store_varint(std::uint64_t value, std::uint8_t* out) noexce
   return out;
 }
 
-// The varint of `size` bytes, at most 8, from the lowest byte of a word on.
+// The varint of `size` bytes, at most 8, in the low bytes of a word.
 inline std::uint64_t spread_varint(std::uint64_t value, unsigned size) noexcept {
-  // Eight groups of seven bits are moved to a byte each, in halves of halves.
+  // Moves eight groups of seven bits to one byte each, by halving.
   std::uint64_t spread = (value & 0x00fffffff0000000) << 4 | (value & 0x0fffffff);
   spread = (spread & 0x0fffc0000fffc000) << 2 | (spread & 0x00003fff00003fff);
   spread = (spread & 0x3f803f803f803f80) << 1 | (spread & 0x007f007f007f007f);
@@ -51,7 +51,7 @@ inline std::uint64_t spread_varint(std::uint64_t value, unsigned size) noexcept 
   return spread | (more & kTopBits);
 }
 
-// Stores a varint of 9 or 10 bytes: 56 bits in the first 8, the last 8 bits in 1 or 2.
+// Stores a varint of 9 or 10 bytes: 56 bits in 8 bytes, and 8 bits in 1 or 2 bytes.
 inline std::uint8_t* store_long_varint(std::uint64_t value,
                                        std::uint8_t* out) noexcept {
   const auto rest = static_cast<unsigned>(value >> 56);
@@ -61,8 +61,7 @@ inline std::uint8_t* store_long_varint(std::uint64_t value,
   return out + 9 + (rest >> 7);
 }
 
-// Stores a varint without a branch for each byte. Writes past the varint: there must be
-// room for kVarintRoom bytes.
+// Stores a varint without a branch for each byte. Writes up to kVarintRoom bytes.
 inline constexpr std::size_t kVarintRoom = 10;
 inline std::uint8_t* store_varint_with_room(std::uint64_t value,
                                             std::uint8_t* out) noexcept {
@@ -81,7 +80,7 @@ inline std::uint8_t* open_field(unsigned field, std::uint64_t content,
 
 inline std::uint8_t* store_raw(const void* data, std::size_t size,
                                std::uint8_t* out) noexcept {
-  if (size != 0) std::memcpy(out, data, size);  // `data` may be null if it is empty
+  if (size != 0) std::memcpy(out, data, size);  // `data` may be null if `size` is 0
   return out + size;
 }
 

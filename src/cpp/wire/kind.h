@@ -1,4 +1,4 @@
-// FeatureKind: which of the three lists of tensorflow.Feature a feature holds.
+// FeatureKind: the kind of list in a tensorflow.Feature.
 //
 // Source: tensorflow/core/example/feature.proto.
 #pragma once
@@ -9,7 +9,7 @@
 
 namespace fastrec {
 
-// Numbered as the fields of the message are.
+// The values are the field numbers of the message.
 enum class FeatureKind : std::uint8_t { kNone = 0, kBytes = 1, kFloat = 2, kInt64 = 3 };
 
 template <>
@@ -17,7 +17,7 @@ struct Names<FeatureKind> {
   static constexpr const char* kAll[] = {"", "bytes", "float", "int64"};
 };
 
-// For sentences: "no" values for kNone.
+// For error messages: "no" for kNone.
 constexpr const char* kind_name(FeatureKind kind) noexcept {
   return kind == FeatureKind::kNone ? "no" : name_of(kind);
 }

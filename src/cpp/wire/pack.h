@@ -1,7 +1,7 @@
-// Pack: integers -> varints in the shortest form, by the best kernel this CPU has.
+// Pack: integers -> minimal varints, by the best kernel for this CPU.
 //
-// The kernels are a table, best first, that tests walk. All of them store the same
-// bytes for every input, read each integer once, and write nothing outside of the room.
+// Tests run every kernel of the table. All kernels store the same bytes for every
+// input, read each integer once, and write nothing outside of the room.
 #pragma once
 
 #include <cstddef>
@@ -13,26 +13,25 @@
 
 namespace fastrec {
 
-// The room that pack() needs for `n` integers; it may write anything there.
+// The bytes of output that pack() may overwrite for `n` integers.
 constexpr std::size_t pack_room(std::size_t n) noexcept { return kVarintRoom * n + 64; }
 
 struct PackKernel {
   const char* name;
   Isa isa;
-  // Stores `n` int64 at `values`, as the machine has them and at any address, to `out`,
-  // one varint after another. Returns their end.
+  // Stores the `n` unaligned int64 at `values` as varints at `out`. Returns their end.
   std::uint8_t* (*pack)(const std::uint8_t* values, std::size_t n,
                         std::uint8_t* out) noexcept;
-  // The same with each varint apart: its size, and its bytes from the lowest byte of a
-  // word on. A varint of more than 8 bytes does not fit; there the word is the integer.
+  // Stores the size of each varint, and its bytes in a word, lowest byte first. If the
+  // varint has more than 8 bytes, stores the integer instead.
   void (*spread)(const std::uint8_t* values, std::size_t n, std::uint64_t* words,
                  std::uint8_t* sizes) noexcept;
 };
 
-// The kernels that this CPU can run, best first; the last one is portable.
+// The kernels that this CPU supports, best first; the last one is portable.
 std::span<const PackKernel> pack_kernels() noexcept;
 
-// The kernel in use: the best that active_isa() allows, chosen at the first call.
+// The best kernel that active_isa() allows, selected at the first call.
 const PackKernel& pack_kernel();
 
 #if defined(__x86_64__)

@@ -1,8 +1,8 @@
-// Eight integers at a time: VPMULTISHIFTQB cuts each into bytes of 7 bits, VPLZCNTQ
-// counts the bytes it needs, and VPCOMPRESSB closes the gaps between them.
+// Eight integers at a time: VPMULTISHIFTQB splits each into groups of 7 bits, VPLZCNTQ
+// counts the bytes it needs, and VPCOMPRESSB removes the others.
 //
-// tests/cpp/avx512_emulation.h can stand in for the instructions, so that the logic is
-// tested on CPUs that lack them.
+// tests/cpp/avx512_emulation.h replaces the intrinsics in tests on CPUs without
+// AVX-512.
 
 #include "wire/pack.h"
 
@@ -13,7 +13,7 @@
 #endif
 
 #if defined(__GNUC__) && !defined(__clang__)
-// Silences a false warning in GCC 12's own header.
+// Silences false warnings in GCC 12's own header.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
@@ -46,7 +46,7 @@ inline Varints varints_of(__m512i values) noexcept {
       _mm512_add_epi64(_mm512_add_epi64(_mm512_slli_epi64(bits, 3), bits),
                        _mm512_set1_epi64(64)),
       6);
-  // A shift by 64 or more leaves zero, and zero less one is all ones.
+  // A shift by 64 or more returns zero, and zero minus one is all ones.
   const __m512i kept =
       _mm512_sub_epi64(_mm512_sllv_epi64(one, _mm512_slli_epi64(sizes, 3)), one);
   const __m512i sevens = _mm512_multishift_epi64_epi8(
@@ -74,7 +74,7 @@ std::uint8_t* pack_avx512(const std::uint8_t* values, std::size_t n,
     const __m512i integers = _mm512_maskz_loadu_epi64(lanes, values + 8 * i);
     const Varints varints = varints_of(integers);
     if (varints.large != 0) [[unlikely]] {
-      // Not from memory, which may have changed.
+      // From the copy: the input may have changed since it was loaded.
       std::uint8_t copy[8 * kLanes];
       _mm512_storeu_si512(copy, integers);
       out = pack_avx2(copy, std::min(n - i, kLanes), out);

@@ -24,8 +24,8 @@ constexpr VarintKernel kKernels[] = {
      kernels::decode_list_portable},
 };
 
-// The kernels that a CPU of this rung can run: a rung includes those below it, so they
-// are the end of the table.
+// A level includes the levels below it, so the supported kernels are the end of the
+// table.
 std::span<const VarintKernel> kernels_up_to(Isa isa) noexcept {
   return {std::ranges::find_if(kKernels, [isa](auto& k) { return k.isa <= isa; }),
           std::end(kKernels)};

@@ -1,13 +1,13 @@
-// 64 bytes at a time, by NEON. As in avx2.cpp, a mask says where the values end, and a
-// shuffle (TBL) puts four of them into place. AArch64 has neither PDEP nor PEXT, so the
-// places come one from another, four values apart, and long values are put together as
-// in portable.cpp; only there is no chain from one to the next through its bytes.
+// 64 bytes at a time, by NEON. As in packed_avx2.cpp, a mask has the ends of the
+// values, and a shuffle (TBL) aligns four of them. AArch64 has neither PDEP nor PEXT,
+// so the offset of four values depends on the four before, and long values are decoded
+// with the bit operations of packed_portable.cpp.
 //
 //   all of 1 byte         widened
 //   all of 1 to 3 bytes   four values by one shuffle
-//   others                one after another
+//   others                one at a time
 //
-// The bytes after the last whole window are left to portable.cpp.
+// packed_portable.cpp decodes the bytes after the last whole window.
 
 #include "wire/packed_kernels.h"
 
@@ -25,7 +25,7 @@
 namespace fastrec::kernels {
 namespace {
 
-// By the low bits of a mask of ends: how many bytes four values take.
+// By the low bits of a mask of ends: the size of four values in bytes.
 constexpr auto kSizes = [] {
   std::array<std::uint8_t, std::size_t{1} << kShuffleBits> sizes{};
   for (std::size_t ends = 0; ends < sizes.size(); ++ends) {
@@ -38,7 +38,7 @@ constexpr auto kSizes = [] {
 
 // The mask of the bytes without a top bit.
 inline std::uint64_t ends_of(const std::uint8_t* p) noexcept {
-  // One bit for each byte, in its place of eight, and three sums of neighbours.
+  // One bit for each byte, at its place within eight, and three pairwise sums.
   const uint8x16_t places = vreinterpretq_u8_u64(vdupq_n_u64(0x8040201008040201));
   const auto ends = [&](std::size_t i) {
     return vandq_u8(vcgezq_s8(vreinterpretq_s8_u8(vld1q_u8(p + 16 * i))), places);
@@ -67,21 +67,20 @@ inline void decode_single_bytes(const std::uint8_t* p, Int* values) noexcept {
   }
 }
 
-// Decodes four values of at most 3 bytes; the low bits of `ends` say where they end.
+// Decodes four values of at most 3 bytes; the low bits of `ends` have their ends.
 template <typename Int>
 inline void decode_four(const std::uint8_t* p, std::uint64_t ends,
                         Int* values) noexcept {
   const uint8x16_t shuffle = vld1q_u8(kShuffles.bytes[kShuffles.indices[ends]].data());
   const uint16x8_t apart = vreinterpretq_u16_u8(vqtbl1q_u8(vld1q_u8(p), shuffle));
-  // Pairs of 7 bits to 14, and pairs of those to 28: what is inserted above the lowest
-  // bits takes the place of the top bits.
+  // Joins pairs of 7 bits to 14, and pairs of 14 bits to 28: the inserted bits replace
+  // the top bits.
   const uint32x4_t pairs =
       vreinterpretq_u32_u16(vsliq_n_u16(apart, vshrq_n_u16(apart, 8), 7));
   store_four(vsliq_n_u32(pairs, vshrq_n_u32(pairs, 16), 14), values);
 }
 
-// Decodes `n` values that end where `ends` says. If none has more than 8 bytes, that is
-// all that is loaded of each.
+// Decodes `n` values with these `ends`. kMayBeLong allows 9 and 10 bytes.
 template <bool kMayBeLong, typename Int>
 inline Step decode_each(std::uint64_t ends, std::size_t n,
                         Cursor<Int>* cursor) noexcept {
@@ -107,7 +106,7 @@ inline Step decode_each(std::uint64_t ends, std::size_t n,
   return differ == 0 ? Step::kDone : Step::kOutOfRange;
 }
 
-// Decodes values from the window at the cursor. None if one is too long.
+// Decodes the window at the cursor. Returns kNone if a value is too long.
 template <typename Int>
 inline Step decode_window(Cursor<Int>* cursor) noexcept {
   const std::uint64_t ends = ends_of(cursor->p);
@@ -128,10 +127,10 @@ inline Step decode_window(Cursor<Int>* cursor) noexcept {
     advance(place, n / 4 * 4, cursor);
     return Step::kDone;
   }
-  const std::size_t most_bytes = most_bytes_of(~ends);
-  if (most_bytes > kMostVarintBytes) return Step::kNone;
-  return most_bytes <= 8 ? decode_each<false>(ends, n, cursor)
-                         : decode_each<true>(ends, n, cursor);
+  const std::size_t max_bytes = max_bytes_of(~ends);
+  if (max_bytes > kMaxVarintBytes) return Step::kNone;
+  return max_bytes <= 8 ? decode_each<false>(ends, n, cursor)
+                        : decode_each<true>(ends, n, cursor);
 }
 
 template <typename Int>

@@ -1,14 +1,14 @@
-// 64 bytes at a time: where the values end is a mask of 64 bits, so the place of every
-// value is known before the values are looked at, and none waits for another.
+// 64 bytes at a time. A 64-bit mask has the ends of all values, so the values are
+// decoded independently of each other.
 //
 //   all of 1 byte         widened
-//   all of 1 to 3 bytes   four values by one shuffle, found in a table by the 12 bits
-//                         of the mask that say how long they are
-//   others                one after another, the bits put together by PEXT
+//   all of 1 to 3 bytes   four values by one shuffle, which a table finds by 12 bits of
+//                         the mask
+//   others                one at a time, by PEXT
 //
 // Source: J. Plaisance, N. Kurz, D. Lemire, "Vectorized VByte Decoding", 2015 (the
-// shuffle by lengths); the table here holds four values of each mask, and places come
-// from PDEP, so that there is no chain from one shuffle to the next.
+// shuffle by lengths). Here, each entry of the table aligns four values, and PDEP finds
+// the offsets, so that shuffles do not depend on each other.
 
 #include "wire/packed_kernels.h"
 
@@ -28,9 +28,9 @@
 namespace fastrec::kernels {
 namespace {
 
-// Fewer values are decoded sooner one by one: a copy of the last bytes costs as much as
-// ten of them.
-constexpr std::size_t kFewValues = 10;
+// Fewer values are faster to decode one at a time: copying the last bytes costs as much
+// as ten values.
+constexpr std::size_t kMinValues = 10;
 
 // The mask of the bytes without a top bit.
 FASTREC_TARGET_AVX2
@@ -72,7 +72,7 @@ inline void store_four(__m128i four, std::int32_t* values) noexcept {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(values), four);
 }
 
-// Decodes four values of at most 3 bytes, which end where `ends` says.
+// Decodes four values of at most 3 bytes with these `ends`.
 template <typename Int>
 FASTREC_TARGET_AVX2 inline void decode_four(const std::uint8_t* p, std::uint64_t ends,
                                             Int* values) noexcept {
@@ -82,13 +82,13 @@ FASTREC_TARGET_AVX2 inline void decode_four(const std::uint8_t* p, std::uint64_t
       _mm_load_si128(reinterpret_cast<const __m128i*>(&kShuffles.bytes[index]));
   const __m128i apart =
       _mm_and_si128(_mm_shuffle_epi8(bytes, shuffle), _mm_set1_epi8(0x7f));
-  // Pairs of 7 bits to 14, and pairs of those to 28.
+  // Joins pairs of 7 bits to 14, and pairs of 14 bits to 28.
   const __m128i pairs = _mm_maddubs_epi16(_mm_set1_epi16(-0x7fff), apart);
   store_four(_mm_madd_epi16(pairs, _mm_set1_epi32(0x40000001)), values);
 }
 
-// Decodes values from the window at the cursor, of which the bytes in `valid` belong to
-// the input. None if it has too few values, or one that is too long.
+// Decodes the window at the cursor; `valid` is the mask of bytes that belong to the
+// input. Returns kNone if it has too few values, or one that is too long.
 template <typename Int>
 [[gnu::always_inline]] FASTREC_TARGET_AVX2 inline Step decode_window(
     std::uint64_t valid, Cursor<Int>* cursor) noexcept {
@@ -107,7 +107,7 @@ template <typename Int>
     std::uint64_t place = 0;
     for (std::size_t i = 0; i + 4 <= n; i += 4) {
       decode_four(cursor->p + place, ends >> place, cursor->values + i);
-      place = place_of(i + 4, ends);
+      place = end_of(i + 4, ends);
     }
     advance(place, n / 4 * 4, cursor);
     return Step::kDone;
@@ -126,11 +126,11 @@ FASTREC_TARGET_AVX2 inline const std::uint8_t* decode(Bytes packed, std::size_t 
     return static_cast<std::size_t>(to - from);
   };
   while (step == Step::kDone && n_bytes(cursor.p, end) >= kReadableBytes &&
-         cursor.n_left >= kFewValues) {
+         cursor.n_left >= kMinValues) {
     step = decode_window(~std::uint64_t{0}, &cursor);
   }
-  if (step == Step::kDone && cursor.n_left >= kFewValues && cursor.p != end) {
-    // The rest, with zeros behind it that may be read.
+  if (step == Step::kDone && cursor.n_left >= kMinValues && cursor.p != end) {
+    // Copies the rest and pads it with readable zeros.
     const std::size_t n_rest = n_bytes(cursor.p, end);
     std::uint8_t rest[2 * kReadableBytes] = {};
     std::memcpy(rest, cursor.p, n_rest);
@@ -173,16 +173,16 @@ std::size_t decode_list_avx2(const std::uint8_t* packed, std::size_t n_bytes,
     if (has_long_value(continuing)) return kNotDecoded;
     const auto n_here = static_cast<std::size_t>(_mm_popcnt_u64(ends));
     const std::uint8_t* const after = p + std::bit_width(ends);
-    if (n_here > kFewValues && can_shuffle(continuing)) {
+    if (n_here > kMinValues && can_shuffle(continuing)) {
       std::uint64_t place = 0;
       for (std::size_t i = 0; i < n_here; i += 4) {
-        // What comes after the last value may be cut into values of a byte.
+        // The bytes after the last value may be decoded as values of one byte.
         decode_four(p + place, ~(continuing >> place), values + n + i);
-        place = place_of(i + 4, ends);
+        place = end_of(i + 4, ends);
       }
     } else {
-      // Four at a time, whether or not there are as many: a branch that depends on the
-      // number of values would be mispredicted in every other list.
+      // Always four at a time: a branch on the number of values would be mispredicted
+      // in every other list.
       for (std::size_t i = 0, begin = 0; i < n_here; i += 4) {
         for (std::size_t k = 0; k < 4; ++k) {
           const std::size_t value_end = _tzcnt_u64(ends) + 1;

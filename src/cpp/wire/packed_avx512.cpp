@@ -1,16 +1,15 @@
-// 64 bytes at a time, in one register. As in avx2.cpp, a mask says where the values
-// end; here VPCOMPRESSB makes a list of places of it, and VPERMB fetches the bytes of
-// sixteen values at once.
+// 64 bytes at a time, in one register. As in packed_avx2.cpp, a mask has the ends of
+// the values. VPCOMPRESSB turns the mask into a list of offsets, and VPERMB gathers the
+// bytes of sixteen values at once.
 //
 //   all of 1 byte         widened
 //   all of 1 to 4 bytes   sixteen values by one permutation
-//   others                one after another, the bits put together by PEXT
+//   others                one at a time, by PEXT
 //
-// Loads and stores are masked, so no byte outside of the input is read and no copy of
-// its end is needed.
+// Loads and stores are masked, so the end of the input needs no copy.
 //
-// tests/cpp/avx512_emulation.h can stand in for the instructions, so that the logic is
-// tested on CPUs that lack them.
+// tests/cpp/avx512_emulation.h replaces the intrinsics in tests on CPUs without
+// AVX-512.
 
 #include "wire/packed_kernels.h"
 
@@ -21,7 +20,7 @@
 #endif
 
 #if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 says of its own header what it should not.
+// Silences false warnings in GCC 12's own header.
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #endif
 
@@ -36,11 +35,11 @@
 namespace fastrec::kernels {
 namespace {
 
-constexpr std::size_t kFewValues = 4;
+constexpr std::size_t kMinValues = 4;
 constexpr std::size_t kValuesAtOnce = 16;
 
-// Bytes 0 to 63; and, where values have kValueBytes each, the place of each byte in its
-// value, and the value that it belongs to.
+// Bytes 0 to 63; and, for values of kValueBytes each, the offset of each byte in its
+// value, and the index of that value.
 struct alignas(64) Places {
   std::uint8_t all[kWindowBytes];
   std::uint8_t in_value[kWindowBytes];
@@ -58,7 +57,7 @@ constexpr Places kPlaces = [] {
   return places;
 }();
 
-// Writes the first `n` of the sixteen integers, which are at most 16.
+// Stores the first `n` of sixteen integers.
 FASTREC_TARGET_AVX512
 inline void store(__m512i integers, std::size_t n, std::int32_t* values) noexcept {
   _mm512_mask_storeu_epi32(
@@ -76,7 +75,7 @@ inline void store(__m512i integers, std::size_t n, std::int64_t* values) noexcep
       _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(integers, 1)));
 }
 
-// Writes all sixteen integers.
+// Stores all sixteen integers.
 FASTREC_TARGET_AVX512
 inline void store(__m512i integers, std::int64_t* values) noexcept {
   _mm512_storeu_si512(values, _mm512_cvtepu32_epi64(_mm512_castsi512_si256(integers)));
@@ -84,7 +83,7 @@ inline void store(__m512i integers, std::int64_t* values) noexcept {
                       _mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(integers, 1)));
 }
 
-// Whether a value has more than 4 bytes: one of 5 has four that continue.
+// Whether a value has more than 4 bytes: a value of 5 has four continuing bytes.
 inline bool has_value_over_4(std::uint64_t continuing) noexcept {
   const std::uint64_t runs_of_2 = continuing & continuing >> 1;
   return (runs_of_2 & runs_of_2 >> 2) != 0;
@@ -108,9 +107,10 @@ inline void decode_single_bytes(const std::uint8_t* p, std::int32_t* values) noe
   }
 }
 
-// Calls `on_values(fours, i)` for each 64 / kValueBytes values from the i-th on of the
-// `n` that end in `bytes` where `ends` says, and have at most kValueBytes: 28 bits of
-// each four bytes. Those after the `n`-th are unspecified.
+// Spreads the `n` values with these `ends`, each of at most kValueBytes bytes, to
+// kValueBytes bytes each. Calls `on_values(fours, i)` for each vector, which starts
+// with value i and has 28 bits in every four bytes. Values after the `n`-th are
+// unspecified.
 template <std::size_t kValueBytes, typename OnValues>
 [[gnu::always_inline]] FASTREC_TARGET_AVX512 inline void spread_values(
     __m512i bytes, std::uint64_t ends, std::size_t n, OnValues&& on_values) noexcept {
@@ -127,15 +127,15 @@ template <std::size_t kValueBytes, typename OnValues>
     const __m512i last = _mm512_permutexvar_epi8(of_value, end_places);
     const __m512i apart = _mm512_maskz_permutexvar_epi8(
         _mm512_cmple_epu8_mask(from, last), from, without_tops);
-    // Pairs of 7 bits to 14, and pairs of those to 28.
+    // Joins pairs of 7 bits to 14, and pairs of 14 bits to 28.
     const __m512i pairs = _mm512_maddubs_epi16(_mm512_set1_epi16(-0x7fff), apart);
     on_values(_mm512_madd_epi16(pairs, _mm512_set1_epi32(0x40000001)), i);
     of_value = _mm512_add_epi8(of_value, _mm512_set1_epi8(kAtOnce));
   }
 }
 
-// Decodes values from the window at the cursor, which ends at `end` if not before. None
-// if it has too few, or one that is too long.
+// Decodes the window at the cursor, which extends to `end` at most. Returns kNone if it
+// has too few values, or one that is too long.
 template <typename Int>
 [[gnu::always_inline]] FASTREC_TARGET_AVX512 inline Step decode_window(
     const std::uint8_t* end, Cursor<Int>* cursor) noexcept {
@@ -158,7 +158,7 @@ template <typename Int>
         bytes, ends, n, [&](__m512i sixteen, std::size_t i) FASTREC_TARGET_AVX512 {
           store(sixteen, std::min(n - i, kValuesAtOnce), cursor->values + i);
         });
-    advance(place_of(n, ends), n, cursor);
+    advance(end_of(n, ends), n, cursor);
     return Step::kDone;
   }
   if (n_bytes >= kReadableBytes) return decode_by_pext(ends, continuing, n, cursor);
@@ -177,7 +177,7 @@ FASTREC_TARGET_AVX512 inline const std::uint8_t* decode(Bytes packed, std::size_
   Cursor<Int> cursor{packed.data(), values, count};
   const std::uint8_t* end = packed.data() + packed.size();
   Step step = Step::kDone;
-  while (step == Step::kDone && cursor.n_left >= kFewValues && cursor.p != end) {
+  while (step == Step::kDone && cursor.n_left >= kMinValues && cursor.p != end) {
     step = decode_window(end, &cursor);
   }
   return decode_rest(step, cursor, end, errc);
@@ -218,7 +218,7 @@ std::size_t decode_list_avx512(const std::uint8_t* packed, std::size_t n_bytes,
     } else {
       spread_values<8>(
           bytes, ends, n, [next](__m512i fours, std::size_t i) FASTREC_TARGET_AVX512 {
-            // Pairs of 28 bits to 56: c ? a : b, bit by bit.
+            // Joins pairs of 28 bits to 56: c ? a : b for each bit.
             constexpr int kSelect = 0xe4;
             _mm512_storeu_si512(next + i, _mm512_ternarylogic_epi64(
                                               fours, _mm512_srli_epi64(fours, 4),

@@ -1,7 +1,7 @@
-// The kernels behind packed.h, one source file each, and what they fall back on.
+// PackedKernels: the implementations of packed.h, one source file each.
 //
-// Every file is compiled for the baseline CPU; only a function marked FASTREC_TARGET
-// may use more (crc32c/kernels.h says why).
+// Every file is compiled for the baseline CPU; only functions marked FASTREC_TARGET use
+// more. crc32c/kernels.h explains why.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +35,7 @@ std::size_t count_arm64(Bytes packed) noexcept;
 DecodeVarintList decode_list_arm64;
 #endif
 
-// For the ends of inputs, and for those that are at fault.
+// The fallback of all kernels, for the end of the input and for invalid varints.
 inline const std::uint8_t* decode_portable(Bytes packed, std::size_t count,
                                            std::int64_t* values, Errc* errc) noexcept {
   return decode_int64_portable(packed, count, values, errc);

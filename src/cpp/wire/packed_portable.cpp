@@ -1,4 +1,4 @@
-// Words of 8 bytes, one value after another.
+// Decodes one value at a time, from words of 8 bytes.
 
 #include <bit>
 #include <utility>
@@ -15,8 +15,7 @@ inline const std::uint8_t* decode(Bytes packed, std::size_t count, Int* values,
   const std::uint8_t* end = p + packed.size();
   for (std::size_t i = 0; i < count; ++i) {
     std::uint64_t bits;
-    // Up to 8 bytes at once, without a branch per byte: the end is the first byte whose
-    // top bit is clear.
+    // Up to 8 bytes without a branch per byte: the first clear top bit marks the end.
     const std::uint64_t word = end - p >= 8 ? load_le<std::uint64_t>(p) : kTopBits;
     const std::uint64_t ends = ~word & kTopBits;
     if (ends != 0) [[likely]] {
@@ -70,8 +69,8 @@ std::size_t count_portable(Bytes packed) noexcept {
   const std::uint8_t* end = p + packed.size();
   std::size_t n = 0;
   for (; end - p >= 8; p += 8) {
-    // One bit of each byte, summed up in the highest byte of a product: compilers make
-    // a call of a popcount that the baseline CPU lacks.
+    // Sums one bit of each byte in the highest byte of a product. std::popcount would
+    // be a library call on the baseline CPU.
     const std::uint64_t ends = ~load_le<std::uint64_t>(p) & kTopBits;
     n += static_cast<std::size_t>(((ends >> 7) * 0x0101010101010101) >> 56);
   }

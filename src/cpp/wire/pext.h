@@ -1,7 +1,7 @@
-// Pext: the place of every value in a window -> values of any length, put together by
-// PEXT one after another. What the kernels for x86-64 have in common.
+// Pext: a window and the ends of its values -> values of any length, extracted by PEXT
+// one at a time. Shared by the x86-64 kernels.
 //
-// Whoever includes this has the intrinsics, and marks what calls it with their target.
+// The including file includes the intrinsics, and marks callers with their target.
 #pragma once
 
 #include <cstddef>
@@ -13,14 +13,13 @@
 
 namespace fastrec::kernels {
 
-// Where the value begins that comes after the first `n`, for `n` of 1 to 64.
+// The offset of the end of the `n`-th value, for `n` of 1 to 64.
 FASTREC_TARGET_PEXT
-inline std::uint64_t place_of(std::size_t n, std::uint64_t ends) noexcept {
+inline std::uint64_t end_of(std::size_t n, std::uint64_t ends) noexcept {
   return _tzcnt_u64(_pdep_u64(std::uint64_t{1} << (n - 1), ends)) + 1;
 }
 
-// The value of the `length` bytes at `p`. If they may be 9 or 10, what the first 8 do
-// not hold comes from the other two.
+// Decodes the value of `length` bytes at `p`. kMayBeLong allows 9 and 10 bytes.
 template <bool kMayBeLong>
 FASTREC_TARGET_PEXT inline std::uint64_t decode_one(const std::uint8_t* p,
                                                     std::uint64_t length) noexcept {
@@ -31,14 +30,14 @@ FASTREC_TARGET_PEXT inline std::uint64_t decode_one(const std::uint8_t* p,
                     << 56;
 }
 
-// Decodes `n` values, an even number, that end where `ends` says.
+// Decodes an even number `n` of values with these `ends`.
 template <bool kMayBeLong, typename Int>
 [[gnu::always_inline]] FASTREC_TARGET_PEXT inline Step decode_pairs(
     std::uint64_t ends, std::size_t n, Cursor<Int>* cursor) noexcept {
   const std::uint8_t* p = cursor->p;
   Int* values = cursor->values;
-  // Where the next window begins is known sooner than where the last value does.
-  advance(place_of(n, ends), n, cursor);
+  // Computing the next window first takes it off the chain of values.
+  advance(end_of(n, ends), n, cursor);
   std::uint64_t begin = 0;
   std::uint64_t differ = 0;
   const auto store = [&](std::uint64_t bits, Int* value) {
@@ -57,16 +56,16 @@ template <bool kMayBeLong, typename Int>
   return differ == 0 ? Step::kDone : Step::kOutOfRange;
 }
 
-// Decodes up to `n` values, which end where `ends` says, if they are of 10 bytes at
-// most and more than one. `continuing` are the bytes that have a top bit.
+// Decodes up to `n` values with these `ends`. Returns kNone for fewer than 2 values, or
+// a value of more than 10 bytes. `continuing` is the mask of bytes with a top bit.
 template <typename Int>
 [[gnu::always_inline]] FASTREC_TARGET_PEXT inline Step decode_by_pext(
     std::uint64_t ends, std::uint64_t continuing, std::size_t n,
     Cursor<Int>* cursor) noexcept {
-  const std::size_t most_bytes = most_bytes_of(continuing);
-  if (n < 2 || most_bytes > kMostVarintBytes) return Step::kNone;
-  return most_bytes <= 8 ? decode_pairs<false>(ends, n / 2 * 2, cursor)
-                         : decode_pairs<true>(ends, n / 2 * 2, cursor);
+  const std::size_t max_bytes = max_bytes_of(continuing);
+  if (n < 2 || max_bytes > kMaxVarintBytes) return Step::kNone;
+  return max_bytes <= 8 ? decode_pairs<false>(ends, n / 2 * 2, cursor)
+                        : decode_pairs<true>(ends, n / 2 * 2, cursor);
 }
 
 }  // namespace fastrec::kernels

@@ -1,12 +1,12 @@
-// Plain: the one form in which every known writer writes the parts of an Example.
+// Plain: the encoding of an Example that every known writer produces.
 //
 //   entry     0a n key   12 n feature      both, in this order, and nothing else
-//   numbers   12|1a n    0a n run          a feature of one kind, packed in one run
-//   string    0a n       0a n string       a feature of one byte string
-//   number    12|1a n    0d|08 number      one that is not packed, as some writers do
+//   numbers   12|1a n    0a n run          a feature with one packed run
+//   string    0a n       0a n string       a feature with one byte string
+//   number    12|1a n    0d|08 number      a feature with one unpacked number
 //
-// These functions prove the form or say no; they read no other, report no fault, and
-// leave whatever they do not know to walk.h.
+// These functions read plain encodings only and report no faults. walk.h reads all
+// others.
 #pragma once
 
 #include "base/bytes.h"
@@ -17,13 +17,13 @@ namespace fastrec {
 inline constexpr std::uint8_t kTagOne = 0x0a;  // field 1, length-delimited
 inline constexpr std::uint8_t kTagTwo = 0x12;  // field 2, length-delimited
 
-// Reads a length, which is in 5 bytes at most, at `p` below `end`. Returns where it
-// ends; nullptr if it is in more, or past `end`.
+// Reads a length of at most 5 bytes at `p`. Returns its end, or nullptr if it is longer
+// or truncated.
 inline const std::uint8_t* read_length(const std::uint8_t* p, const std::uint8_t* end,
                                        std::uint64_t* length) noexcept {
-  constexpr int kMostLengthBytes = 5;
+  constexpr int kMaxLengthBytes = 5;
   *length = 0;
-  for (int i = 0; i < kMostLengthBytes && p != end; ++i) {
+  for (int i = 0; i < kMaxLengthBytes && p != end; ++i) {
     const std::uint8_t byte = *p++;
     *length |= std::uint64_t{byte & 0x7fu} << (7 * i);
     if (byte < 0x80) return p;
@@ -31,7 +31,7 @@ inline const std::uint8_t* read_length(const std::uint8_t* p, const std::uint8_t
   return nullptr;
 }
 
-// Reads the field of `tag` at `p` below `end`. Returns where it ends, or nullptr.
+// Reads the field with `tag` at `p`. Returns its end, or nullptr.
 inline const std::uint8_t* read_plain_field(const std::uint8_t* p,
                                             const std::uint8_t* end, std::uint8_t tag,
                                             Bytes* content) noexcept {
@@ -43,7 +43,7 @@ inline const std::uint8_t* read_plain_field(const std::uint8_t* p,
   return p + length;
 }
 
-// Whether `message` is one field of `tag` and nothing else.
+// Whether `message` is exactly one field with `tag`.
 inline bool find_plain_field(Bytes message, std::uint8_t tag, Bytes* content) noexcept {
   const std::uint8_t* const end = message.data() + message.size();
   return read_plain_field(message.data(), end, tag, content) == end && !message.empty();
@@ -55,14 +55,14 @@ inline bool find_plain_entry(Bytes entry, Bytes* key, Bytes* feature) noexcept {
   return p != nullptr && read_plain_field(p, end, kTagTwo, feature) == end;
 }
 
-// The list of a feature that holds one of `kind`.
+// Whether `feature` is exactly one list of `kind`.
 inline bool find_plain_list(Bytes feature, FeatureKind kind, Bytes* list) noexcept {
   const auto tag = static_cast<std::uint8_t>(static_cast<unsigned>(kind) << 3 | 2);
   return find_plain_field(feature, tag, list);
 }
 
-// The bytes of the one number of `kind` that is not packed and all of `list`, if there
-// is no more than one in them.
+// Whether `list` starts with an unpacked number of `kind`. The caller must check that
+// `*number`, the rest of the list, is exactly one number.
 inline bool find_lone_number(Bytes list, FeatureKind kind, Bytes* number) noexcept {
   constexpr std::uint8_t kTagVarint = 0x08;   // field 1, as a varint
   constexpr std::uint8_t kTagFixed32 = 0x0d;  // field 1, in 4 bytes

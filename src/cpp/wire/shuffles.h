@@ -1,4 +1,5 @@
-// Shuffles: where four values of 1 to 3 bytes end -> which byte of a vector goes where.
+// Shuffles: the ends of four values of 1 to 3 bytes -> the byte shuffle that aligns
+// them.
 //
 // Source: J. Plaisance, N. Kurz, D. Lemire, "Vectorized VByte Decoding", 2015 (the
 // shuffle by lengths); the table here holds four values of each mask.
@@ -14,9 +15,9 @@ inline constexpr std::size_t kShuffleBits = 12;  // four values of 3 bytes
 inline constexpr std::uint64_t kShuffleMask = (1u << kShuffleBits) - 1;
 
 struct Shuffles {
-  // By the low bits of a mask of ends: the lengths of four values, in base 3.
+  // By the low bits of a mask of ends: the lengths of four values, as digits in base 3.
   std::array<std::uint8_t, std::size_t{1} << kShuffleBits> indices{};
-  // Puts four values into 4 bytes each; 0x80 makes a zero.
+  // Moves each of four values to 4 bytes; 0x80 produces a zero.
   alignas(16) std::array<std::array<std::uint8_t, 16>, 81> bytes{};
 };
 
@@ -35,7 +36,7 @@ inline constexpr Shuffles kShuffles = [] {
       place += length;
       ends |= std::size_t{1} << (place - 1);
     }
-    // What comes after the fourth value does not matter.
+    // The bits after the fourth value do not matter.
     for (std::size_t rest = 0; rest < std::size_t{1} << (kShuffleBits - place);
          ++rest) {
       shuffles.indices[ends | rest << place] = static_cast<std::uint8_t>(index);
@@ -44,8 +45,8 @@ inline constexpr Shuffles kShuffles = [] {
   return shuffles;
 }();
 
-// Whether all values of a window are that short. `continuing` are the bytes that have a
-// top bit; a value of 4 has three of them.
+// Whether all values of a window have at most 3 bytes. `continuing` is the mask of
+// bytes with a top bit; a value of 4 bytes has three of them.
 inline bool can_shuffle(std::uint64_t continuing) noexcept {
   return (continuing & continuing >> 1 & continuing >> 2) == 0;
 }

@@ -8,8 +8,8 @@ namespace fastrec {
 
 namespace {
 
-// Whether a message can be read to its end by itself. What follows must not complete
-// a field that is cut.
+// Checks that a piece is readable by itself: the next piece must not complete a
+// truncated field.
 Fault check_readable(Bytes message) {
   FieldReader fields(message);
   Field field;
@@ -18,7 +18,7 @@ Fault check_readable(Bytes message) {
   return fields.fault();
 }
 
-// Whether all values of `list` can be read.
+// Checks that all values of `list` can be read.
 Fault check_values(const ValueList& list) {
   std::size_t n;
   if (Fault fault = count_values(list, &n)) return fault;
@@ -90,7 +90,7 @@ Fault read_entry(Bytes entry, JoinedMessages* joined, Bytes* key, Bytes* value) 
 Fault find_list(Bytes feature, JoinedMessages* joined, ValueList* list) {
   *list = {};
   FieldReader fields(feature);
-  const std::uint8_t* first_piece = nullptr;  // of the kind that was seen last
+  const std::uint8_t* first_piece = nullptr;  // of the last kind seen
   unsigned n_pieces = 0;                      // of that kind
   const std::uint8_t* field_begin = fields.position();
   for (Field field; fields.next(&field); field_begin = fields.position()) {
@@ -98,7 +98,7 @@ Fault find_list(Bytes feature, JoinedMessages* joined, ValueList* list) {
     if (field.type != WireType::kLengthDelimited) continue;
     const auto kind = static_cast<FeatureKind>(field.number);
     if (list->kind != FeatureKind::kNone) {
-      // Not the only list after all, so nobody else will read this one by itself.
+      // There are several lists, so no caller will read this one by itself.
       if (Fault fault = check_values(*list)) return fault;
     }
     if (kind != list->kind) {

@@ -1,20 +1,20 @@
-// Walk: the bytes of a tf.train.Example -> its features, and the lists in them.
+// Walk: the bytes of a tf.train.Example -> its features and their lists.
 //
 //   Example   { features: Features = 1 }
 //   Features  { feature: map<string, Feature> = 1 }   entries { key = 1, value = 2 }
 //   Feature   { oneof: bytes_list = 1 | float_list = 2 | int64_list = 3 }
-//   the lists { repeated value = 1 }                  numbers packed or not
+//   each list { repeated value = 1 }                  numbers packed or not
 //
 //   SequenceExample { context: Features = 1, feature_lists: FeatureLists = 2 }
 //   FeatureLists    { feature_list: map<string, FeatureList> = 1 }
 //   FeatureList     { feature: repeated Feature = 1 }
 //
-// A message that is in several pieces is the concatenation of the pieces, each of which
-// must be readable by itself: that is how protobuf defines merging, and here it is
-// taken literally. A message in one piece, which is all but every one, is not copied.
+// As protobuf defines merging, a message in several pieces is the concatenation of its
+// pieces, each of which must be readable by itself. A message in one piece, the normal
+// case, is not copied.
 //
-// Source: tensorflow/core/example/{example,feature}.proto; docs/semantics.md says which
-// reader does what with every odd input.
+// Source: tensorflow/core/example/{example,feature}.proto. docs/semantics.md lists the
+// results for unusual inputs.
 #pragma once
 
 #include <cstdint>
@@ -29,17 +29,17 @@
 
 namespace fastrec {
 
-// Memory for messages that had to be joined, until the next record. They have slack, as
-// records do (BytesWithSlack).
+// Memory for the joined messages of one record. They have slack, like records
+// (BytesWithSlack).
 class JoinedMessages {
  public:
   void clear() {
     if (!messages_.empty()) messages_.clear();
   }
 
-  // Joins the length-delimited fields `number` of `message`, from the place `from` in
-  // it on, to `*whole`. `message` has been read to its end without a fault; a piece
-  // that cannot be read is one.
+  // Joins the length-delimited fields `number` of `message`, starting at `from`, to
+  // `*whole`. Returns a fault if a piece cannot be read; the caller has read `message`
+  // itself without a fault.
   Fault join(Bytes message, const std::uint8_t* from, std::uint32_t number,
              Bytes* whole);
 
@@ -47,22 +47,20 @@ class JoinedMessages {
   std::deque<std::vector<std::uint8_t>> messages_;
 };
 
-// `fault`, whose offset counts from the beginning of `part`, with one that counts from
-// the beginning of `record`. A joined message lies outside of it, and an absent part is
-// nowhere: the fault is then located by the record alone.
+// Rebases the offset of `fault` from `part` to `record`. If the part is absent or was
+// joined outside of the record, the offset becomes 0.
 Fault located(Fault fault, Bytes part, Bytes record) noexcept;
 
-// The list of values in a feature, whatever its kind.
 struct ValueList {
   FeatureKind kind = FeatureKind::kNone;
   Bytes message;  // BytesList, FloatList or Int64List
 };
 
 // Calls `on_entry(std::uint32_t number, Bytes key, Bytes value)` for each entry of the
-// maps in the fields 1 to `kLast` of `record`, in file order, entries with the same key
-// one after another: the last of them counts. With a `kLast` of 1 these are the
-// features of an Example; with 2, also the feature lists of a SequenceExample. Stops at
-// the first fault, which has its offset in `record`.
+// maps in fields 1 to `kLast` of `record`, in file order. If a key repeats, its last
+// entry counts. A `kLast` of 1 visits the features of an Example; 2 also visits the
+// feature lists of a SequenceExample. Stops at the first fault, whose offset counts
+// from the beginning of `record`.
 template <std::uint32_t kLast, typename OnEntry>
 Fault walk_maps(Bytes record, JoinedMessages* joined, OnEntry&& on_entry);
 
@@ -74,13 +72,12 @@ Fault walk_features(Bytes example, JoinedMessages* joined, OnFeature&& on_featur
   });
 }
 
-// Finds the list that counts in `feature`: of the last kind, all its pieces. Where
-// there are several lists, those that do not count must be readable too. The offset of
-// a fault counts from the beginning of `feature`.
+// Finds the list of `feature`: all pieces of the last kind. Lists of other kinds must
+// be readable too. The offset of a fault counts from the beginning of `feature`.
 Fault find_list(Bytes feature, JoinedMessages* joined, ValueList* list);
 
-// Splits a list of numbers into runs of packed values; a value that is not packed is a
-// run of one. Fields that are not values are stepped over.
+// Splits a list of numbers into packed runs; an unpacked value is a run of one. Skips
+// unknown fields.
 class PackedRuns {
  public:
   PackedRuns(Bytes list, FeatureKind kind) noexcept
@@ -106,10 +103,10 @@ class PackedRuns {
   WireType unpacked_;
 };
 
-// How many values `list` holds; a fault if its bytes cannot be read to the end.
+// Counts the values of `list`. Returns a fault if it cannot be read to the end.
 Fault count_values(const ValueList& list, std::size_t* n);
 
-// Calls `on_string` for every value of a BytesList that count_values() has read.
+// Calls `on_string` for every value of a BytesList that count_values() has accepted.
 template <typename OnString>
 void for_each_string(Bytes list, OnString&& on_string) {
   FieldReader fields(list);
@@ -117,9 +114,8 @@ void for_each_string(Bytes list, OnString&& on_string) {
   while (fields.next_message(1, &string)) on_string(string);
 }
 
-// Reads a map entry, whatever its form: the last key, and all pieces of the value. A
-// part that is not there is an empty view. The offset of a fault counts from the
-// beginning of `entry`.
+// Reads any map entry: the last key, and all pieces of the value. An absent part is an
+// empty view. The offset of a fault counts from the beginning of `entry`.
 Fault read_entry(Bytes entry, JoinedMessages* joined, Bytes* key, Bytes* value);
 
 template <std::uint32_t kLast, typename OnEntry>

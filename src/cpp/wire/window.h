@@ -1,5 +1,5 @@
-// Window: 64 bytes, and a mask of where values end in them -> where the next begins.
-// What the kernels that work by windows have in common.
+// Window: 64 bytes and the mask of the ends of values in them. Shared by the vectorized
+// kernels.
 #pragma once
 
 #include <array>
@@ -12,14 +12,14 @@ namespace fastrec::kernels {
 
 inline constexpr std::size_t kWindowBytes = 64;
 
-// From the beginning of a window, so many bytes may be read: the last value begins at
-// byte 63 at the latest, and 16 bytes are loaded for it.
+// How many bytes a kernel may read from the beginning of a window: it loads 16 bytes
+// for a value that begins at byte 63.
 inline constexpr std::size_t kReadableBytes = kWindowBytes + 16;
 
-// Which bits of the first 8 bytes, and of the 2 after them, a value of some length has.
+// The value bits of a varint, by its length: in its first 8 bytes, and in the other 2.
 struct VarintBits {
-  std::array<std::uint64_t, kMostVarintBytes + 1> low{};
-  std::array<std::uint64_t, kMostVarintBytes + 1> high{};
+  std::array<std::uint64_t, kMaxVarintBytes + 1> low{};
+  std::array<std::uint64_t, kMaxVarintBytes + 1> high{};
 };
 
 inline constexpr VarintBits kVarintBits = [] {
@@ -31,7 +31,7 @@ inline constexpr VarintBits kVarintBits = [] {
   return bits;
 }();
 
-// What is still to be decoded, and where to.
+// The remaining input and output.
 template <typename Int>
 struct Cursor {
   const std::uint8_t* p;
@@ -39,46 +39,48 @@ struct Cursor {
   std::size_t n_left;
 };
 
+// The result of decoding a window: kNone if it must be decoded one value at a time.
 enum class Step { kDone, kNone, kOutOfRange };
 
-// Moves the cursor past `n` values, which take `n_bytes`.
+// Moves the cursor past `n` values of `n_bytes` in total.
 template <typename Int>
 inline void advance(std::uint64_t n_bytes, std::size_t n,
                     Cursor<Int>* cursor) noexcept {
   *cursor = {cursor->p + n_bytes, cursor->values + n, cursor->n_left - n};
 }
 
-// Whether a window is 64 values of 1 byte, and all of them are wanted.
+// Whether a window has 64 values of 1 byte, all of them requested.
 template <typename Int>
 inline bool has_single_bytes(std::uint64_t ends, const Cursor<Int>& cursor) noexcept {
   return ends == ~std::uint64_t{0} && cursor.n_left >= kWindowBytes;
 }
 
-// Whether a value of a window has more than 8 bytes. `continuing` are the bytes that
-// have a top bit.
+// Whether a value of a window has more than 8 bytes. `continuing` is the mask of bytes
+// with a top bit.
 inline bool has_long_value(std::uint64_t continuing) noexcept {
   const std::uint64_t runs_of_2 = continuing & continuing >> 1;
   const std::uint64_t runs_of_4 = runs_of_2 & runs_of_2 >> 2;
   return (runs_of_4 & runs_of_4 >> 4) != 0;
 }
 
-// The bytes in `mask` up to the `n_bytes`-th.
+// The first `n_bytes` bits of `mask`.
 inline std::uint64_t first_bytes(std::uint64_t mask, std::size_t n_bytes) noexcept {
   return n_bytes < kWindowBytes ? mask & ((std::uint64_t{1} << n_bytes) - 1) : mask;
 }
 
-// The most bytes that a value of a window may have: 8, 10, or more, which is too many.
-// `continuing` are the bytes that have a top bit; a value of 9 has eight of them.
-inline std::size_t most_bytes_of(std::uint64_t continuing) noexcept {
+// An upper bound on the bytes of a value in a window: 8, 10, or 11 if one is too long.
+// `continuing` is the mask of bytes with a top bit; a value of 9 bytes has eight of
+// them.
+inline std::size_t max_bytes_of(std::uint64_t continuing) noexcept {
   const std::uint64_t runs_of_2 = continuing & continuing >> 1;
   const std::uint64_t runs_of_4 = runs_of_2 & runs_of_2 >> 2;
   const std::uint64_t runs_of_8 = runs_of_4 & runs_of_4 >> 4;
-  if ((runs_of_8 & runs_of_2 >> 8) != 0) return kMostVarintBytes + 1;
-  return runs_of_8 == 0 ? 8 : kMostVarintBytes;
+  if ((runs_of_8 & runs_of_2 >> 8) != 0) return kMaxVarintBytes + 1;
+  return runs_of_8 == 0 ? 8 : kMaxVarintBytes;
 }
 
-// Decodes what the windows have left, of which `last` is the last step: too few values,
-// or those at fault.
+// Decodes the rest after the last window, whose result was `last`: a few values, or an
+// invalid one.
 template <typename Int>
 inline const std::uint8_t* decode_rest(Step last, const Cursor<Int>& cursor,
                                        const std::uint8_t* end, Errc* errc) noexcept {

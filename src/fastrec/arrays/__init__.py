@@ -1,4 +1,4 @@
-"""Arrays for columns that NumPy has no type for, and operations on whole batches."""
+"""Array types for bytes, ragged and sparse columns, and operations on batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches: a dict of columns, which all have the same number of rows.
+"""Batches: dicts of columns with equal numbers of rows.
 
 A column is a `numpy.ndarray`, a `BytesArray`, a `RaggedArray` or a `SparseArray`.
 """
@@ -41,7 +41,7 @@ Row: TypeAlias = dict[str, Any]
 
 
 def n_rows(batch: Batch) -> int:
-    """Return the number of rows of a batch: of its first column that has an axis."""
+    """Return the number of rows of a batch."""
     return next(
         (len(column) for column in batch.values() if getattr(column, "shape", ())), 0
     )
@@ -73,16 +73,17 @@ def take_rows(
     Returns
     -------
     dict of str to Array
-        The columns in the same order. A slice with step 1 shares memory, all else copies.
+        The columns in the same order. A slice with step 1 shares memory; other indices
+        copy.
 
     Raises
     ------
     IndexError
-        If an index is out of bounds or a mask has another length; names the column.
+        If an index is out of bounds, or a mask has the wrong length.
     TypeError
         If `index` is neither a slice nor a 1-D array of integers or bool.
     ValueError
-        If columns differ in their number of rows.
+        If the columns differ in length.
 
     Examples
     --------
@@ -95,41 +96,41 @@ def take_rows(
         if rows.size == 0 and rows.dtype.kind == "f":  # an empty list
             rows = rows.astype(np.intp)
         if rows.ndim != 1 or rows.dtype.kind not in "iub":
-            found = f"{rows.ndim}-D {rows.dtype}"
-            raise TypeError(f"index must be a slice or 1-D int or bool, not {found}")
+            raise TypeError(
+                "index must be a slice, or a 1-D array of integers or bool, got "
+                f"{rows.ndim}-D {rows.dtype}"
+            )
         index = rows
-    counts = {name: len(column) for name, column in batch.items()}
-    taken: Batch = {}
+    lengths = {name: len(column) for name, column in batch.items()}
+    if len(set(lengths.values())) > 1:
+        raise ValueError(f"columns must have equal lengths, got {lengths}")
+    selected: Batch = {}
     for name, column in batch.items():
-        first = next(iter(counts))
-        if counts[name] != counts[first]:
-            pair = f"{counts[name]} rows, column {first!r} has {counts[first]}"
-            raise ValueError(f"column {name!r} has {pair}")
         try:
-            taken[name] = column[index]
+            selected[name] = column[index]
         except IndexError as error:
             raise IndexError(f"column {name!r}: {error}") from None
-    return taken
+    return selected
 
 
 def concat_batches(batches: Sequence[Mapping[str, Array]]) -> Batch:
-    """Join batches with the same columns, one after the other.
+    """Concatenate batches with the same columns.
 
     Parameters
     ----------
     batches : sequence of mapping of str to Array
-        At least one. Columns of a name must agree in kind, dtype and inner shape: nothing
-        is converted or padded.
+        At least one. Columns with the same name must have the same kind, dtype and
+        inner shape; nothing is converted or padded.
 
     Returns
     -------
     dict of str to Array
-        New arrays, in the order of columns of the first batch.
+        New arrays, in the column order of the first batch.
 
     Raises
     ------
     ValueError
-        If there are no batches, or they do not fit together; names the column.
+        If there are no batches, or their columns do not match.
 
     Examples
     --------
@@ -139,25 +140,26 @@ def concat_batches(batches: Sequence[Mapping[str, Array]]) -> Batch:
     """
     batches = list(batches)
     if not batches:
-        message = "concatenate needs at least one batch"
+        message = "concat_batches() requires at least one batch, got none"
         raise ValueError(message)
     for i in range(1, len(batches)):
-        for there, missing in ((0, i), (i, 0)):
-            for name in batches[there]:
-                if name not in batches[missing]:
-                    where = f"batch {there} but not in batch {missing}"
-                    raise ValueError(f"column {name!r} is in {where}")
-    whole: Batch = {}
+        for a, b in ((0, i), (i, 0)):
+            for name in batches[a]:
+                if name not in batches[b]:
+                    raise ValueError(
+                        f"column {name!r} is in batch {a} but not in batch {b}"
+                    )
+    result: Batch = {}
     for name in batches[0]:
         try:
-            whole[name] = joined([batch[name] for batch in batches])
+            result[name] = concat_columns([batch[name] for batch in batches])
         except ValueError as error:
             raise ValueError(f"column {name!r}: {error}") from None
-    return whole
+    return result
 
 
-def joined(arrays: Sequence[Array]) -> Array:
-    """Return all rows of the arrays, which are of one kind, as a new array."""
+def concat_columns(arrays: Sequence[Array]) -> Array:
+    """Concatenate arrays of one kind, or raise a ValueError."""
     kinds = [
         f"sparse {array.dtype} of shape {array.shape[1:]}"
         if isinstance(array, SparseArray)
@@ -175,6 +177,6 @@ def joined(arrays: Sequence[Array]) -> Array:
     if isinstance(first, RaggedArray):
         ragged = cast("Sequence[RaggedArray]", arrays)
         offsets = offsets_from(np.concatenate([array.lengths for array in ragged]))
-        values = cast("RowValues", joined([array.values for array in ragged]))
+        values = cast("RowValues", concat_columns([array.values for array in ragged]))
         return RaggedArray._wrap(values, first._splits(offsets))
     return np.concatenate(cast("Sequence[NDArray[Any]]", arrays), dtype=first.dtype)

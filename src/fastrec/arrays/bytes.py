@@ -1,4 +1,4 @@
-"""Byte strings of any lengths, side by side in one buffer.
+"""BytesArray: variable-length byte strings in one buffer.
 
 ::
 
@@ -35,23 +35,23 @@ from fastrec.arrays.layout import (
 
 __all__ = ["BytesArray"]
 
-# Strings of a longer average are copied one by one, not by an index for each byte.
+# Up to this average length, an index array of all bytes copies faster than a loop.
 LONG_STRING = 96
 
 
-def encoded(value: object, place: int | str) -> bytes:
-    """Return `value` as bytes; `place` says in the error which value it is."""
+def encoded(value: object, name: str) -> bytes:
+    """Return `value` as bytes, or raise a TypeError that calls it `name`."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, (bytearray, memoryview)):
         return bytes(value)
-    raise TypeError(f"value {place} must be bytes or str, not {type(value).__name__}")
+    raise TypeError(f"{name} must be bytes or str, got {type(value).__name__}")
 
 
 def flattened(values: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
-    """Return the leaves of nested lists, and the shape that the lists have."""
+    """Return the leaves of nested lists, and their shape."""
     level = list(values)
     shape: tuple[int, ...] = (len(level),)
     while level and isinstance(level[0], (list, tuple)):
@@ -65,22 +65,22 @@ def flattened(values: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
 
 
 class BytesArray(Rows):
-    r"""An array of byte strings, each of any length, in one buffer.
+    r"""An array of variable-length byte strings in one buffer.
 
-    A bytes feature is read as one. Indexing is NumPy's: slices with step 1 share the
-    buffer, all else copies the strings it selects. ``==`` and ``!=`` are elementwise.
+    The array type of bytes features. Indexing follows NumPy: slices with step 1 share
+    the buffer; other indices copy. ``==`` and ``!=`` are elementwise.
 
     Parameters
     ----------
     data : ndarray of uint8, shape (n_bytes,)
-        The strings, one after the other. Used without a copy if contiguous. A slice
-        keeps the whole buffer.
+        The bytes of all strings. Used without a copy if contiguous. A slice keeps the
+        whole buffer alive.
     offsets : ndarray of int64, shape (n + 1,)
-        String ``i`` is ``data[offsets[i]:offsets[i + 1]]``. Must not decrease and must
-        lie within `data`; need not start at 0.
+        String ``i`` is ``data[offsets[i]:offsets[i + 1]]``. Offsets must not decrease
+        and must be within `data`; they need not start at 0.
     shape : tuple of int, optional
-        Shape of the array of strings, in C order: at least one dimension, and n
-        strings. By default ``(n,)``.
+        Shape of the array of n strings, in C order, with at least one dimension. By
+        default ``(n,)``.
 
     Raises
     ------
@@ -89,9 +89,9 @@ class BytesArray(Rows):
 
     Notes
     -----
-    ``numpy.asarray(b)`` returns an object array of ``bytes``, and raises `TypeError` for
-    another dtype. For ``dtype="S"`` or ``"U"`` without a length, NumPy converts that
-    array itself and drops trailing NULs.
+    ``numpy.asarray(b)`` returns an object array of ``bytes``; other dtypes raise
+    `TypeError`, except ``"S"`` and ``"U"`` without a length: NumPy then converts the
+    object array itself and drops trailing NULs.
 
     Examples
     --------
@@ -120,35 +120,38 @@ class BytesArray(Rows):
     ) -> None:
         self.data = np.ascontiguousarray(data)
         if self.data.dtype != np.uint8 or np.ndim(data) != 1:
-            found = f"{np.ndim(data)}-D {self.data.dtype}"
-            raise ValueError(f"data must be a 1-D array of uint8, not {found}")
+            got = f"{np.ndim(data)}-D {self.data.dtype}"
+            raise ValueError(f"data must be a 1-D array of uint8, got {got}")
         self.offsets = as_offsets(offsets, "offsets").astype(np.int64, copy=False)
         if self.offsets[0] < 0:
-            raise ValueError(f"offsets must not be negative, not {self.offsets[0]}")
+            raise ValueError(f"offsets must not be negative, got {self.offsets[0]}")
         if self.offsets[-1] > self.data.size:
             end, size = self.offsets[-1], self.data.size
-            raise ValueError(f"offsets end at {end}, past the {size} bytes of data")
+            raise ValueError(f"offsets must be at most the data size {size}, got {end}")
         count = self.offsets.size - 1
         self.shape = (count,) if shape is None else as_shape(shape)
         if self.shape == () or math.prod(self.shape) != count:
-            raise ValueError(f"shape {self.shape} does not hold {count} strings")
+            raise ValueError(
+                f"shape must have at least one dimension and {count} items, got "
+                f"{self.shape}"
+            )
 
     @classmethod
     def _wrap(
         cls, data: NDArray[np.uint8], offsets: NDArray[np.int64], shape: tuple[int, ...]
     ) -> BytesArray:
-        """Make an array without checking its parts."""
+        """Make an array of valid parts, without checking them."""
         array = cls.__new__(cls)
         array.data, array.offsets, array.shape = data, offsets, shape
         return array
 
     @classmethod
     def from_list(cls, values: Sequence[Any]) -> BytesArray:
-        """Make an array of a list of strings, or of nested lists of one shape.
+        """Make an array from a list of strings, or from nested lists of one shape.
 
         Parameters
         ----------
-        values : sequence of bytes or str, possibly nested
+        values : sequence of bytes or str, or nested sequences
             ``str`` is encoded as UTF-8.
 
         Returns
@@ -169,14 +172,14 @@ class BytesArray(Rows):
         (2, 2)
         """
         leaves, shape = flattened(values)
-        strings = [encoded(value, i) for i, value in enumerate(leaves)]
+        strings = [encoded(value, f"value {i}") for i, value in enumerate(leaves)]
         data = np.frombuffer(bytearray().join(strings), np.uint8)
         lengths = np.fromiter(map(len, strings), np.int64, len(strings))
         return cls._wrap(data, offsets_from(lengths), shape)
 
     @classmethod
     def _concatenate(cls, arrays: Sequence[BytesArray]) -> BytesArray:
-        """Join arrays whose shapes agree past the first axis."""
+        """Concatenate arrays whose shapes agree past the first axis."""
         data = np.concatenate([array._joined() for array in arrays])
         lengths = np.concatenate([np.diff(array.offsets) for array in arrays])
         shape = (sum(map(len, arrays)), *arrays[0].shape[1:])
@@ -184,7 +187,7 @@ class BytesArray(Rows):
 
     @property
     def dtype(self) -> np.dtype[np.object_]:
-        """``dtype('O')``: what ``numpy.asarray`` of this array has."""
+        """``dtype('O')``, the dtype of ``numpy.asarray`` of this array."""
         return np.dtype(object)
 
     @property
@@ -199,12 +202,12 @@ class BytesArray(Rows):
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Bytes in each string: int64 of shape `shape`."""
+        """Size of each string in bytes: int64 of shape `shape`."""
         return np.diff(self.offsets).reshape(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """Bytes of these strings and their offsets, not of the whole shared buffer."""
+        """Bytes of the strings and their offsets, not of the whole shared buffer."""
         return int(self.offsets[-1] - self.offsets[0]) + self.offsets.nbytes
 
     def __len__(self) -> int:
@@ -231,17 +234,18 @@ class BytesArray(Rows):
             inner = self.shape[len(key) :]
             first = self._position(key) * math.prod(inner)
             return self._run(first, inner) if inner else self._string(first)
-        # NumPy selects positions by any other index.
+        # For other indices, let NumPy select from an array of positions.
         positions = np.arange(self.size).reshape(self.shape)
-        found = np.asarray(positions[index])
-        if found.ndim == 0:
-            return self._string(int(found))
-        if found.flags.c_contiguous and np.may_share_memory(found, positions):
-            return self._run(int(found.flat[0]) if found.size else 0, found.shape)
-        return self._take(found)
+        selected = np.asarray(positions[index])
+        if selected.ndim == 0:
+            return self._string(int(selected))
+        if selected.flags.c_contiguous and np.may_share_memory(selected, positions):
+            first = int(selected.flat[0]) if selected.size else 0
+            return self._run(first, selected.shape)
+        return self._take(selected)
 
     def view(self, index: SupportsIndex | tuple[SupportsIndex, ...]) -> memoryview:
-        """Return one string as a memoryview of the buffer, without a copy.
+        """Return one string as a memoryview of the buffer.
 
         Parameters
         ----------
@@ -251,28 +255,28 @@ class BytesArray(Rows):
         Returns
         -------
         memoryview
-            Of format ``"B"``; writable if `data` is, and keeps the buffer alive.
+            Of format ``"B"``. It keeps the buffer alive, and is writable if `data` is.
 
         Raises
         ------
         IndexError
-            If the index is out of bounds or does not name one string.
+            If the index is out of bounds, or does not select one string.
         """
         key = index if isinstance(index, tuple) else (index,)
         if len(key) != self.ndim:
-            raise IndexError(f"view needs {self.ndim} indices, not {len(key)}")
+            raise IndexError(f"view() requires {self.ndim} indices, got {len(key)}")
         i = self._position(key)
         return self.data.data[self.offsets[i] : self.offsets[i + 1]]
 
     def tolist(self) -> list[Any]:
-        """Return the strings as bytes, in lists nested as deep as `ndim`."""
+        """Return the strings as nested lists of bytes."""
         nested: list[Any] = self._objects().tolist()
         return nested
 
     def as_array(
         self, dtype: DTypeLike, shape: SupportsIndex | Sequence[SupportsIndex] = ()
     ) -> NDArray[Any]:
-        r"""View strings of one size as numbers, without a copy.
+        r"""View equally long strings as an array of numbers, without a copy.
 
         Parameters
         ----------
@@ -289,9 +293,9 @@ class BytesArray(Rows):
         Raises
         ------
         ValueError
-            If a string does not have the size of such an array.
+            If a string's size is not the size of such an array.
         TypeError
-            If values of `dtype` have no fixed size, or are of dtype ``S``.
+            If `dtype` has no fixed size, or is ``S``.
 
         Examples
         --------
@@ -301,17 +305,19 @@ class BytesArray(Rows):
         """
         target, inner = np.dtype(dtype), as_shape(shape)
         if target.hasobject or target.kind == "S" or target.itemsize == 0:
-            does = "drops trailing NULs" if target.kind == "S" else "has no fixed size"
-            raise TypeError(f"cannot view strings as dtype {target}: it {does}")
+            reason = (
+                "drops trailing NULs" if target.kind == "S" else "has no fixed size"
+            )
+            raise TypeError(f"cannot view strings as dtype {target}: it {reason}")
         size = target.itemsize * math.prod(inner)
         wrong = np.flatnonzero(np.diff(self.offsets) != size)
         if wrong.size:
             place = tuple(int(i) for i in np.unravel_index(wrong[0], self.shape))
             where = str(place[0]) if self.ndim == 1 else str(place)
-            found = self.offsets[wrong[0] + 1] - self.offsets[wrong[0]]
+            got = self.offsets[wrong[0] + 1] - self.offsets[wrong[0]]
             raise ValueError(
-                f"cannot view string {where} of size {found} as {target} of shape "
-                f"{inner}, which has size {size}"
+                f"cannot view strings as {target} of shape {inner}: they must have "
+                f"{size} bytes, but string {where} has {got}"
             )
         return self._joined().view(target).reshape(self.shape + inner)
 
@@ -321,11 +327,11 @@ class BytesArray(Rows):
         if dtype is not None and np.dtype(dtype) != np.dtype(object):
             drops = ", which drops trailing NULs" if np.dtype(dtype).kind == "S" else ""
             raise TypeError(
-                f"a BytesArray converts to dtype=object, not to {np.dtype(dtype)}"
-                f"{drops}; as_array views strings of one size as numbers"
+                f"cannot convert a BytesArray to {np.dtype(dtype)}{drops}; use "
+                "dtype=object, or as_array() to view equally long strings as numbers"
             )
         if copy is False:
-            message = "a BytesArray cannot become an object array without a copy"
+            message = "cannot convert a BytesArray to an object array without a copy"
             raise ValueError(message)
         return self._objects()
 
@@ -339,10 +345,13 @@ class BytesArray(Rows):
 
     def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
         if isinstance(other, (bytes, str)):
-            return self._equals_one(encoded(other, 0))
+            return self._equals_one(encoded(other, "other"))
         if isinstance(other, np.ndarray):
             if other.dtype.kind == "S":
-                message = "dtype S drops trailing NULs: compare with dtype=object"
+                message = (
+                    "cannot compare with dtype S, which drops trailing NULs; use an "
+                    "array of dtype=object"
+                )
                 raise TypeError(message)
             values, shape = other.ravel().tolist(), other.shape
         elif isinstance(other, (list, tuple)):
@@ -376,14 +385,14 @@ class BytesArray(Rows):
         return BytesArray._concatenate([self])
 
     def _position(self, key: tuple[SupportsIndex, ...]) -> int:
-        """Return the number of the block of strings that `key` selects."""
+        """Return the C-order position of the item or subarray that `key` selects."""
         position = 0
         for axis, (index, size) in enumerate(zip(key, self.shape, strict=False)):
             position = position * size + row_number(index, size, axis)
         return position
 
     def _run(self, first: int, shape: tuple[int, ...]) -> BytesArray:
-        """Return adjacent strings from `first` on, in the same buffer."""
+        """Return a view of adjacent strings, beginning at string `first`."""
         offsets = self.offsets[first : first + math.prod(shape) + 1]
         return BytesArray._wrap(self.data, offsets, shape)
 
@@ -391,7 +400,7 @@ class BytesArray(Rows):
         return self.data[self.offsets[position] : self.offsets[position + 1]].tobytes()
 
     def _take(self, positions: NDArray[np.integer[Any]]) -> BytesArray:
-        """Copy the strings at `positions` into an array of the same shape."""
+        """Copy the strings at `positions` into an array of the shape of `positions`."""
         starts = self.offsets[positions.ravel()]
         ends = self.offsets[positions.ravel() + 1]
         offsets = offsets_from(ends - starts)
@@ -403,7 +412,7 @@ class BytesArray(Rows):
         return BytesArray._wrap(data, offsets, positions.shape)
 
     def _joined(self, selected: NDArray[np.bool_] | None = None) -> NDArray[np.uint8]:
-        """Return the bytes of all strings as a view, or of the selected ones as a copy."""
+        """Return a view of the bytes of all strings, or a copy of the selected ones."""
         if selected is None or selected.all():
             return self.data[self.offsets[0] : self.offsets[-1]]
         return self._take(np.flatnonzero(selected)).data
@@ -419,7 +428,7 @@ class BytesArray(Rows):
         lengths = np.diff(self.offsets)
         equal: NDArray[np.bool_] = lengths == np.diff(other.offsets)
         differs = self._joined(equal) != other._joined(equal)
-        # Empty strings are left out: reduceat has no empty segments.
+        # Exclude empty strings: reduceat does not support empty segments.
         compared = equal & (lengths > 0)
         if differs.size:
             starts = offsets_from(lengths[compared])[:-1]
@@ -435,14 +444,14 @@ class BytesArray(Rows):
         return equal.reshape(self.shape)
 
     def _text(self) -> str:
-        """Return the items as a repr shows them."""
+        """Return the items, abridged for a repr."""
         return listed(
             self, [abridged(x) if self.ndim == 1 else x._text() for x in edges(self)]
         )
 
 
 def reshaped(values: Any, shape: tuple[int, ...]) -> Any:  # noqa: ANN401
-    """Return an ndarray or BytesArray of another shape, in the same memory."""
+    """Reshape an ndarray or BytesArray without a copy."""
     if isinstance(values, BytesArray):
         return BytesArray._wrap(values.data, values.offsets, shape)
     return np.reshape(values, shape)

@@ -1,4 +1,4 @@
-"""What BytesArray, RaggedArray and SparseArray share: offsets, shapes, indices, reprs."""
+"""Common code of the array types: offsets, shapes, indices and reprs."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ __all__ = [
     "run_positions",
 ]
 
-EDGE_ITEMS = 3  # items that a repr shows at each end
-SHOWN_BYTES = 16  # bytes that a repr shows of a long string
+EDGE_ITEMS = 3  # items at each end of an abridged repr
+SHOWN_BYTES = 16  # bytes of a long string in a repr
 
 
 class Rows:
-    """Base of the arrays: `==` of an ndarray asks them, and they are not hashable."""
+    """Base of the array types: iteration, copying, and no hash."""
 
     __slots__ = ("__weakref__",)
     __hash__ = None  # type: ignore[assignment]
-    __array_ufunc__ = None
+    __array_ufunc__ = None  # `ndarray == array` calls `array.__eq__`
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -53,32 +53,34 @@ class Rows:
 
 
 class NotComparable(Rows):
-    """Base of arrays with `equals` in place of `==`, and with no NumPy form."""
+    """Base of the array types that refuse `==` and conversion to an ndarray."""
 
     __slots__ = ()
     _dense_form = ""  # the method that returns a dense array
 
     def __eq__(self, other: object) -> bool:
-        raise TypeError(self._refusal("=="))
+        raise TypeError(self._no_comparison("=="))
 
     def __ne__(self, other: object) -> bool:
-        raise TypeError(self._refusal("!="))
+        raise TypeError(self._no_comparison("!="))
 
-    def _refusal(self, operation: str) -> str:
-        array = type(self).__name__
-        return f"a {array} has no {operation}: use {array[0].lower()}.equals(other), or compare .values"
+    def _no_comparison(self, operator: str) -> str:
+        return (
+            f"{type(self).__name__} does not support {operator}; call .equals(other), "
+            "or compare .values"
+        )
 
     def __array__(
         self, dtype: DTypeLike | None = None, copy: bool | None = None
     ) -> NDArray[Any]:
-        array = type(self).__name__
         raise TypeError(
-            f"a {array} is not an ndarray: use {array[0].lower()}.{self._dense_form}() or .values"
+            f"cannot convert a {type(self).__name__} to an ndarray; use "
+            f".{self._dense_form}() or .values"
         )
 
 
 def equal_values(a: Any, b: Any) -> bool:  # noqa: ANN401 (ndarrays or BytesArrays)
-    """Return whether arrays of equal shape and dtype are equal, NaN equal to NaN."""
+    """Compare arrays of equal shape and dtype; NaN equals NaN."""
     equal = a == b
     if isinstance(a, np.ndarray):
         equal |= operator.ne(a, a) & operator.ne(b, b)
@@ -86,25 +88,28 @@ def equal_values(a: Any, b: Any) -> bool:  # noqa: ANN401 (ndarrays or BytesArra
 
 
 def as_offsets(values: ArrayLike, name: str) -> NDArray[Any]:
-    """Return 1-D offsets that do not decrease as contiguous int32 or int64."""
+    """Return `values` as contiguous int32 or int64 offsets, or raise a ValueError."""
     offsets = np.asarray(values)
     if offsets.dtype not in (np.int32, np.int64):
         if offsets.dtype.kind not in "iu" or not np.can_cast(offsets.dtype, np.int64):
-            raise ValueError(f"{name} must be of dtype int64, not {offsets.dtype}")
+            raise ValueError(f"{name} must have dtype int64, got {offsets.dtype}")
         offsets = offsets.astype(np.int64)
     if offsets.ndim != 1 or offsets.size == 0:
-        shape = offsets.shape
-        raise ValueError(f"{name} must be 1-D with at least one entry, not {shape}")
-    falls = offsets[1:] < offsets[:-1]
-    if falls.any():
-        i = int(falls.argmax())
-        pair = f"{offsets[i + 1]} after {offsets[i]}"
-        raise ValueError(f"{name} must not decrease: {pair} at index {i + 1}")
+        raise ValueError(
+            f"{name} must be 1-D with at least one entry, got shape {offsets.shape}"
+        )
+    decreases = offsets[1:] < offsets[:-1]
+    if decreases.any():
+        i = int(decreases.argmax())
+        raise ValueError(
+            f"{name} must not decrease, got {offsets[i + 1]} after {offsets[i]} at "
+            f"index {i + 1}"
+        )
     return np.ascontiguousarray(offsets)
 
 
 def offsets_from(lengths: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
-    """Return the n + 1 offsets of n adjacent runs."""
+    """Return the n + 1 offsets of n adjacent runs of these lengths."""
     offsets = np.zeros(lengths.size + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets
@@ -113,29 +118,29 @@ def offsets_from(lengths: NDArray[np.integer[Any]]) -> NDArray[np.int64]:
 def run_positions(
     starts: NDArray[np.integer[Any]], lengths: NDArray[np.integer[Any]]
 ) -> NDArray[np.int64]:
-    """Return the positions of all items of the given runs, run after run."""
+    """Return the concatenated ranges ``start:start + length``."""
     offsets = offsets_from(lengths)
     return np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
 
 
 def as_shape(shape: SupportsIndex | Sequence[SupportsIndex]) -> tuple[int, ...]:
-    """Return `shape` as a tuple of sizes that are not negative."""
+    """Return `shape` as a tuple of sizes, or raise a ValueError."""
     sizes = (shape,) if isinstance(shape, SupportsIndex) else shape
     checked = tuple(operator.index(size) for size in sizes)
     if any(size < 0 for size in checked):
-        raise ValueError(f"shape must hold no negative sizes, not {checked}")
+        raise ValueError(f"shape must not have negative sizes, got {checked}")
     return checked
 
 
 def is_int(index: object) -> bool:
-    """Return whether `index` selects one item; to NumPy, a bool is a mask."""
+    """Return whether `index` is an integer. A bool is not; NumPy masks with it."""
     if isinstance(index, np.ndarray):
         return index.ndim == 0 and index.dtype.kind in "iu"
     return isinstance(index, (int, np.integer)) and not isinstance(index, bool)
 
 
 def row_number(index: SupportsIndex, size: int, axis: int = 0) -> int:
-    """Return the position along an axis that `index` selects, from the start."""
+    """Return a possibly negative index as a position, or raise an IndexError."""
     i = operator.index(index)
     if not -size <= i < size:
         raise IndexError(f"index {i} is out of bounds for axis {axis} with size {size}")
@@ -145,56 +150,57 @@ def row_number(index: SupportsIndex, size: int, axis: int = 0) -> int:
 def row_numbers(index: Any, n_rows: int) -> NDArray[np.integer[Any]]:  # noqa: ANN401
     """Return the rows that a slice, mask or index array selects."""
     if isinstance(index, tuple):
-        message = "rows need one index: write a[i][j], not a[i, j]"
+        message = "cannot index rows with a tuple; write a[i][j] instead of a[i, j]"
         raise IndexError(message)
     rows = np.asarray(np.arange(n_rows)[index])
     if rows.ndim != 1:
-        raise IndexError(f"rows need a 1-D index, not {rows.ndim}-D")
+        raise IndexError(f"index must be 1-D, got {rows.ndim}-D")
     return rows
 
 
 def as_fill(fill: ArrayLike, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return `fill` in `dtype`, if that changes no integer or bool."""
-    given = np.asarray(fill)
+    """Return `fill` in `dtype`; raise if an integer or bool dtype changes it."""
+    array = np.asarray(fill)
     try:
         with np.errstate(invalid="ignore"):
-            filler = given.astype(dtype)
+            filler = array.astype(dtype)
+        is_exact = dtype.kind not in "iub" or bool(np.all(filler == array))
     except OverflowError:
-        raise ValueError(f"fill {fill!r} does not fit dtype {dtype}") from None
-    if dtype.kind in "iub" and np.any(filler != given):
-        raise ValueError(f"fill {fill!r} does not fit dtype {dtype}")
+        is_exact = False
+    if not is_exact:
+        raise ValueError(f"fill must be a value of dtype {dtype}, got {fill!r}")
     return filler
 
 
 class Items(Protocol):
-    """Anything with a length and items."""
+    """A sequence, as far as a repr needs it."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Any: ...  # noqa: ANN401
 
 
 def edges(items: Items) -> list[Any]:
-    """Return all items, or of many the first few and the last few."""
+    """Return the items to show: all, or the first and the last few of many."""
     few = len(items) <= 2 * EDGE_ITEMS
     shown = range(len(items)) if few else (*range(EDGE_ITEMS), *range(-EDGE_ITEMS, 0))
     return [items[i] for i in shown]
 
 
 def listed(items: Items, texts: list[str]) -> str:
-    """Return the texts of the `edges` of items as a list, with dots between them."""
+    """Return the texts of `edges(items)` as a list, with dots for omitted items."""
     if len(texts) < len(items):
         texts.insert(EDGE_ITEMS, "...")
     return f"[{', '.join(texts)}]"
 
 
 def abridged(value: bytes) -> str:
-    """Return the repr of a string; of a long one the beginning and its size."""
+    """Return the repr of a string, abridged if it is long."""
     if len(value) <= 2 * SHOWN_BYTES:
         return repr(value)
     return f"{value[:SHOWN_BYTES]!r}...({len(value)} bytes)"
 
 
 def parts_text(array: object, *names: str) -> str:
-    """Return a repr of an array whose attributes are tracers or marks of JAX."""
+    """Return a repr of an array whose attributes are JAX tracers or placeholders."""
     parts = [f"{name}={getattr(array, name)!r}" for name in names]
     return f"{type(array).__name__}({', '.join(parts)})"

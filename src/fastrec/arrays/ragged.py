@@ -1,4 +1,4 @@
-"""Rows of any lengths, side by side in one array of values.
+"""RaggedArray: variable-length rows in one array of values.
 
 ::
 
@@ -39,20 +39,20 @@ __all__ = ["Array", "RaggedArray"]
 
 
 class RaggedArray(NotComparable):
-    """An array of rows, each with any number of values.
+    """An array of variable-length rows.
 
-    A variable-length feature is read as one. ``r[i]`` is a row; slices, masks and index
-    arrays select rows as in NumPy, and return a RaggedArray. Slices with step 1 share
-    the values, all else copies.
+    The array type of variable-length features. ``r[i]`` is a row; slices, masks and
+    index arrays select rows and return a RaggedArray. Slices with step 1 share the
+    values; other indices copy.
 
     Parameters
     ----------
-    values : ndarray of shape (n, *inner), BytesArray of that, or RaggedArray
-        The values of all rows, one row after the other. Used without a copy. Rows of
-        rows nest here; this array's `row_splits` are the outermost level.
+    values : ndarray or BytesArray of shape (n, *inner), or RaggedArray
+        The concatenated values of all rows. Used without a copy. A RaggedArray nests:
+        `row_splits` then splits its rows, as the outermost level.
     row_splits : ndarray of int64 or int32, shape (rows + 1,)
-        Row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``. Starts at 0, does not
-        decrease, and ends at n.
+        Row ``i`` is ``values[row_splits[i]:row_splits[i + 1]]``. The splits must start
+        at 0, must not decrease, and must end at n.
 
     Raises
     ------
@@ -61,9 +61,9 @@ class RaggedArray(NotComparable):
 
     Notes
     -----
-    ``==`` and ``!=`` raise `TypeError`, because one bool could be mistaken for NumPy's
-    elementwise result: call ``r.equals(other)``, or compare ``r.values``.
-    ``numpy.asarray(r)`` raises, too: use `to_padded` or `values`.
+    ``==`` and ``!=`` raise `TypeError`, because a bool could be mistaken for NumPy's
+    elementwise result. Call ``r.equals(other)``, or compare ``r.values``.
+    ``numpy.asarray(r)`` also raises; use `to_padded` or `values`.
 
     Examples
     --------
@@ -90,23 +90,27 @@ class RaggedArray(NotComparable):
         if not isinstance(values, (BytesArray, RaggedArray)):
             values = np.asarray(values)
             if values.dtype.kind in "SO":
-                raise ValueError(f"values of dtype {values.dtype}: use a BytesArray")
+                raise ValueError(
+                    f"values must be numbers or a BytesArray, got dtype {values.dtype}"
+                )
         if not isinstance(values, RaggedArray) and values.ndim == 0:
-            message = "values must have at least one dimension"
+            message = "values must have at least one dimension, got a scalar"
             raise ValueError(message)
         self.values = values
         self.row_splits = as_offsets(row_splits, "row_splits")
         if self.row_splits[0] != 0:
-            raise ValueError(f"row_splits must start at 0, not {self.row_splits[0]}")
+            raise ValueError(f"row_splits must start at 0, got {self.row_splits[0]}")
         if self.row_splits[-1] != len(values):
-            end, count = self.row_splits[-1], len(values)
-            raise ValueError(f"row_splits end at {end}, but there are {count} values")
+            raise ValueError(
+                f"row_splits must end at {len(values)}, the number of values, got "
+                f"{self.row_splits[-1]}"
+            )
 
     @classmethod
     def _wrap(
         cls, values: Array, row_splits: NDArray[np.int64] | NDArray[np.int32]
     ) -> RaggedArray:
-        """Make an array without checking its parts."""
+        """Make an array of valid parts, without checking them."""
         array = cls.__new__(cls)
         array.values, array.row_splits = values, row_splits
         return array
@@ -115,16 +119,16 @@ class RaggedArray(NotComparable):
     def from_list(
         cls, rows: Sequence[Any], dtype: DTypeLike | None = None
     ) -> RaggedArray:
-        """Make an array of a list of rows.
+        """Make an array from a list of rows.
 
         Parameters
         ----------
         rows : sequence of rows
-            Lists of numbers, of bytes or str, or of rows one level down; or ndarrays
-            that agree past the first axis.
+            Lists of numbers, of bytes or str, or of nested rows; or ndarrays whose
+            shapes agree past the first axis.
         dtype : dtype-like, optional
-            Type of the values, by default as NumPy chooses. ``"bytes"``, ``"string"``
-            and object make a BytesArray.
+            Type of the values; by default NumPy's choice. ``"bytes"``, ``"string"`` and
+            object make a BytesArray.
 
         Returns
         -------
@@ -134,14 +138,14 @@ class RaggedArray(NotComparable):
         Raises
         ------
         TypeError
-            If a row is not a list of values, or values are of mixed kinds.
+            If a row is not a list of values, or the kinds of values are mixed.
         ValueError
-            If ndarrays do not agree past the first axis.
+            If the shapes of ndarrays do not agree past the first axis.
         """
         for i, row in enumerate(rows):
             if isinstance(row, (str, bytes)) or not hasattr(row, "__len__"):
                 kind = type(row).__name__
-                raise TypeError(f"row {i} must be a list of values, not {kind}")
+                raise TypeError(f"row {i} must be a list of values, got {kind}")
         row_splits = offsets_from(np.fromiter(map(len, rows), np.int64, len(rows)))
         if len(rows) and all(is_numbers(row) for row in rows):
             return cls(np.concatenate(rows, dtype=dtype), row_splits)
@@ -150,7 +154,7 @@ class RaggedArray(NotComparable):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the innermost values; object where they are bytes."""
+        """The dtype of the innermost values; object for bytes."""
         return self.values.dtype
 
     @property
@@ -165,7 +169,7 @@ class RaggedArray(NotComparable):
 
     @property
     def lengths(self) -> NDArray[np.int64]:
-        """Values in each row: int64 of shape (rows,)."""
+        """Number of values in each row: int64 of shape (rows,)."""
         return np.diff(self.row_splits).astype(np.int64, copy=False)
 
     @property
@@ -196,7 +200,7 @@ class RaggedArray(NotComparable):
         return self._take(row_numbers(index, len(self)))
 
     def mask(self, length: int | None = None) -> NDArray[np.bool_]:
-        """Return which positions of the padded rows hold values.
+        """Return a mask of the padded rows: True for values, False for padding.
 
         Parameters
         ----------
@@ -206,7 +210,7 @@ class RaggedArray(NotComparable):
         Returns
         -------
         ndarray of bool, shape (rows, length)
-            False where ``to_padded(length=length, truncate=True)`` has the fill.
+            The mask of ``to_padded(length=length, truncate=True)``.
         """
         return np.arange(self._width(length)) < self.lengths[:, np.newaxis]
 
@@ -217,17 +221,17 @@ class RaggedArray(NotComparable):
         *,
         truncate: bool = False,
     ) -> Any:  # noqa: ANN401
-        """Return a dense array of all rows, padded to one length.
+        """Return a dense array of the rows, padded to one length.
 
         Parameters
         ----------
         fill : scalar, or array of the shape of one value, default 0
-            The padding. In an array of bytes, 0 stands for ``b""``.
+            The padding. For byte strings, 0 means ``b""``.
         length : int, or sequence of int and None, optional
             Length of the padded rows; by default that of the longest row. For nested
-            rows a sequence has one length for each level.
+            rows, a sequence with one length for each level.
         truncate : bool, default False
-            Cut rows that are longer than `length`.
+            Truncate rows that are longer than `length`.
 
         Returns
         -------
@@ -237,10 +241,10 @@ class RaggedArray(NotComparable):
         Raises
         ------
         ValueError
-            If a row is longer than `length`, unless it may be cut; or if `fill` is not
-            a value of an integer `dtype`.
+            If a row is longer than `length` and `truncate` is False, or an integer
+            `dtype` cannot represent `fill`.
         TypeError
-            If `fill` is not a byte string (or 0) for an array of bytes.
+            If the values are byte strings and `fill` is neither one nor 0.
 
         Examples
         --------
@@ -251,12 +255,12 @@ class RaggedArray(NotComparable):
         return self._padded(fill, lengths, truncate=truncate, where="")
 
     def to_sparse(self) -> SparseArray:
-        """Return the values with their indices, as tf.io.VarLenFeature has them.
+        """Return the rows as a SparseArray, like a parsed tf.io.VarLenFeature.
 
         Returns
         -------
         SparseArray
-            Of shape ``(rows, longest, *inner)``, with the longest row of every level.
+            Of shape ``(rows, longest, *inner)``, with the longest row of each level.
 
         Examples
         --------
@@ -288,7 +292,7 @@ class RaggedArray(NotComparable):
         return [flat[start:end] for start, end in pairwise(self.row_splits.tolist())]
 
     def equals(self, other: object) -> bool:
-        """Return whether `other` is a RaggedArray of the same rows, dtype and values.
+        """Return whether `other` is a RaggedArray with equal rows and dtype.
 
         NaN equals NaN. The dtype of `row_splits` does not matter.
         """
@@ -300,7 +304,7 @@ class RaggedArray(NotComparable):
         )
 
     def __repr__(self) -> str:
-        values, splits = self._flat_values, self.row_splits  # of JAX, perhaps
+        values, splits = self._flat_values, self.row_splits  # may be JAX arrays
         is_known = isinstance(values, (np.ndarray, BytesArray))
         if not (is_known and isinstance(splits, np.ndarray)):
             return parts_text(self, "values", "row_splits")
@@ -319,7 +323,7 @@ class RaggedArray(NotComparable):
         return values._flat_values if isinstance(values, RaggedArray) else values
 
     def _take(self, rows: NDArray[np.integer[Any]]) -> RaggedArray:
-        row_splits = np.asarray(self.row_splits)  # of JAX, perhaps
+        row_splits = np.asarray(self.row_splits)  # may be a JAX array
         starts = row_splits[rows]
         lengths = row_splits[rows + 1] - starts
         values = self.values[run_positions(starts, lengths)]
@@ -328,7 +332,7 @@ class RaggedArray(NotComparable):
     def _splits(
         self, offsets: NDArray[np.int64]
     ) -> NDArray[np.int64] | NDArray[np.int32]:
-        """Return `offsets` in the dtype of these row splits, if that can hold them."""
+        """Return `offsets` in the dtype of `self.row_splits`, or int64 if too large."""
         small = self.row_splits.dtype == np.int32
         if small and offsets[-1] <= np.iinfo(np.int32).max:
             return offsets.astype(np.int32)
@@ -339,7 +343,7 @@ class RaggedArray(NotComparable):
             return int(self.lengths.max(initial=0))
         width = operator.index(length)
         if width < 0:
-            raise ValueError(f"length must not be negative, not {width}")
+            raise ValueError(f"length must not be negative, got {width}")
         return width
 
     def _padded(
@@ -350,21 +354,24 @@ class RaggedArray(NotComparable):
         truncate: bool,
         where: str,
     ) -> NDArray[Any] | BytesArray:
-        """Pad this level to the first of `lengths`, and those below to the others."""
+        """Pad this level to the first of `lengths`, and nested levels to the others."""
         width = self._width(lengths[0] if lengths else None)
         too_long = np.flatnonzero(self.lengths > width)
         if too_long.size and not truncate:
-            found = f"row {too_long[0]}{where} has {self.lengths[too_long[0]]} values"
             raise ValueError(
-                f"{found}, more than length={width}: truncate=True cuts it"
+                f"rows must have at most length={width} values, but row {too_long[0]}"
+                f"{where} has {self.lengths[too_long[0]]}; pass truncate=True to cut it"
             )
-        values, deeper = self.values, lengths[1:]
+        values, inner_lengths = self.values, lengths[1:]
         if isinstance(values, RaggedArray):
             values = values._padded(
-                fill, deeper, truncate=truncate, where=f"{where} of .values"
+                fill, inner_lengths, truncate=truncate, where=f"{where} of .values"
             )
-        elif deeper:
-            raise ValueError(f"length has {len(deeper)} more entries than levels")
+        elif inner_lengths:
+            raise ValueError(
+                "length must have at most one entry for each ragged level, got "
+                f"{len(inner_lengths)} more"
+            )
         mask = self.mask(width)
         if too_long.size:
             kept = np.minimum(self.lengths, width)
@@ -376,7 +383,7 @@ class RaggedArray(NotComparable):
         return dense
 
     def _text(self) -> str:
-        """Return the rows as a repr shows them."""
+        """Return the rows, abridged for a repr."""
         return listed(self, [row_text(row) for row in edges(self)])
 
 
@@ -389,7 +396,7 @@ def is_numbers(row: object) -> bool:
 
 
 def values_from(values: list[Any], dtype: DTypeLike | None) -> Array:
-    """Return a flat list of values as the array that fits them."""
+    """Return a flat list of values as the array type that fits them."""
     if any(
         isinstance(x, (list, tuple, BytesArray, RaggedArray))
         or (isinstance(x, np.ndarray) and x.ndim)
@@ -401,34 +408,34 @@ def values_from(values: list[Any], dtype: DTypeLike | None) -> Array:
         named_bytes = isinstance(dtype, str) and dtype == "string"
         wants_bytes = named_bytes or np.dtype(dtype).kind in "SUO"
         if is_bytes and not wants_bytes:
-            raise TypeError(f"values are bytes or str, not {np.dtype(dtype)}")
+            raise TypeError(f"values must be {np.dtype(dtype)}, got bytes or str")
         is_bytes = wants_bytes
     if is_bytes:
         return BytesArray.from_list(values)
     array = np.array(values, dtype)
     if array.dtype.kind == "O":
-        message = "values must be numbers, bytes or str, of one kind"
+        message = "values must be all numbers, or all bytes or str"
         raise TypeError(message)
     return array
 
 
 def pad_bytes(values: BytesArray, mask: NDArray[np.bool_], fill: object) -> BytesArray:
-    """Spread the rows of `values` over the True places of `mask`."""
-    filler = b"" if is_int(fill) and fill == 0 else encoded(fill, "to fill with")
+    """Place the rows of `values` where `mask` is True, and `fill` elsewhere."""
+    filler = b"" if is_int(fill) and fill == 0 else encoded(fill, "fill")
     lengths = np.full(mask.shape + values.shape[1:], len(filler))
     lengths[mask] = values.lengths
     offsets = offsets_from(lengths.ravel())
     inner_axes = tuple(range(2, lengths.ndim))
-    holds_value = np.repeat(mask.ravel(), lengths.sum(axis=inner_axes).ravel())
-    data = np.empty(holds_value.size, np.uint8)
-    data[holds_value] = values.data[values.offsets[0] : values.offsets[-1]]
-    rest = ~holds_value
+    is_value = np.repeat(mask.ravel(), lengths.sum(axis=inner_axes).ravel())
+    data = np.empty(is_value.size, np.uint8)
+    data[is_value] = values.data[values.offsets[0] : values.offsets[-1]]
+    rest = ~is_value
     data[rest] = np.resize(np.frombuffer(filler, np.uint8), np.count_nonzero(rest))
     return BytesArray._wrap(data, offsets, lengths.shape)
 
 
 def describe_rows(array: Array) -> str:
-    """Return what one row of `array` is: equal texts for rows that can be joined."""
+    """Describe the rows of `array`; arrays with equal texts can be concatenated."""
     if isinstance(array, RaggedArray):
         return f"ragged rows of {describe_rows(array.values)}"
     kind = "bytes" if isinstance(array, BytesArray) else str(array.dtype)
@@ -436,14 +443,14 @@ def describe_rows(array: Array) -> str:
 
 
 def same_values(a: Any, b: Any) -> bool:  # noqa: ANN401
-    """Return whether arrays of equal shape and dtype are equal, NaN equal to NaN."""
+    """Compare arrays of equal shape and dtype; NaN equals NaN."""
     if isinstance(a, RaggedArray):
         return a.equals(b)
     return equal_values(a, b)
 
 
 def row_text(row: Array) -> str:
-    """Return one row as a repr shows it, on one line."""
+    """Return one row on one line, abridged for a repr."""
     if not isinstance(row, np.ndarray):
         return row._text()
     edge_items = EDGE_ITEMS if row.ndim == 1 else 1

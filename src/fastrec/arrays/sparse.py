@@ -1,4 +1,4 @@
-"""Sparse arrays: some values and their indices.
+"""SparseArray: the nonzero values of an array and their indices.
 
 ::
 
@@ -32,23 +32,23 @@ __all__ = ["SparseArray"]
 
 
 class SparseArray(NotComparable):
-    """An array of some values and their indices, as tf.sparse.SparseTensor has them.
+    """An array stored as values and their indices, like tf.sparse.SparseTensor.
 
-    A `Sparse` feature is read as one. ``s[i]`` is a row, a SparseArray of one dimension
-    less; slices, masks and index arrays select rows, and copy.
+    The array type of `Sparse` features. ``s[i]`` is a row: a SparseArray with one
+    dimension less. Slices, masks and index arrays select rows and copy.
 
     Parameters
     ----------
     indices : ndarray of int64, shape (n, ndim)
-        The index of each value; the first column must not decrease.
+        The index of each value. The first column must not decrease.
     values : ndarray or BytesArray of shape (n,)
     dense_shape : sequence of int
-        Shape of the array; at least one dimension.
+        Shape of the array, with at least one dimension.
 
     Raises
     ------
     ValueError
-        If the arguments do not describe an array.
+        If the arguments do not describe a sparse array.
 
     Examples
     --------
@@ -78,22 +78,27 @@ class SparseArray(NotComparable):
     ) -> None:
         self.dense_shape = as_shape(dense_shape)
         if not self.dense_shape:
-            message = "dense_shape must have at least one dimension"
+            message = "dense_shape must have at least one dimension, got ()"
             raise ValueError(message)
         if not isinstance(values, BytesArray):
             values = np.asarray(values)
             if values.dtype.kind in "SUO":
-                raise ValueError(f"values of dtype {values.dtype}: use a BytesArray")
+                raise ValueError(
+                    f"values must be numbers or a BytesArray, got dtype {values.dtype}"
+                )
         self.values = values
         self.indices = np.ascontiguousarray(indices, np.int64)
-        wanted = (len(values), len(self.dense_shape))
-        if values.ndim != 1 or self.indices.shape != wanted:
-            found = f"{self.indices.shape} for {len(values)} values of {self.ndim} axes"
-            raise ValueError(f"indices must be of shape {wanted}, not {found}")
+        if values.ndim != 1:
+            raise ValueError(f"values must be 1-D, got {values.ndim}-D")
+        expected = (len(values), self.ndim)
+        if self.indices.shape != expected:
+            raise ValueError(
+                f"indices must have shape {expected}, got {self.indices.shape}"
+            )
         if np.any(self.indices < 0) or np.any(self.indices >= self.dense_shape):
-            raise ValueError(f"an index is outside of shape {self.dense_shape}")
+            raise ValueError(f"indices must be within dense_shape {self.dense_shape}")
         if np.any(np.diff(self.indices[:, 0]) < 0):
-            message = "indices must be in the order of the rows"
+            message = "indices must be sorted by row (their first column)"
             raise ValueError(message)
 
     @classmethod
@@ -103,14 +108,14 @@ class SparseArray(NotComparable):
         values: NDArray[Any] | BytesArray,
         dense_shape: tuple[int, ...],
     ) -> SparseArray:
-        """Make an array without checking its parts."""
+        """Make an array of valid parts, without checking them."""
         array = cls.__new__(cls)
         array.indices, array.values, array.dense_shape = indices, values, dense_shape
         return array
 
     @classmethod
     def _concatenate(cls, arrays: Sequence[SparseArray]) -> SparseArray:
-        """Join arrays whose shapes agree past the first axis."""
+        """Concatenate arrays whose shapes agree past the first axis."""
         indices = np.concatenate([array.indices for array in arrays])
         n_before = np.cumsum([0, *map(len, arrays)])
         counts = [len(array.values) for array in arrays]
@@ -128,12 +133,12 @@ class SparseArray(NotComparable):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of the values; object where they are bytes."""
+        """The dtype of the values; object for bytes."""
         return self.values.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As `dense_shape`."""
+        """Alias of `dense_shape`."""
         return self.dense_shape
 
     @property
@@ -160,32 +165,32 @@ class SparseArray(NotComparable):
             return self._take(row_numbers(index, len(self)))
         i = row_number(index, len(self))
         if self.ndim == 1:
-            message = "a SparseArray of one dimension has no rows: use s.to_dense()[i]"
+            message = "cannot index a 1-D SparseArray with an int; use s.to_dense()[i]"
             raise IndexError(message)
         begin, end = np.searchsorted(self.indices[:, 0], [i, i + 1])
         indices, values = self.indices[begin:end, 1:], self.values[begin:end]
         return SparseArray._wrap(indices, values, self.dense_shape[1:])
 
     def _take(self, rows: NDArray[np.integer[Any]]) -> SparseArray:
-        all_indices = np.asarray(self.indices)  # of JAX, perhaps
+        all_indices = np.asarray(self.indices)  # may be a JAX array
         begins = np.searchsorted(all_indices[:, 0], rows)
         counts = np.searchsorted(all_indices[:, 0], rows, side="right") - begins
-        found = run_positions(begins, counts)
-        indices = all_indices[found]
+        selected = run_positions(begins, counts)
+        indices = all_indices[selected]
         indices[:, 0] = np.repeat(np.arange(len(rows)), counts)
         return SparseArray._wrap(
-            indices, self.values[found], (len(rows), *self.dense_shape[1:])
+            indices, self.values[selected], (len(rows), *self.dense_shape[1:])
         )
 
     def to_dense(self, fill: ArrayLike = 0) -> Any:  # noqa: ANN401
-        """Return a dense array, with `fill` where no value is.
+        """Return a dense array, with `fill` for missing values.
 
-        If an index occurs twice, the last value counts.
+        If an index occurs twice, the last value is used.
 
         Parameters
         ----------
         fill : scalar, default 0
-            In an array of bytes, 0 stands for ``b""``.
+            For byte strings, 0 means ``b""``.
 
         Returns
         -------
@@ -203,15 +208,15 @@ class SparseArray(NotComparable):
         return dense
 
     def tolist(self) -> list[Any]:
-        """Return the dense rows as nested lists of Python values, with 0 for no value.
+        """Return the dense rows as nested lists of Python values.
 
-        Strings are bytes, and ``b""`` stands for no value.
+        Missing values are 0, or ``b""`` for byte strings.
         """
         rows: list[Any] = self.to_dense().tolist()
         return rows
 
     def equals(self, other: object) -> bool:
-        """Return whether `other` is a SparseArray of the same indices, values and shape.
+        """Return whether `other` is a SparseArray with equal indices, values and shape.
 
         NaN equals NaN.
         """
@@ -224,7 +229,7 @@ class SparseArray(NotComparable):
         )
 
     def __repr__(self) -> str:
-        values: Any = self.values  # of JAX, perhaps
+        values: Any = self.values  # may be a JAX array
         if not isinstance(values, (np.ndarray, BytesArray)):
             return parts_text(self, "indices", "values", "dense_shape")
         n = len(values)

@@ -1,7 +1,7 @@
-"""Arrow: TFRecords as tables of pyarrow, polars, DuckDB and pandas, without pyarrow.
+"""Read TFRecord files as Arrow tables in pyarrow, polars, DuckDB and pandas.
 
-Datasets and loaders are tables: they have the methods of the Arrow PyCapsule Interface.
-`RecordBatch` wraps one batch; `RecordBatchReader` adds options.
+Datasets and loaders implement the Arrow PyCapsule Interface, which does not require
+pyarrow. `RecordBatch` wraps one batch; `RecordBatchReader` adds options.
 
 >>> import fastrec as fr
 >>> ds = fr.open("train-*.tfrecord")  # doctest: +SKIP

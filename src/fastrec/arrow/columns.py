@@ -167,7 +167,7 @@ def _row_of(value: int, column: Any) -> int:  # noqa: ANN401
 
 
 def _is_text_throughout(column: BytesArray) -> bool:
-    """Return whether the strings are one text, each beginning with a whole character."""
+    """Return whether all strings are UTF-8, by one check of the joined bytes."""
     first, last = int(column.offsets[0]), int(column.offsets[-1])
     strings = column.data[first:last]
     if strings.size == 0 or strings.max() < 0x80:

@@ -1,4 +1,4 @@
-"""Record batch readers: datasets and loaders as streams of Arrow record batches."""
+"""RecordBatchReader: datasets and loaders as streams of Arrow record batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["RecordBatchReader"]
 
 
 class Batches(Protocol):
-    """What a reader needs of a loader."""
+    """The part of a loader that a reader uses."""
 
     def __iter__(self) -> Iterator[Batch]: ...
     @property
@@ -29,29 +29,29 @@ class Batches(Protocol):
 
 
 class Table(Protocol):
-    """What a reader needs of a dataset or loader."""
+    """The part of a dataset or loader that a reader uses."""
 
     def _table_loader(self, batch_size: int | None) -> Batches: ...
 
 
 class RecordBatchReader:
-    """A dataset or loader as a table of pyarrow, polars, DuckDB and pandas, with options.
+    """A dataset or loader as a stream of Arrow record batches, with options.
 
-    It has the methods of the Arrow PyCapsule Interface: ``pyarrow.table(reader)``,
+    It implements the Arrow PyCapsule Interface: ``pyarrow.table(reader)``,
     ``polars.DataFrame(reader)``, ``pandas.DataFrame.from_arrow(reader)``, and in DuckDB
-    ``SELECT ... FROM reader``. Iterating yields `RecordBatch` objects.
+    ``SELECT ... FROM reader``. Iteration yields `RecordBatch` objects.
 
-    Each use of a dataset is a new pass over it; each use of a loader is its next epoch,
-    and ``loader.report`` lists the rows that `on_error` skips. All columns are decoded:
-    select those a query needs with ``ds.select_columns([...])``. A column of a table keeps all
-    columns of its batches in memory.
+    Each use of a dataset reads it again; each use of a loader reads its next epoch, and
+    ``loader.report`` lists the rows that `on_error` skips. All columns are decoded;
+    select those that a query needs with ``ds.select_columns([...])``. A column of a
+    table keeps all columns of its batches in memory.
 
     Parameters
     ----------
     source : Dataset or Loader
         All records of a dataset are read, on every rank.
     batch_size : int, optional
-        Rows in a record batch of a dataset. By default about 16 MiB of them.
+        Rows per record batch of a dataset. By default about 16 MiB of rows.
     text, optional : collection of str, default ()
         As for `RecordBatch`.
 
@@ -60,16 +60,14 @@ class RecordBatchReader:
     TypeError, ValueError
         If an option is invalid.
 
-    Notes
-    -----
-    Types are those of `RecordBatch`. A `fastrec.FixedLenSequence` without ``length=``,
-    whose width varies between batches, becomes large_list: with the padding of the
-    batches in the table of a loader or of transforms, otherwise without padding.
-    Transforms must return the same columns for all batches.
+    Notes ----- Types are those of `RecordBatch`. A `fastrec.FixedLenSequence` without
+    ``length=``, whose width varies between batches, becomes large_list: with padding if
+    `source` is a loader or has transforms, otherwise without. Transforms must return
+    the same columns for all batches.
 
-    Consumers raise an error of a stream with its text, as another exception: pyarrow as
-    ArrowInvalid or OSError. In the main thread, KeyboardInterrupt and SystemExit are then
-    raised themselves, too.
+    Arrow consumers convert an error of the stream to their own exception with the same
+    text, such as pyarrow's ArrowInvalid or OSError. In the main thread,
+    KeyboardInterrupt and SystemExit are raised in addition.
 
     Examples
     --------
@@ -106,18 +104,20 @@ class RecordBatchReader:
         Raises
         ------
         SchemaError
-            If a batch has other columns than the first, or Arrow lacks the type of one.
+            If the columns of a batch differ from those of the first, or Arrow does not
+            support the type of a column.
         fastrec.Error, OSError
-            As the loader.
+            As for the loader.
         """
         return self._begin()[1]
 
     def __arrow_c_schema__(self) -> object:
-        """Return a capsule ``arrow_schema`` with names and types of the columns.
+        """Return a capsule ``arrow_schema`` with the names and types of the columns.
 
         Decodes nothing, except the first batch if there are transforms.
         """
-        # The schema depends on no batch size, which it takes a batch to choose.
+        # The schema does not depend on the batch size; choosing one would decode
+        # records.
         loader = self._source._table_loader(self._batch_size or 1)
         if not loader._has_transforms:
             empty = self._record_batch(loader._empty_batch(), loader)
@@ -136,7 +136,7 @@ class RecordBatchReader:
         return _core.arrow_array_stream(field, (batch._values for batch in batches))
 
     def _begin(self) -> tuple[Field, Iterator[RecordBatch]]:
-        """Return the columns, and the batches of a new pass."""
+        """Return the columns, and an iterator over the batches."""
         loader = self._source._table_loader(self._batch_size)
         batches: Iterable[Batch] = loader
         sample: Batch | None = None
@@ -155,37 +155,37 @@ class RecordBatchReader:
     def _record_batch(
         self, batch: Batch, loader: Batches, n_before: int = 0
     ) -> RecordBatch:
-        """Return the batch that was delivered last, after `n_before` rows."""
+        """Convert the batch that was delivered last, after `n_before` rows."""
         any_width = loader._any_width_columns()
         try:
             return RecordBatch(batch, self._text, self._optional, _any_width=any_width)
         except SchemaError as error:
             if error.record is None:
                 raise
-            placed = _placed(error, error.record, loader, n_before)
-            raise placed from error.__cause__
+            located = _with_place(error, error.record, loader, n_before)
+            raise located from error.__cause__
 
     def _checked(
         self, batches: Iterable[Batch], loader: Batches, field: Field
     ) -> Iterator[RecordBatch]:
         n_before = 0
         for batch in batches:
-            made = self._record_batch(batch, loader, n_before)
-            if not len(made):  # the types of no rows may be anything
+            record_batch = self._record_batch(batch, loader, n_before)
+            if not len(record_batch):  # its types may be arbitrary
                 continue
-            if made._field != field:
+            if record_batch._field != field:
                 raise SchemaError(
                     "transforms must return the same columns for all batches, got "
-                    f"{_types(made._field)} after {_types(field)}"
+                    f"{_types(record_batch._field)} after {_types(field)}"
                 )
-            yield made
-            n_before += len(made)
+            yield record_batch
+            n_before += len(record_batch)
 
 
-def _placed(
+def _with_place(
     error: SchemaError, row: int, loader: Batches, n_before: int
 ) -> SchemaError:
-    """Return an error about a row of a batch, with the place of that row."""
+    """Return an error about a row of a batch, with the file and record of that row."""
     place = loader._place_of(row)
     if place is None:
         reason = f"{error.reason} (row {n_before + row:,} of the table)"

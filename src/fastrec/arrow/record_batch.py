@@ -1,4 +1,4 @@
-"""Record batches: batches of a loader, for all that reads Arrow."""
+"""RecordBatch: a batch as an Arrow record batch."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ __all__ = ["RecordBatch"]
 
 
 class RecordBatch:
-    """A batch as a table of pyarrow, polars, DuckDB and pandas.
+    """A batch as an Arrow record batch, for pyarrow, polars, DuckDB and pandas.
 
-    It has the methods of the Arrow PyCapsule Interface, and needs none of these packages:
+    It implements the Arrow PyCapsule Interface and requires none of these packages:
     ``pyarrow.record_batch(RecordBatch(batch))``, ``polars.DataFrame(...)``.
 
     Parameters
     ----------
     batch : mapping of str to array
-        A batch of a loader. Its memory is shared: do not change it while the table is in
-        use.
+        A batch of a loader. Its memory is shared: do not modify it while the table is
+        in use.
     text : collection of str, default ()
-        Columns of byte strings that are UTF-8: large_string, not large_binary.
+        Columns of UTF-8 strings: large_string instead of large_binary.
     optional : collection of str, default ()
-        Variable-length columns with at most one value in a row: the value or null, not
-        lists.
+        Variable-length columns with at most one value per row: the value or null
+        instead of a list.
 
     Raises
     ------
     SchemaError
-        If a column is sparse or of a dtype that Arrow lacks (bfloat16, complex), text is
-        not UTF-8, or a row of an optional column has several values (the row is the
-        error's `record`); or if two columns have the same name, or one is not UTF-8.
+        If a column is sparse, or Arrow does not support its dtype (bfloat16, complex);
+        if text is not UTF-8, or a row of an optional column has several values (the
+        error's `record` is the row); or if column names are duplicate or not UTF-8.
     TypeError, ValueError
-        If `text` or `optional` names a missing column, columns differ in their number of
-        rows, or a name is neither str nor bytes.
+        If `text` or `optional` names a missing column, columns differ in length, or a
+        name is neither str nor bytes.
 
     Notes
     -----
-    Numbers keep their dtype (bool is packed, a copy), rows of shape ``(k,)`` become
+    Numbers keep their dtype (bool is copied to bits), rows of shape ``(k,)`` become
     fixed_size_list, RaggedArrays large_list, BytesArrays large_binary. Tables may
     outlive the batch, its loader and its dataset; any thread may release them.
 
@@ -67,7 +67,9 @@ class RecordBatch:
         for key, column in batch.items():
             name = _text_name(key)
             if name in columns:
-                raise SchemaError(f"two columns are named {name!r}", feature=name)
+                raise SchemaError(
+                    f"column names must be unique, got {name!r} twice", feature=name
+                )
             columns[name] = arrow_column(
                 name,
                 column,
@@ -78,10 +80,10 @@ class RecordBatch:
         for name in sorted(text | optional):
             if name not in columns:
                 listed = ", ".join(map(repr, columns))
-                raise ValueError(f"there is no column {name!r}, only {listed}")
+                raise ValueError(f"no column {name!r}; the batch has {listed}")
         lengths = {name: values.length for name, (_, values) in columns.items()}
         if len(set(lengths.values())) > 1:
-            raise ValueError(f"columns must have one length, got {lengths}")
+            raise ValueError(f"columns must have equal lengths, got {lengths}")
         self._set(next(iter(lengths.values()), 0), list(columns.values()))
 
     def _set(self, n_rows: int, columns: list[tuple[Field, Values]]) -> None:
@@ -92,16 +94,16 @@ class RecordBatch:
         )
 
     def __len__(self) -> int:
-        """Rows."""
+        """Return the number of rows."""
         return self._values.length
 
     @property
     def column_names(self) -> list[str]:
-        """The columns, in their order."""
+        """The names of the columns, in order."""
         return [field.name for field in self._field.children]
 
     def _by_column(self) -> list[RecordBatch]:
-        """Return a batch of each column alone, which keeps no memory of the others."""
+        """Return one batch per column, which does not keep the others in memory."""
         batches = []
         columns = zip(self._field.children, self._values.children, strict=True)
         for field, values in columns:
@@ -111,7 +113,7 @@ class RecordBatch:
         return batches
 
     def __arrow_c_schema__(self) -> object:
-        """Return a capsule ``arrow_schema`` with names and types of the columns."""
+        """Return a capsule ``arrow_schema`` with the names and types of the columns."""
         return _core.arrow_schema(self._field)
 
     def __arrow_c_array__(
@@ -126,12 +128,12 @@ class RecordBatch:
 
 
 def _text_name(key: object) -> str:
-    """Return a name as text that C and UTF-8 can hold."""
+    """Return a column name as UTF-8 text without NULs, or raise."""
     if not isinstance(key, (str, bytes)):
-        msg = f"a column's name must be str or bytes, got {key!r}"
+        msg = f"column names must be str or bytes, got {key!r}"
         raise TypeError(msg)
     name = name_of(key)
     is_text = isinstance(name, str) and name.encode(errors="replace").decode() == name
     if not isinstance(name, str) or not is_text or "\0" in name:
-        raise SchemaError(f"Arrow has no name for the column {name!r}")
+        raise SchemaError(f"column names must be UTF-8 without NULs, got {name!r}")
     return name

@@ -1,7 +1,7 @@
 """The ``fastrec`` command: one module per subcommand.
 
-typer and rich come with the extra ``cli`` and are imported by `app` and the modules it
-names, never by this one or by ``import fastrec``.
+typer and rich belong to the extra ``cli``. Only `app` and the modules it imports need
+them, not this module and not ``import fastrec``.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ def main() -> None:
     Raises
     ------
     SystemExit
-        Always. The status is 0, 1 for an error in files or records, 2 for a wrong
+        Always. The status is 0, 1 for an error in files or records, 2 for an invalid
         command line or a missing extra, 130 after Ctrl-C.
     """
     try:
-        from fastrec.cli.app import app  # here, for it needs the extra
+        from fastrec.cli.app import app  # needs the extra
 
         app()
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] not in _EXTRA:
             raise
         print(
-            f"error: the fastrec command needs {error.name}, which is not installed: "
+            f"error: the fastrec command requires {error.name}, which is not installed: "
             'pip install "fastrec-io[cli]"',
             file=sys.stderr,
         )

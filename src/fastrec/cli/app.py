@@ -1,4 +1,4 @@
-"""The subcommands, put together, and what becomes of their errors."""
+"""The command-line application: subcommands and error handling."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from fastrec.cli.bench import bench
 from fastrec.cli.convert import convert
 from fastrec.cli.demo import demo
 from fastrec.cli.index import index
+from fastrec.cli.info import info
 from fastrec.cli.repair import repair
 from fastrec.cli.rewrite import compress, expand, merge, reshard, shuffle, split
 from fastrec.cli.shuffle_report import shuffle_report
@@ -25,7 +26,7 @@ __all__ = ["app"]
 
 
 class _Commands(TyperGroup):
-    """Turns the errors that users can cause into one line and an exit status."""
+    """Reports errors that users can cause as one line and an exit status."""
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 (older typers have another Context)
         try:
@@ -34,7 +35,7 @@ class _Commands(TyperGroup):
             console(stderr=True).print("interrupted")
             raise typer.Exit(130) from None
         except BrokenPipeError:
-            raise  # the reader of our output has left: typer ends quietly
+            raise  # the reader of stdout is gone; typer exits silently
         except typer.BadParameter as error:
             error.message = printable(error.message)
             raise
@@ -83,13 +84,14 @@ def _fastrec(
         ),
     ] = False,
 ) -> None:
-    """Read, write, verify and convert TFRecord files, fast and checked."""
+    """Inspect, verify, repair, convert and reshuffle TFRecord files."""
 
 
 app.command()(bench)
 app.command()(convert)
 app.command()(demo)
 app.command()(index)
+app.command()(info)
 app.command()(verify)
 app.command()(repair)
 app.command()(shuffle_report)

@@ -15,13 +15,13 @@ OptionalPaths = Annotated[list[str] | None, _PATH]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print one JSON object with all results.")
 ]
-BatchSize = Annotated[int, typer.Option(min=1, help="Records in a batch.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Records per batch.")]
 Seed = Annotated[
     int, typer.Option(min=0, max=2**64 - 1, help="Seed of the random order.")
 ]
 Threads = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Threads. By default one for each CPU.", show_default=False
+        min=1, help="Number of threads; by default one per CPU.", show_default=False
     ),
 ]

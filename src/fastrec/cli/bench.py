@@ -1,4 +1,4 @@
-"""``fastrec bench``: what each stage costs on the user's files, and which one limits."""
+"""``fastrec bench``: measure the cost of each stage, and report the bottleneck."""
 
 from __future__ import annotations
 
@@ -30,30 +30,29 @@ __all__ = ["bench"]
 _ALL_THREADS = "all threads"
 _MEMCPY = "memcpy"
 
-_CURES = {
-    "disk": "the disk delivers less than is decoded in the same time: keep the files in "
-    "memory or on a faster disk, or compress them; more threads do not help",
-    "waiting": "one thread had a CPU for less than half of the time: other processes take "
-    "it, or the files do not stay in the page cache",
-    "reading": "the bytes come out of the page cache, which is copying memory: more "
-    "num_threads help until memory is busy, smaller records always",
-    "inflating": "cache_dir= pays for it once; otherwise more num_threads and several "
-    "files, and the extra named gzip",
-    "checksums": "this is one pass over the bytes, by the kernel {kernel!r}: more "
-    "num_threads",
-    "decoding": "more num_threads; without columns that you do not need, features= or "
-    "ds.select_columns([...]), if they are large (try --columns)",
-    "copying": "the columns are copied about as fast as memory allows: only the columns "
-    "that you need (try --columns), in narrower dtypes; more num_threads help until "
-    "memory is busy",
+_HINTS = {
+    "disk": "the disk is slower than decoding: keep the files in memory or on a faster "
+    "disk, or compress them; more threads do not help",
+    "waiting": "one thread had a CPU for less than half of the time: other processes use "
+    "the CPUs, or the files do not stay in the page cache",
+    "reading": "copying from the page cache is limited by memory: raise num_threads until "
+    "memory is saturated, or make records smaller",
+    "inflating": "decompress once with cache_dir=; otherwise raise num_threads, split the "
+    "data into several files, and install the extra gzip",
+    "checksums": "the kernel {kernel!r} makes one pass over the bytes: raise num_threads",
+    "decoding": "raise num_threads; skip large columns that you do not need with features= "
+    "or ds.select_columns([...]) (try --columns)",
+    "copying": "columns are copied about as fast as memory allows: read only the columns "
+    "that you need (try --columns), use narrower dtypes, or raise num_threads until "
+    "memory is saturated",
 }
 
 
 class Line(NamedTuple):
-    """One stage: its cost with all stages before it, and what it adds to them.
+    """The cost of one stage.
 
-    `cpu_ns` and `own_ns` are nanoseconds of CPU per record; `share` is that of all stages,
-    0 to 1.
+    `cpu_ns` is the CPU time in nanoseconds per record of this stage and all before it,
+    `own_ns` that of this stage alone, `share` its part of all stages, 0 to 1.
     """
 
     name: str
@@ -71,20 +70,19 @@ def bench(
         list[str] | None,
         typer.Option(
             metavar="NAME",
-            help="Decode this column only. Give it several times for several columns.",
+            help="Decode only this column. Repeat the option for several columns.",
         ),
     ] = None,
     seconds: Annotated[
-        float, typer.Option(min=0.0, help="How long to measure, about.")
+        float, typer.Option(min=0.0, help="Approximate duration of the measurement.")
     ] = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Measure what reading, checksums and decoding cost, and report the bottleneck.
+    """Measure the cost of reading, checksums and decoding, and report the bottleneck.
 
-    Decoding is left out if the records are not tf.train.Examples.
-
-    The first 256 MiB of the files are read, on one thread stage by stage and on all. If
-    TensorFlow is installed, tf.data reads the same columns of the same records.
+    Reads the first 256 MiB of the files: on one thread stage by stage, and on all
+    threads. If TensorFlow is installed, tf.data reads the same columns of the same
+    records. Decoding is not measured if the records are not tf.train.Examples.
     """
     out = console()
     files = files_of(paths, joins=True)
@@ -106,7 +104,7 @@ def bench(
         _print_report(out, report)
 
 
-# What is measured.
+# Measuring.
 
 
 def _measured(
@@ -122,21 +120,21 @@ def _measured(
         stages["inflating"] = partial(costs.inflate, sample)
     stages["checksums"] = partial(costs.verify, sample)
     stages["decoding"] = partial(costs.decode, one, sample)
-    # Without decoding, a loader delivers the bytes of the records: it has no line.
+    # If records are not decoded, the stage "decoding" only delivers their bytes.
     names = [name for name in stages if not (sample.not_decoded and name == "decoding")]
     stages[_ALL_THREADS] = partial(costs.decode, every, sample)
     stages[_MEMCPY] = costs.memcpy()
     peers, missing = _tf_stages(sample, batch_size, n_threads)
-    found = costs.measured(stages | peers, seconds)
+    measured = costs.measure(stages | peers, seconds)
 
-    lines = _lines({name: found[name] for name in names})
+    lines = _lines({name: measured[name] for name in names})
     column_bytes = one.stats.n_bytes / one.stats.n_records
-    copying_ns = column_bytes * found[_MEMCPY].cpu_ns
-    n_per_s = found[_ALL_THREADS].records_per_s
+    copying_ns = column_bytes * measured[_MEMCPY].cpu_ns
+    n_per_s = measured[_ALL_THREADS].records_per_s
     bottleneck = _bottleneck(
         first,
         lines,
-        is_waiting=found["decoding"].wall_ns > 2 * found["decoding"].cpu_ns,
+        is_waiting=measured["decoding"].wall_ns > 2 * measured["decoding"].cpu_ns,
         file_bytes_per_s=n_per_s * sample.file_bytes / sample.n_records,
         copying_ns=copying_ns,
     )
@@ -152,24 +150,24 @@ def _measured(
         "first_read_mb_per_s": first.bytes_per_s / 1e6,
         "first_read_from": "disk" if first.is_from_disk else "page cache",
         "crc32c_kernel": kernel,
-        "memcpy_gb_per_s": 1 / found[_MEMCPY].cpu_ns,
+        "memcpy_gb_per_s": 1 / measured[_MEMCPY].cpu_ns,
         "stages": [line._asdict() for line in lines],
         "copying_ns": copying_ns,
         "num_threads": n_threads,
-        "one_thread_records_per_s": found["decoding"].records_per_s,
+        "one_thread_records_per_s": measured["decoding"].records_per_s,
         "all_threads_records_per_s": n_per_s,
-        "tf_data": {name: found[name].records_per_s for name in peers},
+        "tf_data": {name: measured[name].records_per_s for name in peers},
         "tf_data_missing": missing,
-        "decoding_left_out": sample.not_decoded,
+        "decoding_skipped": sample.not_decoded,
         "bottleneck": bottleneck,
-        "cure": _CURES[bottleneck].format(kernel=kernel),
+        "hint": _HINTS[bottleneck].format(kernel=kernel),
     }
 
 
 def _tf_stages(
     sample: Sample, batch_size: int, n_threads: int
 ) -> tuple[dict[str, Stage], str]:
-    """Return tf.data on one thread and on all, or why it cannot run."""
+    """Return stages of tf.data on one and all threads, or the reason why not."""
     if sample.not_decoded:
         return {}, "the records are not decoded"
     stages: dict[str, Stage] = {}
@@ -188,17 +186,17 @@ def _tf_stages(
     return stages, ""
 
 
-def _lines(found: dict[str, Cost]) -> list[Line]:
-    """Return what each stage adds to those before it, which is never less than 0."""
+def _lines(cumulative: dict[str, Cost]) -> list[Line]:
+    """Return the cost that each stage adds to those before it, at least 0."""
     own: dict[str, float] = {}
     before = 0.0
-    for name, cost in found.items():
+    for name, cost in cumulative.items():
         own[name] = max(0.0, cost.cpu_ns - before)
         before = max(before, cost.cpu_ns)
     total = sum(own.values())
     return [
         Line(name, cost.cpu_ns, own[name], own[name] / total, cost.records_per_s)
-        for name, cost in found.items()
+        for name, cost in cumulative.items()
     ]
 
 
@@ -210,7 +208,7 @@ def _bottleneck(
     file_bytes_per_s: float,
     copying_ns: float,
 ) -> str:
-    """Return what limits: the disk, or the stage that takes most of one thread's time."""
+    """Return the bottleneck: the disk, waiting, or the stage with the highest cost."""
     if first.is_from_disk and first.bytes_per_s < file_bytes_per_s:
         return "disk"
     if is_waiting:
@@ -221,19 +219,19 @@ def _bottleneck(
     return most.name
 
 
-# What is printed.
+# Printing.
 
 
 def _print_report(out: Console, report: dict[str, Any]) -> None:
     record_bytes = report["n_bytes"] / report["n_records"]
     out.print(
-        f"{counted(report['n_records'], 'record')} of {size(record_bytes)}, the first in "
-        f"{counted(report['n_files'], 'file')}; {counted(report['n_columns'], 'column')}, "
-        f"batches of {report['batch_size']:,}",
+        f"the first {counted(report['n_records'], 'record')} of "
+        f"{counted(report['n_files'], 'file')}, {size(record_bytes)} per record; "
+        f"{counted(report['n_columns'], 'column')}, batches of {report['batch_size']:,}",
         style="bold",
     )
     out.print(
-        f"read first from the {report['first_read_from']}: "
+        f"first read, from the {report['first_read_from']}: "
         f"{rate(report['first_read_mb_per_s'], 1)} MB/s"
     )
 
@@ -247,22 +245,22 @@ def _print_report(out: Console, report: dict[str, Any]) -> None:
         if line["name"] == "decoding":
             lines.append(["  columns at memcpy speed", f"{report['copying_ns']:,.0f}"])
     print_table(
-        out, ["one thread", "ns/record", "share", "records/s", "GB/s, up to it"], lines
+        out, ["one thread", "ns/record", "share", "records/s", "GB/s up to here"], lines
     )
     out.print()
     one_thread = report["one_thread_records_per_s"]
     every = f"{counted(report['num_threads'], 'thread')} and the consumer"
-    ends = {
+    totals = {
         "1 thread": one_thread,
         every: report["all_threads_records_per_s"],
         **report["tf_data"],
     }
-    lines = [[name, *rates(n), f"{n / one_thread:.2g}x"] for name, n in ends.items()]
+    lines = [[name, *rates(n), f"{n / one_thread:.2g}x"] for name, n in totals.items()]
     lines.append([_MEMCPY, "", f"{report['memcpy_gb_per_s']:.3g}"])
-    print_table(out, ["end to end", "records/s", "GB/s", "of 1 thread"], lines)
+    print_table(out, ["end to end", "records/s", "GB/s", "vs. 1 thread"], lines)
     if report["tf_data_missing"]:
         out.print(f"tf.data was not measured: {printable(report['tf_data_missing'])}")
-    if report["decoding_left_out"]:
-        out.print(f"decoding was left out: {printable(report['decoding_left_out'])}")
+    if report["decoding_skipped"]:
+        out.print(f"decoding was not measured: {printable(report['decoding_skipped'])}")
     out.print(f"\nbottleneck: {report['bottleneck']}", style="bold")
-    out.print(report["cure"])
+    out.print(report["hint"])

@@ -1,4 +1,4 @@
-"""``fastrec convert``: other formats to TFRecord files, and TFRecord files to tables."""
+"""``fastrec convert``: other formats -> TFRecord files, TFRecord files -> tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import fastrec as fr
 from fastrec.cli.index import one_line_errors
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, rate, size
 from fastrec.convert import open_source, write_table, write_tfrecords
-from fastrec.convert.writing import TABLE_SUFFIXES
+from fastrec.convert.to_table import TABLE_SUFFIXES
 
 __all__ = ["convert"]
 
@@ -34,30 +34,33 @@ def convert(
         typer.Option(
             *("--out", "-o"),
             metavar="OUT",
-            help="A table if it ends in .parquet, .arrow or .feather; else a TFRecord "
-            "file, or shards if it has {shard:05d}, and maybe {num_shards:05d}, in it.",
+            help="The output. A path that ends in .parquet, .arrow or .feather is a "
+            "table; one with {shard:05d}, and optionally {num_shards:05d}, is a shard "
+            "pattern; any other is a TFRecord file.",
         ),
     ],
     column: Annotated[
-        Names, typer.Option(metavar="NAME", help="Convert only these columns.")
+        Names,
+        typer.Option(metavar="NAME", help="Convert only this column; repeatable."),
     ] = None,
     cast: Annotated[
         Names,
         typer.Option(
             "--type",
             metavar="NAME=TYPE",
-            help="Cast a column of a table to an Arrow type: int64, float64, string.",
+            help="Cast a column of an input table to an Arrow type: int64, float64, "
+            "string.",
         ),
     ] = None,
     text: Annotated[
         Names,
-        typer.Option(metavar="NAME", help="To a table: this column is UTF-8 text."),
+        typer.Option(metavar="NAME", help="Output table: write this column as text."),
     ] = None,
     optional: Annotated[
         Names,
         typer.Option(
             metavar="NAME",
-            help="To a table: this column has at most one value in a row; write the "
+            help="Output table: this column has at most one value per row; write the "
             "value or null, not a list.",
         ),
     ] = None,
@@ -67,17 +70,17 @@ def convert(
     ] = None,
     max_shard_bytes: Annotated[
         str | None,
-        typer.Option(metavar="SIZE", help='Begin a new shard at this size: "200MB".'),
+        typer.Option(metavar="SIZE", help='Maximum size of a shard: "200MB".'),
     ] = None,
     num_shards: Annotated[
-        int | None, typer.Option(min=1, help="Write this number of shards.")
+        int | None, typer.Option(min=1, help="Number of shards to write.")
     ] = None,
     on_error: Annotated[
         str | None,
         typer.Option(
             metavar="raise|skip",
-            help="Stop at an image that cannot be read (the default), or skip and report "
-            "it. The exit status is 0 if at least one image can be read.",
+            help="Fail at an image that cannot be read (the default), or skip and report "
+            "it. With skip, the exit status is 0 if at least one image can be read.",
         ),
     ] = None,
     overwrite: Annotated[
@@ -86,8 +89,8 @@ def convert(
 ) -> None:
     """Convert arrays, tables and images to TFRecord files, or TFRecord files to a table.
 
-    Arrays of three or more dimensions are written as bytes; the specs that read them are
-    printed. Images are not re-encoded. A null leaves the feature out of the record.
+    Arrays of three or more dimensions are written as bytes; the command prints the specs
+    to read them. Images are not re-encoded. A null omits the feature of the record.
     """
     is_table = Path(out).suffix.lower() in TABLE_SUFFIXES
     to_records = {
@@ -133,15 +136,15 @@ def convert(
     except KeyError as error:  # a column
         raise fr.Error(error.args[0]) from error
     n_bytes = sum(Path(file).stat().st_size for file in files)
-    where = f"{files[0]} to {Path(files[-1]).name}" if len(files) > 1 else files[0]
+    names = f"{files[0]} to {Path(files[-1]).name}" if len(files) > 1 else files[0]
     console().print(
-        f"wrote {counted(n_records, 'record')}, {size(n_bytes)}, in "
-        f"{counted(len(files), 'file')}, {printable(where)}, in {watch.seconds:.2f} s "
+        f"wrote {counted(n_records, 'record')}, {size(n_bytes)}, to "
+        f"{counted(len(files), 'file')}, {printable(names)}, in {watch.seconds:.2f} s "
         f"({rate(n_records, watch.seconds)} records/s)"
     )
     if source and source.n_skipped:
         skipped = counted(source.n_skipped, "image")
-        console(stderr=True).print(f"skipped {skipped} that could not be read")
+        console(stderr=True).print(f"skipped {skipped} that cannot be read")
     if source and source.features:
         specs = (f"{name!r}: fr.{spec!r}" for name, spec in source.features.items())
         console().print(f"read with features={{{', '.join(specs)}, ...}}")

@@ -1,8 +1,8 @@
-"""The cost of each stage on the way from files to batches, on the same records.
+"""Measure the cost of each stage from files to batches, on the same records.
 
-Each stage is measured together with all before it, in rounds over the same sample, so
-the cost of one stage is a difference. Costs are CPU time of all threads together; rates
-are by the wall clock.
+Each stage is measured together with all stages before it, in rounds over the same
+sample, so the cost of a stage is a difference. Costs are CPU time summed over threads;
+rates use the wall clock.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fastrec.cli.terminal import counted
 from fastrec.dataset.open import Serialized
 from fastrec.loader.order import records_of
 from fastrec.storage.compression import inflated
-from fastrec.storage.stream_readers import frames_of
+from fastrec.storage.stream_readers import frame_stream
 
 __all__ = [
     "Cost",
@@ -35,36 +35,35 @@ __all__ = [
     "decode",
     "first_read",
     "inflate",
-    "measured",
+    "measure",
     "memcpy",
     "read",
     "sample_of",
     "verify",
 ]
 
-# More than the last level of caches holds, and little enough to read many times.
+# More than CPU caches hold, and small enough to read many times.
 SAMPLE_BYTES = 256 << 20
 _COMPRESSED_BYTES = SAMPLE_BYTES // 4
-_MIN_FIRST_BYTES = 4 << 20  # read however long it takes
+_MIN_FIRST_BYTES = 4 << 20  # read even if it exceeds the time limit
 _COPIED_BYTES = 64 << 20
 
-# The rounds that fit into the time if every pass needs all of its share.
-N_ROUNDS = 4
+N_ROUNDS = 4  # planned rounds; more if passes end early
 
 _BLOCK_BYTES = 256 << 10
-# The amounts between two looks at the clock.
+# Amounts between two checks of the clock.
 _COPIED_AT_ONCE = 8 << 20
 _VERIFIED_AT_ONCE = 1024
 
-# A pass over the sample: it yields the number of records done, in fractions if necessary.
+# One run over the sample, which yields numbers of records, perhaps fractions.
 Stage: TypeAlias = "Callable[[], Generator[float]]"
 
 
 @dataclass(frozen=True)
 class FirstRead:
-    """The first read of the files; `ranges` is the number of bytes read from each.
+    """The first read of the files; `ranges` maps each file to the bytes read.
 
-    `disk_bytes` is what the system fetched for it; some systems report 0.
+    `disk_bytes` is the number of bytes that came from the disk; some systems report 0.
     """
 
     ranges: dict[str, int]
@@ -73,21 +72,21 @@ class FirstRead:
 
     @property
     def bytes_per_s(self) -> float:
-        """Bytes per second."""
+        """The rate in bytes per second."""
         return sum(self.ranges.values()) / self.seconds
 
     @property
     def is_from_disk(self) -> bool:
-        """Whether most of it was not in the page cache."""
+        """Whether most bytes were not in the page cache."""
         return 2 * self.disk_bytes > sum(self.ranges.values())
 
 
 @dataclass(frozen=True)
 class Sample:
-    """The records that are measured, and the bytes of each file that hold them.
+    """The measured records; `ranges` maps each file to the bytes they take in it.
 
-    `n_bytes` is that of their frames. `not_decoded` says why the records are read as
-    bytes; "" if they are decoded.
+    `n_bytes` is the size of their frames. `not_decoded` is the reason if records are read
+    as bytes; "" if they are decoded.
     """
 
     dataset: fr.Dataset
@@ -98,12 +97,12 @@ class Sample:
 
     @property
     def file_bytes(self) -> int:
-        """Bytes of the ranges."""
+        """The bytes of all files."""
         return sum(self.ranges.values())
 
 
 class Cost(NamedTuple):
-    """Nanoseconds per record of one stage and all before it, the median of the passes."""
+    """Nanoseconds per record of a stage and all before it; the median of all passes."""
 
     wall_ns: float
     cpu_ns: float
@@ -114,7 +113,7 @@ class Cost(NamedTuple):
         return 1e9 / self.wall_ns
 
 
-# What is measured.
+# The sample.
 
 
 def first_read(files: Sequence[str], *, is_streamed: bool, seconds: float) -> FirstRead:
@@ -133,8 +132,8 @@ def first_read(files: Sequence[str], *, is_streamed: bool, seconds: float) -> Fi
                 break
         if n_bytes >= n_max:
             break
-    taken = perf_counter() - begin
-    return FirstRead(ranges, taken, _disk_bytes() - disk_bytes)
+    elapsed = perf_counter() - begin
+    return FirstRead(ranges, elapsed, _disk_bytes() - disk_bytes)
 
 
 def _disk_bytes() -> int:
@@ -158,15 +157,15 @@ def _blocks(path: str, n_bytes: int) -> Generator[int]:
 def sample_of(first: FirstRead, columns: Sequence[str] | None = None) -> Sample:
     """Return the records in the bytes of the first read, at least one.
 
-    Records without a schema, which are not tf.train.Examples, are read as bytes. A column
-    that does not exist is a KeyError.
+    Records that are not tf.train.Examples are read as bytes. Raises a KeyError for a
+    missing column.
     """
     dataset = fr.open(list(first.ranges))
     if columns:
         dataset = dataset.select_columns(columns)
     sample = (_streamed if dataset.is_streamed else _indexed)(dataset, first.ranges)
     if not sample.n_records:
-        msg = f"there is no record in {counted(len(dataset.files), 'file')}"
+        msg = f"no records in {counted(len(dataset.files), 'file')}"
         raise fr.Error(msg)
     try:
         if dataset.schema:
@@ -182,12 +181,12 @@ def _indexed(dataset: fr.Dataset, n_read: Mapping[str, int]) -> Sample:
     ranges: dict[str, int] = {}
     n_records = 0
     for path, index in zip(dataset.files, dataset._view.files.indexes(), strict=True):
-        n_here = int(np.searchsorted(index.offsets, n_read[path], side="right")) - 1
-        if not n_records and not n_here:
-            n_here = min(1, len(index))  # the first record, however large it is
-        n_records += n_here
-        ranges[path] = int(index.offsets[n_here])
-        if n_here < len(index):
+        n_in_file = int(np.searchsorted(index.offsets, n_read[path], side="right")) - 1
+        if not n_records and not n_in_file:
+            n_in_file = min(1, len(index))  # the first record, whatever its size
+        n_records += n_in_file
+        ranges[path] = int(index.offsets[n_in_file])
+        if n_in_file < len(index):
             break
     n_bytes = sum(ranges.values())
     return Sample(dataset.select(range(n_records)), ranges, n_records, n_bytes)
@@ -212,9 +211,9 @@ def _streamed(dataset: fr.Dataset, n_read: Mapping[str, int]) -> Sample:
         if is_full:
             break
     with _frames(dataset) as frames:
-        while n_bytes < n_content and (found := frames.verify(1))[0]:
-            n_records += found[0]
-            n_bytes += found[1]
+        while n_bytes < n_content and (verified := frames.verify(1))[0]:
+            n_records += verified[0]
+            n_bytes += verified[1]
     return Sample(dataset, ranges, n_records, n_bytes)
 
 
@@ -222,7 +221,9 @@ def _frames(
     dataset: fr.Dataset,
 ) -> contextlib.AbstractContextManager[_core.FrameStream]:
     files = dataset._view.files
-    return frames_of(files.contents(), files.table, range(len(dataset.files)), "raise")
+    return frame_stream(
+        files.contents(), files.table, range(len(dataset.files)), "raise"
+    )
 
 
 # The stages.
@@ -272,7 +273,7 @@ def verify(sample: Sample) -> Generator[float]:
 
 
 def decode(loader: fr.Loader, sample: Sample) -> Generator[float]:
-    """Take the batches of a loader, which do all of it."""
+    """Read, verify and decode: take the batches of a loader."""
     n_done = 0
     for batch in loader:
         n_done += n_rows(batch)
@@ -282,7 +283,7 @@ def decode(loader: fr.Loader, sample: Sample) -> Generator[float]:
 
 
 def memcpy() -> Stage:
-    """Return a stage that copies memory, more than the caches hold, and yields bytes."""
+    """Return a stage that copies more memory than CPU caches hold, and yields bytes."""
     source, target = np.ones((2, _COPIED_BYTES), np.uint8)
 
     def copy() -> Generator[float]:
@@ -293,14 +294,11 @@ def memcpy() -> Stage:
     return copy
 
 
-# How it is measured.
+# Measuring.
 
 
-def measured(stages: Mapping[str, Stage], seconds: float) -> dict[str, Cost]:
-    """Run all stages in turn, round by round, for about `seconds`.
-
-    The first round warms up and does not count.
-    """
+def measure(stages: Mapping[str, Stage], seconds: float) -> dict[str, Cost]:
+    """Run rounds of all stages for about `seconds`; discard the first round."""
     slice_s = seconds / (N_ROUNDS * len(stages))
     rounds: list[list[Cost]] = []
     begin = perf_counter()

@@ -1,4 +1,4 @@
-"""``fastrec demo``: from files to a trained model, or a look at the user's own records."""
+"""``fastrec demo``: train a model on synthetic data, or show the user's files."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from rich.console import Console
 
 import fastrec as fr
 from fastrec.arrays.batch import Batch, n_rows
-from fastrec.cli import garments
+from fastrec.cli import demo_images
 from fastrec.cli.arguments import BatchSize, OptionalPaths
-from fastrec.cli.brief import brief, brief_row
 from fastrec.cli.index import indexed
+from fastrec.cli.preview import preview, preview_row
 from fastrec.cli.softmax import Softmax
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, rate, size
 from fastrec.dataset.open import Serialized
@@ -25,7 +25,7 @@ __all__ = ["demo"]
 
 _N_EPOCHS = 2
 _N_SHARDS = 6
-_N_PIXELS = garments.SIDE**2
+_N_PIXELS = demo_images.SIDE**2
 _SHADES = np.array(list(" .:-=+*#%@"))
 
 
@@ -35,41 +35,41 @@ def demo(
     directory: Annotated[
         Path | None,
         typer.Option(
-            "--dir", metavar="DIR", help="Write the made-up data there and keep it."
+            "--dir", metavar="DIR", help="Keep the synthetic data in this directory."
         ),
     ] = None,
     records: Annotated[
-        int, typer.Option(min=60, help="How many training records to make up.")
+        int, typer.Option(min=60, help="Number of synthetic training records.")
     ] = 60_000,
     seconds: Annotated[
-        float, typer.Option(min=0, help="Read your files for this long at most.")
+        float, typer.Option(min=0, help="Maximum time to read your files.")
     ] = 10,
     batch_size: BatchSize = 256,
 ) -> None:
     """Show your TFRecord files and how fast they read; without PATH, train a model.
 
-    The model is a softmax classifier in NumPy; the data, 28x28 pictures of garments as
-    in Fashion-MNIST, is made up and written as TFRecord files first.
+    Without PATH, it writes synthetic 28x28 images of garments, like Fashion-MNIST, to
+    TFRecord files, and trains a softmax classifier in NumPy on them.
     """
     if paths:
         if directory is not None:
-            msg = "made-up data is only written without PATH"
+            msg = "cannot be combined with PATH"
             raise typer.BadParameter(msg, param_hint="--dir")
-        _tour(console(), paths, batch_size, seconds)
+        _show_files(console(), paths, batch_size, seconds)
     elif directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
-        _lesson(console(), directory, None, records, batch_size)
+        _train_model(console(), directory, None, records, batch_size)
     else:
         with tempfile.TemporaryDirectory(prefix="fastrec-") as folder:
-            # Indexes of temporary files stay out of the cache.
+            # Keep indexes of temporary files out of the user's cache.
             index_dir = Path(folder) / "index"
-            _lesson(console(), Path(folder), index_dir, records, batch_size)
+            _train_model(console(), Path(folder), index_dir, records, batch_size)
 
 
-# The made-up data, and a model of it.
+# Training on synthetic data.
 
 
-def _lesson(
+def _train_model(
     out: Console, folder: Path, index_dir: Path | None, n_records: int, batch_size: int
 ) -> None:
     _write_data(out, folder, n_records)
@@ -79,11 +79,11 @@ def _lesson(
     out.print(repr(ds.schema))
     row = ds[0]
     _print_code(out, "ds[0]")
-    shown = ", ".join(f"{name!r}: {brief(value)}" for name, value in row.items())
-    out.print(f"{{{shown}}}  # {garments.KINDS[row['label']]}")
+    shown = ", ".join(f"{name!r}: {preview(value)}" for name, value in row.items())
+    out.print(f"{{{shown}}}  # {demo_images.KINDS[row['label']]}")
     pixels = np.frombuffer(row["image"], np.uint8).astype(int)
-    picture = _SHADES[pixels * len(_SHADES) // 256].reshape(-1, garments.SIDE)
-    for line in picture[::2]:  # letters are tall
+    picture = _SHADES[pixels * len(_SHADES) // 256].reshape(-1, demo_images.SIDE)
+    for line in picture[::2]:  # characters are about twice as high as wide
         out.print("    " + "".join(line).rstrip())
 
     _print_code(out, f"for batch in ds.loader({batch_size}): pass")
@@ -94,7 +94,7 @@ def _lesson(
     loader = ds.loader(batch_size, shuffle=True)
     _print_code(out, f"loader = ds.loader({batch_size}, shuffle=True)")
     out.print(f"training: softmax regression in NumPy, {_N_EPOCHS} epochs")
-    model = Softmax(_N_PIXELS, len(garments.KINDS))
+    model = Softmax(_N_PIXELS, len(demo_images.KINDS))
     for epoch in range(1, _N_EPOCHS + 1):
         watch = Stopwatch()
         loss = 0.0
@@ -110,7 +110,7 @@ def _lesson(
     out.print(
         f"accuracy: {_accuracy(model, loader):.1%} of the training records, "
         f"{_accuracy(model, test.loader(batch_size)):.1%} of {len(test):,} test records "
-        f"(guessing: {1 / len(garments.KINDS):.0%})",
+        f"(guessing: {1 / len(demo_images.KINDS):.0%})",
         style="bold",
     )
 
@@ -118,12 +118,12 @@ def _lesson(
 def _write_data(out: Console, folder: Path, n_records: int) -> None:
     """Write training and test files; an existing file is an error."""
     watch = Stopwatch()
-    features = {"image": fr.Raw((garments.SIDE, garments.SIDE), "uint8")}
+    features = {"image": fr.Raw((demo_images.SIDE, demo_images.SIDE), "uint8")}
     n_test = n_records // 6
     files: list[str] = []
     parts = [("train", n_records, _N_SHARDS), ("test", n_test, 1)]
     for seed, (part, count, n_shards) in enumerate(parts):
-        blocks = garments.pictures(count, seed)
+        blocks = demo_images.pictures(count, seed)
         images, labels = map(np.concatenate, zip(*blocks, strict=True))
         files += fr.write(
             folder / (part + "-{shard:05d}-of-{num_shards:05d}.tfrecord"),
@@ -133,14 +133,13 @@ def _write_data(out: Console, folder: Path, n_records: int) -> None:
         )
     n_bytes = sum(Path(file).stat().st_size for file in files)
     out.print(
-        f"made {counted(n_records + n_test, 'picture')} of garments and wrote "
-        f"{size(n_bytes)} in {len(files)} files to {printable(folder)} in "
-        f"{watch.seconds:.1f} s"
+        f"wrote {counted(n_records + n_test, 'synthetic image')}, {size(n_bytes)}, to "
+        f"{len(files)} files in {printable(folder)} in {watch.seconds:.1f} s"
     )
 
 
 def _samples(batch: Batch) -> tuple[Any, Any]:
-    """Return pictures, shape ``(batch, pixels)``, and labels, without a copy."""
+    """Return images of shape ``(batch, pixels)`` and labels, without a copy."""
     pictures = batch["image"]
     assert isinstance(pictures, fr.BytesArray)
     return pictures.as_array("uint8", _N_PIXELS), batch["label"]
@@ -154,14 +153,16 @@ def _accuracy(model: Softmax, loader: fr.Loader) -> float:
     return float(np.concatenate(hits).mean())
 
 
-# The user's own files.
+# The user's files.
 
 
-def _tour(out: Console, paths: list[str], batch_size: int, seconds: float) -> None:
-    indexed(paths)  # behind a progress bar, because this may take a while
+def _show_files(
+    out: Console, paths: list[str], batch_size: int, seconds: float
+) -> None:
+    indexed(paths)  # with a progress bar
     ds = _opened(out, paths[0] if len(paths) == 1 else paths, None)
     if not len(ds):
-        out.print("there is no record to show")
+        out.print("no records to show")
         return
     is_decoded = True
     try:
@@ -169,18 +170,18 @@ def _tour(out: Console, paths: list[str], batch_size: int, seconds: float) -> No
     except fr.CorruptionError:
         raise
     except fr.Error as error:
-        out.print(f"no schema: {error}", style="bold")
+        out.print(f"cannot infer a schema: {error}", style="bold")
         is_decoded = False
     if is_decoded:
         _print_code(out, "print(ds.schema)")
         out.print(repr(schema))
         _print_code(out, "ds.head(1)[0]")
-        for line in brief_row(ds.head(1)[0]):
+        for line in preview_row(ds.head(1)[0]):
             out.print(line)
         _print_code(out, f"for batch in ds.loader({batch_size}): pass")
     else:
         _print_code(out, "next(iter(ds.records))")
-        out.print(brief(next(iter(ds.records))))
+        out.print(preview(next(iter(ds.records))))
         _print_code(out, "for record in ds.records: pass")
         ds = ds.with_features({"record": Serialized()})
 
@@ -192,17 +193,17 @@ def _tour(out: Console, paths: list[str], batch_size: int, seconds: float) -> No
             bar(n_read, n_records)
             if watch.seconds > seconds:
                 break
-    # Records vary in size, so the bytes of a part are an estimate.
-    n_bytes = ds.nbytes * n_read / n_records
-    did = "decoded" if is_decoded else "read and verified"
-    out.print(_speed(did, n_read, n_bytes, watch.seconds))
+    n_bytes = ds.nbytes * n_read / n_records  # an estimate, because sizes vary
+    verb = "decoded" if is_decoded else "read and verified"
+    out.print(_speed(verb, n_read, n_bytes, watch.seconds))
     if n_read < n_records:
         out.print(
-            f"stopped at {n_read / n_records:.1%} of them (--seconds {seconds:g})"
+            f"stopped after {n_read / n_records:.1%} of the records "
+            f"(--seconds {seconds:g})"
         )
 
 
-# What both print.
+# Printing.
 
 
 def _print_code(out: Console, line: str) -> None:
@@ -210,7 +211,7 @@ def _print_code(out: Console, line: str) -> None:
 
 
 def _opened(out: Console, paths: str | list[str], index_dir: Path | None) -> fr.Dataset:
-    """Open `paths`; print that, and how much there is."""
+    """Open `paths`; print the code, and the number of records and bytes."""
     ds = fr.open(paths, index_dir=index_dir)
     _print_code(out, f"ds = fr.open({paths!r})")
     n_files = counted(len(ds.files), "file")
@@ -218,7 +219,7 @@ def _opened(out: Console, paths: str | list[str], index_dir: Path | None) -> fr.
     return ds
 
 
-def _speed(did: str, n_records: int, n_bytes: float | None, seconds: float) -> str:
-    text = f"{did} {counted(n_records, 'record')} in {seconds:.2f} s: "
+def _speed(verb: str, n_records: int, n_bytes: float | None, seconds: float) -> str:
+    text = f"{verb} {counted(n_records, 'record')} in {seconds:.2f} s: "
     text += f"{rate(n_records, seconds)} records/s"
     return text if n_bytes is None else f"{text}, {rate(n_bytes / 1e6, seconds)} MB/s"

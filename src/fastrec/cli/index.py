@@ -22,7 +22,7 @@ __all__ = ["files_of", "index", "indexed", "one_line_errors"]
 
 @contextlib.contextmanager
 def one_line_errors() -> Iterator[None]:
-    """Report a ValueError of the library, about an argument, as one line."""
+    """Convert a ValueError of the library to an Error, which prints as one line."""
     try:
         yield
     except fr.Error:
@@ -32,7 +32,7 @@ def one_line_errors() -> Iterator[None]:
 
 
 def files_of(paths: Sequence[str], *, joins: bool) -> list[str]:
-    """Return the files that `paths` names, as `fastrec.storage.paths.expand` does."""
+    """Expand paths like `fastrec.storage.paths.expand`."""
     with one_line_errors():
         return expand(paths, joins=joins)
 
@@ -44,9 +44,9 @@ def indexed(
     rank: int = 0,
     world_size: int = 1,
 ) -> tuple[dict[str, int], int]:
-    """Build the indexes that are missing, behind a progress bar.
+    """Build missing indexes, with a progress bar.
 
-    Returns the number of records in each file, and the bytes of the files indexed now.
+    Returns the number of records in each file, and the number of bytes that were read.
     """
     n_walked = 0
     with Bar("indexing", "bytes") as bar, one_line_errors():
@@ -73,28 +73,28 @@ def index(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Keep the indexes there and not in the user's cache; pass the same "
+            help="Where to keep the indexes, instead of the user's cache; pass the same "
             "index_dir= to fastrec.open.",
         ),
     ] = None,
     rank: Annotated[
-        int, typer.Option(min=0, help="Which of the machines this one is.")
+        int, typer.Option(min=0, help="Number of this machine, from 0.")
     ] = 0,
     world_size: Annotated[
-        int, typer.Option(min=1, help="Machines that share the files.")
+        int, typer.Option(min=1, help="Number of machines that share the files.")
     ] = 1,
     tfrecord2idx: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Also write NAME.idx for each file NAME there, in the text format of "
+            help="Also write DIR/NAME.idx for each file NAME, in the text format of "
             "DALI's tfrecord2idx.",
         ),
     ] = None,
 ) -> None:
     """Build the indexes of TFRecord files ahead of time."""
     if rank >= world_size:
-        msg = f"{rank} is not below the world size, {world_size}"
+        msg = f"must be less than the world size ({world_size}), got {rank}"
         raise typer.BadParameter(msg, param_hint="--rank")
     out = console()
     watch = Stopwatch()
@@ -114,7 +114,7 @@ def index(
             f"({size(n_walked / seconds)}/s)"
         )
     else:
-        out.print("nothing to do: the indexes were there already")
+        out.print("nothing to do: all files are indexed")
     if tfrecord2idx is not None:
         _write_texts(counts, tfrecord2idx, index_dir)
         out.print(
@@ -123,11 +123,11 @@ def index(
 
 
 def _write_texts(files: Iterable[str], directory: Path, index_dir: Path | None) -> None:
-    """Write ``NAME.idx`` for each file into `directory`; no two may be the same."""
+    """Write ``NAME.idx`` for each file to `directory`; names must be unique."""
     names = {path: Path(path).name for path in files}
     name, count = Counter(names.values()).most_common(1)[0] if names else ("", 0)
     if count > 1:
-        reason = f"{count} files would have this index, since they share their name"
+        reason = f"{count} files have this name"
         raise FileExistsError(errno.EEXIST, reason, str(directory / f"{name}.idx"))
     directory.mkdir(parents=True, exist_ok=True)
     for path, name in names.items():

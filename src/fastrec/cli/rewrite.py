@@ -22,7 +22,7 @@ from fastrec.rewrite.copy import Written
 from fastrec.storage.compression import contents_of
 from fastrec.storage.parallel import Progress
 from fastrec.writer.shard_names import ShardNames
-from fastrec.writer.shards import Sharding
+from fastrec.writer.shard_options import ShardOptions
 
 __all__ = ["compress", "expand", "merge", "reshard", "shuffle", "split"]
 
@@ -50,8 +50,8 @@ _Inputs = Annotated[
     list[str],
     typer.Argument(
         metavar="IN",
-        help="Files, directories, or globs in quotes. Globs are sorted by name, and "
-        "otherwise the order is the one given.",
+        help="Files, directories, or globs in quotes, in this order. The files of a glob "
+        "or directory are sorted by name.",
     ),
 ]
 _Directory = Annotated[Path, _out("DIR", "The directory to write to.")]
@@ -65,13 +65,14 @@ _Level = Annotated[
 _Overwrite = Annotated[
     bool,
     typer.Option(
-        "--overwrite", help="Replace existing files, all that match a pattern."
+        "--overwrite",
+        help="Replace existing files; with a pattern, all files that match it.",
     ),
 ]
 _NoSync = Annotated[
     bool,
     typer.Option(
-        "--no-sync", help="Do not wait for the disk before files get their names."
+        "--no-sync", help="Do not flush files to the disk before renaming them."
     ),
 ]
 _MaxShardBytes = Annotated[
@@ -79,11 +80,11 @@ _MaxShardBytes = Annotated[
     typer.Option(
         metavar="SIZE",
         parser=_byte_count,
-        help="Begin a new shard at this size, such as 200MB.",
+        help="Maximum size of a shard, such as 200MB.",
     ),
 ]
 _MaxShardRecords = Annotated[
-    int | None, typer.Option(min=1, help="Begin a new shard after this many records.")
+    int | None, typer.Option(min=1, help="Maximum number of records in a shard.")
 ]
 
 
@@ -93,7 +94,7 @@ def shuffle(
     out: Annotated[
         str, _out("OUT", 'A file, or a pattern such as "train-{shard:05d}.tfrecord".')
     ],
-    shards: Annotated[int, typer.Option(min=1, help="How many files to write.")] = 1,
+    shards: Annotated[int, typer.Option(min=1, help="Number of files to write.")] = 1,
     seed: Seed = 0,
     memory: Annotated[
         int,
@@ -101,12 +102,12 @@ def shuffle(
             metavar="SIZE",
             parser=_byte_count,
             show_default="1GB",
-            help="Memory to use at most. The files are read once each time it fills up.",
+            help="Maximum memory. The files are read once each time it fills up.",
         ),
     ] = 1_000_000_000,
     cache_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Expand compressed files there, once."),
+        typer.Option(metavar="DIR", help="Expand compressed files to DIR, each once."),
     ] = None,
     compression: _CompressionOption = None,
     level: _Level = None,
@@ -116,10 +117,10 @@ def shuffle(
 ) -> None:
     """Write all records in the order of a shuffled epoch, in bounded memory.
 
-    It is the order in which loader(shuffle=True, seed=SEED) delivers them in its first
-    epoch. The frames are copied byte for byte, and both checksums are verified.
+    The order is that of the first epoch of loader(shuffle=True, seed=SEED). Frames are
+    copied byte for byte, and both checksums are verified.
     """
-    sharding = _sharding(compression, level, overwrite, no_sync, threads)
+    options = _shard_options(compression, level, overwrite, no_sync, threads)
     files = files_of(paths, joins=True)
     if cache_dir is None:
         _index(files)
@@ -127,7 +128,7 @@ def shuffle(
         shuffling.shuffle,
         files,
         out,
-        sharding,
+        options,
         num_shards=shards,
         seed=seed,
         memory=memory,
@@ -146,18 +147,18 @@ def merge(
     no_sync: _NoSync = False,
     threads: Threads = None,
 ) -> None:
-    """Write the records of all files to one.
+    """Write the records of all files to one file.
 
-    The frames are copied byte for byte, and both checksums are verified.
+    Frames are copied byte for byte, and both checksums are verified.
     """
-    sharding = _sharding(compression, level, overwrite, no_sync, threads)
+    options = _shard_options(compression, level, overwrite, no_sync, threads)
     files = files_of(paths, joins=True)
     with one_line_errors():
         is_pattern = ShardNames(out).is_pattern
     if is_pattern:
-        msg = f"merge writes one file, and {out!r} is a pattern: see fastrec reshard"
+        msg = f"--out must be one file, got the pattern {out!r}; use fastrec reshard"
         raise fr.Error(msg)
-    _run("merging", lambda show: [copy.reshard(files, out, sharding, progress=show)])
+    _run("merging", lambda show: [copy.reshard(files, out, options, progress=show)])
 
 
 def reshard(
@@ -169,7 +170,7 @@ def reshard(
     ],
     shards: Annotated[
         int | None,
-        typer.Option(min=1, help="Write this many shards of equal length."),
+        typer.Option(min=1, help="Number of shards, of equal numbers of records."),
     ] = None,
     max_shard_bytes: _MaxShardBytes = None,
     max_shard_records: _MaxShardRecords = None,
@@ -179,25 +180,27 @@ def reshard(
     no_sync: _NoSync = False,
     threads: Threads = None,
 ) -> None:
-    """Write the records of all files to shards of other sizes, in their order.
+    """Write the records of all files in order to shards of another size.
 
-    By default, a shard has at most 200 MB. The frames are copied byte for byte, and both
+    By default, a shard has at most 200 MB. Frames are copied byte for byte, and both
     checksums are verified.
     """
-    given = [shards, max_shard_bytes, max_shard_records]
-    if given == [None] * 3:
+    n_options = sum(
+        option is not None for option in (shards, max_shard_bytes, max_shard_records)
+    )
+    if not n_options:
         max_shard_bytes = _DEFAULT_SHARD_BYTES
-    elif sum(option is not None for option in given) > 1:
-        msg = "only one of --shards, --max-shard-bytes and --max-shard-records"
+    elif n_options > 1:
+        msg = "use only one of --shards, --max-shard-bytes and --max-shard-records"
         raise typer.BadParameter(msg)
     limits = max_shard_bytes, max_shard_records
-    sharding = _sharding(compression, level, overwrite, no_sync, threads, *limits)
+    options = _shard_options(compression, level, overwrite, no_sync, threads, *limits)
     files = files_of(paths, joins=True)
     if shards is not None:
         _index(files)
     _run(
         "resharding",
-        lambda show: [copy.reshard(files, out, sharding, shards, progress=show)],
+        lambda show: [copy.reshard(files, out, options, shards, progress=show)],
     )
 
 
@@ -210,7 +213,8 @@ def split(
     parts: Annotated[
         str,
         typer.Option(
-            metavar="NAME=SHARE,...", help="Such as train=0.9,valid=0.1; 1 at most."
+            metavar="NAME=FRACTION,...",
+            help="Such as train=0.9,valid=0.1; the sum is at most 1.",
         ),
     ],
     seed: Seed = 0,
@@ -222,21 +226,21 @@ def split(
     no_sync: _NoSync = False,
     threads: Threads = None,
 ) -> None:
-    """Divide the records at random, and write each part to separate files.
+    """Split the records at random, and write each part to separate files.
 
-    The division is that of Dataset.split; each part keeps the order of the records. The
-    frames are copied byte for byte, and both checksums are verified.
+    The split is that of Dataset.split; each part keeps the order of the records. Frames
+    are copied byte for byte, and both checksums are verified.
     """
     if "{shard" in out and max_shard_bytes is None and max_shard_records is None:
         max_shard_bytes = _DEFAULT_SHARD_BYTES
     limits = max_shard_bytes, max_shard_records
-    sharding = _sharding(compression, level, overwrite, no_sync, threads, *limits)
-    shares = _shares(parts)
+    options = _shard_options(compression, level, overwrite, no_sync, threads, *limits)
+    fractions = _fractions(parts)
     files = files_of(paths, joins=True)
     _index(files)
     _run(
         "splitting",
-        lambda show: copy.split(files, out, shares, sharding, seed, show).values(),
+        lambda show: copy.split(files, out, fractions, options, seed, show).values(),
     )
 
 
@@ -245,19 +249,19 @@ def compress(
     *,
     out: _Directory,
     compression: Annotated[
-        _Compression, typer.Option("--compression", help="The format to write.")
+        _Compression, typer.Option("--compression", help="The compression format.")
     ] = _Compression.GZIP,
     level: _Level = None,
     overwrite: _Overwrite = False,
     no_sync: _NoSync = False,
     threads: Threads = None,
 ) -> None:
-    """Compress each file; the names get .gz, or .zz for ZLIB.
+    """Compress each file, and append .gz, or .zz for ZLIB, to its name.
 
-    Compressed files are compressed again. Both checksums of every record are verified.
+    Compressed files are recompressed. Both checksums of every record are verified.
     """
-    sharding = _sharding(compression, level, overwrite, no_sync, threads)
-    _recode("compressing", paths, out, sharding)
+    options = _shard_options(compression, level, overwrite, no_sync, threads)
+    _recode("compressing", paths, out, options)
 
 
 def expand(
@@ -268,25 +272,25 @@ def expand(
     no_sync: _NoSync = False,
     threads: Threads = None,
 ) -> None:
-    """Expand each file; the names lose .gz and the like.
+    """Decompress each file, and remove suffixes such as .gz from its name.
 
     A plain file is copied. Both checksums of every record are verified.
     """
-    sharding = _sharding(None, None, overwrite, no_sync, threads)
-    _recode("expanding", paths, out, sharding)
+    options = _shard_options(None, None, overwrite, no_sync, threads)
+    _recode("expanding", paths, out, options)
 
 
-def _recode(what: str, paths: list[str], out: Path, sharding: Sharding) -> None:
+def _recode(label: str, paths: list[str], out: Path, options: ShardOptions) -> None:
     files = files_of(paths, joins=False)
     with one_line_errors():
-        targets = copy.targets_of(files, str(out), sharding.compression)
-    _run(what, lambda show: copy.recode(targets, sharding, progress=show))
+        targets = copy.targets_of(files, str(out), options.compression)
+    _run(label, lambda show: copy.recode(targets, options, progress=show))
 
 
-# What the commands share.
+# Shared by the commands.
 
 
-def _sharding(
+def _shard_options(
     compression: _Compression | None,
     level: int | None,
     overwrite: bool,
@@ -294,11 +298,11 @@ def _sharding(
     threads: int | None,
     max_bytes: int | None = None,
     max_records: int | None = None,
-) -> Sharding:
+) -> ShardOptions:
     if level is not None and compression is None:
-        msg = "it goes with --compression"
+        msg = "this option requires --compression"
         raise typer.BadParameter(msg, param_hint="--level")
-    return Sharding(
+    return ShardOptions(
         overwrite=overwrite,
         max_bytes=max_bytes,
         max_records=max_records,
@@ -310,27 +314,27 @@ def _sharding(
 
 
 def _index(files: Sequence[str]) -> None:
-    """Build the indexes that are missing, if all files are plain."""
+    """Build missing indexes, if all files are plain."""
     if all(content == "plain" for content in contents_of(files)):
         indexed(files)
 
 
-def _shares(text: str) -> dict[str, float]:
+def _fractions(text: str) -> dict[str, float]:
     pairs = [part.strip().rpartition("=") for part in text.split(",")]
     try:
-        shares = {name: float(share) for name, _, share in pairs}
+        fractions = {name: float(fraction) for name, _, fraction in pairs}
     except ValueError:
-        shares = {}
-    if len(shares) < len(pairs) or "" in shares:
-        msg = f"parts must look like train=0.9,valid=0.1, each name once, got {text!r}"
+        fractions = {}
+    if len(fractions) < len(pairs) or "" in fractions:
+        msg = f"parts must be like train=0.9,valid=0.1 with unique names, got {text!r}"
         raise typer.BadParameter(msg, param_hint="--parts")
-    return shares
+    return fractions
 
 
-def _run(what: str, rewrite: Callable[[Progress], Iterable[Written]]) -> None:
-    """Rewrite behind a progress bar, and print what was written."""
+def _run(label: str, rewrite: Callable[[Progress], Iterable[Written]]) -> None:
+    """Rewrite with a progress bar, and print the written files."""
     watch = Stopwatch()
-    with Bar(what, "bytes") as bar, one_line_errors():
+    with Bar(label, "bytes") as bar, one_line_errors():
         written = list(rewrite(bar))
     out = console()
     for each in written:

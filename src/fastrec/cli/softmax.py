@@ -1,4 +1,4 @@
-"""Softmax regression in NumPy: the smallest classifier that learns."""
+"""Softmax regression in NumPy."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Softmax"]
 
 
 class Softmax:
-    """A linear classifier of grey pictures, trained by gradient descent with momentum."""
+    """A linear classifier of grey images, trained by gradient descent with momentum."""
 
     def __init__(
         self, n_pixels: int, n_kinds: int, *, rate: float = 0.05, momentum: float = 0.9
@@ -22,7 +22,7 @@ class Softmax:
         self._momentum = momentum
 
     def train(self, pictures: NDArray[np.uint8], labels: NDArray[Any]) -> float:
-        """Take one step on a batch of shape (n, n_pixels); return the mean loss before."""
+        """Train on a batch of shape (n, n_pixels); return its mean loss before the step."""
         inputs, rows = _inputs(pictures), np.arange(len(labels))
         scores = inputs @ self.weights
         chances = np.exp(scores - scores.max(axis=1, keepdims=True))
@@ -35,7 +35,7 @@ class Softmax:
         return float(loss)
 
     def predict(self, pictures: NDArray[np.uint8]) -> NDArray[np.intp]:
-        """Return the most likely label of each picture."""
+        """Return the most likely label of each image."""
         best: NDArray[np.intp] = (_inputs(pictures) @ self.weights).argmax(axis=1)
         return best
 

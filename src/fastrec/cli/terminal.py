@@ -1,7 +1,7 @@
-"""What the commands share on the screen: consoles, progress bars, tables, short forms.
+"""Terminal output: consoles, progress bars, tables, and formats of numbers.
 
-Results go to stdout as plain lines that are never wrapped, so that they can be copied
-and piped. Progress bars go to stderr, and only if that is a terminal.
+Results go to stdout as plain lines without wrapping, to be copied and piped. Progress
+bars go to stderr if it is a terminal.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ __all__ = [
     "size",
 ]
 
-_WIDTH = 10_000  # of stdout: no line is wrapped, and no table is cut
+_WIDTH = 10_000  # of stdout, so that lines are not wrapped and tables not truncated
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return a console for plain text: it has no markup and wraps no line."""
+    """Return a console for plain text, without markup and line wrapping."""
     return Console(
         stderr=stderr,
         width=None if stderr else _WIDTH,
@@ -52,8 +52,8 @@ def console(*, stderr: bool = False) -> Console:
 class Bar(Progress):
     """A progress bar on stderr, removed when its ``with`` block ends.
 
-    Call it with the amount done and the total. With the unit ``"bytes"`` it shows sizes
-    and their rate.
+    Call it with the amount done and the total. The unit ``"bytes"`` shows sizes and a
+    rate.
     """
 
     def __init__(self, label: str, unit: str = "") -> None:
@@ -76,7 +76,7 @@ class Bar(Progress):
         self._bar = self.add_task(label, total=0, note="")
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
-        """Show `done` of `total`, at most all of it, followed by `note`."""
+        """Show `done` of `total`, followed by `note`."""
         self.update(self._bar, completed=min(done, total), total=total, note=note)
 
     def advance_by(self, amount: int) -> None:
@@ -104,7 +104,7 @@ def counted(count: int, noun: str) -> str:
 def print_table(
     out: Console, head: Sequence[str], lines: Sequence[Sequence[str]]
 ) -> None:
-    """Print lines under a bold head, the first column left-justified, the others right."""
+    """Print a table with a bold head; the first column is left-justified."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for number, name in enumerate(head):
         table.add_column(name, justify="right" if number else "left", no_wrap=True)

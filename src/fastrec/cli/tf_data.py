@@ -1,7 +1,7 @@
-"""tf.data compared with fastrec: the same columns of the same records.
+"""Read the same columns of the same records with tf.data, for comparison.
 
-It runs in the form that benchmarks/ found to be fastest: batches of records are parsed
-at once, on as many threads as fastrec has, and no array is made of a tensor.
+It uses the fastest form found in benchmarks/: records are parsed in batches, on the same
+number of threads as fastrec, and tensors are not converted to arrays.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ def make_batches(
     """Return endless batches of tensors of the first `n_records`.
 
     Raises a ModuleNotFoundError if TensorFlow is not installed, and a ValueError if
-    tf.data cannot read what fastrec does.
+    tf.data cannot read the dataset.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
     import tensorflow as tf
 
     contents = {content for _, content in dataset._view.files.contents()}
     if len(contents) > 1:
-        msg = "tf.data reads files of one compression at a time"
+        msg = "tf.data cannot read files of different compression together"
         raise ValueError(msg)
     parse = _parser(tf, dataset.schema)
     options = tf.data.Options()
@@ -69,7 +69,7 @@ def _parser(tf: Any, schema: fr.Schema) -> Callable[[Any], Any]:  # noqa: ANN401
 
 
 def _feature(tf: Any, spec: Spec) -> Any:  # noqa: ANN401
-    """Return the tf.io form of a spec, if it is one of those that are inferred."""
+    """Return the tf.io spec for an inferred spec."""
     dtype = getattr(spec, "dtype", None)
     dtype = tf.string if dtype == "bytes" else tf.as_dtype(np.dtype(dtype))
     if isinstance(spec, fr.FixedLen):
@@ -78,12 +78,12 @@ def _feature(tf: Any, spec: Spec) -> Any:  # noqa: ANN401
         return tf.io.FixedLenSequenceFeature(spec.shape, dtype)
     if isinstance(spec, fr.VarLen):
         return tf.io.RaggedFeature(dtype, row_splits_dtype=tf.int64)
-    msg = f"there is no form of {spec!r} in tf.io here"
+    msg = f"cannot convert {spec!r} to a spec of tf.io"
     raise ValueError(msg)
 
 
 def stage(batches: Iterator[Any], batch_size: int, n_records: int) -> Generator[float]:
-    """Take the batches of one pass over the records."""
+    """Take the batches of one pass over the records, as a stage of `costs`."""
     for _ in range(0, n_records, batch_size):
         next(batches)
         yield batch_size

@@ -1,4 +1,4 @@
-"""The names of other libraries for what fastrec does: a port changes one import."""
+"""Drop-in names of other libraries: a port changes one import."""
 
 from fastrec.compat import dali_tfrecord, tf_io, tf_train
 

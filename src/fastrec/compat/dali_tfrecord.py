@@ -1,4 +1,4 @@
-"""The names of nvidia.dali.tfrecord, whose own objects do not tell what they describe.
+"""Drop-in replacement for nvidia.dali.tfrecord, whose specs hide their arguments.
 
 >>> import fastrec.compat.dali_tfrecord as tfrec
 >>> tfrec.FixedLenFeature((), tfrec.int64, -1)
@@ -27,7 +27,7 @@ def FixedLenFeature(
     dtype: str,
     default_value: Any = None,  # noqa: ANN401
 ) -> FixedLen:
-    """As `fastrec.FixedLen`; one default stands for all values."""
+    """Return a `fastrec.FixedLen`; a scalar default applies to all values."""
     n_values = math.prod(shape)
     if isinstance(default_value, (int, float, str, bytes)) and len(shape) > 0:
         default_value = [default_value] * n_values
@@ -35,9 +35,9 @@ def FixedLenFeature(
 
 
 def VarLenFeature(*arguments: Any) -> VarLen:  # noqa: ANN401 (DALI's name)
-    """As `fastrec.VarLen`: ``(dtype, default)``, or with the shape of an item before.
+    """Return a `fastrec.VarLen` for ``(dtype, default)`` or ``(shape, dtype, default)``.
 
-    The default, which DALI gives to rows that are missing, is not used: they are empty.
+    The default is ignored: a row without the feature is empty.
     """
     if isinstance(arguments[0], str):
         return VarLen(arguments[0])

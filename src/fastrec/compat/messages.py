@@ -1,4 +1,4 @@
-"""Protobuf's messages, lists and maps, as far as `tf_train` needs them."""
+"""The subset of protobuf's messages, repeated fields and maps that `tf_train` needs."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def field(number: int, content: bytes) -> bytes:
 
 
 def list_bytes(values: Any) -> bytes:  # noqa: ANN401 (an array or BytesArray)
-    """Return the message of a list that has values."""
+    """Return the serialized message of a non-empty list."""
     example = _core.encode_example({"": values})
     # Features, entry, the empty key, Feature, list: each a tag and a length.
     at = 0
@@ -49,9 +49,9 @@ def list_bytes(values: Any) -> bytes:  # noqa: ANN401 (an array or BytesArray)
 
 
 class Message:
-    """The base of all messages. Fields exist from the beginning and change in place."""
+    """Base class of messages. Fields always exist and are changed in place."""
 
-    # What makes each field, in the order of their numbers.
+    # The constructor of each field, in the order of the field numbers.
     _fields: ClassVar[Mapping[str, Callable[[], Any]]] = {}
 
     def __init__(self, **fields: Any) -> None:  # noqa: ANN401
@@ -77,7 +77,7 @@ class Message:
             self.__dict__[name] = make()
 
     def _fill(self, name: str, value: Any) -> None:  # noqa: ANN401
-        """Set a field to the value that the constructor was passed."""
+        """Set a field to a value passed to the constructor."""
         getattr(self, name).MergeFrom(value)
 
     def _present(self) -> list[str]:
@@ -100,7 +100,7 @@ class Message:
         raise NotImplementedError
 
     def SerializeToString(self, *, deterministic: bool | None = None) -> bytes:  # noqa: ARG002
-        """Return the message in wire format, with map entries in protobuf's fixed order."""
+        """Return the message in wire format, with sorted map entries."""
         return self._serialized()
 
     def ByteSize(self) -> int:
@@ -116,19 +116,19 @@ class Message:
         DecodeError
             If the bytes are not such a message.
         """
-        given: object = data
-        if not isinstance(given, (bytes, bytearray, memoryview)):
+        content: object = data
+        if not isinstance(content, (bytes, bytearray, memoryview)):
             msg = f"a serialized message must be bytes, got {type(data).__name__}"
             raise TypeError(msg)
-        return cls._parsed(bytes(given))
+        return cls._parsed(bytes(content))
 
     def ParseFromString(self, data: bytes) -> int:
-        """Replace the contents by a serialized message; return its size."""
+        """Replace the fields by those of a serialized message; return its size."""
         self.CopyFrom(type(self).FromString(data))
         return len(data)
 
     def CopyFrom(self, other: Self) -> None:
-        """Replace the contents by a copy of another message of the same class."""
+        """Replace the fields by copies of those of another message of this class."""
         self.__dict__.update(copied(other, type(self)).__dict__)
 
     def Clear(self) -> None:
@@ -136,7 +136,7 @@ class Message:
         self._reset()
 
     def HasField(self, name: str) -> bool:
-        """Return whether a field that holds one message is set."""
+        """Return whether a singular field is set."""
         self._check_field(name)
         return name in self._present()
 
@@ -156,26 +156,26 @@ M = TypeVar("M", bound=Message)
 
 
 class RecordMessage(Message):
-    """A message whose fields are messages, each of which may be set or not."""
+    """A message whose fields are messages that may be set or unset."""
 
     def _reset(self) -> None:
         super()._reset()
-        self._given: set[str] = set()
+        self._assigned: set[str] = set()
 
     def _fill(self, name: str, value: object) -> None:
         self.__dict__[name] = copied(value, type(getattr(self, name)))
-        self._given.add(name)
+        self._assigned.add(name)
 
     def _present(self) -> list[str]:
         return [
             name
             for name in self._fields
-            if name in self._given or getattr(self, name)._present()
+            if name in self._assigned or getattr(self, name)._present()
         ]
 
 
 def copied(value: object, wanted: type[M]) -> M:
-    """Return a copy of a message, which may also be given as a dict of its fields."""
+    """Return a copy of a message, or a message made of a dict of fields."""
     if isinstance(value, dict):
         return wanted(**value)
     if not isinstance(value, wanted):
@@ -189,20 +189,20 @@ def copied(value: object, wanted: type[M]) -> M:
 
 
 class Repeated(list[T], Generic[T]):
-    """A repeated field: a list that converts or refuses each value.
+    """A repeated field: a list that converts each value or raises.
 
-    `is_touched` is whether it was ever changed; an empty `extend` counts.
+    `is_touched` reports whether it was ever changed; an empty `extend` counts.
     """
 
-    def __init__(self, made: Callable[..., T], values: Iterable[Any] = ()) -> None:
+    def __init__(self, convert: Callable[..., T], values: Iterable[Any] = ()) -> None:
         super().__init__()
-        self._made = made
+        self._item_type = convert
         self.is_touched = False
         if values:
             self.extend(values)
 
     def _convert(self, value: Any) -> T:  # noqa: ANN401
-        return self._made(value)
+        return self._item_type(value)
 
     def append(self, value: Any) -> None:  # noqa: ANN401
         """Add a value at the end."""
@@ -214,7 +214,7 @@ class Repeated(list[T], Generic[T]):
         self.is_touched = True
 
     def extend(self, values: Iterable[Any]) -> None:
-        """Add values at the end: all of them or, if one is refused, none."""
+        """Add values at the end; if one is invalid, add none."""
         try:
             items = iter(values)
         except TypeError:
@@ -238,20 +238,20 @@ class Repeated(list[T], Generic[T]):
         self.is_touched = True
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._made, list(self))
+        return type(self), (self._item_type, list(self))
 
 
 class RepeatedMessage(Repeated[M]):
     """A repeated field of messages."""
 
-    _made: type[M]
+    _item_type: type[M]
 
     def _convert(self, value: object) -> M:
-        return copied(value, self._made)
+        return copied(value, self._item_type)
 
     def add(self, **fields: Any) -> M:  # noqa: ANN401
         """Append a message with these fields, and return it."""
-        self.append(self._made(**fields))
+        self.append(self._item_type(**fields))
         return self[-1]
 
     def _encoded(self, number: int) -> bytes:
@@ -261,9 +261,11 @@ class RepeatedMessage(Repeated[M]):
 class MessageMap(dict[Any, M], Generic[M]):
     """A map field: reading an absent entry creates it."""
 
-    def __init__(self, made: type[M], entries: Mapping[Any, M] | None = None) -> None:
+    def __init__(
+        self, value_type: type[M], entries: Mapping[Any, M] | None = None
+    ) -> None:
         super().__init__()
-        self._made = made
+        self._value_type = value_type
         self.MergeFrom(entries or {})
 
     def MergeFrom(self, entries: Any) -> None:  # noqa: ANN401
@@ -272,7 +274,7 @@ class MessageMap(dict[Any, M], Generic[M]):
             msg = f"a map must be set from a mapping, got {type(entries).__name__}"
             raise TypeError(msg)
         for key, value in entries.items():
-            self._put(key, copied(value, self._made))
+            self._put(key, copied(value, self._value_type))
 
     def _put(self, key: object, value: M) -> M:
         super().__setitem__(_checked_key(key), value)
@@ -280,7 +282,7 @@ class MessageMap(dict[Any, M], Generic[M]):
 
     def __missing__(self, key: object) -> M:
         key = _checked_key(key)
-        return self[key] if key in self else self._put(key, self._made())
+        return self[key] if key in self else self._put(key, self._value_type())
 
     get_or_create = dict.__getitem__
 
@@ -289,16 +291,16 @@ class MessageMap(dict[Any, M], Generic[M]):
         raise ValueError(msg)
 
     def update(self, *_: object, **__: object) -> None:
-        """Raise ValueError, as protobuf's maps do."""
+        """Raise a ValueError, like protobuf's maps."""
         msg = "cannot assign to entries of a map: write .MergeFrom({...})"
         raise ValueError(msg)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self._made, dict(self))
+        return type(self), (self._value_type, dict(self))
 
     def _encoded(self, number: int) -> bytes:
         named = [(key.encode() if isinstance(key, str) else key, key) for key in self]
-        # protobuf's order: by bytes, and a key after those that it begins.
+        # The order of protobuf: by bytes, a prefix after the longer key.
         named.sort(key=lambda pair: [*pair[0], 256])
         return b"".join(
             field(number, field(1, name) + self[key]._encoded(2)) for name, key in named

@@ -1,4 +1,4 @@
-"""TensorFlow's names for the same things, without TensorFlow.
+"""Drop-in replacement for tf.io and parts of tf.data, without TensorFlow.
 
 >>> import fastrec.compat.tf_io as tf_io
 >>> features = {"label": tf_io.FixedLenFeature([], "int64", default_value=0)}
@@ -6,9 +6,9 @@
 {'label': array([0])}
 
 Results are NumPy arrays, `fastrec.BytesArray` for strings, `fastrec.RaggedArray` for
-`VarLenFeature` (``.to_sparse()`` has TensorFlow's indices) and `RaggedFeature`, and
+`VarLenFeature` (``.to_sparse()`` returns TensorFlow's indices) and `RaggedFeature`, and
 `fastrec.SparseArray` for `SparseFeature`. Dtypes are names (``"int64"``, ``"float32"``,
-``"string"``), or TensorFlow's own.
+``"string"``) or TensorFlow's dtypes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ __all__ = [
 
 
 class FixedLenFeature(NamedTuple):
-    """As `fastrec.FixedLen`."""
+    """Same as `fastrec.FixedLen`."""
 
     shape: Sequence[int]
     dtype: Any
@@ -56,7 +56,7 @@ class FixedLenFeature(NamedTuple):
 
 
 class FixedLenSequenceFeature(NamedTuple):
-    """As `fastrec.FixedLenSequence`; `allow_missing` must be True for features."""
+    """Same as `fastrec.FixedLenSequence`; `allow_missing` must be True for features."""
 
     shape: Sequence[int]
     dtype: Any
@@ -65,13 +65,13 @@ class FixedLenSequenceFeature(NamedTuple):
 
 
 class VarLenFeature(NamedTuple):
-    """As `fastrec.VarLen`."""
+    """Same as `fastrec.VarLen`."""
 
     dtype: Any
 
 
 class RaggedFeature(NamedTuple):
-    """As `fastrec.Ragged`. `validate` changes nothing: partitions are always checked."""
+    """Same as `fastrec.Ragged`; partitions are checked whatever `validate` is."""
 
     dtype: Any
     value_key: str | bytes | None = None
@@ -88,7 +88,7 @@ for _partition in (
 
 
 class SparseFeature(NamedTuple):
-    """As `fastrec.Sparse`."""
+    """Same as `fastrec.Sparse`."""
 
     index_key: str | bytes | Sequence[str | bytes]
     value_key: str | bytes
@@ -100,10 +100,10 @@ class SparseFeature(NamedTuple):
 def parse_example(
     serialized: Strings,
     features: Mapping[str, Any],
-    example_names: object = None,  # noqa: ARG001 (errors name the record by its place)
+    example_names: object = None,  # noqa: ARG001 (errors name the record by its index)
     name: str | None = None,  # noqa: ARG001
 ) -> Batch:
-    """As `fastrec.parse_example`."""
+    """Same as `fastrec.parse_example`."""
     return parse.parse_example(serialized, features)
 
 
@@ -113,7 +113,7 @@ def parse_single_example(
     example_names: object = None,  # noqa: ARG001 (as above)
     name: str | None = None,  # noqa: ARG001
 ) -> Row:
-    """As `fastrec.parse_single_example`."""
+    """Same as `fastrec.parse_single_example`."""
     return parse.parse_single_example(serialized, features)
 
 
@@ -124,7 +124,7 @@ def parse_sequence_example(
     example_names: object = None,  # noqa: ARG001 (as above)
     name: str | None = None,  # noqa: ARG001
 ) -> tuple[Batch, Batch, dict[str | bytes, npt.NDArray[Any]]]:
-    """As `fastrec.parse_sequence_example`."""
+    """Same as `fastrec.parse_sequence_example`."""
     return parse.parse_sequence_example(serialized, context_features, sequence_features)
 
 
@@ -135,7 +135,7 @@ def parse_single_sequence_example(
     example_name: object = None,  # noqa: ARG001 (as above)
     name: str | None = None,  # noqa: ARG001
 ) -> tuple[Row, Row]:
-    """As `fastrec.parse_single_sequence_example`."""
+    """Same as `fastrec.parse_single_sequence_example`."""
     return parse.parse_single_sequence_example(
         serialized, context_features, sequence_features
     )
@@ -148,7 +148,7 @@ def decode_raw(
     fixed_length: int | None = None,
     name: str | None = None,  # noqa: ARG001
 ) -> npt.NDArray[Any]:
-    """As `fastrec.decode_raw`."""
+    """Same as `fastrec.decode_raw`."""
     dtype = getattr(out_type, "as_numpy_dtype", out_type)
     return parse.decode_raw(
         input_bytes, dtype, little_endian=little_endian, fixed_length=fixed_length
@@ -160,7 +160,7 @@ def parse_tensor(
     out_type: Any,  # noqa: ANN401 (NumPy's dtype, or TensorFlow's)
     name: str | None = None,  # noqa: ARG001
 ) -> npt.NDArray[Any]:
-    """As `fastrec.parse_tensor`."""
+    """Same as `fastrec.parse_tensor`."""
     return parse.parse_tensor(serialized, getattr(out_type, "name", out_type))
 
 
@@ -168,35 +168,35 @@ def serialize_tensor(
     tensor: npt.ArrayLike | BytesArray | str | bytes,
     name: str | None = None,  # noqa: ARG001
 ) -> bytes:
-    """As `fastrec.serialize_tensor`."""
+    """Same as `fastrec.serialize_tensor`."""
     return tensors.serialize_tensor(tensor)
 
 
 def _compression_of(options: object) -> Any:  # noqa: ANN401
-    """Return the compression that `options`, or a name in its place, asks for."""
+    """Return the compression of a `TFRecordOptions`, or of a name."""
     return getattr(options, "compression_type", options) or None
 
 
 def tf_record_iterator(path: Paths, options: object = None) -> Iterator[bytes]:
-    """As `fastrec.read_records`: the serialized records of a file.
+    """Yield the serialized records of a file, like `fastrec.read_records`.
 
-    Without `options`, compression is recognised.
+    Without `options`, compression is detected.
     """
     return read_records(path, compression=_compression_of(options) or "auto")
 
 
 class TFRecordDataset:
-    """The serialized records of files: an iterable of bytes, in file order.
+    """An iterable of the serialized records of files, in file order.
 
-    Each `iter` reads the files from their beginning. Without `compression_type`,
-    compression is recognised. `buffer_size` and `num_parallel_reads` are ignored. The
-    methods of ``tf.data.Dataset``, such as ``map`` and ``batch``, are not available: use
+    Each ``for`` reads the files from the start. Without `compression_type`, compression
+    is detected. `buffer_size` and `num_parallel_reads` are ignored. The methods of
+    ``tf.data.Dataset``, such as ``map`` and ``batch``, are not available; use
     `fastrec.open` and `fastrec.Dataset.loader`.
 
     Raises
     ------
     CorruptionError
-        If a record is damaged, after the records before it.
+        At a damaged record, after yielding the records before it.
     """
 
     def __init__(
@@ -217,15 +217,15 @@ class TFRecordDataset:
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401
         msg = (
-            f"TFRecordDataset has no {name!r}: it only yields records; write "
-            "fastrec.open(filenames, features=...).loader(batch_size), see "
+            f"TFRecordDataset has no attribute {name!r}: it only yields serialized "
+            "records; use fastrec.open(filenames, features=...).loader(batch_size), see "
             "docs/migration.md"
         )
         raise AttributeError(msg)
 
 
 class TFRecordWriter(Writer):
-    """As `fastrec.Writer`, for serialized records; an existing file is replaced."""
+    """A `fastrec.Writer` of serialized records that replaces an existing file."""
 
     def __init__(self, path: str | os.PathLike[str], options: object = None) -> None:
         super().__init__(
@@ -236,7 +236,7 @@ class TFRecordWriter(Writer):
         )
 
     def write(self, record: Any) -> None:  # noqa: ANN401
-        """Write a serialized record, or a mapping as `fastrec.Writer.write` does."""
+        """Write a serialized record, or a mapping like `fastrec.Writer.write`."""
         if isinstance(record, Mapping):
             super().write(record)
         else:

@@ -1,4 +1,4 @@
-"""The messages of tf.train, without TensorFlow or protobuf.
+"""Drop-in replacement for the messages of tf.train, without TensorFlow or protobuf.
 
 Code that builds or reads a ``tf.train.Example`` by hand runs unchanged:
 
@@ -10,13 +10,15 @@ Code that builds or reads a ``tf.train.Example`` by hand runs unchanged:
 >>> train.Example.FromString(record).features.feature["label"].int64_list.value[0]
 3
 
-The classes have the constructors, fields and methods that programs for these messages
-use, and raise protobuf's errors: TypeError for a value of another type, ValueError for
-an integer that int64 does not hold and for an unknown field, AttributeError for an
-assignment to a field. There are four differences. `SerializeToString` is always
-deterministic. `FromString` raises `fastrec.DecodeError` for bytes that cannot be read, and
-leaves the ``features``, ``context`` or ``feature_lists`` of a record unset if they are
-empty. ``Int64List`` accepts bools, as protobuf did before version 7.
+The classes have protobuf's constructors, fields and common methods, and raise protobuf's
+errors: TypeError for a value of the wrong type, ValueError for an integer out of range
+and for an unknown field, AttributeError for an assignment to a field. There are four
+differences:
+
+* `SerializeToString` is always deterministic.
+* `FromString` raises `fastrec.DecodeError` for invalid bytes.
+* `FromString` leaves empty ``features``, ``context`` and ``feature_lists`` unset.
+* ``Int64List`` accepts bools, like protobuf before version 7.
 
 `fastrec.encode_example` and `fastrec.decode_example` do the same in one call.
 """
@@ -71,16 +73,16 @@ T = TypeVar("T")
 
 def _as_bytes(value: object) -> bytes:
     if not isinstance(value, bytes):
-        msg = f"a value of BytesList must be bytes, got {type(value).__name__}"
+        msg = f"BytesList values must be bytes, got {type(value).__name__}"
         if isinstance(value, str):
-            msg += ": encode it with .encode()"
+            msg += "; encode it with .encode()"
         raise TypeError(msg)
     return bytes(value)
 
 
 def _as_float(value: Any) -> float:  # noqa: ANN401
     if isinstance(value, np.ndarray) or not hasattr(value, "__float__"):
-        msg = f"a value of FloatList must be a number, got {type(value).__name__}"
+        msg = f"FloatList values must be numbers, got {type(value).__name__}"
         raise TypeError(msg)
     return ctypes.c_float(float(value)).value  # rounded to float32
 
@@ -89,26 +91,26 @@ def _as_int(value: Any) -> int:  # noqa: ANN401
     try:
         number = int(value if isinstance(value, np.bool_) else operator.index(value))
     except TypeError:
-        msg = f"a value of Int64List must be an integer, got {type(value).__name__}"
+        msg = f"Int64List values must be integers, got {type(value).__name__}"
         raise TypeError(msg) from None
     if number not in _INT64:
-        msg = f"a value of Int64List must fit int64, got {number}"
+        msg = f"Int64List values must fit int64, got {number}"
         raise ValueError(msg)
     return number
 
 
 class _List(Message, Generic[T]):
-    """A list of values of one kind."""
+    """Base class of the value lists."""
 
     value: Repeated[T]
-    _number: ClassVar[int]  # of the field of a Feature
+    _number: ClassVar[int]  # the field number in Feature
 
     @staticmethod
     def _array(values: list[Any]) -> Any:  # noqa: ANN401
         raise NotImplementedError
 
     def CopyFrom(self, other: Self) -> None:
-        """Replace the values by a copy of another list's."""
+        """Replace the values by a copy of those of another list."""
         super().CopyFrom(other)
         self.value.is_touched = True
 
@@ -118,8 +120,8 @@ class _List(Message, Generic[T]):
     @classmethod
     def _parsed(cls, data: bytes) -> Self:
         feature = Feature.FromString(field(cls._number, data))
-        found = getattr(feature, feature.WhichOneof("kind") or "", None)
-        return found if isinstance(found, cls) else cls()
+        values = getattr(feature, feature.WhichOneof("kind") or "", None)
+        return values if isinstance(values, cls) else cls()
 
 
 class BytesList(_List[bytes]):
@@ -147,14 +149,14 @@ class Int64List(_List[int]):
 
 
 class Feature(Message):
-    """A list of values of one of three kinds, or no list.
+    """A oneof of three value lists, which may be unset.
 
     Attributes
     ----------
     bytes_list : BytesList
     float_list : FloatList
     int64_list : Int64List
-        Changing one of them unsets the others.
+        Changing one list unsets the others.
     """
 
     bytes_list: BytesList
@@ -172,7 +174,7 @@ class Feature(Message):
 
     @classmethod
     def _of(cls, values: Any) -> Self:  # noqa: ANN401
-        """Return the feature that holds an array, a BytesArray, or None."""
+        """Return a feature that holds an array, a BytesArray, or nothing for None."""
         if values is None:
             return cls()
         if isinstance(values, BytesArray):
@@ -185,7 +187,7 @@ class Feature(Message):
         self._kind, self._lists = name, {name: copied(value, self._fields[name])}
 
     def _settle(self) -> None:
-        """Make the list that was changed last the only one."""
+        """Keep only the list that was changed last."""
         for name, values in self._lists.items():
             if name != self._kind and values.value.is_touched:
                 self._kind, self._lists = name, {name: values}
@@ -198,9 +200,9 @@ class Feature(Message):
         return self._lists.setdefault(name, self._fields[name]())
 
     def WhichOneof(self, group: str) -> str | None:
-        """Return the name of the list that is set, if any; `group` is "kind"."""
+        """Return the name of the list that is set, or None; `group` must be "kind"."""
         if group != "kind":
-            msg = f'a Feature has the oneof "kind", got {group!r}'
+            msg = f'group must be "kind", the only oneof of Feature, got {group!r}'
             raise ValueError(msg)
         return next(iter(self._present()), None)
 
@@ -210,7 +212,7 @@ class Feature(Message):
 
     @classmethod
     def _parsed(cls, data: bytes) -> Self:
-        # An entry without a key, which is the empty key.
+        # Parse it as the entry of a map; without a key, the key is empty.
         features = Features.FromString(field(1, field(2, data)))
         return copied(features.feature[""], cls)
 
@@ -223,7 +225,7 @@ def _decoded(data: bytes, *, is_sequence: bool) -> tuple[list[Any], list[Any]]:
 
 
 class Features(Message):
-    """Features by name, ``feature``; reading an absent one creates it."""
+    """A map of features by name, ``feature``; reading an absent entry creates it."""
 
     feature: MessageMap[Feature]
     _fields: ClassVar = {"feature": partial(MessageMap, Feature)}
@@ -250,7 +252,7 @@ class FeatureList(Message):
 
 
 class FeatureLists(Message):
-    """Feature lists by name, ``feature_list``; reading an absent one creates it."""
+    """A map of lists by name, ``feature_list``; reading an absent entry creates it."""
 
     feature_list: MessageMap[FeatureList]
     _fields: ClassVar = {"feature_list": partial(MessageMap, FeatureList)}
@@ -282,14 +284,14 @@ class _Record(RecordMessage):
 
 
 class Example(_Record):
-    """A record of features, ``features``."""
+    """A tf.train.Example: a record of ``features``."""
 
     features: Features
     _fields: ClassVar = {"features": Features}
 
 
 class SequenceExample(_Record):
-    """A record of features, ``context``, and of feature lists, ``feature_lists``."""
+    """A tf.train.SequenceExample: ``context`` features and ``feature_lists``."""
 
     context: Features
     feature_lists: FeatureLists

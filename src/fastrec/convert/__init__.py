@@ -1,8 +1,8 @@
-"""Converters: files of other formats to TFRecord files, and TFRecord files to tables.
+"""Convert files of other formats to TFRecord files, and TFRecord files to tables.
 
-IDX, .npy and .npz files need NumPy only; CSV, Parquet, Arrow and Feather files need the
-extra ``arrow`` (pyarrow), and folders of images the extra ``image`` (Pillow). All are
-converted batch by batch; only .npz and gzipped IDX files are read into memory as a whole.
+IDX, .npy and .npz files need NumPy only. CSV, Parquet, Arrow and Feather files need the
+extra ``arrow`` (pyarrow), and folders of images the extra ``image`` (Pillow). Files are
+converted batch by batch, except .npz and gzipped IDX files, which are read into memory.
 
 >>> from fastrec import convert
 >>> convert.write_tfrecords(
@@ -14,9 +14,10 @@ converted batch by batch; only .npz and gzipped IDX files are read into memory a
 
 from __future__ import annotations
 
-from fastrec.convert.opening import open_source
+from fastrec.convert.formats import open_source
 from fastrec.convert.source import Columns, Source
-from fastrec.convert.writing import to_arrow, write_table, write_tfrecords
+from fastrec.convert.to_table import to_arrow, write_table
+from fastrec.convert.to_tfrecords import write_tfrecords
 
 __all__ = [
     "Columns",

@@ -1,7 +1,7 @@
 """IDX, .npy and .npz files -> columns.
 
 An IDX file has two zero bytes, the type, the number of dimensions, the sizes (big-endian
-uint32) and the values (big-endian, row by row). It may be gzipped, as MNIST is.
+uint32) and the values (big-endian, row by row). It may be gzipped, like MNIST.
 
 Source: "The MNIST database of handwritten digits", section "File formats".
 """
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fastrec.arrays.batch import BytesArray
-from fastrec.convert.source import Columns, Source, chosen
+from fastrec.convert.source import Columns, Source, select_columns
 from fastrec.errors import CorruptionError, SchemaError
 from fastrec.features.fixed import Raw
 from fastrec.options import rows_per_batch
@@ -35,10 +35,9 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class ArraySource(Source):
-    """Arrays as columns: those of several .npz files in sequence, others side by side.
+    """Arrays as columns: .npz files are concatenated, other files are joined by row.
 
-    Arrays of .npz and gzipped files are read into memory as a whole; all others are
-    mapped.
+    Arrays of .npz and gzipped files are read into memory; other files are mapped.
     """
 
     def __init__(
@@ -58,29 +57,29 @@ class ArraySource(Source):
 
     def _arrays(self, paths: list[str]) -> Arrays:
         read = {"IDX": _idx_arrays, "npy": _npy_arrays, "npz": _npz_arrays}[self._kind]
-        found: list[tuple[str, NDArray[Any]]] = []
+        named_arrays: list[tuple[str, NDArray[Any]]] = []
         for path in paths:
-            with _reading(path):
+            with _corruption_errors(path):
                 for name, array in read(path, self._columns):
                     _check(path, name, array)
-                    found += _fields(name, array)
-        arrays = chosen(self._columns, found)
+                    named_arrays += _fields(name, array)
+        arrays = select_columns(self._columns, named_arrays)
         lengths = {name: len(array) for name, array in arrays.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(
-                f"columns must have one length, got {lengths} in {', '.join(paths)}; "
-                "choose some of them with columns= (--column)"
+                f"columns must have the same length, got {lengths} in {', '.join(paths)}; "
+                "select some of them with columns= (--column)"
             )
         return arrays
 
     def _batches(self) -> Iterator[Columns]:
-        wanted = _layout(self._first)
+        expected = _layout(self._first)
         for i, paths in enumerate(self._groups):
             arrays = self._first if i == 0 else self._arrays(paths)
-            if (found := _layout(arrays)) != wanted:
+            if (layout := _layout(arrays)) != expected:
                 raise ValueError(
-                    f"files must have the same columns, got {found} in {paths[0]} and "
-                    f"{wanted} in {self._groups[0][0]}"
+                    f"files must have the same columns, got {layout} in {paths[0]} and "
+                    f"{expected} in {self._groups[0][0]}"
                 )
             row_bytes = sum(
                 a.itemsize * math.prod(a.shape[1:]) for a in arrays.values()
@@ -92,31 +91,31 @@ class ArraySource(Source):
 
 
 @contextlib.contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Raise what NumPy and the decompressors report as a CorruptionError."""
+def _corruption_errors(path: str) -> Iterator[None]:
+    """Convert errors of NumPy and of decompression to a CorruptionError."""
     try:
         yield
     except (CorruptionError, SchemaError):
         raise
-    except (ValueError, EOFError, RuntimeError) as error:  # as NumPy and zipfile raise
+    except (ValueError, EOFError, RuntimeError) as error:  # of NumPy and zipfile
         raise CorruptionError(f"cannot read the array: {error}", path) from error
     except (gzip.BadGzipFile, zlib.error, zipfile.BadZipFile) as error:
         raise CorruptionError(f"cannot decompress the array: {error}", path) from error
 
 
 def _check(path: str, name: str, array: NDArray[Any]) -> None:
-    """Refuse an array without rows, and dtypes that no feature can hold."""
+    """Raise a SchemaError for a scalar, or a dtype that no feature can store."""
     if not array.ndim:
         reason = f"{name!r} must have at least one dimension, got a single value"
         raise SchemaError(reason, path, feature=name)
     if array.ndim < 3 and array.dtype.kind in "cmM":
-        cure = '.view("float64")' if array.dtype.kind == "c" else '.astype("int64")'
-        reason = f"no feature can hold {name!r} of dtype {array.dtype}: save it {cure}"
+        hint = '.view("float64")' if array.dtype.kind == "c" else '.astype("int64")'
+        reason = f"no feature can store {name!r} of dtype {array.dtype}: save it {hint}"
         raise SchemaError(reason, path, feature=name)
 
 
 def _fields(name: str, array: NDArray[Any]) -> Iterator[tuple[str, NDArray[Any]]]:
-    """Yield an array with its name, or the fields of a structured array with theirs."""
+    """Yield an array with its name, or the fields of a structured array."""
     if array.dtype.names is None:
         yield name, array
     for field in array.dtype.names or ():
@@ -134,7 +133,7 @@ def _column(block: NDArray[Any]) -> Any:  # noqa: ANN401
     return BytesArray.from_list(block.tolist())
 
 
-# Each kind of file: its arrays with their names, at least those in `columns`.
+# For each kind of file, yield names and arrays, at least those in `columns`.
 
 
 def _idx_arrays(
@@ -146,7 +145,7 @@ def _idx_arrays(
             data = np.frombuffer(file.read(), np.uint8)
     magic = data[:4].tobytes()
     if len(magic) < 4 or magic[:2] != b"\0\0" or magic[2] not in _IDX_DTYPES:
-        reason = f"an IDX file cannot begin with the bytes {magic.hex(' ')}"
+        reason = f"not an IDX file: it begins with the bytes {magic.hex(' ')}"
         raise CorruptionError(reason, path)
     begin = 4 + 4 * magic[3]
     shape = tuple(data[4:begin].view(">u4").tolist())
@@ -180,8 +179,8 @@ def _npz_arrays(
 ) -> Iterator[tuple[str, NDArray[Any]]]:
     with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
         for name in archive.files:
-            is_asked = columns is None or any(
+            is_selected = columns is None or any(
                 f"{column}/".startswith(f"{name}/") for column in columns
             )
-            # Other arrays are not read; their names are for the error of a missing one.
-            yield name, np.asarray(archive[name]) if is_asked else np.zeros(0)
+            # Other arrays are not read; the error of a missing column lists their names.
+            yield name, np.asarray(archive[name]) if is_selected else np.zeros(0)

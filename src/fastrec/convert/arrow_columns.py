@@ -9,7 +9,8 @@ fixed_size_list of fixed_size_list, ...   ndarray of that many dimensions, for `
 dictionary, run_end_encoded of these      the same, decoded
 ========================================  ===============================================
 
-A null row leaves the feature out: ndarrays become masked arrays, all else lists with None.
+A null row omits the feature: arrays with nulls become masked arrays, others lists with
+None.
 """
 
 from __future__ import annotations
@@ -33,16 +34,19 @@ _LISTS = (pa.ListType, pa.LargeListType, pa.ListViewType, pa.LargeListViewType)
 _STRINGS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 _VIEWS = (pa.string_view(), pa.binary_view())
 
-_LEAVE_OUT = "leave it out with columns= (--column)"
+_OMIT = "omit it with columns= (--column)"
 
 
 def features_of(schema: pa.Schema) -> dict[str, Spec]:
-    """Return the specs of columns of three or more dimensions; refuse unknown types."""
+    """Return the specs of columns of three or more dimensions.
+
+    Raises a SchemaError for types that no feature can store.
+    """
     features: dict[str, Spec] = {}
     for field in schema:
         shape, leaf = _row_type(field.type)
         if hint := _hint(field.type):
-            reason = f"no feature can hold column {field.name!r} of type {field.type}"
+            reason = f"no feature can store column {field.name!r} of type {field.type}"
             raise SchemaError(f"{reason}: {hint}", feature=field.name)
         if len(shape) >= 2:
             features[field.name] = Raw(shape, leaf.to_pandas_dtype())
@@ -50,7 +54,7 @@ def features_of(schema: pa.Schema) -> dict[str, Spec]:
 
 
 def columns_of(batch: pa.RecordBatch) -> Columns:
-    """Return the columns of a batch whose schema `features_of` accepts."""
+    """Return the columns of a batch whose schema was checked by `features_of`."""
     return {
         field.name: _column(array, field.name)
         for field, array in zip(batch.schema, batch.columns, strict=True)
@@ -61,7 +65,7 @@ def columns_of(batch: pa.RecordBatch) -> Columns:
 
 
 def _row_type(kind: pa.DataType) -> tuple[tuple[int, ...], pa.DataType]:
-    """Return the shape of a row of fixed-size lists, and the type inside of it."""
+    """Return the shape of a row of fixed-size lists, and the type of its items."""
     shape: tuple[int, ...] = ()
     while True:
         if isinstance(kind, pa.FixedShapeTensorType):
@@ -77,7 +81,7 @@ def _row_type(kind: pa.DataType) -> tuple[tuple[int, ...], pa.DataType]:
 
 
 def _hint(kind: pa.DataType) -> str:
-    """Return what makes a type one that features can hold; "" if it is."""
+    """Return a hint how to store a type in features; "" if it can be stored."""
     types = pa.types
     shape, leaf = _row_type(kind)
     is_list = isinstance(leaf, _LISTS)
@@ -99,7 +103,7 @@ def _hint(kind: pa.DataType) -> str:
             return "store its tensors in row-major order"
     is_number = types.is_integer(leaf) or types.is_floating(leaf) or leaf == pa.bool_()
     is_known = is_number or _is_bytes(leaf) or types.is_null(kind)
-    return "" if is_known else _LEAVE_OUT
+    return "" if is_known else _OMIT
 
 
 def _cast_to(name: str) -> str:
@@ -144,7 +148,7 @@ def _decoded(array: pa.Array) -> pa.Array:
         elif pa.types.is_run_end_encoded(array.type):
             array = pc.run_end_decode(array)
         elif array.type in _VIEWS and array.null_count:
-            # A cast would follow null views, which Arrow never validates.
+            # A cast would dereference null views, which Arrow never validates.
             return pa.array(array.to_pylist(), pa.large_binary())
         else:
             return array
@@ -180,8 +184,8 @@ def _inner_values(array: pa.Array, name: str) -> Any:  # noqa: ANN401
     array = _decoded(array)
     if array.null_count:
         reason = (
-            f"column {name!r} has a null within a list, which no feature can hold: "
-            f"replace it, or {_LEAVE_OUT}"
+            f"no feature can store column {name!r}: it has a null within a list; replace "
+            f"it, or {_OMIT}"
         )
         raise SchemaError(reason, feature=name)
     return _values(array, name)

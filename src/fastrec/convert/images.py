@@ -1,18 +1,18 @@
-"""Folders of images -> columns; the bytes are never re-encoded.
+"""Folders of images -> columns, without re-encoding the images.
 
 ======== ======= =====================================================================
 image    bytes   the file, unchanged
 height   int64   pixels
 width    int64   pixels
 depth    int64   channels of the decoded image; with a palette, those of its colors
-format   bytes   Pillow's name: ``JPEG``, ``PNG``
+format   bytes   Pillow's name of the format: ``JPEG``, ``PNG``
 label    int64   index of the class among all classes, sorted by name
 class    bytes   name of the class folder
 filename bytes   path below the directory, with ``/``
 ======== ======= =====================================================================
 
-Images are in class folders, ``DIR/class/name.jpg``, or directly in the directory, without
-``label`` and ``class``. The names of columns are those of TensorFlow's guide.
+Images are in class folders, ``DIR/class/name.jpg``, or directly in the directory; then
+``label`` and ``class`` are omitted. The column names follow TensorFlow's guide.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import numpy as np
 from PIL import Image, UnidentifiedImageError
 
 from fastrec.arrays.batch import BytesArray
-from fastrec.convert.source import Columns, Source, chosen
+from fastrec.convert.source import Columns, Source, select_columns
 from fastrec.errors import CorruptionError, Error
 from fastrec.options import BATCH_BYTES
 from fastrec.printable import printable
@@ -40,16 +40,16 @@ _SUFFIXES = frozenset(
     | {".avif", ".jp2", ".tif", ".tiff", ".webp"}
 )
 _COLUMNS = ("image", "height", "width", "depth", "format", "label", "class", "filename")
-_MAX_IMAGES = 4096  # of a batch
+_MAX_IMAGES = 4096  # per batch
 
 _log = logging.getLogger("fastrec")
 
 
 class ImageSource(Source):
-    """Folders of images in the order of their names, with or without classes.
+    """Folders of images, sorted by name, with or without class folders.
 
-    If a directory has class folders, images outside of them are left out, like hidden
-    files and files without the suffix of an image.
+    If a directory has class folders, images outside of them are ignored, like hidden
+    files and files without an image suffix.
     """
 
     def __init__(
@@ -63,11 +63,11 @@ class ImageSource(Source):
         flat = [path for path, parts in self._files if len(parts) == 1]
         if flat and len(flat) < len(self._files):
             raise ValueError(
-                "directories must all have class folders, or none of them, got images "
+                "either all directories or none must have class folders, got images "
                 f"without a class such as {printable(flat[0])}"
             )
         names = [c for c in _COLUMNS if not flat or c not in ("label", "class")]
-        self._names = list(chosen(columns, [(name, name) for name in names]))
+        self._names = list(select_columns(columns, [(name, name) for name in names]))
         classes = {parts[0] for _, parts in self._files}
         self._classes = sorted(map(os.fsencode, classes))
         self.n_total = len(self._files)
@@ -126,7 +126,7 @@ def _images_in(directory: str) -> list[tuple[Path, tuple[str, ...]]]:
         others += [path for path, parts in images if len(parts) == 1]
     if others:
         _log.warning(
-            "left out %d files that are not images or not in class folders, such as %s",
+            "ignored %d files that are not images or not in class folders, such as %s",
             *(len(others), printable(others[0])),
         )
     if not images:

@@ -1,4 +1,4 @@
-"""Sources: files of another format as batches of columns."""
+"""Source: files of another format as batches of columns."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any, TypeAlias, TypeVar
 
 from fastrec.features.base import Spec
 
-__all__ = ["Columns", "Source", "chosen"]
+__all__ = ["Columns", "Source", "select_columns"]
 
-# The argument of `Writer.write_batch`: arrays and lists of one length, by name.
+# The argument of `Writer.write_batch`: arrays and lists of the same length, by name.
 Columns: TypeAlias = dict[str, Any]
 
 T = TypeVar("T")
 
 
 class Source(ABC):
-    """Files of another format, as batches of columns; made by `open_source`.
+    """Files of another format as batches of columns; returned by `open_source`.
 
     Attributes
     ----------
     features : dict of str to spec
-        Columns that need a spec to be written and read: arrays of three or more
-        dimensions, as `fastrec.Raw`. Pass it to ``fastrec.Writer(features=)``, and to
+        Specs of columns that need one: `fastrec.Raw` for arrays of three or more
+        dimensions. Pass it to ``fastrec.Writer(features=)``, and to
         ``fastrec.open(features=)`` with the specs of the other columns.
     n_rows : int
         Rows that `batches` has yielded so far.
     n_skipped : int
-        Images that were skipped so far, with ``on_error="skip"``.
+        Images skipped so far, with ``on_error="skip"``.
     n_total : int
-        Rows and skipped images at the end; 0 if that is not known in advance.
+        The total of rows and skipped images; 0 if it is unknown in advance.
     """
 
     def __init__(self) -> None:
@@ -43,19 +43,19 @@ class Source(ABC):
         return self.n_rows + self.n_skipped
 
     def batches(self) -> Iterator[Columns]:
-        """Yield all rows from the beginning, batch by batch.
+        """Yield all rows, batch by batch.
 
         Yields
         ------
         dict of str to column
             The argument of ``Writer.write_batch``: ndarrays, BytesArrays, RaggedArrays,
-            or lists and masked arrays where values are missing; all of one length, at
-            least 1. About 16 MiB, unless one row is larger.
+            or lists and masked arrays if values are missing. All have the same length, at
+            least 1, and together about 16 MiB, unless one row is larger.
 
         Raises
         ------
         CorruptionError
-            If a file is damaged, or is not what its name says.
+            If a file is damaged or does not have the format of its suffix.
         SchemaError
             If values cannot be written as features.
         OSError
@@ -71,25 +71,25 @@ class Source(ABC):
         """Yield the batches, and count `n_skipped`."""
 
 
-def chosen(
+def select_columns(
     columns: Sequence[str] | None, available: Iterable[tuple[str, T]]
 ) -> dict[str, T]:
-    """Return the available columns by name, or those in `columns`, in that order."""
-    found: dict[str, T] = {}
+    """Return the available columns by name, or only `columns`, in that order."""
+    selected: dict[str, T] = {}
     names = [name for name, _ in available]
     for name, column in available:
         if columns is not None and name not in columns:
             continue
-        if name in found:
-            raise ValueError(f"two columns are named {name!r}")
-        found[name] = column
+        if name in selected:
+            raise ValueError(f"column names must be unique, got {name!r} twice")
+        selected[name] = column
     for name in columns or ():
-        if name not in found:
+        if name not in selected:
             listed = ", ".join(map(repr, names))
-            raise ValueError(f"there is no column {name!r}, only {listed}")
+            raise ValueError(f"no column {name!r}; the data has {listed}")
     if columns is not None and len(set(columns)) < len(columns):
         raise ValueError(f"columns= (--column) must not repeat a name, got {columns!r}")
-    if not found:
+    if not selected:
         msg = "the data must have at least one column, got none"
         raise ValueError(msg)
-    return found if columns is None else {name: found[name] for name in columns}
+    return selected if columns is None else {name: selected[name] for name in columns}

@@ -12,7 +12,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from fastrec.convert.arrow_columns import columns_of, features_of
-from fastrec.convert.source import Columns, Source, chosen
+from fastrec.convert.source import Columns, Source, select_columns
 from fastrec.errors import CorruptionError, Error, SchemaError
 from fastrec.options import rows_per_batch
 from fastrec.printable import printable
@@ -20,24 +20,24 @@ from fastrec.storage.compression import GZIP_MAGIC
 
 __all__ = ["ArrowSource", "TableSource"]
 
-# Types are inferred from the first block, and no row may be longer.
+# Types are inferred from the first block. A row must fit into a block.
 _CSV_BLOCK_BYTES = 4 << 20
 
-# Read pages in small pieces instead of whole row groups.
+# Read pages in small pieces instead of whole row groups, to bound memory.
 _PARQUET_OPTIONS: Mapping[str, Any] = {
     "buffer_size": 1 << 20,
     "pre_buffer": False,
     "page_checksum_verification": True,
 }
 
-_HF_ROWS = 256  # of a Hugging Face dataset that are in memory at once
+_HF_ROWS = 256  # rows of a Hugging Face dataset in memory at once
 
 # The schema of a file, its rows (0 if unknown), and its record batches.
 _Table: TypeAlias = tuple[pa.Schema, int, Iterable[pa.RecordBatch]]
 
 
 class TableSource(Source):
-    """Table files in sequence; later files are cast to the types of the first."""
+    """Concatenated table files; later files are cast to the types of the first."""
 
     def __init__(
         self,
@@ -53,9 +53,12 @@ class TableSource(Source):
         }
         self._schema = pa.schema([])
         for path in paths:
-            with _reading(path), self._open(path, casts, None) as (schema, n_rows, _):
-                fields = chosen(columns, [(field.name, field) for field in schema])
-                chosen(list(casts) or None, fields.items())
+            with (
+                _fastrec_errors(path),
+                self._open(path, casts, None) as (schema, n_rows, _),
+            ):
+                fields = select_columns(columns, [(f.name, f) for f in schema])
+                select_columns(list(casts) or None, fields.items())
                 if path is paths[0]:
                     self._schema = pa.schema(
                         [(name, casts.get(name, f.type)) for name, f in fields.items()]
@@ -64,7 +67,7 @@ class TableSource(Source):
                 elif differing := set(fields) ^ set(self._schema.names):
                     raise ValueError(
                         f"column {min(differing)!r} must be in all files, but is only in "
-                        f"one of {printable(paths[0])} and {printable(path)}; choose "
+                        f"one of {printable(paths[0])} and {printable(path)}; select "
                         "columns with columns= (--column)"
                     )
                 self.n_total += n_rows
@@ -73,7 +76,7 @@ class TableSource(Source):
         types = {field.name: field.type for field in self._schema}
         for path in self._paths:
             with (
-                _reading(path),
+                _fastrec_errors(path),
                 self._open(path, types, list(types)) as (_, _, batches),
             ):
                 for batch in batches:
@@ -113,7 +116,7 @@ class ArrowSource(Source):
             else _dataset_reader(data)
         )
         schema = self._reader.schema
-        chosen(None, [(field.name, field) for field in schema])
+        select_columns(None, [(field.name, field) for field in schema])
         self.features = features_of(schema)
 
     def _batches(self) -> Iterator[Columns]:
@@ -128,7 +131,7 @@ class ArrowSource(Source):
 
 
 def _dataset_reader(dataset: Any) -> pa.RecordBatchReader:  # noqa: ANN401
-    """Return the rows of a Hugging Face dataset in its order."""
+    """Return the rows of a Hugging Face dataset as record batches."""
     schema = dataset.features.arrow_schema
     tables = dataset.with_format("arrow").iter(_HF_ROWS)
     batches = (batch for table in tables for batch in table.cast(schema).to_batches())
@@ -143,8 +146,8 @@ def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 @contextlib.contextmanager
-def _reading(path: str) -> Iterator[None]:
-    """Raise Arrow's errors as those of fastrec, with the path."""
+def _fastrec_errors(path: str) -> Iterator[None]:
+    """Convert errors of Arrow to errors of fastrec with the path."""
     try:
         yield
     except SchemaError as error:
@@ -153,7 +156,7 @@ def _reading(path: str) -> Iterator[None]:
     except pa.ArrowNotImplementedError as error:  # a codec, for example
         raise Error(_one_line(error), path) from error
     except (pa.ArrowException, OSError) as error:
-        # Arrow raises damage as OSError without a number.
+        # Arrow reports damage as an OSError without errno.
         if isinstance(error, MemoryError) or getattr(error, "errno", None) is not None:
             raise
         raise CorruptionError(_one_line(error), path) from error
@@ -163,7 +166,7 @@ def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())
 
 
-# Each format: open a file with the types of columns and, to read them, their names.
+# For each format, open a file with the types and names of columns.
 
 
 @contextlib.contextmanager
@@ -192,7 +195,7 @@ def _ipc(path: str, _types: object, _columns: object) -> Iterator[_Table]:
 
 
 def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
-    batch.validate(full=True)  # offsets of a damaged file may point anywhere
+    batch.validate(full=True)  # because a damaged file may have any offsets
     return batch
 
 
@@ -200,10 +203,10 @@ def _validated(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _csv(
     path: str, types: Mapping[str, pa.DataType], columns: list[str] | None
 ) -> Iterator[_Table]:
-    """Open text with names in its first line; .tsv has tabs in place of commas.
+    """Open text with column names in its first line; .tsv files have tabs.
 
-    Dates and times stay text, like columns that are empty in the whole first block. An
-    empty cell is null in a column of numbers, and an empty string in one of text.
+    Dates, times, and columns that are empty in the first block are read as text. An empty
+    cell is null in a column of numbers, and an empty string in a column of text.
     """
     malformed: list[object] = []
 

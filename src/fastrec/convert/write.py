@@ -1,4 +1,4 @@
-"""Write columns, rows, Arrow tables or Hugging Face datasets in one call."""
+"""fastrec.write: columns, rows, Arrow tables and datasets -> TFRecord files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def write(
     data: object,
     **options: Any,  # noqa: ANN401
 ) -> list[str]:
-    """Write columns, rows or a table to a TFRecord file, or to shards.
+    """Write columns, rows or a table to a TFRecord file or shards.
 
     Parameters
     ----------
@@ -27,33 +27,33 @@ def write(
         One of:
 
         ============================  ==================================================
-        mapping of columns            all of one length, as for `Writer.write_batch`
+        mapping of columns            of the same length, as for `Writer.write_batch`
         iterable of mappings          rows, as for `Writer.write`: a list or a generator
         Arrow table                   an object with ``__arrow_c_stream__``: of pyarrow,
                                       pandas, polars, DuckDB, ...; needs pyarrow
         ``datasets.Dataset``          of Hugging Face; needs pyarrow
         ============================  ==================================================
 
-        Rows and tables are read in pieces, so a generator may yield more than fits into
-        memory. Null leaves a feature out of its row.
+        Rows and tables are written in pieces, so a generator may yield more than fits
+        into memory. A null omits the feature of its row.
     **options
-        Those of `Writer`.
+        Keyword arguments of `Writer`.
 
     Returns
     -------
     list of str
-        The files.
+        The paths of the files.
 
     Raises
     ------
     TypeError, ValueError
-        As for `Writer`; also if `data` is of another type, has no rows (unless it is a
+        As for `Writer`; also if `data` has another type, has no rows (unless it is a
         mapping of columns), or mixes rows and other objects.
     SchemaError
-        If no feature can hold a column of a table.
+        If no feature can store a column of a table.
     OSError
-        As for `Writer`. After any error no file is left, except complete shards of a
-        pattern without ``{num_shards}``.
+        As for `Writer`. After an error, only complete shards of a pattern without
+        ``{num_shards}`` remain.
     ModuleNotFoundError
         If `data` needs pyarrow, and it is not installed.
 
@@ -74,7 +74,7 @@ def write(
     if hasattr(data, "__arrow_c_stream__") or is_hugging_face:
         with extra("arrow", "writing Arrow tables"):
             from fastrec.convert.tables import ArrowSource
-            from fastrec.convert.writing import write_tfrecords
+            from fastrec.convert.to_tfrecords import write_tfrecords
         return write_tfrecords(ArrowSource(data), path, **options)
     if isinstance(data, (str, bytes, bytearray)) or not isinstance(data, Iterable):
         raise TypeError(f"cannot write {type(data).__name__}: {_ACCEPTED}")

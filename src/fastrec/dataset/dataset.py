@@ -1,12 +1,11 @@
-"""Datasets: the records of TFRecord files, as rows by number and as batches."""
+"""Dataset: random access to the rows of TFRecord files, and loaders of batches."""
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import operator
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
 import numpy as np
@@ -14,62 +13,61 @@ import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.arrays.batch import Batch, Row, n_rows, row_of
-from fastrec.caller_warnings import warn_caller
-from fastrec.dataset.indexing import (
-    checked_number,
-    is_one,
-    record_numbers,
-    record_range,
-)
+from fastrec.dataset.indexing import checked_number, is_one, record_numbers
 from fastrec.dataset.records import Records
-from fastrec.errors import Error, SchemaError, hint_by_number
+from fastrec.dataset.rows import decode_rows
+from fastrec.dataset.views import DatasetViews
+from fastrec.errors import Error
 from fastrec.features.infer import SAMPLE_RECORDS
-from fastrec.features.missing import absence
 from fastrec.features.padded import any_width_columns, without_padding
-from fastrec.features.schema import Features, Schema
-from fastrec.features.sequence_schema import schema_or_names
+from fastrec.features.schema import Schema
 from fastrec.hints import checked_names, missing_attribute
 from fastrec.lifecycle import renew_after_fork
-from fastrec.loader.collate import OnTransformError, collator_of
+from fastrec.loader.collate import OnTransformError
 from fastrec.loader.loader import Loader
 from fastrec.loader.options import LoaderOptions
-from fastrec.loader.order import Batches, Shuffle, records_of
-from fastrec.loader.plan import Planner
+from fastrec.loader.order import Batches, Shuffle
+from fastrec.loader.planner import Planner
 from fastrec.loader.ranks import find_rank
-from fastrec.on_error import ErrorPolicy, Report, check_on_error
+from fastrec.on_error import ErrorPolicy, Report
 from fastrec.options import (
     non_negative_int,
     positive_int,
     rows_per_batch,
 )
-from fastrec.sources.random_split import check_fractions, divided, even_bounds
 from fastrec.sources.selection import Numbers
 from fastrec.sources.view import View
-from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.transform import CheckedTransform, Transform
 
 __all__ = ["Dataset"]
 
 _ROWS_AT_ONCE = 64  # rows that `iter` decodes together
-_FILTERED_AT_ONCE = 1024
-
-# Memory that a dataset keeps for the next batch it reads; loaders have their own.
-_IDLE_BYTES = 64 << 20
+_IDLE_BYTES = 64 << 20  # memory kept for the next batch; loaders have separate pools
 
 
-class Dataset:
-    """The records of a set of TFRecord files, numbered from 0; see `fastrec.open`.
+class Dataset(DatasetViews):
+    """The records of TFRecord files, numbered from 0; returned by `fastrec.open`.
 
-    A dataset is a sequence of rows: ``ds[i]`` is a dict of NumPy scalars, arrays and
-    ``bytes``; a slice, an index array or a mask gives a dict of columns, like a batch.
-    Training loops use `loader`. Views (`select`, `filter`, `split`, ...) are datasets,
-    too, which number their records from 0 and share files and indexes.
+    A dataset is a sequence of rows. ``ds[i]`` is a dict of NumPy scalars, arrays and
+    ``bytes``. A slice, an index array or a mask returns a dict of columns, like a batch.
+    Training loops use `loader`.
 
-    Nothing is read until it is needed. A dataset can be pickled and used in other
-    processes.
+    `select`, `filter`, `split` and the like return views. A view is a dataset that
+    numbers its records from 0 and shares files and indexes with the original.
 
-    Reading a record by number returns it or raises, whatever `on_error` is; iterating,
+    Files are read when data is first needed. A dataset can be pickled.
+
+    Reading a record by number returns it or raises, whatever `on_error` is. Iteration,
     `head` and loaders follow `on_error`.
+
+    Examples
+    --------
+    >>> import fastrec as fr
+    >>> ds = fr.open("data/train-*.tfrecord")  # doctest: +SKIP
+    >>> ds[0]["label"], ds[10:20]["label"]  # doctest: +SKIP
+    >>> train, test = ds.split([0.9, 0.1], seed=1)  # doctest: +SKIP
+    >>> for batch in train.loader(256, shuffle=True):  # doctest: +SKIP
+    ...     step(batch["image"], batch["label"])
     """
 
     def __init__(
@@ -79,8 +77,7 @@ class Dataset:
         if not isinstance(given, View):
             msg = f"a Dataset is opened with fastrec.open(paths), got Dataset({view!r})"
             raise TypeError(msg)
-        self._view = view
-        self._transforms = transforms
+        super().__init__(view, transforms)
         self._renew_after_fork()
         renew_after_fork(self)
 
@@ -91,46 +88,44 @@ class Dataset:
 
     @property
     def files(self) -> list[str]:
-        """The files, in the order in which their records are numbered."""
+        """The files, in the order of their record numbers."""
         return self._view.files.files
 
     @property
     def nbytes(self) -> int:
-        """The size of all files in bytes."""
+        """The total size of the files in bytes."""
         return sum(os.stat(path).st_size for path in self.files)  # noqa: PTH116
 
     @property
     def is_streamed(self) -> bool:
-        """Whether records can only be read in sequence, because files are compressed.
+        """Whether files are compressed, so that records can only be read in sequence.
 
-        Then `head`, iterating, and loaders in file order or with
-        ``shuffle=fr.Window(...)`` work; ``ds[i]`` and ``shuffle=True`` do not. With
-        ``cache_dir=``, `fastrec.open` expands such files once, and this is False.
+        If True, `head`, iteration, and loaders in file order or with
+        ``shuffle=fr.Window(...)`` work; ``ds[i]`` and ``shuffle=True`` do not. Pass
+        ``cache_dir=`` to `fastrec.open` to expand the files once and lift this limit.
         """
         return self._view.files.is_streamed
 
     @property
     def column_names(self) -> list[str]:
-        """The columns that are read, as `select_columns` takes them.
+        """The columns that are read, as `select_columns` accepts them.
 
-        Batches may have more: masks, ``__source__``, and what transforms return.
+        Batches may have more: masks, ``__source__``, and columns added by transforms.
         """
         names: list[Any] = list(self.schema)  # some may be bytes
         return names
 
     @property
     def schema(self) -> Schema:
-        """The features that are read: those given to `fastrec.open`, or inferred ones.
+        """The features that are read: passed to `fastrec.open`, or inferred.
 
-        Without ``features=``, the schema is inferred from up to 4,096 records spread
-        evenly over the files, once; see `infer_schema`. Its repr can be pasted
-        into a program.
+        Without ``features=``, the schema is inferred once, from up to 4,096 records
+        spread evenly over the files; see `infer_schema`. Its repr is valid Python.
 
         Raises
         ------
         SchemaError
-            If no schema can be inferred, or datasets that are joined have different
-            columns.
+            If no schema can be inferred, or joined datasets have different columns.
         """
         return self._view.source.schema
 
@@ -138,29 +133,29 @@ class Dataset:
     def infer_schema(self, *, sample: int | None = SAMPLE_RECORDS) -> Schema:
         """Infer the schema of all features from a sample of records.
 
-        A feature that all records have, with one number of values, is `FixedLen`, any
-        other `VarLen`. If any record has feature lists, they are
-        tf.train.SequenceExample: a list all of whose steps have one number of values is
-        `FixedLenSequence`, any other `VarLen`; one with the name of a context feature
-        becomes a column ``name_list``. Columns are sorted by name. Features without any
-        values in the sample are left out.
+        A feature that every record has, with the same number of values, becomes
+        `FixedLen`; any other feature becomes `VarLen`. If a record has feature lists, the
+        records are tf.train.SequenceExamples: a list whose steps all have the same number
+        of values becomes `FixedLenSequence`, any other list `VarLen`. A list with the
+        name of a context feature becomes the column ``name_list``. Columns are sorted by
+        name. Features without values in the sample are left out.
 
-        The comments of its repr show what was found: the number of records, the share of
-        them that has each feature, ranges, and byte strings that are all JPEG, PNG, GIF,
-        WebP or UTF-8 text. They suggest defaults and `Raw`, which are never assumed. The
-        same records give the same schema.
+        The repr has comments on what the sample contains: the number of records, the
+        share that has each feature, value ranges, and byte strings that are all JPEG,
+        PNG, GIF, WebP or UTF-8 text. The comments suggest defaults and `Raw`; the schema
+        never assumes them. The same records give the same schema.
 
         Parameters
         ----------
         sample : int or None, default 4096
-            How many records are read, spread evenly over the dataset; None means all. Of
-            streamed files, the first records are the sample, which ends after 64 MiB or
-            16 KiB a record, whichever is more.
+            Records to read, spread evenly over the dataset; None reads all. For streamed
+            files, the sample is the first records, up to 64 MiB or 16 KiB per record,
+            whichever is more.
 
         Returns
         -------
         Schema
-            For ``features=``. Without features if there are no records.
+            To pass as ``features=``; empty if there are no records.
 
         Raises
         ------
@@ -171,8 +166,8 @@ class Dataset:
         DecodeError
             If a record is neither a tf.train.Example nor a SequenceExample.
         CorruptionError
-            If a sampled record is damaged and the dataset's `on_error` is ``"raise"``;
-            otherwise such records are skipped.
+            If a sampled record is damaged and `on_error` is ``"raise"``. Other policies
+            skip such records.
 
         Examples
         --------
@@ -185,26 +180,26 @@ class Dataset:
 
     @property
     def records(self) -> Records:
-        """The serialized records: a sequence of ``bytes``."""
+        """The serialized records, a sequence of ``bytes``."""
         return Records(self._view, self._pool)
 
     @property
     def on_error(self) -> ErrorPolicy:
-        """How damage is handled; see `fastrec.open`."""
+        """The policy for damaged records; see `fastrec.open`."""
         return self._view.files.on_error
 
     @property
     def report(self) -> Report:
-        """The parts of files that are skipped because their framing is damaged.
+        """The regions of files that are skipped because their framing is damaged.
 
-        Of streamed files, also the damage to the compressed stream. Rows that cannot be
-        read are in `Loader.report`. Builds the indexes of the files, or counts their
-        records, if that was not done yet.
+        For streamed files, it includes damage to the compressed stream. Rows that cannot
+        be read are in `Loader.report`. Indexes the files, or counts their records, unless
+        that was done before.
 
         Raises
         ------
         CorruptionError
-            If a file is damaged, and ``on_error="raise"``.
+            If a file is damaged and ``on_error="raise"``.
         """
         return self._view.files.report()
 
@@ -245,7 +240,8 @@ class Dataset:
             batch = self._decode(np.array([number], dtype=np.int64))
             if not n_rows(batch):
                 msg = (
-                    f"the transforms made no row of record {number}: read it in a slice"
+                    f"the transforms returned no row for record {number}: read it with "
+                    "a slice"
                 )
                 raise ValueError(msg)
             return row_of(batch, 0)
@@ -263,208 +259,9 @@ class Dataset:
         Raises
         ------
         Error
-            If one of these rows cannot be read, and ``on_error="raise"``.
+            If one of these rows cannot be read and ``on_error="raise"``.
         """
         return list(itertools.islice(self, non_negative_int("n", n)))
-
-    # Views: other columns.
-
-    def with_features(
-        self,
-        features: Features | Sequence[str] | None = None,
-        *,
-        context_features: Features | None = None,
-        sequence_features: Features | None = None,
-    ) -> Dataset:
-        """Return a dataset of the same records that reads other features.
-
-        Parameters
-        ----------
-        features, context_features, sequence_features
-            As `fastrec.open` has them.
-
-        Raises
-        ------
-        SchemaError
-            If they are invalid, or none is given.
-        """
-        schema, names = schema_or_names(features, context_features, sequence_features)
-        if schema is None and names is None:
-            msg = (
-                "with_features() takes features=, or context_features= and "
-                "sequence_features="
-            )
-            raise SchemaError(msg)
-        source = self._view.source.changed(
-            lambda reading: dataclasses.replace(reading, features=schema, names=names)
-        )
-        return Dataset(self._view.of(source), self._transforms)
-
-    def select_columns(self, names: Sequence[str]) -> Dataset:
-        """Return a dataset of the same records with only the columns `names`.
-
-        Nothing else is decoded, and transforms get only these columns.
-
-        Raises
-        ------
-        KeyError
-            If the schema has no such column.
-        """
-        if isinstance(names, (str, bytes)):
-            msg = f"select_columns() takes a list of names, got {names!r}"
-            raise TypeError(msg)
-        if not len(names):
-            msg = "select_columns() takes at least one name"
-            raise ValueError(msg)
-
-        def chosen(schema: Schema) -> Schema:
-            missing = [name for name in names if name not in schema]
-            if missing:
-                there = ", ".join(map(repr, schema))
-                msg = f"no column {missing[0]!r}; there are {there}"
-                raise KeyError(msg)
-            return schema._chosen(names)
-
-        source = self._view.source.with_schema(chosen)
-        return Dataset(self._view.of(source), self._transforms)
-
-    def with_transform(self, transform: Transform) -> Dataset:
-        """Return a dataset whose batches and rows go through `transform`.
-
-        Parameters
-        ----------
-        transform : callable
-            As for `loader`: ``transform(batch)`` or ``transform(batch, info)``. It is
-            called after the dataset's other transforms and before the loader's. Reading
-            single rows calls it with batches of one or a few rows.
-        """
-        return Dataset(self._view, (*self._transforms, CheckedTransform(transform)))
-
-    # Views: other records.
-
-    def select(
-        self, indices: range | slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
-    ) -> Dataset:
-        """Return a dataset of some records, in the order given.
-
-        Parameters
-        ----------
-        indices : range, slice, or 1-D array of integers or bool
-            Numbers of records, which may repeat and count from the end, or a mask. A
-            range or slice takes no memory, an array 8 bytes per record.
-
-        Raises
-        ------
-        IndexError, TypeError
-            If a number is out of range, or `indices` is something else.
-        """
-        n_records = len(self)
-        if isinstance(indices, slice):
-            indices = range(*indices.indices(n_records))
-        chosen = (
-            record_range(indices, n_records)
-            if isinstance(indices, range)
-            else record_numbers(indices, n_records)
-        )
-        return Dataset(self._view.selected(chosen), self._transforms)
-
-    def filter(
-        self,
-        keep: Callable[[Batch], npt.ArrayLike],
-        *,
-        columns: Sequence[str] | None = None,
-        key: str | None = None,
-    ) -> Dataset:
-        """Return a dataset of the records for which `keep` returns True.
-
-        All records are read once, in parallel.
-
-        Parameters
-        ----------
-        keep : callable
-            ``keep(batch)`` gets a dict of columns, as a loop does, and returns a bool
-            array of shape ``(rows,)``.
-        columns : sequence of str, optional
-            The columns that `keep` gets; nothing else is decoded, and the transforms of
-            the dataset are not called. By default all columns, after the transforms.
-        key : str, optional
-            A name for `keep` and the transforms before it. The result is cached for the
-            same records, columns and key. Records are the same if the stored checksums of
-            all of them are; these are read again only when a file has changed.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If `keep` returns something else.
-        """
-        from fastrec.dataset.filter import kept_records
-
-        self._view.files.check_random_access("filter()")
-        self._view.check_selectable()
-        read = self
-        if columns is not None:
-            read = Dataset(self._view).select_columns(columns)._without_transforms()
-
-        # `keep` runs in this thread, because it may use objects that belong to it. Rows
-        # that cannot be read are skipped, not masked.
-        def loader_with(transform: Transform) -> Loader:
-            return read.loader(
-                _FILTERED_AT_ONCE,
-                rank=0,
-                world_size=1,
-                transform=transform,
-                transform_threads=0,
-                on_error="skip" if read.on_error == "mask" else None,
-            )
-
-        return self.select(kept_records(read._view, loader_with, keep, key))
-
-    def split(
-        self, fractions: Sequence[float], *, seed: int = 0
-    ) -> tuple[Dataset, ...]:
-        """Split the records at random, and return one dataset for each fraction.
-
-        Parts are disjoint and keep the order of the records. The split depends only on
-        `seed` and the number of records.
-
-        Parameters
-        ----------
-        fractions : sequence of float
-            Shares of the records, such as ``[0.9, 0.1]``; their sum is at most 1.
-        seed : int, default 0
-
-        Raises
-        ------
-        ValueError
-            If a fraction is negative, or their sum exceeds 1.
-        """
-        check_fractions(fractions)
-        seed = non_negative_int("seed", seed, 2**64 - 1)
-        self._view.check_selectable()
-        part_of = divided(len(self), fractions, seed)
-        return tuple(
-            self.select(np.flatnonzero(part_of == part))
-            for part in range(len(fractions))
-        )
-
-    def shard(self, *, num_shards: int, index: int) -> Dataset:
-        """Return part `index` of `num_shards` parts of consecutive records.
-
-        Sizes differ by one record at most. The ranks of one job need no shards, because
-        `loader` divides every batch among them.
-
-        Raises
-        ------
-        ValueError
-            If `index` is not below `num_shards`.
-        """
-        num_shards = positive_int("num_shards", num_shards)
-        index = non_negative_int("index", index)
-        if index >= num_shards:
-            msg = f"index must be less than num_shards, {num_shards}, got {index}"
-            raise ValueError(msg)
-        bounds = even_bounds(len(self), num_shards)
-        return self.select(range(bounds[index], bounds[index + 1]))
 
     # Batches.
 
@@ -497,73 +294,80 @@ class Dataset:
         Parameters
         ----------
         batch_size : int, optional
-            Rows in a batch of this rank.
+            Rows per batch on this rank.
         global_batch_size : int, optional
-            Rows in the batches of all ranks together. The rows of a step then do not
-            depend on the world size.
+            Rows per batch over all ranks. The rows of a step then do not depend on the
+            world size.
         batches : callable, optional
-            ``batches(seed, epoch)`` returns the epoch's global batches, 1-D arrays of
-            record numbers of any sizes; it replaces batch size and shuffle. See
+            ``batches(seed, epoch)`` returns the epoch's global batches as 1-D arrays of
+            record numbers, of any sizes. It replaces batch size and shuffle. See
             `fastrec.samplers.bucket_by_length` and `fastrec.samplers.weighted`.
         shuffle : bool, Blocks or Window, default False
-            False is the order of the files. True is a new global shuffle in every epoch,
-            which takes no memory and starts at once. `fastrec.Blocks` shuffles blocks of
-            neighbouring records. `fastrec.Window` shuffles in a reservoir, and also works
-            on streamed files.
+            False keeps the order of the files. True is a new global shuffle in each
+            epoch, which takes no memory and starts at once. `fastrec.Blocks` shuffles
+            blocks of neighbouring records. `fastrec.Window` shuffles through a reservoir
+            and also works on streamed files.
         seed : int, default 0
-            Seeds the orders and the random generators of `transform`.
+            Seed of the order and of the random generators of `transform`.
         drop_last : bool, default False
-            Skip a last batch that is not full. Otherwise it has fewer rows, divided
-            evenly among the ranks; all ranks make the same number of steps.
+            Skip the last batch if it is not full. By default it has fewer rows, divided
+            evenly among the ranks. All ranks make the same number of steps.
         pad_last : bool, default False
             Fill every batch to its full size with rows of zeros and empty values, and add
-            a bool column ``__valid__`` that is False for them.
+            a bool column ``__valid__`` that is False for padding.
         rank, world_size : int, optional
-            Which part of every global batch this process gets. By default those of
-            torch.distributed, if that is initialised, else those that torchrun, SLURM or
+            The part of every global batch that this process reads. By default those of
+            torch.distributed if it is initialised, else those that torchrun, SLURM or
             Open MPI set in the environment, else 0 of 1.
         num_threads : int, optional
-            Native threads that decode in the background; 0 decodes inside ``next()``.
-            By default, one per CPU that this process may use, divided by
-            ``$LOCAL_WORLD_SIZE``. Streamed files have one more, and the same number of
-            inflating threads, at most one per file. Batches do not depend on it.
+            Native threads that decode in the background; 0 decodes inside ``next()``. By
+            default one per CPU that this process may use, divided by
+            ``$LOCAL_WORLD_SIZE``. Streamed files use one more, and the same number of
+            threads to decompress, at most one per file. Batches do not depend on it.
         prefetch : int, optional
-            Batches that may be ready or in work ahead of the current one; by default
-            ``num_threads + 2``, and ``transform_threads + 1`` more if there is a
-            transform. (`fastrec.per_row` works on one batch at a time and adds 2.) If it
-            is too small for all threads, the loader warns.
+            Batches to prepare ahead of the current one; by default ``num_threads + 2``,
+            plus ``transform_threads + 1`` with a transform. (`fastrec.per_row` works on
+            one batch at a time and adds 2.) The loader warns if it is too small for all
+            threads.
         on_error : {"raise", "skip", "resync", "mask"}, optional
-            How rows that cannot be read are handled; see `fastrec.open`. By default as
-            the dataset does.
+            Policy for rows that cannot be read; see `fastrec.open`. By default the
+            dataset's.
         max_errors : int, optional
-            How many rows of an epoch and rank may be skipped or masked, by `on_error` and
-            `on_transform_error` together. The next one raises its error. By default,
-            there is no limit.
+            Maximum number of rows to skip or mask per epoch and rank, by `on_error` and
+            `on_transform_error` together. The next one raises its error. By default
+            unlimited.
         transform : callable, optional
-            ``transform(batch)`` or ``transform(batch, info)``, called in Python on every
-            batch; returns the dict that is delivered instead, of any number of rows.
-            `info` is a `fastrec.BatchInfo`; a second argument that has a default is
-            passed only if its name is ``info``. See also `fastrec.per_row`.
-        transform_threads : int, optional
-            Python threads that call `transform`, 1 by default; 0 calls it in ``next()``.
+            ``transform(batch)`` or ``transform(batch, info)``, called on every batch.
+            Returns the dict to deliver instead, of any number of rows. `info` is a
+            `fastrec.BatchInfo`; a second parameter that has a default is passed only if
+            its name is ``info``. See also `fastrec.per_row`.
+        transform_threads : int, default 1
+            Python threads that call `transform`; 0 calls it inside ``next()``.
         on_transform_error : {"raise", "skip", "mask"}, default "raise"
-            How rows are handled for which a transform raises an exception, other than
-            MemoryError. ``"skip"`` skips the row with `fastrec.per_row`. Another
-            transform loses all rows of its batch: it is called again for no rows, and
-            that empty batch is delivered, so that steps stay the same. ``"mask"``
-            requires `fastrec.per_row`: the columns of ``out`` are zero, the others stay,
-            and ``__valid__`` is False. With ``pad_last=True``, ``"skip"`` masks, too.
-            `Loader.report` lists the rows with their errors.
+            Policy for rows whose transform raises an exception, except MemoryError. With
+            `fastrec.per_row`, ``"skip"`` skips the row, and ``"mask"`` sets the columns
+            of ``out`` to zero and ``__valid__`` to False. With any other transform,
+            ``"skip"`` skips all rows of the batch and delivers the transform of an empty
+            batch, so that steps stay the same; ``"mask"`` is invalid. With
+            ``pad_last=True``, ``"skip"`` masks, too. `Loader.report` lists the rows with
+            their errors.
         memory_limit : int or str, optional
-            Bytes (``"2GB"``) that batches may take before they are delivered; by default
-            an eighth of the memory, at most 4 GiB. A single larger batch is delivered,
-            with a warning.
+            Bytes (``"2GB"``) that batches may take before delivery; by default an eighth
+            of the memory, at most 4 GiB. A single larger batch is delivered with a
+            warning.
 
         Raises
         ------
         TypeError, ValueError
             If an option is invalid, before any thread starts; also if the last batch
-            would leave a rank without a row, and neither `drop_last` nor `pad_last` is set.
+            would leave a rank without rows and neither `drop_last` nor `pad_last` is set.
+
+        Examples
+        --------
+        >>> loader = ds.loader(256, shuffle=True, drop_last=True)  # doctest: +SKIP
+        >>> for epoch in range(3):  # doctest: +SKIP
+        ...     for batch in loader:
+        ...         step(batch["image"], batch["label"])
         """
         dataset = self if on_error is None else self._with_on_error(on_error)
         planner = Planner(
@@ -593,16 +397,16 @@ class Dataset:
     # The Arrow PyCapsule Interface.
 
     def __arrow_c_schema__(self) -> object:
-        """Return names and types of the columns; see `fastrec.arrow.RecordBatchReader`."""
+        """Return the Arrow schema; see `fastrec.arrow.RecordBatchReader`."""
         from fastrec.arrow.reader import RecordBatchReader
 
         return RecordBatchReader(self).__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return all records as a stream of record batches, in a new pass over the files.
+        """Return all records as a stream of Arrow record batches.
 
-        So ``pyarrow.table(ds)``, ``polars.DataFrame(ds)`` and DuckDB's
-        ``SELECT ... FROM ds`` work. See `fastrec.arrow.RecordBatchReader`.
+        ``pyarrow.table(ds)``, ``polars.DataFrame(ds)`` and DuckDB's
+        ``SELECT ... FROM ds`` call it. See `fastrec.arrow.RecordBatchReader`.
         """
         from fastrec.arrow.reader import RecordBatchReader
 
@@ -610,21 +414,10 @@ class Dataset:
 
     # Shared with adapters.
 
-    @property
-    def _has_transforms(self) -> bool:
-        return bool(self._view.source.transforms or self._transforms)
-
-    def _with_on_error(self, on_error: ErrorPolicy) -> Dataset:
-        view = self._view.with_on_error(check_on_error(on_error))
-        return Dataset(view, self._transforms)
-
-    def _without_transforms(self) -> Dataset:
-        return Dataset(self._view.of(self._view.source.without_transforms()))
-
     def _batches_until_damage(
         self, batch_size: int, num_threads: int | None = None
     ) -> Iterator[Batch]:
-        """Yield the batches of all records; before damage, the good records one by one."""
+        """Yield all batches; before damage, yield the intact records one by one."""
         n_read = 0
         try:
             for batch in self.loader(
@@ -633,11 +426,11 @@ class Dataset:
                 yield batch
                 n_read += batch_size
         except Error:
-            alone = self.loader(1, rank=0, world_size=1, num_threads=0)
-            yield from itertools.islice(alone, n_read, None)
+            single_rows = self.loader(1, rank=0, world_size=1, num_threads=0)
+            yield from itertools.islice(single_rows, n_read, None)
 
     def _table_loader(self, batch_size: int | None) -> Loader:
-        """Return a loader of all records for a table: on one rank, without padding."""
+        """Return a loader of all records on one rank, without padding."""
         batch_size = batch_size or self._rows_at_once()
         dataset = self
         # Transforms expect padded batches.
@@ -649,12 +442,12 @@ class Dataset:
         return dataset.loader(batch_size, rank=0, world_size=1)
 
     def _rows_at_once(self) -> int:
-        """Return how many rows make a batch of about 16 MiB, judged by the first rows."""
+        """Return the number of rows in a batch of about 16 MiB, by the first rows' size."""
         plain = self._without_transforms()
         loader = plain.loader(_ROWS_AT_ONCE, rank=0, world_size=1, num_threads=0)
         try:
             next(iter(loader), None)
-        except Error:  # the pass itself raises it again
+        except Error:  # reading the table raises it again
             return _ROWS_AT_ONCE
         stats = loader.stats
         return rows_per_batch(stats.n_bytes / max(stats.n_records, 1))
@@ -664,21 +457,4 @@ class Dataset:
         return any_width_columns(reading.schema for reading in readings)
 
     def _decode(self, numbers: Numbers) -> Batch:
-        collator = collator_of(self._view, self._transforms)
-        records = records_of(self._view, numbers)
-        try:
-            parts, _ = _core.decode_records(
-                self._view.source.of_core(), self._view.catalog(), self._pool, records
-            )
-        except Error as error:
-            if error.hint and error.path and self.on_error != "raise":
-                error.hint = hint_by_number(error.path)
-            raise
-        source = self._view.source
-        schemas = [reading.schema for reading in source.readings()[0]]
-        if (warning := absence(source.of_core(), schemas)) is not None:
-            warn_caller(warning)
-        places = None if collator.is_plain else self._view.located(records, "")
-        info = BatchInfo(0, 0, 0, numbers, records, _places=places)
-        batch, _ = collator(parts, info)
-        return batch
+        return decode_rows(self._view, self._transforms, self._pool, numbers)

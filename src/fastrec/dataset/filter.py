@@ -1,4 +1,4 @@
-"""Filters: the records for which a caller's function returns True, found in one pass."""
+"""Filters: find the records for which a function returns True, with a cache."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _log = logging.getLogger("fastrec")
 
 _CHECKSUMS_AT_ONCE = 1 << 16
 
-# Kinds of cache files (src/cpp/file/cache_file.h). For the size of a file, they have the
-# number of records.
+# Kinds of cache files (src/cpp/file/cache_file.h). Where other kinds store the size of a
+# file, these store the number of records.
 _NUMBERS_KIND = "frecflt1"
 _DIGEST_KIND = "frecsum1"
 
@@ -41,68 +41,68 @@ def kept_records(
 ) -> Numbers:
     """Return the numbers of the records of `view` for which `keep` returns True."""
     if not callable(keep):
-        msg = f"filter() takes a function of a batch, got {keep!r}"
+        msg = f"filter() requires a function of a batch, got {keep!r}"
         raise TypeError(msg)
     if key is None:
-        return _found(loader_with, keep)[0]
+        return _matching(loader_with, keep)[0]
     if not isinstance(key, str):
         msg = f"key must be a str, got {key!r}"
         raise TypeError(msg)
-    path = _path(view, key)
-    kept = _kept(path, len(view))
+    path = _cache_path(view, key)
+    kept = _cached_numbers(path, len(view))
     if kept is None:
-        kept, is_whole = _found(loader_with, keep)
-        if is_whole:
+        kept, is_complete = _matching(loader_with, keep)
+        if is_complete:
             _save(path, _NUMBERS_KIND, len(view), kept.astype("<i8").view(np.uint8))
     return kept
 
 
-def _found(
+def _matching(
     loader_with: Callable[[Transform], Loader],
     keep: Callable[[Batch], npt.ArrayLike],
 ) -> tuple[Numbers, bool]:
-    """Return the numbers, and whether all records could be read."""
+    """Return the numbers of matching records, and whether all records were readable."""
 
     def filter(batch: Batch, info: BatchInfo) -> Batch:
         n, rows = n_rows(batch), info.positions
         if n != len(rows):
             msg = (
-                f"filter() needs a row for each record, but the transforms made {n:,} "
-                f"of {len(rows):,}"
+                f"filter() requires one row per record, but the transforms returned "
+                f"{n:,} rows for {len(rows):,} records"
             )
             raise ValueError(msg)
         mask = np.asarray(keep(batch))
         if mask.shape != (n,) or mask.dtype != bool:
             msg = (
-                f"the function of filter() gets {n} rows at once and must return a "
-                f"bool array of shape ({n},), not {mask.dtype} of shape {mask.shape}"
+                f"the function passed to filter() must return a bool array of shape "
+                f"({n},) for {n} rows, got {mask.dtype} of shape {mask.shape}"
             )
             raise TypeError(msg)
         return {"rows": rows[mask & (rows >= 0)]}
 
-    # A transform, so that errors of `keep` name the records.
+    # `keep` runs as a transform, so that its errors name the records.
     with loader_with(filter) as loader:
-        found = [np.empty(0, np.int64), *(batch["rows"] for batch in loader)]
-        return np.concatenate(found), not loader.report
+        kept = [np.empty(0, np.int64), *(batch["rows"] for batch in loader)]
+        return np.concatenate(kept), not loader.report
 
 
-def _path(view: View, key: str) -> Path:
-    """Return the cache file of the result for these records, columns and key."""
+def _cache_path(view: View, key: str) -> Path:
+    """Return the cache file for these records, columns and key."""
     readings, _ = view.source.readings()
-    read = [dict(reading.schema) for reading in readings]
-    what = (view.fingerprint(), _checksum_of_all(view), read, key)
-    digest = hashlib.sha256(repr(what).encode())
+    schemas = [dict(reading.schema) for reading in readings]
+    identity = (view.fingerprint(), _records_digest(view), schemas, key)
+    digest = hashlib.sha256(repr(identity).encode())
     return cache_dir() / "filter" / f"{digest.hexdigest()[:32]}.records"
 
 
-def _checksum_of_all(view: View) -> bytes:
+def _records_digest(view: View) -> bytes:
     """Return a digest of the stored checksums of all records, cached by file versions."""
     versions = [_version(path) for path in view.files.paths]
     of_files = hashlib.sha256(repr((view.fingerprint(), versions)).encode())
     path = cache_dir() / "checksums" / f"{of_files.hexdigest()[:32]}.digest"
-    kept = _load(path, _DIGEST_KIND, len(view))
-    if kept is not None:
-        return kept.tobytes()
+    cached = _load(path, _DIGEST_KIND, len(view))
+    if cached is not None:
+        return cached.tobytes()
     digest = hashlib.sha256()
     for first in range(0, len(view), _CHECKSUMS_AT_ONCE):
         numbers = np.arange(first, min(first + _CHECKSUMS_AT_ONCE, len(view)))
@@ -113,24 +113,25 @@ def _checksum_of_all(view: View) -> bytes:
 
 
 def _version(path: str) -> tuple[str, int, int, int, int]:
-    status = os.stat(path)  # noqa: PTH116 (100,000 files: a Path for each is not free)
+    status = os.stat(path)  # noqa: PTH116 (a Path per file is slow for 100,000 files)
     return (
         os.path.realpath(path),
         status.st_ino,
         status.st_size,
         status.st_mtime_ns,
-        status.st_ctime_ns,  # which changes even if a program restores the mtime
+        status.st_ctime_ns,  # changes even if a program restores the mtime
     )
 
 
-def _kept(path: Path, n_records: int) -> Numbers | None:
-    """Return the numbers that `path` has, if they are valid for `n_records` records."""
+def _cached_numbers(path: Path, n_records: int) -> Numbers | None:
+    """Return the record numbers cached in `path`, or None if they are invalid."""
     content = _load(path, _NUMBERS_KIND, n_records)
     if content is None or content.size % 8:
         return None
-    kept = content.view("<i8").astype(np.int64)
-    is_possible = not kept.size or (kept[0] >= 0 and kept[-1] < n_records)
-    return kept if is_possible and bool((np.diff(kept) > 0).all()) else None
+    numbers = content.view("<i8").astype(np.int64)
+    is_in_range = not numbers.size or (numbers[0] >= 0 and numbers[-1] < n_records)
+    is_valid = is_in_range and bool((np.diff(numbers) > 0).all())
+    return numbers if is_valid else None
 
 
 def _load(path: Path, kind: str, n_records: int) -> npt.NDArray[np.uint8] | None:
@@ -144,4 +145,4 @@ def _save(
         with replacement(path) as temporary:
             _core.save_cache(os.fsencode(temporary), kind, n_records, 0, content)
     except OSError as error:
-        _log.info("the filter is not kept: %s", error)
+        _log.info("cannot cache the filter: %s", error)

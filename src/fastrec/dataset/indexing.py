@@ -1,4 +1,4 @@
-"""Indexing: which records a number, slice, index array or mask selects."""
+"""Indexing: convert a number, slice, index array or mask to record numbers."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ __all__ = ["checked_number", "is_one", "record_numbers", "record_range"]
 
 
 def is_one(index: object) -> bool:
-    """Return whether `index` selects one record."""
+    """Return whether `index` selects a single record."""
     if isinstance(index, np.ndarray):
         return index.ndim == 0 and index.dtype.kind in "iu"
     return isinstance(index, (int, np.integer)) and not isinstance(index, bool)
 
 
 def checked_number(number: int, n_records: int) -> int:
-    """Return `number` counted from the front; it may count from the end."""
+    """Return a record number as non-negative, or raise an IndexError."""
     if not -n_records <= number < n_records:
-        msg = f"record {number} is out of range: there are {n_records:,} records"
+        msg = f"record {number} is out of range: the dataset has {n_records:,} records"
         raise IndexError(msg)
     return number % n_records
 
 
 def record_numbers(index: object, n_records: int) -> npt.NDArray[np.int64]:
-    """Return the numbers that a slice, an index array or a mask selects."""
+    """Return the record numbers that a slice, an index array or a mask selects."""
     if isinstance(index, slice):
         return np.arange(*index.indices(n_records), dtype=np.int64)
     array = np.asarray(() if isinstance(index, tuple) else index)
     if array.ndim == 1 and array.dtype.kind == "b":
         if len(array) != n_records:
-            msg = f"the mask has {len(array):,} entries for {n_records:,} records"
+            msg = f"mask must have length {n_records:,}, got {len(array):,}"
             raise IndexError(msg)
         return np.flatnonzero(array).astype(np.int64)
     is_index = array.dtype.kind in "iu" or array.size == 0
     if array.ndim != 1 or not is_index or isinstance(index, tuple):
         msg = f"index must be a number, slice, index array or mask, got {index!r}"
         raise TypeError(msg)
-    # Compared before it is converted: a large unsigned number would become negative.
-    wrong = array >= n_records
+    # Check before the cast to int64, which would make large unsigned numbers negative.
+    is_outside = array >= n_records
     if array.dtype.kind == "i":
-        wrong |= array < -n_records
-    if wrong.any():
-        checked_number(int(array[wrong][0]), n_records)
+        is_outside |= array < -n_records
+    if is_outside.any():
+        checked_number(int(array[is_outside][0]), n_records)
     numbers = array.astype(np.int64)
     return np.where(numbers < 0, numbers + n_records, numbers)
 
 
 def record_range(numbers: range, n_records: int) -> range | npt.NDArray[np.int64]:
-    """Return the numbers that a range selects, as a range if possible."""
+    """Return the record numbers that a range selects, as a range if possible."""
     if not numbers:
         return range(0)
     first, last = numbers[0], numbers[-1]

@@ -1,4 +1,4 @@
-"""Datasets made of datasets: concatenated, or drawn from in proportion to weights."""
+"""Combine datasets: `concat` joins them, `mix` draws from them by weight."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ __all__ = ["concat", "mix"]
 
 
 def concat(datasets: Iterable[Dataset]) -> Dataset:
-    """Return the records of several datasets, one dataset after another.
+    """Concatenate datasets.
 
-    The datasets must have equal columns, after their transforms; features and keys in
-    their files may differ.
+    The datasets must have the same columns after their transforms. Features and keys in
+    the files may differ.
 
     Raises
     ------
     TypeError, ValueError
-        If these are not datasets, or there are none.
+        If `datasets` is empty or contains anything but datasets.
     SchemaError
         When columns are first needed, if they differ.
     """
-    what = "concat() takes a list of datasets"
+    expected = "concat() requires a list of datasets"
     given: object = datasets
-    if isinstance(given, Dataset):  # it is iterable, too: over its rows
-        raise TypeError(f"{what}, got {given!r}")
+    if isinstance(given, Dataset):  # iterable, too: over its rows
+        raise TypeError(f"{expected}, got {given!r}")
     parts = list(datasets)
-    _check_parts(parts, what)
+    _check_parts(parts, expected)
     source, views = _joined_source(parts), [part._view for part in parts]
     if all(view.is_walkable for view in views):
         return Dataset(View(source))
@@ -47,37 +47,37 @@ def mix(
     length: int | None = None,
     per_batch: bool = False,
 ) -> Dataset:
-    """Draw rows from several datasets in proportion to weights.
+    """Draw rows from several datasets in proportion to their weights.
 
-    Among the first n rows, each component has its share of the weights times n, up to a
-    constant. A component that ends begins its next epoch, with ``shuffle=`` in a new
-    order. Later epochs of the mix continue where the components are. The row's number
-    alone determines its component and record, so a mix resumes like everything else.
+    The number of rows from each component stays within a constant of its weighted share
+    at every point. A component that ends starts its next epoch, in a new order if the
+    loader shuffles. The next epoch of the mix continues where the components stopped.
+    The number of a row determines its component and record, so a mix resumes exactly.
 
     Parameters
     ----------
     components : mapping of str to (Dataset, float)
-        The datasets and their weights, by names. They must have equal columns, after
-        their transforms.
+        Datasets and their weights, by name. The datasets must have the same columns
+        after their transforms.
     seed : int, default 0
-        Shifts the pattern of draws. The orders of the components depend on the loader's.
+        Shifts the pattern of draws. The loader's seed orders the components.
     length : int, optional
-        Rows in an epoch; by default the sum of the components.
+        Rows per epoch; by default the sum over the components.
     per_batch : bool, default False
         Draw all rows of a global batch from one component. If `length` is not a multiple
         of the batch size, the last batch of an epoch is short, and the rest of its draw
-        is skipped. Outside of loaders, rows are drawn one by one.
+        is skipped. Outside loaders, rows are drawn one by one.
 
     Returns
     -------
     Dataset
-        Its batches have one more column, ``__source__``: int64, the place of the row's
-        component in `components`, counted from 0; -1 for padding rows.
+        Its batches have an additional int64 column ``__source__``: the index of the
+        row's component in `components`, or -1 for padding.
 
     Raises
     ------
     TypeError, ValueError
-        If these are not datasets with positive weights.
+        If `components` is not a mapping to datasets with positive weights.
     SchemaError
         When columns are first needed, if they differ.
 
@@ -86,15 +86,15 @@ def mix(
     >>> both = fr.mix({"web": (web, 3), "code": (code, 1)})  # doctest: +SKIP
     >>> loader = both.loader(256, shuffle=True)  # doctest: +SKIP
     """
-    what = "mix() takes a dict of name: (dataset, weight)"
+    expected = "mix() requires a dict of name: (dataset, weight)"
     given: object = components
     if not isinstance(given, Mapping) or not all(
         isinstance(entry, tuple) and len(entry) == 2 for entry in given.values()
     ):
-        raise TypeError(f"{what}, got {given!r}")
+        raise TypeError(f"{expected}, got {given!r}")
     parts = [part for part, _ in components.values()]
-    _check_parts(parts, what)
-    drawn = Mix(
+    _check_parts(parts, expected)
+    weighted = Mix(
         {
             name: (part._view, _weight(name, weight))
             for name, (part, weight) in components.items()
@@ -103,7 +103,7 @@ def mix(
         None if length is None else positive_int("length", length),
         true_or_false("per_batch", per_batch),
     )
-    return Dataset(View(_joined_source(parts), mix=drawn))
+    return Dataset(View(_joined_source(parts), mix=weighted))
 
 
 def _weight(name: str, weight: Any) -> float:  # noqa: ANN401
@@ -113,24 +113,26 @@ def _weight(name: str, weight: Any) -> float:  # noqa: ANN401
         msg = f"the weight of {name!r} must be a number, got {weight!r}"
         raise TypeError(msg) from None
     if not (value > 0 and math.isfinite(value)):
-        msg = f"the weight of {name!r} must be above 0 and finite, got {value}"
+        msg = f"the weight of {name!r} must be positive and finite, got {value}"
         raise ValueError(msg)
     return value
 
 
-def _check_parts(parts: Sequence[object], what: str) -> None:
+def _check_parts(parts: Sequence[object], expected: str) -> None:
     if not parts:
-        raise ValueError(f"{what}, got none")
+        raise ValueError(f"{expected}, got none")
     for part in parts:
         if not isinstance(part, Dataset):
-            raise TypeError(f"{what}, got {part!r}")
+            raise TypeError(f"{expected}, got {part!r}")
         if part._view.is_mixed:
-            msg = f"{what}, not of mixes: list the components of all in one mix()"
+            msg = (
+                f"{expected}, got a mix: list the components of all mixes in one mix()"
+            )
             raise TypeError(msg)
 
 
 def _joined_source(parts: Sequence[Dataset]) -> Source:
-    """Return the files of all parts. The transforms of a part apply to its rows only."""
+    """Return the files of all parts; each part's transforms apply to its rows only."""
     return Source.joined(
         [
             part._view.source.changed(

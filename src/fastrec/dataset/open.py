@@ -1,4 +1,4 @@
-"""Opening: files as a dataset, or as the bytes of their records."""
+"""Open TFRecord files as a dataset, or read their serialized records."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from fastrec.storage.paths import Paths, expand
 
 __all__ = ["Serialized", "open", "read_records"]
 
-_RECORDS_AT_ONCE = 64  # read together if the caller wants single records
+_RECORDS_AT_ONCE = 64  # batch size of read_records() without batch_size=
 
-_RECORD = "record"  # the column that read_records() reads
+_RECORD = "record"  # the column of read_records()
 
 
 @checked_names
@@ -55,48 +55,48 @@ def open(
     Parameters
     ----------
     paths : path-like or iterable of path-like
-        A file, a glob (its matches sorted by name), a directory (the TFRecord files in
-        it, sorted by name), or a list of these, in the order given. Each may be a
-        ``file://`` URL. A directory is refused if the names of its files differ by a
-        split word: train, test, valid, validation, val, dev or eval.
+        A file, a glob (matches sorted by name), a directory (its TFRecord files sorted by
+        name), or a list of these. Each may be a ``file://`` URL. A directory whose file
+        names differ by a split word is an error: train, test, valid, validation, val,
+        dev or eval.
     features : mapping of str to specs, or list of str, optional
-        Which features to read, and as which columns; specs may also be those of tf.io, or
-        names of dtypes such as ``"int64"`` for a scalar. Features of the files that are
-        not named are skipped without being decoded. Specs for a list of names, and
-        without it those of all features, are what the records show: see `Dataset.infer_schema`.
+        The features to read, by column name. A spec may also be one of tf.io, or the name
+        of a dtype, such as ``"int64"``, for a scalar. Other features are skipped without
+        decoding. For a list of names, specs are inferred; by default all features are
+        read with inferred specs. See `Dataset.infer_schema`.
     context_features, sequence_features : mapping of str to specs, optional
-        In place of `features`, for records that are tf.train.SequenceExample: what to
-        read of their context, and of their feature lists, which take `FixedLenSequence`
-        (padded to the longest list, a step being one item), `VarLen` and `Ragged` (a
+        Instead of `features`, for records that are tf.train.SequenceExample: specs of the
+        context and of the feature lists. Feature lists accept `FixedLenSequence` (padded
+        to the longest list; each step is one item), `VarLen` and `Ragged` (a
         `RaggedArray` of steps of values). Batches have the columns of both.
     on_error : {"raise", "skip", "resync", "mask"}, default "raise"
-        How damage is handled. ``"raise"`` delivers the records before it, and raises.
-        ``"skip"`` skips records that cannot be read or do not fit their spec; if the
-        framing of a file is broken, so that the next record cannot be found, it skips the
-        rest of the file. ``"resync"`` does the same, but searches for the next record
-        that both checksums prove; do not use it if records may contain TFRecords.
-        ``"mask"`` is ``"skip"``, but a row that cannot be read is filled with zeros and
-        empty values, and is False in an added bool column ``__valid__``. `Dataset.report`
-        and `Loader.report` list what was skipped, and it is logged.
+        Policy for damaged records. ``"raise"`` delivers the records before the damage and
+        raises. ``"skip"`` skips records that cannot be read or do not fit their spec;
+        after broken framing it skips the rest of the file, because it cannot find the
+        next record. ``"resync"`` searches for the next record that both checksums
+        confirm; do not use it if records may contain TFRecord data. ``"mask"`` is like
+        ``"skip"``, but fills a row that cannot be read with zeros and empty values, and
+        adds a bool column ``__valid__`` that is False for it. `Dataset.report` and
+        `Loader.report` list skipped regions, and the log names them.
     io : {"auto", "mmap", "pread"}
-        How files are read: through a memory mapping, or in blocks. ``"auto"`` maps local
-        files and reads those of network file systems in blocks. The results are the same.
+        Read files through a memory map or in blocks. ``"auto"`` maps local files and
+        reads files on network file systems in blocks. The results are the same.
     compression : {"auto", None, "GZIP", "ZLIB"}
-        ``"auto"`` detects GZIP and ZLIB by the first bytes of each file, whatever its
-        name. With None no file is compressed, with ``"GZIP"`` or ``"ZLIB"`` all are.
+        ``"auto"`` detects GZIP and ZLIB by the first bytes of each file. None treats all
+        files as plain, ``"GZIP"`` or ``"ZLIB"`` all as compressed.
     cache_dir : path-like, optional
-        Where compressed files are expanded, each once, when they are first needed. Then
-        everything works as on plain files. A file that has changed is expanded again, and
-        its earlier expansion is deleted; nothing else there is.
+        Where to expand compressed files, each once, when first needed. The dataset then
+        has random access. If a file changes, it is expanded again, and the earlier copy
+        is deleted.
     index_dir : path-like, optional
-        Where indexes are kept; by default in the user's cache.
+        Where to keep indexes; by default in the user's cache.
     limits : Limits, optional
-        What records may cost, for files from untrusted sources.
+        Bounds on what one record may cost, for files from untrusted sources.
 
     Raises
     ------
     OSError
-        If a path does not exist, or names no files.
+        If a path does not exist or matches no files.
     ValueError
         If an option is invalid, a path is a remote URL, or a directory mixes splits.
     SchemaError
@@ -106,8 +106,13 @@ def open(
     --------
     >>> import fastrec as fr
     >>> ds = fr.open("data/train-*.tfrecord")  # doctest: +SKIP
-    >>> for batch in ds.loader(256):  # doctest: +SKIP
+    >>> for batch in ds.loader(256, shuffle=True):  # doctest: +SKIP
     ...     step(batch["image"], batch["label"])
+
+    With specs, features are checked and converted:
+
+    >>> features = {"image": fr.Raw((28, 28), "uint8"), "label": "int64"}
+    >>> ds = fr.open("data/", features=features, on_error="skip")  # doctest: +SKIP
     """
     if io not in ("auto", "mmap", "pread"):
         msg = f"io must be 'auto', 'mmap' or 'pread', got {io!r}"
@@ -122,13 +127,13 @@ def open(
     policy, checked = check_on_error(on_error), checked_limits(limits)
     names = expand(paths, joins=True)
     files = FileSet([File(name, options) for name in names], policy, checked)
-    schema, wanted = schema_or_names(features, context_features, sequence_features)
-    return Dataset(View(Source(files, [Reading(len(files), schema, wanted)])))
+    schema, columns = schema_or_names(features, context_features, sequence_features)
+    return Dataset(View(Source(files, [Reading(len(files), schema, columns)])))
 
 
 @dataclass(frozen=True, repr=False)
 class Serialized(Spec):
-    """The serialized record itself."""
+    """Spec of a column that holds the serialized records."""
 
     def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
         return []
@@ -162,10 +167,9 @@ def read_records(
     batch_size: int | None = None,
     num_threads: int | None = None,
 ) -> Iterator[bytes] | Iterator[BytesArray]:
-    """Read the records of files in sequence, as bytes.
+    """Yield the serialized records of files in sequence.
 
-    Both checksums of every record are verified. No index is needed, so the first records
-    come at once.
+    Verifies both checksums of every record. It needs no index, so it starts at once.
 
     Parameters
     ----------
@@ -176,8 +180,8 @@ def read_records(
     batch_size : int, optional
         Yield a `BytesArray` of this many records at a time; the last may have fewer.
     num_threads : int, optional
-        Native threads that read ahead; 0 reads inside ``next()``. By default as
-        `Dataset.loader` has it.
+        Native threads that read ahead; 0 reads inside ``next()``. The default is that of
+        `Dataset.loader`.
 
     Yields
     ------
@@ -186,7 +190,7 @@ def read_records(
     Raises
     ------
     CorruptionError
-        At a damaged record, after all records before it; nothing is skipped.
+        At a damaged record, after yielding all records before it.
     """
     dataset = open(paths, features={_RECORD: Serialized()}, compression=compression)
     if batch_size is not None:
@@ -200,7 +204,8 @@ def read_records(
 def _batches(
     dataset: Dataset, batch_size: int, num_threads: int | None
 ) -> Iterator[BytesArray]:
-    few: list[bytes] = []  # the last records, and the good ones before damage
+    # The last batch may be short, and damage is preceded by single records.
+    remainder: list[bytes] = []
     damage: Error | None = None
     try:
         for batch in dataset._batches_until_damage(batch_size, num_threads):
@@ -208,11 +213,11 @@ def _batches(
             if len(records) == batch_size:
                 yield records
             else:
-                few.extend(records)
+                remainder.extend(records)
     except Error as error:
         damage = error
-    if few:
-        yield BytesArray.from_list(few)
+    if remainder:
+        yield BytesArray.from_list(remainder)
     if damage is not None:
         advise_repair(damage)  # read_records() has no on_error=
         raise damage

@@ -1,4 +1,4 @@
-"""Records: the bytes of the records of a dataset."""
+"""Records: the serialized records of a dataset."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fastrec.errors import Error
 from fastrec.loader.order import records_of
 from fastrec.on_error import recovery_of
 from fastrec.sources.view import View
-from fastrec.storage.stream_readers import frames_of
+from fastrec.storage.stream_readers import frame_stream
 
 __all__ = ["Records"]
 
@@ -24,14 +24,14 @@ _READ_AT_ONCE = 64
 
 
 class Records:
-    """The bytes of the records of a dataset, both checksums of each verified.
+    """The serialized records of a dataset, each verified by both checksums.
 
     ``records[i]`` is ``bytes``; a slice, an index array or a mask gives a `BytesArray`.
 
     Raises
     ------
     CorruptionError
-        If a record that is read is damaged.
+        When reading a damaged record.
     """
 
     def __init__(self, view: View, pool: _core.BlockPool) -> None:
@@ -60,19 +60,19 @@ class Records:
         if files.is_streamed and self._view.is_walkable:
             contents, recovery = files.contents(), recovery_of(files.on_error)
             numbers = range(len(contents))
-            with frames_of(contents, files.table, numbers, recovery) as frames:
+            with frame_stream(contents, files.table, numbers, recovery) as frames:
                 while (record := frames.next()) is not None:
                     yield record
             return
         for first in range(0, len(self), _READ_AT_ONCE):
             numbers = range(first, min(first + _READ_AT_ONCE, len(self)))
             try:
-                found = self._read(np.array(numbers, dtype=np.int64))
+                records = self._read(np.array(numbers, dtype=np.int64))
             except Error:
-                # Read one by one, so that the good records before the damage come first.
+                # Read one by one, to yield the intact records before the damage.
                 yield from map(self.__getitem__, numbers)
             else:
-                yield from found
+                yield from records
 
     def __repr__(self) -> str:
         return f"<fastrec.Records of {self._view!r}>"

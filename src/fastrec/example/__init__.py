@@ -1,1 +1,1 @@
-"""Parsing and encoding of single records in memory."""
+"""Parse and encode records in memory."""

@@ -1,9 +1,9 @@
-"""Convert columns and rows, as callers have them, to columns as the core encodes them.
+"""Convert the caller's columns and rows to columns that the core encodes.
 
-The type of a value decides what it becomes, as in TensorFlow's guide to tf.train.Example:
-bool and integers become int64, floats float32, str and bytes byte strings. A spec adds how
-arrays of several dimensions are stored, and the kind of an empty list. Nothing else is
-converted, and a float never becomes an integer.
+The type of a value determines its kind, as in TensorFlow's guide to tf.train.Example:
+bool and integers become int64, floats float32, str and bytes byte strings. A spec adds
+how to store arrays with two or more dimensions, and the kind of empty lists. Nothing
+else is converted; a float never becomes an integer.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ _DTYPES: dict[str, Any] = {"int64": np.int64, "float": np.float32, "bytes": np.u
 
 @dataclass(frozen=True)
 class ColumnValues:
-    """A feature of many rows: see ``ColumnValues`` in ``src/cpp/encode/encode_batch.h``."""
+    """A column to encode: ``ColumnValues`` in ``src/cpp/encode/encode_batch.h``."""
 
     name: str | bytes  # the caller's name of the column
     key: bytes
-    kind: str  # "int64", "float" or "bytes"; "" where no value shows it
+    kind: str  # "int64", "float" or "bytes"; "" if no value determines it
     values: NDArray[Any]
     n_values: int = 1
     row_splits: NDArray[Any] | None = None
     string_bytes: int = 0
     offsets: NDArray[Any] | None = None
     present: Present = None
-    is_range_checked: bool = False  # whether other values of the dtype may be refused
+    is_range_checked: bool = False  # the spec's range is narrower than the dtype's
 
     @property
     def is_present(self) -> bool:
-        """Whether any row may have the feature."""
+        """Whether any row has the feature."""
         return self.present is None or bool(self.present.any())
 
     @property
     def has_values(self) -> bool:
-        """Whether any row has values, which show the kind."""
+        """Whether any row has values, which determine the kind."""
         if not self.is_present:
             return False
         if self.offsets is not None:
@@ -68,12 +68,12 @@ def columns_of(
 ) -> tuple[list[ColumnValues], int]:
     """Return the columns to encode, and their number of rows."""
     _check_mapping("columns", columns)
-    found: dict[bytes, ColumnValues] = {}
+    result: dict[bytes, ColumnValues] = {}
     lengths: dict[Any, int] = {}
     for name, column in columns.items():
         if not isinstance(name, (str, bytes)):
             raise TypeError(
-                f"a feature's name must be str or bytes, not {type(name).__name__}"
+                f"feature names must be str or bytes, got {type(name).__name__}"
             )
         spec = _spec_of(name, features)
         try:
@@ -81,20 +81,20 @@ def columns_of(
             if present is not None and not present.all():
                 _check_optional(name, spec, f" in row {int(present.argmin())}")
             for values in _encodable(name, array, present, spec):
-                _add(found, values.key, values)
+                _add(result, values.key, values)
         except (TypeError, ValueError) as error:
-            raise _named(name, error) from error
+            raise _with_name(name, error) from error
         lengths[name] = len(array)
     if len(set(lengths.values())) > 1:
-        raise ValueError(f"columns must have one length, got {lengths}")
-    _check_complete(columns, found, features)
-    return [*found.values()], next(iter(lengths.values()), 0)
+        raise ValueError(f"columns must have equal lengths, got {lengths}")
+    _check_complete(columns, result, features)
+    return [*result.values()], next(iter(lengths.values()), 0)
 
 
 def row_of_lists(
     row: Mapping[Any, Any], features: Mapping[Any, Spec]
 ) -> dict[Any, object]:
-    """Return a row in which features with a spec are flat lists, which need none."""
+    """Return a row with the features that have a spec converted to flat lists."""
     _check_mapping("a row", row)
     result: dict[Any, object] = {}
     for name, value in row.items():
@@ -104,9 +104,9 @@ def row_of_lists(
             continue
         try:
             if value is None:
-                msg = "the value is None: leave it out of the row"
+                msg = "value must not be None; omit the feature from the row"
                 raise TypeError(msg)
-            is_text = isinstance(value, (str, bytes))  # NumPy's, perhaps
+            is_text = isinstance(value, (str, bytes))  # includes np.str_ and np.bytes_
             is_array = isinstance(value, (np.ndarray, np.generic)) and not is_text
             array, present = array_of(value[None] if is_array else [value], spec)
             if present is not None and not present.all():
@@ -115,13 +115,13 @@ def row_of_lists(
             for column in _encodable(name, array, None, spec):
                 _add(result, column.key, _list_of(column))
         except (TypeError, ValueError) as error:
-            raise _named(name, error) from error
+            raise _with_name(name, error) from error
     _check_complete(row, result, features)
     return result
 
 
 def _list_of(column: ColumnValues) -> object:
-    """Return a column of one row as a flat list, or as its one string."""
+    """Return a column of one row as a flat list, or as its single string."""
     if column.kind != "bytes":
         return column.values.reshape(-1)
     if column.offsets is None and column.n_values:
@@ -133,7 +133,7 @@ def _list_of(column: ColumnValues) -> object:
 def ordered(
     columns: list[ColumnValues], order: _core.FeatureOrder
 ) -> list[ColumnValues]:
-    """Return columns in the order and of the kinds of the records before."""
+    """Return columns in the order and with the kinds of earlier records."""
     placed: list[tuple[int, ColumnValues]] = []
     for column in columns:
         position, kind = order.place(column.key, "")
@@ -143,10 +143,10 @@ def ordered(
             placed.append((position, column))
         elif column.is_present:
             raise ValueError(
-                f"feature {column.name!r} has empty lists only, whose kind is unknown: "
-                "choose it with features="
+                f"cannot write feature {column.name!r}: it has only empty lists, whose "
+                "kind is unknown; pass a spec in features="
             )
-    # Kinds are noted only now: what is refused must not change the order.
+    # Register kinds only after all checks, so that an error does not change the order.
     result = []
     for _, column in sorted(placed, key=lambda item: item[0]):
         if column.has_values:
@@ -157,7 +157,7 @@ def ordered(
 
 
 def of_kind(column: ColumnValues, kind: str) -> ColumnValues:
-    """Return a column of the kind that a feature had before: integers may become floats."""
+    """Convert a column to the feature's earlier kind: integers may become floats."""
     if column.kind == kind:
         return column
     if not column.has_values:
@@ -168,20 +168,20 @@ def of_kind(column: ColumnValues, kind: str) -> ColumnValues:
     if (column.kind, kind) == ("int64", "float"):
         return replace(column, kind=kind, values=column.values.astype(np.float32))
     raise ValueError(
-        f"feature {column.name!r} has {column.kind} values, but had {kind} before: a "
-        "feature has one kind in all records of a file"
+        f"feature {column.name!r} must have {kind} values, as in earlier records, got "
+        f"{column.kind}"
     )
 
 
 # Names and specs.
 
 
-def _named(name: str | bytes, error: Exception) -> Exception:
-    """Return an error whose message begins with the name of the feature."""
+def _with_name(name: str | bytes, error: Exception) -> Exception:
+    """Return an error whose message begins with the feature's name."""
     if isinstance(error, UnicodeEncodeError):
         msg = (
-            f"feature {name!r}: UTF-8 cannot express the text; encode it to bytes, for "
-            'example with .encode(errors="surrogateescape")'
+            f"feature {name!r}: cannot encode the text as UTF-8; convert it to bytes, "
+            'for example with .encode(errors="surrogateescape")'
         )
         return ValueError(msg)
     kind = TypeError if isinstance(error, TypeError) else ValueError
@@ -190,23 +190,24 @@ def _named(name: str | bytes, error: Exception) -> Exception:
 
 def _check_mapping(what: str, given: object) -> None:
     if not isinstance(given, Mapping):
-        found = type(given).__name__
-        raise TypeError(f"{what} must be a mapping of names to values, not {found}")
+        raise TypeError(
+            f"{what} must be a mapping of names to values, got {type(given).__name__}"
+        )
 
 
-def _key(name: Any) -> Any:  # noqa: ANN401 (the core refuses other names)
+def _key(name: Any) -> Any:  # noqa: ANN401 (the core checks other types)
     return name.encode() if isinstance(name, str) else name
 
 
-def _add(found: dict[Any, Any], key: Any, value: object) -> None:  # noqa: ANN401
-    if key in found:
+def _add(result: dict[Any, Any], key: Any, value: object) -> None:  # noqa: ANN401
+    if key in result:
         text = key.decode(errors="backslashreplace")
-        raise ValueError(f"two columns are written as the feature {text!r}")
-    found[key] = value
+        raise ValueError(f"feature keys must be unique, got {text!r} for two columns")
+    result[key] = value
 
 
 def _spec_of(name: str | bytes, features: Mapping[Any, Spec]) -> Spec | None:
-    """Return the spec of a feature, named by str or bytes in both places."""
+    """Return the spec of a feature; str and bytes names are equivalent."""
     spec = features.get(name)
     if spec is None and features:
         other: Any = _key(name)
@@ -217,7 +218,7 @@ def _spec_of(name: str | bytes, features: Mapping[Any, Spec]) -> Spec | None:
 
 
 def _required(name: str | bytes, spec: Spec | None) -> set[bytes]:
-    """Return the features that every row must have to be read by `spec`."""
+    """Return the features that `spec` requires in every row."""
     if not isinstance(spec, DENSE):
         return set()
     return {column.key for column in spec._columns(name) if column.default is None}
@@ -225,16 +226,18 @@ def _required(name: str | bytes, spec: Spec | None) -> set[bytes]:
 
 def _check_optional(name: str | bytes, spec: Spec | None, where: str = "") -> None:
     if _required(name, spec):
-        raise ValueError(f"missing{where}, and {spec!r} has no default")
+        raise ValueError(f"value is missing{where}, and {spec!r} has no default")
 
 
 def _check_complete(
     row: Mapping[Any, object], keys: Mapping[Any, object], features: Mapping[Any, Spec]
 ) -> None:
-    """Refuse rows that lack a feature without a default."""
+    """Raise a ValueError if a feature without a default is missing."""
     for name, spec in features.items():
         if name not in row and not _required(name, spec) <= keys.keys():
-            raise ValueError(f"feature {name!r}: missing, and {spec!r} has no default")
+            raise ValueError(
+                f"feature {name!r} is missing, and {spec!r} has no default"
+            )
 
 
 # Arrays of rows -> columns of the core.
@@ -243,17 +246,19 @@ def _check_complete(
 def _encodable(
     name: str | bytes, array: Array, present: Present, spec: Spec | None
 ) -> list[ColumnValues]:
-    """Return a column as the features that its spec reads."""
+    """Convert a column to the features that its spec reads."""
     if spec is None:
         _check_flat(array)
         return [_lists(name, _key(name), array, present)]
     if not isinstance(spec, _WRITTEN):
-        raise TypeError(f"cannot write {spec!r}; write its several features as columns")
+        raise TypeError(
+            f"cannot write a {spec!r}; write its features as separate columns"
+        )
     keys = [*map(_key, spec.keys)] if isinstance(spec, Stack) else [spec._key_of(name)]
     is_memory = isinstance(spec, (Raw, SerializedTensor))
     shape = (len(keys),) if isinstance(spec, Stack) else spec.shape
     values = array._flat_values if isinstance(array, RaggedArray) else array
-    if isinstance(values, np.ndarray) and values.dtype.kind == "O":  # no values at all
+    if isinstance(values, np.ndarray) and values.dtype.kind == "O":  # no values
         has_rows = len(array) if present is None else present.any()
         must_have = isinstance(spec, (FixedLen, Raw, Stack)) and 0 not in (shape or ())
         if has_rows and (must_have or isinstance(spec, SerializedTensor)):
@@ -282,11 +287,11 @@ def _encodable(
 
 
 def _refuse_shape(shape: tuple[int | None, ...], spec: Spec) -> NoReturn:
-    raise ValueError(f"rows of shape {shape} do not fit {spec!r}")
+    raise ValueError(f"rows must have the shape of {spec!r}, got {shape}")
 
 
 def _check_flat(array: Array) -> None:
-    """Refuse rows that are not flat lists: only a spec tells how they are stored."""
+    """Raise a ValueError unless rows are flat lists, which need no spec."""
     rows = array.shape[1:]
     if len(rows) <= 1:
         return
@@ -294,13 +299,13 @@ def _check_flat(array: Array) -> None:
     if isinstance(array, np.ndarray):
         example = f"fr.Raw({rows}, {array.dtype.name!r})"
     msg = (
-        f"rows of {len(rows)} dimensions need a spec in features=, such as {example}; or "
-        "write their bytes with .tobytes()"
+        f"cannot write {len(rows)}-D rows without a spec; pass one in features=, such "
+        f"as {example}, or write their bytes with .tobytes()"
     )
     if isinstance(array, RaggedArray) and isinstance(array.values, RaggedArray):
         msg = (
-            "cannot write lists of lists; write the values as one feature and the "
-            "lengths of their rows as another, which fr.Ragged reads as one"
+            "cannot write lists of lists; write their values and their lengths as two "
+            "features, which fr.Ragged reads as one column"
         )
     raise ValueError(msg)
 
@@ -308,7 +313,7 @@ def _check_flat(array: Array) -> None:
 def _lists(
     name: str | bytes, key: bytes, array: Array, present: Present
 ) -> ColumnValues:
-    """Return each row as the list of its values, in row-major order."""
+    """Convert rows to flat lists, in row-major order."""
     row_splits: Any = None
     values: Any = array
     if isinstance(array, RaggedArray):
@@ -323,20 +328,20 @@ def _lists(
     kind, numbers = number_values(values)
     is_double = kind == "float" and values.itemsize == 8
     if is_double and (np.isinf(numbers) & np.isfinite(values)).any():
-        text = f"feature {name!r} has a float outside of float32, written as inf"
+        text = f"feature {name!r} has a value out of range of float32, written as inf"
         warn_caller(text, RuntimeWarning)
     return ColumnValues(name, key, kind, numbers, n_values, row_splits, present=present)
 
 
 def _as_read(column: ColumnValues, spec: Spec) -> ColumnValues:
-    """Return a column of the kind and in the range that its spec reads."""
+    """Convert a column to its spec's kind, and check the range."""
     dtype = spec.dtype  # type: ignore[attr-defined]
     kind = kind_of(dtype)
     if column.has_values and column.kind not in (
         kind,
         "int64" if kind == "float" else "",
     ):
-        msg = f"{column.kind} values, but {spec!r} reads {kind}"
+        msg = f"values must be {kind}, as in {spec!r}, got {column.kind}"
         if (column.kind, kind) == ("float", "int64"):
             msg += '; convert them with .astype("int64")'
         raise ValueError(msg)
@@ -344,9 +349,9 @@ def _as_read(column: ColumnValues, spec: Spec) -> ColumnValues:
     target = numpy_dtype(dtype) if kind == "int64" else None
     if target is not None and target != np.int64 and column.values.size:
         bounds = (False, True) if target.kind == "b" else _bounds(target)
-        for found in (column.values.min(), column.values.max()):
-            if not bounds[0] <= found <= bounds[1]:
-                raise ValueError(f"{found} does not fit {target.name}")
+        for value in (column.values.min(), column.values.max()):
+            if not bounds[0] <= value <= bounds[1]:
+                raise ValueError(f"value {value} is out of range of {target.name}")
         column = replace(column, is_range_checked=True)
     return column
 
@@ -363,19 +368,22 @@ def _memory(
     present: Present,
     spec: Raw | SerializedTensor,
 ) -> ColumnValues:
-    """Return each row as the bytes of an array, or as a serialized tensor."""
-    if isinstance(array, BytesArray) and array.ndim == 1:  # as they are stored
+    """Convert rows to the raw bytes of arrays, or to serialized tensors."""
+    if isinstance(array, BytesArray) and array.ndim == 1:  # already serialized
         if isinstance(spec, Raw):
             size = numpy_dtype(spec.dtype).itemsize * math.prod(spec.shape)
             wrong = np.flatnonzero(array.lengths != size)
             if wrong.size:
-                found = f"{array.lengths[wrong[0]]} bytes in row {wrong[0]}"
-                raise ValueError(f"{found} do not fit {spec!r}, which needs {size}")
+                raise ValueError(
+                    f"rows must have {size} bytes, as in {spec!r}, got "
+                    f"{array.lengths[wrong[0]]} in row {wrong[0]}"
+                )
         if isinstance(spec, Raw) or spec.shape is None:
             return _lists(name, key, array, present)
     if spec.shape is None or spec.dtype is None:
         raise TypeError(
-            f"{spec!r} has no shape and dtype; write strings of fr.serialize_tensor"
+            f"cannot serialize arrays for {spec!r}, which has no shape and dtype; "
+            "write byte strings of fr.serialize_tensor()"
         )
     whole = dense(array)
     if whole.shape[1:] != spec.shape:
@@ -385,10 +393,10 @@ def _memory(
         return _lists(name, key, BytesArray.from_list(rows), present)
     dtype = numpy_dtype(spec.dtype)
     if not np.can_cast(whole.dtype, dtype, "equiv"):
-        found = "bytes" if isinstance(whole, BytesArray) else whole.dtype
+        got = "bytes" if isinstance(whole, BytesArray) else whole.dtype
         raise ValueError(
-            f"{found} values do not fit {spec!r}; convert them, for example with "
-            f".astype({str(spec.dtype)!r})"
+            f"values must have the dtype of {spec!r}, got {got}; convert them, for "
+            f"example with .astype({str(spec.dtype)!r})"
         )
     if isinstance(spec, SerializedTensor):
         data = serialized_rows(whole)

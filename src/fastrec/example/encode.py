@@ -1,4 +1,4 @@
-"""One row -> the bytes of a record."""
+"""Encode rows as serialized tf.train.Example and SequenceExample."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def encode_example(
     Parameters
     ----------
     row : mapping of str or bytes to values
-        The features, encoded in this order. The type of a value decides:
+        The features, encoded in this order. The type of a value determines its kind:
 
         ==========================================  ===============================
         bool, int, IntEnum; NumPy bool and int      int64
@@ -36,8 +36,9 @@ def encode_example(
         ==========================================  ===============================
 
     features : mapping of str or bytes to specs, optional
-        Specs as for `Writer`, for arrays of two or more dimensions (`Raw`, `FixedLen`,
-        `SerializedTensor`) and empty lists (`VarLen`). A `fastrec.Schema` is checked only once.
+        Specs as for `Writer`, for arrays with two or more dimensions (`Raw`,
+        `FixedLen`, `SerializedTensor`) and empty lists (`VarLen`). Pass a
+        `fastrec.Schema` to validate them only once.
 
     Returns
     -------
@@ -47,25 +48,25 @@ def encode_example(
     Raises
     ------
     ValueError
-        If an integer does not fit int64 (``.view("int64")`` writes the bits of a uint64),
-        an array has two or more dimensions (use ``.tobytes()`` or a spec), a list is
-        empty (use an empty array or ``BytesArray.from_list([])``) or mixes kinds, a value
-        does not fit its spec, a feature without a default is missing, or the message
-        reaches 2 GiB, which protobuf cannot read.
+        If an integer is out of range of int64 (``.view("int64")`` writes the bits of a
+        uint64), an array has two or more dimensions (use ``.tobytes()`` or a spec), a
+        list is empty (use an empty array or ``BytesArray.from_list([])``) or mixes
+        kinds, a value does not fit its spec, a feature without a default is missing, or
+        the message reaches 2 GiB, protobuf's limit.
     TypeError
-        If a value or key is of any other type.
+        If a value or key has another type.
     SchemaError
         If `features` is invalid.
 
     Warns
     -----
     RuntimeWarning
-        If a float is too large for float32: it is written as inf.
+        If a float is out of range of float32. It is written as inf.
 
     Notes
     -----
-    Source of the format: ``tensorflow/core/example/{example,feature}.proto``; of the
-    coercions: TensorFlow's guide "TFRecord and tf.train.Example".
+    Source of the format: ``tensorflow/core/example/{example,feature}.proto``. Source of
+    the conversions: TensorFlow's guide "TFRecord and tf.train.Example".
 
     Examples
     --------
@@ -95,13 +96,13 @@ def encode_sequence_example(
     context : mapping of str or bytes to values, optional
         As for `encode_example`.
     feature_lists : mapping of str or bytes to iterables of values, optional
-        An iterable of steps, each a value of a feature. All steps of a list have one
-        kind.
+        For each list, an iterable of steps, which are values as for `encode_example`.
+        All steps of a list must have the same kind.
 
     Returns
     -------
     bytes
-        The message.
+        The message, in protobuf's canonical form.
 
     Raises
     ------
@@ -130,7 +131,7 @@ def encode_sequence_example(
 
 
 def masked_crc32c(data: Buffer) -> int:
-    """Return the checksum of TFRecord files.
+    """Compute the masked CRC-32C checksum of TFRecord files.
 
     Parameters
     ----------
@@ -139,7 +140,7 @@ def masked_crc32c(data: Buffer) -> int:
     Returns
     -------
     int
-        The CRC-32C of `data`, rotated right by 15 bits plus 0xa282ead8, modulo 2**32.
+        The CRC-32C of `data`, rotated right by 15 bits, plus 0xa282ead8 modulo 2**32.
 
     Notes
     -----

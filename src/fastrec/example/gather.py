@@ -1,7 +1,6 @@
-"""Gather columns, as callers have them, into arrays of rows.
+"""Convert the caller's columns to arrays of rows.
 
-Arrays stay unchanged. Lists become arrays whose values are all integers, all floats or
-all strings.
+Arrays stay unchanged. Lists become arrays of integers, floats or strings.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from fastrec.features.tensor import SerializedTensor
 
 __all__ = ["DENSE", "Present", "array_of", "dense", "number_values"]
 
-# Which rows have a feature; None if all do.
+# Mask of the rows that have a feature; None if all do.
 Present: TypeAlias = NDArray[np.bool_] | None
 
 # Specs whose rows all have one shape.
@@ -30,25 +29,26 @@ DENSE = (FixedLen, Raw, Stack, SerializedTensor)
 
 _INT64_MAX = 2**63 - 1
 _NOT_INT64 = (
-    'an integer is outside of int64; write the bits of a uint64 with .view("int64")'
+    "integers must be in the range of int64; write the bits of a uint64 with "
+    '.view("int64")'
 )
 
 
 def array_of(column: Any, spec: Spec | None) -> tuple[Array, Present]:  # noqa: ANN401
-    """Return a column as an array, and which of its rows are present, if not all."""
+    """Return a column as an array, and the mask of its present rows, or None if all."""
     is_array = isinstance(column, np.ndarray)
     if is_array and column.ndim == 0:
-        msg = "a column must have one value for each record, got a single value"
+        msg = "a column must have one value for each record, got a scalar"
         raise ValueError(msg)
     if isinstance(column, np.ma.MaskedArray):
         mask = np.ma.getmaskarray(column)
         mask = mask.reshape(len(column), math.prod(column.shape[1:]))
         absent = mask.any(axis=1)
         if not mask[absent].all():
-            msg = "some rows are masked only in part"
+            msg = "a row must be masked entirely or not at all"
             raise ValueError(msg)
         data = column.data
-        if absent.any():  # masked values may not be of a type that can be written
+        if absent.any():  # the type of masked values may not be writable
             blank = np.zeros((), data.dtype) if absent.all() else data[~absent][0]
             data = data.copy()
             data[absent] = blank
@@ -57,16 +57,16 @@ def array_of(column: Any, spec: Spec | None) -> tuple[Array, Present]:  # noqa: 
         return _array_of_list(column.tolist() if is_array else column, spec)
     if is_array or isinstance(column, (BytesArray, RaggedArray)):
         return column, None
-    if hasattr(column, "__array__"):  # tensors of other libraries, and series
+    if hasattr(column, "__array__"):  # tensors and series of other libraries
         return array_of(np.asarray(column), spec)
-    found = type(column).__name__
+    got = type(column).__name__
     raise TypeError(
-        f"a column must be an array, RaggedArray, BytesArray or list, got {found}"
+        f"a column must be an array, RaggedArray, BytesArray or list, got {got}"
     )
 
 
 def _is_opaque(array: NDArray[Any], spec: Spec | None = None) -> bool:
-    """Return whether an array has objects or text, which are converted one by one."""
+    """Return whether an array has objects or text, which are converted individually."""
     kind = array.dtype.kind
     return kind == "O" or (kind in "UT" and not isinstance(spec, Raw))
 
@@ -85,7 +85,7 @@ def _array_of_list(values: Sequence[Any], spec: Spec | None) -> tuple[Array, Pre
 
 
 def _rows_without_values(n_rows: int) -> Array:
-    """Return empty rows, which do not show the kind of their values."""
+    """Return empty rows of unknown kind."""
     return RaggedArray._wrap(np.zeros(0, object), np.zeros(n_rows + 1, np.int64))
 
 
@@ -106,7 +106,7 @@ def _array_of_items(items: Sequence[Any], spec: Spec | None = None) -> Array:
         return BytesArray.from_list(items)
     if kinds == {"list"}:
         if all(isinstance(x, np.ndarray) and not _is_opaque(x, spec) for x in items):
-            return _joined(items, spec)
+            return _stack_or_concat(items, spec)
         splits = offsets_from(np.array([*map(len, items)], np.int64))
         if all(isinstance(x, BytesArray) and x.ndim == 1 for x in items):
             return RaggedArray._wrap(BytesArray._concatenate(items), splits)
@@ -116,7 +116,7 @@ def _array_of_items(items: Sequence[Any], spec: Spec | None = None) -> Array:
         return RaggedArray._wrap(_array_of_items(flat), splits)  # type: ignore[arg-type]
     array = np.array(items)
     if kinds == {"int"} and array.dtype.kind not in "biu":
-        # NumPy makes floats of signed and unsigned integers, objects of large ones.
+        # NumPy promotes mixed signed and unsigned integers to floats or objects.
         try:
             return np.array([*map(int, items)], np.int64)
         except OverflowError:
@@ -125,13 +125,13 @@ def _array_of_items(items: Sequence[Any], spec: Spec | None = None) -> Array:
 
 
 def _kinds_of(items: Sequence[Any]) -> set[str]:
-    """Return which of "string", "list", "int" and "float" occur, or "" for all else."""
+    """Return the kinds of items: "string", "list", "int", "float", or "" for others."""
     kinds = set()
     for kind in set(map(type, items)):
         if issubclass(kind, np.ndarray):
-            found = {(x.ndim > 0, x.dtype.kind) for x in items if type(x) is kind}
+            forms = {(x.ndim > 0, x.dtype.kind) for x in items if type(x) is kind}
             of = {"b": "int", "i": "int", "u": "int", "f": "float"}
-            kinds |= {"list" if is_list else of.get(k, "") for is_list, k in found}
+            kinds |= {"list" if is_list else of.get(k, "") for is_list, k in forms}
         elif issubclass(kind, memoryview):
             views = (x for x in items if type(x) is kind)
             is_bytes = all(x.itemsize == 1 and x.c_contiguous for x in views)
@@ -147,8 +147,8 @@ def _kinds_of(items: Sequence[Any]) -> set[str]:
     return kinds
 
 
-def _joined(arrays: Sequence[Any], spec: Spec | None) -> Array:
-    """Return arrays, one for each row, as one array: dense where a spec says so."""
+def _stack_or_concat(arrays: Sequence[Any], spec: Spec | None) -> Array:
+    """Join one array per row: dense for a dense spec, otherwise a RaggedArray."""
     is_dense = isinstance(spec, DENSE)
     full = arrays if is_dense else [a for a in arrays if a.size] or arrays[:1]
     dtypes = {array.dtype for array in full}
@@ -157,7 +157,7 @@ def _joined(arrays: Sequence[Any], spec: Spec | None) -> Array:
         msg = "cannot mix float and int; make all values the same"
         raise ValueError(msg)
     if len(dtypes) > 1 and kinds == {"int64"}:
-        # NumPy makes floats of signed and unsigned integers.
+        # NumPy promotes mixed signed and unsigned integers to floats.
         full = [number_values(array)[1] for array in full]
     if is_dense:
         return np.stack(full)
@@ -168,40 +168,42 @@ def _joined(arrays: Sequence[Any], spec: Spec | None) -> Array:
 
 def _listed(row: Any) -> Sequence[Any]:  # noqa: ANN401
     if isinstance(row, np.ndarray) and not _is_opaque(row):
-        _number_kind(row.dtype)  # a date, for example, must not become an int
+        _number_kind(
+            row.dtype
+        )  # raises, for example for dates, which tolist() converts
     if isinstance(row, RaggedArray):
         return row.tolist()
-    found: Sequence[Any] = row if isinstance(row, (list, tuple)) else row.tolist()
-    return found
+    items: Sequence[Any] = row if isinstance(row, (list, tuple)) else row.tolist()
+    return items
 
 
 def dense(rows: Array) -> Any:  # noqa: ANN401 (an ndarray or BytesArray)
-    """Return rows of one length, which may contain such rows, as a dense array."""
+    """Return possibly nested rows of equal length as a dense array."""
     if not isinstance(rows, RaggedArray):
         return rows
     lengths = set(rows.lengths.tolist())
     if len(lengths) > 1:
         raise ValueError(
-            f"rows must have one length, got rows of {sorted(lengths)[:5]} values"
+            f"rows must have equal lengths, got rows of {sorted(lengths)[:5]} values"
         )
     values = dense(rows.values)
     return reshaped(values, (len(rows), next(iter(lengths), 0), *values.shape[1:]))
 
 
 def _number_kind(dtype: np.dtype[Any]) -> str:
-    """Return the kind that numbers of a dtype have in a record."""
+    """Return the kind of Feature list that stores numbers of a dtype."""
     if dtype.kind in "biu":
         return "int64"
     if (dtype.kind == "f" and dtype.itemsize <= 8) or dtype.name == "bfloat16":
         return "float"
     hint = f'.astype("{"float32" if dtype.kind in "fc" else "int64"}")'
     if dtype.kind == "S":
-        hint = ".tolist() (dtype S has lost trailing NUL bytes)"
+        hint = ".tolist() (note that dtype S drops trailing NUL bytes)"
     raise TypeError(f"cannot write dtype {dtype}; convert it, for example with {hint}")
 
 
 def number_values(values: NDArray[Any]) -> tuple[str, NDArray[Any]]:
-    """Return the kind that numbers have in a record, and the numbers in that kind."""
+    """Return the kind of Feature list for `values`, and the converted values."""
     if values.dtype.kind == "O":
         return "", np.zeros(0, np.int64)
     kind = _number_kind(values.dtype)

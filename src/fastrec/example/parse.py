@@ -33,11 +33,10 @@ __all__ = [
 
 Strings: TypeAlias = "Sequence[bytes] | BytesArray | npt.NDArray[Any]"
 
-# Memory that is kept for the next batches.
+# Memory that is recycled for later batches.
 _IDLE_BYTES = 16 << 20
 
-# The feature that a tensor is read from.
-_TENSOR = "tensor"
+_TENSOR = "tensor"  # the feature that `parse_tensor` reads
 
 _pool = _core.BlockPool(_IDLE_BYTES)
 
@@ -50,17 +49,18 @@ def parse_example(serialized: Strings, features: Features) -> Batch:
     serialized : sequence of bytes, BytesArray, or 1-D object array of bytes
         One record each.
     features : mapping of str to specs
-        As for `fastrec.open`. A `fastrec.Schema` is checked only once.
+        As for `fastrec.open`. Pass a `fastrec.Schema` to validate them only once.
 
     Returns
     -------
     dict of str to array
-        One row for each record, as ``ds[0:n]`` returns them.
+        A batch with one row for each record, like ``ds[0:n]``.
 
     Raises
     ------
     DecodeError, SchemaError
-        If a record cannot be read or does not fit; `record` is its number.
+        If a record is unreadable or does not fit its spec. The error's `record` is its
+        index.
 
     Examples
     --------
@@ -85,12 +85,12 @@ def parse_single_example(serialized: bytes, features: Features) -> Row:
     Returns
     -------
     dict of str to scalar, bytes or array
-        The row, as ``ds[i]`` returns it.
+        The row, like ``ds[i]``.
 
     Raises
     ------
     DecodeError, SchemaError
-        If it cannot be read or does not fit.
+        If the record is unreadable or does not fit its spec.
     """
     _check_one(serialized)
     return row_of(parse_example([serialized], features), 0)
@@ -113,14 +113,15 @@ def parse_sequence_example(
     Returns
     -------
     context, sequence : dict of str to array
-        The columns of both parts, one row for each record.
+        The columns of both sections, with one row for each record.
     lengths : dict of str to ndarray of int64, shape (batch,)
-        The steps of each row, for every list that is read with `FixedLenSequence`.
+        The number of steps in each row, for lists read with `FixedLenSequence`.
 
     Raises
     ------
     DecodeError, SchemaError
-        If a record cannot be read or does not fit; `record` is its number.
+        If a record is unreadable or does not fit its spec. The error's `record` is its
+        index.
     """
     schema = ParsedSequences(context_features, sequence_features)
     parsed: Any = _core.parse_examples(schema._bind(), _pool, _memory_of(serialized))
@@ -133,7 +134,7 @@ def parse_single_sequence_example(
     context_features: Features | None = None,
     sequence_features: Features | None = None,
 ) -> tuple[Row, Row]:
-    """Decode one serialized tf.train.SequenceExample as a row of each part.
+    """Decode one serialized tf.train.SequenceExample as two rows.
 
     Parameters
     ----------
@@ -144,11 +145,12 @@ def parse_single_sequence_example(
     Returns
     -------
     context, sequence : dict of str to scalar, bytes or array
+        The rows of both sections.
 
     Raises
     ------
     DecodeError, SchemaError
-        If it cannot be read, or does not fit.
+        If the record is unreadable or does not fit its spec.
     """
     _check_one(serialized)
     context, sequence, _ = parse_sequence_example(
@@ -158,7 +160,7 @@ def parse_single_sequence_example(
 
 
 def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
-    """Decode all features of a serialized tf.train.Example.
+    """Decode all features of a serialized tf.train.Example, without specs.
 
     Parameters
     ----------
@@ -167,17 +169,17 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
     Returns
     -------
     dict of str to ndarray, BytesArray or None
-        The int64, float32 or bytes values of each feature as a 1-D array, or None without
-        a kind. Sorted by name; a name that is not UTF-8 is ``bytes``.
+        The int64, float32 or bytes values of each feature as a 1-D array; None for a
+        feature without a kind. Sorted by name; names that are not UTF-8 are ``bytes``.
 
     Raises
     ------
     DecodeError
-        If it cannot be read.
+        If the record is unreadable.
     SchemaError
-        If it is a tf.train.SequenceExample that has feature lists.
+        If the record is a tf.train.SequenceExample with feature lists.
     LimitError
-        If it has more than 100,000 features: use `parse_single_example`.
+        If the record has more than 100,000 features. Use `parse_single_example`.
 
     Examples
     --------
@@ -188,8 +190,8 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
     _check_one(serialized)
     if _core.has_feature_lists(serialized):
         msg = (
-            "the record is a tf.train.SequenceExample, whose feature lists "
-            "decode_example() would leave out: call fastrec.decode_sequence_example"
+            "the record must be a tf.train.Example, got a SequenceExample with feature "
+            "lists; call fastrec.decode_sequence_example()"
         )
         raise SchemaError(msg)
     survey = _core.Survey(Limits().max_features)
@@ -211,7 +213,7 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
 def decode_sequence_example(
     serialized: bytes,
 ) -> tuple[dict[str | bytes, Any], dict[str | bytes, list[Any]]]:
-    """Decode everything in a serialized tf.train.SequenceExample.
+    """Decode all of a serialized tf.train.SequenceExample, without specs.
 
     Parameters
     ----------
@@ -220,17 +222,17 @@ def decode_sequence_example(
     Returns
     -------
     context : dict of str to ndarray, BytesArray or None
-        The features of the context, as `decode_example` returns them.
+        The context features, in the form of `decode_example`.
     sequences : dict of str to list of ndarray, BytesArray or None
-        The steps of each feature list, decoded like the features of the context. Empty
-        for a tf.train.Example.
+        The steps of each feature list, in the form of `decode_example`. Empty for a
+        tf.train.Example.
 
     Raises
     ------
     DecodeError
-        If the record cannot be read.
+        If the record is unreadable.
     LimitError
-        If there are more than 100,000 features or feature lists: use
+        If there are more than 100,000 features or feature lists. Use
         `parse_single_sequence_example`.
 
     Examples
@@ -256,27 +258,27 @@ def decode_sequence_example(
 def parse_tensor(
     serialized: bytes, dtype: npt.DTypeLike | None = None
 ) -> npt.NDArray[Any]:
-    """Parse one serialized tensor, as tf.io.parse_tensor does.
+    """Parse one serialized tensor, like tf.io.parse_tensor.
 
     Parameters
     ----------
     serialized : bytes-like
-        As `serialize_tensor` and ``tf.io.serialize_tensor`` return it.
+        A result of `serialize_tensor` or ``tf.io.serialize_tensor``.
     dtype : dtype-like, optional
-        The required dtype, ``"bytes"`` for strings. Nothing is converted.
+        The required dtype; ``"bytes"`` for strings. Nothing is converted.
 
     Returns
     -------
     ndarray
-        A new array; strings are an object array of bytes. bfloat16 is returned as its
+        A new array. Strings are an object array of bytes; bfloat16 values are their
         bits (uint16) unless ml_dtypes is imported.
 
     Raises
     ------
     DecodeError
-        If the bytes cannot be read.
+        If `serialized` is malformed.
     SchemaError
-        If they are not a tensor that `SerializedTensor` reads, or of another dtype.
+        If it is not a tensor of a supported dtype, or not of `dtype`.
 
     Examples
     --------
@@ -285,7 +287,7 @@ def parse_tensor(
     array([[1.5, 2. ]])
     """
     _check_one(serialized)
-    wanted = None if dtype is None else SerializedTensor((), dtype).dtype
+    required = None if dtype is None else SerializedTensor((), dtype).dtype
     record = _core.encode_example({_TENSOR: serialized})
     try:
         row = parse_single_example(record, {_TENSOR: SerializedTensor()})
@@ -296,9 +298,9 @@ def parse_tensor(
     tensor = row[_TENSOR]
     is_strings = isinstance(tensor, (bytes, BytesArray))
     array = np.asarray(tensor, object if is_strings else None)
-    found = "bytes" if is_strings else array.dtype.name
-    if wanted not in (None, found):
-        raise SchemaError(f"the tensor must have dtype {wanted}, got {found}")
+    actual = "bytes" if is_strings else array.dtype.name
+    if required not in (None, actual):
+        raise SchemaError(f"the tensor must have dtype {required}, got {actual}")
     return array
 
 
@@ -309,7 +311,7 @@ def decode_raw(
     little_endian: bool = True,
     fixed_length: int | None = None,
 ) -> npt.NDArray[Any]:
-    r"""Read byte strings as the memory of arrays.
+    r"""Decode byte strings as raw array memory, like tf.io.decode_raw.
 
     Parameters
     ----------
@@ -319,18 +321,18 @@ def decode_raw(
     little_endian : bool, default True
         The byte order in the strings.
     fixed_length : int, optional
-        Cut or zero-pad strings to this many bytes.
+        Truncate or zero-pad strings to this many bytes.
 
     Returns
     -------
     ndarray of shape (\*values.shape, n)
-        A new array of n values for each string, in the machine's byte order.
+        A new array with n values for each string, in native byte order.
 
     Raises
     ------
     ValueError
-        If strings differ in size without `fixed_length`, or their size is not a multiple
-        of the item size.
+        If strings differ in length without `fixed_length`, or their length is not a
+        multiple of the item size.
 
     Examples
     --------
@@ -340,7 +342,7 @@ def decode_raw(
     """
     native = numpy_dtype(dtype)
     if native.hasobject or native.itemsize == 0:
-        raise SchemaError(f"dtype {dtype!r} has no memory of a fixed size")
+        raise SchemaError(f"dtype must have a fixed size, got {dtype!r}")
     is_one = isinstance(values, (bytes, bytearray, memoryview))
     strings = _as_strings([values] if is_one else values)
     shape = () if is_one else strings.shape
@@ -348,7 +350,7 @@ def decode_raw(
     if size is None:
         size = _equal_size(strings)
     elif size <= 0:
-        raise ValueError(f"fixed_length must be positive, not {fixed_length}")
+        raise ValueError(f"fixed_length must be at least 1, got {fixed_length}")
     if size % native.itemsize:
         raise ValueError(
             f"string length {size} is not a multiple of the {native.name} item size "
@@ -356,11 +358,11 @@ def decode_raw(
         )
     memory = _memory_of_size(strings, size)
     if native == np.bool_:
-        found: npt.NDArray[Any] = memory != 0
+        decoded: npt.NDArray[Any] = memory != 0
     else:
-        found = memory.view(native.newbyteorder("<" if little_endian else ">"))
-        found = found.astype(native, copy=False)
-    return found.reshape((*shape, size // native.itemsize))
+        decoded = memory.view(native.newbyteorder("<" if little_endian else ">"))
+        decoded = decoded.astype(native, copy=False)
+    return decoded.reshape((*shape, size // native.itemsize))
 
 
 def _equal_size(strings: BytesArray) -> int:
@@ -369,18 +371,18 @@ def _equal_size(strings: BytesArray) -> int:
     if differ.size:
         i = int(differ[0])
         raise ValueError(
-            f"string {i} has {lengths[i]} bytes, string 0 has {lengths[0]}; "
-            "fixed_length cuts and pads them"
+            f"strings must have equal lengths, got {lengths[0]} bytes in string 0 and "
+            f"{lengths[i]} in string {i}; pass fixed_length to truncate or pad them"
         )
     return int(lengths[0]) if lengths.size else 0
 
 
 def _memory_of_size(strings: BytesArray, size: int) -> npt.NDArray[np.uint8]:
-    """Return the bytes of all strings, cut or zero-padded to one size."""
+    """Return the bytes of all strings, truncated or zero-padded to `size`."""
     kept = np.minimum(strings.lengths.ravel(), size)
     memory = np.zeros((strings.size, size), np.uint8)
-    found = strings.data[run_positions(strings.offsets[:-1], kept)]
-    memory[np.arange(size) < kept[:, np.newaxis]] = found
+    positions = run_positions(strings.offsets[:-1], kept)
+    memory[np.arange(size) < kept[:, np.newaxis]] = strings.data[positions]
     return memory
 
 
@@ -391,29 +393,29 @@ def _as_strings(values: object) -> BytesArray:
         values = values.tolist()
     if not isinstance(values, Sequence) or isinstance(values, str):
         raise TypeError(
-            f"values must be bytes, or a list or array of them, not {values!r}"
+            f"values must be bytes, or a list or array of bytes, got {values!r}"
         )
     return BytesArray.from_list(values)
 
 
 def _memory_of(serialized: object) -> Any:  # noqa: ANN401
-    """Return records in the form of the core."""
+    """Return serialized records in the form that the core accepts."""
     if isinstance(serialized, BytesArray):
         if serialized.ndim != 1:
-            raise ValueError(f"records must be 1-D, not {serialized.ndim}-D")
+            raise ValueError(f"records must be 1-D, got {serialized.ndim}-D")
         return serialized.data, serialized.offsets
     if isinstance(serialized, np.ndarray):
         if serialized.ndim != 1 or serialized.dtype != object:
             raise ValueError(
-                "records must be a 1-D object array of bytes, not "
+                "records must be a 1-D object array of bytes, got "
                 f"{serialized.ndim}-D {serialized.dtype}"
             )
         return serialized.tolist()
     is_one = isinstance(serialized, (str, bytes, bytearray, memoryview))
     if is_one or not isinstance(serialized, Sequence):
         raise TypeError(
-            "parse_example() takes a list of serialized records, not "
-            f"{type(serialized).__name__}; parse_single_example() takes one"
+            "parse_example() requires a list of serialized records, got "
+            f"{type(serialized).__name__}; call parse_single_example() for one record"
         )
     return list(serialized)
 
@@ -421,5 +423,5 @@ def _memory_of(serialized: object) -> Any:  # noqa: ANN401
 def _check_one(serialized: object) -> None:
     if not isinstance(serialized, (bytes, bytearray, memoryview)):
         raise TypeError(
-            f"a serialized record is bytes, not {type(serialized).__name__}"
+            f"a serialized record must be bytes, got {type(serialized).__name__}"
         )

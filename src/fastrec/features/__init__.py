@@ -1,1 +1,1 @@
-"""Specs of features, schemas, and how a schema is inferred."""
+"""Feature specs, schemas and schema inference."""

@@ -1,7 +1,7 @@
-"""What all feature specs share: the columns that they request from the core, and checks.
+"""Base class of the feature specs, and validation of their arguments.
 
-A spec is a frozen dataclass whose constructor checks its arguments. It requests one
-`Column` or several from the core, and composes the arrays that users get of these.
+A spec is a frozen dataclass whose constructor checks its arguments. It requests one or
+more `Column` from the core, and composes the user's columns from the core's arrays.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from fastrec.arrays.batch import Array
 from fastrec.errors import SchemaError
 
 __all__ = [
-    "MOST_VALUES",
+    "MAX_VALUES",
     "Column",
     "ComposedColumns",
     "RowRule",
@@ -42,21 +42,20 @@ __all__ = [
     "value_dtype",
 ]
 
-# Far above any record, and far below where sizes of batches would overflow.
-MOST_VALUES = 2**40
+# Far above the size of any record; far below values whose batch sizes would overflow.
+MAX_VALUES = 2**40
 
-# Kinds of lists that are read into kinds of NumPy dtypes.
+# NumPy dtype kind -> kind of the Feature list that holds its values.
 _KIND_OF = {"i": "int64", "u": "int64", "b": "int64", "f": "float"}
 
-# NumPy knows it once ml_dtypes is imported.
-_BFLOAT16 = "bfloat16"
+_BFLOAT16 = "bfloat16"  # registered with NumPy by importing ml_dtypes
 
-# Columns by name, in the order of the batch.
+# Columns and their names, in batch order.
 ComposedColumns: TypeAlias = "Sequence[tuple[str | bytes, Array]]"
 
 
 class Column(NamedTuple):
-    """A column to request: see ``ColumnSpec`` in ``src/cpp/batch/schema.h``."""
+    """A column to request; ``ColumnSpec`` in ``src/cpp/batch/schema.h``."""
 
     name: str | bytes
     key: bytes
@@ -79,105 +78,103 @@ class Column(NamedTuple):
 
 
 def checked_shape(shape: object) -> tuple[int, ...]:
-    """Return a shape of known sizes as a tuple."""
+    """Return a shape without unknown sizes as a tuple, or raise a SchemaError."""
     sizes = [shape] if isinstance(shape, (int, np.integer)) else shape
     if isinstance(sizes, (str, bytes)) or not isinstance(sizes, Sequence):
         raise SchemaError(
-            f"shape must be a tuple of sizes such as () or (28, 28), not {shape!r}"
+            f"shape must be a tuple of sizes such as () or (28, 28), got {shape!r}"
         )
     for size in sizes:
         is_int = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
         if not is_int or size < 0:
             raise SchemaError(
-                f"shape must hold known sizes, not {shape!r}; "
-                "VarLen takes any number of values"
+                f"shape must have known sizes, got {shape!r}; use VarLen for any "
+                "number of values"
             )
-    if math.prod(sizes) > MOST_VALUES:
-        raise SchemaError(f"shape {shape!r} holds more values than any record can")
+    if math.prod(sizes) > MAX_VALUES:
+        raise SchemaError(f"shape must have at most 2**40 values, got {shape!r}")
     return tuple(int(size) for size in sizes)
 
 
 def checked_item(shape: object) -> tuple[int, ...]:
-    """Return the shape of an item, which must have values."""
+    """Return the shape of an item, or raise a SchemaError if it has no values."""
     checked = checked_shape(shape)
     if 0 in checked:
-        raise SchemaError(f"an item of shape {checked} has no values")
+        raise SchemaError(f"item shape must not have a size of 0, got {checked}")
     return checked
 
 
 def as_bytes(key: str | bytes) -> bytes:
-    """Return the name of a feature as UTF-8."""
+    """Return a feature's key as UTF-8."""
     return key.encode() if isinstance(key, str) else key
 
 
 def checked_key(key: object) -> str | bytes | None:
-    """Return the name of a feature, if one is given."""
+    """Return a feature's key or None, or raise a SchemaError."""
     if key is not None and not isinstance(key, (str, bytes)):
-        raise SchemaError(f"key must be a str or bytes, not {key!r}")
+        raise SchemaError(f"key must be a str or bytes, got {key!r}")
     return key
 
 
 def checked_keys(name: str, keys: object) -> tuple[str | bytes, ...]:
-    """Return the keys of some features as a tuple."""
+    """Return a nonempty sequence of keys as a tuple, or raise a SchemaError."""
     if isinstance(keys, (str, bytes)) or not isinstance(keys, Sequence) or not keys:
-        raise SchemaError(f"{name} must be a list of the features' names, not {keys!r}")
+        raise SchemaError(f"{name} must be a list of feature names, got {keys!r}")
     for key in keys:
         if not isinstance(key, (str, bytes)):
-            raise SchemaError(f"{name} must be str or bytes, not {key!r}")
+            raise SchemaError(f"{name} must be str or bytes, got {key!r}")
     return tuple(keys)
 
 
-def checked_count(name: str, value: object, at_least: int = 1) -> int:
-    """Return an option that counts something."""
+def checked_count(name: str, value: object, minimum: int = 1) -> int:
+    """Return `value` as an int of at least `minimum`, or raise a SchemaError."""
     count = -1
     if isinstance(value, (int, np.integer)) and not isinstance(value, bool):
         count = int(value)
-    if not at_least <= count <= MOST_VALUES:
-        raise SchemaError(
-            f"{name} must be an int of at least {at_least}, not {value!r}"
-        )
+    if not minimum <= count <= MAX_VALUES:
+        raise SchemaError(f"{name} must be an int of at least {minimum}, got {value!r}")
     return count
 
 
 def checked_dtype(dtype: object) -> str:
-    """Return the name of a dtype that lists are read into: ``"bytes"`` or NumPy's."""
+    """Return the name of a column's dtype: ``"bytes"`` or a NumPy name."""
     if isinstance(dtype, str) and dtype in ("bytes", "string"):
         return "bytes"
     if dtype is bytes or dtype is str:
         return "bytes"
-    found = numpy_dtype(dtype)
-    if found.name == _BFLOAT16:
+    checked = numpy_dtype(dtype)
+    if checked.name == _BFLOAT16:
         return _BFLOAT16
-    if found.kind not in _KIND_OF or found.itemsize > 8:
+    if checked.kind not in _KIND_OF or checked.itemsize > 8:
         raise SchemaError(
-            f"dtype {dtype!r} cannot be read from a tf.train.Example, which holds int64, "
-            'float and bytes values: give an integer, bool or float dtype or "bytes"'
+            "dtype must be an integer, bool or float dtype of at most 8 bytes, or "
+            f'"bytes", got {dtype!r}'
         )
-    return str(found.name)
+    return str(checked.name)
 
 
 def numpy_dtype(dtype: object) -> np.dtype[Any]:
-    """Return a dtype in the machine's byte order."""
+    """Return a NumPy dtype in native byte order, or raise a SchemaError."""
     if isinstance(dtype, str) and dtype == _BFLOAT16:
         try:
             import ml_dtypes  # noqa: F401
         except ImportError:
-            msg = "dtype 'bfloat16' needs ml_dtypes: pip install ml_dtypes"
+            msg = "dtype 'bfloat16' requires ml_dtypes: pip install ml_dtypes"
             raise SchemaError(msg) from None
     try:
-        found = np.dtype(dtype)  # type: ignore[call-overload]
+        checked = np.dtype(dtype)  # type: ignore[call-overload]
     except TypeError:
-        raise SchemaError(f"{dtype!r} is not a dtype") from None
-    if not found.isnative:
+        raise SchemaError(f"dtype must be a NumPy dtype, got {dtype!r}") from None
+    if not checked.isnative:
         raise SchemaError(
-            f"dtype {dtype!r} has a byte order; columns are in the machine's own, and "
-            "Raw(..., little_endian=False) says how the file has them"
+            f"dtype must have native byte order, got {dtype!r}; if the file is "
+            "big-endian, pass Raw(..., little_endian=False)"
         )
-    return found  # type: ignore[no-any-return]
+    return checked  # type: ignore[no-any-return]
 
 
 def frozen(value: object) -> object:
-    """Return `value` as nested tuples, so that a spec stays hashable."""
+    """Return lists and arrays as nested tuples, which are hashable."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if isinstance(value, (list, tuple)):
@@ -194,23 +191,23 @@ def _flat(values: object) -> Iterator[object]:
 
 
 def default_strings(default: object, n_values: int) -> list[bytes]:
-    """Return `default` as the byte strings of one row."""
+    """Return `default` as the byte strings of one row, or raise a SchemaError."""
     strings = []
     for value in _flat(default):
         if not isinstance(value, (bytes, str)):
             raise SchemaError(
-                f"default of a bytes feature must be bytes or str, not {value!r}"
+                f"default of a bytes feature must be bytes or str, got {value!r}"
             )
         strings.append(value.encode() if isinstance(value, str) else value)
     if len(strings) != n_values:
-        raise SchemaError(f"default holds {len(strings)} values, shape says {n_values}")
+        raise SchemaError(f"default must have {n_values} values, got {len(strings)}")
     return strings
 
 
 def default_bytes(
     default: object, dtype: str, shape: tuple[int, ...]
 ) -> bytes | list[bytes] | None:
-    """Return `default` as the memory, or the byte strings, of one row."""
+    """Return `default` as the raw bytes, or the byte strings, of one row."""
     if default is None:
         return None
     if dtype == "bytes":
@@ -221,55 +218,62 @@ def default_bytes(
 def default_array(
     default: object, dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> npt.NDArray[Any]:
-    """Return `default` as the values of one row. As in TensorFlow, nothing is broadcast."""
+    """Return `default` as the values of one row, or raise a SchemaError.
+
+    As in TensorFlow, nothing is broadcast.
+    """
     try:
         array = np.asarray(default)
     except ValueError:  # rows of different lengths
-        raise SchemaError(f"default {default!r} is not an array") from None
-    # Safe casts, and those within a kind: 0 for a float, but not 0.5 for an integer.
+        raise SchemaError(f"default must be an array, got {default!r}") from None
+    # Allow safe casts and casts within a kind: 0 for a float, but not 0.5 for an
+    # integer.
     is_exact = array.dtype.kind in {"b": "b", "i": "iub", "u": "iub"}.get(
         dtype.kind, "iubfc" if dtype.kind == "c" else "iubf"
     )
     if not is_exact and array.dtype != dtype:
-        raise SchemaError(f"default {default!r} is not a value of {dtype.name}")
+        raise SchemaError(f"default must be of dtype {dtype.name}, got {default!r}")
     if array.size != math.prod(shape):
         raise SchemaError(
-            f"default holds {array.size} values, shape {shape} says {math.prod(shape)}"
+            f"default must have {math.prod(shape)} values (shape {shape}), got "
+            f"{array.size}"
         )
     values = array.astype(dtype).reshape(shape)
     if dtype.kind in "iub" and not np.array_equal(values, array.reshape(shape)):
-        raise SchemaError(f"default {default!r} does not fit {dtype.name}")
+        raise SchemaError(f"default {default!r} is out of range of {dtype.name}")
     return values
 
 
 class RowRule(NamedTuple):
-    """A rule about several columns of every row, which are given by number."""
+    """A constraint across columns of each row. Columns are given by number."""
 
     values: int  # a ragged column
-    partitions: Sequence[tuple[str, int, int]] = ()  # kind, column and length
-    indices: Sequence[tuple[int, int]] = ()  # column and size of the dimension
+    partitions: Sequence[tuple[str, int, int]] = ()  # kind, column, length
+    indices: Sequence[tuple[int, int]] = ()  # column, size of the dimension
 
 
 @dataclass(frozen=True, repr=False)
 class Spec:
-    """Base of all specs: a feature's key, which may differ from its column's name."""
+    """Base class of the specs.
+
+    `key` is the feature's name; None means that of the column.
+    """
 
     key: str | bytes | None = field(default=None, kw_only=True)
 
-    # Arguments that the repr shows without their names, and always.
-    _n_shown: ClassVar[int] = 2
+    _n_positional: ClassVar[int] = 2  # leading arguments, without names in the repr
 
     def _set(self, **values: object) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
     def _arguments(self, module: str) -> list[str]:
-        """Return the arguments of the repr; `module` is the prefix of our names."""
+        """Return the arguments of the repr; `module` is a prefix of class names."""
         texts = []
         cls: Any = type(self)
         for i, (name, default) in enumerate(_parameters(cls)):
             value = getattr(self, name)
-            if i < self._n_shown:
+            if i < self._n_positional:
                 texts.append(self._argument_text(value, module))
             elif value != default:
                 texts.append(f"{name}={self._argument_text(value, module)}")
@@ -298,7 +302,7 @@ class Spec:
         shape: tuple[int, ...] = (),
         **options: Any,  # noqa: ANN401
     ) -> Column:
-        """Return a column of this spec's key and dtype."""
+        """Return a column with this spec's key and dtype."""
         dtype: str = self.dtype  # type: ignore[attr-defined]
         key, kind = self._key_of(name), kind_of(dtype)
         text = repr(self)
@@ -307,24 +311,24 @@ class Spec:
         )
 
     def _rules(self, first: int) -> list[RowRule]:  # noqa: ARG002
-        """Return the rules of its columns, of which the first has number `first`."""
+        """Return the constraints across `_columns`, numbered from `first`."""
         return []
 
     def _names(self, name: str | bytes) -> list[str | bytes]:
-        """Return the names of the columns of batches."""
+        """Return the names of the spec's columns in a batch."""
         return [name]
 
     @property
     def _is_plain(self) -> bool:
-        """Whether the core's array is the column of batches."""
+        """Whether the core's array is the batch's column, without `_compose`."""
         return True
 
     def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
-        """Return the columns of batches, given the arrays of `_columns`."""
+        """Return the columns of a batch, made from the core's arrays of `_columns`."""
         raise NotImplementedError
 
-    def _described(self) -> str:
-        """Return what rows are: equal texts for columns that can be joined."""
+    def _row_type(self) -> str:
+        """Describe a row; columns with equal texts can be concatenated."""
         column = self._columns("")[0]
         is_bytes = column.kind == "bytes" and column.layout != "raw"
         of = "bytes" if is_bytes else column.dtype
@@ -339,17 +343,17 @@ def _parameters(spec: Any) -> list[tuple[str, object]]:  # noqa: ANN401 (a class
 
 
 def value_dtype(dtype: str) -> np.dtype[Any]:
-    """Return the dtype of a column's memory; that of byte strings is their bytes'."""
+    """Return the dtype of a column's buffer: uint8 for byte strings."""
     return np.dtype(np.uint8) if dtype == "bytes" else numpy_dtype(dtype)
 
 
 def kind_of(dtype: str) -> str:
-    """Return the kind of lists whose values are read into a dtype."""
+    """Return the kind of the Feature list that holds values of `dtype`."""
     if dtype in ("bytes", _BFLOAT16):
         return "bytes" if dtype == "bytes" else "float"
     return _KIND_OF[np.dtype(dtype).kind]
 
 
 def is_opaque(dtype: np.dtype[Any]) -> bool:
-    """Whether a value is no number but memory or text, which has no byte order."""
+    """Whether a dtype is raw memory or text, which has no byte order."""
     return dtype.kind in "SU" or dtype.type is np.void

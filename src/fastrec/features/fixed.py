@@ -1,7 +1,7 @@
-"""Specs of features that are read into one array: FixedLen, VarLen, Raw and Stack.
+"""Specs that read features into one array: FixedLen, VarLen, Raw and Stack.
 
-Specs are frozen and compare by value, and their `repr` is Python that makes them again.
-The rules are those of ``tf.io.parse_example``; ``docs/semantics.md`` lists the
+Specs are immutable, compare by value, and their `repr` is a Python expression. The
+semantics are those of ``tf.io.parse_example``; ``docs/semantics.md`` lists the
 differences.
 """
 
@@ -36,8 +36,8 @@ from fastrec.features.base import (
 __all__ = ["FixedLen", "Raw", "Stack", "VarLen"]
 
 
-def _spelled(dtype: np.dtype[Any]) -> str | np.dtype[Any]:
-    """Return the shortest argument of `np.dtype` that makes `dtype`."""
+def _dtype_argument(dtype: np.dtype[Any]) -> str | np.dtype[Any]:
+    """Return the shortest argument of `np.dtype` that returns `dtype`."""
     if dtype.names is not None:
         return dtype
     return str(dtype.str if is_opaque(dtype) else dtype.name)
@@ -47,28 +47,28 @@ def _spelled(dtype: np.dtype[Any]) -> str | np.dtype[Any]:
 class FixedLen(Spec):
     """A feature with the same number of values in every record.
 
-    Read as one array of shape ``(batch, *shape)``: an ndarray of `dtype`, or a
-    `BytesArray` for ``"bytes"``.
+    Read as an ndarray of `dtype` and shape ``(batch, *shape)``, or as a `BytesArray`
+    for ``"bytes"``.
 
     Parameters
     ----------
     shape : tuple of int or int, default ()
         Shape of the values of a record, in row-major order.
     dtype : dtype-like
-        Records hold ``"int64"``, ``"float32"`` and ``"bytes"`` (alias ``"string"``). Other
-        integers and bool are converted with a check of their range; ``"float16"``,
-        ``"float64"`` and, with ml_dtypes, ``"bfloat16"`` are rounded to the nearest.
+        Records store ``"int64"``, ``"float32"`` and ``"bytes"`` (alias ``"string"``).
+        Conversions to other integers and bool are range-checked; ``"float16"``,
+        ``"float64"`` and, with ml_dtypes, ``"bfloat16"`` round to nearest.
     default : scalar or array-like of `shape`, optional
-        The values where the feature is missing: absent, or without a kind. An empty
-        feature is not missing.
+        The values for records without the feature, or whose feature has no kind. An
+        empty list is not missing.
     key : str or bytes, optional
-        The feature's name, if it is not the column's.
+        The feature's name, if it differs from the column's.
 
     Raises
     ------
     SchemaError
-        If an argument is invalid; when reading, if a record has another number or
-        kind of values, or none and there is no default.
+        If an argument is invalid. When reading, if a record has the wrong number or
+        kind of values, or lacks the feature and there is no default.
 
     Examples
     --------
@@ -104,25 +104,25 @@ class FixedLen(Spec):
 
 @dataclass(frozen=True, init=False, repr=False)
 class VarLen(Spec):
-    """A feature with any number of values per record.
+    """A feature with a variable number of values per record.
 
     Read as a `RaggedArray` of ``batch`` rows, whose ``values`` have shape
-    ``(total, *shape)``. The row of a missing feature is empty.
+    ``(total, *shape)``. Records without the feature have an empty row.
 
     Parameters
     ----------
     dtype : dtype-like
         As for `FixedLen`.
     shape : tuple of int or int, default ()
-        Shape of one item, of numbers: an item of ``(7,)`` is seven values of the record.
+        Shape of one item: an item of shape ``(7,)`` is seven values. For numbers only.
     key : str or bytes, optional
-        The feature's name, if it is not the column's.
+        The feature's name, if it differs from the column's.
 
     Raises
     ------
     SchemaError
-        If an argument is invalid; when reading, if a record has another kind of
-        values, or a number of them that is no multiple of the product of `shape`.
+        If an argument is invalid. When reading, if a record has the wrong kind of
+        values, or a number of values that is not a multiple of the item size.
 
     Examples
     --------
@@ -132,7 +132,7 @@ class VarLen(Spec):
 
     dtype: str
     shape: tuple[int, ...]
-    _n_shown = 1
+    _n_positional = 1
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class VarLen(Spec):
         self._set(dtype=checked_dtype(dtype), shape=checked_item(shape))
         self._set(key=checked_key(key))
         if self.shape and self.dtype == "bytes":
-            msg = "items of byte strings have no shape"
+            msg = f"shape must be () for dtype 'bytes', got {self.shape}"
             raise SchemaError(msg)
 
     def _columns(self, name: str | bytes) -> list[Column]:
@@ -153,9 +153,9 @@ class VarLen(Spec):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Raw(Spec):
-    """A byte string that is the memory of an array, as ``ndarray.tobytes()`` makes it.
+    """An array stored as a byte string, as ``ndarray.tobytes()`` returns it.
 
-    Read as an ndarray of shape ``(batch, *shape)`` and type `dtype`, like
+    Read as an ndarray of `dtype` and shape ``(batch, *shape)``, like
     ``tf.io.decode_raw`` and a reshape.
 
     Parameters
@@ -163,19 +163,19 @@ class Raw(Spec):
     shape : tuple of int or int
         Shape of one row, in row-major order.
     dtype : dtype-like
-        Any NumPy dtype of a fixed size that holds no Python objects.
+        Any NumPy dtype of a fixed size without Python objects.
     little_endian : bool, default True
-        The byte order in the file; columns have the machine's.
+        The byte order in the file. Columns have native byte order.
     default : array-like of `shape`, optional
-        The values where the feature is missing.
+        The values for records without the feature.
     key : str or bytes, optional
-        The feature's name, if it is not the column's.
+        The feature's name, if it differs from the column's.
 
     Raises
     ------
     SchemaError
-        If an argument is invalid; when reading, if a record does not have exactly one
-        byte string of the right size, or no feature and there is no default.
+        If an argument is invalid. When reading, if a record does not have exactly one
+        byte string of the right size, or lacks the feature and there is no default.
 
     Examples
     --------
@@ -197,12 +197,14 @@ class Raw(Spec):
         *,
         key: str | bytes | None = None,
     ) -> None:
-        found = numpy_dtype(dtype)
-        if found.hasobject or found.itemsize == 0 or found.subdtype is not None:
-            raise SchemaError(f"dtype {dtype!r} has no memory of a fixed size")
-        if is_opaque(found) and not little_endian:
-            raise SchemaError(f"dtype {dtype!r} has no byte order")
-        self._set(shape=checked_shape(shape), dtype=_spelled(found))
+        checked = numpy_dtype(dtype)
+        if checked.hasobject or checked.itemsize == 0 or checked.subdtype is not None:
+            raise SchemaError(f"dtype must have a fixed size, got {dtype!r}")
+        if is_opaque(checked) and not little_endian:
+            raise SchemaError(
+                f"little_endian must be True for {dtype!r}, which has no byte order"
+            )
+        self._set(shape=checked_shape(shape), dtype=_dtype_argument(checked))
         self._set(little_endian=little_endian, default=frozen(default))
         self._set(key=checked_key(key))
         self._default_bytes()
@@ -214,7 +216,7 @@ class Raw(Spec):
         return default_array(self.default, dtype, self.shape).tobytes()
 
     def _swap_bytes(self) -> int:
-        """Return the size of the numbers whose bytes are swapped, or 0."""
+        """Return the size of the numbers to byte-swap, or 0 for native byte order."""
         dtype = numpy_dtype(self.dtype)
         if self.little_endian == (np.little_endian or dtype.itemsize == 1):
             return 0
@@ -232,24 +234,24 @@ class Raw(Spec):
 
 @dataclass(frozen=True, init=False, repr=False)
 class Stack(Spec):
-    """Many features of one value each, stacked into one column.
+    """Scalar features stacked into one column.
 
-    Read as one array of shape ``(batch, len(keys))``: an ndarray of `dtype`, or a
-    `BytesArray` for ``"bytes"``.
+    Read as an ndarray of `dtype` and shape ``(batch, len(keys))``, or as a `BytesArray`
+    for ``"bytes"``.
 
     Parameters
     ----------
     keys : sequence of str or bytes
-        The features, in the order of their values.
+        The names of the features, in column order.
     dtype : dtype-like
         As for `FixedLen`.
     default : scalar or sequence of scalars, optional
-        The value where a feature is missing: one for all features, or one for each.
+        The value of missing features: one for all, or one for each.
 
     Raises
     ------
     SchemaError
-        If an argument is invalid; when reading, as for `FixedLen` with ``shape=()``.
+        If an argument is invalid. When reading, as for `FixedLen` with ``shape=()``.
 
     Examples
     --------
@@ -292,5 +294,5 @@ class Stack(Spec):
             )
         ]
 
-    def _described(self) -> str:
+    def _row_type(self) -> str:
         return f"{self.dtype}[{len(self.keys)}]"

@@ -1,4 +1,4 @@
-"""Guess what byte strings of a feature are: arrays of a dtype, or serialized tensors."""
+"""Suggest specs for byte strings that may be arrays or serialized tensors."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from fastrec.features.tensor import tensor_text
 
 __all__ = ["suggestion"]
 
-# Non-zero values that make a dtype more than a coincidence.
-_ENOUGH = 32
-# Values that are not at every other place by chance.
-_SOME = 4
+# Nonzero values that make a dtype more likely than a coincidence.
+_MIN_NONZERO = 32
+# Sign- or zero-extended values that make a wider dtype more likely than a coincidence.
+_MIN_EXTENDED = 4
 
-_ITEM_BYTES = {"bfloat16": 2}
+_ITEM_BYTES = {"bfloat16": 2}  # known to NumPy only if ml_dtypes is imported
 
 
 def suggestion(seen: _core.FeatureSurvey) -> str:
-    """Return the specs that the byte strings may fit, for a comment, or ""."""
+    """Return a comment with the specs that may fit the byte strings, or ""."""
     if seen.tensor is not None:
         return f"a tensor? {tensor_text(*seen.tensor)}"
     size = seen.bytes_max
@@ -32,27 +32,27 @@ def suggestion(seen: _core.FeatureSurvey) -> str:
 
 
 def _likely(seen: _core.FeatureSurvey) -> list[str]:
-    """Return the likely dtypes; none if all bytes are zeros."""
-    # Of two possible dtypes, the wider one is likely if its additional bytes only extend
-    # the value: an array of the other one would not have such a value at every other
-    # place. Otherwise the narrower one is likely.
-    found = {dtype: (extended, n) for dtype, extended, n in seen.dtypes}
-    _, n_bytes = found.pop("uint8")
-    if n_bytes == 0:
+    """Return the likely dtypes; an empty list if all bytes are zeros."""
+    # Of two possible dtypes, the wider one is likely if its additional bytes only
+    # extend the value: in an array of the narrower dtype, every second item would have
+    # to be such an extension. Otherwise the narrower one is likely.
+    possible = {dtype: (extended, n) for dtype, extended, n in seen.dtypes}
+    _, n_nonzero = possible.pop("uint8")
+    if n_nonzero == 0:
         return []
-    found = {dtype: evidence for dtype, evidence in found.items() if evidence[1]}
-    likely = dict(found)
-    for wide, (is_extended, n_wide) in found.items():
-        for narrow, (_, n_narrow) in found.items():
+    possible = {dtype: evidence for dtype, evidence in possible.items() if evidence[1]}
+    likely = dict(possible)
+    for wide, (is_extended, n_wide) in possible.items():
+        for narrow, (_, n_narrow) in possible.items():
             if _item_bytes(narrow) >= _item_bytes(wide):
                 continue
-            if is_extended and n_wide >= _SOME:
+            if is_extended and n_wide >= _MIN_EXTENDED:
                 likely.pop(narrow, None)
-            elif not is_extended and n_narrow >= _ENOUGH:
+            elif not is_extended and n_narrow >= _MIN_NONZERO:
                 likely.pop(wide, None)
-    if len(likely) == 1 and all(n >= _ENOUGH for _, n in likely.values()):
+    if len(likely) == 1 and all(n >= _MIN_NONZERO for _, n in likely.values()):
         return list(likely)
-    return ["uint8", *likely]  # which is always possible
+    return ["uint8", *likely]  # uint8 is always possible
 
 
 def _raw(dtype: str, size: int) -> str:

@@ -1,7 +1,7 @@
 """Infer a schema from a sample of records.
 
-A spec is `FixedLen` only if every sampled record has the same number of values, otherwise
-`VarLen`. Arrays in byte strings (`Raw`) and defaults are suggested in comments.
+A feature is `FixedLen` if all sampled records have the same number of values, otherwise
+`VarLen`. Comments of the schema suggest defaults and specs of arrays in byte strings.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from fastrec.features.sequence_schema import SequenceSchema
 
 __all__ = ["DTYPE_OF", "SAMPLE_RECORDS", "infer", "infer_stream", "name_of"]
 
-# Records that are sampled, spread evenly over the data.
+# Sampled records, spread evenly over the data.
 SAMPLE_RECORDS = 4096
-# Bytes to read at most of a stream: this, or so many for each record to sample.
+# A sample of a stream ends at the larger of this and a number of bytes per record.
 _STREAM_BYTES = 64 << 20
 _STREAM_RECORD_BYTES = 16 << 10
-# Numbers of records that are made at once.
-_NUMBERS_AT_ONCE = 1 << 16
+# Record numbers passed to the core at once.
+_CHUNK_RECORDS = 1 << 16
 
 DTYPE_OF = {"bytes": "bytes", "float": "float32", "int64": "int64"}
 
@@ -39,23 +39,23 @@ def infer(
     names: Sequence[str | bytes] | None = None,
     sample: int | None = SAMPLE_RECORDS,
     *,
-    skips_damage: bool,
+    skip_unreadable: bool,
     features_max: int,
 ) -> Schema:
-    """Infer the schema of a data set from `sample` of its records, or all if it is None.
+    """Infer a schema from `sample` records of the catalog; None means all.
 
-    Columns are in the order of their names, because many writers shuffle the features;
-    those of a context precede feature lists. `names` selects columns.
+    Columns are sorted by name, because many writers shuffle the features; those of a
+    context precede feature lists. `names` selects columns.
     """
     n_records = len(catalog)
     n_sampled = n_records if sample is None else min(sample, n_records)
     survey = _core.Survey(features_max)
-    for first in range(0, n_sampled, _NUMBERS_AT_ONCE):
-        chosen = range(first, min(first + _NUMBERS_AT_ONCE, n_sampled))
-        # Exact integers: a float would lose records past 2**53.
+    for first in range(0, n_sampled, _CHUNK_RECORDS):
+        chosen = range(first, min(first + _CHUNK_RECORDS, n_sampled))
+        # In integers: floats are inexact above 2**53.
         numbers = np.array([i * n_records // n_sampled for i in chosen], dtype=np.int64)
         try:
-            survey.add_records(files, catalog, numbers, skips_damage)
+            survey.add_records(files, catalog, numbers, skip_unreadable)
         except DecodeError as error:
             raise _explained(error) from None
     _check_any(survey, n_sampled)
@@ -71,7 +71,7 @@ def infer_stream(
     names: Sequence[str | bytes] | None = None,
     sample: int | None = SAMPLE_RECORDS,
     *,
-    skips_damage: bool,
+    skip_unreadable: bool,
     features_max: int,
 ) -> Schema:
     """Infer the schema of a stream from its first records."""
@@ -82,7 +82,7 @@ def infer_stream(
     survey = _core.Survey(features_max)
     try:
         n_sampled = survey.add_stream(
-            frames, n_records_max, min(n_bytes_max, 2**63 - 1), skips_damage
+            frames, n_records_max, min(n_bytes_max, 2**63 - 1), skip_unreadable
         )
     except DecodeError as error:
         raise _explained(error) from None
@@ -92,17 +92,17 @@ def infer_stream(
 
 
 def _check_any(survey: _core.Survey, n_sampled: int) -> None:
-    """Refuse a sample of which no record can be read."""
+    """Raise a SchemaError if all sampled records are unreadable."""
     if n_sampled and not survey.n_records:
         raise SchemaError(
-            f"none of {n_sampled:,} sampled records can be read, so no schema can be "
-            'inferred: on_error="raise" says what is wrong with the first',
+            f"cannot infer a schema: all of {n_sampled:,} sampled records are "
+            'unreadable; pass on_error="raise" to see the first error',
             code="no_schema",
         )
 
 
 def name_of(key: str | bytes) -> str | bytes:
-    """Return the column name of a feature: str if it is UTF-8."""
+    """Return a feature's key as a column name: str if it is UTF-8, otherwise bytes."""
     if isinstance(key, str):
         return key
     try:
@@ -113,8 +113,8 @@ def name_of(key: str | bytes) -> str | bytes:
 
 def _explained(error: DecodeError) -> DecodeError:
     reason = (
-        f"{error.reason}, so this is neither a tf.train.Example nor a SequenceExample, "
-        "and no schema can be inferred: ds.records has the bytes of records"
+        "cannot infer a schema: the record is neither a tf.train.Example nor a "
+        f"SequenceExample ({error.reason}); use ds.records for the bytes of records"
     )
     return DecodeError(
         reason, error.path, error.record, error.offset, error.feature, code=error.code
@@ -127,46 +127,49 @@ def _schema_of(
     n_sampled = survey.n_records
     if n_sampled == 0:
         return Schema({}, source="no records to infer features from")
-    found = _found_in(survey)
-    there = {name: column for name, column in found.items() if column.seen.kinds}
-    if not there:
+    surveyed = _surveyed_features(survey)
+    readable = {
+        name: feature for name, feature in surveyed.items() if feature.seen.kinds
+    }
+    if not readable:
         raise SchemaError(
-            f"no features in {n_sampled:,} sampled records: are they tf.train.Example or "
-            "SequenceExample? ds.records has their bytes",
+            f"cannot infer a schema: {n_sampled:,} sampled records have no features; "
+            "if they are not tf.train.Example or SequenceExample, use ds.records for "
+            "their bytes",
             code="no_schema",
         )
-    notes = {name: column.note() for name, column in found.items()}
+    notes = {name: feature.note() for name, feature in surveyed.items()}
     if names is not None:
         for name in names:
-            if name not in there:
-                listed = ", ".join(map(repr, there))
+            if name not in readable:
+                listed = ", ".join(map(repr, readable))
                 raise SchemaError(
-                    f"no feature {name!r} with values in {n_sampled:,} sampled records; "
-                    f"there are {listed}",
+                    f"cannot infer a spec of {name!r}: {n_sampled:,} sampled records "
+                    f"have no values of it; they have {listed}",
                     code="no_schema",
                 )
-        there = {name: there[name] for name in names}
+        readable = {name: readable[name] for name in names}
         notes = {name: notes[name] for name in names}
     features: dict[str | bytes, Spec] = {
-        name: column.spec(name) for name, column in there.items()
+        name: feature.spec(name) for name, feature in readable.items()
     }
     if not survey.n_sequences:
         return Schema(features, notes=notes, source=source)
     list_names = frozenset(
-        name for name, column in there.items() if column.of_list is not None
+        name for name, feature in readable.items() if feature.of_list is not None
     )
     return SequenceSchema(features, list_names, notes=notes, source=source)
 
 
 @dataclass(frozen=True)
-class _Found:
-    """What was seen of a feature, or of a feature list and its steps."""
+class _SurveyedFeature:
+    """Survey results of a feature, or of a feature list and its steps."""
 
     key: str | bytes
     seen: _core.FeatureSurvey
     of_list: _core.ListSurvey | None
     n_sampled: int  # records
-    in_context: bool  # of a SequenceExample
+    is_context: bool  # of a SequenceExample
 
     @property
     def _kind(self) -> str:
@@ -174,14 +177,14 @@ class _Found:
 
     @property
     def _n_present(self) -> int:
-        """The number of records that have it."""
+        """Number of records with the feature."""
         if self.of_list is not None:
             return self.of_list.n_records
         return self.seen.n_present
 
     @property
     def _shape(self) -> tuple[int, ...] | None:
-        """The shape of the values of each record or step, if it is always the same."""
+        """Shape of the values of a record or step; None if their number varies."""
         n_values = self.seen.n_values_min
         if n_values != self.seen.n_values_max or n_values == 0:
             return None
@@ -191,14 +194,14 @@ class _Found:
         """Return the spec of column `name`."""
         kinds = self.seen.kinds
         if len(kinds) > 1:
-            found = ", ".join(f"{kind} values in {n:,}" for kind, n in kinds.items())
+            counts = ", ".join(f"{kind} values in {n:,}" for kind, n in kinds.items())
             of = f"{self.n_sampled:,} sampled records"
             if self.of_list is not None:
                 n_steps = self.seen.n_present + self.seen.n_unset
                 of = f"{n_steps:,} steps in {of}"
             raise SchemaError(
-                f"feature {self.key!r} holds {found} of {of}, and no spec reads both: "
-                "name the features to read in features=, without it",
+                f"feature {self.key!r} must have one kind of values, got {counts} of "
+                f"{of}; list the other features in features=",
                 feature=str(self.key),
                 code="no_schema",
             )
@@ -213,12 +216,12 @@ class _Found:
         return FixedLen(shape, dtype, key=key)
 
     def note(self) -> str:
-        """Return a comment on the column."""
+        """Return the column's comment in the repr of the schema."""
         seen, parts = self.seen, []
         if not seen.kinds:
-            return "left out, for it never has a kind of values"
+            return "not read, because it never has a kind of values"
         if self._n_present < self.n_sampled:
-            # Never 0 % or 100 %, which would be untrue.
+            # Do not round to 0 % or 100 %.
             tenths = round(1000 * self._n_present / self.n_sampled)
             parts.append(f"in {min(max(tenths, 1), 999) / 10:g}% of records")
         if self.of_list is not None:
@@ -233,7 +236,7 @@ class _Found:
         return ", ".join(parts) + (f"; {suggestion}" if suggestion else "")
 
     def _values(self) -> list[str]:
-        """Return comments on the values."""
+        """Return the parts of the comment that describe the values."""
         seen = self.seen
         if seen.n_values == 0:
             return ["always empty"]
@@ -254,14 +257,14 @@ class _Found:
         return f"{low:{form}} to {high:{form}}"
 
     def _suggestion(self) -> str:
-        """Return another spec that may fit."""
+        """Return another spec that may fit, or ""."""
         seen, shape = self.seen, self._shape
         if self.of_list is not None or shape is None:
             return ""
         if self._n_present < self.n_sampled:
-            # In a context, a default stands in for features that are absent, and not for
-            # those without a kind.
-            if self.in_context and seen.n_unset:
+            # In a context, a default replaces absent features, but not features without
+            # a kind.
+            if self.is_context and seen.n_unset:
                 return ""
             return f"or fr.FixedLen({shape}, {DTYPE_OF[self._kind]!r}, default=...)"
         if self._kind != "bytes" or shape or seen.format:
@@ -269,22 +272,26 @@ class _Found:
         return guess.suggestion(seen)
 
 
-def _found_in(survey: _core.Survey) -> Mapping[str | bytes, _Found]:
-    """Return what was seen, by column; a list whose name is taken is ``name_list``."""
+def _surveyed_features(
+    survey: _core.Survey,
+) -> Mapping[str | bytes, _SurveyedFeature]:
+    """Return the features by column name; duplicate list names get the suffix _list."""
     n_sampled, is_sequence = survey.n_records, survey.n_sequences > 0
-    found: dict[str | bytes, _Found] = {}
+    features: dict[str | bytes, _SurveyedFeature] = {}
     for key, seen in survey.features:
         name = name_of(key)
-        found[name] = _Found(name, seen, None, n_sampled, is_sequence)
-    taken = {*found, *(name_of(key) for key, _ in survey.lists)}
+        features[name] = _SurveyedFeature(name, seen, None, n_sampled, is_sequence)
+    taken = {*features, *(name_of(key) for key, _ in survey.lists)}
     for key, of_list in survey.lists:
         list_key = name = name_of(key)
-        if name in found:
+        if name in features:
             while name in taken:
                 name = name + "_list" if isinstance(name, str) else name + b"_list"
             taken.add(name)
-        found[name] = _Found(list_key, of_list.steps, of_list, n_sampled, False)
-    return found
+        features[name] = _SurveyedFeature(
+            list_key, of_list.steps, of_list, n_sampled, False
+        )
+    return features
 
 
 def _ranged(low: int, high: int, unit: str) -> str:

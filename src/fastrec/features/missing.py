@@ -1,4 +1,4 @@
-"""Features that records lack: warnings, errors and similar names."""
+"""Warnings and errors about missing features, with similar names."""
 
 from __future__ import annotations
 
@@ -12,32 +12,34 @@ from fastrec.hints import nearest
 
 __all__ = ["MissingFeatureWarning", "absence", "reason"]
 
-# Names and columns that a message lists.
+# Maximum number of names or columns in a message.
 _MAX_LISTED = 20
 
 
 class MissingFeatureWarning(UserWarning):
-    """A column is empty or its default in every row, because no record has its feature.
+    """A column has no values, because no record has its feature.
 
-    Issued once for a dataset, after its first 1,000 records, or after its first epoch if
-    that is shorter but has 10 records at least. If such a feature may be absent, silence
-    the warning with ``warnings.simplefilter("ignore", fastrec.MissingFeatureWarning)``.
+    Issued once per dataset: after its first 1,000 records, or after a shorter first
+    epoch of at least 10 records. If the feature may be absent, silence the warning with
+    ``warnings.simplefilter("ignore", fastrec.MissingFeatureWarning)``.
     """
 
 
-MissingFeatureWarning.__module__ = "fastrec"  # where users import it from
+MissingFeatureWarning.__module__ = "fastrec"  # its public name
 
 
 def reason(text: str, feature: str, names: Sequence[str], advice: str) -> str:
-    """Return `text`, the names that the record has, and what to write instead.
+    """Append the record's feature names and a hint to an error's text.
 
-    Called by the core for an error about a missing feature. `advice` is the hint if no
-    name is similar to `feature`.
+    The core calls this for errors about a missing feature. The hint is the name most
+    similar to `feature`, or else `advice`.
     """
     advice = f" ({advice})" if advice else ""
     if feature in names:
         return f"{text}; the record has it, but without a kind of values{advice}"
-    return f"{text}; the record has {_listed(names)}{_meant(feature, names) or advice}"
+    return (
+        f"{text}; the record has {_listed(names)}{_similar(feature, names) or advice}"
+    )
 
 
 def absence(
@@ -47,10 +49,10 @@ def absence(
     *,
     is_end: bool = False,
 ) -> MissingFeatureWarning | None:
-    """Return a warning about features that the first records lack, once for each.
+    """Return a warning about features that all first records lack, or None.
 
-    `n_delivered` records of the epoch were delivered in order; by default, all that
-    were decoded.
+    It includes each feature once per dataset. `n_delivered` is the number of records of
+    the epoch that were delivered in order; by default, all that were decoded.
     """
     if not core.is_watching:
         return None
@@ -62,9 +64,9 @@ def absence(
         spec = schemas[number]._columns()[column]
         key = spec.key.decode(errors="backslashreplace")
         columns.append(
-            f"column {spec.name!r} is empty or its default in every row, because feature "
-            f"{key!r} is in none of the first {n_records:,} records; one of them has "
-            f"{_listed(names)}{_meant(key, names)}"
+            f"column {spec.name!r} is empty or its default in every row, because the "
+            f"first {n_records:,} records do not have feature {key!r}; one of them has "
+            f"{_listed(names)}{_similar(key, names)}"
         )
     text = "\n".join(columns[:_MAX_LISTED])
     if len(columns) > _MAX_LISTED:
@@ -76,9 +78,9 @@ def _listed(names: Sequence[str]) -> str:
     listed = ", ".join(map(repr, itertools.islice(names, _MAX_LISTED)))
     if len(names) > _MAX_LISTED:
         listed += f" and {len(names) - _MAX_LISTED:,} more"
-    return listed or "none"
+    return listed or "no features"
 
 
-def _meant(feature: str, names: Sequence[str]) -> str:
-    meant = nearest(feature, names)
-    return f": did you mean {meant!r}?" if meant is not None else ""
+def _similar(feature: str, names: Sequence[str]) -> str:
+    similar = nearest(feature, names)
+    return f": did you mean {similar!r}?" if similar is not None else ""

@@ -1,4 +1,4 @@
-"""The spec of lists of any lengths that are padded to one dense array."""
+"""FixedLenSequence: variable-length lists padded to one dense array."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ __all__ = [
 
 @dataclass(frozen=True, init=False, repr=False)
 class FixedLenSequence(Spec):
-    """A feature with any number of items per record, padded to one number of them.
+    """A feature with a variable number of items per record, padded to one width.
 
-    Read as one array of shape ``(batch, width, *shape)``: an ndarray of `dtype`, or a
-    `BytesArray` for ``"bytes"``. The width is `length`, or that of the longest row of the
-    batch. The row of a missing feature is padding.
+    Read as an ndarray of `dtype` and shape ``(batch, width, *shape)``, or as a
+    `BytesArray` for ``"bytes"``. The width is `length`, or that of the longest row of
+    the batch. Records without the feature have a row of padding.
 
     Parameters
     ----------
@@ -52,24 +52,25 @@ class FixedLenSequence(Spec):
     default : scalar, optional
         The padding; by default zero or the empty string.
     allow_missing : bool, default True
-        False for a feature list of a SequenceExample that every record must have.
+        False makes a feature list of a SequenceExample required.
     length : int, optional
-        The width of every batch. More items are an error, unless `truncate` is True.
+        The width of every batch. Longer rows raise, unless `truncate` is True.
     multiple_of : int, optional
-        Without `length`, the width is rounded up to a multiple of this.
+        Without `length`, round the width up to a multiple of this.
     truncate : bool, default False
         Keep only the first `length` items of a record.
     lengths : str or bytes, optional
-        Name of a column for the number of items in each row: int64 of shape ``(batch,)``.
+        Name of an additional column with the number of items in each row: int64 of
+        shape ``(batch,)``.
     key : str or bytes, optional
-        The feature's name, if it is not the column's.
+        The feature's name, if it differs from the column's.
 
     Raises
     ------
     SchemaError
-        If an argument is invalid; when reading, if a record has another kind of
-        values, too many of them, or a number of them that is no multiple of the product
-        of `shape`.
+        If an argument is invalid. When reading, if a record has the wrong kind of
+        values, too many items, or a number of values that is not a multiple of the item
+        size.
 
     Examples
     --------
@@ -103,7 +104,7 @@ class FixedLenSequence(Spec):
         self._set(default=frozen(default), key=checked_key(key))
         self._set(allow_missing=allow_missing, truncate=truncate, lengths=lengths)
         if length is not None:
-            length = checked_count("length", length, at_least=0)
+            length = checked_count("length", length, minimum=0)
             checked_shape((length, *self.shape))
         if multiple_of is not None:
             multiple_of = checked_count("multiple_of", multiple_of)
@@ -111,13 +112,13 @@ class FixedLenSequence(Spec):
         given: tuple[object, object] = (allow_missing, lengths)
         reason = ""
         if not isinstance(given[0], bool):
-            reason = f"allow_missing must be a bool, not {allow_missing!r}"
+            reason = f"allow_missing must be a bool, got {allow_missing!r}"
         elif not isinstance(given[1], (str, bytes, type(None))):
-            reason = f"lengths must be the name of a column, not {lengths!r}"
+            reason = f"lengths must be a column name, got {lengths!r}"
         elif length is not None and multiple_of is not None:
-            reason = "length and multiple_of exclude each other"
+            reason = "length and multiple_of are mutually exclusive; pass one of them"
         elif truncate and length is None:
-            reason = "truncate=True needs a length to cut rows to"
+            reason = "truncate=True requires length="
         if reason:
             raise SchemaError(reason)
         self._fill()
@@ -144,16 +145,16 @@ class FixedLenSequence(Spec):
         return self.lengths is None
 
     def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
-        # The core may return lengths that have no name.
+        # Without a name for the lengths, drop them.
         return list(zip(self._names(name), arrays, strict=False))
 
-    def _described(self) -> str:
+    def _row_type(self) -> str:
         width = "the longest row" if self.length is None else self.length
         lengths = "" if self.lengths is None else f", with lengths {self.lengths!r}"
         return f"{self.dtype}{list(self.shape)} padded to {width}{lengths}"
 
     def _widened(self, column: Array, width: int) -> Array:
-        """Return a column of this spec, padded to a larger width."""
+        """Pad a column of this spec to a larger width."""
         if (column.shape[1] or 0) == width:
             return column
         fill: Any = self.default
@@ -164,7 +165,7 @@ class FixedLenSequence(Spec):
 
 
 class Unpadded(FixedLenSequence):
-    """A FixedLenSequence that is read as a RaggedArray, without the padding."""
+    """A FixedLenSequence that is read as a RaggedArray, without padding."""
 
     def _text(self, module: str = "") -> str:
         return FixedLenSequence(**_fields(self))._text(module)
@@ -193,14 +194,14 @@ def _fields(spec: FixedLenSequence) -> dict[str, Any]:
 
 
 def rows_of_one_length(column: Any) -> RaggedArray:  # noqa: ANN401
-    """Return an ndarray or BytesArray of two axes or more as rows, in the same memory."""
+    """View an ndarray or BytesArray with at least two axes as a RaggedArray."""
     n_rows, width, *inner = column.shape
     splits = np.arange(n_rows + 1, dtype=np.int64) * width
     return RaggedArray._wrap(reshaped(column, (n_rows * width, *inner)), splits)
 
 
 def without_padding(schema: Mapping[Any, Spec]) -> dict[Any, Spec]:
-    """Return specs that read columns without a fixed width as `RaggedArray`."""
+    """Return the specs, with `Unpadded` for those whose width varies by batch."""
     return {
         name: Unpadded(**_fields(spec)) if _has_any_width(spec) else spec
         for name, spec in schema.items()
@@ -208,7 +209,7 @@ def without_padding(schema: Mapping[Any, Spec]) -> dict[Any, Spec]:
 
 
 def any_width_columns(schemas: Iterable[Mapping[Any, Spec]]) -> set[Any]:
-    """Return the columns that are as wide as the longest row of a batch."""
+    """Return the names of the columns whose width varies by batch."""
     items = (item for schema in schemas for item in schema.items())
     return {name for name, spec in items if _has_any_width(spec)}
 

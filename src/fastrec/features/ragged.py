@@ -1,4 +1,4 @@
-"""The spec of a feature whose items other features divide into rows."""
+"""Ragged: values of one feature, partitioned into nested rows by other features."""
 
 from __future__ import annotations
 
@@ -32,50 +32,50 @@ Splits: TypeAlias = "npt.NDArray[np.int64]"
 
 def _check_not_empty(name: str, key: str | bytes | None) -> None:
     if key is not None and not key:
-        raise SchemaError(f"{name} must be the name of a feature, got {key!r}")
+        raise SchemaError(f"{name} must be a feature name, got {key!r}")
 
 
 @dataclass(frozen=True, repr=False)
 class _Keyed:
-    """Base of the partitions that a feature holds."""
+    """Base of the partitions that are stored in a feature."""
 
     key: str | bytes
     _kind: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
-        checked_keys("the key of a partition", [self.key])
-        _check_not_empty("the key of a partition", self.key)
+        checked_keys("partition key", [self.key])
+        _check_not_empty("partition key", self.key)
 
     def __repr__(self) -> str:
         return f"Ragged.{type(self).__name__}({self.key!r})"
 
 
 class _RowSplits(_Keyed):
-    """The feature holds where rows begin, and where the last one ends."""
+    """A feature with the beginning of each row and the end of the last one."""
 
     _kind = "row_splits"
 
 
 class _RowLengths(_Keyed):
-    """The feature holds how many items each row has."""
+    """A feature with the number of items in each row."""
 
     _kind = "row_lengths"
 
 
 class _RowStarts(_Keyed):
-    """The feature holds where each row begins."""
+    """A feature with the beginning of each row."""
 
     _kind = "row_starts"
 
 
 class _RowLimits(_Keyed):
-    """The feature holds where each row ends."""
+    """A feature with the end of each row."""
 
     _kind = "row_limits"
 
 
 class _ValueRowIds(_Keyed):
-    """The feature holds the row of each item."""
+    """A feature with the row number of each item."""
 
     _kind = "value_rowids"
 
@@ -105,28 +105,29 @@ for _class in (
 
 @dataclass(frozen=True, init=False, repr=False)
 class Ragged(Spec):
-    """A feature whose items other features divide into nested rows.
+    """A feature whose values other features partition into nested rows.
 
-    Read as a `RaggedArray` of ``batch`` rows, with another one in its ``values`` for each
-    partition, outermost first. Uniform partitions at the end are inner dimensions of the
-    values. The partitions of a feature list are feature lists of the same number of steps.
+    Read as a `RaggedArray` of ``batch`` rows, with one nested RaggedArray for each
+    partition, outermost first. Trailing uniform partitions become inner dimensions of
+    the values. The partitions of a feature list are feature lists with equally many
+    steps.
 
     Parameters
     ----------
     dtype : dtype-like
         As for `FixedLen`.
     partitions : sequence of partitions
-        ``Ragged.RowSplits(key)``, ``RowLengths``, ``RowStarts``, ``RowLimits``,
+        ``Ragged.RowSplits(key)``, ``RowLengths``, ``RowStarts``, ``RowLimits`` and
         ``ValueRowIds`` of int64 features, and ``Ragged.UniformRowLength(n)``.
     row_splits_dtype : {"int64", "int32"}
-        Row splits that int32 cannot hold stay int64.
+        Row splits too large for int32 stay int64.
     key : str or bytes, optional
-        The feature of the values, if its name is not the column's.
+        The feature of the values, if its name differs from the column's.
 
     Raises
     ------
     SchemaError
-        If an argument is invalid; when reading, if a record has another kind of
+        If an argument is invalid. When reading, if a record has the wrong kind of
         values, or its partitions do not fit them.
 
     Examples
@@ -138,7 +139,7 @@ class Ragged(Spec):
     dtype: str
     partitions: tuple[Partition, ...]
     row_splits_dtype: str
-    _n_shown = 1
+    _n_positional = 1
 
     RowSplits = _RowSplits
     RowLengths = _RowLengths
@@ -161,11 +162,12 @@ class Ragged(Spec):
         for partition in given:
             if not isinstance(partition, (_Keyed, _UniformRowLength)):
                 raise SchemaError(
-                    f"a partition must be Ragged.RowSplits(key) or similar, got {partition!r}"
+                    "partitions must be Ragged.RowSplits(key) or similar, got "
+                    f"{partition!r}"
                 )
         splits = checked_dtype(row_splits_dtype)
         if splits not in ("int64", "int32"):
-            raise SchemaError(f"row_splits_dtype must be int64 or int32, not {splits}")
+            raise SchemaError(f"row_splits_dtype must be int64 or int32, got {splits}")
         self._set(row_splits_dtype=splits)
 
     def _argument_text(self, value: object, module: str) -> str:
@@ -218,14 +220,14 @@ class Ragged(Spec):
                     values = reshaped(values, (*shape, *values.shape[1:]))
                 splits = splits // part.length
             else:
-                found = numbers.pop()
-                assert isinstance(found, RaggedArray)
-                inner, n_rows = _divided(part._kind, found, splits)
+                partition = numbers.pop()
+                assert isinstance(partition, RaggedArray)
+                inner, n_rows = _partition_splits(part._kind, partition, splits)
                 values = RaggedArray._wrap(values, as_splits(inner, dtype))
                 splits = offsets_from(n_rows)
         return [(name, RaggedArray._wrap(values, as_splits(splits, dtype)))]
 
-    def _described(self) -> str:
+    def _row_type(self) -> str:
         levels = [
             str(part.length) if isinstance(part, _UniformRowLength) else "ragged"
             for part in self.partitions
@@ -234,26 +236,27 @@ class Ragged(Spec):
 
 
 def as_splits(splits: Splits, dtype: str) -> Splits | npt.NDArray[np.int32]:
-    """Return row splits in a dtype, if it can hold them."""
+    """Return row splits in `dtype`, or unchanged if they are too large for it."""
     fits = splits[-1] <= np.iinfo(dtype).max
     return splits.astype(dtype, copy=False) if fits else splits
 
 
-def _divided(
+def _partition_splits(
     kind: str, numbers: RaggedArray, splits: Splits
 ) -> tuple[Splits, npt.NDArray[np.int64]]:
-    """Return the row splits of a partition, and the rows of each record.
+    """Return the row splits of a partition, and the number of rows in each record.
 
-    The core has checked `numbers`; `splits` divide the items into records.
+    `numbers` are the partition's values, checked by the core; `splits` divide the items
+    into records.
     """
     values, lengths = np.asarray(numbers.values), numbers.lengths
     if kind == "row_lengths":
         return offsets_from(values), lengths
     if kind == "value_rowids":
         n_rows = np.zeros(len(lengths), np.int64)
-        # Ids are in order, so the last is the largest.
-        is_some = lengths > 0
-        n_rows[is_some] = values[numbers.row_splits[1:][is_some] - 1] + 1
+        # The ids are sorted, so the last one is the largest.
+        is_nonempty = lengths > 0
+        n_rows[is_nonempty] = values[numbers.row_splits[1:][is_nonempty] - 1] + 1
         rows_before = offsets_from(n_rows)
         rows = values + np.repeat(rows_before[:-1], lengths)
         return offsets_from(np.bincount(rows, minlength=rows_before[-1])), n_rows

@@ -25,31 +25,42 @@ __all__ = [
 ]
 
 
-# What callers may give: mappings are invariant in their keys, so each is named. Values
-# are specs, those of tf.io, or names of dtypes.
+# Mappings are invariant in their keys, so each key type is listed. Values are specs,
+# specs of tf.io, or dtype names.
 Features: TypeAlias = (
     "Mapping[str, Any] | Mapping[bytes, Any] | Mapping[str | bytes, Any]"
 )
 
 
 class Schema(Mapping["str | bytes", Spec]):
-    """The features to read, by the names of their columns: an immutable, ordered mapping.
+    """The specs of the columns to read: an immutable mapping from name to spec.
 
-    Its `repr` is a dict to paste into a program, with comments on what was inferred.
+    Its `repr` is a dict to paste into a program, with comments on inferred features.
 
     Parameters
     ----------
     features : mapping of str or bytes to specs
-        Columns in the order in which batches have them.
+        The specs by column name, in the order of the columns.
     notes : mapping of str or bytes to str, optional
-        Comments of the repr on columns, or on features that are not read.
+        Comments in the repr, for columns or for features that are not read.
     source : str, optional
-        Where the features come from, for the repr and for errors.
+        The origin of the features, for the repr and for errors.
 
     Raises
     ------
     SchemaError
         If `features` is not a mapping of names to specs.
+
+    Examples
+    --------
+    >>> import fastrec as fr
+    >>> schema = fr.Schema({"label": fr.FixedLen((), "int64")}, source="mnist")
+    >>> schema
+    {  # mnist
+        'label': fr.FixedLen((), 'int64'),
+    }
+    >>> schema["label"].dtype
+    'int64'
     """
 
     def __init__(
@@ -69,8 +80,8 @@ class Schema(Mapping["str | bytes", Spec]):
     def _check_spec(self, name: str | bytes, spec: Spec) -> None:
         if isinstance(spec, FixedLenSequence) and not spec.allow_missing:
             raise SchemaError(
-                f"feature {name!r}: allow_missing must be True, because a missing "
-                "feature is a row of padding"
+                f"feature {name!r}: allow_missing must be True; False is for feature "
+                "lists of a SequenceExample"
             )
 
     def __getitem__(self, name: str | bytes) -> Spec:
@@ -83,13 +94,15 @@ class Schema(Mapping["str | bytes", Spec]):
         return len(self._features)
 
     def __repr__(self) -> str:
-        return "\n".join([self._head(), *self._lines(self, 4), *self._left_out(), "}"])
+        return "\n".join(
+            [self._head(), *self._lines(self, 4), *self._unread_lines(), "}"]
+        )
 
     def _head(self) -> str:
         return "{" + (f"  # {self._source}" if self._source else "")
 
     def _lines(self, names: Iterable[str | bytes], indent: int) -> list[str]:
-        """Return the lines of the repr of some features."""
+        """Return the repr's lines for some features."""
         entries = [
             (" " * indent + f"{name!r}: {self[name]._text('fr.')},", name)
             for name in names
@@ -100,15 +113,15 @@ class Schema(Mapping["str | bytes", Spec]):
             for entry, name in entries
         ]
 
-    def _left_out(self) -> list[str]:
-        """Return comments on features that are not read."""
+    def _unread_lines(self) -> list[str]:
+        """Return the repr's comments on features that are not read."""
         return [
             f"    # {name!r}: {note}"
             for name, note in self._notes.items()
             if name not in self
         ]
 
-    def _asked(self) -> Mapping[str | bytes, Spec]:
+    def _core_specs(self) -> Mapping[str | bytes, Spec]:
         """Return the specs that request columns from the core."""
         return self._features
 
@@ -124,30 +137,30 @@ class Schema(Mapping["str | bytes", Spec]):
         return {name: self._notes[name] for name in names if name in self._notes}
 
     def _columns(self) -> list[Column]:
-        asked = self._asked()
-        return [column for name in asked for column in asked[name]._columns(name)]
+        specs = self._core_specs()
+        return [column for name in specs for column in specs[name]._columns(name)]
 
-    def _described(self, name: str | bytes) -> str:
-        return self._asked()[name]._described()
+    def _row_type(self, name: str | bytes) -> str:
+        return self._core_specs()[name]._row_type()
 
     def _column_names(self) -> list[str | bytes]:
-        """Return the names of the columns that batches have."""
+        """Return the names of the columns of a batch."""
         return _column_names(self._features)
 
     def _bind(self) -> _core.Schema:
-        """Return the core's schema, which is made once."""
+        """Return the core's schema; create it on the first call."""
         if self._bound is None:
-            columns, rules = requested(self._asked().items())
+            columns, rules = requested(self._core_specs().items())
             self._bound = _core.Schema(
                 columns, rules, self._composition(), self._source
             )
         return self._bound
 
     def _composition(self) -> Callable[[Sequence[Array]], Any] | None:
-        """Return a function from the core's arrays to batches, if one is needed."""
-        asked = self._asked()
-        is_plain = all(spec._is_plain for spec in asked.values())
-        return None if is_plain else Composition(asked)
+        """Return a function from the core's arrays to a batch, or None."""
+        specs = self._core_specs()
+        is_plain = all(spec._is_plain for spec in specs.values())
+        return None if is_plain else Composition(specs)
 
     def __reduce__(self) -> tuple[object, ...]:
         make = functools.partial(Schema, notes=self._notes, source=self._source)
@@ -157,7 +170,7 @@ class Schema(Mapping["str | bytes", Spec]):
 def requested(
     specs: Iterable[tuple[str | bytes, Spec]],
 ) -> tuple[list[Column], list[RowRule]]:
-    """Return the columns and the rules of specs."""
+    """Return the columns and row rules that specs request from the core."""
     columns: list[Column] = []
     rules: list[RowRule] = []
     for name, spec in specs:
@@ -167,7 +180,7 @@ def requested(
 
 
 class Composition:
-    """Makes the columns of a batch from the arrays of the core."""
+    """Composes the columns of a batch from the core's arrays."""
 
     def __init__(self, specs: Mapping[str | bytes, Spec]) -> None:
         self._specs = [
@@ -176,7 +189,7 @@ class Composition:
         ]
 
     def __call__(self, arrays: Sequence[Array]) -> Batch:
-        """Return the batch of these arrays."""
+        """Return the batch."""
         batch: dict[Any, Array] = {}
         first = 0
         for compose, name, n_arrays in self._specs:
@@ -189,7 +202,7 @@ class Composition:
 
 
 def n_arrays(spec: Spec, name: str | bytes) -> int:
-    """Return how many arrays the core makes for a spec."""
+    """Return the number of arrays that the core returns for a spec."""
     columns = [column for column in spec._columns(name) if column.slot == 0]
     return len(columns) + sum(column.has_lengths for column in columns)
 
@@ -197,38 +210,38 @@ def n_arrays(spec: Spec, name: str | bytes) -> int:
 def as_schema_or_names(
     features: object,
 ) -> tuple[Schema | None, tuple[str | bytes, ...] | None]:
-    """Return `features` as a Schema, or as names of features whose specs are inferred."""
+    """Return `features` as a Schema, or as names of features to infer."""
     is_list = isinstance(features, Sequence) and not isinstance(features, (str, bytes))
     if not is_list:
         return as_schema(features), None
     names = checked_keys("features", features)
     if len(set(names)) < len(names):
-        raise SchemaError(f"features names one of them twice: {list(names)!r}")
+        raise SchemaError(f"features must not have duplicates, got {list(names)!r}")
     return None, names
 
 
 def as_schema(features: object) -> Schema:
-    """Return `features` as a Schema that has at least one column."""
+    """Return `features` as a Schema, or raise a SchemaError if it is empty."""
     schema = features if isinstance(features, Schema) else Schema(_checked(features))
     if not schema:
-        msg = "features names no feature; leave it out to read all of them"
+        msg = "features must not be empty; omit it to read all features"
         raise SchemaError(msg)
     return schema
 
 
 def check_columns(first: Mapping[Any, str], other: Mapping[Any, str]) -> None:
-    """Raise a SchemaError that lists the differences of columns, given their texts."""
+    """Raise a SchemaError that lists the columns whose row types differ."""
     differences = [
-        f"{name!r} is {first.get(name, 'missing')} in the first and "
+        f"{name!r} is {first.get(name, 'missing')} in one and "
         f"{other.get(name, 'missing')} in another"
         for name in dict.fromkeys([*first, *other])
         if first.get(name) != other.get(name)
     ]
     if differences:
         msg = (
-            "datasets that are joined must have equal columns: "
+            "joined datasets must have equal columns: "
             + "; ".join(differences)
-            + ". Say what to read with features=, or make them equal with with_transform()"
+            + ". Choose columns with features=, or convert them with with_transform()"
         )
         raise SchemaError(msg)
 
@@ -237,16 +250,16 @@ def _checked(features: object) -> dict[str | bytes, Spec]:
     if not isinstance(features, Mapping):
         raise SchemaError(
             "features must be a dict from feature name to spec, such as "
-            f'{{"label": fr.FixedLen((), "int64")}}, not {type(features).__name__}'
+            f'{{"label": fr.FixedLen((), "int64")}}, got {type(features).__name__}'
         )
     for name in features:
         if not isinstance(name, (str, bytes)):
-            raise SchemaError(f"a feature's name must be a str or bytes, not {name!r}")
+            raise SchemaError(f"feature names must be str or bytes, got {name!r}")
     specs = {name: as_spec(name, spec) for name, spec in features.items()}
     seen: set[str | bytes] = set()
     for name in _column_names(specs):
         if name in seen:
-            raise SchemaError(f"two columns are named {name!r}")
+            raise SchemaError(f"column names must be unique, got {name!r} twice")
         seen.add(name)
     return specs
 

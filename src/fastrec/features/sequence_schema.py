@@ -1,7 +1,7 @@
-"""Schemas of tf.train.SequenceExample: a context, and feature lists.
+"""Schemas of tf.train.SequenceExample: context features and feature lists.
 
-Features of the context are read like those of an Example. A feature list is a row of
-steps: padded, or as rows of rows.
+Context features are read like those of an Example. A feature list is read as one row of
+steps: padded, or as a nested RaggedArray.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ __all__ = ["ParsedSequences", "SequenceSchema", "schema_or_names"]
 
 
 @dataclass(frozen=True)
-class _Part(Spec):
-    """A feature of one part of a SequenceExample, by the spec of an Example."""
+class _SectionSpec(Spec):
+    """A spec of an Example, applied to a section of a SequenceExample."""
 
     spec: Any
 
@@ -47,13 +47,13 @@ class _Part(Spec):
         composed: ComposedColumns = self.spec._compose(name, arrays)
         return composed
 
-    def _described(self) -> str:
-        return f"list of {self.spec._described()}"
+    def _row_type(self) -> str:
+        return f"list of {self.spec._row_type()}"
 
 
 @dataclass(frozen=True)
-class _OfRecord(_Part):
-    """A feature of the context."""
+class _RecordSpec(_SectionSpec):
+    """The spec of a context feature."""
 
     def _columns(self, name: str | bytes) -> list[Column]:
         columns = self.spec._columns(name)
@@ -63,13 +63,13 @@ class _OfRecord(_Part):
         rules: list[RowRule] = self.spec._rules(first)
         return rules
 
-    def _described(self) -> str:
-        return str(self.spec._described())
+    def _row_type(self) -> str:
+        return str(self.spec._row_type())
 
 
 @dataclass(frozen=True)
-class _Padded(_Part):
-    """A list whose steps are items of one shape."""
+class _PaddedListSpec(_SectionSpec):
+    """The spec of a feature list whose steps have one shape."""
 
     has_lengths: bool
 
@@ -85,11 +85,11 @@ class _Padded(_Part):
 
 
 @dataclass(frozen=True)
-class _Steps(_Part):
-    """A list whose steps have any number of values."""
+class _RaggedListSpec(_SectionSpec):
+    """The spec of a feature list whose steps have a variable number of values."""
 
     def _columns(self, name: str | bytes) -> list[Column]:
-        # Each column of a list is followed by the sizes of its steps.
+        # The column of each list is followed by a column of its step sizes.
         int64 = {"kind": "int64", "dtype": np.dtype(np.int64), "shape": ()}
         columns: list[Column] = []
         for column in self.spec._columns(name):
@@ -114,7 +114,7 @@ class _Steps(_Part):
         return False
 
     def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
-        # Steps are to their values what records are to theirs.
+        # Compose steps instead of records; then group the steps by record.
         steps = [_steps(*arrays[i : i + 2]) for i in range(0, len(arrays), 2)]
         inner: Any = steps[0]
         if isinstance(self.spec, Ragged):
@@ -129,16 +129,16 @@ class _Steps(_Part):
 
 
 def _steps(values: Array, sizes: Array) -> RaggedArray:
-    """Return the steps of all records as rows."""
+    """Return all steps as rows of one RaggedArray."""
     assert isinstance(values, RaggedArray)
     assert isinstance(sizes, RaggedArray)
     return RaggedArray._wrap(values.values, offsets_from(np.asarray(sizes.values)))
 
 
 class SequenceSchema(Schema):
-    """The columns to read from SequenceExamples, of the context and of feature lists.
+    """The specs of context features and feature lists of SequenceExamples.
 
-    As a mapping, it has the columns of both. Its `repr` has the arguments of
+    As a mapping, it has the columns of both. Its `repr` shows the arguments of
     `fastrec.open`.
     """
 
@@ -157,14 +157,13 @@ class SequenceSchema(Schema):
     def of(
         cls, context_features: Features | None, sequence_features: Features | None
     ) -> SequenceSchema:
-        """Return the schema of both parts, or raise a SchemaError."""
-        context, lists = _checked_parts(context_features, sequence_features)
+        """Return the schema of both sections, or raise a SchemaError."""
+        context, lists = _checked_sections(context_features, sequence_features)
         for name in context:
             if name in lists:
                 raise SchemaError(
-                    f"{name!r} is a name in both context_features and "
-                    "sequence_features, but batches are one dict: read one of them "
-                    f"under another name, with key={name!r}"
+                    "context_features and sequence_features must not share names, got "
+                    f"{name!r} in both; rename one and pass key={name!r}"
                 )
         return cls({**context, **lists}, frozenset(lists))
 
@@ -175,10 +174,12 @@ class SequenceSchema(Schema):
         reason = ""
         if isinstance(spec, FixedLenSequence):
             if spec.default is not None:
-                reason = "a feature list has no default; it is padded with zeros"
+                reason = "default must be None; feature lists are padded with zeros"
         elif not isinstance(spec, (VarLen, Ragged)):
-            found = type(spec).__name__
-            reason = f"a list needs FixedLenSequence, VarLen or Ragged, not {found}"
+            reason = (
+                "spec must be FixedLenSequence, VarLen or Ragged, got "
+                f"{type(spec).__name__}"
+            )
         if reason:
             raise SchemaError(f"sequence feature {name!r}: {reason}")
 
@@ -190,18 +191,20 @@ class SequenceSchema(Schema):
         ):
             names = [name for name in self if (name in self._list_names) == is_list]
             lines += [f'    "{argument}": {{', *self._lines(names, 8), "    },"]
-        return "\n".join([*lines, *self._left_out(), "}"])
+        return "\n".join([*lines, *self._unread_lines(), "}"])
 
-    def _asked(self) -> Mapping[str | bytes, Spec]:
+    def _core_specs(self) -> Mapping[str | bytes, Spec]:
         return {
-            name: self._list_spec(spec) if name in self._list_names else _OfRecord(spec)
+            name: self._list_spec(spec)
+            if name in self._list_names
+            else _RecordSpec(spec)
             for name, spec in self.items()
         }
 
     def _list_spec(self, spec: Spec) -> Spec:
         if isinstance(spec, FixedLenSequence):
-            return _Padded(spec, has_lengths=not spec._is_plain)
-        return _Steps(spec)
+            return _PaddedListSpec(spec, has_lengths=not spec._is_plain)
+        return _RaggedListSpec(spec)
 
     def _with(self, features: Mapping[str | bytes, Spec]) -> SequenceSchema:
         return type(self)(
@@ -219,38 +222,40 @@ class SequenceSchema(Schema):
 class ParsedSequences:
     """A schema whose batches are (context, lists, lengths of the padded lists).
 
-    A name may be in both parts.
+    The two sections may share names.
     """
 
     def __init__(
         self, context_features: Features | None, sequence_features: Features | None
     ) -> None:
-        context, lists = _checked_parts(context_features, sequence_features)
-        of_context = SequenceSchema(context, frozenset())._asked()
+        context, lists = _checked_sections(context_features, sequence_features)
+        of_context = SequenceSchema(context, frozenset())._core_specs()
         of_lists: dict[str | bytes, Spec] = {
-            name: _Padded(spec.spec, has_lengths=True)
-            if isinstance(spec, _Padded)
+            name: _PaddedListSpec(spec.spec, has_lengths=True)
+            if isinstance(spec, _PaddedListSpec)
             else spec
-            for name, spec in SequenceSchema(lists, frozenset(lists))._asked().items()
+            for name, spec in SequenceSchema(lists, frozenset(lists))
+            ._core_specs()
+            .items()
         }
-        parts = (*of_context.items(), *of_lists.items())
-        compose = _parted(of_context, of_lists)
-        self._bound = _core.Schema(*requested(parts), compose)
+        specs = (*of_context.items(), *of_lists.items())
+        compose = _section_composition(of_context, of_lists)
+        self._bound = _core.Schema(*requested(specs), compose)
 
     def _bind(self) -> _core.Schema:
         return self._bound
 
 
-def _parted(
+def _section_composition(
     of_context: Mapping[str | bytes, Spec], of_lists: Mapping[str | bytes, Spec]
 ) -> Callable[[Sequence[Array]], Any]:
-    """Return a function from the core's arrays to the three parts of a batch."""
+    """Return a function from the core's arrays to (context, lists, lengths)."""
     n_of_context = sum(n_arrays(spec, name) for name, spec in of_context.items())
     compose_context, compose_lists = Composition(of_context), Composition(of_lists)
     lengths_at: dict[str | bytes, int] = {}
     first = n_of_context
     for name, spec in of_lists.items():
-        if isinstance(spec, _Padded):
+        if isinstance(spec, _PaddedListSpec):
             lengths_at[name] = first + 1
         first += n_arrays(spec, name)
 
@@ -264,7 +269,7 @@ def _parted(
     return compose
 
 
-def _checked_parts(
+def _checked_sections(
     context_features: Features | None, sequence_features: Features | None
 ) -> tuple[Mapping[Any, Any], Mapping[Any, Any]]:
     given: dict[str, object] = {
@@ -275,12 +280,12 @@ def _checked_parts(
         if features is not None and not isinstance(features, Mapping):
             raise SchemaError(
                 f"{argument} must be a dict from feature name to spec, "
-                f"not {type(features).__name__}"
+                f"got {type(features).__name__}"
             )
     context: Mapping[Any, Any] = context_features or {}
     lists: Mapping[Any, Any] = sequence_features or {}
     if not context and not lists:
-        msg = "context_features and sequence_features name no feature"
+        msg = "context_features and sequence_features must not both be empty"
         raise SchemaError(msg)
     return context, lists
 
@@ -290,7 +295,7 @@ def schema_or_names(
     context_features: Features | None,
     sequence_features: Features | None,
 ) -> tuple[Schema | None, tuple[str | bytes, ...] | None]:
-    """Return the schema that a caller gives, or names of features to infer, or neither."""
+    """Return the caller's schema, or names of features to infer, or (None, None)."""
     if context_features is not None or sequence_features is not None:
         if features is not None:
             msg = "pass either features, or context_features and sequence_features"

@@ -1,4 +1,4 @@
-"""The spec of a sparse feature: its values are one feature, their indices others."""
+"""Sparse: values in one feature, their indices in other features."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ __all__ = ["Sparse"]
 
 @dataclass(frozen=True, init=False, repr=False)
 class Sparse(Spec):
-    """An array that records hold as values and their indices.
+    """A sparse array, stored as a feature of values and features of their indices.
 
-    Read as a `SparseArray` of shape ``(batch, *size)``. Missing features are empty.
+    Read as a `SparseArray` of shape ``(batch, *size)``. Records without the features
+    have an empty row.
 
     Parameters
     ----------
@@ -41,13 +42,13 @@ class Sparse(Spec):
     size : int, or sequence of int
         The shape of the array, one size for each of `index_key`.
     already_sorted : bool, default False
-        The indices of each record are in order, and are not sorted again.
+        Skip sorting, because the indices of each record are sorted.
 
     Raises
     ------
     SchemaError
-        If an argument is invalid; when reading, if a record does not have one index
-        for each value, or an index is outside of `size`.
+        If an argument is invalid. When reading, if a record does not have one index for
+        each value, or an index is out of bounds.
 
     Examples
     --------
@@ -60,7 +61,7 @@ class Sparse(Spec):
     dtype: str
     size: int | tuple[int, ...]
     already_sorted: bool
-    _n_shown = 4
+    _n_positional = 4
 
     def __init__(
         self,
@@ -80,7 +81,7 @@ class Sparse(Spec):
         self._set(size=size, already_sorted=already_sorted, key=None)
         if len(self._index_keys()) != len(sizes):
             raise SchemaError(
-                f"size {size!r} must have one entry for each of {index_key!r}"
+                f"size must have one entry for each of {index_key!r}, got {size!r}"
             )
 
     def _index_keys(self) -> tuple[str | bytes, ...]:
@@ -121,5 +122,5 @@ class Sparse(Spec):
         shape = (n_rows, *self._sizes())
         return [(name, SparseArray._wrap(indices, values, shape))]
 
-    def _described(self) -> str:
+    def _row_type(self) -> str:
         return f"{self.dtype}{list(self._sizes())} sparse"

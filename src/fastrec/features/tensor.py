@@ -1,4 +1,4 @@
-"""The spec of a feature that holds a serialized tensor."""
+"""SerializedTensor: tensors in tf.io.serialize_tensor's format."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = [
     "tensor_text",
 ]
 
-# The dtypes of tensorflow/core/framework/types.proto, by their numbers there.
+# The DataType values of tensorflow/core/framework/types.proto.
 _STRING = 7
 _NUMBERS = {
     "float32": 1,
@@ -53,35 +53,34 @@ _NAMES = {number: name for name, number in _NUMBERS.items()}
 
 
 def _dtype_named(name: str) -> np.dtype[Any]:
-    # NumPy knows bfloat16 once ml_dtypes is imported; without it there are its bits.
     try:
         return np.dtype(name)
-    except TypeError:
+    except TypeError:  # bfloat16 without ml_dtypes: return its bits
         return np.dtype(np.uint16)
 
 
 @dataclass(frozen=True, init=False, repr=False)
 class SerializedTensor(Spec):
-    """A byte string of tf.io.serialize_tensor.
+    """A tensor stored as a byte string by tf.io.serialize_tensor.
 
-    With `shape` and `dtype`, it is read as one array of shape ``(batch, *shape)``: an
-    ndarray, or a `BytesArray` for ``"bytes"``. Without them, tensors may differ, and the
-    column is an object array of shape ``(batch,)``. Each item is an ndarray, a
-    `BytesArray`, or a NumPy scalar or bytes if it has no axes; padding rows are None.
+    With `shape` and `dtype`, read as an ndarray of shape ``(batch, *shape)``, or as a
+    `BytesArray` for ``"bytes"``. Without them, tensors may differ, and the column is an
+    object array of shape ``(batch,)``. Its items are ndarrays or `BytesArray`; 0-D
+    tensors are NumPy scalars or bytes; padding rows are None.
 
     Parameters
     ----------
     shape : tuple of int or int, optional
         The shape of every tensor.
     dtype : dtype-like, optional
-        The dtype of every tensor, ``"bytes"`` for strings. Nothing is converted.
+        The dtype of every tensor; ``"bytes"`` for strings. Nothing is converted.
     key : str or bytes, optional
-        The feature's name, if it is not the column's.
+        The feature's name, if it differs from the column's.
 
     Raises
     ------
     SchemaError
-        If an argument is invalid; when reading, if a record does not have exactly one
+        If an argument is invalid. When reading, if a record does not have exactly one
         byte string, or it is not a tensor of this shape and dtype.
 
     Examples
@@ -102,7 +101,7 @@ class SerializedTensor(Spec):
     ) -> None:
         self._set(shape=None, dtype=None, key=checked_key(key))
         if (shape is None) != (dtype is None):
-            msg = "a SerializedTensor has a shape and a dtype, or neither"
+            msg = "SerializedTensor requires both shape and dtype, or neither"
             raise SchemaError(msg)
         if shape is None:
             return
@@ -132,19 +131,19 @@ class SerializedTensor(Spec):
         return self.shape is not None
 
     def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
-        (forms,) = arrays
-        assert isinstance(forms, BytesArray)
-        tensors = np.empty(len(forms), object)
-        for i in range(len(forms)):
-            tensors[i] = _tensor(forms.view(i))
+        (tensor_bytes,) = arrays
+        assert isinstance(tensor_bytes, BytesArray)
+        tensors = np.empty(len(tensor_bytes), object)
+        for i in range(len(tensor_bytes)):
+            tensors[i] = _tensor(tensor_bytes.view(i))
         return [(name, tensors)]
 
-    def _described(self) -> str:
+    def _row_type(self) -> str:
         return "tensors" if self.shape is None else f"{self.dtype}{list(self.shape)}"
 
 
 def tensor_text(number: int, shape: tuple[int, ...]) -> str:
-    """Return the spec of tensors of a dtype of types.proto; 0 is any."""
+    """Return the spec of tensors as text; `number` is their DataType, 0 for any."""
     return (
         f"fr.SerializedTensor({shape}, {_NAMES[number]!r})"
         if number
@@ -153,18 +152,19 @@ def tensor_text(number: int, shape: tuple[int, ...]) -> str:
 
 
 def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
-    r"""Serialize an array as tf.io.serialize_tensor does.
+    r"""Serialize an array like tf.io.serialize_tensor.
 
     Parameters
     ----------
     tensor : array-like, BytesArray, str or bytes
-        Of any shape and of the dtypes that `SerializedTensor` reads; text becomes UTF-8.
+        Of any shape, and of a dtype that `SerializedTensor` reads. ``str`` is encoded
+        as UTF-8.
 
     Returns
     -------
     bytes
-        A serialized ``tensorflow.TensorProto``, which `SerializedTensor` and
-        ``tf.io.parse_tensor`` read.
+        A serialized ``tensorflow.TensorProto``, for `SerializedTensor` and
+        ``tf.io.parse_tensor``.
 
     Raises
     ------
@@ -188,9 +188,8 @@ def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
     array = np.asarray(tensor)
     if array.dtype.kind == "S" and isinstance(tensor, np.ndarray):
         raise TypeError(
-            f"cannot serialize dtype {array.dtype}: NumPy strips trailing NUL bytes from "
-            "it; pass a list of bytes or an object array (.tolist(), if no value ends in "
-            "NUL)"
+            f"cannot serialize dtype {array.dtype}: NumPy strips trailing NUL bytes "
+            "from it; pass a list of bytes or an object array"
         )
     if array.dtype.kind in "SU" and not isinstance(tensor, np.ndarray):
         array = np.asarray(tensor, object)
@@ -202,7 +201,7 @@ def serialize_tensor(tensor: npt.ArrayLike | BytesArray | str | bytes) -> bytes:
 
 
 def serialized_rows(rows: npt.NDArray[Any] | BytesArray) -> npt.NDArray[np.uint8]:
-    """Return each row of an array, or one row of strings, as a serialized tensor."""
+    """Serialize each row of an array, or one row of strings, as a tensor."""
     shape = rows.shape[1:]
     if isinstance(rows, BytesArray):
         parts = [_head("bytes", shape), *_string_fields(rows)]
@@ -229,14 +228,14 @@ def _varint(value: int) -> bytes:
 
 
 def field_header(number: int, size: int) -> bytes:
-    """Return tag and length of a length-delimited field of `size` bytes."""
+    """Return the tag and length of a length-delimited field of `size` bytes."""
     return _varint(number << 3 | 2) + _varint(size)
 
 
 def _head(dtype: str, shape: Sequence[int]) -> bytes:
-    """Return the dtype and the shape of a tensor, which precede its values."""
+    """Return the serialized dtype and shape of a tensor."""
     if dtype not in _NUMBERS:
-        raise TypeError(f"tensors of dtype {dtype} cannot be serialized")
+        raise TypeError(f"cannot serialize tensors of dtype {dtype}")
     sizes = [b"\x08" + _varint(size) if size else b"" for size in shape]
     dims = b"".join(field_header(2, len(size)) + size for size in sizes)
     return b"\x08" + _varint(_NUMBERS[dtype]) + field_header(2, len(dims)) + dims
@@ -255,21 +254,21 @@ def _flat(nested: list[Any]) -> list[bytes]:
     ]
 
 
-def _tensor(form: memoryview) -> Any:  # noqa: ANN401 (an array, a scalar or bytes)
-    """Return a tensor of the core: see ``ColumnSpec::tensor_dtype``."""
-    if not form:
-        return None  # a row that only fills the batch
-    number, n_axes = np.frombuffer(form, np.int32, 2).tolist()
-    shape = tuple(np.frombuffer(form, np.int64, n_axes, 8).tolist())
+def _tensor(data: memoryview) -> Any:  # noqa: ANN401 (an array, a scalar or bytes)
+    """Parse a tensor of the core, in the layout of ``ColumnSpec::tensor_dtype``."""
+    if not data:
+        return None  # padding
+    number, n_axes = np.frombuffer(data, np.int32, 2).tolist()
+    shape = tuple(np.frombuffer(data, np.int64, n_axes, 8).tolist())
     begin = 8 + 8 * n_axes
     if number != _STRING:
         dtype = _dtype_named(_NAMES[number])
-        memory: npt.NDArray[Any] = np.frombuffer(form, np.uint8, offset=begin)
-        found = memory != 0 if dtype == np.bool_ else memory.copy().view(dtype)
-        return found.reshape(shape)[()]  # a scalar where there are no axes
+        memory: npt.NDArray[Any] = np.frombuffer(data, np.uint8, offset=begin)
+        values = memory != 0 if dtype == np.bool_ else memory.copy().view(dtype)
+        return values.reshape(shape)[()]  # a scalar if 0-D
     n_strings = math.prod(shape)
-    offsets = np.frombuffer(form, np.int64, n_strings + 1, begin).copy()
-    data = np.frombuffer(form, np.uint8, offset=begin + offsets.nbytes).copy()
+    offsets = np.frombuffer(data, np.int64, n_strings + 1, begin).copy()
+    strings = np.frombuffer(data, np.uint8, offset=begin + offsets.nbytes).copy()
     if not shape:
-        return data.tobytes()
-    return BytesArray._wrap(data, offsets, shape)
+        return strings.tobytes()
+    return BytesArray._wrap(strings, offsets, shape)

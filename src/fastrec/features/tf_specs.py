@@ -1,6 +1,6 @@
-"""Convert specs of tf.io, and names of dtypes, to ours.
+"""Convert tf.io specs and dtype names to fastrec specs.
 
-Their classes are recognised by name, so that TensorFlow is not imported.
+Classes are recognised by name, so that TensorFlow is not imported.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ __all__ = ["as_spec"]
 
 
 def as_spec(name: str | bytes, feature: object) -> Spec:
-    """Return the spec, tf.io spec or dtype name of a column as a spec."""
+    """Return a column's spec, tf.io spec or dtype name as a spec."""
     if isinstance(feature, Spec):
         return feature
     try:
         if isinstance(feature, str):
             return FixedLen((), _TFRECORD_DTYPES.get(feature, feature))
-        translate = _TRANSLATED.get(type(feature).__name__)
-        if translate is not None:
-            return translate(feature)
+        convert = _CONVERTERS.get(type(feature).__name__)
+        if convert is not None:
+            return convert(feature)
     except SchemaError as error:
         raise SchemaError(
             f"feature {name!r}: {error.reason}", code=error.code
         ) from None
     except AttributeError:
-        pass  # a class of that name, but another one
+        pass  # an unrelated class with the same name
     if type(feature).__name__ == "Feature" and "dali" in type(feature).__module__:
         raise SchemaError(
-            f"feature {name!r}: DALI's descriptions do not tell what they describe; "
-            "import fastrec.compat.dali_tfrecord as tfrec, and write them in the same way"
+            f"feature {name!r}: cannot read the fields of DALI's Feature; import "
+            "fastrec.compat.dali_tfrecord as tfrec and use its Feature"
         )
     raise SchemaError(
-        f"feature {name!r} must have a spec, such as fr.FixedLen or fr.VarLen, one of "
-        f'tf.io, or the name of a dtype such as "int64", not {feature!r}'
+        f"feature {name!r} must be a spec such as fr.FixedLen or fr.VarLen, a tf.io "
+        f'spec, or a dtype name such as "int64", got {feature!r}'
     )
 
 
 def _dtype(dtype: Any) -> Any:  # noqa: ANN401
-    """Return a dtype of TensorFlow by its name, all else as it is."""
+    """Return the name of a TensorFlow dtype; any other dtype unchanged."""
     name = getattr(dtype, "name", None)
     is_foreign = isinstance(name, str) and not isinstance(dtype, np.dtype)
     return name if is_foreign else dtype
@@ -102,7 +102,7 @@ def _partition(partition: Any) -> Partition:  # noqa: ANN401
         "ValueRowIds": Ragged.ValueRowIds,
     }
     if kind not in keyed:
-        raise SchemaError(f"{partition!r} is not a partition of a ragged feature")
+        raise SchemaError(f"unknown partition type {partition!r}")
     return keyed[kind](partition.key)
 
 
@@ -116,10 +116,10 @@ def _sparse(feature: Any) -> Spec:  # noqa: ANN401
     )
 
 
-# The tfrecord package's names of kinds; NumPy's "byte" and "float" are other dtypes.
+# The tfrecord package's dtype names. NumPy's "byte" and "float" mean other dtypes.
 _TFRECORD_DTYPES = {"byte": "bytes", "int": "int64", "float": "float32"}
 
-_TRANSLATED: Mapping[str, Callable[[Any], Spec]] = {
+_CONVERTERS: Mapping[str, Callable[[Any], Spec]] = {
     "FixedLenFeature": _fixed_len,
     "FixedLenSequenceFeature": _fixed_len_sequence,
     "VarLenFeature": _var_len,

@@ -1,8 +1,9 @@
-"""Collation: from decoded rows to the batch that a loop gets.
+"""Collation: decoded parts -> the batch that is delivered.
 
-The core delivers a batch as parts, one for each way of reading (nearly always one). Each
-part goes through the transforms of its own sources. Then the rows are joined in their
-order, columns that describe them are added, and the transforms of the whole are called.
+The core delivers a batch as parts, one per reading (file set and schema), nearly always
+one. Each part goes through the transforms of its dataset. The collator joins the rows in
+order, adds columns such as ``__valid__``, and calls the transforms of the whole dataset
+and the loader.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from fastrec.transforms.transform import CheckedTransform
 
 __all__ = ["VALID", "Collator", "OnTransformError", "Parts", "collator_of"]
 
-VALID = "__valid__"  # the added column that says whether a row is a record
+VALID = "__valid__"  # added column: False for padding and masked rows
 
-# (number of the reading, its columns, where its rows are in the batch or None for all)
+# (index of the reading, its columns, its rows in the batch or None for all)
 Parts: TypeAlias = "list[tuple[int, Batch, npt.NDArray[np.int64] | None]]"
 
-# What happens to rows for which a transform raises.
+# The policy for rows whose transform raises.
 OnTransformError: TypeAlias = Literal["raise", "skip", "mask"]
 
 
@@ -45,8 +46,8 @@ def collator_of(
     Raises
     ------
     SchemaError
-        If a feature has the name of a column that is added here, or datasets that are
-        joined have different columns.
+        If a feature has the name of an added column, or joined datasets have different
+        columns.
     """
     extra = view.extra_columns()
     if adds_valid:
@@ -55,16 +56,15 @@ def collator_of(
     for name in extra:
         if any(name in reading.schema._column_names() for reading in readings):
             msg = (
-                f"feature {name!r} has the name of an added column: read it under "
-                "another name with key="
+                f"feature {name!r} has the name of an added column; rename it with key="
             )
             raise SchemaError(msg)
     view.source.check_columns()
     return Collator(readings, extra, transforms)
 
 
-class _Calls:
-    """The calls of the transforms of one batch, and the rows for which they raise."""
+class _TransformCalls:
+    """Calls the transforms of one batch, and collects the rows for which they raise."""
 
     def __init__(self, on_error: OnTransformError) -> None:
         self._on_error = on_error
@@ -73,44 +73,43 @@ class _Calls:
     def __call__(
         self, transform: CheckedTransform, batch: Batch, info: BatchInfo
     ) -> tuple[Batch, BatchInfo]:
-        """Return the transformed batch, and the origin of the rows that are left."""
+        """Return the transformed batch, and the info of the remaining rows."""
         if self._on_error == "raise":
             return transform(batch, info), info
         if not transform.is_per_row:
-            return self._whole(transform, batch, info)
+            return self._call_or_skip_batch(transform, batch, info)
         failed: list[tuple[int, Exception]] = []
         batch = transform(batch, dataclasses.replace(info, _failed=failed))
         if not failed:
             return batch, info
-        failed.sort(key=operator.itemgetter(0))  # threads share the rows
+        failed.sort(key=operator.itemgetter(0))  # threads fail in any order
         rows = [row for row, _ in failed]
         self._skip(transform, info, failed)
         if self._on_error == "mask":
             info = info._masked(rows)
-            # The column is added after the transforms of datasets that are joined.
-            return batch | {
-                VALID: valid_column(info)
-            } if VALID in batch else batch, info
+            if VALID in batch:  # added after the transforms of joined datasets
+                batch = batch | {VALID: valid_column(info)}
+            return batch, info
         kept = np.delete(np.arange(len(info.positions)), rows)
         return take_rows(batch, kept), info._of_rows(kept)
 
-    def _whole(
+    def _call_or_skip_batch(
         self, transform: CheckedTransform, batch: Batch, info: BatchInfo
     ) -> tuple[Batch, BatchInfo]:
-        """Call a transform of whole batches. If it raises, call it for no rows."""
+        """Call a transform of whole batches; if it raises, transform an empty batch."""
         none = np.empty(0, np.int64)
         try:
-            # A copy of the dict, in case it has lost columns when it raises.
+            # A copy, because the transform may change the dict before it raises.
             return transform(dict(batch), info), info
         except MemoryError:
             raise
-        except Exception as error:  # noqa: BLE001 (it is reported)
+        except Exception as error:  # noqa: BLE001 (in the report)
             try:
                 empty = transform(take_rows(batch, none), info._of_rows(none))
-            except Exception as second:  # noqa: BLE001 (it is in the note)
+            except Exception as second:  # noqa: BLE001 (in the note)
                 add_note(
                     error,
-                    "cannot skip the batch: the transform raises for an empty one, too: "
+                    "cannot skip the batch: the transform raises for an empty batch, too: "
                     f"{type(second).__name__}: {second}",
                 )
                 raise error from None
@@ -132,7 +131,7 @@ class _Calls:
 
 
 class Collator:
-    """Joins the parts of a batch, and calls its transforms."""
+    """Joins the parts of a batch and calls the transforms."""
 
     def __init__(
         self,
@@ -141,20 +140,20 @@ class Collator:
         transforms: Sequence[CheckedTransform],
     ) -> None:
         self._readings = list(readings)
-        self._made: dict[str, str] = {}  # the columns that transforms made before
+        self._part_columns: dict[str, str] = {}  # of the first part after transforms
         self._extra = extra
         self._transforms = tuple(transforms)
-        self._has_own_transforms = any(reading.transforms for reading in readings)
-        # Whether no function of the caller is called.
-        self.is_plain = not self._transforms and not self._has_own_transforms
-        # Whether anything depends on where the rows come from.
-        self.needs_origin = not self.is_plain or bool(extra)
-        # Whether a batch is its only part.
-        self.is_identity = not self.needs_origin and len(self._readings) == 1
+        self._has_part_transforms = any(reading.transforms for reading in readings)
+        # Whether there are no transforms.
+        self.is_plain = not self._transforms and not self._has_part_transforms
+        # Whether a transform or an added column depends on the BatchInfo.
+        self.needs_info = not self.is_plain or bool(extra)
+        # Whether a batch equals its only part.
+        self.is_identity = not self.needs_info and len(self._readings) == 1
 
     @property
     def column_names(self) -> list[str | bytes]:
-        """The columns before any transform."""
+        """The columns before transforms."""
         return [*self._readings[0].schema._column_names(), *self._extra]
 
     def __call__(
@@ -165,15 +164,15 @@ class Collator:
     ) -> tuple[Batch, list[SkippedRow]]:
         """Return the batch of `parts`, and the rows for which transforms raised.
 
-        `info` may be None if `needs_origin` is False.
+        `info` may be None if `needs_info` is False.
         """
-        calls = _Calls(on_error)
+        calls = _TransformCalls(on_error)
         batch, info = self._joined(parts, info, calls)
         if info is not None:
             if any(name in batch for name in self._extra):
                 msg = (
-                    f"the loader adds the columns {list(self._extra)}: the transforms of "
-                    "datasets that are joined cannot make them"
+                    f"the loader adds the columns {list(self._extra)}, so transforms of "
+                    "joined datasets cannot return them"
                 )
                 raise ValueError(msg)
             extra = {name: column(info) for name, column in self._extra.items()}
@@ -183,23 +182,23 @@ class Collator:
         return batch, calls.skipped
 
     def _joined(
-        self, parts: Parts, info: BatchInfo | None, calls: _Calls
+        self, parts: Parts, info: BatchInfo | None, calls: _TransformCalls
     ) -> tuple[Batch, BatchInfo | None]:
         if len(self._readings) == 1:
             (part,) = parts
-            return self._part(*part, info, calls)
+            return self._transformed_part(*part, info, calls)
         if len(parts) > 1:
             self._widen(parts)
         if info is not None:
             info = dataclasses.replace(info, _rows=None)
-        made = [self._part(*part, info, calls) for part in parts]
-        batches = [batch for batch, _ in made]
-        if len(made) == 1:
-            ((whole, info),) = made
+        transformed = [self._transformed_part(*part, info, calls) for part in parts]
+        batches = [batch for batch, _ in transformed]
+        if len(transformed) == 1:
+            ((whole, info),) = transformed
         else:
             for batch in batches[1:]:
                 check_columns(_kinds_of(batches[0]), _kinds_of(batch))
-            infos = [part for _, part in made if part is not None]
+            infos = [part for _, part in transformed if part is not None]
             rows = np.concatenate(
                 [part._rows for part in infos if part._rows is not None]
                 or [rows for _, _, rows in parts if rows is not None]
@@ -210,38 +209,38 @@ class Collator:
                 is_row = np.concatenate([part.positions >= 0 for part in infos])[order]
                 info = info._of_rows(rows[order])
                 info = info._masked(np.flatnonzero(~is_row).tolist())
-        if self._has_own_transforms:
+        if self._has_part_transforms:
             return whole, info
-        # Each reading has a separate order of columns.
+        # The order of columns may differ between readings.
         names: list[Any] = list(self._readings[0].schema._column_names())
         return {name: whole[name] for name in names}, info
 
-    def _part(
+    def _transformed_part(
         self,
         reading: int,
         batch: Batch,
         rows: npt.NDArray[np.int64] | None,
         info: BatchInfo | None,
-        calls: _Calls,
+        calls: _TransformCalls,
     ) -> tuple[Batch, BatchInfo | None]:
         transforms = self._readings[reading].transforms
-        if info is None or not self._has_own_transforms:
+        if info is None or not self._has_part_transforms:
             return batch, info
         if rows is not None:
             info = info._of_rows(rows)
         for transform in transforms:
             batch, info = calls(transform, batch, info)
-        # What holds for some batches must hold for all, whatever they are joined with.
+        # Check every part, so that an error does not depend on what a batch contains.
         if len(self._readings) > 1 or self._extra:
             _check_rows(batch, len(info.positions))
         if len(self._readings) > 1:
-            made = dict.fromkeys(batch, "there")
-            self._made = self._made or made
-            check_columns(self._made, made)
+            columns = dict.fromkeys(batch, "present")
+            self._part_columns = self._part_columns or columns
+            check_columns(self._part_columns, columns)
         return batch, info
 
     def _widen(self, parts: Parts) -> None:
-        """Give padded columns one width, where each part was padded to its own."""
+        """Pad columns to the same width, because each part has a separate width."""
         schemas = [self._readings[reading].schema for reading, _, _ in parts]
         for name in schemas[0]:
             specs = [schema.get(name) for schema in schemas]
@@ -265,12 +264,12 @@ def _check_rows(batch: Batch, n_rows: int) -> None:
     for name, column in batch.items():
         if not getattr(column, "shape", ()) or len(column) != n_rows:
             msg = (
-                f"column {name!r}: the transform of a dataset that is joined with others "
-                f"must return arrays of the {n_rows} rows that it was given"
+                f"the transform of a joined dataset must return {n_rows} rows in column "
+                f"{name!r}, the number of rows passed to it"
             )
             raise ValueError(msg)
 
 
 def valid_column(info: BatchInfo) -> npt.NDArray[np.bool_]:
-    """Return which rows are records, and not padding."""
+    """Return a mask of the rows that are records, not padding."""
     return info.positions >= 0

@@ -1,15 +1,14 @@
-"""File sharding: whole files for each rank, if records can only be read one after another.
+"""File sharding: assign whole compressed files to ranks.
 
-A rank that decompresses only its own files does its share of the work. Files are assigned
-by their number of records, largest first, each to the rank with the fewest records, so
-all processes with the same counts assign the same files. The ranks then have nearly the
-same number of records, and make the same number of steps:
+A rank decompresses only its own files. Files are assigned by their number of records,
+largest first, each to the rank with the fewest records, so all processes compute the same
+assignment. The ranks have nearly the same number of records and make the same number of
+steps:
 
 * by default, a rank divides its records evenly among the steps, so batches differ by one
-  row, and no record is lost;
-* with ``drop_last``, all batches are full, and what other ranks have more than the
-  smallest rank is left out;
-* with ``pad_last``, the last batches of the smaller ranks are padded.
+  row, and all records are delivered;
+* with ``drop_last``, all batches are full, and the surplus of larger ranks is skipped;
+* with ``pad_last``, the last batches of smaller ranks are padded.
 """
 
 from __future__ import annotations
@@ -20,21 +19,21 @@ from dataclasses import dataclass
 import numpy as np
 
 from fastrec import _core
+from fastrec.loader.epoch_plan import EpochPlan, padded
 from fastrec.loader.order import Shuffle, Window
-from fastrec.loader.steps import Plan, padded
 from fastrec.sources.selection import Numbers
 
 __all__ = ["FileSharding", "ShardedPlan", "assign_files", "own_files"]
 
-# How much more than its share the largest rank may have. What full batches leave out is
-# lost; otherwise the others only have smaller ones.
-_MAX_UNEVEN = 2.0
-_MAX_UNEVEN_TO_DROP = 1.1
+# The maximum of records of the largest rank / mean over ranks. It is smaller with
+# drop_last, which skips the surplus.
+_MAX_IMBALANCE = 2.0
+_MAX_IMBALANCE_TO_DROP = 1.1
 
 
 @dataclass(frozen=True)
 class FileSharding:
-    """The files of each rank, in order, and how many records each rank has."""
+    """The files of each rank, in order, and the number of records of each rank."""
 
     files: list[list[int]]
     n_records: list[int]
@@ -43,7 +42,7 @@ class FileSharding:
 def assign_files(
     n_records_by_file: Sequence[int], world_size: int, *, drop_last: bool
 ) -> FileSharding | None:
-    """Assign files to ranks, or return None if that would be too uneven."""
+    """Assign files to ranks, or return None if the ranks would be too imbalanced."""
     files: list[list[int]] = [[] for _ in range(world_size)]
     n_records = [0] * world_size
     for file in np.argsort(-np.array(n_records_by_file), kind="stable").tolist():
@@ -51,26 +50,26 @@ def assign_files(
         files[rank].append(file)
         n_records[rank] += n_records_by_file[file]
     n_all = sum(n_records)
-    limit = _MAX_UNEVEN_TO_DROP if drop_last else _MAX_UNEVEN
+    limit = _MAX_IMBALANCE_TO_DROP if drop_last else _MAX_IMBALANCE
     if not min(n_records) or max(n_records) * world_size > limit * n_all:
         return None
     return FileSharding([sorted(of_rank) for of_rank in files], n_records)
 
 
 @dataclass(frozen=True)
-class ShardedPlan(Plan):
+class ShardedPlan(EpochPlan):
     """The steps of an epoch in which this rank reads its own files."""
 
-    global_batch_size: int  # positions that a step counts for, whatever its rows
-    first_row: int  # records of the ranks before: keeps random generators apart
+    global_batch_size: int  # positions per step, whatever its number of rows
+    first_row: int  # records of lower ranks; makes the keys of rows unique
 
     @property
     def n_positions(self) -> int:
-        """How many positions the epoch counts: those of all ranks together."""
+        """The number of positions in the epoch, over all ranks."""
         return self.n_steps * self.global_batch_size
 
     def begin_of(self, step: int) -> int:
-        """Return the first position of a step, of all ranks together."""
+        """Return the first position of a step, over all ranks."""
         return step * self.global_batch_size
 
     def step_at(self, position: int) -> int:
@@ -78,7 +77,7 @@ class ShardedPlan(Plan):
         return position // self.global_batch_size
 
     def rows(self, step: int) -> tuple[Numbers, Numbers]:
-        """Return keys of this rank's rows, and their records; -1 for padding."""
+        """Return unique keys and records of this rank's rows; -1 for padding."""
         positions = self.grid.positions(step)
         positions = positions[positions < len(self.order)]
         return padded(
@@ -113,8 +112,8 @@ class ShardedPlan(Plan):
             if not pad_last:
                 if min(sharding.n_records) < n_steps:
                     msg = (
-                        f"a rank has {min(sharding.n_records):,} records in its files for "
-                        f"{n_steps:,} steps, so some would have no row: give "
+                        f"a rank has only {min(sharding.n_records):,} records for "
+                        f"{n_steps:,} steps, so some steps would have no row; pass "
                         "drop_last=True or pad_last=True"
                     )
                     raise ValueError(msg)
@@ -147,7 +146,7 @@ class ShardedPlan(Plan):
 def own_files(
     sharding: FileSharding, shuffle: Shuffle, *, seed: int, epoch: int, rank: int
 ) -> list[int]:
-    """Return the files of a rank, in the order in which an epoch reads them."""
+    """Return the files of a rank in the order of an epoch."""
     files = sharding.files[rank]
     if not isinstance(shuffle, Window):
         return files

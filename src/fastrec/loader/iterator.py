@@ -1,4 +1,4 @@
-"""Iterators: one pass of a loader over an epoch, from the core to the consumer."""
+"""BatchIterator: one epoch of a loader."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from fastrec.errors import Error, advise_on_error
 from fastrec.features.missing import absence
 from fastrec.hints import nearest
 from fastrec.lifecycle import close_at_exit, is_exiting, renew_after_fork
-from fastrec.loader.decoding import Decoding, planned
+from fastrec.loader.decoder import BatchDecoder, plan_epoch
+from fastrec.loader.epoch_plan import EpochPlan
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.prefetch import Delivered, Prefetcher, Source
-from fastrec.loader.progress import Mark, Progress
+from fastrec.loader.progress import Cursor, Progress
 from fastrec.loader.skipped_rows import check_limit
 from fastrec.loader.stats import clock
-from fastrec.loader.steps import Plan
 from fastrec.loader.transform_pool import TransformPool
 
 __all__ = ["BatchIterator", "check_columns_exist"]
 
 
 class BatchIterator(Iterator[Any]):
-    """One pass over an epoch. Its threads end when it is dropped.
+    """An iterator over one epoch; its threads end when it is garbage-collected.
 
-    With `names`, batches are tuples of these columns. No thread refers to it, so dropping
-    it is enough. No Python code runs then: see `fastrec.lifecycle`.
+    With `names`, batches are tuples of these columns. Threads do not refer to the
+    iterator, and its destruction runs no Python code; see `fastrec.lifecycle`.
 
-    A signal handler may raise anywhere in here: an interrupt. The order of batches is
-    arithmetic, so the iterator then opens the epoch again, at the step of `progress`.
+    A signal handler may raise at any point (an interrupt). The iterator then reopens the
+    epoch at the step of `progress`, because the order of batches is computed.
     """
 
     def __init__(
@@ -47,73 +47,72 @@ class BatchIterator(Iterator[Any]):
         self._progress = progress
         self._pool = pool
         self._names = names
-        self._epoch = progress.mark.epoch
-        self._records_before = progress.mark.n_records
-        self._lock = threading.RLock()  # one thread at a time takes a batch
+        self._epoch = progress.cursor.epoch
+        self._records_before = progress.cursor.n_records
+        self._lock = threading.RLock()  # held by the thread that takes a batch
         self._is_closed = False
         self._is_finished = False
         self._is_forked = False
         self._error: Exception | None = None
-        # The mark after the last batch of the source; None while a batch is on its way.
-        self._mark: Mark | None = None
-        self._plans: list[Plan | None] = []  # of this epoch, once it was opened
-        self._decoding: Decoding | None = None
+        # The cursor after the last batch of the source; None while taking a batch.
+        self._cursor: Cursor | None = None
+        self._plans: list[EpochPlan | None] = []  # empty until the epoch is opened
+        self._decoder: BatchDecoder | None = None
         self._threads: TransformPool | None = None
-        self._source: Source | None = None  # of these two
+        self._source: Source | None = None
         self._warnings: list[str | Warning] = []
         self._is_watching = True  # for columns that no record has
-        self._largest_bytes = options.memory_limit  # of a batch, without a warning
-        self._left_ns: int | None = None  # when the call before this one returned
-        self._helping_ns = 0  # of the pipeline, that are counted already
+        self._warned_bytes = options.memory_limit  # warn about larger batches
+        self._left_ns: int | None = None  # when the previous call returned
+        self._helping_ns = 0  # of the pipeline, counted so far
         renew_after_fork(self)
         close_at_exit(self)
 
     def __next__(self) -> Any:  # noqa: ANN401 (a batch, or a tuple of its columns)
-        # A second acquire would wait for a batch that waits for this call.
         if self._lock._is_owned() or (  # type: ignore[attr-defined]
             self._threads is not None and self._threads.is_own_thread()
         ):
             msg = (
-                "cannot call next() of a loader inside its own transform: the batch "
-                "would wait for itself. Read other records with ds[...] or another loader"
+                "cannot call next() of a loader inside its own transform, which would "
+                "deadlock; read other records with ds[...] or another loader"
             )
             raise RuntimeError(msg)
         progress = self._progress
-        before: Mark | None = None
-        after: Mark | None = None
+        before: Cursor | None = None
+        after: Cursor | None = None
         try:
             with self._lock:
                 while True:
-                    before = progress.mark
+                    before = progress.cursor
                     delivered = self._advance(before)
                     while self._warnings:
                         warn_caller(self._warnings.pop(0))
                     if delivered is None:
                         raise StopIteration
-                    after = progress.mark_after(*delivered[1:5])
+                    after = progress.cursor_after(*delivered[1:5])
                     # Another thread may have closed the iterator, or an interrupt may
-                    # have restored the mark before its batch.
-                    if progress.mark is before and not self._is_closed:
-                        progress.mark = self._mark = after
+                    # have restored the cursor before its batch.
+                    if progress.cursor is before and not self._is_closed:
+                        progress.cursor = self._cursor = after
                         return delivered.batch
         except Exception:
             raise
         except BaseException:
-            # The batch did not reach the consumer. The next call sees that the mark is
-            # not that of the source, and opens the epoch again. No call comes in between,
-            # so a second interrupt finds all done or nothing.
-            if before is not None and progress.mark is after:
-                progress.mark = before
+            # The batch did not reach the consumer. The next call finds that the cursor is
+            # not that of the source, and reopens the epoch. These lines make no call, so
+            # a second interrupt cannot come in between.
+            if before is not None and progress.cursor is after:
+                progress.cursor = before
             raise
 
-    def _advance(self, at: Mark) -> Delivered | None:
+    def _advance(self, at: Cursor) -> Delivered | None:
         """Return the next batch; None when the epoch ends."""
         if self._is_closed or self._is_finished or at.epoch != self._epoch:
             self._raise_closed(at)
         entered_ns = clock()
         try:
-            source = self._source if at is self._mark else self._open()
-            self._mark = None
+            source = self._source if at is self._cursor else self._open()
+            self._cursor = None
             assert source is not None
             delivered = source()
             if self._is_closed:
@@ -123,14 +122,14 @@ class BatchIterator(Iterator[Any]):
             if delivered is None:
                 self._finish(at)
                 return None
-            if delivered.n_bytes > self._largest_bytes:
+            if delivered.n_bytes > self._warned_bytes:
                 self._warn_of_size(delivered.n_bytes)
             if delivered.skipped:
                 limit = self._options.max_errors
                 check_limit(delivered.skipped, at.n_skipped, limit)
             if self._names is not None:
-                chosen = _chosen(delivered.batch, self._names)
-                delivered = delivered._replace(batch=chosen)
+                columns = _columns(delivered.batch, self._names)
+                delivered = delivered._replace(batch=columns)
             return delivered
         except Exception as error:
             if self._is_closed:
@@ -138,7 +137,6 @@ class BatchIterator(Iterator[Any]):
             policy = self._options.view.files.on_error
             if isinstance(error, Error) and policy == "raise":
                 advise_on_error(error)
-            # Nothing comes after an error, so nothing is kept ready for it.
             self._error = error
             self.close()
             raise
@@ -150,56 +148,58 @@ class BatchIterator(Iterator[Any]):
             else:
                 times.consuming_ns += entered_ns - self._left_ns
             self._left_ns = left_ns
-            # The threads of a transform pool help, whether the consumer waits or not.
-            if self._decoding is not None and self._threads is None:
-                helping_ns = self._decoding.pipeline.helping_ns
+            # With a transform pool, its threads help instead of the consumer.
+            if self._decoder is not None and self._threads is None:
+                helping_ns = self._decoder.pipeline.helping_ns
                 times.helping_ns += helping_ns - self._helping_ns
                 self._helping_ns = helping_ns
 
     def _open(self) -> Source:
-        """Begin to read at the present step, and return where batches come from."""
+        """Start to read at the current step, and return the source of batches."""
         self._stop()
         if self._threads is not None:
-            self._threads.wait()  # a transform is not called by more threads than asked for
+            self._threads.wait()  # to never exceed transform_threads
         options, progress = self._options, self._progress
         if not self._plans:
-            self._plans.append(planned(options, progress))
-        decoding = Decoding(options, progress, self._pool, self._plans[0])
-        self._decoding, self._helping_ns = decoding, 0
+            self._plans.append(plan_epoch(options, progress))
+        decoder = BatchDecoder(options, progress, self._pool, self._plans[0])
+        self._decoder, self._helping_ns = decoder, 0
         if not progress.is_advised and (advice := options.advice()):
             progress.is_advised = True
             self._warnings.append(advice)
-        source: Source = decoding.next
+        source: Source = decoder.next
         threads = self._threads = None
-        progress.times.n_transforming = min(options.n_transforming, options.n_staged)
+        progress.times.n_transforming = min(
+            options.n_transforming, options.n_in_transform_pool
+        )
         if options.n_transforming:
             threads = self._threads = TransformPool(
-                decoding,
+                decoder,
                 is_per_row=options.is_per_row,
                 n_threads=options.transform_threads,
-                n_ahead=options.n_staged,
+                n_ahead=options.n_in_transform_pool,
                 owner=self,
             )
             source = threads.next
         if options.conversion is not None:
-            stop = functools.partial(_stop, decoding, threads)
+            stop = functools.partial(_stop, decoder, threads)
             source = Prefetcher(source, stop, options.conversion).next
         self._source = source
         return source
 
-    def _finish(self, at: Mark) -> None:
-        """End the epoch. An interrupt finds the loader before its end or after it."""
+    def _finish(self, at: Cursor) -> None:
+        """Move to the next epoch; an interrupt comes either before or after the move."""
         self._progress.skipped.log(at.n_skipped, at.epoch)
         self._progress.move(at.epoch + 1)
         self._is_finished = True
         self.close()
 
     def _watch(self, delivered: Delivered | None) -> None:
-        """Note columns that no record has."""
+        """Queue a warning about columns that no record has."""
         source = self._options.view.source
-        core = source.of_core()
+        core = source.to_core()
         self._is_watching = core.is_watching
-        n_delivered = self._progress.mark.n_records - self._records_before
+        n_delivered = self._progress.cursor.n_records - self._records_before
         if delivered is not None:
             n_delivered += delivered.n_records
         schemas = [reading.schema for reading in source.readings()[0]]
@@ -210,13 +210,13 @@ class BatchIterator(Iterator[Any]):
 
     def _warn_of_size(self, n_bytes: int) -> None:
         self._warnings.append(
-            f"a single batch takes {n_bytes:,} bytes, more than memory_limit "
-            f"({self._largest_bytes:,}): nothing is read ahead"
+            f"a batch of {n_bytes:,} bytes exceeds memory_limit={self._warned_bytes:,}, "
+            "so the loader does not read ahead; use smaller batches or a higher limit"
         )
-        self._largest_bytes = n_bytes  # one warning is enough
+        self._warned_bytes = n_bytes  # warn again only about larger batches
 
-    def _raise_closed(self, at: Mark) -> NoReturn:
-        """Raise what ended this iterator."""
+    def _raise_closed(self, at: Cursor) -> NoReturn:
+        """Raise the error that ended this iterator, or StopIteration."""
         is_closed = self._is_closed
         if self._is_finished or (not is_closed and at.epoch != self._epoch):
             raise StopIteration
@@ -224,28 +224,28 @@ class BatchIterator(Iterator[Any]):
             raise self._error
         if self._is_forked:
             msg = (
-                "this iterator belongs to another process, which was forked: begin a new "
-                "one here"
+                "cannot use an iterator of the parent process after a fork; call "
+                "iter(loader) in this process"
             )
             raise RuntimeError(msg)
         if is_exiting() and threading.current_thread() is not threading.main_thread():
-            raise SystemExit  # which ends a thread without a message
+            raise SystemExit  # ends the thread silently
         msg = (
-            "this iterator was ended, by a later iter(loader) or by close(): a loader "
-            "has one running epoch"
+            "this iterator was closed by a later iter(loader) or by close(); a loader has "
+            "one running epoch"
         )
         raise RuntimeError(msg)
 
     def close(self) -> None:
-        """End the threads. A running epoch cannot be continued afterwards."""
+        """Stop the threads and end the epoch of this iterator."""
         self._is_closed = True
         if not self._is_forked:
             self._stop()
         self._source = None
 
     def _stop(self) -> None:
-        if self._decoding is not None:
-            _stop(self._decoding, self._threads)
+        if self._decoder is not None:
+            _stop(self._decoder, self._threads)
 
     def _renew_after_fork(self) -> None:
         """Leave threads and locks to the parent process."""
@@ -256,14 +256,14 @@ class BatchIterator(Iterator[Any]):
         self.close()
 
 
-def _stop(decoding: Decoding, threads: TransformPool | None) -> None:
-    """End the threads of both."""
-    decoding.pipeline.stop()
+def _stop(decoder: BatchDecoder, threads: TransformPool | None) -> None:
+    """Stop the threads of the pipeline and the transform pool."""
+    decoder.pipeline.stop()
     if threads is not None:
         threads.close()
 
 
-def _chosen(batch: Batch, names: tuple[str | bytes, ...]) -> Any:  # noqa: ANN401
+def _columns(batch: Batch, names: tuple[str | bytes, ...]) -> Any:  # noqa: ANN401
     check_columns_exist(names, batch)
     columns: dict[Any, Any] = batch
     return tuple(columns[name] for name in names)
@@ -275,6 +275,7 @@ def check_columns_exist(names: Iterable[object], columns: Iterable[object]) -> N
     for name in names:
         if name not in known:
             meant = nearest(str(name), [str(column) for column in known])
-            hint = "." if meant is None else f"; did you mean {meant!r}?"
-            msg = f"no column {name!r}{hint} Batches have {', '.join(map(repr, known))}"
+            hint = "" if meant is None else f"; did you mean {meant!r}?"
+            listed = ", ".join(map(repr, known))
+            msg = f"no column {name!r}; batches have {listed}{hint}"
             raise KeyError(msg)

@@ -1,4 +1,4 @@
-"""Loaders: batches of a dataset, epoch by epoch."""
+"""Loader: batches of a dataset, epoch by epoch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fastrec.arrays.batch import Batch
 from fastrec.features.padded import any_width_columns
 from fastrec.hints import missing_attribute
 from fastrec.lifecycle import renew_after_fork
-from fastrec.loader.epochs import Repeated, Tuples
+from fastrec.loader.iterables import RepeatedEpochs, TupleBatches
 from fastrec.loader.iterator import BatchIterator, check_columns_exist
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.progress import Progress
@@ -45,54 +45,62 @@ _log = logging.getLogger("fastrec")
 
 
 class Loader(TrainingRun, Generic[B]):
-    """Batches of a dataset; made by `Dataset.loader`, which describes the options.
+    """An iterable of the batches of a dataset; returned by `Dataset.loader`.
 
-    A loader is an iterable, not an iterator: each ``for`` over it is one epoch, and a new
-    ``for`` ends the one before, also after a ``break``. Its batches are plain dicts in
-    the order of the schema. They belong to the caller, to keep and to change:
+    Each ``for`` over a loader is one epoch. A new ``for`` ends the previous one, also
+    after a ``break``. Batches are plain dicts in the order of the schema, and belong to
+    the caller, who may keep and change them:
 
     * dense columns are ndarrays of shape ``(batch, *shape)``, 64-byte aligned,
     * variable-length columns are `RaggedArray`, byte strings are `BytesArray`.
 
-    The batches are the same, bit for bit, for any number of threads. An error takes the
-    place of its batch, after all batches before it, and the iterator raises it again if
-    it is asked again. Rows that `on_error` skips change no step and no position: their
-    batch is shorter, perhaps empty, and `report` lists them. Threads start with the first
-    batch and end with the epoch, with `close`, or when the iterator is dropped.
+    Batches do not depend on the number of threads. An error is raised in place of its
+    batch, after all batches before it, and again by later calls. Rows skipped by
+    `on_error` change no step or position: their batch is shorter, perhaps empty, and
+    `report` lists them. Threads start with the first batch, and stop at the end of the
+    epoch, at `close`, or when the iterator is garbage-collected.
 
-    An epoch's order is arithmetic in the seed and the epoch. So a loader can go anywhere
-    in its training run at once: `seek`, `set_epoch`, `load_state_dict`.
+    The order of an epoch is computed from the seed and the epoch, so `seek`, `set_epoch`
+    and `load_state_dict` move to any step at once.
 
-    A loader can be pickled if its transforms and ``batches=`` can: the copy has the same
-    options and rank, and its first ``for`` continues where the original was.
+    A loader can be pickled if its transforms and ``batches=`` can be. The copy has the
+    same options and rank, and its first ``for`` continues at the step of the original.
+
+    Examples
+    --------
+    >>> loader = ds.loader(256, shuffle=True, seed=1)  # doctest: +SKIP
+    >>> for epoch in range(3):  # doctest: +SKIP
+    ...     for batch in loader:
+    ...         step(batch["image"], batch["label"])
+    >>> checkpoint = loader.state_dict()  # doctest: +SKIP
+    >>> loader.load_state_dict(checkpoint)  # doctest: +SKIP
     """
 
     def __init__(
         self,
         options: LoaderOptions,
         seed: int,
-        dataset: Any,  # noqa: ANN401 (the Dataset that makes the loader)
+        dataset: Any,  # noqa: ANN401 (the Dataset, which imports this module)
     ) -> None:
         seed = non_negative_int("seed", seed, 2**64 - 1)
         super().__init__(options, Progress(seed))
         self._dataset = dataset
-        self._begin()
+        self._create_pool()
         if self.world_size > 1:
-            self._plan()  # refuses what would leave a rank without rows
+            self._plan()  # raises if a rank would have no rows
             _log.info("this loader is %s", self._rank)
 
-    def _begin(self) -> None:
-        """Make what no other loader has, nor the same one in another process."""
+    def _create_pool(self) -> None:
         self._pool = self._options.block_pool()
         renew_after_fork(self)
 
     def _allocate_by(
         self, allocate: Callable[[int], npt.NDArray[np.uint8]], *, recycles: bool
     ) -> None:
-        """Take the memory of batches from ``allocate(n_bytes)``, called inside ``next()``.
+        """Allocate batches with ``allocate(n_bytes)``, called inside ``next()``.
 
-        Unless `recycles`, memory is used for one batch. A forked process has memory of
-        the system again; one that unpickles the loader calls its own `allocate`.
+        Unless `recycles`, memory is used for one batch. A forked process allocates from
+        the system; a process that unpickles the loader calls its own `allocate`.
         """
         self.close()
         self._options = dataclasses.replace(
@@ -101,25 +109,25 @@ class Loader(TrainingRun, Generic[B]):
         self._pool = self._options.block_pool()
 
     @property
-    def dataset(self) -> Any:  # noqa: ANN401 (a Dataset, which is made of loaders)
+    def dataset(self) -> Any:  # noqa: ANN401 (a Dataset, which imports this module)
         """The `fastrec.Dataset` that the loader reads."""
         return self._dataset
 
     @property
     def stats(self) -> LoaderStats:
-        """What was delivered so far, and where the time of the loop went.
+        """Counts of delivered data, and how the time of the loop was spent.
 
-        It counts from when the loader was made, over all its epochs; see `LoaderStats`.
-        ``print(loader.stats)`` says whether the loop waits for data.
+        They cover all epochs of the loader; see `LoaderStats`. ``print(loader.stats)``
+        reports whether the loop waits for data.
         """
         return self._progress.stats()
 
     @property
     def report(self) -> Report:
-        """The rows that were skipped or masked since the running ``for`` began.
+        """The rows that were skipped or masked in the current ``for``.
 
-        It grows with every batch that is delivered, stays after the last one, and starts
-        again with the next ``for``. Damaged framing is in `Dataset.report`.
+        It grows with each delivered batch, and the next ``for`` resets it. Damaged
+        framing is in `Dataset.report`.
         """
         return self._progress.report()
 
@@ -148,12 +156,12 @@ class Loader(TrainingRun, Generic[B]):
         self._iterator = weakref.ref(iterator)
         return iterator
 
-    def tuples(self, *names: str | bytes) -> Tuples:
+    def tuples(self, *names: str | bytes) -> TupleBatches:
         """Return an iterable whose batches are tuples of some columns.
 
-        A batch is a dict, so ``for image, label in loader`` would bind the names of its
-        columns. This iterable has the same batches and ``len()``. Its ``for`` is a
-        ``for`` over the loader: it moves the loader's state, and each one is one epoch.
+        A ``for`` over the iterable is a ``for`` over the loader: it is one epoch with the
+        same batches, and moves the loader's state. (``for image, label in loader`` would
+        bind the names of columns, because a batch is a dict.)
 
         Parameters
         ----------
@@ -168,10 +176,10 @@ class Loader(TrainingRun, Generic[B]):
         Raises
         ------
         TypeError
-            If no name is given, or one is not a str.
+            If there are no names, or one is not a str.
         KeyError
-            If batches have no such column. Where transforms or an adapter make the
-            columns, the first batch raises it, and is not lost.
+            If batches have no such column. With transforms or an adapter, the first
+            batch raises it, and is not lost.
 
         Examples
         --------
@@ -180,30 +188,30 @@ class Loader(TrainingRun, Generic[B]):
         """
         if not names or not all(isinstance(name, (str, bytes)) for name in names):
             msg = (
-                'tuples() requires names of columns, such as tuples("image", "label"), '
+                'tuples() requires column names, such as tuples("image", "label"), '
                 f"got {names!r}"
             )
             raise TypeError(msg)
         if self._options.conversion is None and not self._has_transforms:
             check_columns_exist(names, self._options.collator().column_names)
-        return Tuples(self, names)
+        return TupleBatches(self, names)
 
     def repeat(self, epochs: int | None = None) -> Iterator[B]:
-        """Yield the batches of several epochs one after another; for ever by default.
+        """Yield the batches of consecutive epochs, by default endlessly.
 
         Raises
         ------
         ValueError
-            If `epochs` is not given and an epoch has no batches.
+            If `epochs` is None and an epoch has no batches.
         """
         if epochs is not None:
             epochs = non_negative_int("epochs", epochs)
-        return Repeated(self, epochs)
+        return RepeatedEpochs(self, epochs)
 
     def batch(self, step: int, epoch: int | None = None) -> B:
-        """Return the batch of one step, as an epoch delivers it. Moves no state.
+        """Return the batch of one step, without changing the loader's state.
 
-        It counts in neither `report` nor `max_errors`.
+        Skipped rows are not in `report` and do not count for `max_errors`.
 
         Raises
         ------
@@ -216,12 +224,12 @@ class Loader(TrainingRun, Generic[B]):
         epoch = self.epoch if epoch is None else epoch
         options = self._options
         policy = options.row_policy
-        found = records[positions >= 0]
-        parts, damages = _core.decode_records(
-            options.view.source.of_core(),
+        row_records = records[positions >= 0]
+        parts, unreadable = _core.decode_records(
+            options.view.source.to_core(),
             options.view.catalog(),
             self._pool,
-            found,
+            row_records,
             len(records),
             policy,
         )
@@ -229,10 +237,10 @@ class Loader(TrainingRun, Generic[B]):
         places = None
         if options.conversion is not None or not collator.is_plain:
             context = f" of step {step} of epoch {epoch}"
-            places = options.view.located(found, context).padded(len(records))
+            places = options.view.row_places(row_records, context).padded(len(records))
         info = BatchInfo(self.seed, epoch, step, positions, records, _places=places)
-        if damages:
-            info = without_rows(info, damages, policy)
+        if unreadable:
+            info = without_rows(info, unreadable, policy)
         batch: Any
         batch, _ = collator(parts, info, options.transform_policy)
         if options.conversion is not None:
@@ -240,7 +248,7 @@ class Loader(TrainingRun, Generic[B]):
         return batch  # type: ignore[no-any-return]
 
     def peek(self) -> B:
-        """Return the next batch of this epoch. Moves no state.
+        """Return the next batch of this epoch, without changing the loader's state.
 
         Raises
         ------
@@ -249,15 +257,16 @@ class Loader(TrainingRun, Generic[B]):
         """
         return self.batch(self.step)
 
-    # What takes a Loader for rows or for an array. Type checkers refuse it themselves.
+    # Errors for code that treats a Loader as rows or as an array. Hidden from type
+    # checkers, which report such code themselves.
 
     if not TYPE_CHECKING:
 
         def __getitem__(self, index: object) -> NoReturn:
-            """Raise a TypeError: torch's DataLoader asks for rows in this way."""
+            """Raise a TypeError: torch's DataLoader reads rows in this way."""
             msg = (
-                f"a Loader has no rows by number, got {index!r}: loop over it, or call "
-                "loader.batch(step). It needs no DataLoader; for one, write "
+                f"cannot index a Loader with {index!r}; loop over it, or call "
+                "loader.batch(step). It needs no DataLoader; to use one, write "
                 "DataLoader(fr.torch.IterableDataset(ds, 256), batch_size=None)"
             )
             raise TypeError(msg)
@@ -283,7 +292,7 @@ class Loader(TrainingRun, Generic[B]):
         return self._options.has_transforms
 
     def _upcoming(self) -> B | None:
-        """Return the next batch of the next ``for``; None at the end. Moves no state."""
+        """Return the next batch of the next ``for``, or None, keeping the state."""
         with copy.copy(self) as probe:
             probe._options = dataclasses.replace(
                 probe._options, num_threads=0, transform_threads=0, prefetch=1
@@ -291,7 +300,7 @@ class Loader(TrainingRun, Generic[B]):
             return next(iter(probe), None)
 
     def _empty_batch(self) -> Batch:
-        """Return a batch of no rows, as transforms make it."""
+        """Return the transformed batch of no rows."""
         readings, _ = self._options.view.source.readings()
         none = np.empty(0, np.int64)
         columns = _core.parse_examples(readings[0].schema._bind(), self._pool, [])
@@ -308,7 +317,7 @@ class Loader(TrainingRun, Generic[B]):
         return any_width_columns(reading.schema for reading in readings)
 
     def _place_of(self, row: int) -> tuple[str, int, int] | None:
-        """Return the record of a row of the last batch, if rows are records."""
+        """Return file, record and offset of a row of the last batch, if known."""
         files = self._options.view.files
         if self._has_transforms or files.is_streamed or files.on_error != "raise":
             return None
@@ -317,16 +326,13 @@ class Loader(TrainingRun, Generic[B]):
     # The Arrow PyCapsule Interface.
 
     def __arrow_c_schema__(self) -> object:
-        """Return names and types of the columns. Moves no state.
-
-        See `fastrec.arrow.RecordBatchReader`.
-        """
+        """Return the Arrow schema; see `fastrec.arrow.RecordBatchReader`."""
         from fastrec.arrow.reader import RecordBatchReader
 
         return RecordBatchReader(self).__arrow_c_schema__()
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Return the next epoch as a stream of record batches, which begins it.
+        """Begin the next epoch, and return it as a stream of Arrow record batches.
 
         See `fastrec.arrow.RecordBatchReader`.
         """
@@ -338,7 +344,7 @@ class Loader(TrainingRun, Generic[B]):
         at = self._progress.copy()
         if self.step and self.step == self._plan().n_steps:
             at.move(self.epoch + 1)
-        place = at.seed, *at.mark[:3]
+        place = at.seed, *at.cursor[:3]
         return {
             "_dataset": self._dataset,
             "_options": self._options,
@@ -350,7 +356,7 @@ class Loader(TrainingRun, Generic[B]):
         seed, *place = state["_place"]
         super().__init__(state["_options"], Progress(seed))
         self._progress.move(*place)
-        self._begin()
+        self._create_pool()
 
     def __enter__(self) -> Self:
         return self
@@ -359,6 +365,6 @@ class Loader(TrainingRun, Generic[B]):
         self.close()
 
     def _renew_after_fork(self) -> None:
-        # A thread of the parent may have held the locks of the pool and the plans.
+        # A thread of the parent may have held their locks during the fork.
         self._pool = _core.BlockPool(self._options.memory_limit)
         self._planner._renew_after_fork()

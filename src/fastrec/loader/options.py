@@ -1,4 +1,4 @@
-"""Loader options: what iterators read of a loader, checked and frozen."""
+"""LoaderOptions: the validated options of a loader."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.loader.collate import Collator, OnTransformError, collator_of
-from fastrec.loader.plan import Planner
+from fastrec.loader.planner import Planner
 from fastrec.loader.prefetch import Conversion
 from fastrec.loader.skipped_rows import RowPolicy, row_policy
 from fastrec.options import (
@@ -28,15 +28,15 @@ from fastrec.transforms.transform import CheckedTransform, Transform
 __all__ = ["LoaderOptions"]
 
 _MAX_THREADS = 4096
-_MAX_PREFETCH = 65536  # each place in the ring takes memory, used or not
+_MAX_PREFETCH = 65536  # each slot of the ring takes memory, even if it is unused
 
-# Records below this many bytes are slow to read one by one from a network file system.
+# Smaller records are slow to read one by one from a network file system.
 _SMALL_RECORD_BYTES = 256 << 10
 
 
 @dataclass(frozen=True)
 class LoaderOptions:
-    """The options of a loader, as an iterator needs them."""
+    """The validated options of a loader."""
 
     view: View
     planner: Planner
@@ -47,8 +47,8 @@ class LoaderOptions:
     memory_limit: int
     max_errors: int | None
     on_transform_error: OnTransformError
-    conversion: Conversion | None = None  # what an adapter makes of batches
-    # What allocates memory for batches, if not the system, and whether it is recycled.
+    conversion: Conversion | None = None  # of an adapter
+    # The allocator of batches, by default the system's, and whether to recycle memory.
     allocate: Callable[[int], npt.NDArray[np.uint8]] | None = None
     recycles: bool = True
 
@@ -67,7 +67,7 @@ class LoaderOptions:
         on_transform_error: OnTransformError,
         memory_limit: int | str | None,
     ) -> LoaderOptions:
-        """Return the options of a caller, or raise a TypeError or ValueError."""
+        """Validate options; raise a TypeError or ValueError."""
         own = () if transform is None else (CheckedTransform(transform),)
         options = cls(
             view=view,
@@ -99,12 +99,12 @@ class LoaderOptions:
 
     @property
     def has_transforms(self) -> bool:
-        """Whether functions of the caller make the batches."""
+        """Whether the dataset or the loader has transforms."""
         return bool(self.transforms or self.view.source.transforms)
 
     @property
     def is_per_row(self) -> bool:
-        """Whether all transforms are made by `per_row`."""
+        """Whether all transforms were created by `per_row`."""
         return all(
             transform.is_per_row
             for transform in (*self.view.source.transforms, *self.transforms)
@@ -112,14 +112,14 @@ class LoaderOptions:
 
     @property
     def n_transforming(self) -> int:
-        """Batches that threads transform at the same time; 0 if `next` does."""
+        """The number of batches that threads transform concurrently; 0 inside next()."""
         if not self.has_transforms:
             return 0
         return min(self.transform_threads, 1 if self.is_per_row else _MAX_THREADS)
 
     @property
-    def n_staged(self) -> int:
-        """How many of the batches ahead are in the transform pool."""
+    def n_in_transform_pool(self) -> int:
+        """The number of prefetched batches in the transform pool."""
         if not (n_transforming := self.n_transforming):
             return 0
         n_decoding = max(1, min(self.num_threads, self.prefetch // 2))
@@ -127,22 +127,22 @@ class LoaderOptions:
 
     @property
     def row_policy(self) -> RowPolicy:
-        """What happens to rows that cannot be read."""
+        """The policy for rows that cannot be read."""
         return row_policy(self.view.files.on_error, keeps_shape=self.planner.pad_last)
 
     @property
     def transform_policy(self) -> OnTransformError:
-        """What happens to rows for which a transform raises."""
+        """The policy for rows whose transform raises."""
         if self.on_transform_error == "skip" and self.planner.pad_last:
             return "mask"
         return self.on_transform_error
 
     def block_pool(self) -> _core.BlockPool:
-        """Return a new pool of memory for batches."""
+        """Return a new memory pool for batches."""
         return _core.BlockPool(self.memory_limit, self.allocate, self.recycles)
 
     def collator(self) -> Collator:
-        """Return what makes batches of decoded rows."""
+        """Return a new collator."""
         adds_valid = (
             self.planner.pad_last
             or self.view.files.on_error == "mask"
@@ -152,15 +152,15 @@ class LoaderOptions:
 
     def advice(self) -> str:
         """Return a warning about slow options, or ""."""
-        if (n_staged := self.n_staged) < (n_transforming := self.n_transforming):
+        n_active, n_transforming = self.n_in_transform_pool, self.n_transforming
+        if n_active < n_transforming:
             return (
-                f"prefetch={self.prefetch} lets only {n_staged} of "
-                f"{n_transforming} transform_threads work at the same time: set prefetch "
-                f"to at least {self.num_threads + n_transforming}"
+                f"prefetch={self.prefetch} is too small: only {n_active} of "
+                f"{n_transforming} transform_threads can work at the same time; set "
+                f"prefetch to at least {self.num_threads + n_transforming}"
             )
         if self.planner.shuffle is not True or not len(self.view):
             return ""
-        # Single records, each of them a round trip over the network.
         files = self.view.files
         mean_bytes = files.n_bytes // max(1, files.n_records)
         if mean_bytes >= _SMALL_RECORD_BYTES or not _core.is_remote(
@@ -169,33 +169,33 @@ class LoaderOptions:
             return ""
         return (
             f"shuffle=True reads records of {mean_bytes:,} bytes one by one from a "
-            "network file system, which is slow: shuffle=fr.Blocks() reads whole blocks "
-            "of them"
+            "network file system, which is slow; use shuffle=fr.Blocks() to read whole "
+            "blocks of records"
         )
 
 
 def _check_skipping(options: LoaderOptions) -> None:
-    """Refuse options about skipped rows that contradict each other."""
+    """Raise a ValueError if options about skipped rows contradict each other."""
     value = options.on_transform_error
     if value not in ("raise", "skip", "mask"):
         msg = f'on_transform_error must be "raise", "skip" or "mask", got {value!r}'
         raise ValueError(msg)
     masks = options.transform_policy == "mask" and options.has_transforms
     if masks and not options.is_per_row:
-        what = (
+        option = (
             'on_transform_error="mask"'
             if value == "mask"
             else 'on_transform_error="skip" with pad_last=True'
         )
         msg = (
-            f"{what} masks single rows, which requires transforms made by "
+            f"{option} masks single rows, so it requires transforms created by "
             "fastrec.per_row, got a transform of whole batches"
         )
         raise ValueError(msg)
     on_error = options.view.files.on_error
     if options.max_errors is not None and on_error == value == "raise":
         msg = (
-            "max_errors= counts rows that are skipped or masked, got "
+            "max_errors= requires a policy that skips or masks rows, got "
             'on_error="raise" and on_transform_error="raise"'
         )
         raise ValueError(msg)

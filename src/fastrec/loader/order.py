@@ -1,6 +1,6 @@
-"""Orders: which record an epoch delivers at which position, and in which step.
+"""Orders: the record at each position of an epoch.
 
-The arithmetic is the core's (loader/order.h); here is how callers choose it.
+The core computes them (src/cpp/loader/order.h); this module has the caller's options.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ __all__ = [
 
 Batches: TypeAlias = "Callable[[int, int], Iterable[npt.ArrayLike]]"
 
-_MAX_LANES = 2**16  # every step looks at each of them
+_MAX_LANES = 2**16  # the cost of a step is proportional
 _MAX_SLOTS = 2**28
 
-# A random stream of one seed and epoch: the order of an epoch is stream 0.
+# The random stream that orders files; stream 0 orders records.
 _FILES_STREAM = 1 << 35
 
 
@@ -45,20 +45,20 @@ _FILES_STREAM = 1 << 35
 class Blocks:
     """A shuffle that reads whole blocks of neighbouring records: ``shuffle=Blocks()``.
 
-    For disks and networks on which single records are slow to read. All blocks of the
-    data are permuted and divided among lanes. Batches draw evenly from all lanes, and the
-    records of a block come in a permuted order. So an epoch is nearly a global shuffle:
-    the next record comes from one of `lanes` places of the data, and the records of one
-    block are spread over ``lanes * block`` positions. If the world size divides `lanes`,
-    a rank reads whole lanes.
+    Use it on disks and networks where reading single records is slow. The blocks of the
+    dataset are permuted and divided among lanes. Batches draw evenly from all lanes, and
+    the records of a block are permuted. An epoch is nearly a global shuffle: the next
+    record comes from one of `lanes` blocks, and the records of one block are spread over
+    ``lanes * block`` positions. If the world size divides `lanes`, a rank reads whole
+    lanes.
 
     Parameters
     ----------
     block_bytes : int or str, default "4MB"
-        The approximate size of a block. It becomes a number of records, by their mean
+        The approximate size of a block, converted to a number of records by their mean
         size.
     lanes : int, default 64
-        Blocks that are open at a time.
+        The number of blocks that are open at a time.
 
     Raises
     ------
@@ -80,18 +80,18 @@ class Blocks:
 class Window:
     """A shuffle through a reservoir of `n` records: ``shuffle=Window(10_000)``.
 
-    Like ``tf.data.Dataset.shuffle(n)``: each position delivers one of `n` records that
-    were read, at random, and the next record takes its place. It needs no random access,
-    so it works on compressed files; their `n` records are held in memory. On plain files
-    ``shuffle=True`` is better in every way.
+    Like ``tf.data.Dataset.shuffle(n)``, each position delivers a random record of the
+    reservoir, and the next record that is read replaces it. It needs no random access, so
+    it works on compressed files, whose `n` records are kept in memory. For plain files,
+    use ``shuffle=True``.
 
     Parameters
     ----------
     n : int
-        Records in the reservoir.
+        The number of records in the reservoir.
     shuffle_files : bool, default True
-        Read the files in another order in every epoch. (Views that choose records, such
-        as `select`, are read in their order.)
+        Shuffle the order of the files in each epoch. Has no effect on views that select
+        records, such as `select`.
 
     Raises
     ------
@@ -113,42 +113,42 @@ class Window:
         if not self.shuffle_files:
             return list(range(n_files))
         order = shuffled(n_files, seed=seed, epoch=epoch, stream=_FILES_STREAM)
-        found: list[int] = order.tolist()
-        return found
+        files: list[int] = order.tolist()
+        return files
 
 
 Shuffle: TypeAlias = "bool | Blocks | Window"
 
 
 def as_shuffle(value: object) -> Shuffle:
-    """Return the option `shuffle`, or raise a TypeError."""
+    """Validate the option `shuffle`; raise a TypeError."""
     if isinstance(value, (Blocks, Window)):
         return value
     if isinstance(value, (bool, np.bool_)):
         return bool(value)
-    msg = f"shuffle must be True, False, fr.Blocks(...) or fr.Window(n), not {value!r}"
+    msg = f"shuffle must be True, False, fr.Blocks(...) or fr.Window(n), got {value!r}"
     if isinstance(value, int):
-        msg += f"; True shuffles all records, fr.Window({value}) those of a buffer"
+        msg += f"; use True to shuffle all records, fr.Window({value}) to use a buffer"
     raise TypeError(msg)
 
 
 def _core_shuffle(shuffle: Shuffle, n_records: int, n_bytes: int) -> _core.Shuffle:
-    """Return `shuffle` for `n_records` records that take `n_bytes` in their files."""
+    """Return the core's shuffle for `n_records` records with a total of `n_bytes`."""
     if isinstance(shuffle, Blocks):
         assert isinstance(shuffle.block_bytes, int)
         block_records = shuffle.block_bytes * n_records // max(1, n_bytes)
         return _core.Shuffle.blocks(max(1, block_records), shuffle.lanes)
     if isinstance(shuffle, Window):
         msg = (
-            "fr.Window reads records one after another, which a mix does not: "
-            "shuffle=True"
+            "cannot use fr.Window with a mix, which does not read records in sequence; "
+            "use shuffle=True"
         )
         raise TypeError(msg)
     return _core.Shuffle.shuffled() if shuffle else _core.Shuffle.sequential()
 
 
 def shuffle_state(shuffle: Shuffle) -> bool | dict[str, Any]:
-    """Return `shuffle` as a loader's state has it."""
+    """Return `shuffle` for the state of a loader."""
     if isinstance(shuffle, Blocks):
         return {"block_bytes": shuffle.block_bytes, "lanes": shuffle.lanes}
     if isinstance(shuffle, Window):
@@ -159,10 +159,7 @@ def shuffle_state(shuffle: Shuffle) -> bool | dict[str, Any]:
 def shuffled(
     n: int, *, seed: int, epoch: int = 0, stream: int = 0
 ) -> npt.NDArray[np.int64]:
-    """Return the numbers 0 to `n` - 1 in the order of a shuffled epoch.
-
-    Another `stream` gives another order for the same seed and epoch.
-    """
+    """Return a permutation of ``range(n)``; each `stream` gives a different one."""
     order = _core.Order.of(_core.Shuffle.shuffled(), n, seed, epoch, stream)
     return order.records(np.arange(n, dtype=np.int64))
 
@@ -181,37 +178,37 @@ class BatchesOf:
 
 @dataclass(frozen=True)
 class ListedBatches:
-    """The batches of one epoch, as the caller lists them."""
+    """The batches of one epoch that ``batches(seed, epoch)`` returned."""
 
     records: npt.NDArray[np.int64]  # of all batches
-    bounds: npt.NDArray[np.int64]  # where each batch begins, and the number of rows
+    bounds: npt.NDArray[np.int64]  # the first row of each batch, and the number of rows
 
     @classmethod
     def of(
-        cls, make: Batches, *, n_records: int, seed: int, epoch: int
+        cls, batches: Batches, *, n_records: int, seed: int, epoch: int
     ) -> ListedBatches:
-        """Call `make`, and check that it lists record numbers."""
-        if isinstance(make, BatchesOf) and make.n_records != n_records:
+        """Call `batches`, and check that it returns record numbers."""
+        if isinstance(batches, BatchesOf) and batches.n_records != n_records:
             msg = (
-                f"these batches are for {make.n_records:,} records, but the dataset has "
+                f"batches= is for {batches.n_records:,} records, but the dataset has "
                 f"{n_records:,}"
             )
             raise ValueError(msg)
-        listed: object = make(seed, epoch)
+        listed: object = batches(seed, epoch)
         if not isinstance(listed, Iterable):
             msg = (
-                "batches(seed, epoch) must return the epoch's batches, a list of arrays "
-                f"of record numbers, not {type(listed).__name__}"
+                "batches(seed, epoch) must return a list of arrays of record numbers, "
+                f"got {type(listed).__name__}"
             )
             raise TypeError(msg)
-        batches = [_checked(i, batch, n_records) for i, batch in enumerate(listed)]
+        arrays = [_checked(i, batch, n_records) for i, batch in enumerate(listed)]
         empty = np.empty(0, np.int64)
-        bounds = np.cumsum([0, *map(len, batches)], dtype=np.int64)
-        return cls(np.concatenate([empty, *batches]), bounds)
+        bounds = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
+        return cls(np.concatenate([empty, *arrays]), bounds)
 
     @property
     def smallest(self) -> int:
-        """The rows of the smallest batch."""
+        """The number of rows in the smallest batch."""
         return int(np.diff(self.bounds).min(initial=self.bounds[-1]))
 
 
@@ -220,18 +217,18 @@ def _checked(i: int, batch: npt.ArrayLike, n_records: int) -> npt.NDArray[np.int
     if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
         msg = (
             f"batch {i} of batches(seed, epoch) must be a 1-D array of record numbers, "
-            f"not {numbers.ndim}-D {numbers.dtype}"
+            f"got {numbers.ndim}-D {numbers.dtype}"
         )
         raise TypeError(msg)
     if not numbers.size:
-        msg = f"batch {i} of batches(seed, epoch) has no rows"
+        msg = f"batch {i} of batches(seed, epoch) must have at least one row, got none"
         raise ValueError(msg)
     lowest, highest = int(numbers.min()), int(numbers.max())
     if lowest < 0 or highest >= n_records:
-        wrong = lowest if lowest < 0 else highest
+        number = lowest if lowest < 0 else highest
         msg = (
-            f"batch {i} of batches(seed, epoch) names record {wrong}, but there are "
-            f"{n_records:,} records"
+            f"record {number} in batch {i} of batches(seed, epoch) is out of range: the "
+            f"dataset has {n_records:,} records"
         )
         raise IndexError(msg)
     return numbers.astype(np.int64)
@@ -240,7 +237,7 @@ def _checked(i: int, batch: npt.ArrayLike, n_records: int) -> npt.NDArray[np.int
 def order_of(
     view: View, shuffle: Shuffle, seed: int, epoch: int, global_batch_size: int
 ) -> _core.Order:
-    """Return which record of `view` an epoch delivers at which position."""
+    """Return the order of an epoch: position -> record of `view`."""
     mix = view.mix
     if mix is not None:
         parts = zip(mix.components.values(), mix.sizes(), strict=True)
@@ -261,14 +258,14 @@ def order_of(
 
 
 def _sized(shuffle: Shuffle, view: View) -> _core.Shuffle:
-    """Return `shuffle` for records of the size that those of `view` have."""
+    """Return the core's shuffle for the records of `view`."""
     if not isinstance(shuffle, Blocks):
         return _core_shuffle(shuffle, 0, 0)
     return _core_shuffle(shuffle, view.files.n_records, view.files.n_bytes)
 
 
 def order_state(view: View, global_batch_size: int) -> dict[str, Any]:
-    """Return what the order depends on in addition to the shuffle, for a loader's state."""
+    """Return the parameters of the order besides the shuffle, for a loader's state."""
     mix = view.mix
     if mix is None:
         return {}
@@ -281,7 +278,7 @@ def order_state(view: View, global_batch_size: int) -> dict[str, Any]:
 
 
 def records_of(view: View, numbers: Numbers) -> Numbers:
-    """Return the numbers in the catalog of the rows `numbers` of `view`."""
+    """Return the catalog's record numbers of the rows `numbers` of `view`."""
     if view.mix is None:
         return numbers
     return order_of(view, False, 0, 0, 1).records(numbers)

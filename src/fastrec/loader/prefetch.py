@@ -1,8 +1,8 @@
-"""Prefetching: batches that an adapter converts ahead of the loop.
+"""Prefetching: convert batches ahead of the loop, for adapters.
 
-An adapter says what becomes of a batch, and how many batches are converted before the
-loop asks for them: a copy to a device then overlaps with the computation. Order, state,
-errors and threads are those of the loader.
+An adapter defines the conversion of a batch, and the number of batches to convert ahead,
+so that a copy to a device overlaps with the computation. Order, state, errors and threads
+are those of the loader.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ R = TypeVar("R")
 
 
 class Delivered(NamedTuple):
-    """A batch on its way to the consumer, its step, and what was decoded."""
+    """A batch to be delivered, with its step and counts."""
 
     batch: Batch
     step: int
@@ -41,18 +41,18 @@ Source: TypeAlias = Callable[[], "Delivered | None"]
 
 @dataclass(frozen=True)
 class Conversion:
-    """What becomes of the batches of a loader on their way to the consumer.
+    """The conversion that an adapter applies to the batches of a loader.
 
     Attributes
     ----------
     convert : callable
-        Returns for a batch the dict that is delivered instead. Called in the thread of
-        the consumer, in the order of the batches; after an interrupt, again for the
-        batches that were not delivered.
+        ``convert(batch)`` returns the dict to deliver. It is called in the consumer's
+        thread, in the order of the batches, and after an interrupt again for batches
+        that were not delivered.
     n_ahead : int
-        How many batches are converted beyond the one that is delivered.
+        The number of batches to convert ahead of the delivered one.
     finish : callable, optional
-        Makes the dict of what `convert` returned, when the batch is delivered.
+        ``finish(converted)`` returns the dict to deliver, when it is delivered.
     """
 
     convert: Callable[[Batch], Any]
@@ -60,25 +60,25 @@ class Conversion:
     finish: Callable[[Any], Batch] | None = None
 
     def __call__(self, batch: Batch, places: Places | None = None) -> Batch:
-        """Return what becomes of a batch that is delivered at once."""
-        converted: Batch = _noted(self.convert, batch, places)
+        """Convert a batch for immediate delivery."""
+        converted: Batch = _with_note(self.convert, batch, places)
         if self.finish is None:
             return converted
-        return _noted(self.finish, converted, places)
+        return _with_note(self.finish, converted, places)
 
 
 def with_conversion(loader: T, conversion: Conversion) -> T:
-    """Return a loader like this one and at its place, whose batches go through `conversion`.
+    """Return a copy of a loader, at the same step, that converts its batches.
 
-    It has its own iterators, statistics and memory. The old one stays where it is.
+    The copy has separate iterators, statistics and memory.
     """
     copied: Any = copy.copy(loader)
     copied._options = dataclasses.replace(copied._options, conversion=conversion)
     return copied  # type: ignore[no-any-return]
 
 
-def _noted(function: Callable[[T], R], batch: T, places: Places | None) -> R:
-    """Return ``function(batch)``; an error names the records of the batch."""
+def _with_note(function: Callable[[T], R], batch: T, places: Places | None) -> R:
+    """Return ``function(batch)``; add a note with the batch's records to an error."""
     try:
         return function(batch)
     except Exception as error:
@@ -88,9 +88,9 @@ def _noted(function: Callable[[T], R], batch: T, places: Places | None) -> R:
 
 
 class Prefetcher:
-    """Converts the batches of a source, some of them ahead of the loop.
+    """Converts the batches of a source ahead of the loop.
 
-    Batches that are ready are delivered before the error that follows them.
+    An error is raised after the converted batches before it are delivered.
     """
 
     def __init__(
@@ -118,20 +118,19 @@ class Prefetcher:
         if self._conversion.finish is None:
             return first
         return first._replace(
-            batch=_noted(self._conversion.finish, first.batch, first.places)
+            batch=_with_note(self._conversion.finish, first.batch, first.places)
         )
 
     def _take(self) -> None:
         try:
-            found = self._source()
-            if found is None:
+            batch = self._source()
+            if batch is None:
                 self._is_at_end = True
                 return
-            batch = _noted(self._conversion.convert, found.batch, found.places)
-            self._ready.append(found._replace(batch=batch))
+            converted = _with_note(self._conversion.convert, batch.batch, batch.places)
+            self._ready.append(batch._replace(batch=converted))
         except Exception as error:  # noqa: BLE001 (raised when it is due)
             self._error = error
             self._is_at_end = True
-            # Nothing comes after it. And its traceback refers to this frame, so threads
-            # would outlive an iterator that is dropped now.
+            # The traceback refers to this frame, so threads would outlive the iterator.
             self._stop()

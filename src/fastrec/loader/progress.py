@@ -1,4 +1,4 @@
-"""Progress: where a loader is in its training run, and what it has delivered."""
+"""Progress: the cursor of a loader in its training run, counts and times."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from fastrec.loader.skipped_rows import SkippedRow, SkippedRows
 from fastrec.loader.stats import LoaderStats, Times
 from fastrec.on_error import Report
 
-__all__ = ["Mark", "Progress"]
+__all__ = ["Cursor", "Progress"]
 
 
-class Mark(NamedTuple):
-    """A place in the training run, and the counts up to it."""
+class Cursor(NamedTuple):
+    """A step of the training run, and the counts up to it."""
 
     epoch: int
-    step: int  # steps of the epoch that were delivered or skipped by `seek`
-    phase: int  # rows of step 0, if another batch size has cut the epoch
-    is_begun: bool  # a batch of this epoch was delivered
+    step: int  # steps of the epoch that were delivered, or skipped by `seek`
+    phase: int  # rows of step 0, if a state of another batch size was loaded
+    is_begun: bool  # whether a batch of this epoch was delivered
     n_batches: int
     n_records: int
     n_bytes: int
@@ -26,40 +26,42 @@ class Mark(NamedTuple):
 
 
 class Progress:
-    """The place of a loader, which it shares with its iterator.
+    """The progress of a loader, shared with its iterator.
 
-    All of it is one immutable `mark`, which changes in one assignment. So an interrupt
-    finds it before a batch or after it, and the iterator can restore the one before.
+    The `cursor` is immutable and replaced in one assignment. So an interrupt comes before
+    or after a batch, and the iterator can restore the previous cursor.
     """
 
-    def __init__(self, seed: int, mark: Mark | None = None) -> None:
+    def __init__(self, seed: int, cursor: Cursor | None = None) -> None:
         self.seed = seed
-        self.mark = Mark(0, 0, 0, False, 0, 0, 0, 0) if mark is None else mark
+        self.cursor = Cursor(0, 0, 0, False, 0, 0, 0, 0) if cursor is None else cursor
         self.times = Times()
         self.skipped = SkippedRows()
         self.is_advised = False
 
     def copy(self) -> Progress:
-        """Return the same place, without what was counted."""
-        at = self.mark
-        return Progress(self.seed, Mark(at.epoch, at.step, at.phase, False, 0, 0, 0, 0))
+        """Return a copy with the same cursor, and counts of 0."""
+        at = self.cursor
+        return Progress(
+            self.seed, Cursor(at.epoch, at.step, at.phase, False, 0, 0, 0, 0)
+        )
 
     def move(self, epoch: int, step: int = 0, phase: int = 0) -> None:
-        """Go to a step. Keeps the counts and the report."""
-        self.mark = Mark(epoch, step, phase, False, *self.mark[4:])
+        """Move to a step; keep the counts and the report."""
+        self.cursor = Cursor(epoch, step, phase, False, *self.cursor[4:])
 
     def begin(self) -> None:
-        """Begin a ``for``: in the next epoch, if this one was begun, and with no report."""
-        at = self.mark
+        """Begin a ``for``: reset the report, and leave an epoch that was begun."""
+        at = self.cursor
         place = (at.epoch + 1, 0, 0) if at.is_begun else at[:3]
         self.skipped = SkippedRows()
-        self.mark = Mark(*place, False, *at[4:7], 0)
+        self.cursor = Cursor(*place, False, *at[4:7], 0)
 
-    def mark_after(
+    def cursor_after(
         self, step: int, n_records: int, n_bytes: int, skipped: Sequence[SkippedRow]
-    ) -> Mark:
-        """Return the mark after a batch."""
-        at = self.mark
+    ) -> Cursor:
+        """Return the cursor after a batch."""
+        at = self.cursor
         if skipped:
             self.skipped.add(at.n_skipped, skipped)
         values = (
@@ -72,13 +74,13 @@ class Progress:
             at.n_bytes + n_bytes,
             at.n_skipped + len(skipped),
         )
-        return tuple.__new__(Mark, values)  # Mark(...) is a call of Python code
+        return tuple.__new__(Cursor, values)  # faster than Cursor(...)
 
     def report(self) -> Report:
         """Return the rows that were skipped since `begin`."""
-        return self.skipped.report(self.mark.n_skipped)
+        return self.skipped.report(self.cursor.n_skipped)
 
     def stats(self) -> LoaderStats:
-        """Return what was delivered, and where the time went."""
-        at = self.mark
+        """Return the counts and times."""
+        at = self.cursor
         return self.times.stats(at.n_batches, at.n_records, at.n_bytes)

@@ -1,4 +1,4 @@
-"""Ranks: the rank and world size of this process, given or set by a launcher."""
+"""Ranks: find the rank and world size of this process."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from fastrec.options import non_negative_int, positive_int
 
 __all__ = ["Rank", "find_rank"]
 
-# What launchers set: (rank, world size, launcher). SLURM_NTASKS belongs to the job and is
-# set without a task, too; only srun sets the size of the step.
+# Variables of launchers: (rank, world size, launcher). SLURM_NTASKS is also set outside
+# of srun, so it does not imply that there are several processes.
 _VARIABLES = [
     ("RANK", "WORLD_SIZE", "torchrun"),
     ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM"),
@@ -21,21 +21,21 @@ _VARIABLES = [
 
 @dataclass(frozen=True)
 class Rank:
-    """One process among those that share an epoch."""
+    """The rank of a process, and the number of processes that share an epoch."""
 
     rank: int
     world_size: int
-    source: str  # where both were found
+    source: str  # how both were found
 
     def __str__(self) -> str:
         return f"rank {self.rank} of {self.world_size} ({self.source})"
 
 
 def find_rank(rank: int | None, world_size: int | None) -> Rank:
-    """Return the rank that is given, or that of torch.distributed or a launcher."""
+    """Return the given rank, or that of torch.distributed or a launcher."""
     if rank is not None or world_size is not None:
         if rank is None or world_size is None:
-            msg = "rank and world_size go together: give both or neither"
+            msg = "rank and world_size must be passed together"
             raise TypeError(msg)
         return _checked(rank, world_size, "given")
     torch = sys.modules.get("torch")
@@ -59,6 +59,6 @@ def _checked(rank: int, world_size: int, source: str) -> Rank:
     world_size = positive_int("world_size", world_size)
     rank = non_negative_int("rank", rank)
     if rank >= world_size:
-        msg = f"rank must be below world_size, but is {rank} of {world_size} ({source})"
+        msg = f"rank must be less than world_size={world_size}, got {rank} ({source})"
         raise ValueError(msg)
     return Rank(rank, world_size, source)

@@ -1,4 +1,4 @@
-"""Skipped rows: rows that cannot be read, or whose transform raises."""
+"""Skipped rows: unreadable rows, and rows whose transform raises."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ _MAX_REGIONS = 10_000  # in the report of a loader
 
 
 def row_policy(on_error: ErrorPolicy, *, keeps_shape: bool) -> RowPolicy:
-    """Return what the core does with rows that it cannot read."""
+    """Return the core's policy for rows that it cannot read."""
     if on_error == "raise":
         return "raise"
     return "mask" if keeps_shape or on_error == "mask" else "skip"
 
 
 class SkippedRow(NamedTuple):
-    """A row that is skipped or masked, and the error that ``"raise"`` would raise."""
+    """A row that was skipped or masked, and the error that ``"raise"`` would raise."""
 
     region: SkippedRegion
     error: Exception
-    note: str = ""  # where it happened, if the error does not say so
+    note: str = ""  # the location, if the error does not contain it
 
 
-def unreadable_rows(damages: Sequence[SkippedSpan]) -> list[SkippedRow]:
-    """Return the rows that the core has skipped or masked."""
-    return [SkippedRow(damage.region, damage.error) for damage in damages]
+def unreadable_rows(unreadable: Sequence[SkippedSpan]) -> list[SkippedRow]:
+    """Return the rows that the core skipped or masked."""
+    return [SkippedRow(span.region, span.error) for span in unreadable]
 
 
 def skipped_by_transform(
     places: Places, row: int, error: Exception, name: str
 ) -> SkippedRow:
-    """Return a row for which the transform `name` has raised `error`."""
+    """Return the skipped row for an `error` raised by the transform `name`."""
     file, _, begin, end = places.numbers[row].tolist()
     reason = f"{name} raised {type(error).__name__}: {error}"
     region = SkippedRegion(
@@ -64,19 +64,20 @@ def skipped_by_transform(
 
 
 def without_rows(
-    info: BatchInfo, damages: Sequence[SkippedSpan], policy: RowPolicy
+    info: BatchInfo, unreadable: Sequence[SkippedSpan], policy: RowPolicy
 ) -> BatchInfo:
-    """Return the origin of a batch whose damaged rows are masked or skipped."""
-    rows = [damage.row for damage in damages if damage.row is not None]
+    """Return the info of a batch after masking or skipping its damaged rows."""
+    rows = [span.row for span in unreadable if span.row is not None]
     if policy == "mask":
         return info._masked(rows)
     return info._of_rows(np.delete(np.arange(len(info.positions)), rows))
 
 
 class SkippedRows:
-    """The rows of one epoch that were skipped or masked, in the order of delivery.
+    """The skipped and masked rows of one epoch, in order.
 
-    The caller knows how many of them belong to batches that were delivered.
+    It may have rows of batches that an interrupt has discarded, so the caller counts the
+    rows of delivered batches.
     """
 
     def __init__(self) -> None:
@@ -99,7 +100,7 @@ class SkippedRows:
             self._regions[n_before:] = regions[: _MAX_REGIONS - n_before]
 
     def log(self, n_rows: int, epoch: int) -> None:
-        """Log how many there are at the end of an epoch."""
+        """Log the number of rows at the end of an epoch."""
         if n_rows:
             _log.warning(
                 "skipped %s in epoch %d (see loader.report)",
@@ -115,7 +116,7 @@ def check_limit(
     if max_errors is None or n_before + len(rows) <= max_errors:
         return
     _, error, note = rows[max(0, max_errors - n_before)]
-    limit = f"max_errors={max_errors} allows no more rows to be skipped or masked"
+    limit = f"cannot skip or mask more rows: max_errors={max_errors}"
     if isinstance(error, Error):
         raise type(error)(
             f"{error.reason}; {limit}",

@@ -1,4 +1,4 @@
-"""States: where a loader is in its training run, as a few JSON-able values."""
+"""State: the position of a loader in its training run, as JSON-compatible values."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ _KEYS = ("version", *_KINDS)
 
 @dataclass(frozen=True)
 class State:
-    """A place in a training run. It does not depend on ranks, threads or batch sizes."""
+    """A position in a training run, independent of ranks, threads and batch sizes."""
 
-    fingerprint: str  # of the data
-    order: dict[str, Any]  # how records are ordered
+    fingerprint: str  # of the dataset
+    order: dict[str, Any]  # the parameters of the order of records
     seed: int
     epoch: int
-    position: int  # records of the epoch that all ranks together have delivered
+    position: int  # records of the epoch that were delivered, over all ranks
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the state as plain values."""
+        """Return the state as a dict of plain values."""
         return {"version": _VERSION} | {name: getattr(self, name) for name in _KINDS}
 
     @classmethod
@@ -34,42 +34,42 @@ class State:
         """Return the state of a dict, or raise a ValueError."""
         if isinstance(state, Mapping) and state.get("version", _VERSION) != _VERSION:
             msg = (
-                f"the state is of version {state['version']!r}, this release of fastrec "
-                f"reads version {_VERSION}"
+                f"version of the state must be {_VERSION} for this release of fastrec, "
+                f"got {state['version']!r}"
             )
             raise ValueError(msg)
         if not isinstance(state, Mapping) or set(state) != set(_KEYS):
-            found = list(state) if isinstance(state, Mapping) else type(state).__name__
-            msg = f"not the state of a loader, which has the keys {_KEYS}: {found}"
+            keys = list(state) if isinstance(state, Mapping) else type(state).__name__
+            msg = f"state of a loader must be a dict with the keys {_KEYS}, got {keys}"
             raise ValueError(msg)
         values: dict[str, Any] = {}
         for name, kind in _KINDS.items():
             value = values[name] = _plain(state[name])
-            is_right = isinstance(value, kind) and not isinstance(value, bool)
-            if not is_right or (isinstance(value, int) and not 0 <= value < 2**64):
-                msg = f"not the state of a loader: {name} is {value!r}"
+            is_valid = isinstance(value, kind) and not isinstance(value, bool)
+            if not is_valid or (isinstance(value, int) and not 0 <= value < 2**64):
+                msg = f"invalid {name} in the state of a loader: {value!r}"
                 raise ValueError(msg)
         return cls(**values)
 
     def check(self, fingerprint: str | None, order: Mapping[str, Any]) -> None:
-        """Raise a ValueError unless it is of this order and, if not None, these data."""
+        """Raise a ValueError unless the order and, if not None, the dataset match."""
         if self.order != order:
             msg = (
-                f"the state is of another order: {self.order}; this loader has "
+                f"state was saved with a different order: {self.order}, this loader has "
                 f"{dict(order)}"
             )
             raise ValueError(msg)
         if fingerprint is not None and self.fingerprint != fingerprint:
             msg = (
-                f"the state is of other data (fingerprint {self.fingerprint}, these have "
-                f"{fingerprint}): files, their order or the selection differ. "
-                "Pass strict=False to load it anyway"
+                "state was saved for a different dataset (fingerprint "
+                f"{self.fingerprint}, expected {fingerprint}): files, their order or the "
+                "selection differ; pass strict=False to load it anyway"
             )
             raise ValueError(msg)
 
 
 def _plain(value: object) -> object:
-    """Return an integer of NumPy, as checkpoints may have them, as Python's own."""
+    """Convert an integer of NumPy, which checkpoints may contain, to an int."""
     if isinstance(value, (np.integer, np.ndarray)) and np.ndim(value) == 0:
         return value.item()
     return value

@@ -1,4 +1,4 @@
-"""Statistics of a loop: how its time is divided between next() and the loop's body."""
+"""LoaderStats: how a loop divides its time between next() and its body."""
 
 from __future__ import annotations
 
@@ -8,42 +8,41 @@ from typing import Literal
 
 __all__ = ["LoaderStats", "Times", "clock"]
 
-# A loop that waits for less than this share of its time has enough data.
+# The consumer is the bottleneck of a loop that waits for less than this share.
 _WAITING_SHARE = 0.1
 
-# What the time is taken by: nanoseconds that only count up.
-clock = time.perf_counter_ns
+clock = time.perf_counter_ns  # monotonic
 
 
 @dataclass(frozen=True, repr=False)
 class LoaderStats:
-    """What a loader has delivered, and where the time of the loop went.
+    """Counts of what a loader has delivered, and the times of its loop.
 
-    It counts every ``for`` since the loader was made; ``loader.stats - before`` counts
-    those after `before`. `Loader.batch`, `Loader.peek` and the time between two loops do
-    not count.
+    They cover every ``for`` over the loader; ``loader.stats - before`` covers those after
+    `before`. `Loader.batch`, `Loader.peek` and the time between two loops do not count.
 
     Attributes
     ----------
     n_batches : int
-        Batches that were delivered.
+        Delivered batches.
     n_records : int
-        Records in them, before any transform.
+        Records in them, before transforms.
     n_bytes : int
-        Bytes of memory of their columns, before any transform.
+        Size of their columns in memory in bytes, before transforms.
     waiting_s : float
-        Seconds inside ``next()``: the loop waited for data.
+        Seconds inside ``next()``, in which the loop waits for data.
     starting_s : float
-        Part of `waiting_s`: the first batch of each ``for``, in which threads start and
-        indexes and an inferred schema are built.
+        Part of `waiting_s`: the first batch of each ``for``, which starts threads, builds
+        indexes and infers a schema.
     helping_s : float
-        Part of `waiting_s`: decoding in ``next()`` itself, if that is faster than waiting
-        for a thread, and always with ``num_threads=0``. Not counted if threads transform.
+        Part of `waiting_s`: decoding inside ``next()``, if that is faster than waiting
+        for a thread, and always with ``num_threads=0``. Not counted with
+        `transform_threads`.
     consuming_s : float
-        Seconds of the loop outside ``next()``: data waited for the loop.
+        Seconds of the loop outside ``next()``, in which data waits for the loop.
     transform_s : float
-        Seconds inside transforms, summed over all `transform_threads`; rows that
-        `per_row` divides among threads count once.
+        Seconds inside transforms, summed over `transform_threads`; rows that `per_row`
+        divides among threads count once.
     """
 
     n_batches: int = 0
@@ -54,33 +53,33 @@ class LoaderStats:
     helping_s: float = 0.0
     consuming_s: float = 0.0
     transform_s: float = 0.0
-    _n_transforming: int = field(default=0, compare=False)  # side by side; 0: in next()
+    _n_transforming: int = field(default=0, compare=False)  # threads; 0: inside next()
 
     @property
     def waiting_share(self) -> float:
-        """The share of the loop's time, 0 to 1, that it waited for data."""
+        """The share of the loop's time spent waiting for data, 0 to 1."""
         total = self.waiting_s + self.consuming_s
         return self.waiting_s / total if total else 0.0
 
     @property
     def bottleneck(self) -> Literal["", "consumer", "data", "transform"]:
-        """What limits the speed of the loop.
+        """The bottleneck of the loop.
 
         ``"consumer"`` if the loop waits for less than a tenth of its time. Otherwise
-        ``"transform"`` if transforms worked for half of the time that they had, or
-        ``"data"``, which is reading and decoding. Empty before the first batch.
+        ``"transform"`` if transforms were busy for more than half of the available time,
+        else ``"data"``: reading and decoding. Empty before the first batch.
         """
         if not self.n_batches:
             return ""
         if self.waiting_share < _WAITING_SHARE:
             return "consumer"
-        had_s = self.waiting_s
+        available_s = self.waiting_s
         if self._n_transforming:
-            had_s = self._n_transforming * (self.waiting_s + self.consuming_s)
-        return "transform" if 2 * self.transform_s > had_s else "data"
+            available_s = self._n_transforming * (self.waiting_s + self.consuming_s)
+        return "transform" if 2 * self.transform_s > available_s else "data"
 
     def __sub__(self, before: LoaderStats) -> LoaderStats:
-        """Return what was counted after `before`."""
+        """Return the counts and times after `before`."""
         counts = {name: getattr(self, name) - getattr(before, name) for name in _COUNTS}
         return LoaderStats(**counts, _n_transforming=self._n_transforming)
 
@@ -96,7 +95,7 @@ class LoaderStats:
         if 2 * self.starting_s > self.waiting_s:
             text += f", mostly for the first batch ({self.starting_s:.3g} s)"
         elif 2 * self.helping_s > self.waiting_s:
-            text += ", mostly decoding in next() itself"
+            text += ", mostly decoding inside next()"
         return (
             f"<fastrec.LoaderStats: {_counted(self.n_batches, 'batch', 'es')}, "
             f"{_counted(self.n_records, 'record', 's')} in "
@@ -113,17 +112,17 @@ _COUNTS = [field.name for field in fields(LoaderStats) if field.compare]
 
 @dataclass(slots=True)
 class Times:
-    """Where the time of a loop went; iterators add to it."""
+    """The times of a loop in nanoseconds, updated by iterators."""
 
     waiting_ns: int = 0
     starting_ns: int = 0
     helping_ns: int = 0
     consuming_ns: int = 0
     transform_ns: int = 0
-    n_transforming: int = 0  # threads; 0 if next() transforms, or nothing does
+    n_transforming: int = 0  # threads; 0 without transforms or inside next()
 
     def stats(self, n_batches: int, n_records: int, n_bytes: int) -> LoaderStats:
-        """Return the times as seconds, with what was delivered."""
+        """Return the counts, and the times in seconds."""
         return LoaderStats(
             n_batches,
             n_records,

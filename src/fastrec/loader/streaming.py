@@ -1,4 +1,4 @@
-"""Streaming: a pipeline over compressed files, whose records come one after another."""
+"""Streaming: a pipeline over compressed files, which are read in sequence."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import bisect
 import itertools
 
 from fastrec import _core
+from fastrec.loader.epoch_plan import EpochPlan
 from fastrec.loader.file_sharding import own_files
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Window
 from fastrec.loader.progress import Progress
-from fastrec.loader.steps import Plan
 from fastrec.on_error import recovery_of
-from fastrec.storage.stream_readers import started
+from fastrec.storage.stream_readers import byte_streams
 
 __all__ = ["streaming_pipeline"]
 
-# Frames of one step, or in a window, may take as much as this whatever the limit: the
-# largest record takes twice as much.
+# The frames of one step, or of a window, may take this much even if the memory limit is
+# lower.
 _FRAME_BYTES = 1 << 30
 
-# The share of the memory limit that content may take before records are made of it.
+# 1 / 4 of the memory limit is for decompressed bytes that are not parsed yet.
 _READ_AHEAD_SHARE = 4
 
 
@@ -28,21 +28,21 @@ def streaming_pipeline(
     options: LoaderOptions,
     progress: Progress,
     pool: _core.BlockPool,
-    plan: Plan | None,
+    plan: EpochPlan | None,
     *,
     n_ahead: int,
     memory_limit: int,
 ) -> _core.Pipeline:
-    """Return a pipeline over the streams of a view, from the present step on.
+    """Return a pipeline over the streams of a view, starting at the current step.
 
-    Content before that step is decompressed again, except for whole files whose records
-    no window needs. One more thread decodes than the loader has, because the consumer,
-    which would wait for others, does not help here; and as many threads decompress.
+    Bytes before that step are decompressed again, except for files that end before it if
+    there is no window. It uses one more thread than `num_threads`, because the consumer
+    does not decode, and the same number of threads to decompress.
     """
     sources, planner = options.view.files, options.planner
     shuffle, sharding = planner.shuffle, planner.sharding
     files = sources.contents()
-    seed, at = progress.seed, progress.mark
+    seed, at = progress.seed, progress.cursor
     first_position = 0
     window = None
     rank = 0 if sharding is None else planner.rank.rank
@@ -62,9 +62,9 @@ def streaming_pipeline(
         order, first_position = order[first:], begins[first]
     bytes_ahead = memory_limit // _READ_AHEAD_SHARE
     n_threads = options.num_threads + 1
-    of_core = options.view.source.of_core()
+    of_core = options.view.source.to_core()
     counts = None if plan is None else sources.counts()
-    with started(
+    with byte_streams(
         [files[i] for i in order],
         n_readers=n_threads,
         bytes_ahead=bytes_ahead,
@@ -84,6 +84,6 @@ def streaming_pipeline(
             n_threads=n_threads,
             prefetch=n_ahead,
             memory_limit=memory_limit - bytes_ahead,
-            on_damage=options.row_policy,
+            row_policy=options.row_policy,
             recovery=recovery_of(sources.on_error),
         )

@@ -1,4 +1,4 @@
-"""Targets: which columns of a batch are inputs, labels and weights, as `fit` takes them."""
+"""Targets: divide a batch into inputs, labels and weights for `fit`."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from fastrec.loader.collate import VALID
 
 __all__ = ["NO_BATCHES", "Key", "Keys", "Targets"]
 
-NO_BATCHES = "an epoch has no batches, so nothing says what they would be"
+NO_BATCHES = "cannot determine the shapes of batches: an epoch has no batches"
 
 Key: TypeAlias = "str | bytes"
 Keys: TypeAlias = "Key | Sequence[Key]"
 
 
 class Targets:
-    """Divides the columns of a batch into x, y and sample weights.
+    """Divides a batch into x, y and sample weights.
 
-    `label_key` is one column, or a list, which becomes a dict of columns.
+    For a list of label keys, y is a dict of columns.
     """
 
     def __init__(self, label_key: Keys | None, weight_key: Key | None) -> None:
@@ -30,31 +30,31 @@ class Targets:
         labels = [label_key] if is_one else list(label_key or ())
         self._labels: list[Any] = [key for key in labels if key is not None]
         if not is_one and not self._labels:
-            msg = "label_key names no column; leave it out where there are no labels"
+            msg = "label_key must name at least one column, got none; omit it without labels"
             raise ValueError(msg)
         if weight_key is not None and not self._labels:
-            msg = "weight_key= weighs what label_key= is compared with: give both"
+            msg = "weight_key= requires label_key="
             raise ValueError(msg)
         for key in [*self._labels, *([] if weight_key is None else [weight_key])]:
             if not isinstance(key, (str, bytes)):
-                msg = f"a key must be the name of a column, not {key!r}"
+                msg = f"a key must be the name of a column, got {key!r}"
                 raise TypeError(msg)
         self._weight_key: Any = weight_key
 
     def check(self, names: Sequence[Key]) -> None:
-        """Raise a KeyError or ValueError if batches of such columns cannot be divided."""
+        """Raise a KeyError or ValueError if batches with these columns are invalid."""
         for key in [*self._labels, self._weight_key]:
             if key is not None and key not in names:
-                there = ", ".join(map(repr, names))
-                msg = f"no column {key!r}; there are {there}"
+                listed = ", ".join(map(repr, names))
+                msg = f"no column {key!r}; batches have {listed}"
                 raise KeyError(msg)
         if not self._inputs(names):
-            msg = "every column is a label or weight, so there is nothing to train on"
+            msg = "no input column: every column is a label or weight"
             raise ValueError(msg)
 
     def _inputs(self, names: Sequence[Key]) -> list[Any]:
-        taken = [*self._labels, self._weight_key, VALID]
-        return [name for name in names if name not in taken]
+        others = [*self._labels, self._weight_key, VALID]
+        return [name for name in names if name not in others]
 
     def __call__(self, batch: Batch) -> tuple[Any, ...]:
         """Return ``(x,)``, ``(x, y)`` or ``(x, y, weights)``."""
@@ -73,7 +73,7 @@ class Targets:
         if is_record is None or self._weight_key == VALID:
             is_bool = weights is not None and weights.dtype == np.bool_
             return weights.astype(np.float32) if is_bool else weights
-        # Rows that only fill a batch must not count.
+        # Padding has weight 0.
         if weights is None:
             return is_record.astype(np.float32)
         shape = (len(is_record), *(1 for _ in weights.shape[1:]))

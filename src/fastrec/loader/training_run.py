@@ -1,4 +1,4 @@
-"""Training runs: the place of a loader, how it moves, and which records come where."""
+"""TrainingRun: the position of a loader, moving it, and its checkpoints."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import weakref
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from fastrec.loader.epoch_plan import EpochPlan
 from fastrec.loader.iterator import BatchIterator
 from fastrec.loader.options import LoaderOptions
-from fastrec.loader.plan import Planner
+from fastrec.loader.planner import Planner
 from fastrec.loader.progress import Progress
 from fastrec.loader.ranks import Rank
 from fastrec.loader.state import State
-from fastrec.loader.steps import Plan
 from fastrec.options import non_negative_int
 from fastrec.sources.selection import Numbers
 
@@ -28,7 +28,7 @@ class RecordLocation(NamedTuple):
 
 
 class TrainingRun:
-    """The place of a loader in its training run."""
+    """Base class of `Loader`: its position in the training run."""
 
     def __init__(self, options: LoaderOptions, progress: Progress) -> None:
         self._options = options
@@ -42,7 +42,7 @@ class TrainingRun:
 
     @property
     def drop_last(self) -> bool:
-        """Whether rows that do not fill a batch of all ranks are left out."""
+        """Whether a last batch that is not full is skipped."""
         return self._planner.drop_last
 
     @property
@@ -62,23 +62,23 @@ class TrainingRun:
 
     @property
     def world_size(self) -> int:
-        """How many processes share the epoch."""
+        """The number of processes that share the epoch."""
         return self._planner.rank.world_size
 
     @property
     def epoch(self) -> int:
-        """The epoch of the batch delivered last, or the next one once it has ended."""
-        return self._progress.mark.epoch
+        """The epoch of the last delivered batch, or the next one after the epoch's end."""
+        return self._progress.cursor.epoch
 
     @property
     def step(self) -> int:
-        """The steps of this epoch that were delivered, or skipped by `seek`."""
-        return self._progress.mark.step
+        """The number of steps of this epoch that were delivered, or skipped by `seek`."""
+        return self._progress.cursor.step
 
     def __len__(self) -> int:
-        """Steps of the current epoch, the same on all ranks.
+        """Return the steps of the current epoch, the same on all ranks.
 
-        Builds the index of the dataset if there is none.
+        Builds the index of the dataset if it has none.
         """
         return self._plan().n_steps
 
@@ -88,20 +88,20 @@ class TrainingRun:
 
     @property
     def _phase(self) -> int:
-        return self._progress.mark.phase
+        return self._progress.cursor.phase
 
-    def _plan(self, epoch: int | None = None) -> Plan:
-        at = self._progress.mark
+    def _plan(self, epoch: int | None = None) -> EpochPlan:
+        at = self._progress.cursor
         if epoch is None or epoch == at.epoch:
             return self._planner.plan(self.seed, at.epoch, at.phase)
         return self._planner.plan(self.seed, epoch)
 
     def seek(self, step: int) -> None:
-        """Go to a step of the current epoch: the next ``for`` begins with it.
+        """Move to a step of the current epoch, with which the next ``for`` starts.
 
-        A running iteration ends. The step after the last is the first of the next epoch.
-        In an epoch that `load_state_dict` cut, steps count through the cut grid; step 0
-        starts the epoch again.
+        Ends a running iteration. ``seek(len(loader))`` moves to the next epoch. After
+        `load_state_dict` with another batch size, steps are those of the rest of the
+        epoch; step 0 restarts the whole epoch.
 
         Raises
         ------
@@ -119,12 +119,12 @@ class TrainingRun:
     def set_epoch(self, epoch: int) -> None:
         """Start `epoch` with the next ``for``.
 
-        In a loop of the form ``for epoch in ...: loader.set_epoch(epoch)`` it changes
-        nothing: the loader counts epochs itself, and continues in the middle of one after
-        `load_state_dict` or `seek`.
+        A loop ``for epoch in ...: loader.set_epoch(epoch)`` works but does not need the
+        call: the loader counts epochs itself. The call keeps a step that
+        `load_state_dict` or `seek` has set in this epoch.
         """
         epoch = non_negative_int("epoch", epoch)
-        if epoch != self.epoch or self._progress.mark.is_begun:
+        if epoch != self.epoch or self._progress.cursor.is_begun:
             self._move(epoch, 0, 0)
 
     def _move(self, epoch: int, step: int, phase: int) -> None:
@@ -134,12 +134,12 @@ class TrainingRun:
         self._progress.move(epoch, step, phase)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where the loader is: after the batch that was delivered last.
+        """Return the position after the last delivered batch.
 
-        The state is less than 400 bytes of JSON-able values, the same on all ranks. It
-        does not depend on the number of ranks or threads or on the batch size. After an
-        error, it is the place before the batch that failed; a finished epoch is the start
-        of the next one. Builds the index of the dataset if there is none.
+        The state has less than 400 bytes of JSON-compatible values and is the same on all
+        ranks. It does not depend on batch size, ranks or threads. After an error, it is
+        the position before the batch that failed; after an epoch, the start of the next
+        one. Builds the index of the dataset if it has none.
         """
         plan = self._plan()
         epoch, position = self.epoch, plan.begin_of(self.step)
@@ -150,25 +150,26 @@ class TrainingRun:
         return State(fingerprint, order, self.seed, epoch, position).to_dict()
 
     def load_state_dict(self, state: Mapping[str, Any], *, strict: bool = True) -> None:
-        """Go where another loader was; the next ``for`` continues there.
+        """Resume at a saved position, where the next ``for`` continues.
 
-        The other loader may have had another batch size, world size or number of threads:
-        the rest of its epoch comes exactly once, in batches of this loader's size. The
-        seed of the state replaces this loader's. A running iteration ends.
+        The state may come from a loader with another batch size, world size or number of
+        threads. The rest of the epoch is delivered exactly once, in batches of this
+        loader's size. The seed of the state replaces this loader's. Ends a running
+        iteration.
 
         Parameters
         ----------
         state : mapping
             The result of `state_dict`, also after a round trip through JSON.
         strict : bool, default True
-            Refuse the state of other data: files with other records, in another order, or
-            another selection of them. Copies of the files are the same data.
+            Raise an error if the state was saved for a different dataset: other records,
+            another order of files or another selection. Copies of the files are equal.
 
         Raises
         ------
         ValueError
-            If it is not a state, or one of another order or, with `strict`, of other
-            data; or if the rest of the epoch cannot be divided among the ranks.
+            If `state` is invalid, was saved with another order or, with `strict`, for a
+            different dataset; or if the ranks cannot share the rest of the epoch.
         """
         loaded = State.from_dict(state)
         fingerprint = self._options.view.fingerprint() if strict else None
@@ -177,16 +178,17 @@ class TrainingRun:
         first = self._planner.plan(loaded.seed, loaded.epoch)
         if loaded.position > first.n_positions:
             msg = (
-                f"the state is at position {loaded.position:,}, but an epoch has "
-                f"{first.n_positions:,}"
+                f"position of the state must be at most {first.n_positions:,}, the "
+                f"positions of an epoch, got {loaded.position:,}"
             )
             raise ValueError(msg)
         plan = self._planner.plan(loaded.seed, loaded.epoch, phase)
         step = plan.step_at(loaded.position)
         if plan.begin_of(step) != loaded.position:
             msg = (
-                f"the state is at position {loaded.position:,}, where none of the "
-                "batches(seed, epoch) begins: they are not those it was saved with"
+                f"position {loaded.position:,} of the state must be the start of a batch "
+                "of batches(seed, epoch), which returns other batches than when the state "
+                "was saved"
             )
             raise ValueError(msg)
         self.close()
@@ -194,13 +196,13 @@ class TrainingRun:
         self._move(loaded.epoch, step, phase)
 
     def records_at(self, step: int, epoch: int | None = None) -> list[RecordLocation]:
-        """Return which records this rank gets in a step.
+        """Return the records of this rank in a step.
 
         Returns
         -------
         list of RecordLocation
-            Named tuples ``(path, record, offset)`` of the rows that are records: file,
-            number of the record in it, and byte where its frame begins.
+            Named tuples ``(path, record, offset)``, one for each row except padding: the
+            file, the number of the record in it, and the byte where its frame begins.
 
         Raises
         ------
@@ -219,8 +221,8 @@ class TrainingRun:
             for file, record, offset in places
         ]
 
-    def _plan_with(self, step: int, epoch: int | None) -> Plan:
-        """Return the plan of an epoch that has a step `step`, or raise an IndexError."""
+    def _plan_with(self, step: int, epoch: int | None) -> EpochPlan:
+        """Return the plan of an epoch; raise an IndexError unless it has the step."""
         step = non_negative_int("step", step)
         epoch = self.epoch if epoch is None else non_negative_int("epoch", epoch)
         plan = self._plan(epoch)
@@ -230,7 +232,7 @@ class TrainingRun:
         return plan
 
     def close(self) -> None:
-        """End the running epoch's threads. The next ``for`` starts new ones."""
+        """Stop the threads of the running epoch; the next ``for`` starts new ones."""
         if (iterator := self._running()) is not None:
             iterator.close()
 

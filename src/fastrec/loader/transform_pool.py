@@ -1,4 +1,4 @@
-"""Transform pool: threads that transform batches, which keep their order."""
+"""TransformPool: threads that transform batches and keep their order."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from fastrec.lifecycle import close_at_exit
-from fastrec.loader.decoding import Decoded, Decoding
+from fastrec.loader.decoder import BatchDecoder, DecodedBatch
 from fastrec.loader.prefetch import Delivered
 from fastrec.tasks import Task, TaskPool, start
 
@@ -19,58 +19,58 @@ __all__ = ["TransformPool"]
 
 
 class TransformPool:
-    """Transforms the batches of `decoding` in background threads.
+    """Transforms the batches of `decoder` in background threads.
 
-    Each batch is two tasks: one takes its rows, in the order of the batches, and one
-    transforms them. If all transforms are made by `per_row`, one thread drives the
-    batches and the others share the rows of each. The threads end once `owner` is
-    dropped.
+    A batch takes two tasks: the first takes the decoded rows, in the order of batches, and
+    the second transforms them. If all transforms were created by `per_row`, one thread
+    runs these tasks and the others share the rows of each batch. The threads stop when
+    `owner` is garbage-collected.
     """
 
     def __init__(
         self,
-        decoding: Decoding,
+        decoder: BatchDecoder,
         *,
         is_per_row: bool,
         n_threads: int,
         n_ahead: int,
         owner: object,
     ) -> None:
-        self._decoding = decoding
+        self._decoder = decoder
         self._n_threads = 1 if is_per_row else n_threads
         self._n_ahead = n_ahead
         self._rows = TaskPool(n_threads - 1) if is_per_row and n_threads > 1 else None
         self._batches: deque[Task[Delivered | None]] = deque()
-        # Pairs of tasks; anything else ends the threads.
+        # Pairs of tasks; any other item stops the threads.
         self._queue: SimpleQueue[Any] = SimpleQueue()
-        self._turn = threading.Lock()  # one thread at a time takes rows
+        self._take_lock = threading.Lock()  # one thread at a time takes rows
         self._workers: list[Task[None]] = []
         self._idents: set[int] = set()
         self._is_closed = False
-        # The callback wakes a thread. It is a C function: see `fastrec.lifecycle`.
+        # The callback wakes a thread. It must be a C function; see `fastrec.lifecycle`.
         self._owner = weakref.ref(owner, self._queue.put)
         close_at_exit(self)
 
     def is_own_thread(self) -> bool:
-        """Return whether the calling thread runs the transforms of this pool."""
+        """Return whether the calling thread belongs to this pool."""
         ident = _thread.get_ident()
         return ident in self._idents or (
             self._rows is not None and ident in self._rows.idents
         )
 
     def next(self) -> Delivered | None:
-        """Return the next batch, or None at the end or if the pool was closed."""
+        """Return the next batch; None at the end, or if the pool is closed."""
         while len(self._workers) < self._n_threads:
             worker = Task(self._work)
             self._workers.append(worker)
             start(worker)
-        last_bytes = max(1, self._decoding.last_bytes)
-        n_affordable = self._decoding.staged_bytes // last_bytes
+        last_bytes = max(1, self._decoder.last_bytes)
+        n_affordable = self._decoder.transform_pool_bytes // last_bytes
         while len(self._batches) < max(1, min(self._n_ahead, n_affordable)):
-            taken = Task(self._decoding.take)
-            batch = Task(partial(_transformed, self._decoding, taken, self._rows))
-            self._batches.append(batch)
-            self._queue.put((taken, batch))
+            take = Task(self._decoder.take)
+            transform = Task(partial(_transformed, self._decoder, take, self._rows))
+            self._batches.append(transform)
+            self._queue.put((take, transform))
         first = self._batches[0]
         while not first.wait():
             if self._is_closed:
@@ -79,7 +79,7 @@ class TransformPool:
         return first.result()
 
     def close(self) -> None:
-        """End the threads as soon as their transforms return."""
+        """Stop the threads when their current transforms return."""
         self._is_closed = True
         self._queue.put(None)
 
@@ -97,27 +97,27 @@ class TransformPool:
     def _work(self) -> None:
         ident = _thread.get_ident()
         self._idents.add(ident)
-        while self._make_batch():
+        while self._run_next():
             pass
         self._idents.discard(ident)
         if self._rows is not None:
             self._rows.stop()
 
-    def _make_batch(self) -> bool:
-        """Make the next batch, and return whether others may follow."""
-        with self._turn:
+    def _run_next(self) -> bool:
+        """Run the tasks of the next batch; return False to stop the thread."""
+        with self._take_lock:
             tasks = self._queue.get()
             if self._is_closed or self._owner() is None or not isinstance(tasks, tuple):
-                self._queue.put(None)  # for the other threads
+                self._queue.put(None)  # stops the other threads
                 return False
-            taken, batch = tasks
-            taken.run()
-        batch.run()
+            take, transform = tasks
+            take.run()
+        transform.run()
         return True
 
 
-# No method of the pool: the tasks would keep it alive, and it the tasks.
+# Not a method, because the tasks and the pool would form a reference cycle.
 def _transformed(
-    decoding: Decoding, taken: Task[Decoded | None], threads: TaskPool | None
+    decoder: BatchDecoder, take: Task[DecodedBatch | None], threads: TaskPool | None
 ) -> Delivered | None:
-    return decoding.collate(taken.result(), threads)
+    return decoder.collate(take.result(), threads)

@@ -1,1 +1,1 @@
-"""Rewriting whole files: copying, shuffling and resharding frames."""
+"""Rewriting: shuffle, reshard, split and recompress whole files."""

@@ -1,11 +1,11 @@
-"""Rewriting: the frames of files -> other files, byte for byte.
+"""Copy frames to new files: reshard, split, compress and expand.
 
 ::
 
-    files -> (inflate) -> frames -> both checksums proven -> shards -> (deflate) -> files
+    files -> (inflate) -> frames -> verify both checksums -> shards -> (deflate) -> files
 
-Nothing is decoded or encoded, and the checksums are copied. Records keep their order. No
-file gets its name before all of them are complete, so an error leaves nothing behind.
+Frames are copied with their checksums, without decoding. Records keep their order. Files
+are published when all are complete, so an error leaves no files.
 """
 
 from __future__ import annotations
@@ -31,10 +31,11 @@ from fastrec.sources.file_set import FileSet
 from fastrec.sources.random_split import check_fractions, divided, even_bounds
 from fastrec.storage.compression import plain_name
 from fastrec.storage.parallel import Progress, run_in_threads
-from fastrec.storage.stream_readers import started
+from fastrec.storage.stream_readers import byte_streams
 from fastrec.tasks import CancelledError
 from fastrec.writer.shard_names import ShardNames
-from fastrec.writer.shards import Frames, Sharding, ShardWriter
+from fastrec.writer.shard_options import ShardOptions
+from fastrec.writer.shards import Frames, ShardWriter
 
 __all__ = [
     "PIECE_BYTES",
@@ -47,8 +48,9 @@ __all__ = [
     "targets_of",
 ]
 
-# Written at once: the members of GZIP files, and the work of a thread.
-PIECE_BYTES = 1 << 20
+PIECE_BYTES = (
+    1 << 20
+)  # bytes of frames that a task writes, in one member of a GZIP file
 
 _BYTES_AHEAD = 32 << 20
 _IDLE_BYTES = 96 << 20
@@ -57,7 +59,7 @@ _SUFFIXES = {None: "", "GZIP": ".gz", "ZLIB": ".zz"}
 
 @dataclass(frozen=True)
 class Written:
-    """What was written; `n_bytes` is that of the frames, before compression."""
+    """The files of a rewrite; `n_bytes` counts frames, before compression."""
 
     files: list[str]
     n_records: int
@@ -67,25 +69,25 @@ class Written:
 def reshard(
     files: Sequence[str],
     out: str,
-    sharding: Sharding,
+    options: ShardOptions,
     num_shards: int | None = None,
     progress: Progress = lambda _done, _total: None,
 ) -> Written:
-    """Write the records of all files to one file, or to shards, in their order.
+    """Write the records of all files in order to one file, or to shards.
 
-    `sharding` limits the shards, unless their number is given: then shard k of n gets the
-    records ``k * len // n`` up to ``(k + 1) * len // n``. `progress` gets the bytes of the
-    files that are read, and of all.
+    `options` limits the size of shards. With `num_shards`, shard k of n gets the records
+    ``k * len // n`` up to ``(k + 1) * len // n`` instead. `progress` receives the bytes
+    read so far and their total.
 
-    Raises a CorruptionError if a file is damaged, an OSError if a file cannot be read or
-    written or may not be replaced, and a ValueError if several shards have no pattern.
+    Raises a CorruptionError if a file is damaged, an OSError if a file cannot be read,
+    written or replaced, and a ValueError if several shards have no pattern.
     """
-    sources = _opened(files)
+    sources = _open_files(files)
     is_counted = num_shards is not None
     bounds = even_bounds(sources.n_records, num_shards) if num_shards else [0, _ALL]
     with (
-        _reading(sources, sharding.n_threads, progress) as read,
-        output(files, out, sharding, num_shards or 1) as writer,
+        _reading(sources, options.n_threads, progress) as read,
+        output(files, out, options, num_shards or 1) as writer,
     ):
         for shard, (begin, end) in enumerate(itertools.pairwise(bounds)):
             if shard:
@@ -94,9 +96,9 @@ def reshard(
                 begin += n
                 writer.write(piece)
             if is_counted and begin < end:
-                raise _changed(files)
+                raise _file_changed(files)
         if is_counted and _n_records(read(1)):
-            raise _changed(files)
+            raise _file_changed(files)
     return _result(writer)
 
 
@@ -104,53 +106,54 @@ def split(
     files: Sequence[str],
     out: str,
     parts: Mapping[str, float],
-    sharding: Sharding,
+    options: ShardOptions,
     seed: int = 0,
     progress: Progress = lambda _done, _total: None,
 ) -> dict[str, Written]:
-    """Divide records at random, as `Dataset.split` does, and write each part.
+    """Split records at random like `Dataset.split`, and write each part.
 
-    `parts` has the share of each part; its name replaces ``{part}`` in `out`. Returns what
-    was written, by part. Raises as `reshard`, and a ValueError for wrong shares or names.
+    `parts` maps names to fractions; a name replaces ``{part}`` in `out`. Returns the
+    files of each part. Raises the errors of `reshard`, and a ValueError for invalid
+    fractions or names.
     """
     check_fractions(list(parts.values()))
     paths = [part_path(out, name) for name in parts]
-    sources = _opened(files)
+    sources = _open_files(files)
     part_of = divided(sources.n_records, list(parts.values()), seed)
     pool = _core.BlockPool(_IDLE_BYTES)
     buffers = [_core.FrameBuffer(pool) for _ in parts]
     with contextlib.ExitStack() as stack:
-        read = stack.enter_context(_reading(sources, sharding.n_threads, progress))
-        writers = [stack.enter_context(output(files, path, sharding)) for path in paths]
+        read = stack.enter_context(_reading(sources, options.n_threads, progress))
+        writers = [stack.enter_context(output(files, path, options)) for path in paths]
         n_done = 0
         while n := _n_records(piece := read(_ALL)):
             data, offsets = piece
-            here = part_of[n_done : n_done + n]
+            parts_of_piece = part_of[n_done : n_done + n]
             n_done += n
             if n_done > len(part_of):
                 break
             for part, (buffer, writer) in enumerate(zip(buffers, writers, strict=True)):
-                chosen = np.flatnonzero(here == part)
-                n_bytes = buffer.add_frames(data, offsets.view(np.int64), chosen)
+                selected = np.flatnonzero(parts_of_piece == part)
+                n_bytes = buffer.add_frames(data, offsets.view(np.int64), selected)
                 if n_bytes >= PIECE_BYTES:
                     writer.write(buffer.take())
         if n_done != len(part_of):
-            raise _changed(files)
+            raise _file_changed(files)
         for buffer, writer in zip(buffers, writers, strict=True):
             writer.write(buffer.take())
-        # All parts are on the disk before the first one appears.
+        # Complete all parts before the first one is published.
         for writer in writers:
             writer.end()
     return {name: _result(writer) for name, writer in zip(parts, writers, strict=True)}
 
 
 def part_path(out: str, part: str) -> str:
-    """Return where a part is written: `out` with its name in place of ``{part}``."""
+    """Return the path of a part: `out` with ``{part}`` replaced by its name."""
     if "{part}" not in out:
-        msg = f"{out!r} has no {{part}}, which the name of a part replaces"
+        msg = f"the output must contain {{part}}, the name of a part, got {out!r}"
         raise ValueError(msg)
     if not part or not set(part).isdisjoint("/\\{}\0") or part in (".", ".."):
-        msg = f"the name of a part must be that of a file, got {part!r}"
+        msg = f"the name of a part must be valid in a file name, got {part!r}"
         raise ValueError(msg)
     return out.replace("{part}", part)
 
@@ -163,7 +166,7 @@ def targets_of(
 ) -> dict[str, str]:
     """Return the target of each file: its name, with the suffix of `compression`.
 
-    Raises an OSError if two targets are the same, a ValueError if one is a pattern.
+    Raises an OSError if two targets are equal, a ValueError if one is a pattern.
     """
     targets: dict[str, str] = {}
     sources: dict[str, str] = {}
@@ -171,12 +174,10 @@ def targets_of(
         name = plain_name(path) + _SUFFIXES[compression]
         target = os.path.join(directory, name)  # noqa: PTH118 (as the user wrote it)
         if ShardNames(target).is_pattern:
-            msg = f"{target!r} would be a pattern of shards: rename {path!r}"
+            msg = f"cannot write {target!r}: it is a shard pattern; rename {path!r}"
             raise ValueError(msg)
         if sources.setdefault(target, path) != path:
-            reason = (
-                f"this would be both {printable(sources[target])} and {printable(path)}"
-            )
+            reason = f"both {printable(sources[target])} and {printable(path)} have this output"
             raise FileExistsError(errno.EEXIST, reason, target)
         targets[path] = target
     return targets
@@ -184,30 +185,31 @@ def targets_of(
 
 def recode(
     targets: Mapping[str, str],
-    sharding: Sharding,
+    options: ShardOptions,
     progress: Progress = lambda _done, _total: None,
 ) -> list[Written]:
-    """Write each file to its target, several at a time.
+    """Copy each file to its target with other compression, several files at a time.
 
-    A file gets its name when it is complete. After an error, complete ones keep it. Raises
-    as `reshard`, for the first file that fails; files that may not be replaced are found
-    before anything is written. The threads of `sharding` are those of all files together.
+    A file is published when it is complete, and stays after an error in another file.
+    Raises the errors of `reshard` for the first file that fails. Existing targets are
+    checked before the first file is written. All files together use the threads of
+    `options`.
     """
     existing = filter(os.path.lexists, targets.values())
-    _refuse(existing, targets, overwrite=sharding.overwrite)
+    _check_existing(existing, targets, overwrite=options.overwrite)
     for directory in {os.path.dirname(target) for target in targets.values()}:  # noqa: PTH120
         os.makedirs(directory or ".", exist_ok=True)  # noqa: PTH103
     is_cancelled = threading.Event()
-    n_at_once = max(1, min(len(targets), sharding.n_threads))
-    # A thread of a file does all of its work, unless there are more than files.
-    n_threads = sharding.n_threads // n_at_once
-    for_one = dataclasses.replace(sharding, n_threads=n_threads if n_threads > 1 else 0)
-    so_far = _ReadSoFar(list(targets))
+    n_at_once = max(1, min(len(targets), options.n_threads))
+    # One thread per file does all of its work, unless there are more threads than files.
+    n_threads = options.n_threads // n_at_once
+    for_one = dataclasses.replace(options, n_threads=n_threads if n_threads > 1 else 0)
+    bytes_read = _BytesRead(list(targets))
 
     def recoded(number: int, path: str, target: str) -> Written:
-        sources = _opened([path])
+        sources = _open_files([path])
         with (
-            _frames(sources, 1, n_at_once, partial(so_far.add, number)) as read,
+            _frames(sources, 1, n_at_once, partial(bytes_read.set, number)) as read,
             _writer(ShardNames(target), for_one) as writer,
         ):
             while _n_records(piece := read(_ALL)):
@@ -222,10 +224,10 @@ def recode(
             for number, (path, target) in enumerate(targets.items())
         ],
         cancel=is_cancelled.set,
-        so_far=lambda n_done, _seconds: (
-            f"rewriting {len(targets)} files: {n_done} so far"
+        progress_text=lambda n_done, _seconds: (
+            f"rewriting {len(targets)} files: {n_done} done"
         ),
-        on_look=lambda: so_far.report(progress),
+        on_poll=lambda: bytes_read.report(progress),
         n_threads=n_at_once,
     )
 
@@ -235,7 +237,7 @@ def recode(
 _ALL = 2**63
 
 
-def _opened(files: Sequence[str]) -> FileSet:
+def _open_files(files: Sequence[str]) -> FileSet:
     return open_dataset(files)._view.files
 
 
@@ -243,23 +245,23 @@ def _n_records(frames: Frames) -> int:
     return len(frames[1]) - 1
 
 
-def _changed(files: Sequence[str]) -> Error:
+def _file_changed(files: Sequence[str]) -> Error:
     return Error(
-        "a file changed while it was read: it has other records than were counted",
+        "a file changed while it was read: its number of records differs",
         files[0] if len(files) == 1 else None,
         code="file_changed",
     )
 
 
-class _ReadSoFar:
-    """How many bytes of each file were read; the reader threads update it."""
+class _BytesRead:
+    """The bytes read of each file, set by the reader threads."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self._n_bytes = [0] * len(files)
         self.n_total = sum(os.stat(path).st_size for path in files)  # noqa: PTH116
 
-    def add(self, first: int, file: int, n_bytes: int) -> None:
-        """Set the bytes read of a file, counted from file `first` on."""
+    def set(self, first: int, file: int, n_bytes: int) -> None:
+        """Set the bytes read of file ``first + file``."""
         self._n_bytes[first + file] = n_bytes
 
     def report(self, progress: Progress) -> None:
@@ -271,15 +273,15 @@ class _ReadSoFar:
 def _reading(
     sources: FileSet, n_threads: int, progress: Progress
 ) -> Iterator[Callable[[int], Frames]]:
-    """Yield the function of `_frames`, which also reports its progress."""
-    so_far = _ReadSoFar(sources.files)
+    """Yield the function of `_frames`, wrapped to report progress."""
+    bytes_read = _BytesRead(sources.files)
     is_compressed = any(content != "plain" for _, content in sources.contents())
     n_readers = max(1, n_threads) if is_compressed else 1
-    with _frames(sources, n_readers, 1, partial(so_far.add, 0)) as read:
+    with _frames(sources, n_readers, 1, partial(bytes_read.set, 0)) as read:
 
         def read_and_report(n_records_max: int) -> Frames:
             piece = read(n_records_max)
-            so_far.report(progress)
+            bytes_read.report(progress)
             return piece
 
         yield read_and_report
@@ -289,20 +291,20 @@ def _reading(
 def _frames(
     sources: FileSet,
     n_readers: int,
-    n_others: int,
+    n_sharing: int,
     on_read: Callable[[int, int], object],
 ) -> Iterator[Callable[[int], Frames]]:
-    """Yield a function that returns the next frames of files, both checksums proven.
+    """Yield a function that returns the next frames of files, after verifying them.
 
-    It returns about `PIECE_BYTES`, at most as many frames as it is asked for, and none at
-    the end. `n_others` readings share the memory.
+    Its argument is the maximum number of frames. It returns about `PIECE_BYTES`, and no
+    frames at the end. `n_sharing` concurrent calls share the memory limits.
     """
     contents = sources.contents()
-    pool = _core.BlockPool(_IDLE_BYTES // n_others)
-    with started(
+    pool = _core.BlockPool(_IDLE_BYTES // n_sharing)
+    with byte_streams(
         contents,
         n_readers=n_readers,
-        bytes_ahead=_BYTES_AHEAD // n_others,
+        bytes_ahead=_BYTES_AHEAD // n_sharing,
         on_read=on_read,
     ) as streams:
         try:
@@ -321,25 +323,25 @@ def _frames(
 
 @contextlib.contextmanager
 def output(
-    files: Sequence[str], out: str, sharding: Sharding, num_shards: int = 1
+    files: Sequence[str], out: str, options: ShardOptions, num_shards: int = 1
 ) -> Iterator[ShardWriter]:
-    """Yield a writer of `out`, and close it at the end; after an error, nothing is left."""
+    """Yield a writer of `out`; close it at the end, or discard it after an error."""
     names = ShardNames(out)
-    is_limited = sharding.max_bytes is not None or sharding.max_records is not None
+    is_limited = options.max_bytes is not None or options.max_records is not None
     if not names.is_pattern and (num_shards > 1 or is_limited):
         msg = (
-            "several shards need a pattern, such as "
+            "several shards require a shard pattern such as "
             f'"train-{{shard:05d}}-of-{{num_shards:05d}}.tfrecord", got {out!r}'
         )
         raise ValueError(msg)
-    _refuse(names.existing(), files, overwrite=sharding.overwrite)
-    with _writer(names, sharding) as writer:
+    _check_existing(names.existing(), files, overwrite=options.overwrite)
+    with _writer(names, options) as writer:
         yield writer
 
 
 @contextlib.contextmanager
-def _writer(names: ShardNames, sharding: Sharding) -> Iterator[ShardWriter]:
-    writer = ShardWriter(names, dataclasses.replace(sharding, together=True))
+def _writer(names: ShardNames, options: ShardOptions) -> Iterator[ShardWriter]:
+    writer = ShardWriter(names, dataclasses.replace(options, together=True))
     try:
         yield writer
         writer.close()
@@ -347,15 +349,17 @@ def _writer(names: ShardNames, sharding: Sharding) -> Iterator[ShardWriter]:
         writer.discard()
 
 
-def _refuse(existing: Iterable[str], files: Iterable[str], *, overwrite: bool) -> None:
-    """Raise a FileExistsError if an existing file may not be replaced."""
-    read: set[_Identity] = set()
+def _check_existing(
+    existing: Iterable[str], files: Iterable[str], *, overwrite: bool
+) -> None:
+    """Raise a FileExistsError if an existing file must not be replaced."""
+    inputs: set[_Identity] = set()
     for path in existing:
-        read = read or {_identity(file) for file in files}
-        if _identity(path) in read:
-            reason = "it is one of the files to read"
+        inputs = inputs or {_identity(file) for file in files}
+        if _identity(path) in inputs:
+            reason = "cannot overwrite an input file"
         elif not overwrite:
-            reason = "it is there already (--overwrite replaces it)"
+            reason = "the file exists; --overwrite replaces it"
         else:
             continue
         raise FileExistsError(errno.EEXIST, reason, path)
@@ -365,11 +369,11 @@ _Identity: TypeAlias = "tuple[int, int] | str"
 
 
 def _identity(path: str) -> _Identity:
-    """Return what all names of a file share."""
+    """Return the identity of a file, which is the same for all links to it."""
     try:
         status = os.stat(path)  # noqa: PTH116
     except OSError:
-        return path  # a link to nothing
+        return path  # a dangling link
     return status.st_dev, status.st_ino
 
 

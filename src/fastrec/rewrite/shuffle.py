@@ -1,12 +1,12 @@
-"""Reshuffling: the frames of files, in the order of a shuffled epoch -> other files.
+"""Write the records of files in the order of a shuffled epoch, in bounded memory.
 
 ::
 
-    positions -> pieces -> as many as memory holds -> their records, in the order of the
-    files -> each to its place in memory -> the pieces, one after another, to the shards
+    positions -> pieces -> chunks that fit into memory -> read in file order, each record
+    to its position in the chunk -> write the pieces of the chunk to the shards
 
-So the files are read once each time that memory fills up, from beginning to end. What is
-written does not depend on the memory or the threads.
+Each chunk takes one sequential pass over the files. The output does not depend on the
+memory limit or the threads.
 """
 
 from __future__ import annotations
@@ -27,28 +27,26 @@ from fastrec.rewrite.copy import PIECE_BYTES, Written, output
 from fastrec.sources.random_split import even_bounds
 from fastrec.sources.view import View
 from fastrec.storage.parallel import Progress
-from fastrec.writer.shards import Sharding, ShardWriter
+from fastrec.writer.shard_options import ShardOptions
+from fastrec.writer.shards import ShardWriter
 
 __all__ = ["shuffle"]
 
-# What each record takes in addition to its frame: in the indexes of what is read and
-# written, and in the counts of compressed output; and in memory, while it is ordered.
+# Memory per record in addition to its frame: in the indexes of input and output, in the
+# counts of compressed output, and in the sort order of a chunk.
 _INDEX_BYTES, _COUNT_BYTES = 24, 32
 _ORDER_BYTES = 64
-# What threads read into, and what the allocator keeps.
-_READING_BYTES = 12 << 20
+_READING_BYTES = 12 << 20  # buffers of the reader threads, and the allocator's reserve
 _MIN_BYTES = 4 << 20
 
-# Positions whose records are looked up together.
-_POSITIONS_AT_ONCE = 1 << 16
-# What one thread reads at a time.
-_READ_BYTES = 4 << 20
+_POSITIONS_AT_ONCE = 1 << 16  # positions whose records are looked up together
+_READ_BYTES = 4 << 20  # bytes of a read task
 
 
 def shuffle(
     files: Sequence[str],
     out: str,
-    sharding: Sharding,
+    options: ShardOptions,
     *,
     num_shards: int = 1,
     seed: int = 0,
@@ -58,31 +56,31 @@ def shuffle(
 ) -> Written:
     """Write the records of all files in the order of epoch 0 of a shuffled loader.
 
-    The record at position j is the one that ``loader(shuffle=True, seed=seed)`` delivers
-    there; shard k of n gets positions ``k * len // n`` up to ``(k + 1) * len // n``.
-    `memory` bounds the bytes taken in addition to the program itself, unless a single
-    record needs more. `progress` gets bytes of frames: half of those read, and half of
-    those written. Compressed files are expanded to `cache_dir`, or are an Error.
+    The order is that of ``loader(shuffle=True, seed=seed)``. Shard k of n gets the
+    positions ``k * len // n`` up to ``(k + 1) * len // n``. `memory` limits the bytes
+    used in addition to the program, unless a single record needs more. `progress`
+    receives bytes of frames, counting half for reading and half for writing. Compressed
+    files are expanded to `cache_dir`; without it, they raise an Error.
 
-    Raises a CorruptionError if a file is damaged, a ValueError if there are too many
-    records for `memory`, and an OSError if a file cannot be read or written or may not be
+    Raises a CorruptionError if a file is damaged, a ValueError if `memory` is too small
+    for the number of records, and an OSError if a file cannot be read, written or
     replaced.
     """
-    # Pages of a mapping would count as memory of this process.
+    # Mapped pages would count as memory of this process.
     view = open_dataset(files, io="pread", cache_dir=cache_dir)._view
     _check_random_access(view)
     n_records = len(view)
-    is_counted = sharding.compression is not None
-    taken = n_records * (_INDEX_BYTES + is_counted * _COUNT_BYTES) + _READING_BYTES
-    capacity = memory - taken
+    is_counted = options.compression is not None
+    overhead = n_records * (_INDEX_BYTES + is_counted * _COUNT_BYTES) + _READING_BYTES
+    capacity = memory - overhead
     if capacity < _MIN_BYTES:
         msg = (
-            f"{n_records:,} records need memory of at least {taken + _MIN_BYTES:,} "
-            f"bytes, not {memory:,}"
+            f"memory must be at least {overhead + _MIN_BYTES:,} bytes for {n_records:,} "
+            f"records, got {memory:,}"
         )
         raise ValueError(msg)
     bounds = even_bounds(n_records, num_shards)
-    with output(files, out, sharding, num_shards) as writer:
+    with output(files, out, options, num_shards) as writer:
         _write(view, seed, bounds, capacity, writer, progress)
     return Written(writer.files, writer.n_records, writer.n_bytes)
 
@@ -95,23 +93,22 @@ def _write(
     writer: ShardWriter,
     progress: Progress,
 ) -> None:
-    """Write all shards; the last one stays open. All memory is free on return."""
+    """Write all shards, leaving the last one open."""
     n_bytes = view.files.n_bytes
     order = _core.Order.of(_core.Shuffle.shuffled(), len(view), seed, 0)
-    memory = _Memory(view, min(capacity, n_bytes), writer)
+    chunk = _Chunk(view, min(capacity, n_bytes), writer)
     shard = n_done = 0
     for pieces in _chunks(_pieces(order, view.catalog(), bounds), capacity):
-        for n_read in memory.read(pieces):
+        for n_read in chunk.read(pieces):
             progress((n_done + n_read + writer.n_bytes) // 2, n_bytes)
         n_done += n_read
-        for piece, frames in zip(pieces, memory.frames(), strict=True):
+        for piece, frames in zip(pieces, chunk.frames(), strict=True):
             for _ in range(shard, piece.shard):
                 writer.cut()
             shard = piece.shard
             writer.write((frames, piece.offsets))
             progress((n_done + writer.n_bytes) // 2, n_bytes)
-        # Then the memory may be filled again.
-        writer.wait()
+        writer.wait()  # before reusing the memory of the chunk
     for _ in range(shard, len(bounds) - 2):
         writer.cut()
 
@@ -120,12 +117,12 @@ def _check_random_access(view: View) -> None:
     for path, content in view.files.contents():
         if content != "plain":
             error = Error(
-                "a shuffle needs random access, but this is compressed",
+                "a shuffle requires random access, but this file is compressed",
                 path,
                 code="compressed",
             )
             error.hint = (
-                "Give --cache-dir DIR, where it is expanded once, or run: "
+                "Expand it once with --cache-dir DIR, or run: "
                 f"fastrec expand {shlex.quote(path)} -o DIR"
             )
             raise error
@@ -133,10 +130,7 @@ def _check_random_access(view: View) -> None:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Records that follow each other in a shard, by number, and the offsets of frames.
-
-    The last offset is the end of the last frame.
-    """
+    """Consecutive records of a shard: their numbers, and offsets of frames and end."""
 
     shard: int
     numbers: npt.NDArray[np.int64]
@@ -144,7 +138,7 @@ class _Piece:
 
     @property
     def n_bytes(self) -> int:
-        """The bytes of the frames."""
+        """The size of the frames in bytes."""
         return int(self.offsets[-1])
 
 
@@ -153,7 +147,7 @@ def _pieces(
 ) -> Iterator[_Piece]:
     """Yield the pieces of all shards, each of about `PIECE_BYTES`.
 
-    They do not depend on the memory, and neither do the members of a GZIP file.
+    Pieces become the members of GZIP files, so they must not depend on the memory limit.
     """
     for shard, (begin, end) in enumerate(itertools.pairwise(bounds)):
         numbers = np.empty(0, np.int64)
@@ -170,7 +164,7 @@ def _pieces(
                 if stop > len(numbers) and last < end:
                     break
                 stop = min(stop, len(numbers))
-                # Copies, because pieces outlive the positions looked up here.
+                # Copies, because a piece would keep the whole arrays alive.
                 yield _Piece(
                     shard,
                     numbers[at:stop].copy(),
@@ -181,7 +175,7 @@ def _pieces(
 
 
 def _chunks(pieces: Iterator[_Piece], capacity: int) -> Iterator[list[_Piece]]:
-    """Yield lists of pieces that fit into memory, with one piece at least."""
+    """Yield lists of pieces that fit into memory, with at least one piece each."""
     chunk: list[_Piece] = []
     n_free = capacity
     for piece in pieces:
@@ -195,22 +189,19 @@ def _chunks(pieces: Iterator[_Piece], capacity: int) -> Iterator[list[_Piece]]:
         yield chunk
 
 
-class _Memory:
-    """Memory that is filled with pieces, again and again."""
+class _Chunk:
+    """Memory that holds the pieces of one chunk, reused for the next."""
 
     def __init__(self, view: View, n_bytes: int, writer: ShardWriter) -> None:
         self._files = view.files.table
         self._catalog = view.catalog()
         self._writer = writer
-        # Pages that are never written take no memory.
+        # Pages take memory when they are first written.
         self._frames = np.empty(n_bytes, np.uint8)
         self._ends = np.zeros(1, np.int64)
 
     def read(self, pieces: Sequence[_Piece]) -> Iterator[int]:
-        """Fill the memory with the frames of these pieces, one piece after another.
-
-        Yields about how many bytes were read so far, and at last how many there are.
-        """
+        """Read the frames of all pieces; yield the approximate bytes read so far."""
         self._ends = np.cumsum([0, *(piece.n_bytes for piece in pieces)])
         n_bytes = int(self._ends[-1])
         if n_bytes > len(self._frames):
@@ -241,6 +232,6 @@ class _Memory:
             yield n_bytes * n_done // n_tasks
 
     def frames(self) -> Iterator[npt.NDArray[np.uint8]]:
-        """Yield the frames of each piece that was read last."""
+        """Yield the frames of each piece."""
         for begin, end in itertools.pairwise(self._ends):
             yield self._frames[begin:end]

@@ -1,1 +1,1 @@
-"""Sets of files, and views that select records of them."""
+"""File sets, how they are read, and views that select their records."""

@@ -1,4 +1,4 @@
-"""File sets: the files of a dataset, how they are opened, and what is known of each."""
+"""FileSet: the files of a dataset, with their options and cached indexes."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from fastrec.options import Limits
 from fastrec.sources.selection import Numbers
 from fastrec.storage import index
 from fastrec.storage.compression import Compression, Content, FileContent, contents_of
-from fastrec.storage.index import Count, counted
+from fastrec.storage.index import Count, make_counts
 
 if TYPE_CHECKING:
     import hashlib
 
 __all__ = ["File", "FileOptions", "FileSet"]
 
-# Records whose stored checksums identify a file set, in addition to the last one.
+# Records whose stored checksums are in the fingerprint, in addition to the last one.
 _N_FINGERPRINTED = 17
 
 
 class FileOptions(NamedTuple):
-    """How a file is opened, in the terms of `fastrec.open`."""
+    """Options of `fastrec.open` that concern single files."""
 
     io: str = "auto"
     compression: Compression = "auto"
@@ -39,7 +39,7 @@ class FileOptions(NamedTuple):
 
 
 class File:
-    """One file, how it is opened, and what is known of it; file sets share it."""
+    """A file with its options and index. File sets share it."""
 
     __slots__ = ("content", "count", "index", "options", "path", "plain")
 
@@ -47,7 +47,7 @@ class File:
         self.path = path
         self.options = FileOptions() if options is None else options
         self.content: Content | None = None
-        self.plain: str | None = None  # the path of its plain version
+        self.plain: str | None = None  # the path of the decompressed file
         self.index: _core.Index | None = None
         self.count: Count | None = None
 
@@ -55,12 +55,12 @@ class File:
         return File, (self.path, self.options)
 
     def gaps(self) -> list[SkippedSpan]:
-        """Return the damage to its framing, if it was indexed or counted."""
-        found = [what for what in (self.index, self.count) if what is not None]
-        return [gap for what in found for gap in what.gaps]
+        """Return the gaps in its framing that were found so far."""
+        scans = [scan for scan in (self.index, self.count) if scan is not None]
+        return [gap for scan in scans for gap in scan.gaps]
 
     def rescanned(self) -> File:
-        """Return this file for another error policy, which its index may depend on."""
+        """Return a copy for another error policy, with an index only if still valid."""
         file = File(self.path, self.options)
         file.content, file.plain = self.content, self.plain
         if not self.gaps():
@@ -69,7 +69,7 @@ class File:
 
 
 class FileSet:
-    """Files in their order. Nothing is read until it is needed, and then once."""
+    """An ordered list of files. They are opened and scanned lazily, once."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class FileSet:
         self.files = [file.path for file in self._files]
         self.on_error = on_error
         self.limits = Limits() if limits is None else limits
-        # Not cached_property: before Python 3.12, its lock may be held during a fork.
+        # Not cached_property: its lock, before Python 3.12, may be held during a fork.
         self._formats: list[Content] | None = None
         self._is_streamed: bool | None = None
         self._paths: list[str] | None = None
@@ -104,15 +104,13 @@ class FileSet:
 
     @classmethod
     def joined(cls, parts: Sequence[FileSet]) -> FileSet:
-        """Return the files of all parts, which must have one `on_error` and `limits`."""
+        """Concatenate file sets, whose `on_error` and `limits` must be equal."""
         first = parts[0]
         if any(part.on_error != first.on_error for part in parts):
-            msg = (
-                "joined datasets must have the same on_error=: pass it to fastrec.open"
-            )
+            msg = "joined datasets must have equal on_error=; pass it to fastrec.open()"
             raise ValueError(msg)
         if any(part.limits != first.limits for part in parts):
-            msg = "joined datasets must have the same limits="
+            msg = "joined datasets must have equal limits=; pass it to fastrec.open()"
             raise ValueError(msg)
         files = [file for part in parts for file in part._files]
         return cls(files, first.on_error, first.limits)
@@ -127,12 +125,12 @@ class FileSet:
     def _known(
         self, name: str, find: Callable[[FileOptions, list[File]], Iterable[object]]
     ) -> list[Any]:
-        """Return an attribute of all files. `find` returns it for those that lack it."""
+        """Return an attribute of all files; `find` computes it for files without it."""
         files = dict.fromkeys(self._files)  # a file may be listed twice
         missing = [file for file in files if getattr(file, name) is None]
         for options, run in itertools.groupby(missing, lambda file: file.options):
-            alike = list(run)
-            for file, value in zip(alike, find(options, alike), strict=True):
+            group = list(run)
+            for file, value in zip(group, find(options, group), strict=True):
                 setattr(file, name, value)
         return [getattr(file, name) for file in self._files]
 
@@ -140,7 +138,7 @@ class FileSet:
 
     @property
     def formats(self) -> list[Content]:
-        """The compression of each file, detected or as the caller said."""
+        """The compression of each file: `compression`, or detected if "auto"."""
         if self._formats is None:
             self._formats = self._known(
                 "content",
@@ -152,13 +150,13 @@ class FileSet:
 
     @property
     def is_streamed(self) -> bool:
-        """Whether there are files whose records can only be read in sequence."""
+        """Whether any file is read as a stream: compressed, and not expanded."""
         if self._is_streamed is None:
             self._is_streamed = any(content != "plain" for content in self._read_as())
         return self._is_streamed
 
     def _read_as(self) -> list[Content]:
-        """Return the compression of each file as it is read, after expansion."""
+        """Return the compression of each file after expansion to `cache_dir`."""
         return [
             content if file.options.cache_dir is None else "plain"
             for file, content in zip(self._files, self.formats, strict=True)
@@ -166,7 +164,7 @@ class FileSet:
 
     @property
     def paths(self) -> list[str]:
-        """The plain version of each file. Expands compressed files."""
+        """The paths to read. Expands compressed files to `cache_dir`."""
         if self._paths is not None:
             return self._paths
         formats = dict(zip(self._files, self.formats, strict=True))
@@ -186,24 +184,23 @@ class FileSet:
         return self._paths
 
     def contents(self) -> list[FileContent]:
-        """Return what to read of each file in sequence: its path and compression."""
+        """Return the path and compression of each file, for sequential reading."""
         return list(zip(self.paths, self._read_as(), strict=True))
 
     def check_random_access(self, what: str) -> None:
-        """Raise a ValueError if `what` needs random access and a file is streamed."""
+        """Raise a ValueError, naming the operation `what`, if a file is streamed."""
         if not self.is_streamed:
             return
         path = next(path for path, content in self.contents() if content != "plain")
         msg = (
-            f"{what} needs random access, but {path!r} is compressed: "
-            "fastrec.open(..., cache_dir=...) expands such files once, after which "
-            "everything works"
+            f"{what} requires random access, but {path!r} is compressed; pass "
+            "cache_dir= to fastrec.open() to expand compressed files once"
         )
         raise ValueError(msg)
 
     @property
     def table(self) -> _core.FileTable:
-        """The files as the core opens them. A forked child has another one."""
+        """The core's table of open files. A forked child creates a new one."""
         with self._lock:
             if self._table is None:
                 names = [os.fsencode(path) for path in self.files]
@@ -218,7 +215,7 @@ class FileSet:
             return self._table
 
     def _expect(self) -> None:
-        """Pass the known indexes to the core, which refuses files that have changed."""
+        """Pass the indexes to the core, which raises if a file has changed."""
         if self._table is not None:
             for i, file in enumerate(self._files):
                 if file.index is not None:
@@ -226,17 +223,17 @@ class FileSet:
 
     # Records.
 
-    def _scanned(
+    def _scan_attribute(
         self,
         name: str,
         scan: Callable[[FileOptions, list[File]], list[Any]],
     ) -> list[Any]:
-        """Return an attribute of all files that takes a pass over a file."""
+        """Return an attribute of all files; `scan` computes it by reading a file."""
 
         def find(options: FileOptions, files: list[File]) -> list[Any]:
-            found = scan(options, files)
-            log_gaps(gap for of_file in found for gap in of_file.gaps)
-            return found
+            scans = scan(options, files)
+            log_gaps(gap for of_file in scans for gap in of_file.gaps)
+            return scans
 
         try:
             return self._known(name, find)
@@ -245,11 +242,11 @@ class FileSet:
             raise
 
     def indexes(self) -> list[_core.Index]:
-        """Return where every record is, building the indexes that are missing."""
+        """Return the index of each file, building those that are missing."""
         with self._lock:
-            self.check_random_access("this")
+            self.check_random_access("this operation")
             plain = dict(zip(self._files, self.paths, strict=True))
-            indexes = self._scanned(
+            indexes = self._scan_attribute(
                 "index",
                 lambda options, files: index.make_indexes(
                     [plain[file] for file in files],
@@ -263,24 +260,24 @@ class FileSet:
             return indexes
 
     def is_indexed(self) -> bool:
-        """Whether `indexes` returns without a pass over files."""
+        """Whether all indexes exist, in memory or in the cache."""
         if self.is_streamed:
             return False
 
         def load(options: FileOptions, files: list[File]) -> Iterable[object]:
             paths = [file.path if file.plain is None else file.plain for file in files]
-            found = index.load_indexes(paths, options.index_dir)
-            return [None] * len(files) if found is None else found
+            loaded = index.load_indexes(paths, options.index_dir)
+            return [None] * len(files) if loaded is None else loaded
 
         return None not in self._known("index", load)
 
     def counts(self) -> list[Count]:
-        """Return how many records each file has, by a pass over those not counted."""
+        """Return the count of each compressed file, scanning those that are missing."""
         with self._lock:
             contents = dict(zip(self._files, self.contents(), strict=True))
-            return self._scanned(
+            return self._scan_attribute(
                 "count",
-                lambda options, files: counted(
+                lambda options, files: make_counts(
                     [contents[file] for file in files],
                     options.index_dir,
                     recovery_of(self.on_error),
@@ -288,14 +285,14 @@ class FileSet:
             )
 
     def known_gaps(self) -> list[SkippedSpan]:
-        """Return the damage to framing in files that were indexed or counted."""
+        """Return the gaps in the framing of files that were scanned so far."""
         return [gap for file in self._files for gap in file.gaps()]
 
     def _scans(self) -> list[_core.Index] | list[Count]:
         return self.counts() if self.is_streamed else self.indexes()
 
     def report(self) -> Report:
-        """Return what is skipped of the files because their framing is damaged."""
+        """Return the regions that are skipped because their framing is damaged."""
         gaps = [gap for of_file in self._scans() for gap in of_file.gaps]
         return Report(tuple(gap.region for gap in gaps))
 
@@ -305,16 +302,16 @@ class FileSet:
 
     @property
     def n_records(self) -> int:
-        """Records in all files."""
+        """Number of records in all files."""
         return sum(self.n_records_by_file())
 
     @property
     def n_bytes(self) -> int:
-        """Bytes that the frames of all records take."""
-        return sum(int(found.offsets[-1]) for found in self.indexes())
+        """Size of all frames in bytes."""
+        return sum(int(index.offsets[-1]) for index in self.indexes())
 
     def streamed_places(self, records: Numbers) -> list[tuple[int, int]]:
-        """Return the file of each record of streams, and its number in the file."""
+        """Return the file and the number in the file of each record of streams."""
         begins = np.cumsum([0, *self.n_records_by_file()])
         files = np.searchsorted(begins, records, side="right") - 1
         return list(
@@ -322,18 +319,18 @@ class FileSet:
         )
 
     def add_to(self, digest: hashlib.blake2b) -> None:
-        """Add sizes, record counts and the checksums of some records to `digest`."""
+        """Update `digest` with sizes, record counts and sampled checksums."""
         n = self.n_records
         sampled = {n * i // _N_FINGERPRINTED for i in range(_N_FINGERPRINTED)}
         chosen = np.array(sorted(sampled | {n - 1}) if n else [], dtype=np.int64)
         if self.is_streamed:
             counts = self.counts()
-            sizes = [(found.n_bytes, len(found)) for found in counts]
+            sizes = [(count.n_bytes, len(count)) for count in counts]
             places = self.streamed_places(chosen)
             stored = np.array([counts[i].payload_crc(number) for i, number in places])
         else:
             indexes = self.indexes()
-            sizes = [(int(found.offsets[-1]), len(found)) for found in indexes]
+            sizes = [(int(index.offsets[-1]), len(index)) for index in indexes]
             stored = _core.stored_checksums(self.table, _core.Catalog(indexes), chosen)
         for n_bytes, n_records in sizes:
             digest.update(f"{n_bytes} {n_records};".encode())

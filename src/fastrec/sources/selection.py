@@ -1,7 +1,7 @@
-"""Selections: which records of some files are in a view, and in what order.
+"""Selection: the record numbers of a view, in order.
 
-A selection is a list of pieces, one after another: a `range` costs no memory, an array
-holds one number for each record. The numbers count through all files.
+A selection is a list of pieces: ranges, which need no memory, or arrays with one number
+for each record. Records are numbered across all files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Numbers: TypeAlias = npt.NDArray[np.int64]
 
 
 class Selection:
-    """Records by number, in the order of a view."""
+    """Record numbers, in the order of a view."""
 
     def __init__(self, pieces: Iterable[range | Numbers]) -> None:
         self._pieces = [piece for piece in pieces if len(piece)]
@@ -31,20 +31,20 @@ class Selection:
 
     @classmethod
     def joined(cls, parts: Iterable[Selection]) -> Selection:
-        """Return the records of all parts, one part after another."""
+        """Concatenate selections."""
         return cls(piece for part in parts for piece in part._pieces)
 
     def __len__(self) -> int:
         return self._begins[-1]
 
     def select(self, chosen: range | Numbers) -> Selection:
-        """Return the records at the positions `chosen`, which are in bounds."""
+        """Return the records at positions `chosen`, which must be in bounds."""
         if isinstance(chosen, range):
             return Selection(self._parts(chosen))
         return Selection([self._numbers(chosen)])
 
     def shifted(self, by: int) -> Selection:
-        """Return the same records, with `by` added to their numbers."""
+        """Return a selection with `by` added to all numbers."""
         if by == 0:
             return self
         return Selection(
@@ -54,15 +54,15 @@ class Selection:
             for piece in self._pieces
         )
 
-    def of_core(self) -> list[tuple[int, int, int] | Numbers]:
-        """Return the pieces as `_core.Catalog` takes them."""
+    def to_core(self) -> list[tuple[int, int, int] | Numbers]:
+        """Return the pieces in the form that `_core.Catalog` accepts."""
         return [
             (len(piece), piece.start, piece.step) if isinstance(piece, range) else piece
             for piece in self._pieces or [range(0)]
         ]
 
     def add_to(self, digest: hashlib.blake2b) -> None:
-        """Add to `digest` which records these are."""
+        """Update `digest` with the record numbers."""
         for piece in self._pieces:
             if isinstance(piece, range):
                 digest.update(repr((piece.start, len(piece), piece.step)).encode())
@@ -79,7 +79,7 @@ class Selection:
             here = chosen[first:last]
             if here:
                 part = piece[here.start - begin : here.stop - begin : here.step]
-                # A view would keep the memory of the whole array.
+                # Copy, because a view would keep the whole array alive.
                 yield part if isinstance(part, range) else part.copy()
 
     def _numbers(self, chosen: Numbers) -> Numbers:

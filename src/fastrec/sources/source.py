@@ -1,4 +1,4 @@
-"""Sources: a file set, and how its files are read."""
+"""Source: a file set with the features and transforms of its files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fastrec.lifecycle import renew_after_fork
 from fastrec.on_error import recovery_of
 from fastrec.sources.file_set import FileSet
 from fastrec.sources.selection import Selection
-from fastrec.storage.stream_readers import frames_of
+from fastrec.storage.stream_readers import frame_stream
 from fastrec.transforms.transform import CheckedTransform
 
 __all__ = ["Reading", "Source"]
@@ -23,21 +23,21 @@ __all__ = ["Reading", "Source"]
 
 @dataclass(frozen=True)
 class Reading:
-    """How some consecutive files are read."""
+    """The features and transforms of a run of consecutive files."""
 
     n_files: int
-    features: Schema | None = None  # None is inferred when it is needed
+    features: Schema | None = None  # None: inferred lazily
     names: tuple[str | bytes, ...] | None = None  # features to infer; None means all
-    transforms: tuple[CheckedTransform, ...] = ()  # applied before files are joined
+    transforms: tuple[CheckedTransform, ...] = ()  # applied before datasets are joined
 
     @property
     def schema(self) -> Schema:
-        """The features, which are known."""
+        """The features, which must be known or inferred."""
         assert self.features is not None
         return self.features
 
     def gives_columns_of(self, other: Reading) -> bool:
-        """Whether both make equal columns, so that their rows share arrays."""
+        """Whether both return equal columns, so that their rows can share arrays."""
         return self.transforms == other.transforms and (
             self.schema is other.schema
             or self.schema._columns() == other.schema._columns()
@@ -45,7 +45,7 @@ class Reading:
 
 
 class Source:
-    """A file set, and how its files are read. It does not change; views share it."""
+    """A file set with the features and transforms of its files. Immutable."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Source:
     ) -> None:
         self.files = files
         self._given = list(readings)
-        self._inferred = inferred  # the readings, all with features
+        self._inferred = inferred  # `given`, with inferred features
         self._distinct: tuple[list[Reading], list[int]] | None = None
         self._renew_after_fork()
         renew_after_fork(self)
@@ -69,20 +69,20 @@ class Source:
 
     @classmethod
     def joined(cls, parts: Sequence[Source]) -> Source:
-        """Return the files of all parts; features are inferred again, of all of them."""
+        """Concatenate sources. Features are inferred again, from all files."""
         files = FileSet.joined([part.files for part in parts])
         return cls(files, [reading for part in parts for reading in part._given])
 
     def of(self, files: FileSet) -> Source:
-        """Return `files`, read in the same way."""
+        """Return a source of other files with the same features and transforms."""
         return Source(files, self._given, self._inferred)
 
     def changed(self, change: Callable[[Reading], Reading]) -> Source:
-        """Return the same files, each read as `change` makes it."""
+        """Return a source with `change` applied to the readings."""
         return Source(self.files, [change(reading) for reading in self._given])
 
     def with_schema(self, change: Callable[[Schema], Schema]) -> Source:
-        """Return the same files, with the columns that `change` makes of theirs."""
+        """Return a source with `change` applied to the schemas."""
         return Source(
             self.files,
             [
@@ -92,16 +92,16 @@ class Source:
         )
 
     def without_transforms(self) -> Source:
-        """Return the same files, whose rows are not transformed."""
+        """Return a source without transforms."""
         return self.changed(lambda reading: dataclasses.replace(reading, transforms=()))
 
     @property
     def transforms(self) -> list[CheckedTransform]:
         """The transforms of all files."""
-        return [made for reading in self._given for made in reading.transforms]
+        return [fn for reading in self._given for fn in reading.transforms]
 
     def _known(self) -> list[Reading]:
-        """Return the readings, all with features."""
+        """Return the readings with inferred features."""
         with self._lock:
             if self._inferred is None:
                 readings = list(self._given)
@@ -111,7 +111,7 @@ class Source:
             return self._inferred
 
     def readings(self) -> tuple[list[Reading], list[int]]:
-        """Return the distinct readings, and the number of the one of each file."""
+        """Return the distinct readings, and the index of the reading of each file."""
         with self._lock:
             if self._distinct is None:
                 distinct: list[Reading] = []
@@ -127,23 +127,23 @@ class Source:
 
     @property
     def schema(self) -> Schema:
-        """The columns that are read, which must be those of all files."""
+        """The schema of all files. Raises a SchemaError if files differ."""
         self.check_columns()
         return self.readings()[0][0].schema
 
     def check_columns(self) -> None:
-        """Raise a SchemaError if files give different columns before any transform."""
+        """Raise a SchemaError if files have different columns and no transforms."""
         readings, _ = self.readings()
         if len(readings) > 1 and not any(reading.transforms for reading in readings):
             first, *others = [
-                {name: reading.schema._described(name) for name in reading.schema}
+                {name: reading.schema._row_type(name) for name in reading.schema}
                 for reading in readings
             ]
             for other in others:
                 check_columns(first, other)
 
-    def of_core(self) -> _core.Sources:
-        """Return the files and their schemas as the core takes them."""
+    def to_core(self) -> _core.Sources:
+        """Return the files and their schemas in the form that the core accepts."""
         with self._lock:
             if self._bound is None:
                 readings, of_files = self.readings()
@@ -158,7 +158,7 @@ class Source:
     # Inference.
 
     def _with_inferred(self, readings: Sequence[Reading]) -> list[Reading]:
-        """Infer features for the first reading without them, and for those like it."""
+        """Infer features of the first reading without them, and of similar readings."""
         unknown = next(reading for reading in readings if reading.features is None)
         ends = itertools.accumulate(reading.n_files for reading in readings)
         runs = {
@@ -168,15 +168,15 @@ class Source:
         }
         if self.files.is_streamed:
             numbers = [*itertools.chain(*runs.values())]
-            found = self.inferred_in_sequence(numbers, unknown.names)
+            schema = self.inferred_in_sequence(numbers, unknown.names)
         else:
             indexes = self.files.indexes()
             begins = [0, *itertools.accumulate(map(len, indexes))]
             records = [range(begins[r.start], begins[r.stop]) for r in runs.values()]
-            catalog = _core.Catalog(indexes, Selection(records).of_core())
-            found = self.inferred_of(catalog, unknown.names)
+            catalog = _core.Catalog(indexes, Selection(records).to_core())
+            schema = self.inferred_of(catalog, unknown.names)
         return [
-            dataclasses.replace(reading, features=found) if i in runs else reading
+            dataclasses.replace(reading, features=schema) if i in runs else reading
             for i, reading in enumerate(readings)
         ]
 
@@ -186,13 +186,13 @@ class Source:
         names: Sequence[str | bytes] | None,
         sample: int | None = infer.SAMPLE_RECORDS,
     ) -> Schema:
-        """Infer features from a sample of the records of `catalog`; None is all."""
+        """Infer features from `sample` records of `catalog`; None means all."""
         return infer.infer(
             self.files.table,
             catalog,
             names,
             sample,
-            skips_damage=self.files.on_error != "raise",
+            skip_unreadable=self.files.on_error != "raise",
             features_max=self.files.limits.max_features,
         )
 
@@ -202,9 +202,9 @@ class Source:
         names: Sequence[str | bytes] | None,
         sample: int | None = infer.SAMPLE_RECORDS,
     ) -> Schema:
-        """Infer features from the first records of some files, given by number."""
+        """Infer features from the first records of the files with these numbers."""
         contents = self.files.contents()
-        with frames_of(
+        with frame_stream(
             [contents[i] for i in numbers],
             self.files.table,
             numbers,
@@ -214,6 +214,6 @@ class Source:
                 frames,
                 names,
                 sample,
-                skips_damage=self.files.on_error != "raise",
+                skip_unreadable=self.files.on_error != "raise",
                 features_max=self.files.limits.max_features,
             )

@@ -1,4 +1,4 @@
-"""Views: which records of a source a dataset has."""
+"""View: the records of a source that a dataset selects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SOURCE = "__source__"  # the column that names the component of each row of a mi
 
 @dataclass(frozen=True)
 class Mix:
-    """How rows are drawn from several views, in the terms of `fastrec.mix`."""
+    """Options of `fastrec.mix`: views with weights, from which rows are drawn."""
 
     components: dict[str, tuple[View, float]]
     seed: int
@@ -36,10 +36,10 @@ class Mix:
         return sum(self.sizes()) if self.length is None else self.length
 
     def sizes(self) -> list[int]:
-        """Return the number of records of each component, or raise a ValueError for 0."""
+        """Return the size of each component, or raise a ValueError if one is empty."""
         for name, (view, _) in self.components.items():
             if not len(view):
-                msg = f"component {name!r} of the mix has no records"
+                msg = f"mix components must not be empty, got no records in {name!r}"
                 raise ValueError(msg)
         return [len(view) for view, _ in self.components.values()]
 
@@ -58,7 +58,7 @@ class View:
 
     @property
     def files(self) -> FileSet:
-        """The files that the records are in."""
+        """The files of the source."""
         return self.source.files
 
     def __len__(self) -> int:
@@ -84,7 +84,7 @@ class View:
 
     @property
     def is_walkable(self) -> bool:
-        """Whether these are all records of the files, in their order."""
+        """Whether these are all records of the files, in file order."""
         return self._selection is None and self.mix is None
 
     @property
@@ -96,13 +96,13 @@ class View:
         """Raise a TypeError unless records can be selected from this view."""
         if self.is_mixed:
             msg = (
-                "cannot select records of a mix: select, filter, split or shard its "
-                "components, and mix those"
+                "cannot select records of a mix; select, filter, split or shard its "
+                "components instead"
             )
             raise TypeError(msg)
 
     def selection(self) -> Selection:
-        """Return the records of the source that these are."""
+        """Return the record numbers in the source."""
         if self.mix is not None:
             views = [view for view, _ in self.mix.components.values()]
             return joined_selection(views)
@@ -111,24 +111,24 @@ class View:
         return self._selection
 
     def selected(self, chosen: range | Numbers) -> View:
-        """Return the records that `chosen` names; all numbers are in bounds."""
+        """Return a view of the records at positions `chosen`, all in bounds."""
         self.check_selectable()
-        self.files.check_random_access("choosing records")
+        self.files.check_random_access("selecting records")
         return View(self.source, self.selection().select(chosen))
 
     def of(self, source: Source) -> View:
-        """Return the same records of `source`, which has the same files."""
+        """Return a view of the same records of another source of the same files."""
         return View(source, self._selection, self.mix)
 
     def by_rows(self) -> View:
-        """Return the view whose rows are drawn one by one, not by whole batches."""
+        """Return a view whose mix draws rows instead of whole batches."""
         if self.mix is None or not self.mix.per_batch:
             return self
         mix = dataclasses.replace(self.mix, per_batch=False)
         return View(self.source, self._selection, mix)
 
     def with_on_error(self, on_error: ErrorPolicy) -> View:
-        """Return the same records under another error policy, or raise a ValueError."""
+        """Return a view with another error policy, or raise a ValueError."""
         before = self.files
         if on_error == before.on_error:
             return self
@@ -138,25 +138,25 @@ class View:
             and recovery_of(on_error) != recovery_of(before.on_error)
         ):
             msg = (
-                "cannot change on_error= of records that were selected from damaged "
-                "files, because their numbers would change: pass it to fastrec.open"
+                "cannot change on_error= of records selected from damaged files, "
+                "because their numbers would change; pass it to fastrec.open()"
             )
             raise ValueError(msg)
         return self.of(self.source.of(before.with_on_error(on_error)))
 
     def catalog(self) -> _core.Catalog:
-        """Return where every record is, building the indexes that are missing."""
+        """Return the offsets of all records, building missing indexes."""
         if self._catalog is None:
-            pieces = [] if self.is_walkable else self.selection().of_core()
+            pieces = [] if self.is_walkable else self.selection().to_core()
             self._catalog = _core.Catalog(self.files.indexes(), pieces)
         return self._catalog
 
     def is_indexed(self) -> bool:
-        """Whether `catalog` returns without a pass over files."""
+        """Whether `catalog` returns without scanning files."""
         return self._catalog is not None or self.files.is_indexed()
 
     def fingerprint(self) -> str:
-        """Return what identifies these records, wherever their files are stored."""
+        """Return a hash of the records, independent of the files' paths."""
         if not self._fingerprint:
             import hashlib  # slow to import
 
@@ -172,14 +172,14 @@ class View:
         return self._fingerprint
 
     def inferred(self, sample: int | None) -> Schema:
-        """Infer the schema of all features from `sample` records; None is all."""
+        """Infer a schema of all features from `sample` records; None means all."""
         if self.files.is_streamed:
             numbers = range(len(self.files))
             return self.source.inferred_in_sequence(numbers, None, sample)
         return self.source.inferred_of(self.catalog(), None, sample)
 
     def places(self, records: Numbers) -> list[tuple[int, int, int]]:
-        """Return file, record in the file, and byte of its content, of each record."""
+        """Return the file, the record in the file, and the offset of each record."""
         if not (self.is_walkable and self.files.is_streamed):
             return self.catalog().places(records)
         counts = self.files.counts()
@@ -188,14 +188,14 @@ class View:
             for file, number in self.files.streamed_places(records)
         ]
 
-    def located(self, records: Numbers, context: str) -> Places:
-        """Return the places of `records`, to name them in errors; see `Places`."""
+    def row_places(self, records: Numbers, context: str) -> Places:
+        """Return the `Places` of `records`, for errors."""
         found = np.array(self.places(records), np.int64).reshape(-1, 3)
         ends = np.full((len(found), 1), -1, np.int64)
         return Places(self.files.files, np.concatenate([found, ends], 1), context)
 
     def extra_columns(self) -> dict[str, Extra]:
-        """Return the columns of rows that are not in the files, made of batch infos."""
+        """Return functions that compute additional columns from a BatchInfo."""
         if self.mix is None:
             return {}
         ends = np.cumsum(self.mix.sizes())
@@ -210,7 +210,7 @@ class View:
 
 
 def joined_selection(views: Sequence[View]) -> Selection:
-    """Return the records of `views` by their numbers in the joined files."""
+    """Return the records of `views`, numbered across the joined files."""
     counts = [view.files.n_records for view in views]
     begins = itertools.accumulate(counts, initial=0)
     return Selection.joined(

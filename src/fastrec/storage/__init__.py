@@ -1,1 +1,1 @@
-"""Files on disk: paths, locks, compression, indexes and caches."""
+"""Paths, locks, compression, indexes and caches of local files."""

@@ -1,4 +1,4 @@
-"""Files that appear, or change, whole or not at all."""
+"""Atomic creation and replacement of files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["replacement", "temporary_file"]
 
 @contextlib.contextmanager
 def replacement(target: Path) -> Iterator[Path]:
-    """Yield a path to write to, which replaces `target` unless there is an error."""
+    """Yield a temporary path; rename it to `target` unless the body raises."""
     with temporary_file(target) as temporary:
         yield temporary
         temporary.replace(target)
@@ -23,9 +23,9 @@ def replacement(target: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def temporary_file(target: Path) -> Iterator[Path]:
-    """Yield a new path in the directory of `target`, for a file that the caller renames.
+    """Yield a new path in the directory of `target`; the caller renames the file.
 
-    The directory is created if it does not exist. After an error, the file is deleted.
+    Creates the directory if needed. If the body raises, the file is deleted.
     """
     temporary = target.with_name(
         f".{target.name}.{os.getpid()}.{os.urandom(4).hex()}.tmp"

@@ -1,8 +1,8 @@
-"""GZIP and ZLIB: which files are compressed, their content, and how content is compressed.
+"""GZIP and ZLIB: detect, decompress and compress.
 
-A stream is whole only if its checksum and its end are present and nothing follows it. All
-members of a GZIP file are read, including empty ones. With the extra ``gzip``, isal
-inflates; otherwise the standard library does. Both release the GIL.
+A stream is complete only if it ends with a valid checksum and nothing follows it. All
+members of a GZIP file are read, including empty ones. isal (extra ``gzip``)
+decompresses if it is installed, otherwise the standard library. Both release the GIL.
 
 Source: RFC 1950, RFC 1952.
 """
@@ -45,7 +45,7 @@ __all__ = [
 
 Compression: TypeAlias = Literal["auto", "GZIP", "ZLIB"] | None
 
-# What the bytes of a file are.
+# The compression of a file.
 Content: TypeAlias = Literal["plain", "gzip", "zlib"]
 FileContent: TypeAlias = tuple[str, Content]
 
@@ -56,24 +56,24 @@ GZIP_MAGIC = b"\x1f\x8b"
 _CONTENTS: dict[object, Content] = {None: "plain", "GZIP": "gzip", "ZLIB": "zlib"}
 _WBITS = {"gzip": 31, "zlib": 15}
 
-# Bytes read, and bytes yielded, at once: small enough for the second-level cache, large
-# enough that Python's share of the work does not show.
+# Bytes per read and per yield: fit in the L2 cache, but amortise the overhead of
+# Python.
 _READ_BYTES = 64 << 10
 _PIECE_BYTES = 256 << 10
 _PLAIN_BYTES = 1 << 20
 
-# A compressed file must inflate this far to be recognised.
+# Detection decompresses at most this much of a file.
 _PROOF_BYTES = 1 << 10
 
-# Files recognised at the same time: each is mostly a wait.
-_N_AT_ONCE = 16
+# Threads that detect compression. They mostly wait for I/O.
+_DETECTION_THREADS = 16
 
 
-# Recognising.
+# Detection.
 
 
 def check_compression(value: object) -> None:
-    """Raise a ValueError unless `fastrec.open` accepts `value` as compression."""
+    """Raise a ValueError unless `value` is valid as ``compression=``."""
     if value not in ("auto", None, *COMPRESSIONS):
         msg = f"compression must be 'auto', None, 'GZIP' or 'ZLIB', got {value!r}"
         raise ValueError(msg)
@@ -82,12 +82,12 @@ def check_compression(value: object) -> None:
 def contents_of(
     files: Sequence[str], compression: Compression = "auto"
 ) -> list[Content]:
-    """Return what each file is: by its first bytes, or as `compression` says."""
+    """Return the compression of each file: `compression`, or detected if "auto"."""
     if compression != "auto":
         return [_CONTENTS[compression]] * len(files)
     if len(files) == 1:
         return [content_of(files[0])]
-    pool = TaskPool(_N_AT_ONCE)
+    pool = TaskPool(_DETECTION_THREADS)
     try:
         tasks = [pool.submit(partial(content_of, path)) for path in files]
         return [task.result() for task in tasks]
@@ -96,11 +96,11 @@ def contents_of(
 
 
 def content_of(path: str) -> Content:
-    """Return what the file `path` is, or raise an OSError.
+    """Detect the compression of a file, or raise an OSError.
 
-    The damaged first header of a plain file may look like that of a compressed one. So
-    a file counts as compressed only if its beginning inflates, or if it holds no frame of
-    a plain file.
+    The damaged first header of a plain file may look like a compressed file. So a file
+    counts as compressed only if its beginning decompresses, or if it does not contain a
+    valid TFRecord frame.
     """
     looks_like = _core.recognize(os.fsencode(path))
     if looks_like not in _WBITS:
@@ -112,7 +112,7 @@ def content_of(path: str) -> Content:
 
 
 def _inflates(path: str, content: Content) -> bool:
-    """Return whether the first KiB of a file inflates, or all of a smaller one."""
+    """Return whether the first KiB of a file decompresses."""
     with _opened(path) as file:
         beginning = file.read(_PROOF_BYTES) or b""
     stream = zlib.decompressobj(wbits=_WBITS[content])
@@ -123,28 +123,27 @@ def _inflates(path: str, content: Content) -> bool:
 
 
 def plain_name(path: str) -> str:
-    """Return the name of a file without the suffix of a compressed one."""
+    """Return a file's name without a compression suffix."""
     name = os.path.basename(path)  # noqa: PTH119 (pathlib is slow to import)
     stem, suffix = os.path.splitext(name)  # noqa: PTH122
     return stem if suffix.lower() in COMPRESSED_SUFFIXES else name
 
 
-# Inflating.
+# Decompression.
 
 
 def inflated(
     path: str, content: Content, *, on_read: Callable[[int], object] | None = None
 ) -> Generator[bytes]:
-    """Yield the content of the file `path`, in pieces of at most 1 MiB.
+    """Yield the decompressed content of a file, in pieces of at most 1 MiB.
 
-    `on_read` receives the number of bytes of the file that were read so far. What is
-    yielded before an error is as it was written, as far as the stream shows.
+    `on_read` is called with the number of bytes read from the file so far.
 
     Raises
     ------
     CorruptionError
-        If the stream is damaged, cut, or followed by other bytes. Its `offset` is the
-        byte of the compressed file; the text also has that of the content.
+        If the stream is damaged, truncated, or followed by other bytes. `offset` is the
+        byte in the compressed file; the message also has the offset in the content.
     OSError
         If the file cannot be read.
     """
@@ -164,7 +163,7 @@ def _inflated_members(
     name: str,
     on_read: Callable[[int], object] | None,
 ) -> Generator[bytes]:
-    """Yield the content of all members of a compressed file."""
+    """Yield the decompressed content of all members of a file."""
     backend = _backend()
     n_read = n_inflated = 0
 
@@ -178,15 +177,14 @@ def _inflated_members(
 
     def fail(what: str) -> NoReturn:
         msg = (
-            f"the {content.upper()} stream {what}, after {n_inflated:,} bytes of its "
-            "content"
+            f"the {content.upper()} stream {what}, at decompressed byte {n_inflated:,}"
         )
         at = n_read - len(data)
         raise CorruptionError(msg, name, offset=at, code="damaged_stream") from None
 
     data = read()
-    while data:  # a file without bytes has no content
-        if n_read > len(data):  # `data` follows a whole stream
+    while data:  # an empty file is valid
+        if n_read > len(data):  # `data` follows a complete stream
             data += read() if len(data) == 1 else b""
             if content != "gzip" or not data.startswith(GZIP_MAGIC[: len(data)]):
                 fail("is followed by other bytes")
@@ -201,7 +199,7 @@ def _inflated_members(
                 n_inflated += len(piece)
                 yield piece
             elif not data and not member.eof:
-                fail("is cut short")
+                fail("is truncated")
             data = member.unconsumed_tail
         data = member.unused_data or read()
 
@@ -216,7 +214,7 @@ def _backend() -> ModuleType:
 
 
 def _opener(path: str, flags: int) -> int:
-    """Open a regular file; refuse a FIFO instead of waiting for it."""
+    """Open a regular file, and raise for a FIFO instead of waiting for a writer."""
     descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         return descriptor
@@ -226,7 +224,7 @@ def _opener(path: str, flags: int) -> int:
 
 @contextlib.contextmanager
 def _opened(path: str) -> Iterator[io.FileIO]:
-    """Open a regular file, and name it in errors of reading."""
+    """Open a regular file, and add its name to errors of reading."""
     try:
         with io.FileIO(path, opener=_opener) as file:
             yield file
@@ -236,30 +234,30 @@ def _opened(path: str) -> Iterator[io.FileIO]:
         raise
 
 
-# Compressing.
+# Compression.
 
 
 class Codec:
-    """Turns the pieces of a file into the bytes to write: here, the same bytes."""
+    """Encodes the pieces of one file; this base class writes them uncompressed."""
 
     def prepared(self, piece: Buffer) -> Buffer:
-        """Return the bytes of a piece; several threads may call this at once."""
+        """Encode a piece as far as possible without its predecessors; thread-safe."""
         return piece
 
     def ordered(self, prepared: Buffer) -> Buffer:
-        """Return the bytes of a prepared piece that depend on the pieces before it."""
+        """Return the bytes to write for a prepared piece; called in file order."""
         return prepared
 
     def end(self) -> Buffer:
-        """Return the bytes after the last piece."""
+        """Return the bytes to write after the last piece."""
         return b""
 
 
 class _Gzip(Codec):
     """Writes each piece as a member.
 
-    So several threads can compress one file, and a file whose writer was killed can be
-    read to its last member.
+    So several threads can compress one file, and the complete members remain readable
+    if the writer is killed.
     """
 
     def __init__(self, level: int) -> None:
@@ -280,7 +278,7 @@ class _Gzip(Codec):
 
 
 class _Zlib(Codec):
-    """Writes one stream."""
+    """Writes all pieces as one stream."""
 
     def __init__(self, level: int) -> None:
         self._stream = zlib.compressobj(level)
@@ -293,7 +291,7 @@ class _Zlib(Codec):
 
 
 def codec_of(compression: str | None, level: int) -> Codec:
-    """Return a codec for one file; `level` is zlib's, -1 to 9."""
+    """Return a codec for one file. `level` is zlib's level, -1 to 9."""
     if compression is None:
         return Codec()
     return _Gzip(level) if compression == "GZIP" else _Zlib(level)

@@ -1,11 +1,11 @@
-"""Where the records of files are: found once for each version of a file, and kept.
+"""Indexes: the offsets of a file's records, built once per version and cached.
 
-A plain file has a `_core.Index`. A compressed file has a `Count`, from one pass over its
-content. Either is built when it is first needed, in parallel, and kept under
-``$FASTREC_CACHE`` (else ``$XDG_CACHE_HOME/fastrec``, else ``~/.cache/fastrec``), or in
-`index_dir`. Both are cache files (``src/cpp/file/cache_file.h``): one that was altered, or
-belongs to another size or modification time of the file, is built again. If the cache
-cannot be written, every process builds for itself.
+A plain file has a `_core.Index`; a compressed file has a `Count`, from one scan of
+its content. Both are built in parallel when they are first needed, and cached in
+``$FASTREC_CACHE`` (else ``$XDG_CACHE_HOME/fastrec``, else ``~/.cache/fastrec``) or in
+`index_dir`. The cache files (``src/cpp/file/cache_file.h``) have a checksum and the
+size and modification time of the data file; if these do not match, the index is
+rebuilt. If the cache is not writable, each process builds its own.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from fastrec.options import default_num_threads
 from fastrec.printable import printable
 from fastrec.storage.atomic import replacement
 from fastrec.storage.compression import FileContent
-from fastrec.storage.locks import opened_to_lock, try_lock
+from fastrec.storage.locks import open_lock_file, try_lock
 from fastrec.storage.parallel import Progress, run_in_threads
 from fastrec.storage.paths import Version, version_of
-from fastrec.storage.stream_readers import frames_of
+from fastrec.storage.stream_readers import frame_stream
 from fastrec.tasks import CancelledError
 
 if TYPE_CHECKING:
@@ -44,10 +44,10 @@ __all__ = [
     "Count",
     "builder_lock",
     "cache_dir",
-    "counted",
     "index_path",
     "keep_index",
     "load_indexes",
+    "make_counts",
     "make_indexes",
     "rename_index",
     "write_tfrecord2idx",
@@ -55,27 +55,27 @@ __all__ = [
 
 _log = logging.getLogger("fastrec")
 
-# Builders of one machine take turns by locking one of this many files.
+# Processes that build indexes lock one of this many files in the cache directory.
 _N_LOCKS = 64
-_SECONDS_BETWEEN_LOOKS = 0.1
-_SECONDS_BEFORE_LOG = 5.0
+_POLL_SECONDS = 0.1
+_LOG_AFTER_SECONDS = 5.0
 
 _ROW = np.dtype([("offset", "<u8"), ("payload_crc", "<u4")])
 _COUNT_KIND = "freccnt2"
 
 
 class Count:
-    """How many records the content of a file has, and where.
+    """The number of records in a compressed file, and their offsets in its content.
 
-    The table has a row for each record: where its frame begins in the content, and the
-    checksum that is stored with its payload. A last row has the end of the content and 0.
+    The table has a row for each record: the offset of its frame, and the stored
+    checksum of its payload. The last row is the size of the content, and 0.
 
     Attributes
     ----------
     version : Version
-        Of the file that was counted.
+        The version of the file that was counted.
     gaps : list of SkippedSpan
-        What is left out of the content: its rest, if it is damaged.
+        The skipped part of the content: everything behind the first damage.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class Count:
         gaps: Sequence[SkippedSpan],
         version: Version,
     ) -> Count:
-        """Return the count of n frames, from n + 1 offsets and n checksums."""
+        """Make the count of n frames from n + 1 offsets and n checksums."""
         table = np.zeros(len(offsets), _ROW)
         table["offset"] = offsets
         table["payload_crc"][:-1] = payload_crcs
@@ -104,14 +104,14 @@ class Count:
 
     @classmethod
     def load(cls, path: bytes, size: int, mtime_ns: int) -> Count | None:
-        """Return the count kept at `path`, or None if it does not fit the version."""
+        """Load the count at `path`, or return None if its version differs."""
         content = _core.load_cache(path, _COUNT_KIND, size, mtime_ns)
         if content is None or not content.size or content.size % _ROW.itemsize:
             return None
         return cls(content.view(_ROW), (size, mtime_ns))
 
     def save(self, path: bytes) -> None:
-        """Write a file that `load` reads, or raise an OSError."""
+        """Write a cache file for `load`, or raise an OSError."""
         _core.save_cache(path, _COUNT_KIND, *self.version, self._table.view(np.uint8))
 
     def __len__(self) -> int:
@@ -119,15 +119,15 @@ class Count:
 
     @property
     def n_bytes(self) -> int:
-        """The size of the content."""
+        """Size of the content."""
         return int(self._table["offset"][-1])
 
     def offset(self, record: int) -> int:
-        """Return where the frame of a record begins."""
+        """Return the offset of a record's frame in the content."""
         return int(self._table["offset"][record])
 
     def payload_crc(self, record: int) -> int:
-        """Return the checksum that is stored with a record."""
+        """Return the stored checksum of a record's payload."""
         return int(self._table["payload_crc"][record])
 
 
@@ -135,7 +135,7 @@ _Entry = TypeVar("_Entry", _core.Index, Count)
 
 
 def cache_dir() -> Path:
-    """Return the directory of the cache. The environment is read at every call."""
+    """Return the cache directory, from the current environment."""
     from pathlib import Path
 
     for variable, tail in (("FASTREC_CACHE", "."), ("XDG_CACHE_HOME", "fastrec")):
@@ -143,8 +143,8 @@ def cache_dir() -> Path:
             return Path(value) / tail
     try:
         return Path.home() / ".cache" / "fastrec"
-    except RuntimeError:  # a user without a home, as in containers
-        return Path(os.devnull)  # where nothing can be kept
+    except RuntimeError:  # no home directory, as in containers
+        return Path(os.devnull)  # nothing can be written there
 
 
 def index_path(
@@ -152,7 +152,7 @@ def index_path(
     index_dir: str | os.PathLike[str] | None = None,
     kind: type = _core.Index,
 ) -> Path:
-    """Return where the index of the file `path`, or its count, is kept."""
+    """Return the cache path of a file's index or count."""
     import hashlib
     from pathlib import Path
 
@@ -166,7 +166,7 @@ def index_path(
 def load_indexes(
     paths: Sequence[str], index_dir: str | os.PathLike[str] | None
 ) -> list[_core.Index] | None:
-    """Return the kept indexes of all `paths`, or None if one is missing."""
+    """Load the cached indexes of all `paths`, or return None if one is missing."""
     found = []
     for path in paths:
         index = _load(_core.Index, path, index_dir)
@@ -186,11 +186,11 @@ def make_indexes(
     must_keep: bool = False,
     recovery: str = "raise",
 ) -> list[_core.Index]:
-    """Return the index of each plain file, building those that are not kept.
+    """Return the index of each plain file, building those that are not cached.
 
-    Errors call the files by `names`. `recovery` is "raise", "skip" or "resync"; an index
-    with gaps is not kept, so a kept one holds for all three. With `must_keep`, an index
-    that cannot be kept is an OSError.
+    Errors name the files by `names`. `recovery` is "raise", "skip" or "resync"; an
+    index with gaps is not cached, so cached indexes are valid for all three. With
+    `must_keep`, an index that cannot be cached raises an OSError.
     """
     n_bytes = sum(os.stat(path).st_size for path in paths)  # noqa: PTH116
     scan = _core.ScanProgress()
@@ -205,38 +205,39 @@ def make_indexes(
         if progress is not None:
             progress(min(scan.n_bytes, n_bytes), n_bytes)
 
-    indexes = _kept_or_built(
+    indexes = _load_or_build(
         _core.Index,
         paths,
         build,
         index_dir=index_dir,
-        so_far=lambda _n_done, seconds: (
+        progress_text=lambda _n_done, seconds: (
             f"indexing {len(paths)} files, {n_bytes / 1e9:.1f} GB: "
             f"{scan.n_bytes / 1e9 / seconds:.2f} GB/s so far"
         ),
         cancel=scan.cancel,
-        on_look=report,
+        on_poll=report,
         must_keep=must_keep,
     )
     report()
     return indexes
 
 
-def counted(
+def make_counts(
     files: Sequence[FileContent],
     index_dir: str | os.PathLike[str] | None,
     recovery: str = "raise",
 ) -> list[Count]:
-    """Return the count of each file, by a pass over those whose count is not kept.
+    """Return the count of each compressed file, scanning those that are not cached.
 
-    With a `recovery` other than "raise", the rest of a damaged content is left out.
+    With a `recovery` other than "raise", the content behind the first damage is
+    skipped.
     """
-    return _kept_or_built(
+    return _load_or_build(
         Count,
         [path for path, _ in files],
-        lambda i, is_cancelled: _scanned(files[i], recovery, is_cancelled),
+        lambda i, is_cancelled: _scan_count(files[i], recovery, is_cancelled),
         index_dir=index_dir,
-        so_far=lambda n_done, _seconds: (
+        progress_text=lambda n_done, _seconds: (
             f"counting the records of compressed files: {n_done} of {len(files)} files "
             "so far"
         ),
@@ -248,10 +249,10 @@ def keep_index(
     offsets: npt.NDArray[np.uint64],
     payload_crcs: npt.NDArray[np.uint32] | None = None,
 ) -> None:
-    """Keep the index of a plain file that was just written, if the cache can be written.
+    """Cache the index of a file that was just written, if the cache is writable.
 
-    `offsets` are the beginnings of all frames and the end of the last one. Those of a
-    compressed file are offsets in its content, and come with `payload_crcs`.
+    `offsets` are the beginnings of all frames and the end of the last one. For a
+    compressed file, they are offsets in its content, and `payload_crcs` is required.
     """
     try:
         version = version_of(path)
@@ -261,11 +262,11 @@ def keep_index(
         else:
             _save(Count.of(offsets, payload_crcs, (), version), path)
     except OSError as error:
-        _log.info("the index of %s is not kept: %s", printable(path), error)
+        _log.info("cannot cache the index of %s: %s", printable(path), error)
 
 
 def rename_index(path: str, target: str) -> None:
-    """Keep what is kept of a file that was renamed to `target`."""
+    """Rename the cached index or count of a file that was renamed to `target`."""
     for kind in (_core.Index, Count):
         with contextlib.suppress(OSError):
             index_path(path, None, kind).replace(index_path(target, None, kind))
@@ -279,9 +280,9 @@ def write_tfrecord2idx(
 ) -> None:
     """Write the index of one file in the text format of ``tfrecord2idx``.
 
-    One line per record: the byte at which its frame begins, a space, and the size of the
-    frame in bytes. A directory that holds ``NAME.idx`` for each file can be passed to
-    `fastrec.open` as `index_dir`.
+    One line per record: the offset of its frame and the size of the frame, in bytes. A
+    directory with a ``NAME.idx`` for each file is valid as `index_dir` of
+    `fastrec.open`.
     """
     (index,) = make_indexes([os.fspath(path)], index_dir=index_dir)
     offsets = index.offsets.astype(np.int64)
@@ -292,12 +293,12 @@ def write_tfrecord2idx(
 def _load(
     kind: type[_Entry], path: str, index_dir: str | os.PathLike[str] | None
 ) -> _Entry | None:
-    """Return what is kept of `path`, or None if nothing is that fits the file."""
+    """Return the cached entry of `path`, or None if it is missing or out of date."""
     version = version_of(path)
-    kept = kind.load(os.fsencode(index_path(path, index_dir, kind)), *version)
-    if kept is None and index_dir is not None and kind is _core.Index:
+    entry = kind.load(os.fsencode(index_path(path, index_dir, kind)), *version)
+    if entry is None and index_dir is not None and kind is _core.Index:
         return _read_tfrecord2idx(path, index_path(path, index_dir).parent, version)
-    return kept
+    return entry
 
 
 def _save(
@@ -309,29 +310,29 @@ def _save(
         entry.save(os.fsencode(temporary))
 
 
-def _kept_or_built(
+def _load_or_build(
     kind: type[_Entry],
     paths: Sequence[str],
     build: Callable[[int, threading.Event], _Entry],
     *,
     index_dir: str | os.PathLike[str] | None,
-    so_far: Callable[[int, float], str],
+    progress_text: Callable[[int, float], str],
     cancel: Callable[[], object] = lambda: None,
-    on_look: Callable[[], object] | None = None,
+    on_poll: Callable[[], object] | None = None,
     must_keep: bool = False,
 ) -> list[_Entry]:
-    """Return the entry of each file, building and keeping those that are missing."""
+    """Return the entry of each file, building and caching those that are missing."""
     is_cancelled = threading.Event()
-    not_kept: list[OSError] = []
+    errors: list[OSError] = []
 
-    def made(i: int) -> _Entry:
+    def load_or_build(i: int) -> _Entry:
         path = paths[i]
-        if (kept := _load(kind, path, index_dir)) is not None:
-            return kept
+        if (entry := _load(kind, path, index_dir)) is not None:
+            return entry
         with builder_lock(index_path(path, index_dir, kind), is_cancelled):
             # Another process may have built it meanwhile.
-            if (kept := _load(kind, path, index_dir)) is not None:
-                return kept
+            if (entry := _load(kind, path, index_dir)) is not None:
+                return entry
             entry = build(i, is_cancelled)
             if not entry.gaps:
                 try:
@@ -339,7 +340,7 @@ def _kept_or_built(
                 except OSError as error:
                     if must_keep:
                         raise
-                    not_kept.append(error)
+                    errors.append(error)
             return entry
 
     def cancel_all() -> None:
@@ -347,20 +348,22 @@ def _kept_or_built(
         cancel()
 
     entries = run_in_threads(
-        [partial(made, i) for i in range(len(paths))],
+        [partial(load_or_build, i) for i in range(len(paths))],
         cancel=cancel_all,
-        so_far=so_far,
-        on_look=on_look,
+        progress_text=progress_text,
+        on_poll=on_poll,
     )
-    if not_kept:  # one line for any number of files
+    if errors:
         _log.info(
-            "%d of %d indexes are not kept: %s", len(not_kept), len(paths), not_kept[0]
+            "cannot cache %d of %d indexes: %s", len(errors), len(paths), errors[0]
         )
     return entries
 
 
-def _scanned(file: FileContent, recovery: str, is_cancelled: threading.Event) -> Count:
-    """Count the records of a file by a pass over its content."""
+def _scan_count(
+    file: FileContent, recovery: str, is_cancelled: threading.Event
+) -> Count:
+    """Count the records of a compressed file by scanning its content."""
     path, _ = file
     version = version_of(path)
 
@@ -369,7 +372,7 @@ def _scanned(file: FileContent, recovery: str, is_cancelled: threading.Event) ->
             raise CancelledError
 
     table = _core.FileTable([os.fsencode(path)], ["pread"])
-    with frames_of([file], table, [0], recovery, on_wait=check) as frames:
+    with frame_stream([file], table, [0], recovery, on_wait=check) as frames:
         return Count.of(*frames.scan(), version)
 
 
@@ -384,16 +387,17 @@ def _read_tfrecord2idx(
         offsets = np.append(lines[:, 0], lines[-1:].sum(dtype=np.uint64))
         return _core.Index.from_offsets(offsets, *version, os.fsencode(path))
     except (OSError, ValueError) as error:
-        _log.warning("%s is not used: %s", printable(text), error)
+        _log.warning("ignoring index file %s: %s", printable(text), error)
         return None
 
 
 @contextlib.contextmanager
 def builder_lock(target: Path, is_cancelled: threading.Event) -> Iterator[None]:
-    """Hold a lock in the directory of `target`, if locks work there.
+    """Hold a lock in the directory of `target`, if the file system supports locks.
 
-    The lock saves work when several processes begin at once. Correctness does not depend
-    on it, so a wait that is cancelled simply ends. A long wait is logged.
+    The lock saves work if several processes build the same file. Correctness does not
+    depend on it, so cancelling the wait enters the body without it. A long wait is
+    logged.
     """
     import hashlib
 
@@ -402,9 +406,9 @@ def builder_lock(target: Path, is_cancelled: threading.Event) -> Iterator[None]:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             path = target.parent / f".lock-{number % _N_LOCKS:02d}"
-            lock = stack.enter_context(opened_to_lock(path))
-            log_at = time.monotonic() + _SECONDS_BEFORE_LOG
-            while not try_lock(lock) and not is_cancelled.wait(_SECONDS_BETWEEN_LOOKS):
+            lock = stack.enter_context(open_lock_file(path))
+            log_at = time.monotonic() + _LOG_AFTER_SECONDS
+            while not try_lock(lock) and not is_cancelled.wait(_POLL_SECONDS):
                 if time.monotonic() > log_at:
                     log_at = math.inf
                     _log.warning(
@@ -412,5 +416,5 @@ def builder_lock(target: Path, is_cancelled: threading.Event) -> Iterator[None]:
                         printable(path),
                     )
         except (ImportError, OSError) as error:
-            _log.debug("the cache is written without a lock: %s", error)
+            _log.debug("writing the cache without a lock: %s", error)
         yield

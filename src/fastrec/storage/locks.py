@@ -1,4 +1,4 @@
-"""Locks on files: one process, or one owner in it, at a time."""
+"""Exclusive file locks."""
 
 from __future__ import annotations
 
@@ -11,40 +11,41 @@ from collections.abc import Iterator
 
 from fastrec.lifecycle import renew_after_fork
 
-__all__ = ["FileLock", "opened_to_lock", "try_lock"]
+__all__ = ["FileLock", "open_lock_file", "try_lock"]
 
-# A lock file may be in a directory that others can write to. Opening it neither waits
-# for a FIFO nor follows a link.
-_SAFELY = sum(
+# Other users may have write access to the directory, so opening a lock file must not
+# block on a FIFO or follow a link.
+_SAFE_FLAGS = sum(
     getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC")
 )
 _NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.EINVAL)
 
-# A forked child would keep these files open, and so locked.
+# A forked child closes these files, because open files stay locked.
 _files: set[int] = set()
 
 
 @contextlib.contextmanager
-def opened_to_lock(path: str | os.PathLike[str]) -> Iterator[int]:
-    """Open a regular file for `try_lock`; a forked child closes it."""
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | _SAFELY, 0o666)
+def open_lock_file(path: str | os.PathLike[str]) -> Iterator[int]:
+    """Open or create a regular file for `try_lock`."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | _SAFE_FLAGS, 0o666)
     _files.add(file)
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), os.fspath(path))
         yield file
     finally:
-        if file in _files:  # a fork has closed it already
+        if file in _files:  # a forked child closed it already
             _files.discard(file)
             os.close(file)
 
 
 def try_lock(file: int) -> bool:
-    """Lock an open file until it is closed, unless another owner has it locked.
+    """Lock a file until it is closed; return False if another owner holds the lock.
 
-    Raises an ImportError on a platform without locks, an OSError on such a file system.
+    Raises an ImportError or OSError if the platform or file system does not support
+    locks.
     """
-    import fcntl  # not on every platform
+    import fcntl  # missing on some platforms
 
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -54,21 +55,20 @@ def try_lock(file: int) -> bool:
 
 
 class FileLock:
-    """A lock file that one owner holds at a time, and that `release` removes.
+    """A lock file, which `release` removes.
 
-    A signal may interrupt `acquire` anywhere: `release` removes what it left.
+    If a signal interrupts `acquire` at any point, `release` cleans up.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._process = os.getpid()
-        # Its last reference closes it, which also unlocks it.
-        self._file: io.FileIO | None = None
+        self._file: io.FileIO | None = None  # closing it unlocks it
 
     def acquire(self) -> bool:
-        """Lock the file; return False where files cannot be locked.
+        """Lock the file; return False if the file system does not support locks.
 
-        Raises a BlockingIOError if another owner holds it.
+        Raises a BlockingIOError if another owner holds the lock.
         """
         renew_after_fork(self)
         while True:
@@ -88,10 +88,10 @@ class FileLock:
             self._file.close()
 
     def release(self) -> None:
-        """Remove the file, unless another owner holds it. Does nothing in a fork."""
+        """Remove the file, unless another owner or a parent process holds the lock."""
         if os.getpid() != self._process:
             return
-        # A file that stays locks no one out.
+        # On failure, leave the file: it does not block later owners.
         with contextlib.suppress(OSError, ImportError):
             file = self._file
             if file is None or file.closed:

@@ -1,4 +1,4 @@
-"""Splits: whether the files of a directory are one dataset, by their names."""
+"""Detect directories that mix splits (train, test, ...), by file name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger("fastrec")
 
 _SPLIT_WORDS = frozenset(("train", "test", "valid", "validation", "val", "dev", "eval"))
 
-# What numbers the shards of a dataset: decimal or hexadecimal, maybe with a total.
+# Shard numbers: decimal or hexadecimal, optionally with a total.
 _NUMBER = re.compile(
     r"(?<![A-Za-z])[0-9A-Fa-f]*[0-9][0-9A-Fa-f]*(?![A-Za-z])(?:-of-[0-9]+)?|[0-9]+"
 )
@@ -26,8 +26,8 @@ _MAX_LISTED = 10
 def check_one_split(directory: str, files: Iterable[str]) -> None:
     """Raise a ValueError if the names of `files` differ by a split word.
 
-    The message has the glob of each group of names. Other differences than numbers are
-    logged.
+    The message lists a glob for each group of names. If names differ otherwise than by
+    numbers, a warning is logged.
     """
     names = [os.path.basename(file) for file in files]  # noqa: PTH119
     counts = Counter(map(_literal_parts, names))
@@ -43,13 +43,13 @@ def check_one_split(directory: str, files: Iterable[str]) -> None:
     listed = ", ".join(globs)
     if len({_split_words(parts) for parts in counts}) > 1:
         msg = (
-            f"cannot read directory {directory!r} as one dataset: its file names differ "
-            f"by a split word (train, test, ...): {listed}. Write the glob of one split, "
-            "or a list of globs to join several"
+            f"cannot read directory {directory!r} as one dataset: its file names "
+            f"differ by a split word (train, test, ...): {listed}. Pass the glob of "
+            "one split, or a list of globs to join several"
         )
         raise ValueError(msg)
     _log.warning(
-        "joining files of %d kinds of names in directory %r: %s; write globs to choose",
+        "joining %d groups of files in directory %r: %s; pass a glob to read only one",
         len(counts),
         directory,
         listed,
@@ -67,7 +67,7 @@ def _split_words(parts: Iterable[str]) -> frozenset[str]:
 
 
 def _glob(parts: Iterable[str], count: int, names: Sequence[str]) -> str:
-    """Return a glob of the `count` names that have these parts, and of no others."""
+    """Return a glob that matches only the `count` names with these parts."""
     literals = [glob.escape(part) for part in parts]
     pattern = "*".join(literals)
     if sum(fnmatch.fnmatchcase(name, pattern) for name in names) > count:

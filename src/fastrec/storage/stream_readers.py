@@ -1,7 +1,7 @@
-"""Reader threads: they inflate files into a bounded queue of the core.
+"""Reader threads that decompress files into a bounded queue of the core.
 
-The core frames and decodes the content of the queue. The threads hold no reference to
-its consumer: stopping the queue ends them.
+The core reads frames from the queue. The threads do not reference its consumer;
+stopping the queue ends them.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from fastrec.storage.compression import FileContent, inflated
 from fastrec.storage.paths import Version, version_of
 from fastrec.tasks import Task, start
 
-__all__ = ["frames_of", "started"]
+__all__ = ["byte_streams", "frame_stream"]
 
-# Bytes read ahead by one thread.
-_BYTES_AHEAD = 4 << 20
-_SECONDS_TO_END = 5.0
+_READ_AHEAD_BYTES = 4 << 20  # by one thread
+_EXIT_TIMEOUT_SECONDS = 5.0
 
 
 @contextlib.contextmanager
-def started(
+def byte_streams(
     files: Sequence[FileContent],
     *,
     n_readers: int,
@@ -36,12 +35,12 @@ def started(
     versions: Sequence[Version] | None = None,
     on_read: Callable[[int, int], object] | None = None,
 ) -> Iterator[_core.ByteStreams]:
-    """Inflate the contents of `files`, one after another, in `n_readers` threads.
+    """Decompress `files` in order, in `n_readers` threads.
 
-    At most `bytes_ahead` bytes are inflated and not yet consumed, of all files together.
-    The caller stops the streams; an error in the body does so, too. A file that is not of
-    its version in `versions` is an error. ``on_read(i, n_bytes)`` is called by the threads
-    with the bytes of file `i` that were read.
+    The threads decompress at most `bytes_ahead` bytes ahead of the consumer. The caller
+    stops the streams; an error in the body also stops them. A file whose version
+    differs from `versions` is an error. The threads call ``on_read(i, n_bytes)`` with
+    the number of bytes read from file `i`.
     """
     n_readers = max(1, min(n_readers, len(files)))
     streams = _core.ByteStreams(len(files), n_readers, bytes_ahead // n_readers)
@@ -50,16 +49,16 @@ def started(
         for i in range(n_readers):
             reader = Task(partial(_read, files, versions, on_read, streams))
             _readers.add(reader)
-            # After that: a thread that starts now is one that `_end_all` waits for.
+            # Check after the registration, so that `_end_all` waits for the thread.
             if _is_ending:
-                msg = "cannot begin to read compressed files while Python exits"
+                msg = "cannot read compressed files during interpreter exit"
                 raise RuntimeError(msg)
             try:
                 start(reader)
             except RuntimeError:
                 if i == 0:
                     raise
-                break  # the system has no more threads; the others read all files
+                break  # no more threads available; the others read all files
         yield streams
     except BaseException:
         streams.stop()
@@ -76,14 +75,14 @@ def _read(
         path, content = files[i]
         try:
             if versions is not None and version_of(path) != versions[i]:
-                reason = "the file has changed since its records were counted"
+                reason = "the file changed after its records were counted"
                 streams.fail(i, "file_changed", reason, os.fsencode(path), None)
                 continue
             report = None if on_read is None else partial(on_read, i)
             with contextlib.closing(inflated(path, content, on_read=report)) as pieces:
                 for piece in pieces:
                     if not streams.push(i, piece):
-                        break  # the consumer needs no more of it
+                        break  # the consumer stopped
         except BaseException as error:  # noqa: BLE001 (the consumer raises it)
             _fail(streams, i, path, error)
         else:
@@ -93,7 +92,7 @@ def _read(
 def _fail(streams: _core.ByteStreams, i: int, path: str, error: BaseException) -> None:
     name = os.fsencode(path)
     if isinstance(error, OSError):
-        streams.fail_of_system(i, error.errno or 0, name)
+        streams.fail_with_os_error(i, error.errno or 0, name)
     elif isinstance(error, MemoryError):
         streams.fail(i, "memory", "", name, None)
     elif isinstance(error, Error):
@@ -103,7 +102,7 @@ def _fail(streams: _core.ByteStreams, i: int, path: str, error: BaseException) -
 
 
 @contextlib.contextmanager
-def frames_of(
+def frame_stream(
     files: Sequence[FileContent],
     table: _core.FileTable,
     order: Sequence[int],
@@ -112,14 +111,14 @@ def frames_of(
     on_read: Callable[[int, int], object] | None = None,
     on_wait: Callable[[], object] | None = None,
 ) -> Iterator[_core.FrameStream]:
-    """Yield the frames of `files`, which are those in `order` of `table`.
+    """Yield a stream of the frames of `files`, whose numbers in `table` are `order`.
 
-    One thread inflates the files; it calls `on_read` as `started` does. The caller's
-    thread calls `on_wait` several times a second while it reads, and raises what that
-    raises.
+    One thread decompresses the files; `on_read` is as for `byte_streams`. The consumer
+    calls `on_wait` several times a second while it waits, and propagates its
+    exceptions.
     """
-    with started(
-        files, n_readers=1, bytes_ahead=_BYTES_AHEAD, on_read=on_read
+    with byte_streams(
+        files, n_readers=1, bytes_ahead=_READ_AHEAD_BYTES, on_read=on_read
     ) as streams:
         try:
             yield _core.FrameStream(streams, table, order, recovery, on_wait)
@@ -127,12 +126,10 @@ def frames_of(
             streams.stop()
 
 
-# Streams that may have threads. They must return before the interpreter ends: a thread
-# that returned from the core after that would abort.
+# The threads must end before the interpreter: a thread that returned from the core
+# after that would abort.
 _all: weakref.WeakSet[_core.ByteStreams] = weakref.WeakSet()
 _readers: weakref.WeakSet[Task[None]] = weakref.WeakSet()
-
-
 _is_ending = False
 
 
@@ -142,7 +139,7 @@ def _end_all() -> None:
     _is_ending = True
     for streams in list(_all):
         streams.stop()
-    until = time.monotonic() + _SECONDS_TO_END
+    until = time.monotonic() + _EXIT_TIMEOUT_SECONDS
     for reader in list(_readers):
         while not reader.wait() and time.monotonic() < until:
             pass

@@ -1,1 +1,1 @@
-"""Transforms: the caller's functions of batches, and where the rows of a batch come from."""
+"""The caller's transforms, and the origin of a batch's rows."""

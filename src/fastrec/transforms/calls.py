@@ -1,4 +1,4 @@
-"""Calls: the caller's functions, called as their signatures ask."""
+"""Call the caller's functions, with an optional argument if they accept it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["call", "name_of", "passed_as"]
+__all__ = ["argument_style", "call", "name_of"]
 
 _POSITIONAL = (
     inspect.Parameter.POSITIONAL_ONLY,
@@ -18,19 +18,19 @@ _BY_NAME = (
 )
 
 
-def passed_as(function: Callable[..., object], name: str) -> str | None:
-    """Return how to pass the argument `name`: "positional", "keyword", or None for not.
+def argument_style(function: Callable[..., object], name: str) -> str | None:
+    """Return how to pass the argument `name`: "positional", "keyword", or not (None).
 
     It is passed if and only if `function` has a parameter of that name after the first.
 
     Raises
     ------
     TypeError
-        If `function` requires a second argument of another name.
+        If `function` requires a second argument with another name.
     """
     try:
         parameters = inspect.signature(function).parameters
-    except (TypeError, ValueError):  # builtins and extension types may have none
+    except (TypeError, ValueError):  # builtins may not have a signature
         return None
     others = list(parameters.values())[1:]
     second = next((p for p in others if p.kind in _POSITIONAL), None)
@@ -50,17 +50,17 @@ def passed_as(function: Callable[..., object], name: str) -> str | None:
 def call(
     function: Callable[..., Any],
     first: object,
-    how: str | None,
+    style: str | None,
     name: str,
     second: Callable[[], object],
 ) -> Any:  # noqa: ANN401
-    """Call `function` with its first argument, and with the second if it takes one."""
-    if how == "keyword":
+    """Call `function`; pass ``second()`` as `name`, as `argument_style` says."""
+    if style == "keyword":
         return function(first, **{name: second()})
-    return function(first, second()) if how == "positional" else function(first)
+    return function(first, second()) if style == "positional" else function(first)
 
 
 def name_of(function: object) -> str:
-    """Return how errors call a function."""
+    """Return a function's name for errors."""
     name = getattr(function, "__qualname__", type(function).__qualname__)
     return str(name).rpartition("<locals>.")[2]

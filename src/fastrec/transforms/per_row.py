@@ -1,4 +1,4 @@
-"""Per-row transforms: a caller's function of one row, called for all rows of a batch."""
+"""Transforms that apply a function to each row of a batch."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from fastrec.features.base import Spec
 from fastrec.features.fixed import FixedLen, Raw
 from fastrec.hints import checked_names
 from fastrec.transforms.batch_info import BatchInfo
-from fastrec.transforms.calls import call, name_of, passed_as
+from fastrec.transforms.calls import argument_style, call, name_of
 
 __all__ = ["PerRow", "per_row"]
 
 
 class PerRow:
-    """A transform that calls a function for every row: see `per_row`."""
+    """A transform that applies a function to each row: see `per_row`."""
 
     def __init__(self, function: Callable[..., Any], out: Mapping[str, Spec]) -> None:
         self._out: dict[str, FixedLen | Raw] = {}
         for name, spec in out.items():
             if not isinstance(spec, (FixedLen, Raw)) or spec.dtype == "bytes":
                 msg = (
-                    f"out[{name!r}] must be fr.FixedLen(shape, dtype) of numbers, the "
-                    f"shape and dtype of one row, not {spec!r}"
+                    f"out[{name!r}] must be fr.FixedLen(shape, dtype) with the shape "
+                    f"and numeric dtype of one row, got {spec!r}"
                 )
                 raise TypeError(msg)
             self._out[name] = spec
         if not out:
-            msg = "out must name at least one column"
+            msg = "out must have at least one column, got {}"
             raise ValueError(msg)
         self._function = function
-        self._rng = passed_as(function, "rng")
+        self._rng = argument_style(function, "rng")
 
     @property
     def name(self) -> str:
-        """What errors call the function."""
+        """The transform's name in errors."""
         return f"per_row({name_of(self._function)})"
 
     def __call__(self, batch: Batch, info: BatchInfo) -> Batch:
-        """Return `batch` with the columns that the function makes of its rows."""
+        """Return `batch` with the columns of `out`."""
         n_rows = len(info.positions)
         columns = {
             name: np.zeros((n_rows, *spec.shape), spec.dtype)
@@ -80,7 +80,7 @@ class PerRow:
     ) -> None:
         for i in range(begin, end):
             if info.positions[i] < 0:
-                continue  # it only fills the batch, and stays zero
+                continue  # padding stays zero
             try:
                 self._fill_row(batch, info, columns, i)
             except Exception as error:
@@ -107,52 +107,52 @@ class PerRow:
             result = {next(iter(columns)): result}
         for name, column in columns.items():
             try:
-                column[i] = _fitting(result[name], column)
+                column[i] = _checked_row(result[name], column)
             except (IndexError, KeyError, TypeError, ValueError) as error:
                 place = f"column {name!r} of record {info.records[i]}"
                 if not isinstance(result, Mapping) or name not in result:
-                    msg = f"{place} is not among what the function returned"
+                    msg = f"{place} is missing in the function's result"
                     raise TypeError(msg) from None
                 msg = f"{place}: {error}"
                 raise type(error)(msg) from None
 
 
-def _fitting(value: object, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Return `value` as a row of `column`, if it is one: nothing wraps or broadcasts."""
+def _checked_row(value: object, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return `value` as a row of `column`, or raise; nothing wraps or broadcasts."""
     array = np.asarray(value)
     if array.shape != column.shape[1:]:
-        msg = f"it has shape {array.shape}, out says {column.shape[1:]}"
+        msg = f"shape must be {column.shape[1:]}, as in out, got {array.shape}"
         raise ValueError(msg)
     if array.dtype == column.dtype:
         return array
     if not np.can_cast(array.dtype, column.dtype, "same_kind") and not (
         array.dtype.kind in "iu" and column.dtype.kind in "iu"
     ):
-        msg = f"it has dtype {array.dtype}, out says {column.dtype}"
+        msg = f"dtype must be {column.dtype}, as in out, got {array.dtype}"
         raise TypeError(msg)
     converted = array.astype(column.dtype)
     if column.dtype.kind in "iu" and not np.array_equal(converted, array):
-        msg = f"a value does not fit {column.dtype}"
+        msg = f"a value is out of range of {column.dtype}"
         raise ValueError(msg)
     return converted
 
 
 @checked_names
 def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec]) -> PerRow:
-    """Make a transform of a function of one row.
+    """Make a transform that applies a function to each row.
 
-    The rows of a batch are divided among the loader's `transform_threads`, and results
-    are written straight into the columns of the batch.
+    The loader's `transform_threads` share the rows of a batch. Results are written
+    directly into the columns of the batch.
 
     Parameters
     ----------
     function : callable
-        ``function(row)`` or ``function(row, rng)``: `row` is a dict of the row's values,
-        `rng` its random generator (`BatchInfo.rng`). Returns a dict with the columns of
-        `out`, or the value itself if `out` has one column.
+        ``function(row)`` or ``function(row, rng)``: `row` is a dict of the row's
+        values, `rng` its random generator (`BatchInfo.rng`). It returns a dict with the
+        columns of `out`, or the value itself if `out` has one column.
     out : mapping of str to FixedLen
-        The columns it makes, with shape and dtype of one row. They are added to the
-        columns of the batch, or replace them.
+        The function's output columns, with the shape and dtype of one row. They are
+        added to the batch, or replace columns with the same names.
 
     Returns
     -------
@@ -162,8 +162,8 @@ def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec]) -> PerRow:
     Raises
     ------
     TypeError, ValueError
-        When reading, if a value is missing, or its shape or dtype differs from `out`;
-        integers of other sizes are converted if they fit.
+        When reading, if a value is missing, or its shape or dtype differs from `out`.
+        Integers of other sizes are converted if they are in range.
 
     Examples
     --------

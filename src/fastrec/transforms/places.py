@@ -1,4 +1,4 @@
-"""Places: where the rows of a batch are stored, to name them in errors and reports."""
+"""The files and offsets of a batch's rows, for errors and reports."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from fastrec.errors import add_note
 
 __all__ = ["Places"]
 
-_N_COLUMNS = 4  # file, record in the file, where its frame begins and ends
+_N_COLUMNS = 4  # file, record in the file, begin and end of its frame
 
 
 @dataclass(frozen=True)
 class Places:
-    """Where the rows of one batch are stored."""
+    """The files and offsets of the rows of one batch."""
 
     files: Sequence[str]
-    # A row has the file, the record in the file, and where its frame begins and ends. An
-    # end of -1 is unknown. A row of -1 is padding.
+    # Per row: file, record in the file, begin and end of its frame. An end of -1 is
+    # unknown; all -1 is padding.
     numbers: npt.NDArray[np.int64]
-    context: str  # step and epoch, in words; "" for records that are read by number
+    context: str  # " of step 3, epoch 0"; "" for records that are read by number
 
     def padded(self, n_rows: int) -> Places:
-        """Return the places of `n_rows` rows, of which the last are padding."""
+        """Return these places, extended to `n_rows` rows with padding."""
         n_missing = n_rows - len(self.numbers)
         if not n_missing:
             return self
@@ -35,15 +35,15 @@ class Places:
         return dataclasses.replace(self, numbers=np.append(self.numbers, padding, 0))
 
     def take(self, rows: npt.NDArray[np.int64]) -> Places:
-        """Return the places of some rows."""
+        """Return the places of the given rows."""
         return dataclasses.replace(self, numbers=self.numbers[rows])
 
     def note_row(self, error: BaseException, what: str, row: int) -> None:
-        """Add to `error` that `what` raised it for one row."""
+        """Add a note to `error`: the function `what` raised it for this row."""
         add_note(error, self.describe_row(row, what))
 
     def note_batch(self, error: BaseException, what: str) -> None:
-        """Add to `error` that `what` raised it for the whole batch."""
+        """Add a note to `error`: the function `what` raised it for the batch."""
         rows = np.flatnonzero(self.numbers[:, 0] >= 0)
         text = f"in {what}, {len(rows):,} {'row' if len(rows) == 1 else 'rows'}"
         if len(rows):
@@ -53,7 +53,7 @@ class Places:
         add_note(error, text)
 
     def describe_row(self, row: int, what: str) -> str:
-        """Return where `what` was called for one row."""
+        """Describe the row for which the function `what` was called."""
         return f"in {what}, row {row}{self.context}: {self._place(row)}"
 
     def _place(self, row: int) -> str:

@@ -1,4 +1,4 @@
-"""Checked transforms: the caller's functions of batches, whose results are checked."""
+"""Transforms of batches, with validation of their results."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from fastrec.arrays.batch import Batch
 from fastrec.transforms.batch_info import BatchInfo
-from fastrec.transforms.calls import call, name_of, passed_as
+from fastrec.transforms.calls import argument_style, call, name_of
 from fastrec.transforms.per_row import PerRow
 
 __all__ = ["CheckedTransform", "Transform"]
@@ -16,15 +16,15 @@ Transform: TypeAlias = Callable[..., Mapping[str, Any]]
 
 
 class CheckedTransform:
-    """A caller's transform, called as its signature asks, its result checked."""
+    """A caller's transform, with validation of its result."""
 
     def __init__(self, transform: object) -> None:
         if not callable(transform):
             msg = f"transform must be callable, got {transform!r}"
             raise TypeError(msg)
         self._transform = transform
-        self._info = passed_as(transform, "info")
-        # Whether the rows of a batch may be divided among threads.
+        self._info = argument_style(transform, "info")
+        # Whether threads may share the rows of a batch.
         self.is_per_row = isinstance(transform, PerRow)
         self.name = (  # for errors
             transform.name
@@ -37,18 +37,18 @@ class CheckedTransform:
         try:
             result = self._called(batch, info)
         except Exception as error:
-            if info._places is not None and not self.is_per_row:  # which names the row
+            if info._places is not None and not self.is_per_row:  # it adds the row
                 info._places.note_batch(error, self.name)
             raise
         if not isinstance(result, Mapping):
             msg = (
-                "transform must return the batch as a dict or another mapping, got "
+                "transform must return a dict or another mapping, got "
                 f"{type(result).__name__}"
             )
             raise TypeError(msg)
         if not isinstance(result, dict):
             result = dict(result)
-        # Arrays of any library; values without a shape are not checked.
+        # Columns may be arrays of any library; other values have no length to check.
         lengths = {
             name: len(column)
             for name, column in result.items()
@@ -63,6 +63,6 @@ class CheckedTransform:
         try:
             return call(self._transform, batch, self._info, "info", lambda: info)
         except StopIteration as error:
-            # Passed on, it would end the epoch as if there were no more records.
+            # Reraising it would silently end the epoch.
             msg = f"{self.name} raised StopIteration"
             raise RuntimeError(msg) from error

@@ -1,1 +1,1 @@
-"""Writing: column conversion, shards and output files."""
+"""Writing: `Writer`, shards and output files."""

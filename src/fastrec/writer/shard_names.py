@@ -1,12 +1,12 @@
-"""Names of shards: a pattern -> the names of files, while they are written and after.
+"""Names of shards: a path or pattern -> final, temporary and lock file names.
 
 ::
 
-    . NAME . TOKEN - SHARD .tmp       a shard that does not have its final name yet
+    . NAME . TOKEN - SHARD .tmp       a shard before it gets its final name
     . NAME . lock                     locked by the writer of these shards
 
-NAME is that of the one file, or the pattern itself; SHARD is the number of the shard. All
-files of one writer share a random TOKEN.
+NAME is the file name or the pattern, and SHARD the number of the shard. All files of one
+writer share a random TOKEN.
 """
 
 from __future__ import annotations
@@ -22,32 +22,31 @@ from fastrec.storage.paths import is_remote, path_of_url
 
 __all__ = ["ShardNames", "new_token"]
 
-# Of the 255 that a name may have, to leave room for the rest.
+# File systems allow 255; the rest is for the additions above.
 _MAX_NAME_BYTES = 200
 
-# The formats of an int that can be recognized in a name.
+# Integer formats that `existing` can match.
 _FORMAT = re.compile(r"0?\d{0,2}d?")
 
 
 class ShardNames:
-    """The names that a path or a pattern of paths stands for.
+    """The file names of a path or a shard pattern.
 
     A pattern has ``{shard}`` in its last component, and optionally ``{num_shards}``, with
-    the format of an int: ``"train-{shard:05d}-of-{num_shards:05d}.tfrecord"``. Any other
-    path is the name of one file. A malformed pattern or a remote URL is a ValueError.
+    an integer format: ``"train-{shard:05d}-of-{num_shards:05d}.tfrecord"``. Any other
+    path names one file. Raises a ValueError for a malformed pattern or a remote URL.
     """
 
     def __init__(self, path: str) -> None:
         if is_remote(path):
             msg = (
-                f"cannot write remote path {path!r}: remote paths are not supported; write "
-                "to a local disk and copy the files, or mount the bucket"
+                f"cannot write remote path {path!r}; write to a local disk and copy the "
+                "files, or mount the bucket"
             )
             raise ValueError(msg)
         path = self.path = path_of_url(path)
         directory, name = os.path.split(os.path.realpath(path))
-        # Those of the temporary files.
-        self._directory, self._name = directory, _short(name)
+        self._directory, self._name = directory, _short(name)  # of temporary files
         self.is_pattern = re.search(r"\{(shard|num_shards)[:}]", path) is not None
         self.has_num_shards = False
         if not self.is_pattern:
@@ -58,7 +57,7 @@ class ShardNames:
             path.format(shard=0, num_shards=1)
         except (IndexError, KeyError, ValueError) as error:
             msg = (
-                "a pattern of shards must look like "
+                "a shard pattern must look like "
                 f'"train-{{shard:05d}}-of-{{num_shards:05d}}.tfrecord", got {path!r}: '
                 f"{error!r}"
             )
@@ -70,19 +69,19 @@ class ShardNames:
             raise ValueError(msg)
         if "{" in os.path.dirname(path):  # noqa: PTH120 (the path is kept as given)
             msg = (
-                "{shard} and {num_shards} must be in the last part of the path only, "
+                "{shard} and {num_shards} must be in the last component of the path, "
                 f"got {path!r}"
             )
             raise ValueError(msg)
 
     def name(self, shard: int, num_shards: int | None) -> str:
-        """Return the final path of a shard, or the pattern where that is not known yet."""
+        """Return the final path of a shard, or the pattern if `num_shards` is unknown."""
         if not self.is_pattern or (self.has_num_shards and num_shards is None):
             return self.path
         return self.path.format(shard=shard, num_shards=num_shards)
 
     def existing(self) -> list[str]:
-        """Return the files that have such names, with any numbers."""
+        """Return the existing files that match, with any numbers."""
         if not self.is_pattern:
             return [self.path] if os.path.lexists(self.path) else []
         directory, pattern = os.path.split(self.path)
@@ -95,13 +94,13 @@ class ShardNames:
         for name in _listed(directory):
             if match := re.fullmatch(expression, name):
                 numbers = dict(zip(fields, map(int, match.groups()), strict=True))
-                if pattern.format(**numbers) == name:  # 007 is not {shard}
+                if pattern.format(**numbers) == name:  # "007" does not match {shard}
                     found.append(os.path.join(directory, name))  # noqa: PTH118
         return found
 
     @property
     def lock(self) -> str:
-        """The file that the writer of these shards has locked."""
+        """The file that the writer of these shards locks."""
         return os.path.join(self._directory, f".{self._name}.lock")  # noqa: PTH118
 
     def temporary(self, directory: str, token: str, shard: int) -> str:
@@ -112,12 +111,12 @@ class ShardNames:
         """Remove the temporary files of killed writers of these shards."""
         expression = re.compile(rf"\.{re.escape(self._name)}\.[0-9a-f]{{16}}-\d+\.tmp")
         for name in filter(expression.fullmatch, _listed(self._directory)):
-            with contextlib.suppress(OSError):  # of another user
+            with contextlib.suppress(OSError):  # owned by another user
                 os.unlink(os.path.join(self._directory, name))  # noqa: PTH108, PTH118
 
 
 def new_token() -> str:
-    """Return what the temporary names of one writer share."""
+    """Return a random token for the temporary names of one writer."""
     return os.urandom(8).hex()
 
 
@@ -133,15 +132,14 @@ def _check_formats(
 ) -> None:
     for _, field, form, conversion in parts:
         if field and (conversion or not _FORMAT.fullmatch(form or "")):
-            msg = f"{{{field}}} has another format than such as 05d"
+            msg = f"the format of {{{field}}} must be like 05d"
             raise ValueError(msg)
 
 
 def _short(name: str) -> str:
-    """Return `name`, or a name that stands for it if it is too long to be extended."""
+    """Return `name`, abbreviated with a hash if it is too long to be extended."""
     encoded = os.fsencode(name)
     if len(encoded) <= _MAX_NAME_BYTES:
         return name
-    # Two names may differ in what is cut.
-    mark = "~" + hashlib.sha256(encoded).hexdigest()[:8]
-    return os.fsdecode(encoded[: _MAX_NAME_BYTES - len(mark)]) + mark
+    suffix = "~" + hashlib.sha256(encoded).hexdigest()[:8]
+    return os.fsdecode(encoded[: _MAX_NAME_BYTES - len(suffix)]) + suffix

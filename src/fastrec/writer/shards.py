@@ -1,12 +1,12 @@
-"""Frames -> shards: which frame goes to which file, who writes it, when it appears.
+"""Frames -> shards -> files.
 
 ::
 
-    frames -> lane -> shard -> pieces, prepared by any thread -> file, in order
+    frames -> lane -> shard -> pieces, compressed by any thread -> file, in order
 
-A *lane* is a place where a shard is open: either one, in which shards follow each other,
-or one for each shard. Threads compress and write; the caller only submits, and waits
-while too much is in flight. The files do not depend on the threads.
+A *lane* holds one open shard. There is either one lane, in which shards follow each
+other, or one lane per shard. Threads compress and write. The caller submits frames, and
+waits while too many bytes are in flight. The files do not depend on the threads.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import errno
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import ParamSpec, TypeAlias, TypeVar
 
@@ -32,87 +31,69 @@ from fastrec.tasks import TaskPool
 from fastrec.writer.appending import end_of_records
 from fastrec.writer.output import AppendedFile, OutputFile, resolved
 from fastrec.writer.shard_names import ShardNames, new_token
-from fastrec.writer.work import Work
+from fastrec.writer.shard_options import ShardOptions
+from fastrec.writer.write_queue import WriteQueue
 
-__all__ = ["Frames", "ShardWriter", "Sharding"]
+__all__ = ["Frames", "ShardWriter"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-# The bytes of frames, and where each begins and the last one ends.
+# The bytes of frames, and the offset of each frame and of the end.
 Frames: TypeAlias = "tuple[NDArray[np.uint8], NDArray[np.uint64]]"
 
 
-@dataclass(frozen=True)
-class Sharding:
-    """How records become files.
-
-    `max_bytes` and `max_records` are those of a shard, before compression. `together`
-    publishes no file before all are complete. With `sync`, a file is on the disk before
-    it gets its name. With 0 threads the caller compresses and writes.
-    """
-
-    overwrite: bool = False
-    max_bytes: int | None = None
-    max_records: int | None = None
-    compression: str | None = None
-    level: int = -1
-    sync: bool = True
-    together: bool = False
-    n_threads: int = 0
-
-
 class ShardWriter:
-    """Writes frames to the shards that `names` stands for.
+    """Writes frames to the shards of `names`.
 
-    With `n_lanes`, that many shards are open at once; otherwise they follow each other.
-    `append` continues the one file if it exists. Opening raises an OSError if a file
-    may not be replaced or another writer is writing these names.
+    With `n_lanes`, this many shards are open at once; otherwise they follow each other.
+    `append` continues a single file if it exists. The constructor raises an OSError if a
+    file must not be replaced or another writer has locked these names.
     """
 
     def __init__(
         self,
         names: ShardNames,
-        sharding: Sharding,
+        options: ShardOptions,
         n_lanes: int | None = None,
         *,
         append: bool = False,
     ) -> None:
         self._names = names
-        self._sharding = sharding
+        self._options = options
         self._n_lanes = n_lanes
         self._process = os.getpid()
         self._token = new_token()
-        # Where relative paths begin, whatever the process does later.
+        # The base of relative paths, because the process may change its directory.
         self._directory = "" if os.path.isabs(names.path) else os.getcwd()  # noqa: PTH109, PTH117
         self._shards: list[_Shard] = []
         self._lock = FileLock(names.lock)
-        self._work = Work(
-            sharding.n_threads, at_end=partial(_remove_rest, self._lock, self._shards)
+        self._queue = WriteQueue(
+            options.n_threads, at_end=partial(_remove_rest, self._lock, self._shards)
         )
         self._is_closed = False
         self.files: list[str] = []
         self.attempt(self._begin, append=append)
 
     def _begin(self, *, append: bool) -> None:
-        names, sharding = self._names, self._sharding
+        names, options = self._names, self._options
         try:
             is_alone = self._lock.acquire()
         except OSError as error:
             error.filename = names.path
             if isinstance(error, BlockingIOError):
-                error.strerror = "another writer is writing it"
+                error.strerror = "another writer is writing this file"
             raise
         self._replaced = names.existing()
-        # The number of shards in the names is known at the end only. And shards of two
-        # datasets must not exist at once while one of them is written.
+        # Publish at the end if names need the number of shards. Also if shards are
+        # replaced, so that readers never see shards of both datasets.
         self._waits = (
-            sharding.together
+            options.together
             or names.has_num_shards
             or (names.is_pattern and bool(self._replaced))
         )
         is_appended = append and bool(self._replaced)
-        if self._replaced and not (is_appended or sharding.overwrite):
+        if self._replaced and not (is_appended or options.overwrite):
             raise FileExistsError(
                 errno.EEXIST, os.strerror(errno.EEXIST), self._replaced[0]
             )
@@ -123,10 +104,10 @@ class ShardWriter:
         else:
             self._lanes = [self._open_shard() for _ in range(self._n_lanes or 1)]
 
-    # What is written.
+    # Writing.
 
     def write(self, frames: Frames, lane: int = 0) -> None:
-        """Submit frames, to be written after those before; raise earlier errors."""
+        """Submit frames to a lane; raise the error of an earlier write."""
         self.check()
         self.attempt(self._submit, frames, lane)
 
@@ -139,68 +120,68 @@ class ShardWriter:
                 self._cut(lane)
                 continue
             first, end = int(offsets[0]), int(offsets[n])
-            shard.submit(data[first:end], offsets[: n + 1] - offsets[0], self._work)
+            shard.submit(data[first:end], offsets[: n + 1] - offsets[0], self._queue)
             offsets = offsets[n:]
 
     def cut(self) -> None:
-        """End the open shard, even if it has no records; begin the next one."""
+        """End the open shard, even if it is empty, and begin the next one."""
         self.check()
         self.attempt(self._cut, 0)
 
     def _cut(self, lane: int) -> None:
-        self._lanes[lane].submit_end(self._work, waits=self._waits)
+        self._lanes[lane].submit_end(self._queue, waits=self._waits)
         self._lanes[lane] = self._open_shard()
 
     def wait(self) -> None:
-        """Return when all that was submitted is in its files, and release it."""
+        """Wait until all submitted frames are in their files."""
         self.check()
-        self.attempt(self._work.wait)
+        self.attempt(self._queue.wait)
 
     @property
     def n_records(self) -> int:
-        """Records that were submitted."""
+        """The number of submitted records."""
         return sum(shard.n_records for shard in self._shards)
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of their frames, before compression."""
+        """The bytes of their frames, before compression."""
         return sum(shard.n_bytes for shard in self._shards)
 
     def spread(self, tasks: Iterator[Callable[[], _T]]) -> Iterator[_T]:
-        """Yield the results of tasks in their order; the threads run them."""
+        """Run tasks on the threads and yield their results in order."""
         self.check()
-        return self._work.spread(tasks)
+        return self._queue.spread(tasks)
 
-    # How it ends.
+    # Closing.
 
     @property
     def closed(self) -> bool:
-        """Whether this is closed, discarded or failed."""
-        return self._is_closed or bool(self._work.failures)
+        """Whether the writer is closed, discarded or failed."""
+        return self._is_closed or bool(self._queue.failures)
 
     @property
     def pool(self) -> TaskPool:
-        """The threads, which remove all that is not published when they end."""
-        return self._work.pool
+        """The threads; when stopped, they remove unpublished files."""
+        return self._queue.pool
 
     def end(self) -> None:
-        """Complete all shards, so that `close` only has to rename them."""
+        """Complete all shards, so that `close` only renames them."""
         self.check()
         self.attempt(self._end_all)
 
     def _end_all(self) -> None:
         lanes, self._lanes = self._lanes, []
         for shard in lanes:
-            shard.submit_end(self._work, waits=self._waits)
-        self._work.wait()
+            shard.submit_end(self._queue, waits=self._waits)
+        self._queue.wait()
 
     def close(self) -> None:
-        """Publish all shards; does nothing the next time. What is published stays."""
-        if self._is_closed and not self._work.failures:
+        """Publish all shards; further calls do nothing."""
+        if self._is_closed and not self._queue.failures:
             return
         self.end()
         self.attempt(self._publish_all)
-        self._work.pool.stop()
+        self._queue.pool.stop()
 
     def _publish_all(self) -> None:
         num_shards = len(self._shards)
@@ -216,9 +197,9 @@ class ShardWriter:
         self._is_closed = True
 
     def discard(self) -> None:
-        """Remove all that is not published; does nothing once this is closed."""
+        """Remove unpublished files; do nothing if the writer is closed."""
         self._is_closed = True
-        self._work.pool.stop()
+        self._queue.pool.stop()
 
     def _real(self, path: str) -> str:
         return os.path.realpath(os.path.join(self._directory, path))  # noqa: PTH118
@@ -226,9 +207,9 @@ class ShardWriter:
     # Shards.
 
     def _paths(self, number: int, num_shards: int | None) -> tuple[str, str]:
-        """Return the path of a shard as the caller has it, and its real place."""
+        """Return the path of a shard as the caller wrote it, and its resolved path."""
         path = self._names.name(number, num_shards)
-        overwrite = self._sharding.overwrite
+        overwrite = self._options.overwrite
         return path, resolved(path, overwrite=overwrite, directory=self._directory)
 
     def _open_shard(self) -> _Shard:
@@ -239,16 +220,16 @@ class ShardWriter:
             self._token,
             number,
         )
-        file = OutputFile(path, temporary, overwrite=self._sharding.overwrite)
-        return self._opened(_Shard(number, path, target, self._sharding, file))
+        file = OutputFile(path, temporary, overwrite=self._options.overwrite)
+        return self._opened(_Shard(number, path, target, self._options, file))
 
     def _reopen_shard(self) -> _Shard:
-        """Open the file to append to. The lock keeps others from cutting its end."""
+        """Open the file to append to; the lock keeps others from truncating it."""
         path = self._names.path
         target = resolved(path, overwrite=True)
         offsets = end_of_records(path)
         file = AppendedFile(path, target, int(offsets[-1]))
-        return self._opened(_Shard(0, path, target, self._sharding, file, offsets))
+        return self._opened(_Shard(0, path, target, self._options, file, offsets))
 
     def _opened(self, shard: _Shard) -> _Shard:
         self._shards.append(shard)  # first, so that an interrupt removes its file
@@ -258,13 +239,15 @@ class ShardWriter:
     # Failures.
 
     def check(self) -> None:
-        """Raise what ended this writer, if anything did."""
+        """Raise an error if the writer has failed, is closed or was forked."""
         path = printable(self._names.path)
         if os.getpid() != self._process:
-            msg = f"the writer of {path} belongs to the process that made it, not to a fork"
+            msg = (
+                f"cannot use the writer of {path} in a forked process; create a new one"
+            )
             raise ValueError(msg)
-        if self._work.failures:
-            failure = self._work.failures[0]
+        if self._queue.failures:
+            failure = self._queue.failures[0]
             self.discard()
             if isinstance(failure, OSError) and failure.errno is not None:
                 raise OSError(failure.errno, failure.strerror, failure.filename)
@@ -279,24 +262,24 @@ class ShardWriter:
     def attempt(
         self, function: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs
     ) -> _T:
-        """Call a function. If it raises, also by a signal, give up for good."""
+        """Call a function; if it raises or is interrupted, fail for good."""
         try:
             return function(*args, **kwargs)
         except BaseException as error:
-            # First of all, two calls of C: another signal may come at any later step.
-            if not self._work.failures:
-                self._work.failures.append(error)
+            # Two calls of C code come first: another signal may interrupt later steps.
+            if not self._queue.failures:
+                self._queue.failures.append(error)
             try:
-                _thread.start_new_thread(self._work.removal, ())
-            except RuntimeError:  # the system has no thread to give
-                self._work.removal()
+                _thread.start_new_thread(self._queue.removal, ())
+            except RuntimeError:  # the system cannot start a thread
+                self._queue.removal()
             self.discard()
             raise
 
 
 def _remove_rest(lock: FileLock, shards: Sequence[_Shard]) -> None:
-    """Remove the files that are not published, and at last the lock."""
-    with contextlib.ExitStack() as stack:  # all of this, even if a part of it raises
+    """Remove the unpublished files, then the lock."""
+    with contextlib.ExitStack() as stack:  # continues if a callback raises
         stack.callback(lock.release)
         for shard in shards:
             if not shard.is_published:
@@ -304,14 +287,14 @@ def _remove_rest(lock: FileLock, shards: Sequence[_Shard]) -> None:
 
 
 class _Shard:
-    """One shard: its file, and the pieces on their way into it."""
+    """One shard: its file, and the pieces to be written to it."""
 
     def __init__(
         self,
         number: int,
         path: str,
         target: str,
-        sharding: Sharding,
+        options: ShardOptions,
         file: OutputFile,
         offsets: NDArray[np.uint64] | None = None,
     ) -> None:
@@ -321,53 +304,53 @@ class _Shard:
         self.n_records = 0
         self.is_published = False
         self._target = target
-        self._sharding = sharding
-        self._codec = codec_of(sharding.compression, sharding.level)
+        self._options = options
+        self._codec = codec_of(options.compression, options.level)
         self._offsets = [np.zeros(1, np.uint64) if offsets is None else offsets]
         self._payload_crcs = [np.zeros(0, np.uint32)]
         self.n_bytes = int(self._offsets[0][-1])
-        self._turns = itertools.count()
-        # What is prepared and not yet written, by its turn.
+        self._sequence = itertools.count()
+        # Writes of prepared pieces, by their number in the sequence.
         self._ready: dict[int, Callable[[], object]] = {}
         self._n_done = 0
-        self._writing = _thread.allocate_lock()  # no thread waits for it
+        self._writing = _thread.allocate_lock()  # only acquired without blocking
 
     def n_that_fit(self, offsets: NDArray[np.uint64]) -> int:
-        """Return how many of the frames fit into this shard: at least one if it is empty."""
+        """Return how many of the frames fit into the shard; at least 1 if it is empty."""
         n = len(offsets) - 1
-        if self._sharding.max_records is not None:
-            n = min(n, self._sharding.max_records - self.n_records)
-        if self._sharding.max_bytes is not None:
-            end = int(offsets[0]) + max(0, self._sharding.max_bytes - self.n_bytes)
+        if self._options.max_records is not None:
+            n = min(n, self._options.max_records - self.n_records)
+        if self._options.max_bytes is not None:
+            end = int(offsets[0]) + max(0, self._options.max_bytes - self.n_bytes)
             n = min(n, int(np.searchsorted(offsets, np.uint64(end), "right")) - 1)
         return max(n, 1 if self.n_records == 0 else 0)
 
     def submit(
-        self, data: NDArray[np.uint8], offsets: NDArray[np.uint64], work: Work
+        self, data: NDArray[np.uint8], offsets: NDArray[np.uint64], queue: WriteQueue
     ) -> None:
-        """Submit frames. Frame 0 begins at byte 0 of `data`."""
+        """Submit frames, the first of which begins at byte 0 of `data`."""
         self._offsets.append(offsets[1:] + np.uint64(self.n_bytes))
-        if self._sharding.compression is not None:
+        if self._options.compression is not None:
             footers = (offsets[1:] - np.uint64(4))[:, None] + np.arange(4, dtype="u8")
             self._payload_crcs.append(data[footers].view("<u4").ravel())
         self.n_records += len(offsets) - 1
         self.n_bytes += data.size
-        turn = next(self._turns)
+        number = next(self._sequence)
 
         def prepare() -> None:
             prepared = self._codec.prepared(data)  # type: ignore[arg-type]
-            self._commit(turn, lambda: self.file.write(self._codec.ordered(prepared)))
+            self._commit(number, lambda: self.file.write(self._codec.ordered(prepared)))
 
-        work.submit(prepare, data.size)
+        queue.submit(prepare, data.size)
 
-    def submit_end(self, work: Work, *, waits: bool) -> None:
-        """Submit the end of the file, and, unless it waits, its publication."""
-        turn = next(self._turns)
-        work.submit(lambda: self._commit(turn, lambda: self._finish(waits=waits)), 0)
+    def submit_end(self, queue: WriteQueue, *, waits: bool) -> None:
+        """Submit the end of the file and, unless `waits`, its publication."""
+        number = next(self._sequence)
+        queue.submit(lambda: self._commit(number, lambda: self._finish(waits=waits)), 0)
 
-    def _commit(self, turn: int, write: Callable[[], object]) -> None:
-        """Call `write` in its turn: now, or by another thread that is committing."""
-        self._ready[turn] = write
+    def _commit(self, number: int, write: Callable[[], object]) -> None:
+        """Make all writes that are next in the sequence, unless another thread does."""
+        self._ready[number] = write
         while self._n_done in self._ready and self._writing.acquire(blocking=False):
             try:
                 while write_next := self._ready.pop(self._n_done, None):
@@ -378,26 +361,29 @@ class _Shard:
 
     def _finish(self, *, waits: bool) -> None:
         self.file.write(self._codec.end())
-        if self._sharding.sync:
+        if self._options.sync:
             self.file.sync()
         self.file.close()
         if not waits:
             self.publish(self.path, self._target)
-        # Keep where the records are, which takes memory here.
+        # Store the index, and free the memory of the offsets.
         offsets = np.concatenate(self._offsets)
         payload_crcs = np.concatenate(self._payload_crcs)
         self._offsets, self._payload_crcs = [], []
-        is_plain = self._sharding.compression is None
+        is_plain = self._options.compression is None
         keep = partial(
-            keep_index, self.file.place, offsets, None if is_plain else payload_crcs
+            keep_index,
+            self.file.current_path,
+            offsets,
+            None if is_plain else payload_crcs,
         )
-        # Not by the caller, whom a signal may interrupt.
+        # In a thread, because a signal may interrupt the caller.
         TaskPool(0, at_end=keep).stop()
 
     def publish(self, path: str, target: str) -> None:
-        """Give the file its final name."""
-        waiting = self.file.place
-        self.file.publish(path, target, sync=self._sharding.sync)
+        """Rename the file and its index to the final name."""
+        temporary = self.file.current_path
+        self.file.publish(path, target, sync=self._options.sync)
         self.path = path
         self.is_published = True
-        rename_index(waiting, target)
+        rename_index(temporary, target)

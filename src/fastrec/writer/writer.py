@@ -1,4 +1,4 @@
-"""Rows and columns -> TFRecord files."""
+"""Writer: rows and columns -> TFRecord files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fastrec.hints import checked_names
 from fastrec.printable import printable
 from fastrec.tasks import TaskPool
 from fastrec.writer.shard_names import ShardNames
-from fastrec.writer.sharding import checked_sharding
+from fastrec.writer.shard_options import checked_shard_options
 from fastrec.writer.shards import Frames, ShardWriter
 
 if TYPE_CHECKING:
@@ -26,68 +26,68 @@ if TYPE_CHECKING:
 
 __all__ = ["Writer"]
 
-# Bytes that are handed over at once: enough to hide the cost of Python, and few enough
-# that many open shards do not take much memory.
+# Bytes passed to ShardWriter at once: enough to hide the cost of Python, and few enough
+# that many open shards take little memory.
 _CHUNK_BYTES = 1 << 20
-_LEAST_CHUNK_BYTES = 64 << 10
-_ALL_CHUNKS_BYTES = 64 << 20
+_MIN_CHUNK_BYTES = 64 << 10
+_MAX_BUFFERED_BYTES = 64 << 20
 _IDLE_BYTES = 96 << 20
 
 
 class Writer:
-    """Writes a TFRecord file or shards. A file appears complete or not at all.
+    """Writes a TFRecord file or shards; a file appears complete or not at all.
 
-    A file has a hidden temporary name in its directory, ``.NAME.*.tmp``, and gets its
-    final name when it is complete and on the disk: a single file by `close`, and shards
-    as they are full. Where the names have the number of shards, all shards get their
-    names by `close`. Leaving the ``with`` block by an exception, or `discard`, removes
-    the temporary files. Those that a killed process leaves are removed by the next writer
-    of the same path; until then, ``fastrec repair`` saves their records.
+    A file has a hidden temporary name in its directory, ``.NAME.*.tmp``, until it is
+    complete and flushed to the disk. `close` renames a single file; shards are renamed
+    as they fill up, or by `close` if their names contain the number of shards.
+    `discard`, and leaving the ``with`` block by an exception, remove the temporary
+    files. If a process is killed, the next writer of the same path removes them; until
+    then, ``fastrec repair`` recovers their records.
 
     Parameters
     ----------
     path : str or os.PathLike
-        The file to write, or a pattern of shards:
+        The file to write, or a shard pattern:
         ``"train-{shard:05d}-of-{num_shards:05d}.tfrecord"``; ``{num_shards}`` is optional.
     features : mapping of str or bytes to specs, optional
-        Specs of the features that need one: arrays of two or more dimensions, as bytes
-        (`Raw`) or as a list of values (`FixedLen`), and empty lists. Every row can then
-        be read by these specs; a row that lacks a feature without a default is refused.
+        Specs for features that need one: arrays of two or more dimensions, as bytes
+        (`Raw`) or as a list of values (`FixedLen`), and empty lists. A row must have
+        every feature whose spec has no default.
     overwrite : bool, default False
         Replace existing files when the new ones are complete. With a pattern, `close`
-        removes the other files that match it.
+        also removes other files that match it.
     append : bool, default False
-        Add to an existing plain file in place, or create it. An incomplete record at its
-        end, left by a crash, is cut off and logged. An exception in the ``with`` block
-        removes what was added; a process that is killed leaves it.
+        Append to a plain file, or create it. An incomplete record at its end, left by a
+        crash, is truncated and logged. An exception in the ``with`` block undoes the
+        append; a killed process does not.
     max_shard_bytes : int or str, optional
-        Begin another shard where one would become larger, before compression. By default
-        ``"200MB"``, unless `max_shard_records` or `num_shards` is given.
+        Maximum size of a shard, before compression. By default ``"200MB"``, unless
+        `max_shard_records` or `num_shards` is set.
     max_shard_records : int, optional
-        Begin another shard after this many records.
+        Maximum number of records in a shard.
     num_shards : int, optional
         Write this many shards at once: record ``i`` goes to shard ``i % num_shards``.
     compression : {None, "GZIP", "ZLIB"}
-        GZIP files have many members, which all readers join.
+        Compress the files. GZIP files have many members, which every reader joins.
     compression_level : int, optional
         0 to 9 as in zlib; 6 by default.
     sync : bool, default True
-        Flush files to the disk before they are renamed. Without it, files may be
-        incomplete after a power loss.
+        Flush files to the disk before renaming them. If False, files may be incomplete
+        after a power loss.
     num_threads : int, optional
-        Threads that encode batches, compress and write; 0 uses the caller's. By default
-        one for each usable CPU. The files do not depend on it.
+        Threads that encode batches, compress and write; 0 uses the caller's thread. By
+        default one per usable CPU. The files do not depend on it.
 
     Raises
     ------
     FileExistsError
-        If a file exists, and neither `overwrite` nor `append` is given; by `close`, if
-        one was created meanwhile.
+        If a file exists and neither `overwrite` nor `append` is set; from `close`, if
+        another process has created it since.
     BlockingIOError
         If another writer is writing the same file or pattern.
     OSError
-        If a file cannot be created or, from any method, written. Shards that have their
-        final names stay, all else is removed, and every later call reports the same error.
+        If a file cannot be created or, from any method, written. Published shards
+        remain, other files are removed, and later calls raise the same error.
     CorruptionError
         If the file to append to is damaged before its end.
     SchemaError, TypeError, ValueError
@@ -96,17 +96,17 @@ class Writer:
     Warns
     -----
     ResourceWarning
-        If the writer is garbage-collected before `close` or `discard`: its records are
+        If the writer is garbage-collected before `close` or `discard`; its records are
         lost.
 
     Notes
     -----
-    A feature has one kind in all records of a writer, and features keep the order of the
-    records before: such files are read fastest. Integers become floats in a feature that
-    had floats before; floats after integers are an error.
+    A feature has one kind in all records of a writer, and features keep the order of
+    earlier records, because such files are read fastest. Integers are converted to
+    floats in a feature that had floats before; floats after integers are an error.
 
     The index of a plain file, or the record count of a compressed one, is stored for
-    readers. Several threads may share a writer.
+    readers. Threads may share a writer.
 
     Examples
     --------
@@ -135,7 +135,7 @@ class Writer:
         self._path = os.fsdecode(path)
         names = ShardNames(self._path)
         self._features = {} if features is None else dict(as_schema(features))
-        self._n_lanes, sharding = checked_sharding(
+        self._n_lanes, shard_options = checked_shard_options(
             names,
             overwrite=overwrite,
             append=append,
@@ -147,25 +147,27 @@ class Writer:
             sync=sync,
             num_threads=num_threads,
         )
-        self._n_threads = sharding.n_threads
+        self._n_threads = shard_options.n_threads
         self._chunk_bytes = max(
-            _LEAST_CHUNK_BYTES,
-            min(_CHUNK_BYTES, _ALL_CHUNKS_BYTES // (self._n_lanes or 1)),
+            _MIN_CHUNK_BYTES,
+            min(_CHUNK_BYTES, _MAX_BUFFERED_BYTES // (self._n_lanes or 1)),
         )
-        self._shards = ShardWriter(names, sharding, self._n_lanes, append=append)
+        self._shards = ShardWriter(names, shard_options, self._n_lanes, append=append)
         self._pool = _core.BlockPool(_IDLE_BYTES)
-        self._added = _Added(
+        self._buffers = _LaneBuffers(
             [_core.FrameBuffer(self._pool) for _ in range(self._n_lanes or 1)]
         )
         self._order = _core.FeatureOrder()
         self._sequence_order = _core.SequenceOrder()
-        # Of the last batch: the next one probably has the same.
+        # The layout of the last batch, which the next one probably shares.
         self._layout: _core.ArrayLayout | None = None
         # Records in all lanes; None after an interrupt.
         self._n_assigned: int | None = 0
         self._lock = threading.RLock()
-        # Not the shards: they hold errors, whose tracebacks hold this writer.
-        weakref.finalize(self, _forgotten, self._path, self._shards.pool, self._added)
+        # Not the shards: they hold errors, whose tracebacks refer to this writer.
+        weakref.finalize(
+            self, _discard_unclosed, self._path, self._shards.pool, self._buffers
+        )
 
     def write(self, row: Mapping[Any, Any], /) -> None:
         """Write one row as a tf.train.Example.
@@ -173,7 +175,7 @@ class Writer:
         Parameters
         ----------
         row : mapping of str or bytes to values
-            See `encode_example` for the values; those with a spec may be arrays of any
+            Values as for `encode_example`; those with a spec may be arrays of any
             dimensions.
 
         Raises
@@ -181,7 +183,7 @@ class Writer:
         ValueError, TypeError
             If a value cannot be written, or if the writer is closed.
         OSError
-            If the disk refuses.
+            If writing to the file fails.
         """
         if self._features:
             row = row_of_lists(row, self._features)
@@ -193,7 +195,7 @@ class Writer:
         Parameters
         ----------
         columns : mapping of str or bytes to columns
-            All of one length n. Each row becomes:
+            Columns of the same length n. The feature of a row is:
 
             ===================================  =========================================
             ndarray of shape (n,)                one value
@@ -202,45 +204,45 @@ class Writer:
                                                  or a list of values (`FixedLen`)
             `RaggedArray`                        a list
             `BytesArray` of shape (n,), (n, k)   one byte string, or k
-            list or tuple                        as its items say: values, str, bytes,
-                                                 lists, arrays; None leaves the feature out
-            numpy.ma.MaskedArray                 as its data; masked rows leave it out
+            list or tuple                        by its items: values, str, bytes, lists,
+                                                 arrays; None omits the feature
+            numpy.ma.MaskedArray                 like its data; masked rows omit it
             ===================================  =========================================
 
-            NumPy converts tensors and series of other libraries.
+            Tensors and series of other libraries are converted by NumPy.
 
         Raises
         ------
         ValueError, TypeError
-            If a column cannot be written; nothing of the batch is.
+            If a column cannot be written; no row of the batch is written.
         OSError
-            If the disk refuses.
+            If writing to the file fails.
         """
         self._check()
         encoder = self._layout.encoder(columns) if self._layout else None
         if encoder is None:
-            found, n_rows = columns_of(columns, self._features)
-            placed = ordered(found, self._order)
-            encoder = _core.BatchEncoder(placed, n_rows, columns)
+            checked, n_rows = columns_of(columns, self._features)
+            sorted_columns = ordered(checked, self._order)
+            encoder = _core.BatchEncoder(sorted_columns, n_rows, columns)
             self._layout = encoder.layout
         with self._lock:
-            # A part of a batch is never left in the files.
+            # An interrupt here fails the writer, so files never have part of a batch.
             self._shards.attempt(self._write_rows, encoder)
 
     def write_record(self, record: Buffer, /) -> None:
-        """Write one record, of any bytes.
+        """Write one serialized record of any content.
 
         Parameters
         ----------
         record : bytes-like
-            The payload; the frame is added.
+            The payload; header and footer are added.
 
         Raises
         ------
         ValueError
             If the writer is closed.
         OSError
-            If the disk refuses.
+            If writing to the file fails.
         """
         self._add(lambda buffer: buffer.add_record(record))
 
@@ -257,8 +259,8 @@ class Writer:
         context : mapping of str or bytes to values, optional
             As for `write`.
         feature_lists : mapping of str or bytes to iterables of values, optional
-            An iterable of steps, each a value of a feature: lists, arrays of shape
-            (steps,) or (steps, k), a `BytesArray`, a `RaggedArray`.
+            Each is an iterable of steps, and a step is the value of a feature: lists,
+            arrays of shape (steps,) or (steps, k), a `BytesArray`, a `RaggedArray`.
 
         Raises
         ------
@@ -274,49 +276,49 @@ class Writer:
         )
 
     def close(self) -> None:
-        """Publish the remaining files; does nothing the next time.
+        """Complete and publish the remaining files; further calls do nothing.
 
         Raises
         ------
         OSError
-            If the disk refuses, now or in an earlier call, or if a file that must not be
-            replaced was created meanwhile. What is not published is lost.
+            If writing fails, or has failed in an earlier call, or if another process has
+            created a file that must not be replaced. Unpublished files are lost.
         """
         with self._lock:
             if not self.closed:
-                for lane in range(len(self._added.buffers)):
-                    self._hand_over(lane)
+                for lane in range(len(self._buffers.by_lane)):
+                    self._flush(lane)
             self._shards.close()
 
     def discard(self) -> None:
-        """Remove what is not published; does nothing once the writer is closed."""
+        """Remove unpublished files; do nothing if the writer is closed."""
         with self._lock:
             self._shards.discard()
 
     @property
     def path(self) -> str:
-        """The file to write, or the pattern."""
+        """The path of the file, or the shard pattern."""
         return self._path
 
     @property
     def files(self) -> list[str]:
-        """The files that were written, in the order of their shards, once it is closed."""
+        """The written files in the order of their shards; empty before `close`."""
         return list(self._shards.files)
 
     @property
     def closed(self) -> bool:
-        """Whether the writer is closed, discarded or lost to an error."""
+        """Whether the writer is closed, discarded or failed."""
         return self._shards.closed
 
     @property
     def n_records(self) -> int:
-        """Records written so far."""
-        return self._added.n_records
+        """Records written so far, including buffered ones."""
+        return self._buffers.n_records
 
     @property
     def n_bytes(self) -> int:
-        """Bytes of their frames so far, before compression; what is buffered included."""
-        return self._added.n_bytes
+        """Bytes of their frames, before compression."""
+        return self._buffers.n_bytes
 
     def __enter__(self) -> Self:
         return self
@@ -344,31 +346,31 @@ class Writer:
             self._shards.check()
 
     def _add(self, add: Callable[[_core.FrameBuffer], int]) -> None:
-        """Add a record to the next buffer, and write the buffer if it is full."""
+        """Add a record to the next lane's buffer; flush the buffer if it is full."""
         self._check()
         if self._n_lanes is None:
-            if add(self._added.buffers[0]) >= self._chunk_bytes:
+            if add(self._buffers.by_lane[0]) >= self._chunk_bytes:
                 with self._lock:
-                    self._hand_over(0)
+                    self._flush(0)
             return
         with self._lock:
-            n_assigned = self._taken_n_assigned()
+            n_assigned = self._take_n_assigned()
             lane = n_assigned % self._n_lanes
-            n_bytes = add(self._added.buffers[lane])
+            n_bytes = add(self._buffers.by_lane[lane])
             self._n_assigned = n_assigned + 1
             if n_bytes >= self._chunk_bytes:
-                self._hand_over(lane)
+                self._flush(lane)
 
-    def _taken_n_assigned(self) -> int:
-        """Return the records in all lanes, and forget them until the next is added."""
+    def _take_n_assigned(self) -> int:
+        """Return the records in all lanes; unset the count until the caller updates it."""
         n_assigned, self._n_assigned = self._n_assigned, None
-        return self._added.n_records if n_assigned is None else n_assigned
+        return self._buffers.n_records if n_assigned is None else n_assigned
 
-    def _hand_over(self, lane: int) -> None:
-        self._shards.attempt(self._take_over, lane)
+    def _flush(self, lane: int) -> None:
+        self._shards.attempt(self._write_buffer, lane)
 
-    def _take_over(self, lane: int) -> None:
-        self._shards.write(self._added.buffers[lane].take(), lane)
+    def _write_buffer(self, lane: int) -> None:
+        self._shards.write(self._buffers.by_lane[lane].take(), lane)
 
     def _write_rows(self, encoder: _core.BatchEncoder) -> None:
         n_rows = encoder.n_rows
@@ -377,65 +379,65 @@ class Writer:
             if n_rows > 2 * rows_per_chunk:
                 self._spread_rows(encoder, rows_per_chunk)
                 return
-        first, n_lanes = self._taken_n_assigned(), self._n_lanes or 1
+        first, n_lanes = self._take_n_assigned(), self._n_lanes or 1
         for lane in range(n_lanes):
             row = (lane - first) % n_lanes
             while row < n_rows:
-                row = self._added.buffers[lane].add_rows(
+                row = self._buffers.by_lane[lane].add_rows(
                     encoder, row, n_rows, n_lanes, self._chunk_bytes
                 )
                 if row < n_rows:
-                    self._hand_over(lane)
+                    self._flush(lane)
         self._n_assigned = first + n_rows
 
     def _spread_rows(self, encoder: _core.BatchEncoder, rows_per_chunk: int) -> None:
-        self._hand_over(0)
+        self._flush(0)
         n_rows = encoder.n_rows
         tasks = (
             partial(self._encoded, encoder, row, min(row + rows_per_chunk, n_rows))
             for row in range(0, n_rows, rows_per_chunk)
         )
         for frames in self._shards.spread(tasks):
-            self._added.add(frames)
+            self._buffers.count(frames)
             self._shards.write(frames)
 
     def _encoded(self, encoder: _core.BatchEncoder, begin: int, end: int) -> Frames:
-        # An eighth more, because some chunks are larger than others.
+        # An eighth more than the estimate, because rows vary in size.
         buffer = _core.FrameBuffer(self._pool, self._chunk_bytes * 9 // 8)
         buffer.add_rows(encoder, begin, end, 1, 2**63)
         return buffer.take()
 
 
-class _Added:
-    """Counts of what was added, in the buffers and before."""
+class _LaneBuffers:
+    """The buffer of each lane, and counts of all records written."""
 
-    def __init__(self, buffers: list[_core.FrameBuffer]) -> None:
-        self.buffers = buffers
+    def __init__(self, by_lane: list[_core.FrameBuffer]) -> None:
+        self.by_lane = by_lane
         self._n_records = 0
         self._n_bytes = 0
 
-    def add(self, frames: Frames) -> None:
-        """Count frames that were in none of the buffers."""
+    def count(self, frames: Frames) -> None:
+        """Count frames that bypassed the buffers."""
         _, offsets = frames
         self._n_records += len(offsets) - 1
         self._n_bytes += int(offsets[-1])
 
     @property
     def n_records(self) -> int:
-        return self._n_records + sum(buffer.n_records for buffer in self.buffers)
+        return self._n_records + sum(buffer.n_records for buffer in self.by_lane)
 
     @property
     def n_bytes(self) -> int:
-        return self._n_bytes + sum(buffer.n_bytes for buffer in self.buffers)
+        return self._n_bytes + sum(buffer.n_bytes for buffer in self.by_lane)
 
 
-def _forgotten(path: str, pool: TaskPool, added: _Added) -> None:
-    """Remove what an unclosed writer wrote."""
+def _discard_unclosed(path: str, pool: TaskPool, buffers: _LaneBuffers) -> None:
+    """Remove the files of a writer that was garbage-collected, and warn."""
     if pool.is_ending:
         return
     pool.stop()
     warn_caller(
-        f"{printable(path)}: a Writer was never closed, {added.n_records} records are lost; use "
-        "`with`",
+        f"{printable(path)}: the Writer was not closed, so its {buffers.n_records:,} "
+        "records are lost; use a with block",
         ResourceWarning,
     )

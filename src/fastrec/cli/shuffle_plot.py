@@ -1,4 +1,4 @@
-"""Pictures of draws. Needs matplotlib, from the extra ``plot``."""
+"""Plots of draws, with matplotlib (extra ``plot``)."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fastrec.cli.mixing import Draws
+from fastrec.cli.shuffle_metrics import Draws
 
-__all__ = ["draw_picture"]
+__all__ = ["save_plot"]
 
-_MAX_POINTS = 7_000  # of a panel: more hide each other
-_MAX_TICKS = 12  # labels that are named one by one
+_MAX_POINTS = 7_000  # per panel; more points overlap
+_MAX_TICKS = 12  # show a tick for each label up to this number
 
 
-def draw_picture(
+def save_plot(
     path: Path, panels: Sequence[tuple[str, Draws]], labels: Draws | None
 ) -> None:
-    """Plot record number and, if there are labels, label over draw, a column per panel.
+    """Plot record, and label if given, over draw; one column for each (title, draws).
 
-    A panel is a title and its draws. The suffix of `path` names the format.
+    The suffix of `path` determines the format.
     """
     n_rows = 1 if labels is None else 2
     size = (1 + 4.2 * len(panels), 0.6 + 2.7 * n_rows)
@@ -32,19 +32,19 @@ def draw_picture(
         n_rows, len(panels), sharex="col", sharey="row", squeeze=False
     )
     for column, (title, draws) in enumerate(panels):
-        when = np.arange(0, len(draws), max(1, len(draws) // _MAX_POINTS))
-        _scatter(grid[0, column], when, draws[when])
+        times = np.arange(0, len(draws), max(1, len(draws) // _MAX_POINTS))
+        _scatter(grid[0, column], times, draws[times])
         grid[0, column].set_title(title, fontsize="medium")
         if labels is not None:
-            noise = np.random.default_rng(column).uniform(-0.35, 0.35, len(when))
-            _scatter(grid[1, column], when, labels[draws[when]] + noise)
+            noise = np.random.default_rng(column).uniform(-0.35, 0.35, len(times))
+            _scatter(grid[1, column], times, labels[draws[times]] + noise)
         grid[-1, column].set_xlabel("draw")
     grid[0, 0].set_ylabel("record")
     if labels is not None:
         grid[1, 0].set_ylabel("label")
         if len(kinds := np.unique(labels)) <= _MAX_TICKS:
             grid[1, 0].set_yticks(kinds)
-    # No version in the file: the same command makes the same picture.
+    # Omit the version of matplotlib, so that the same command writes the same file.
     is_png = path.suffix.lower() == ".png"
     figure.savefig(path, dpi=100, metadata={"Software": None} if is_png else None)
 

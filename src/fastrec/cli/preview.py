@@ -1,4 +1,4 @@
-"""Values of a record in a few words: never binary, never long."""
+"""Short text previews of the values of a record."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import fastrec as fr
 from fastrec.cli.terminal import counted
 from fastrec.storage.compression import GZIP_MAGIC
 
-__all__ = ["brief", "brief_row", "hint"]
+__all__ = ["file_format", "preview", "preview_row"]
 
 _MAX_TEXT_BYTES = 60
 _MAX_ITEMS = 4  # of an array
 
-# How formats begin; WebP, WAV and the like have their name after a RIFF header.
+# First bytes of formats; WebP and WAV have their name after a RIFF header.
 _MAGIC = {
     b"\xff\xd8\xff": "JPEG",
     b"\x89PNG\r\n\x1a\n": "PNG",
@@ -33,20 +33,20 @@ _MAGIC = {
 }
 
 
-def hint(data: bytes) -> str:
-    """Return the name of the format that `data` begins like, or ""."""
+def file_format(data: bytes) -> str:
+    """Return the name of a format by the first bytes of `data`; "" if unknown."""
     if data[:4] == b"RIFF" and data[8:12].isalnum():
         return {b"WEBP": "WebP", b"WAVE": "WAV"}.get(data[8:12], "RIFF")
-    # Two bytes may be chance, so BMP must also repeat its size.
+    # Two bytes may match by chance, so check the size field of BMP, too.
     if data[:2] == b"BM" and data[2:6] != len(data).to_bytes(4, "little"):
         return ""
     return next((name for magic, name in _MAGIC.items() if data.startswith(magic)), "")
 
 
-def brief(value: object) -> str:
-    """Return a short text for `value`: the length of bytes, the first items of arrays."""
+def preview(value: object) -> str:
+    """Return a short text: a string or its length, the first items of an array."""
     if isinstance(value, bytes):
-        return _brief_bytes(value)
+        return _preview_bytes(value)
     if isinstance(value, np.generic):
         return f"{value.item():.6g}" if value.dtype.kind == "f" else str(value.item())
     items: fr.BytesArray | fr.RaggedArray | np.ndarray
@@ -60,19 +60,19 @@ def brief(value: object) -> str:
         kind, items = f"{len(value)} rows", value
     else:
         return type(value).__name__
-    shown = [brief(items[i]) for i in range(min(len(items), _MAX_ITEMS))]
+    shown = [preview(items[i]) for i in range(min(len(items), _MAX_ITEMS))]
     rest = ", ..." if len(items) > len(shown) else ""
     return f"<{kind}: {', '.join(shown)}{rest}>" if shown else f"<{kind}>"
 
 
-def brief_row(row: Mapping[str, object]) -> list[str]:
-    """Return the features of a row, one line each, in columns."""
+def preview_row(row: Mapping[str, object]) -> list[str]:
+    """Return one aligned line per feature of a row."""
     width = max((len(repr(name)) for name in row), default=0)
-    return [f"{name!r:<{width}}  {brief(value)}" for name, value in row.items()]
+    return [f"{name!r:<{width}}  {preview(value)}" for name, value in row.items()]
 
 
-def _brief_bytes(data: bytes) -> str:
-    kind = hint(data)
+def _preview_bytes(data: bytes) -> str:
+    kind = file_format(data)
     if not kind and 0 < len(data) <= _MAX_TEXT_BYTES:
         text = data.decode("utf-8", "replace")
         if text.isprintable() and "\ufffd" not in text:

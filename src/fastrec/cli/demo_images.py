@@ -1,8 +1,8 @@
-"""A stand-in for Fashion-MNIST: grey pictures of ten kinds of garments.
+"""Synthetic images like Fashion-MNIST: ten kinds of garments in grey.
 
-A picture is the outline of its kind, mixed with some of another kind, moved by up to two
-pixels, in a random brightness, with folds and noise. So the kinds overlap: a linear
-classifier gets about 85 % of them right. Pictures depend on (seed, block) alone.
+An image is the outline of its kind, mixed with some of another kind, shifted by up to two
+pixels, in random brightness, with folds and noise. The kinds overlap, so a linear
+classifier has an accuracy of about 85 %. Images depend only on seed and block.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from numpy.typing import NDArray
 __all__ = ["KINDS", "SIDE", "pictures"]
 
 SIDE = 28  # pixels in each direction
-BLOCK = 5_000  # pictures made at once
+BLOCK = 5_000  # images generated at once
 _MAX_SHIFT = 2  # pixels
 _MAX_MIX = 0.55  # share of another kind
 _FOLDS = 0.35  # of the brightness
 _NOISE = 0.1  # of full brightness
 
-# Corners x,y in pixels, y downwards. Those with "|" are the right half of an outline,
-# from the centre line.
+# Corners x,y in pixels, y downwards. "|" marks the right half of a symmetric outline,
+# relative to the centre line.
 _OUTLINES = {
     "T-shirt": "| 2,4 5,3 12,9 9.5,13 6.5,10.5 6.5,25",
     "trouser": "| 5,2 6.5,26 2.5,26 0.4,9",
@@ -62,9 +62,9 @@ def _filled(outline: str) -> NDArray[np.float32]:
 def pictures(
     count: int, seed: int
 ) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.int64]]]:
-    """Yield blocks of pictures of random kinds, and their labels, indices of `KINDS`.
+    """Yield blocks of images of random kinds, and their labels, indices of `KINDS`.
 
-    The shapes are (block, SIDE, SIDE) and (block,). Another seed makes other pictures.
+    The shapes are (block, SIDE, SIDE) and (block,).
     """
     outlines = np.stack([_filled(outline) for outline in _OUTLINES.values()])
     moves = list(product(range(-_MAX_SHIFT, _MAX_SHIFT + 1), repeat=2))
@@ -82,7 +82,7 @@ def pictures(
         cloth = shifted[labels, shift] * (1 - mix) + shifted[others, shift] * mix
         cloth *= rng.uniform(0.5, 1, (n, 1)).astype(np.float32)
         strength = rng.standard_normal((n, len(waves)), np.float32) / len(waves) ** 0.5
-        folds = np.einsum("pf,fx->px", strength, waves)  # no BLAS: the same everywhere
+        folds = np.einsum("pf,fx->px", strength, waves)  # BLAS results vary
         cloth *= 1 + np.float32(_FOLDS) * folds
         cloth += np.float32(_NOISE) * rng.standard_normal(cloth.shape, np.float32)
         grey = (np.clip(cloth, 0, 1) * 255).astype(np.uint8)

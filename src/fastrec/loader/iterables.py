@@ -1,20 +1,20 @@
-"""Other ways to iterate a loader: tuples of columns, and several epochs in a row."""
+"""Other ways to iterate a loader: batches as tuples, and consecutive epochs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
-__all__ = ["Repeated", "Tuples"]
+__all__ = ["RepeatedEpochs", "TupleBatches"]
 
 B = TypeVar("B")
 
 
-class Tuples:
-    """The batches of a loader as tuples of columns; made by `Loader.tuples`.
+class TupleBatches:
+    """The batches of a loader as tuples of columns; returned by `Loader.tuples`.
 
-    Each ``for`` over it is a ``for`` over the loader: they share one running epoch, and
-    the loader's state, report and statistics.
+    Each ``for`` over it is a ``for`` over the loader, with the loader's state, report
+    and statistics.
     """
 
     def __init__(self, loader: Any, names: tuple[str | bytes, ...]) -> None:  # noqa: ANN401
@@ -32,8 +32,8 @@ class Tuples:
         return f"<tuples {self._names} of {self._loader!r}>"
 
 
-class Repeated(Iterator[B]):
-    """The batches of several epochs, one after another; made by `Loader.repeat`.
+class RepeatedEpochs(Iterator[B]):
+    """The batches of consecutive epochs; returned by `Loader.repeat`.
 
     After an interrupt, the next call continues with the next batch.
     """
@@ -51,12 +51,12 @@ class Repeated(Iterator[B]):
                 self._is_empty = True
                 self._epoch = iter(self._loader)
             for batch in self._epoch:
-                # Python handles signals at calls and jumps. None comes between taking
-                # the batch and returning it, so none is lost.
+                # Python handles signals at calls and jumps. There are none between
+                # taking the batch and returning it, so no batch is lost.
                 self._is_empty = False
                 return batch
             if self._is_empty and self._is_endless:
-                msg = "an epoch has no batches, so it cannot be repeated without end"
+                msg = "cannot repeat an epoch that has no batches; pass epochs="
                 raise ValueError(msg)
             self._n_left = None if self._n_left is None else self._n_left - 1
             self._epoch = None

@@ -1,4 +1,4 @@
-"""Steps: what one rank delivers in an epoch, step by step."""
+"""EpochPlan: the records of each step of an epoch on one rank."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ import numpy as np
 from fastrec import _core
 from fastrec.sources.selection import Numbers
 
-__all__ = ["Plan", "padded"]
+__all__ = ["EpochPlan", "padded"]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """The steps of one epoch."""
+class EpochPlan:
+    """The steps of one epoch on one rank."""
 
     order: _core.Order  # position in the epoch -> record
     grid: _core.StepGrid  # step -> positions of this rank
 
     @property
     def n_steps(self) -> int:
-        """How many steps the epoch has."""
+        """The number of steps in the epoch."""
         return self.grid.n_steps
 
     @property
     def n_positions(self) -> int:
-        """How many positions the epoch has, of all ranks together."""
+        """The number of positions in the epoch, over all ranks."""
         return len(self.order)
 
     def step_at(self, position: int) -> int:
@@ -40,7 +40,7 @@ class Plan:
         return sum(self.grid.range(step - 1)) if step else 0
 
     def rows(self, step: int) -> tuple[Numbers, Numbers]:
-        """Return positions and records of this rank's rows; -1 where one is padding."""
+        """Return positions and records of this rank's rows; -1 for padding."""
         positions = self.grid.positions(step)
         return padded(
             positions,
@@ -52,7 +52,7 @@ class Plan:
 def padded(
     positions: Numbers, records: Numbers, n_rows: int
 ) -> tuple[Numbers, Numbers]:
-    """Return both with -1 for the rows that pad the batch to `n_rows`."""
+    """Append -1 to both until they have `n_rows` rows."""
     n_missing = n_rows - len(positions)
     if not n_missing:
         return positions, records

@@ -1,4 +1,4 @@
-"""Planning: how the epochs of a loader are ordered, cut into steps and shared."""
+"""Planner: the order of epochs, their steps, and the share of each rank."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from fastrec import _core
 from fastrec.caller_warnings import warn_caller
+from fastrec.loader.epoch_plan import EpochPlan
 from fastrec.loader.file_sharding import FileSharding, ShardedPlan, assign_files
 from fastrec.loader.order import (
     Batches,
@@ -17,7 +18,6 @@ from fastrec.loader.order import (
     shuffle_state,
 )
 from fastrec.loader.ranks import Rank
-from fastrec.loader.steps import Plan
 from fastrec.options import positive_int, true_or_false
 from fastrec.sources.view import View
 
@@ -25,7 +25,7 @@ __all__ = ["Planner"]
 
 
 class Planner:
-    """How the epochs of a loader are ordered and cut into steps.
+    """Plans epochs: their order, their steps, and the share of this rank.
 
     Attributes
     ----------
@@ -33,9 +33,9 @@ class Planner:
     drop_last, pad_last : bool
     rank : Rank
     global_batch_size : int
-        Rows of a full batch of all ranks together; 1 with ``batches=``.
+        Rows in a full batch over all ranks; 1 with ``batches=``.
     sharding : FileSharding or None
-        The files of each rank, if ranks read whole streams.
+        The files of each rank, if ranks read whole compressed files.
     """
 
     def __init__(
@@ -56,21 +56,21 @@ class Planner:
         self.pad_last = true_or_false("pad_last", pad_last)
         self.rank = rank
         self._batches = batches
-        given = {
+        sizes = {
             "batch_size": batch_size,
             "global_batch_size": global_batch_size,
             "batches": batches,
         }
-        names = [name for name, value in given.items() if value is not None]
+        names = [name for name, value in sizes.items() if value is not None]
         if len(names) != 1:
-            found = " and ".join(names) if names else "none"
+            listed = " and ".join(names) if names else "none"
             msg = (
                 "loader() requires exactly one of batch_size, global_batch_size or "
-                f"batches; got {found}"
+                f"batches; got {listed}"
             )
             raise TypeError(msg)
         if self.drop_last and self.pad_last:
-            msg = "the last batch cannot be both left out and filled: drop_last or pad_last"
+            msg = "drop_last and pad_last cannot both be True"
             raise ValueError(msg)
         self.global_batch_size = 1
         if batches is not None:
@@ -82,15 +82,15 @@ class Planner:
             size = positive_int("global_batch_size", global_batch_size, 2**31)
             if size < rank.world_size:
                 msg = (
-                    f"global_batch_size={size} leaves ranks without a row: there are "
-                    f"{rank.world_size}"
+                    f"global_batch_size must be at least the world size "
+                    f"({rank.world_size}), got {size}"
                 )
                 raise ValueError(msg)
             self.global_batch_size = size
         if batches is not None or self.shuffle is True or isinstance(shuffle, Blocks):
-            what = "batches=" if batches is not None else f"shuffle={self.shuffle}"
-            view.files.check_random_access(what)
-        self._plans: dict[tuple[int, int, int], Plan] = {}
+            option = "batches=" if batches is not None else f"shuffle={self.shuffle}"
+            view.files.check_random_access(option)
+        self._plans: dict[tuple[int, int, int], EpochPlan] = {}
         self.sharding: FileSharding | None = None
         if rank.world_size > 1 and view.files.is_streamed and view.is_walkable:
             self.sharding = assign_files(
@@ -105,19 +105,19 @@ class Planner:
         if not callable(batches):
             msg = (
                 "batches must be a function of seed and epoch that returns the epoch's "
-                f"batches, not {batches!r}"
+                f"batches, got {batches!r}"
             )
             raise TypeError(msg)
         if self.shuffle or self.drop_last:
-            msg = "batches= lists the epoch's batches itself, without shuffle and drop_last"
+            msg = "batches= cannot be combined with shuffle or drop_last"
             raise ValueError(msg)
         if self._view.is_mixed:
-            msg = "a mix draws its records itself: give batches= to a plain dataset"
+            msg = "cannot use batches= with a mix; pass it to a plain dataset"
             raise TypeError(msg)
 
     @property
     def batch_size(self) -> int | None:
-        """Rows of this rank in a full batch; None where batches are listed."""
+        """Rows of this rank in a full batch; None with ``batches=``."""
         if self._batches is not None:
             return None
         return self._batch_size_of(self.rank.rank)
@@ -130,23 +130,23 @@ class Planner:
 
     @property
     def is_whole_epoch(self) -> bool:
-        """Whether this rank gets all records, in batches of one size."""
+        """Whether this rank reads all records, in batches of one size."""
         return self._batches is None and self.rank.world_size == 1
 
     @property
     def is_file_order(self) -> bool:
-        """Whether this rank gets all records in the order of the files."""
+        """Whether this rank reads all records in the order of the files."""
         return self.is_whole_epoch and not self.shuffle
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_plans": {}}
 
     def _renew_after_fork(self) -> None:
-        # A thread of the parent may hold the locks of the plans.
+        # A thread of the parent may have held their locks during the fork.
         self._plans.clear()
 
     def walk_grid(self) -> _core.StepGrid:
-        """Return the grid for a walk through files whose records are not counted."""
+        """Return the grid of steps for reading without an index."""
         return _core.StepGrid(
             n_positions=0,
             batch_size=self.global_batch_size,
@@ -155,31 +155,31 @@ class Planner:
         )
 
     def state(self) -> dict[str, Any]:
-        """Return what must be equal for a position to mean the same record."""
+        """Return the parameters of the order, which a loaded state must share."""
         order: dict[str, Any] = (
             {"batches": True}
             if self._batches is not None
             else {"shuffle": shuffle_state(self.shuffle)}
         )
         if self.sharding is not None:
-            order["dealt"] = [self.rank.world_size, self.global_batch_size]
+            order["file_sharding"] = [self.rank.world_size, self.global_batch_size]
         return order | order_state(self._view, self.global_batch_size)
 
     def phase(self, position: int) -> int:
-        """Return where the grid begins if a step is to begin at `position`."""
+        """Return the phase of a grid that has a step beginning at `position`."""
         return position % self.global_batch_size
 
-    def plan(self, seed: int, epoch: int, phase: int = 0) -> Plan:
-        """Return the steps of an epoch. `phase` positions come before the first full one."""
+    def plan(self, seed: int, epoch: int, phase: int = 0) -> EpochPlan:
+        """Return the plan of an epoch; step 0 has `phase` positions unless it is 0."""
         key = (seed, epoch, phase)
         if key not in self._plans:
-            # The one in use, and one that the caller looks into.
+            # Keep two: the plan in use, and one for Loader.batch and records_at.
             while len(self._plans) > 1:
                 del self._plans[next(iter(self._plans))]
-            self._plans[key] = self._made(seed, epoch, phase)
+            self._plans[key] = self._new_plan(seed, epoch, phase)
         return self._plans[key]
 
-    def _made(self, seed: int, epoch: int, phase: int) -> Plan:
+    def _new_plan(self, seed: int, epoch: int, phase: int) -> EpochPlan:
         if self.sharding is not None:
             sizes = [self._batch_size_of(rank) for rank in range(self.rank.world_size)]
             return ShardedPlan.of(
@@ -219,24 +219,24 @@ class Planner:
             n_lanes=order.n_lanes,
             bounds=bounds,
         )
-        return Plan(order, grid)
+        return EpochPlan(order, grid)
 
     def _check_shared(self, n_rows: int, what: str) -> None:
-        """Refuse a batch that has no row for some ranks: their loss would be NaN."""
+        """Refuse a batch with fewer rows than ranks: an empty batch has a NaN loss."""
         if 0 < n_rows < self.rank.world_size and not self.pad_last:
             hint = (
                 "pad_last=True" if self._batches else "drop_last=True or pad_last=True"
             )
             msg = (
                 f"{what} has {n_rows} rows for {self.rank.world_size} ranks, so some "
-                f"would get none: give {hint}"
+                f"ranks would get none; pass {hint}"
             )
             raise ValueError(msg)
 
 
 def _warn_of_shared_streams(world_size: int) -> None:
     warn_caller(
-        f"compressed files cannot be divided evenly among {world_size} ranks, so each of "
-        "them decompresses all and keeps its slice of every batch: "
-        "fastrec.open(..., cache_dir=...) expands them once"
+        f"compressed files cannot be divided evenly among {world_size} ranks, so each "
+        "rank decompresses all files; use fastrec.open(..., cache_dir=...) to expand "
+        "them once"
     )

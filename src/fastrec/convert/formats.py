@@ -1,4 +1,4 @@
-"""Which converter reads a file: by its name, else by its first bytes."""
+"""Open files of other formats, recognized by their names or first bytes."""
 
 from __future__ import annotations
 
@@ -47,42 +47,43 @@ def open_source(
         Files, globs and directories, all of one kind:
 
         ==============================  ================================================
-        IDX (MNIST; also gzipped)       columns side by side: ``image``, ``label``
-        .npy                            columns side by side, with the names of the
-                                        files; or the fields of structured arrays
-        .npz                            its arrays are the columns
-        .csv, .tsv (also gzipped),      its columns; needs pyarrow
+        IDX (MNIST; also gzipped)       one column per file: ``image``, ``label``
+        .npy                            one column per file, with the name of the file;
+                                        or the fields of structured arrays
+        .npz                            one column per array
+        .csv, .tsv (also gzipped),      the columns of the table; needs pyarrow
         .parquet, .arrow, .feather
         a directory of images           ``image``, ``height``, ``width``, ``depth``,
                                         ``format``, ``filename``; with class folders also
-                                        ``label`` and ``class``. Needs Pillow
+                                        ``label`` and ``class``; needs Pillow
         ==============================  ================================================
 
-        Tables and .npz files are read in sequence; tables are cast to the types of the
-        first one.
+        Several tables or .npz files are concatenated; tables are cast to the types of
+        the first one.
     columns : sequence of str, optional
-        Which columns, in this order. By default all.
+        The columns to read, in this order; by default all.
     types : mapping of str to str, optional
         Arrow types to cast columns of tables to: ``{"when": "int64"}``. For CSV they
-        replace the types that are inferred from the first 4 MiB.
+        replace the types inferred from the first 4 MiB.
     on_error : {"raise", "skip"}, default "raise"
-        Whether an image that cannot be read raises, or is skipped, logged and counted in
-        ``source.n_skipped``.
+        Policy for an image that cannot be read: raise an error, or skip it, log it and
+        count it in ``source.n_skipped``.
 
     Returns
     -------
     Source
-        ``source.batches()`` yields columns for ``Writer.write_batch``, and
-        ``source.features`` has the specs that some of them need.
+        ``source.batches()`` yields columns for ``Writer.write_batch``;
+        ``source.features`` has the specs of columns that need one.
 
     Raises
     ------
     ValueError
-        If files are of an unknown kind or do not go together, or a column is missing.
+        If the kind of a file is unknown, files cannot be combined, or a column is
+        missing.
     CorruptionError
-        If a file is not what its name says.
+        If a file is damaged or does not have the format of its suffix.
     SchemaError
-        If no feature can hold a column: text, numbers and lists of them can be written.
+        If no feature can store a column. Features store text, numbers and lists of them.
     ModuleNotFoundError
         If an extra is not installed.
     OSError
@@ -91,7 +92,7 @@ def open_source(
     Notes
     -----
     Arrays of three or more dimensions are written as one byte string per row, for
-    `fastrec.Raw`; arrays of two dimensions as lists. Null leaves the feature out.
+    `fastrec.Raw`; arrays of two dimensions as lists. A null omits the feature.
 
     Examples
     --------
@@ -128,15 +129,15 @@ def open_source(
 
 
 def _expanded(paths: Paths) -> list[str]:
-    """Return files and directories; a glob becomes its matches."""
-    found: list[str] = []
+    """Return files and directories, with globs replaced by their matches."""
+    expanded: list[str] = []
     for path in [paths] if isinstance(paths, (str, os.PathLike)) else paths:
-        here = local_path(os.fspath(path))
-        found += [here] if Path(here).is_dir() else expand(here)
-    if not found:
-        msg = "no paths were given"
+        local = local_path(os.fspath(path))
+        expanded += [local] if Path(local).is_dir() else expand(local)
+    if not expanded:
+        msg = "paths must name at least one file, got none"
         raise ValueError(msg)
-    return found
+    return expanded
 
 
 def _kind(path: str) -> str:
@@ -147,8 +148,8 @@ def _kind(path: str) -> str:
         return kind
     if _core.recognize(os.fsencode(path)) == "tfrecord":
         raise ValueError(
-            f"{printable(path)} is a TFRecord file already; to write a table, choose an "
-            "output that ends in .parquet, .arrow or .feather"
+            f"{printable(path)} is already a TFRecord file; to write a table, use an "
+            "output path that ends in .parquet, .arrow or .feather"
         )
     if re.search(r"[-._]idx\d", name):
         return "IDX"
@@ -158,6 +159,6 @@ def _kind(path: str) -> str:
         if first_bytes.startswith(magic):
             return kind
     raise ValueError(
-        f"cannot recognise {printable(path)}: known are IDX, .npy, .npz, .csv, .tsv, "
-        ".parquet, .arrow and .feather files, and directories of images"
+        f"cannot recognize the format of {printable(path)}; supported are IDX, .npy, "
+        ".npz, .csv, .tsv, .parquet, .arrow and .feather files, and directories of images"
     )

@@ -1,4 +1,4 @@
-"""Decoding: batches from the core, step by step, and what the collator makes of them."""
+"""BatchDecoder: batches of one epoch from the core's pipeline."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ import numpy as np
 
 from fastrec import _core
 from fastrec.loader.collate import Parts
+from fastrec.loader.epoch_plan import EpochPlan, padded
 from fastrec.loader.options import LoaderOptions
 from fastrec.loader.order import Window
 from fastrec.loader.prefetch import Delivered
 from fastrec.loader.progress import Progress
 from fastrec.loader.skipped_rows import unreadable_rows, without_rows
 from fastrec.loader.stats import clock
-from fastrec.loader.steps import Plan, padded
 from fastrec.on_error import SkippedSpan, log_gaps, recovery_of
 from fastrec.options import default_num_threads
 from fastrec.tasks import TaskPool
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.places import Places
 
-__all__ = ["Decoded", "Decoding", "planned"]
+__all__ = ["BatchDecoder", "DecodedBatch", "plan_epoch"]
 
 
-class Decoded(NamedTuple):
-    """The decoded rows of a step, and where they come from."""
+class DecodedBatch(NamedTuple):
+    """The decoded parts of a step, before collation."""
 
     parts: Parts
     info: BatchInfo | None
@@ -36,36 +36,36 @@ class Decoded(NamedTuple):
     step: int
     n_records: int
     n_bytes: int
-    damages: Sequence[SkippedSpan]
+    unreadable: Sequence[SkippedSpan]
 
 
-def planned(options: LoaderOptions, progress: Progress) -> Plan | None:
-    """Return the steps of the epoch, or None if it begins with a walk through the files.
+def plan_epoch(options: LoaderOptions, progress: Progress) -> EpochPlan | None:
+    """Return the plan of the epoch, or None to read the files in order without an index.
 
-    A walk needs no index, so its first batch comes at once.
+    Without an index, the first batch is ready at once.
     """
-    view, planner, at = options.view, options.planner, progress.mark
+    view, planner, at = options.view, options.planner, progress.cursor
     if view.files.is_streamed:
         if not view.is_walkable:
             view.files.check_random_access("a mix or a choice of records")
-        # A transform may ask which records a batch has.
-        needs_order = isinstance(planner.shuffle, Window) and options.has_transforms
-        may_walk = planner.is_whole_epoch and not needs_order and not at.step
+        # BatchInfo contains the record numbers, which a window computes from the plan.
+        needs_plan = isinstance(planner.shuffle, Window) and options.has_transforms
+        can_walk = planner.is_whole_epoch and not needs_plan and not at.step
     else:
-        may_walk = planner.is_file_order and view.is_walkable and not at.step
-        may_walk = may_walk and not view.is_indexed()
-    return None if may_walk else planner.plan(progress.seed, at.epoch, at.phase)
+        can_walk = planner.is_file_order and view.is_walkable and not at.step
+        can_walk = can_walk and not view.is_indexed()
+    return None if can_walk else planner.plan(progress.seed, at.epoch, at.phase)
 
 
-class Decoding:
-    """The batches of an epoch from one step on, as the core delivers them."""
+class BatchDecoder:
+    """Delivers the batches of an epoch, starting at the step of `progress`."""
 
     def __init__(
         self,
         options: LoaderOptions,
         progress: Progress,
         pool: _core.BlockPool,
-        plan: Plan | None,
+        plan: EpochPlan | None,
     ) -> None:
         view, planner = options.view, options.planner
         files = view.files
@@ -75,14 +75,14 @@ class Decoding:
         self._is_identity = collator.is_identity and not self._needs_places
         self._policy = options.row_policy
         self._files = files.files if self._needs_places else []
-        self._seed, self._epoch = progress.seed, progress.mark.epoch
+        self._seed, self._epoch = progress.seed, progress.cursor.epoch
         self._times = progress.times
-        self._counting = threading.Lock()  # guards the time of transforms
+        self._times_lock = threading.Lock()
         self._plan = plan
-        self.last_bytes = 0  # the memory of the last batch
-        # The pipeline and the transform pool behind it share the batches ahead.
-        n_ahead = max(1, options.prefetch - options.n_staged)
-        memory_limit = max(1, options.memory_limit - self.staged_bytes)
+        self.last_bytes = 0  # the size of the last batch
+        # The transform pool takes a part of the prefetched batches and of the memory.
+        n_ahead = max(1, options.prefetch - options.n_in_transform_pool)
+        memory_limit = max(1, options.memory_limit - self.transform_pool_bytes)
         if files.is_streamed:
             from fastrec.loader.streaming import streaming_pipeline
 
@@ -96,71 +96,72 @@ class Decoding:
             )
         else:
             self.pipeline = _core.Pipeline(
-                view.source.of_core(),
+                view.source.to_core(),
                 None if plan is None else view.catalog(),
                 None if plan is None else plan.order,
                 planner.walk_grid() if plan is None else plan.grid,
-                progress.mark.step,
+                progress.cursor.step,
                 pool,
                 n_threads=options.num_threads,
                 n_cpus=default_num_threads(),
                 prefetch=n_ahead,
                 memory_limit=memory_limit,
-                on_damage=self._policy,
+                row_policy=self._policy,
                 recovery=recovery_of(files.on_error),
             )
         self._may_have_gaps = plan is None and files.on_error != "raise"
 
     @property
-    def staged_bytes(self) -> int:
-        """How much memory batches in the transform pool may take."""
-        return self._options.memory_limit // 2 if self._options.n_staged else 0
+    def transform_pool_bytes(self) -> int:
+        """The memory limit of batches in the transform pool."""
+        uses_pool = self._options.n_in_transform_pool > 0
+        return self._options.memory_limit // 2 if uses_pool else 0
 
     def next(self) -> Delivered | None:
         """Return the next batch; None at the end."""
         if not self._is_identity:
             return self.collate(self.take())
-        found = self.pipeline.next()
+        decoded = self.pipeline.next()
         if self._may_have_gaps:
             log_gaps(self.pipeline.take_gaps())
-        if found is None:
+        if decoded is None:
             return None
-        parts, step, _, n_valid, n_bytes, damages = found
-        skipped = unreadable_rows(damages) if damages else ()
-        n_records = n_valid - len(damages)
-        # Delivered(...) is a call of Python code, which small batches notice.
+        parts, step, _, n_valid, n_bytes, unreadable = decoded
+        skipped = unreadable_rows(unreadable) if unreadable else ()
+        n_records = n_valid - len(unreadable)
+        # Faster than Delivered(...), whose __new__ is Python code.
         return tuple.__new__(
             Delivered, (parts[0][1], step, n_records, n_bytes, skipped, None)
         )
 
-    def take(self) -> Decoded | None:
-        """Return the next rows, which `collate` makes a batch of; None at the end."""
-        found = self.pipeline.next()
+    def take(self) -> DecodedBatch | None:
+        """Return the next decoded batch, to pass to `collate`; None at the end."""
+        decoded = self.pipeline.next()
         if self._may_have_gaps:
             log_gaps(self.pipeline.take_gaps())
-        if found is None:
+        if decoded is None:
             return None
-        parts, step, n_rows, n_valid, n_bytes, damages = found
+        parts, step, n_rows, n_valid, n_bytes, unreadable = decoded
         self.last_bytes = n_bytes
         places = info = None
         if self._needs_places:
             context = f" of step {step} of epoch {self._epoch}"
             places = Places(self._files, self.pipeline.places(), context)
-        if self._collator.needs_origin:
-            info = self._origin(step, n_rows, n_valid, places)
-            if damages:
-                info = without_rows(info, damages, self._policy)
-        n_records = n_valid - len(damages)
-        return Decoded(parts, info, places, step, n_records, n_bytes, damages)
+        if self._collator.needs_info:
+            info = self._info(step, n_rows, n_valid, places)
+            if unreadable:
+                info = without_rows(info, unreadable, self._policy)
+        n_records = n_valid - len(unreadable)
+        return DecodedBatch(parts, info, places, step, n_records, n_bytes, unreadable)
 
     def collate(
-        self, decoded: Decoded | None, threads: TaskPool | None = None
+        self, decoded: DecodedBatch | None, threads: TaskPool | None = None
     ) -> Delivered | None:
-        """Return what the transforms make of decoded rows; `threads` share the rows."""
+        """Return the collated, transformed batch; `threads` may share its rows."""
         if decoded is None:
             return None
-        parts, info, places, step, n_records, n_bytes, damages = decoded
-        skipped = unreadable_rows(damages)
+        parts, info, places, step, n_records, n_bytes, unreadable = decoded
+        skipped = unreadable_rows(unreadable)
         if info is None or self._collator.is_plain:
             batch, _ = self._collator(parts, info)
         else:
@@ -170,13 +171,13 @@ class Decoding:
                 info if threads is None else replace(info, _threads=threads),
                 self._options.transform_policy,
             )
-            taken = clock() - begin
-            with self._counting:
-                self._times.transform_ns += taken
+            elapsed = clock() - begin
+            with self._times_lock:
+                self._times.transform_ns += elapsed
             skipped += raised
         return Delivered(batch, step, n_records, n_bytes, skipped, places)
 
-    def _origin(
+    def _info(
         self, step: int, n_rows: int, n_valid: int, places: Places | None
     ) -> BatchInfo:
         if self._plan is not None:

@@ -1,4 +1,4 @@
-"""Work of a writer: tasks of bounded size in flight, ended by the first failure."""
+"""Write queue: tasks with a bounded number of bytes in flight."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TypeVar
 
 from fastrec.tasks import Task, TaskPool
 
-__all__ = ["Work"]
+__all__ = ["WriteQueue"]
 
 _T = TypeVar("_T")
 
 _MAX_BYTES_IN_FLIGHT = 64 << 20
-# The end of a shard is a task without bytes, but with an open file.
+# Also limits the tasks that end a shard, which have no bytes but an open file.
 _MAX_TASKS_IN_FLIGHT = 128
 
 
-class Work:
-    """Tasks that write, run by threads. `failures` has what ended them, first to last."""
+class WriteQueue:
+    """Runs tasks on threads until one fails; `failures` lists the errors in order."""
 
     def __init__(self, n_threads: int, *, at_end: Callable[[], object]) -> None:
         self._n_threads = n_threads
@@ -29,7 +29,7 @@ class Work:
         self._in_flight: deque[tuple[Task[None], int]] = deque()
 
     def submit(self, task: Callable[[], object], n_bytes: int) -> None:
-        """Submit `task`, which holds `n_bytes`, once there is room for it."""
+        """Submit a task that holds `n_bytes`; wait while too much is in flight."""
         if self._n_threads == 0:
             task()
             return
@@ -44,7 +44,7 @@ class Work:
         self._in_flight.append((done, n_bytes))
 
     def spread(self, tasks: Iterator[Callable[[], _T]]) -> Iterator[_T]:
-        """Yield the results of tasks in their order."""
+        """Run tasks concurrently and yield their results in order."""
         if self._n_threads < 2:
             for task in tasks:
                 yield task()
@@ -64,7 +64,7 @@ class Work:
                     pass
 
     def wait(self) -> None:
-        """Return when all tasks are done, or raise what one of them raised."""
+        """Wait for all tasks; raise the error of the first that failed."""
         while self._in_flight:
             self._wait_for_first()
         self._raise_failure()
@@ -79,10 +79,10 @@ class Work:
 
 
 def _attempt(task: Callable[[], object], failures: list[BaseException]) -> None:
-    """Run a task unless an earlier one has failed; the caller sees failures later."""
+    """Run a task unless an earlier one has failed; record its error."""
     if failures:
         return
     try:
         task()
-    except BaseException as failure:  # noqa: BLE001 (raised where it is waited for)
+    except BaseException as failure:  # noqa: BLE001 (raised by submit and wait)
         failures.append(failure)

@@ -1,0 +1,205 @@
+"""The code blocks of README.md and docs/.
+
+``python pages.py PAGE SECTION MARK`` runs the blocks of a section in one namespace, after
+those before the first section. It needs an empty current folder, and writes the skipped
+blocks to skipped.json there. A Python block is skipped if a package that it imports is
+not installed, or if it has another mark. Of a shell block, the fastrec commands run.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
+BLOCK = re.compile(
+    r"^(?P<indent> *)```(?P<language>\w+)\n(?P<code>.*?)^ *```$",
+    re.MULTILINE | re.DOTALL,
+)
+NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\s*$")
+# Packages that the extra "frameworks" has, or that other readers' code needs.
+FRAMEWORKS = {
+    *("accelerate", "datasets", "duckdb", "grain", "jax", "keras", "lightning"),
+    *("nvidia", "pandas", "polars", "tfrecord", "torch", "torchdata", "transformers"),
+    "webdataset",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """One fenced block of a page."""
+
+    page: str
+    section: str  # The heading above it; empty before the first one.
+    line: int  # Of the first line of code, from 1.
+    language: str
+    code: str
+    reason_not_run: str | None
+
+    @property
+    def imports(self) -> list[str]:
+        """Top-level packages that a Python block imports."""
+        names = []
+        for node in ast.walk(ast.parse(self.code)) if self.language == "python" else ():
+            if isinstance(node, ast.Import):
+                names += [alias.name for alias in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module:
+                names.append(node.module)
+        return [name.partition(".")[0] for name in names]
+
+    @property
+    def mark(self) -> str:
+        """The mark of a test that runs the block; empty if it needs no framework."""
+        if "tensorflow" in self.imports:
+            return "oracle"
+        return "frameworks" if FRAMEWORKS.intersection(self.imports) else ""
+
+    @property
+    def missing(self) -> str | None:
+        """A package that the block imports and that is not installed."""
+        for name in self.imports:
+            if importlib.util.find_spec(name) is None:
+                return name
+        return None
+
+    @property
+    def commands(self) -> list[str]:
+        """The fastrec commands of a shell block."""
+        lines = self.code.replace("\\\n", " ").splitlines()
+        lines = [line.removeprefix("$ ").strip() for line in lines]
+        return [line for line in lines if line.startswith("fastrec ")]
+
+
+def blocks_of(page: str) -> list[Block]:
+    """Return the blocks of a page that hold code."""
+    text = (ROOT / page).read_text("utf-8")
+    found = []
+    for match in BLOCK.finditer(text):
+        before = text[: match.start()]
+        headings = re.findall(r"^## (.+)$", before, re.MULTILINE)
+        not_run = NOT_RUN.search(before)
+        language = {"console": "sh", "bash": "sh"}.get(
+            match["language"], match["language"]
+        )
+        code = re.sub(rf"^{match['indent']}", "", match["code"], flags=re.MULTILINE)
+        if language in {"python", "sh"}:
+            found.append(
+                Block(
+                    page,
+                    headings[-1] if headings else "",
+                    before.count("\n") + 2,
+                    language,
+                    code,
+                    not_run[1] if not_run else None,
+                )
+            )
+    return found
+
+
+def set_up() -> dict[str, Any]:
+    """Write the files that pages name; return the names that they take for granted."""
+    import numpy as np
+
+    import fastrec as fr
+    from oracle_example import sequence
+    from oracle_frames import tfrecord_file
+
+    data = Path("data")
+    data.mkdir()
+    Path("docs/images").mkdir(
+        parents=True
+    )  # a command of docs/shuffling.md writes there
+    rng = np.random.default_rng(0)
+    n = 300
+    for f in range(2):
+        with fr.Writer(data / f"train-{f}.tfrecord") as w:
+            for i in range(n):
+                w.write(
+                    {
+                        "image": np.full((28, 28), i % 256, np.uint8).tobytes(),
+                        "label": i % 10,
+                        "weight": 1.0,
+                        "tags": ["tag"] * (1 + i % 3),
+                        "tokens": rng.integers(0, 1000, 1 + i % 50).tolist(),
+                    }
+                )
+    clip = sequence(
+        {b"label": ("int64", [1])},
+        {
+            b"audio": [("float", [0.5, 1.0])] * 3,
+            b"words": [("bytes", [b"a"]), ("bytes", [])],
+        },
+    )
+    (data / "clips.tfrecord").write_bytes(tfrecord_file([clip] * 40))
+
+    def step(*columns: Any) -> None:  # noqa: ANN401 (arrays and tensors of all kinds)
+        lengths = [len(column) for column in columns]
+        if len(set(lengths)) != 1 or lengths[0] == 0:
+            msg = f"step() got columns of {lengths} rows"
+            raise AssertionError(msg)
+
+    images = rng.integers(0, 256, (n, 28, 28), np.uint8)
+    return {"step": step, "images": images, "labels": np.arange(n) % 10}
+
+
+def run_python(block: Block, names: dict[str, Any]) -> None:
+    """Run a block; errors show its line of the page."""
+    code = "\n" * (block.line - 1) + block.code
+    if '"cuda"' in code:
+        import torch
+
+        if not torch.cuda.is_available():
+            code = code.replace('"cuda"', '"cpu"')
+    exec(compile(code, block.page, "exec"), names)  # noqa: S102 (our own page)
+
+
+def run_shell(block: Block) -> None:
+    """Run the fastrec commands of a block."""
+    for command in block.commands:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", command],
+            capture_output=True,
+            check=False,
+            text=True,
+        )
+        if done.returncode:
+            msg = f"{command}: status {done.returncode}\n{done.stdout}{done.stderr}"
+            raise AssertionError(msg)
+
+
+def reason_to_skip(block: Block, mark: str) -> str | None:
+    """Return why a block does not run under a mark, or None if it does."""
+    if block.reason_not_run:
+        return block.reason_not_run
+    if block.mark not in {"", mark}:
+        return f"has the mark {block.mark}"
+    return f"needs {block.missing}" if block.missing else None
+
+
+def main(page: str, section: str, mark: str) -> None:
+    """Run the blocks of a section."""
+    names = set_up()
+    skipped = {}
+    for block in blocks_of(page):
+        if block.section not in {"", section}:
+            continue
+        reason = reason_to_skip(block, mark)
+        if reason:
+            skipped[block.line] = reason
+        elif block.language == "sh":
+            run_shell(block)
+        else:
+            run_python(block, names)
+    Path("skipped.json").write_text(json.dumps(skipped))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
