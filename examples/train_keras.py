@@ -1,4 +1,4 @@
-"""A Keras model trained on TFRecords, with any backend and without TensorFlow.
+"""Train a Keras model on TFRecord files, with any backend.
 
 usage: python examples/train_keras.py [TRAIN] [TEST]
 
@@ -24,7 +24,7 @@ def main(
     train: str = "fashion-mnist/train-*.tfrecord",
     test: str = "fashion-mnist/test-*.tfrecord",
 ) -> None:
-    """Train on some files, and validate on others."""
+    """Train on the records of `train`, and validate on those of `test`."""
     # The loader shuffles records, so Keras need not shuffle batches.
     loader = fr.open(train, features=SPEC).loader(BATCH_SIZE, shuffle=True)
     training = fr.keras.PyDataset(loader, label_key="label")
@@ -42,7 +42,7 @@ def main(
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("adam", loss, metrics=["accuracy"])
-    for epoch in range(1, N_EPOCHS + 1):  # fit() goes on where the last one ended
+    for epoch in range(1, N_EPOCHS + 1):  # fit() continues with the next epoch
         start = time.perf_counter()
         history = model.fit(
             training, validation_data=testing, shuffle=False, verbose=0

@@ -1,4 +1,4 @@
-"""A TensorFlow training loop fed by fastrec, in place of TFRecordDataset and parsing.
+"""Train a TensorFlow model with fastrec instead of TFRecordDataset and parsing.
 
 usage: python examples/train_tf.py [TRAIN] [TEST]
 
@@ -23,7 +23,7 @@ def main(
     train: str = "fashion-mnist/train-*.tfrecord",
     test: str = "fashion-mnist/test-*.tfrecord",
 ) -> None:
-    """Train a linear model on some files, and test it on others."""
+    """Train a linear model on `train`, and test it on `test`."""
     loader = fr.open(train, features=SPEC).loader(BATCH_SIZE, shuffle=True)
     training = fr.tf.dataset(loader, label_key="label").prefetch(2)
     testing = fr.tf.dataset(
@@ -49,7 +49,7 @@ def main(
         return loss
 
     train_step = tf.function(step, reduce_retracing=True)
-    for epoch in range(1, N_EPOCHS + 1):  # each pass is another shuffle
+    for epoch in range(1, N_EPOCHS + 1):  # each epoch is a new shuffle
         start = time.perf_counter()
         losses = [train_step(images, labels) for images, labels in training]
         seconds = time.perf_counter() - start
