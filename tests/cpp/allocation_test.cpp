@@ -1,8 +1,8 @@
-// Memory that runs out while files are read, indexed or written.
+// Allocation failures while files are read, indexed or written.
 //
-// Goal: wherever an allocation fails, std::bad_alloc comes out, nothing ends or hangs,
-// and the same work succeeds the next time. Method: operator new, of this whole
-// program, fails at the k-th call, for every k until the work comes through.
+// Goal: whichever allocation fails, the result is std::bad_alloc, without a crash or a
+// hang, and the same work succeeds the next time. Method: the operator new of this
+// program fails at the k-th call, for every k until the work succeeds.
 
 #include <gtest/gtest.h>
 
@@ -61,7 +61,7 @@ std::string content() {
   return file;
 }
 
-// Does `work` with a failure at every allocation. Returns how many there were.
+// Repeats `work` with a failure at each allocation. Returns the number of allocations.
 template <typename Work>
 int fail_every_allocation(const Work& work) {
   bool is_through = false;
@@ -70,7 +70,7 @@ int fail_every_allocation(const Work& work) {
     try {
       n_left = k;
       work();
-      // With threads, the number of allocations depends on who does what.
+      // With threads, the number of allocations depends on scheduling.
       is_through = n_left.exchange(kNever) > 0;
     } catch (const std::bad_alloc&) {
       n_left = kNever;
@@ -93,7 +93,7 @@ class AllocationTest : public ::testing::TestWithParam<unsigned> {
     damaged_path_ = directory_.write("damaged", damaged);
   }
 
-  // Everything from opening the file to its last batch. Returns how many rows came.
+  // Everything from opening the file to its last batch. Returns the number of rows.
   std::uint64_t read(Source source, Recovery recovery) const {
     const std::string& path = recovery == Recovery::kNone ? path_ : damaged_path_;
     auto schema = std::make_shared<Schema>();
@@ -193,7 +193,7 @@ TEST(Allocation, ABufferHasWholeFramesWhateverFails) {
       try {
         buffer.add(as_bytes(payload));
       } catch (const std::bad_alloc&) {
-        EXPECT_EQ(buffer.n_records(), n_records);  // as it was
+        EXPECT_EQ(buffer.n_records(), n_records);  // unchanged
         EXPECT_EQ(buffer.n_bytes(), n_bytes);
         throw;
       }

@@ -1,8 +1,8 @@
 // Arrow structs.
 //
-// Goal: whoever gets a struct may move its children, release it and them in any order
-// and on any thread, and memory lives exactly as long as somebody may look at it.
-// Method: a consumer as the specification describes it, and weak pointers to blocks.
+// Goal: a consumer may move the children of a struct, and release it and them in any
+// order and on any thread; memory lives exactly as long as it is referenced. Method: a
+// consumer that follows the specification, and weak pointers to blocks.
 
 #include "batch/arrow.h"
 
@@ -22,7 +22,7 @@
 namespace fastrec {
 namespace {
 
-// A buffer of int64, and what tells whether it is still there.
+// A buffer of int64, and a weak pointer to its block.
 struct Numbers {
   explicit Numbers(const std::vector<std::int64_t>& numbers) {
     const std::size_t size = numbers.size() * sizeof(std::int64_t);
@@ -62,7 +62,7 @@ struct Rows {
   ArrowValues values;
 };
 
-// Moves a struct as the specification says.
+// Moves a struct as the specification requires.
 template <typename Struct>
 Struct moved_out(Struct* from) {
   Struct taken = *from;
@@ -77,7 +77,7 @@ std::int64_t number_at(const ArrowArray& array, std::size_t i) {
 TEST(ArrowSchema, SaysWhatTheFieldSays) {
   const ArrowField row{"", "+s", false, {{"x", "+L", true, {int64_field("item")}}}};
   ArrowSchema schema;
-  std::memset(&schema, 0x55, sizeof schema);  // what was there does not matter
+  std::memset(&schema, 0x55, sizeof schema);  // old contents are overwritten
   export_field(row, &schema);
   EXPECT_STREQ(schema.format, "+s");
   EXPECT_STREQ(schema.name, "");
@@ -206,7 +206,7 @@ TEST(ArrowArray, ThreadsMayReleaseWhatAnotherMade) {
   EXPECT_EQ(pool.stats().n_allocated, 1u);
 }
 
-// Batches of one column of one number each, and then what `end` throws.
+// Batches of one column of one number each; then calls `end`, which may throw.
 class Counting final : public ArrowBatches {
  public:
   Counting(std::int64_t n, std::optional<int> errno_value, std::weak_ptr<int>* watch)
@@ -247,7 +247,7 @@ ArrowArrayStream counting(std::int64_t n, std::optional<int> errno_value,
 TEST(ArrowArrayStream, DeliversBatchesUntilTheEnd) {
   std::weak_ptr<int> watch;
   ArrowArrayStream stream = counting(2, std::nullopt, &watch);
-  for (int i = 0; i < 2; ++i) {  // as often as one likes
+  for (int i = 0; i < 2; ++i) {  // may be called again
     ArrowSchema schema;
     ASSERT_EQ(stream.get_schema(&stream, &schema), 0);
     EXPECT_STREQ(schema.name, "x");
@@ -264,7 +264,7 @@ TEST(ArrowArrayStream, DeliversBatchesUntilTheEnd) {
     EXPECT_EQ(stream.get_next(&stream, &end), 0);
     EXPECT_EQ(end.release, nullptr);
   }
-  EXPECT_EQ(*watch.lock(), 3);  // it was not asked again
+  EXPECT_EQ(*watch.lock(), 3);  // next() was not called again
   EXPECT_EQ(stream.get_last_error(&stream), nullptr);
   stream.release(&stream);
   EXPECT_EQ(stream.release, nullptr);

@@ -1,7 +1,6 @@
-// CheckColumns: a schema and a record -> proof that the columns made of it are in
-// order.
+// CheckColumns: a schema and a record -> proof that its columns are consistent.
 //
-// For the fuzz targets: what is wrong ends the process.
+// For the fuzz targets: an error aborts the process.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +13,7 @@
 #include <vector>
 
 #include "batch/column.h"
-#include "both_ways.h"
+#include "both_modes.h"
 #include "decode/decode.h"
 
 namespace fastrec::testing {
@@ -30,7 +29,7 @@ inline ColumnSpec column_of(std::string key, FeatureKind kind, Layout layout,
   return spec;
 }
 
-// The same column, which has zeros or empty strings where its feature is missing.
+// The same column, with zeros or empty strings as the default.
 inline ColumnSpec with_default(ColumnSpec spec) {
   const std::size_t n = spec.has_row_splits() ? 1 : spec.n_values;
   if (spec.dtype == DType::kBytes) {
@@ -48,8 +47,8 @@ class CheckColumns {
         decoder_(schema_, DecodeMode::kReference),
         builder_(schema_, shared_pool()) {}
 
-  // Decodes `record` twice. Without slack, so that sanitizers see every step too far.
-  // Returns the fault, which is the same every time.
+  // Decodes `record` twice, without slack, so that sanitizers detect every over-read.
+  // Returns the fault, which must be the same both times.
   Fault check(Bytes record) {
     builder_.begin(2);
     const Fault first = decoder_.decode(BytesWithSlack(record), 0, &builder_);
@@ -75,13 +74,13 @@ class CheckColumns {
       if (spec.dtype == DType::kBytes)
         check_in_order(column.offsets, column.n_values + 1);
       if (column.n_values % 2 != 0 || n_items % 2 != 0)
-        std::abort();  // both rows alike
+        std::abort();  // the rows differ
     }
     return {};
   }
 
  private:
-  // Returns the last of `n` numbers, none of which is below the one before.
+  // Checks that `n` numbers ascend, and returns the last one.
   static std::uint64_t check_in_order(const Column::Array& array, std::size_t n) {
     std::int64_t before = 0;
     for (std::size_t i = 0; i < n; ++i) {

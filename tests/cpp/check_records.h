@@ -1,4 +1,4 @@
-// CheckRecords: what the fuzz targets of records do with a run of them (runs.h).
+// CheckRecords: checks a run (runs.h) of records, for the fuzz targets.
 #pragma once
 
 #include <cstdlib>
@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "both_ways.h"
+#include "both_modes.h"
 #include "check_columns.h"
 #include "runs.h"
 #include "survey/infer.h"
@@ -15,24 +15,24 @@ namespace fastrec::testing {
 
 class CheckRecords {
  public:
-  // `columns` is read into by the reference alone, `both_ways` by the fast way, too.
+  // `columns` is read in reference mode only, `both_modes` in fast mode, too.
   CheckRecords(std::shared_ptr<const Schema> columns,
-               std::shared_ptr<const Schema> both_ways)
-      : columns_(std::move(columns)), both_ways_(std::move(both_ways)) {}
+               std::shared_ptr<const Schema> both_modes)
+      : columns_(std::move(columns)), both_modes_(std::move(both_modes)) {}
 
-  // Aborts where a batch is not in order, or the two ways differ.
+  // Aborts if a batch is inconsistent, or if the two modes differ.
   void check(Bytes run) {
     const std::vector<Bytes> records = pieces_of(run);
     if (records.empty()) return;
     (void)columns_.check(records.back());
     Survey survey(100);
     for (const Bytes record : records) (void)survey.add(record);
-    if (!both_ways_.is_same(records)) std::abort();
+    if (!both_modes_.is_same(records)) std::abort();
   }
 
  private:
   CheckColumns columns_;
-  BothWays both_ways_;
+  BothModes both_modes_;
 };
 
 }  // namespace fastrec::testing

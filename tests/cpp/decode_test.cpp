@@ -1,9 +1,11 @@
 // The reference decoder at its edges.
 //
-// Goal: what protobuf accepts is read as protobuf reads it, what it refuses is a fault
-// at a place inside the record, and no hostile number costs memory. Method: messages
-// written by hand, one per rule. The whole set of rules, against an oracle, is in
-// tests/core/test_decode.py.
+// Goal: the decoder accepts what protobuf accepts, with the same values; everything
+// else
+// is a fault at an offset inside the record; hostile numbers do not cost memory.
+// Method:
+// messages written by hand, one per rule. tests/core/test_decode.py tests all rules
+// against an oracle.
 
 #include "decode/decode.h"
 
@@ -53,7 +55,7 @@ Decoded decode(const std::string& example) {
   ExampleDecoder decoder(schema, DecodeMode::kReference);
   BatchBuilder builder(schema, std::make_shared<BlockPool>(1 << 20));
   builder.begin(1);
-  // A copy that ends where its memory does, so that sanitizers see every step too far.
+  // A copy without slack, so that sanitizers detect every over-read.
   const std::vector<std::uint8_t> record(example.begin(), example.end());
   Decoded decoded;
   decoded.fault = decoder.decode(BytesWithSlack(record), 0, &builder);
@@ -182,7 +184,7 @@ TEST(Values, Float16RoundsToTheNearestAndTiesToEven) {
 }
 
 TEST(Values, Bfloat16RoundsToTheNearestAndTiesToEven) {
-  // The bits of a float, and those of the bfloat16.
+  // The bits of a float, and of its bfloat16.
   const std::pair<std::uint32_t, std::uint16_t> cases[] = {
       {0x00000000, 0x0000}, {0x80000000, 0x8000}, {0x3f800000, 0x3f80},
       {0x3f808000, 0x3f80}, {0x3f808001, 0x3f81}, {0x3f818000, 0x3f82},

@@ -1,9 +1,10 @@
 // EncodeBatch: columns -> the Example of each row.
 //
-// Goal: every row comes out as ExampleEncoder writes it, byte for byte, whatever way
-// its columns take; and columns that do not hold their rows are refused. Method: the
-// same values as rows of features, over random columns of all forms and sizes of keys;
-// rows far apart, rows in which features are missing.
+// Goal: every row equals the output of ExampleEncoder, for every form of column;
+// columns
+// that do not hold their rows are errors. Method: the same values as rows of features,
+// over random columns of all forms and key sizes; rows far apart, and rows with missing
+// features.
 
 #include "encode/encode_batch.h"
 
@@ -20,7 +21,7 @@
 namespace fastrec {
 namespace {
 
-// A column, and the memory that it views.
+// A column and the memory that it views.
 struct Owned {
   std::vector<std::uint8_t> memory;
   ColumnValues column;
@@ -87,7 +88,7 @@ Owned any_column(Random& random, std::size_t n_rows, std::string key) {
   return owned;
 }
 
-// A row as features, by arithmetic of its own.
+// A row as features, with independent arithmetic.
 std::string row_of(const std::vector<Owned>& columns, std::size_t row) {
   std::vector<std::vector<Bytes>> strings(columns.size());
   std::vector<std::vector<float>> floats(columns.size());

@@ -1,8 +1,8 @@
 // Encode: features -> a serialized tf.train.Example.
 //
-// Goal: the bytes are those that protobuf would write, and as many as were measured.
-// Method: messages written out by hand, and sizes on both sides of every step of a
-// varint. tests/writer/test_writer.py has protobuf itself read what is written.
+// Goal: the bytes are those that protobuf would write, and have the measured size.
+// Method: messages written by hand, and sizes on both sides of every varint length.
+// tests/writer/test_writer.py reads the output with protobuf.
 
 #include "encode/encode.h"
 
@@ -39,7 +39,7 @@ std::string encoded(const std::vector<FeatureValues>& features) {
   ExampleEncoder encoder;
   std::string out(encoder.measure(features) + 1, '?');
   encoder.store(features, reinterpret_cast<std::uint8_t*>(out.data()));
-  EXPECT_EQ(out.back(), '?');  // no more was stored than was measured
+  EXPECT_EQ(out.back(), '?');  // store() wrote no more than was measured
   out.pop_back();
   return out;
 }
@@ -112,7 +112,7 @@ TEST(Encode, VarintsOfEveryWidthTakeNoMoreBytesThanTheyNeed) {
 }
 
 TEST(Encode, LengthsGrowWithWhatTheyMeasure) {
-  // Every size here moves some length of the message over a step of its varint.
+  // At each of these sizes, some length in the message needs a longer varint.
   for (std::size_t size = 100; size < 140; ++size) {
     const std::string text(size, 'x');
     const std::vector<Bytes> values = {as_bytes(text)};
@@ -133,7 +133,7 @@ TEST(Encode, ASequenceHasAContextAndListsOfFeatures) {
   const std::vector<std::int64_t> ints = {300};
   const std::vector<float> floats = {0.5f};
   const std::vector<FeatureValues> context = {int_feature("n", ints)};
-  // The last step has no kind, as steps without values may have none.
+  // The last step has no kind, which a step without values may lack.
   const std::vector<FeatureValues> steps = {float_feature("", floats), {}};
   const std::vector<FeatureListValues> lists = {{as_bytes("l"sv), steps},
                                                 {as_bytes("e"sv), {}}};

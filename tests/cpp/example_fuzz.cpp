@@ -1,10 +1,11 @@
 // libFuzzer entry: a run (runs.h) of records of any bytes, read as tf.train.Examples.
 //
-// Goal: every layout and kind of column reads a record or refuses it; what is read is a
-// batch whose splits and offsets are in order. Both ways of reading give the same,
-// whatever was read before. Method: mutations keep the lengths of the messages right
-// (mutate.h), so that they reach the values; the fast way sees all records one after
-// another, since it learns from them.
+// Goal: every layout and kind of column accepts or rejects a record; accepted records
+// make a batch with consistent splits and offsets; both modes agree, whatever was read
+// before. Method: mutations keep the lengths of the messages correct (mutate.h), so
+// that
+// they reach the values; the fast mode reads all records in sequence, since it learns
+// from them.
 
 #include <algorithm>
 #include <string>
@@ -34,7 +35,7 @@ std::shared_ptr<const Schema> every_column() {
       column_of("", kBytes, kRecord, DType::kBytes, 0),
       with_default(column_of("r", kBytes, kRaw, DType::kOpaque, 4)),
   };
-  // Keys of their own, because numbers that obey a rule are rare.
+  // Separate keys, because numbers that satisfy a rule are rare.
   const std::size_t values = columns.size();
   columns.push_back(column_of("v", kInt64, kRagged, DType::kInt64, 8));
   columns.push_back(column_of("p", kInt64, kRagged, DType::kInt64, 8));
@@ -45,7 +46,7 @@ std::shared_ptr<const Schema> every_column() {
   return schema;
 }
 
-// Columns that each have a feature of their own, as the fast way wants it.
+// Columns with one feature each, as the fast path requires.
 std::shared_ptr<const Schema> distinct_features() {
   auto schema = std::make_shared<Schema>(*every_column());
   auto& columns = schema->columns;

@@ -1,8 +1,8 @@
 // Formats of byte strings.
 //
-// Goal: files are known by how they begin, and text is exactly the well-formed UTF-8
-// without control characters. Method: every one-, two- and three-byte string against
-// the definition of UTF-8 as code points; the edges of four bytes.
+// Goal: files are recognized by their magic bytes, and text is exactly the well-formed
+// UTF-8 without control characters. Method: every string of one to three bytes against
+// the definition of UTF-8 by code points; the edges of four bytes.
 
 #include "survey/format.h"
 
@@ -44,8 +44,8 @@ TEST(ByteFormat, TextIsWhatCodePointsEncodeTo) {
   for (std::uint32_t point = 0; point < 0x10000; ++point) {
     if (is_in_texts(point)) characters.insert(encoded(point));
   }
-  // Strings of three bytes that begin with one which is no ASCII: of these, only whole
-  // characters, and one of two bytes before one of one, are text.
+  // Three bytes, the first of which is not ASCII, are text only as one character, or as
+  // a character of two bytes and one of one byte.
   for (std::uint32_t bytes = 0; bytes < 1 << 16; ++bytes) {
     const std::string two{static_cast<char>(0x80 | bytes >> 8),
                           static_cast<char>(bytes & 0xff)};

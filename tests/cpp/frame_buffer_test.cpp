@@ -1,7 +1,7 @@
-// FrameBuffer and FeatureOrder: records -> frames; what rows say of the next.
+// FrameBuffer and FeatureOrder.
 //
-// Goal: frames are those of the format, in order, and offsets say where they are; what
-// was taken never changes. Method: files made by hand.
+// Goal: frames are valid and in order, with correct offsets; frames that were taken
+// never change. Method: files written by hand.
 
 #include "encode/frame_buffer.h"
 

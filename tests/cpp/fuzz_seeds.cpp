@@ -1,8 +1,7 @@
-// Writes what each fuzz target begins with: fuzz_seeds DIRECTORY.
+// Writes the seeds of each fuzz target: fuzz_seeds DIRECTORY.
 //
-// Small inputs, well formed, one of every form that a target knows. They come from
-// fastrec's own encoder and index where those write such things, and are built by hand
-// where nothing of ours does.
+// The seeds are small valid inputs, one for every form that a target reads. They come
+// from fastrec's encoder and index if those write the form; the others are built here.
 
 #include <cstdio>
 #include <filesystem>
@@ -102,8 +101,7 @@ std::string sequence(std::int64_t i) {
   return field_of(1, context) + field_of(2, lists);
 }
 
-// Tensors of every dtype: in one form, the memory of 12 values; in the other the list
-// of the first ones.
+// Tensors of every dtype, as the memory of 12 values and as a list of the first ones.
 std::vector<std::string> tensors() {
   constexpr struct {
     std::uint64_t dtype;

@@ -1,9 +1,8 @@
 // Surveys of records.
 //
-// Goal: ranges tell what there is and nothing else, and a record that cannot be read
-// leaves no trace; feature lists are told from fields that Examples do not know.
-// Method: records of a few values, NaNs among them; some whose last feature or list is
-// damaged.
+// Goal: ranges are exact; an unreadable record leaves the survey unchanged; feature
+// lists are distinguished from unknown fields of Examples. Method: records of a few
+// values, including NaNs; records whose last feature or list is damaged.
 
 #include "survey/infer.h"
 
@@ -69,7 +68,7 @@ TEST(Survey, EveryKindHasItsRange) {
 }
 
 TEST(SurveyCorruption, ARecordWithAFaultLeavesNoTrace) {
-  // Counting finds nothing wrong with eleven bytes of which only the last ends.
+  // Counting accepts a varint of eleven bytes; decoding does not.
   const std::string too_long =
       field_of(3, field_of(1, std::string(10, '\x80') + '\x01'));
   Survey survey(100);
@@ -135,7 +134,7 @@ TEST(Survey, TheLastListOfAKeyCounts) {
 TEST(Survey, AFieldOfAnotherMeaningIsNoList) {
   const std::string context = example_of(entry_of("c", int64_feature({1})));
   const std::string cut_step = sequence_of("x", {"\x0a\x05"});
-  // A string, a list that is cut inside a step, a varint, a message of other fields.
+  // A string, a list truncated inside a step, a varint, a message of other fields.
   for (const std::string& field :
        {field_of(2, "a name"), cut_step, std::string("\x10\1"),
         field_of(2, field_of(3, "x"))}) {
@@ -145,7 +144,7 @@ TEST(Survey, AFieldOfAnotherMeaningIsNoList) {
     EXPECT_TRUE(survey.lists().empty());
     EXPECT_EQ(survey.features().at("c").int_min, 1);
   }
-  // An empty map is a map.
+  // An empty map counts as feature lists.
   Survey survey(100);
   ASSERT_FALSE(survey.add(as_bytes(context + field_of(2, ""))));
   EXPECT_EQ(survey.n_sequences(), 1u);

@@ -1,10 +1,11 @@
 // Large frames that are decoded from mapped memory.
 //
-// Goal: the columns are those that the frame makes when it is copied first, every value
-// delivered is proven by the checksum, whatever another process writes meanwhile, and
-// nothing outside of the frame is read. Method: records with large and small values in
-// many orders and forms, flush against pages that must not be touched; every header
-// and some of the values damaged; a child process that writes to the frame.
+// Goal: the columns equal those of a frame that is copied first; every delivered value
+// is
+// verified, even if another process writes to the frame; nothing outside the frame is
+// read. Method: records with large and small values in many orders and forms, next to
+// guard pages; damage in every header and some values; a child process that writes to
+// the frame.
 
 #include "decode/mapped_path.h"
 
@@ -21,7 +22,7 @@
 #include <string>
 #include <vector>
 
-#include "both_ways.h"
+#include "both_modes.h"
 #include "check_columns.h"
 #include "guarded_pages.h"
 #include "records.h"
@@ -98,8 +99,8 @@ class MappedPathTest : public ::testing::Test {
     return content_of(builder_.finish(1), *schema_);
   }
 
-  // Whether the frame of `record`, at both ends of readable memory, is decoded. If it
-  // is, it gives what the reference gives.
+  // Whether the frame of `record` is decoded at both ends of readable memory. If so,
+  // checks the result against the reference decoder.
   bool is_decoded(const std::string& record) {
     const std::string frame = frame_of(record);
     const GuardedPages pages(frame.size());
@@ -145,7 +146,7 @@ TEST_F(MappedPathTest, OddRecordsAreLeftToTheReference) {
   // The value before the key.
   const std::string feature = field_of(1, field_of(1, random_text(20'000, 1)));
   EXPECT_FALSE(is_decoded(field_of(1, field_of(1, feature + field_of(1, "image")))));
-  // Of another size or kind than the column.
+  // A size or kind that differs from the column.
   using enum FeatureKind;
   EXPECT_FALSE(
       is_decoded(record_of({entry_of("pixels", kBytes, random_text(29'999, 1))})));
@@ -165,7 +166,7 @@ TEST_F(MappedPathTest, DamageAnywhereIsNoticedAndTheRowIsEmptyThen) {
     builder_.begin(1);
     ASSERT_FALSE(decoder.decode_mapped(damaged, 0, &builder_)) << at;
     damaged[at] ^= 0x04;
-    // One that is intact, so that the next one is tried as well.
+    // An intact frame, so that the next one is tried as well.
     ASSERT_TRUE(decoder.decode_mapped(damaged, 0, &builder_)) << at;
     ASSERT_EQ(content_of(builder_.finish(1), *schema_), good) << at;
   }

@@ -1,10 +1,9 @@
-// Mutate: the bytes of a structured input -> those of another one like it.
+// Mutate: a structured input -> a similar input.
 //
-// A fuzzer that changes any byte breaks a length or a checksum nearly every time, and
-// all that is tested then is that this is noticed. These take an input apart, change a
-// part or which parts there are, and put it together again with the lengths and the
-// checksums that are right, or now and then with one that is wrong. Bytes that have no
-// form are left to libFuzzer, which also learns from what comparisons want.
+// Changing random bytes almost always breaks a length or a checksum, so that only its
+// check is tested. These mutators parse an input, change, add or remove parts, and
+// serialize it with correct lengths and checksums, or sometimes a wrong one. libFuzzer
+// mutates unstructured bytes, guided by the comparisons that it traces.
 //
 // Source: https://llvm.org/docs/LibFuzzer.html ("structure-aware fuzzing").
 #pragma once
@@ -35,7 +34,7 @@ class Mutator {
   std::size_t below(std::size_t n) { return random_() % n; }
   bool one_in(std::size_t n) { return below(n) == 0; }
 
-  // Bytes of no form: a few more of them at most.
+  // Unstructured bytes; may add a few.
   std::string bytes(std::string bytes) {
     const std::size_t size = bytes.size();
     bytes.resize(size + 1 + below(24));
@@ -44,11 +43,11 @@ class Mutator {
     return bytes;
   }
 
-  // A protobuf message, with other lengths around what was changed.
+  // A protobuf message; corrects the lengths around a change.
   std::string message(std::string_view bytes, int depth = 0) {
-    constexpr int kMostDepth = 8;
+    constexpr int kMaxDepth = 8;
     std::vector<Part> parts;
-    if (depth == kMostDepth || one_in(16) || !take_apart(bytes, &parts)) {
+    if (depth == kMaxDepth || one_in(16) || !take_apart(bytes, &parts)) {
       return this->bytes(std::string(bytes));
     }
     mutate(&parts, depth);
@@ -62,7 +61,7 @@ class Mutator {
     return mutated;
   }
 
-  // A TFRecord file, with other checksums around what was changed.
+  // A TFRecord file; corrects the checksums around a change.
   std::string file(std::string_view bytes) {
     std::vector<std::string> pieces = take_apart(bytes);
     mutate(&pieces);
@@ -72,7 +71,7 @@ class Mutator {
     return mutated;
   }
 
-  // A byte that chooses something, and a TFRecord file behind it.
+  // A byte that selects an option, and a TFRecord file after it.
   std::string choice_and_file(std::string_view input) {
     if (input.empty() || one_in(16)) return bytes(std::string(input));
     return input[0] + file(input.substr(1));
@@ -84,8 +83,8 @@ class Mutator {
                [&](const std::string& piece, std::size_t) { return message(piece); });
   }
 
-  // A run (runs.h): one piece of it by `mutate_piece(piece, index)`, or which there
-  // are.
+  // A run (runs.h): changes a piece with `mutate_piece(piece, index)`, or the set of
+  // pieces.
   template <typename F>
   std::string run(Bytes bytes, F mutate_piece) {
     std::vector<std::string> pieces;
@@ -123,7 +122,7 @@ class Mutator {
     return one_in(3) ? bits >> below(64) : one_in(2) ? around : below(20);
   }
 
-  // Now and then in more bytes than it needs.
+  // Sometimes with more bytes than it needs.
   std::string varint(std::uint64_t value) {
     std::string bytes = varint_of(value);
     if (one_in(100)) {
@@ -134,7 +133,7 @@ class Mutator {
     return bytes;
   }
 
-  // False where it is no message, or one with groups, which have no content of theirs.
+  // False if it is not a message, or has groups.
   static bool take_apart(std::string_view bytes, std::vector<Part>* parts) {
     FieldReader reader(as_bytes(bytes));
     Field field;
@@ -157,7 +156,7 @@ class Mutator {
     return part;
   }
 
-  // Makes two pieces of the message in a part, or single values of packed ones.
+  // Splits the message in a part in two, or a packed run into single values.
   std::vector<Part> pieces_of_part(const Part& part) {
     const std::string_view content = part.content;
     if (part.type != WireType::kLengthDelimited || content.empty()) return {part, part};
@@ -232,7 +231,7 @@ class Mutator {
     }
   }
 
-  // Frames, whether their checksums are right or not, and what comes after them.
+  // Frames, valid or not, and the bytes after them.
   static std::vector<std::string> take_apart(std::string_view file) {
     std::vector<std::string> pieces;
     while (file.size() >= kFrameBytes) {
@@ -263,10 +262,10 @@ class Mutator {
         return;
       case 3:
         return add(header_of(number()));
-      case 4:  // a file in a payload
+      case 4:  // put the file into a payload
         piece = frame_of(piece);
         return;
-      case 5:  // and out of it
+      case 5:  // take it out again
         if (piece.size() < kFrameBytes) break;
         piece = piece.substr(kHeaderBytes, piece.size() - kFrameBytes);
         return;
@@ -295,7 +294,7 @@ class Mutator {
   std::minstd_rand random_;
 };
 
-// Replaces the input of a custom mutator, of which there is room for `max_size` bytes.
+// Replaces the input of a custom mutator, which has room for `max_size` bytes.
 inline std::size_t replace_input(std::string_view mutated, std::uint8_t* data,
                                  std::size_t max_size) {
   const std::size_t size = std::min(mutated.size(), max_size);

@@ -1,10 +1,10 @@
 // Orders, grids and catalogs: the arithmetic from step to place.
 //
-// Goal: every order is a bijection that is the same whichever positions are asked for
-// together; numbers near 2^63 do not overflow; what names a record that does not exist
-// is refused. Method: small cases whole, against counting; large ones at their edges.
-// What Python can reach is tested there: quality, and the orders themselves
-// (tests/loader/test_order.py).
+// Goal: every order is a bijection that does not depend on which positions are looked
+// up
+// together; numbers near 2^63 do not overflow; records that do not exist are errors.
+// Method: small cases completely, against counting; large ones at their edges.
+// tests/loader/test_order.py tests the orders and their quality.
 
 #include "loader/order.h"
 
@@ -66,8 +66,9 @@ TEST(Random, NumbersBelowABoundAreBelowItAndReachAllOfIt) {
       EXPECT_LT(count, 1200u);
     }
   }
-  // Where a bound does not divide 2^64, nearly half of all draws are thrown away at
-  // worst: the thirds of such a bound stay alike.
+  // If a bound does not divide 2^64, up to half of the draws are rejected. The thirds
+  // of
+  // such a bound must be equally likely.
   const std::uint64_t n = (1ull << 63) + 1;
   Numbers thirds(3);
   for (int i = 0; i < 30'000; ++i) {
@@ -198,7 +199,7 @@ TEST(Order, BlocksAnnounceEachBlockOnceAndBeforeItIsRead) {
     n_unannounced += announced[record] == 0;
   }
   EXPECT_EQ(announced, Numbers(kRecords, 1));
-  // Only positions without a cell of their own, at most one in a block, go elsewhere.
+  // Only the surplus cells, at most one per block, map to another block.
   EXPECT_LE(n_unannounced, kRecords / 100 + kLanes);
 }
 
@@ -286,7 +287,7 @@ class CatalogTest : public ::testing::Test {
     return result;
   }
 
-  // Which of all records are at the numbers of a catalog of `pieces`.
+  // The records of a catalog of `pieces`.
   Numbers chosen(std::vector<Piece> pieces) const {
     const Catalog all(indexes()), catalog(indexes(), std::move(pieces));
     Numbers result;
@@ -391,7 +392,7 @@ TEST(BatchBuilder, AnEmptyRowIsZerosOrNothingInEveryLayout) {
       column(FeatureKind::kBytes, Layout::kRagged, DType::kBytes, 0, 1),
   };
   const auto pool = std::make_shared<BlockPool>(std::size_t{1} << 20);
-  {  // Memory that a batch before had in use.
+  {  // Dirty memory of an earlier batch.
     const auto block = pool->take(1 << 16);
     std::fill(block->data(), block->data() + block->size(), std::uint8_t{0xff});
   }

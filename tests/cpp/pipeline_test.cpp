@@ -1,8 +1,8 @@
-// The pipeline under every number of threads.
+// The pipeline with every number of threads.
 //
-// Goal: the same batches in the same order, the first error in that order, and an end
-// whenever it is asked for. Method: files whose records say their own number, read in
-// file order and by an index; errors put where later steps are done sooner.
+// Goal: the same batches in the same order, the first error in that order, and a prompt
+// stop at any time. Method: files whose records hold their own number, read in file
+// order and by an index; errors in steps that finish after later ones.
 
 #include "loader/pipeline.h"
 
@@ -52,8 +52,7 @@ std::vector<std::uint64_t> numbers_in(const Part& part) {
 
 class PipelineTest : public ::testing::TestWithParam<unsigned> {
  protected:
-  // Three files of records that hold their number, but for `bad_record`, which has no
-  // feature.
+  // Three files of records that hold their number. `bad_record` has no feature.
   std::shared_ptr<const Sources> write(std::uint64_t bad_record = kRecords) {
     std::vector<std::string> paths;
     std::uint64_t number = 0;
@@ -74,7 +73,7 @@ class PipelineTest : public ::testing::TestWithParam<unsigned> {
         Sources{std::move(files), {number_column()}, {}});
   }
 
-  // The same, where records 0 to 300, in two files, have a schema of their own.
+  // The same, but records 0 to 300, in two files, have a separate schema.
   std::shared_ptr<const Sources> write_with_two_schemas() {
     Sources sources = *write();
     sources.schemas = {number_column(), number_column(DType::kInt32, 4)};
@@ -98,7 +97,7 @@ class PipelineTest : public ::testing::TestWithParam<unsigned> {
                  options);
   }
 
-  // Steps of `order` from `first_step` on. The grid gets its number of positions here.
+  // Steps of `order` from `first_step` on. Sets the number of positions of the grid.
   static std::unique_ptr<Pipeline> start(const std::shared_ptr<const Sources>& sources,
                                          PipelineOptions options,
                                          std::shared_ptr<const Order> order,
@@ -115,7 +114,7 @@ class PipelineTest : public ::testing::TestWithParam<unsigned> {
     return start(std::move(claims), sources, options);
   }
 
-  // The next batch, however long it takes. False at the end.
+  // Waits for the next batch. False at the end.
   static bool next(Pipeline* pipeline, Delivery* delivery) {
     Pipeline::Outcome outcome;
     do {
@@ -124,7 +123,7 @@ class PipelineTest : public ::testing::TestWithParam<unsigned> {
     return outcome == Pipeline::Outcome::kBatch;
   }
 
-  // Takes batches to the end or the first exception, and checks their order.
+  // Reads batches to the end or the first exception, and checks their order.
   static std::uint64_t drain(Pipeline* pipeline) {
     std::uint64_t n_rows = 0;
     Delivery delivery;
@@ -228,7 +227,7 @@ TEST_P(PipelineTest, ADeliveryThatIsUsedAgainKeepsNoBlock) {
                     options());
   Delivery delivery;
   while (next(&pipeline, &delivery)) continue;
-  // One for each slot and thread, and one for the delivery.
+  // One block for each slot and thread, and one for the delivery.
   EXPECT_LE(pool->stats().n_allocated, 4u + GetParam() + 2u);
   if (GetParam() == 0) {
     EXPECT_EQ(pool->stats().n_allocated, 1u);
@@ -263,8 +262,8 @@ TEST_P(PipelineTest, TheRingFillsWhileTheConsumerIsAway) {
   for (std::size_t n_taken = 1; n_taken < 40; ++n_taken) {
     ASSERT_TRUE(next(pipeline.get(), &delivery));
     if (n_taken % 10 != 0) continue;
-    // A thread that the consumer has replaced comes back by itself. At least half of
-    // the ring is always ready.
+    // A parked thread resumes without a notification. At least half of the ring is
+    // always ready.
     const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (n_claims < n_taken + 2 && std::chrono::steady_clock::now() < deadline) {
       std::this_thread::yield();

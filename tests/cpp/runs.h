@@ -1,4 +1,4 @@
-// Runs: several pieces of bytes in one input, each after its size in two bytes.
+// Runs: several pieces of bytes in one input, each after its two-byte size.
 #pragma once
 
 #include <algorithm>

@@ -1,11 +1,13 @@
 // libFuzzer entry: a run (runs.h) whose first piece is read as a schema, and the others
 // as records of it.
 //
-// Goal: no schema that the Python layer may make, and no record, breaks the decoder;
-// both ways of reading give the same columns, which are in order. Method: every choice
-// about a schema is made by a byte of the first piece, so that any bytes are a legal
-// schema. Records whose first byte is 0 are what follows it, mutated as messages are
-// (mutate.h); others are made to fit the schema, of values that are their bytes.
+// Goal: no schema that Python may build, and no record, breaks the decoder; both modes
+// give the same, consistent columns. Method: a byte of the first piece makes each
+// choice
+// about the schema, so that any bytes are a valid schema. If the first byte of another
+// piece is 0, the rest is a record, mutated as a message (mutate.h); otherwise the
+// piece
+// provides the values of a record that matches the schema.
 
 #include <array>
 #include <cstdlib>
@@ -13,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "both_ways.h"
+#include "both_modes.h"
 #include "check_columns.h"
 #include "mutate.h"
 #include "records.h"
@@ -22,7 +24,7 @@
 namespace fastrec::testing {
 namespace {
 
-// Choices that bytes make; when they are used up, the first one is taken every time.
+// Choices made by bytes. After the last byte, always the first choice.
 class Choices {
  public:
   explicit Choices(Bytes bytes) : bytes_(bytes) {}
@@ -69,7 +71,7 @@ void set_type(ColumnSpec* spec, const Type& type) {
   spec->item_bytes = type.item_bytes;
 }
 
-// A byte string that is an array, of numbers that may lie the other way round.
+// A byte string that is an array, possibly big-endian.
 void make_raw(ColumnSpec* spec, Choices* choices) {
   spec->layout = Layout::kRaw;
   spec->dtype = choices->yes() ? DType::kOpaque : DType::kBool;
@@ -111,9 +113,9 @@ void make_numbers_or_strings(ColumnSpec* spec, Choices* choices) {
   }
 }
 
-// One column; of a ragged feature list two, and of stacked features several.
+// One column; two for a ragged feature list, several for stacked features.
 void add_columns(Schema* schema, bool is_sequence, Choices* choices) {
-  // A key of every length that is treated in a way of its own.
+  // A key of each length that the decoder treats differently.
   static constexpr std::size_t kKeyBytes[] = {0, 1, 7, 8, 9, 22, 23, 54, 70};
   ColumnSpec spec;
   const std::size_t n_before = schema->columns.size();
@@ -161,7 +163,7 @@ void add_columns(Schema* schema, bool is_sequence, Choices* choices) {
   schema->columns.push_back(std::move(sizes));
 }
 
-// Values, what divides them, and their indices.
+// Values, their partitions, and their indices.
 void add_rule(Schema* schema, Choices* choices) {
   const auto add = [&](const char* key) {
     schema->columns.push_back(
@@ -186,14 +188,14 @@ void add_rule(Schema* schema, Choices* choices) {
 }
 
 std::shared_ptr<const Schema> schema_of(Bytes bytes) {
-  constexpr std::size_t kMostColumns = 10;
+  constexpr std::size_t kMaxColumns = 10;
   Choices choices(bytes);
   auto schema = std::make_shared<Schema>();
   const bool is_sequence = choices.yes();
   if (!is_sequence && choices.yes()) add_rule(schema.get(), &choices);
   do {
     add_columns(schema.get(), is_sequence, &choices);
-  } while (!choices.is_over() && schema->columns.size() < kMostColumns);
+  } while (!choices.is_over() && schema->columns.size() < kMaxColumns);
   return schema;
 }
 
@@ -215,7 +217,7 @@ std::string list_of(FeatureKind kind, std::size_t n, std::size_t n_bytes,
   return kind == FeatureKind::kBytes ? values : field_of(1, values);
 }
 
-// A feature that `spec` reads, but for a number that is not in its range.
+// A feature that matches `spec`, except that numbers may be out of range.
 std::string feature_of(const ColumnSpec& spec, Choices* choices) {
   std::size_t n = spec.n_values;
   std::size_t n_bytes = choices->below(20);
@@ -273,7 +275,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   (void)testing::CheckColumns(schema).check(as_bytes(records.back()));
   std::vector<Bytes> views;
   for (const std::string& record : records) views.push_back(as_bytes(record));
-  if (!testing::is_same_both_ways(schema, views)) std::abort();
+  if (!testing::is_same_both_modes(schema, views)) std::abort();
   return 0;
 }
 

@@ -1,8 +1,8 @@
 // Blocks and their pool.
 //
-// Goal: memory is used again as soon as nobody holds it, and never before; a batch does
-// not hold what a caller did not keep. Method: hold some arrays, drop others, and look
-// at what the pool hands out.
+// Goal: memory is recycled once its last reference is gone, and never before; a batch
+// does not keep arrays alive that the caller dropped. Method: keep some arrays, drop
+// others, and check the blocks that the pool returns.
 
 #include "batch/slab.h"
 
@@ -73,7 +73,7 @@ TEST(BlockPool, ThreadsMayTakeAndDropAtOnce) {
   EXPECT_LE(pool.stats().n_allocated, 28u);
 }
 
-// An allocator that counts what it made and what it got back.
+// An allocator that counts allocations and releases.
 class CountedMemory {
  public:
   Allocator allocator() {
@@ -242,7 +242,7 @@ TEST(BatchBuilder, AHugeBatchDoesNotKeepItsMemoryInTheNextOnes) {
   const Batch small = batch_of(300'000);
   EXPECT_LE(small.n_bytes, 500'000u);
   EXPECT_EQ(small.columns[0].values.data[299'999], 7);
-  // The block that was prepared for another huge one lies in the pool.
+  // The pool has the block that was allocated for another huge one.
   EXPECT_GE(pool->stats().idle_bytes, std::size_t{8} << 20);
   const Batch next = batch_of(300'000);
   EXPECT_LE(next.n_bytes, 500'000u);

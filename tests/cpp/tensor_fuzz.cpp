@@ -1,11 +1,11 @@
-// libFuzzer entry: any bytes at all, read as a serialized tensorflow.TensorProto.
+// libFuzzer entry: any bytes, read as a serialized tensorflow.TensorProto.
 //
-// Goal: what is not refused has the size that its shape and dtype say, and means the
-// same in every form: with its memory as it is, with a list of all values, and inside
-// of a record, both ways of reading that. Method: mutations keep the lengths of the
-// messages right (mutate.h); each tensor that was read is written in the other forms.
+// Goal: a tensor that is accepted has the size of its shape and dtype, and the same
+// values in every encoding: as raw memory, as a list of all values, and inside a record
+// in both modes. Method: mutations keep the lengths of the messages correct (mutate.h);
+// each accepted tensor is written in the other encodings.
 //
-// Tensors that only a fill of many megabytes makes whole are left out, for their time.
+// Tensors that repeat a value for many megabytes are skipped, to save time.
 
 #include <algorithm>
 #include <cstdlib>
@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "both_ways.h"
+#include "both_modes.h"
 #include "check_columns.h"
 #include "decode/tensor.h"
 #include "mutate.h"
@@ -31,7 +31,7 @@ struct Form {
   bool is_signed = false;
 };
 
-// Source: types.proto and tensor.proto, as in example/tensor.cpp.
+// Source: types.proto and tensor.proto, as in decode/tensor.cpp.
 constexpr Form kForms[] = {
     {1, DType::kFloat32, 4, 5, 0},      {2, DType::kFloat64, 8, 6, 0},
     {3, DType::kInt32, 4, 7, 4, true},  {4, DType::kUint8, 1, 7, 1},
@@ -50,7 +50,7 @@ const Form& form_of(std::uint32_t dtype) {
   return *found;
 }
 
-// Whether some shape in `message` has so many values that a fill of them takes long.
+// Whether a shape in `message` has enough values to make repeating one slow.
 bool is_slow(Bytes message) {
   FieldReader fields(message);
   Bytes shape;
@@ -83,8 +83,9 @@ std::string header_of(const TensorReader& tensor) {
   return varint_of(1 << 3) + varint_of(tensor.dtype()) + field_of(2, shape);
 }
 
-// The list of all values. False where it cannot be: tensor_content may hold bools that
-// are neither 0 nor 1.
+// Writes the list of all values. False if there is no such list: tensor_content may
+// hold
+// bools that are neither 0 nor 1.
 bool list_of(const TensorReader& tensor, const Form& form, std::string* message) {
   *message = header_of(tensor);
   for (const Bytes string : tensor.strings()) {
@@ -132,7 +133,7 @@ void check_forms(const TensorReader& tensor, std::uint64_t n_values) {
   expect_same(tensor, header_of(tensor) + field_of(4, as_text(tensor.memory())));
 }
 
-// The column that is made for just this tensor reads it.
+// Checks that a column of exactly this dtype and shape reads the tensor.
 void check_column(const TensorReader& tensor, std::uint64_t n_values, Bytes record) {
   const Form& form = form_of(tensor.dtype());
   ColumnSpec spec = column_of("t", FeatureKind::kBytes, Layout::kTensor, form.column,
@@ -171,10 +172,10 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const Bytes message(data, size);
   if (testing::is_slow(message)) return 0;
   static testing::CheckColumns columns(testing::any_tensor());
-  static testing::BothWays both_ways(testing::any_tensor());
+  static testing::BothModes both_modes(testing::any_tensor());
   const std::string record = testing::example_of(
       testing::entry_of("t", testing::bytes_feature({std::string(as_text(message))})));
-  if (!both_ways.is_same({as_bytes(record), as_bytes(record)})) std::abort();
+  if (!both_modes.is_same({as_bytes(record), as_bytes(record)})) std::abort();
 
   TensorReader tensor;
   const Fault fault = tensor.read(message);

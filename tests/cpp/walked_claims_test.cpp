@@ -1,8 +1,9 @@
 // Claims of an epoch without an index, against the plain walk.
 //
-// Goal: whatever the size of the windows, and however many threads claim, each step has
-// the records of the plain walk, and an error comes in the step of its record. Method:
-// random files whose payloads hold frames, cut and damaged; FrameWalk is the oracle.
+// Goal: for every window size and number of threads, each step has the records of a
+// plain walk, and an error belongs to the step of its record. Method: random files
+// whose
+// payloads contain frames, truncated and damaged; FrameWalk is the oracle.
 
 #include "loader/walked_claims.h"
 
@@ -27,7 +28,7 @@ using Row = std::tuple<std::size_t, std::uint64_t, std::uint64_t, std::uint64_t>
 
 struct Steps {
   std::vector<std::vector<Row>> rows;  // of each step
-  std::string error;                   // of the step behind them
+  std::string error;                   // of the next step
 };
 
 Row row_of(const Place& place) {
@@ -64,7 +65,7 @@ Steps walk(FileTable* files, Recovery recovery, std::uint64_t batch_size,
   return steps;
 }
 
-// What `n_threads` threads claim, each as a thread of a pipeline does.
+// Claims all steps in `n_threads` threads, as a pipeline does.
 Steps claim(WalkedClaims* claims, std::uint64_t first_step, unsigned n_threads) {
   Steps steps;
   std::mutex claiming, collecting;
@@ -207,7 +208,7 @@ TEST_P(WalkedClaimsTest, StopEndsASearchFromAnotherThread) {
   stopper.join();
 }
 
-// Which pages a walk has touched is seen in those that a short file has lost.
+// A truncated file loses the pages that the walk has not touched yet.
 TEST(WalkedClaims, PagesThatWereLostEndTheStepsBeforeThem) {
   const testing::TemporaryDirectory directory;
   std::string content;

@@ -31,7 +31,7 @@ N = 40
 # The defect of each record, and the class of its error.
 BAD: dict[int, tuple[str, type[fr.Error]]] = {
     3: ("payload checksum mismatch", fr.CorruptionError),
-    4: ("reaches past the end", fr.DecodeError),
+    4: ("exceeds the 0 bytes left", fr.DecodeError),
     17: ("'pixels'", fr.SchemaError),
     39: ("payload checksum mismatch", fr.CorruptionError),
 }

@@ -957,7 +957,7 @@ def test_two_columns_of_one_key_are_refused(path: Path) -> None:
                 writer.write(columns)
             with pytest.raises(
                 ValueError,
-                match="feature 'b': feature keys must be unique, got 'k' for two",
+                match="feature keys must be unique, got 'k' for two",
             ):
                 writer.write_batch({name: [value] for name, value in columns.items()})
     assert path.read_bytes() == b""
@@ -996,9 +996,7 @@ def test_a_feature_has_one_kind_in_all_records(
         if (before, after) == ("float", "int64"):
             write(writer, after, is_batch[1])
         else:
-            with pytest.raises(
-                ValueError, match=f"'f' must have {before} values.*got {after}"
-            ):
+            with pytest.raises(ValueError, match=f"'f' (must have|has) .*{after}"):
                 write(writer, after, is_batch[1])
     assert {features[b"f"][0] for features in examples(path)} == {before}
 
@@ -1028,7 +1026,7 @@ def test_only_values_determine_the_kind_of_a_feature(path: Path) -> None:
         writer.write_batch({"f": [None]})
         writer.write({"f": np.zeros(0, "i8")})
         writer.write({"f": "text"})
-        with pytest.raises(ValueError, match="had bytes before"):
+        with pytest.raises(ValueError, match="had bytes values before"):
             writer.write({"f": 1})
     assert examples(path)[-1] == {b"f": ("bytes", [b"text"])}
 
@@ -1037,7 +1035,7 @@ def test_only_values_determine_the_kind_of_a_feature(path: Path) -> None:
 def test_empty_strings_are_values(path: Path, empty: Untyped) -> None:
     with fr.Writer(path) as writer:
         writer.write_batch({"f": empty})
-        with pytest.raises(ValueError, match="had bytes before"):
+        with pytest.raises(ValueError, match="had bytes values before"):
             writer.write({"f": 1})
 
 

@@ -1,4 +1,4 @@
-// Records read both ways that ExampleDecoder has: what comes out must be the same.
+// BothModes: records -> proof that both modes of ExampleDecoder give the same columns.
 #pragma once
 
 #include <algorithm>
@@ -35,28 +35,28 @@ inline std::vector<std::uint8_t> content_of(const Batch& batch, const Schema& sc
   return content;
 }
 
-// Blocks for all that decode in turn: fresh ones cost more than what is decoded.
+// A pool that all decoders share, because fresh blocks cost more than decoding.
 inline std::shared_ptr<BlockPool> shared_pool() {
   static const auto pool = std::make_shared<BlockPool>(1 << 20);
   return pool;
 }
 
-// Decodes the same records both ways, again and again for as long as it lives.
-class BothWays {
+// Decodes records in both modes. May be used repeatedly.
+class BothModes {
  public:
-  explicit BothWays(std::shared_ptr<const Schema> schema)
+  explicit BothModes(std::shared_ptr<const Schema> schema)
       : schema_(std::move(schema)),
         builder_(schema_, shared_pool()),
         reference_(schema_, DecodeMode::kReference) {}
 
   bool is_same(const std::vector<Bytes>& records) {
-    // The fast way learns from records: it begins anew, so that these are all it saw.
+    // The fast mode learns from records, so a new decoder must see only these.
     ExampleDecoder fast(schema_, DecodeMode::kFast);
     return contents_of(&fast, records) == contents_of(&reference_, records);
   }
 
  private:
-  // Decodes `records` one after another. Batches end where a record is refused.
+  // Decodes `records` in order. A fault ends a batch.
   std::vector<std::vector<std::uint8_t>> contents_of(
       ExampleDecoder* decoder, const std::vector<Bytes>& records) {
     std::vector<std::vector<std::uint8_t>> contents;
@@ -86,9 +86,9 @@ class BothWays {
   Buffer buffer_;
 };
 
-inline bool is_same_both_ways(const std::shared_ptr<const Schema>& schema,
-                              const std::vector<Bytes>& records) {
-  return BothWays(schema).is_same(records);
+inline bool is_same_both_modes(const std::shared_ptr<const Schema>& schema,
+                               const std::vector<Bytes>& records) {
+  return BothModes(schema).is_same(records);
 }
 
 }  // namespace fastrec::testing
