@@ -168,8 +168,8 @@ def of_kind(column: ColumnValues, kind: str) -> ColumnValues:
     if (column.kind, kind) == ("int64", "float"):
         return replace(column, kind=kind, values=column.values.astype(np.float32))
     raise ValueError(
-        f"feature {column.name!r} must have {kind} values, as in earlier records, got "
-        f"{column.kind}"
+        f"feature {column.name!r} has {column.kind} values, but had {kind} values "
+        "before; a feature must have one kind in all records of a file"
     )
 
 
