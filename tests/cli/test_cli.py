@@ -517,3 +517,15 @@ def test_ctrl_c_is_one_line_and_an_exit_status(images: Path, command: str) -> No
         arguments += ["-o", str(images.with_name("out.parquet"))]
     done = run_python(INTERRUPTED.format(arguments=arguments))
     assert (done.returncode, done.stderr) == (130, "interrupted\n")
+
+
+def test_python_dash_m_runs_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fastrec", "--help"],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "verify" in done.stdout
