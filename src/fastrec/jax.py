@@ -351,7 +351,7 @@ def _narrow(name: str, array: npt.NDArray[Any], what: str) -> npt.NDArray[Any]:
 
 
 def _register(cls: Any, arrays: tuple[str, ...], rest: tuple[str, ...] = ()) -> None:  # noqa: ANN401
-    """Make a class a pytree of the attributes `arrays`; `rest` are part of its type."""
+    """Register a class as a pytree: `arrays` are children, `rest` is auxiliary data."""
     keys = [jax.tree_util.GetAttrKey(name) for name in arrays]
 
     def flatten(array: object) -> tuple[list[Any], tuple[Any, ...]]:

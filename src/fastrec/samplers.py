@@ -177,7 +177,7 @@ def _numbers(name: str, values: npt.ArrayLike) -> npt.NDArray[np.float64]:
         msg = f"{name} must not be empty"
         raise ValueError(msg)
     if array.ndim != 1 or array.dtype.kind not in "iuf":
-        msg = f"{name} must be a 1-D array of numbers, not {array.ndim}-D {array.dtype}"
+        msg = f"{name} must be a 1-D array of numbers, got {array.ndim}-D {array.dtype}"
         raise TypeError(msg)
     if np.isnan(array).any():
         msg = f"{name} must not be NaN"

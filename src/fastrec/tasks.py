@@ -90,30 +90,50 @@ class Task(Generic[_T]):
 
 def start(task: Task[_T]) -> None:
     """Run a task in a new thread, or raise a RuntimeError if none can start."""
-    # Unlike `Thread.start`, one C call: afterwards the thread runs or does not exist.
-    _thread.start_new_thread(task.run, ())
+    _running.tasks[task] = None
+    try:
+        # Unlike `Thread.start`, one C call: afterwards the thread runs or does not exist.
+        _thread.start_new_thread(_run, (task,))
+    except RuntimeError:
+        del _running.tasks[task]
+        raise
 
 
-class _DroppedPools:
-    """`ending` tasks of garbage-collected pools; interpreter exit waits for them."""
+def _run(task: Task[Any]) -> None:
+    task.run()
+    _running.tasks.pop(task, None)
+
+
+class _Running:
+    """The tasks that interpreter exit waits for.
+
+    A thread that returned from the core after interpreter exit would abort. It may do so
+    when its pool no longer exists: the last reference to a pool is often that of its
+    thread, which then destroys the pool and what the pool decodes with.
+    """
 
     def __init__(self) -> None:
-        self.endings: deque[Task[None]] = deque()
-        close_at_exit(self)
+        self.tasks: dict[Task[Any], None] = {}  # passed to `start`, and not done
+        self.endings: deque[Task[None]] = deque()  # of garbage-collected pools
+        close_at_exit(self, last=True)
         renew_after_fork(self)
 
     def _close_at_exit(self) -> None:
-        # A thread that returned from the core after interpreter exit would abort.
         for ending in list(self.endings):
             ending.run()
             ending.result()
+        for task in list(self.tasks):
+            task.cancel()  # its thread may not have begun, or may not exist
+            while not task.wait():
+                pass
 
     def _renew_after_fork(self) -> None:
+        self.tasks.clear()
         self.endings.clear()
-        close_at_exit(self)
+        close_at_exit(self, last=True)
 
 
-_dropped = _DroppedPools()
+_running = _Running()
 
 
 class TaskPool:
@@ -153,8 +173,8 @@ class TaskPool:
             )
         )
         close_at_exit(self)
-        while _dropped.endings and _dropped.endings[0].is_done:
-            _dropped.endings.popleft()
+        while _running.endings and _running.endings[0].is_done:
+            _running.endings.popleft()
 
     def submit(self, function: Callable[[], _T]) -> Task[_T]:
         """Queue a call of `function`; raise a RuntimeError if no thread can start."""
@@ -200,7 +220,7 @@ class TaskPool:
     def __del__(self) -> None:
         # Python ignores what a signal handler raises here, so keep this short.
         if not self.ending.is_begun:
-            _dropped.endings.append(self.ending)
+            _running.endings.append(self.ending)
             _thread.start_new_thread(self.ending.run, ())
 
 

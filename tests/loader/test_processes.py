@@ -67,6 +67,7 @@ EXITS = [
     "exception_in_flight",
     "cycle",
     "dropped_pool",
+    "dropped_transforms",
     "atexit",
 ]
 

@@ -273,7 +273,7 @@ def test_a_million_weights_are_fast() -> None:
         (([1, -1], 3), ValueError, "at least 0"),
         (([1, np.inf], 3), ValueError, "finite"),
         (([1, np.nan], 3), ValueError, "weights must not be NaN"),
-        (([[1]], 3), TypeError, "weights must be a 1-D array of numbers, not 2-D"),
+        (([[1]], 3), TypeError, "weights must be a 1-D array of numbers, got 2-D"),
         ((["a"], 3), TypeError, "weights must be"),
         (([1], 0), ValueError, "batch_size must be at least 1"),
         (([1], 2.5), TypeError, "batch_size"),

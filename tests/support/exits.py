@@ -101,7 +101,14 @@ def main() -> None:
                 assert done.is_set()
 
         kept.append(Last())
-        close_at_exit(kept[0])
+        close_at_exit(kept[0], last=True)
+
+    def dropped_transforms() -> None:
+        """Threads destroy these pools, and their pipelines, during interpreter exit."""
+        for _ in range(8):
+            iterator = iter(ds.loader(8, transform=dict, transform_threads=2))
+            next(iterator)
+            del iterator
 
     def late() -> None:
         kept.append(loader)
@@ -115,6 +122,7 @@ def main() -> None:
         "exception_in_flight": exception_in_flight,
         "cycle": cycle,
         "dropped_pool": dropped_pool,
+        "dropped_transforms": dropped_transforms,
         "atexit": late,
     }
     situations[situation]()

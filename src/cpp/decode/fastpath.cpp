@@ -121,8 +121,8 @@ bool FastPath::read(BytesWithSlack record, std::size_t row, FeatureDecoder* deco
   return true;
 }
 
-// Decodes the entries that the plan expects. False if the record had one of them
-// before.
+// Decodes the entries that the plan expects. Returns false if the record had one of
+// them before.
 bool FastPath::run_plan(Progress* progress) {
   const std::vector<PlanEntry>& entries = progress->plan->entries;
   const std::size_t begin = progress->next;
@@ -132,8 +132,8 @@ bool FastPath::run_plan(Progress* progress) {
   return progress->is_in_order || mark_entries(*progress->plan, begin, progress->next);
 }
 
-// Decodes the next entry, which the kernel declined, or selects another plan. False if
-// the entry cannot be proven, or its column had one before.
+// Decodes the next entry, which the kernel declined, or selects another plan. Returns
+// false if the entry cannot be proven, or is the second one of its column.
 bool FastPath::decode_entry(Bytes features, FeatureDecoder* decoder,
                             Progress* progress) {
   PlanRun& run = progress->run;

@@ -79,7 +79,10 @@ class Jagged:
             If rows consist of rows: `torch.nested` has one ragged dimension.
         """
         if isinstance(self.values, Jagged):
-            msg = 'nested tensors have one ragged dimension: pass ragged="offsets"'
+            msg = (
+                "cannot convert lists of lists to a nested tensor: torch.nested has one "
+                'ragged dimension; pass ragged="offsets"'
+            )
             raise TypeError(msg)
         return torch.nested.nested_tensor_from_jagged(self.values, self.offsets)
 

@@ -165,7 +165,7 @@ def _moved(batch: Batch, device: torch.device, ragged: RaggedAs) -> Batch:
 
 
 def _pinned(batch: Batch, ragged: RaggedAs) -> Batch:
-    """Return tensors in page-locked memory, where most of them are already."""
+    """Return tensors in page-locked memory; copy those that are outside of it."""
     blocks = [block for block in block_tensors(batch) if block.is_foreign]
 
     def pinned(tensor: torch.Tensor) -> torch.Tensor:
