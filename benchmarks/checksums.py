@@ -1,9 +1,9 @@
 """CRC32C in GB/s by size and cache: fastrec's kernels, two packages, and memcpy.
 
-Every size is measured from each cache that can hold it and from memory: pieces of that
-size, one after another, from a working set of half of that cache or much larger than
-all of them. Each figure includes the call from Python, which is what it costs to use
-them from there and dominates below 4 KiB; the first line is that call, on no bytes.
+Every size is measured from each cache that can hold it, and from memory: pieces of that
+size in a working set of half of the cache, or much larger than all caches. Each figure
+includes the call from Python, which dominates below 4 KiB; the first line is that call
+on 0 bytes.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ __all__: list[str] = []
 
 SIZES = (100, 800, 4 << 10, 16 << 10, 110_000, 1 << 20)
 MEMORY_BYTES = 256 << 20
-# Each piece is an object of Python, so small ones are not as many as would fit.
+# Each piece is a Python object, so small pieces do not fill the cache.
 MOST_PIECES = 1 << 19
-# Where the system does not say.
+# If the system does not report it.
 USUAL_CACHES = {"L1": 32 << 10, "L2": 512 << 10, "L3": 16 << 20}
 
 Checksum: TypeAlias = Callable[[bytes], int | None]
@@ -39,7 +39,7 @@ Checksum: TypeAlias = Callable[[bytes], int | None]
 
 @dataclass(frozen=True)
 class Speed:
-    """One cell: ns a call in the fastest of the rounds."""
+    """One cell of the table: ns per call in the fastest round."""
 
     name: str
     place: str
@@ -53,7 +53,7 @@ class Speed:
 
 
 def working_sets(memory_bytes: int) -> dict[str, int]:
-    """How many bytes to walk through, by the place they then come from."""
+    """Return the size of the working set for each cache and memory."""
     found = dict(USUAL_CACHES)
     for cache, size in cache_sizes().items():
         level, _, kind = cache.partition(" ")
@@ -65,7 +65,7 @@ def working_sets(memory_bytes: int) -> dict[str, int]:
 
 
 def subjects() -> dict[str, Checksum]:
-    """What to measure, fastrec's kernels best first; every checksum proven first."""
+    """Return the functions to measure, after verifying their checksums."""
     found: dict[str, Checksum] = {}
     try:
         from fastrec import _core
@@ -87,7 +87,7 @@ def subjects() -> dict[str, Checksum]:
 
 
 def copier(size: int) -> Checksum:
-    """Copying instead of checksumming, into a recycled buffer of that size."""
+    """Return a copy into a recycled buffer of that size, for comparison."""
     target = memoryview(bytearray(size))
 
     def copy(piece: bytes) -> None:
@@ -97,7 +97,7 @@ def copier(size: int) -> Checksum:
 
 
 def seconds(work: Checksum, pieces: Sequence[bytes], min_s: float) -> float:
-    """Time per pass over the pieces."""
+    """Return the time of one pass over the pieces."""
     n_passes, start = 0, time.perf_counter()
     while n_passes == 0 or time.perf_counter() - start < min_s:
         for piece in pieces:
@@ -109,7 +109,7 @@ def seconds(work: Checksum, pieces: Sequence[bytes], min_s: float) -> float:
 def measure(
     sizes: Sequence[int], repeat: int, min_s: float, memory_bytes: int
 ) -> list[Speed]:
-    """Every subject at every size from every place, taking turns."""
+    """Measure every function at every size from every cache, in turn."""
     source = np.random.default_rng(1).bytes(memory_bytes)
     checksums = subjects()
     speeds = []
@@ -131,7 +131,7 @@ def measure(
 
 
 def markdown(speeds: Sequence[Speed]) -> str:
-    """A line per size and place, a column per subject."""
+    """Print a line per size and cache, and a column per function."""
     cells = {(s.size, s.place, s.name): s for s in speeds}
     names = list(dict.fromkeys(s.name for s in speeds))
     lines = [["bytes", "from", *names], ["---:", "---", *["---:"] * len(names)]]
@@ -146,7 +146,7 @@ def markdown(speeds: Sequence[Speed]) -> str:
 
 
 def main() -> None:
-    """Measure on one CPU and print a table."""
+    """Measure on one CPU, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sizes", nargs="+", type=int, default=SIZES)
     parser.add_argument("--repeat", type=int, default=5)

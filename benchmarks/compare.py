@@ -1,8 +1,8 @@
 """Compare two results of run.py; fail on a regression outside the measured noise.
 
-A row is a regression if its rate fell by more than the spread of the two runs added
-up, and by more than the floor. With --relative the rates are those over tf.data in
-the same run, so that results of a faster and a slower day can be compared.
+A row is a regression if its rate fell by more than the sum of the spreads of both runs,
+and by more than the floor. --relative divides the rates by those of tf.data in the same
+run, to compare results of machines or days of different speed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Key: TypeAlias = tuple[str, str, int, str]  # Workload, order, threads, peer.
 
 @dataclass(frozen=True)
 class Change:
-    """One row in both results: rates, and how far they may differ by chance."""
+    """A row of both results: the rates, and their noise."""
 
     key: Key
     before: float
@@ -30,19 +30,19 @@ class Change:
 
     @property
     def share(self) -> float:
-        """Gain, or loss where negative, as a share of the rate before."""
+        """The change relative to the rate before."""
         return self.after / self.before - 1
 
     @property
     def verdict(self) -> str:
-        """What the change is, noise considered."""
+        """The verdict on the change, given the noise."""
         if abs(self.share) <= self.noise:
             return "same"
         return "REGRESSION" if self.share < 0 else "faster"
 
 
 def rates(result: dict[str, Any], *, relative: bool) -> dict[Key, tuple[float, float]]:
-    """Rate and spread of every measured row."""
+    """Return rate and spread of every measured row."""
     measured = {
         (row["workload"], row["order"], row["threads"], row["peer"]): (
             row["records_per_s"],
@@ -71,7 +71,7 @@ def changes(
     after: dict[Key, tuple[float, float]],
     floor: float,
 ) -> list[Change]:
-    """Rows of both results, in the order of the first."""
+    """Return the rows of both results, in the order of the first."""
     return [
         Change(key, rate, after[key][0], max(floor, spread + after[key][1]))
         for key, (rate, spread) in before.items()
@@ -80,17 +80,19 @@ def changes(
 
 
 def main() -> int:
-    """Print every row in both; 1 if one fell."""
+    """Print the rows of both results; return 1 if there is a regression."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("before", type=Path)
     parser.add_argument("after", type=Path)
-    parser.add_argument("--peer", default="fastrec", help="whose rows count")
-    parser.add_argument("--floor", type=float, default=0.03, help="least noise assumed")
-    parser.add_argument("--relative", action="store_true", help="rates over tf.data")
+    parser.add_argument("--peer", default="fastrec", help="peer to compare")
+    parser.add_argument("--floor", type=float, default=0.03, help="minimum noise")
+    parser.add_argument(
+        "--relative", action="store_true", help="divide rates by those of tf.data"
+    )
     args = parser.parse_args()
     results = [json.loads(path.read_text()) for path in (args.before, args.after)]
     if any(result["quick"] for result in results):
-        parser.error("--quick is a smoke test; its figures mean nothing")
+        parser.error("cannot compare results of --quick, which is a smoke test")
     before, after = (rates(result, relative=args.relative) for result in results)
     rows = [c for c in changes(before, after, args.floor) if c.key[3] == args.peer]
     lost = [key for key in before if key[3] == args.peer and key not in after]

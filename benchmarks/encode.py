@@ -1,8 +1,7 @@
-"""Records by the thousand: NumPy arrays -> bytes of TFRecord files.
+"""Vectorised encoder: NumPy arrays -> bytes of TFRecord files.
 
-A vectorised encoder of just the parts of tf.train.Example and SequenceExample that the
-workloads use.
-It shares no code with fastrec, so the two cannot share a mistake.
+It supports the parts of tf.train.Example and SequenceExample that the workloads use, and
+shares no code with fastrec, so that both cannot have the same bug.
 
 Source: tensorflow/core/example/{example,feature}.proto; the protobuf encoding guide.
 """
@@ -38,7 +37,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Cells:
-    """Bytes of n messages, one per row: row i holds ``data[i][keep[i]]``."""
+    """The bytes of n messages: row i is ``data[i][keep[i]]``."""
 
     data: NDArray[np.uint8]
     keep: NDArray[np.bool_]
@@ -51,21 +50,21 @@ class Cells:
 
 
 def fixed(values: NDArray[Any]) -> Cells:
-    """Every row whole, in the little-endian bytes of its values."""
+    """Return the little-endian bytes of the values of each row."""
     rows = np.ascontiguousarray(values, values.dtype.newbyteorder("<"))
     data = rows.view(np.uint8).reshape(len(values), -1)
     return Cells(data, np.ones(data.shape, np.bool_))
 
 
 def prefixes(data: NDArray[np.uint8], lengths: NDArray[np.int64]) -> Cells:
-    """The first ``lengths[i]`` bytes of row i."""
+    """Return the first ``lengths[i]`` bytes of row i."""
     return Cells(data, np.arange(data.shape[1]) < lengths[:, None])
 
 
 def varints(
     values: NDArray[np.int64], counts: NDArray[np.int64] | None = None
 ) -> Cells:
-    """Base-128 varints of the first ``counts[i]`` values of row i, or of all."""
+    """Return varints of the first ``counts[i]`` values of row i, or of all."""
     n, k = values.shape
     bits = values.astype(np.uint64)
     width = max(1, -(-int(bits.max(initial=np.uint64(0))).bit_length() // 7))
@@ -80,7 +79,7 @@ def varints(
 
 
 def join(cells: Sequence[Cells]) -> Cells:
-    """Rows side by side."""
+    """Concatenate rows."""
     return Cells(
         np.concatenate([c.data for c in cells], axis=1),
         np.concatenate([c.keep for c in cells], axis=1),
@@ -88,7 +87,7 @@ def join(cells: Sequence[Cells]) -> Cells:
 
 
 def field(number: int, body: Cells, present: NDArray[np.bool_] | None = None) -> Cells:
-    """One length-delimited field per row, absent where not `present`."""
+    """Return a length-delimited field per row, or nothing if not `present`."""
     n = len(body.data)
     tag = constant(n, bytes([number << 3 | 2]))
     whole = join([tag, varints(body.lengths[:, None]), body])
@@ -98,36 +97,36 @@ def field(number: int, body: Cells, present: NDArray[np.bool_] | None = None) ->
 
 
 def constant(n: int, value: bytes) -> Cells:
-    """The same bytes in every row."""
+    """Return the same bytes in every row."""
     return fixed(np.tile(np.frombuffer(value, np.uint8), (n, 1)))
 
 
 def entry(key: str, message: Cells) -> Cells:
-    """One entry of the map Features.feature or FeatureLists.feature_list."""
+    """Return an entry of Features.feature or FeatureLists.feature_list."""
     name = field(1, constant(len(message.data), key.encode()))
     return field(1, join([name, field(2, message)]))
 
 
 def list_of_bytes(values: Sequence[Cells], counts: NDArray[np.int64]) -> Cells:
-    """A Feature of byte strings; row i has the first ``counts[i]`` of the values."""
+    """Return a bytes Feature; row i has the first ``counts[i]`` of the values."""
     fields = [field(1, value, counts > i) for i, value in enumerate(values)]
     return field(1, join(fields))
 
 
 def list_of_floats(values: NDArray[np.float32]) -> Cells:
-    """A Feature with a packed float list."""
+    """Return a Feature with a packed float list."""
     return field(2, field(1, fixed(values)))
 
 
 def list_of_int64(values: Cells) -> Cells:
-    """A Feature with a packed int64 list; an empty row is an empty list."""
+    """Return a Feature with a packed int64 list; an empty row is an empty list."""
     return field(3, field(1, values, values.lengths > 0))
 
 
 def bytes_feature(
     key: str, values: Sequence[Cells], counts: NDArray[np.int64]
 ) -> Cells:
-    """A bytes list; row i has the first ``counts[i]`` of the values."""
+    """Return a bytes list; row i has the first ``counts[i]`` of the values."""
     return entry(key, list_of_bytes(values, counts))
 
 
@@ -137,23 +136,23 @@ def float_feature(key: str, values: NDArray[np.float32]) -> Cells:
 
 
 def int64_feature(key: str, values: Cells) -> Cells:
-    """A packed int64 list from its varints."""
+    """Return a packed int64 list of varints."""
     return entry(key, list_of_int64(values))
 
 
 def steps(key: str, features: Sequence[Cells], counts: NDArray[np.int64]) -> Cells:
-    """A feature list; row i has the first ``counts[i]`` of the features."""
+    """Return a feature list; row i has the first ``counts[i]`` of the features."""
     fields = [field(1, feature, counts > i) for i, feature in enumerate(features)]
     return entry(key, join(fields))
 
 
 def sequence_example(context: Sequence[Cells], lists: Sequence[Cells]) -> Cells:
-    """SequenceExamples of context entries and of feature lists."""
+    """Return SequenceExamples of context entries and feature lists."""
     return join([field(1, join(context)), field(2, join(lists))])
 
 
 def example(entries: Sequence[Cells], order: NDArray[np.int64] | None = None) -> Cells:
-    """Records; `order`, of shape (n, features), gives each its field order."""
+    """Return Examples; `order`, of shape (n, features), orders each record's entries."""
     if order is None:
         return field(1, join(entries))
     n, width = len(order), max(e.data.shape[1] for e in entries)
@@ -171,13 +170,13 @@ def example(entries: Sequence[Cells], order: NDArray[np.int64] | None = None) ->
 
 
 def masked(crc: int) -> int:
-    """The checksum as TFRecord stores it: rotated and shifted by a constant."""
+    """Return the masked CRC-32C that TFRecord stores."""
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def frames(records: Cells) -> bytes:
-    """TFRecord frames, one per row."""
-    # Only generating needs the package, not the processes that read.
+    """Return TFRecord frames, one per row."""
+    # Only the generator needs the package, not the reader processes.
     import crc32c
 
     flat = memoryview(records.data[records.keep])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Where a measurement was taken."""
+"""Describe the environment of a measurement."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["cache_sizes", "describe", "usable_cpus"]
 
 
 def usable_cpus() -> list[int]:
-    """CPUs this process may run on; empty where the system does not say."""
+    """Return the CPUs this process may use; empty if the system does not report them."""
     if not hasattr(os, "sched_getaffinity"):
         return []
     return sorted(os.sched_getaffinity(0))
 
 
 def cpu_model() -> str:
-    """The CPU's name for itself."""
+    """Return the model name of the CPU."""
     info = Path("/proc/cpuinfo")
     if info.exists():
         for line in info.read_text().splitlines():
@@ -31,7 +31,7 @@ def cpu_model() -> str:
 
 
 def cache_sizes() -> dict[str, str]:
-    """Sizes of the first CPU's caches by level and kind."""
+    """Return the cache sizes of the first CPU by level and kind."""
     caches = Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")
     return {
         f"L{(c / 'level').read_text().strip()} {(c / 'type').read_text().strip()}": (
@@ -42,7 +42,7 @@ def cache_sizes() -> dict[str, str]:
 
 
 def describe() -> dict[str, object]:
-    """Machine, system, versions, load and command line."""
+    """Return machine, system, versions, load and command line."""
     return {
         "cpu": cpu_model(),
         "usable_cpus": len(usable_cpus()) or os.cpu_count(),

@@ -1,8 +1,8 @@
-"""Seconds by the number of features: reading, inferring, printing and writing.
+"""Measure reading, inference and writing by the number of features.
 
-The cost of a feature must not grow with the number of features, so the ratio of two rows
-is about the ratio of their numbers of features. Keys of the last workload end alike, which
-the hash of the fast path does not tell apart.
+The cost per feature must be constant, so times must grow in proportion to the number of
+features. Keys of the last workload have equal ends, so the hash of the fast path does not
+distinguish them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ N_RECORDS = 4
 
 
 def seconds(work: Callable[[], object], repeat: int) -> float:
-    """Seconds of the fastest of `repeat` calls."""
+    """Return the seconds of the fastest of `repeat` calls."""
     times = []
     for _ in range(repeat):
         begin = time.perf_counter()
@@ -33,7 +33,7 @@ def seconds(work: Callable[[], object], repeat: int) -> float:
 def measured(
     folder: Path, n_features: int, ending: str, repeat: int
 ) -> dict[str, float]:
-    """Seconds of each step on records of `n_features`."""
+    """Return the seconds of each step on records of `n_features`."""
     path = folder / f"{n_features}{ending}.tfrecord"
     row = {f"f{i:06}{ending}": i for i in range(n_features)}
     specs = {name: fr.FixedLen((), "int64") for name in row}

@@ -1,11 +1,11 @@
-"""What feeding a framework costs beyond the loader: time and bytes for each batch.
+"""Measure the cost of each adapter in addition to the loader: time and bytes copied.
 
 usage: python benchmarks/frameworks.py [--records N] [--batch-size N] [--json FILE]
 
-Epochs of the same file through every adapter whose framework is installed, in turn, and
-through the loader alone; nothing is trained. Bytes are those of columns that do not lie in
-the memory that they were decoded into: copies that the adapter or the framework made on
-the CPU. Every label is compared first.
+It reads epochs of the same file through every adapter whose framework is installed, in
+turn, and through the loader alone, without training. Bytes are those of columns outside
+of the memory they were decoded to: copies on the CPU by the adapter or the framework.
+All labels are verified first.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ SPEC = {
     "weight": fr.FixedLen((), "float32"),
 }
 
-# A framework's batches as dicts of what it has for arrays.
+# Batches as dicts of the framework's arrays.
 Feed: TypeAlias = Callable[[fr.Loader], "Iterable[dict[str, Untyped]]"]
 
 
 def by_loader(loader: fr.Loader) -> Iterable[dict[str, Untyped]]:
-    """NumPy arrays."""
+    """Return batches of NumPy arrays."""
     return loader
 
 
 def by_torch(loader: fr.Loader) -> Iterable[dict[str, Untyped]]:
-    """Tensors of PyTorch's."""
+    """Return batches of PyTorch tensors."""
     batches: Iterable[dict[str, Untyped]] = fr.torch.loader(loader)
     return batches
 
 
 def by_data_loader(loader: fr.Loader) -> Iterable[dict[str, Untyped]]:
-    """Tensors through torch's DataLoader, without workers."""
+    """Return batches of torch's DataLoader without workers."""
     from torch.utils.data import DataLoader
 
     data = fr.torch.IterableDataset(loader)
@@ -61,13 +61,13 @@ def by_data_loader(loader: fr.Loader) -> Iterable[dict[str, Untyped]]:
 
 
 def by_jax(loader: fr.Loader) -> Iterable[dict[str, Untyped]]:
-    """Arrays of JAX's on its CPU device."""
+    """Return batches of JAX arrays on the CPU device."""
     batches: Iterable[dict[str, Untyped]] = fr.jax.loader(loader)
     return batches
 
 
 def by_keras(loader: fr.Loader) -> Iterable[dict[str, Untyped]]:
-    """Items of a PyDataset, in the order in which Keras asks for them."""
+    """Return the items of a PyDataset in the order of Keras."""
     data = fr.keras.PyDataset(loader, label_key="label", weight_key="weight")
     for i in range(len(data)):
         image, label, weight = data[i]
@@ -76,13 +76,13 @@ def by_keras(loader: fr.Loader) -> Iterable[dict[str, Untyped]]:
 
 
 def by_tf(loader: fr.Loader) -> Iterable[dict[str, Untyped]]:
-    """Eager tensors of a tf.data.Dataset."""
+    """Return eager tensors of a tf.data.Dataset."""
     batches: Iterable[dict[str, Untyped]] = fr.tf.dataset(loader)
     return batches
 
 
 def by_arrow(loader: fr.Loader) -> Iterator[dict[str, Untyped]]:
-    """Record batches of pyarrow's."""
+    """Return record batches of pyarrow."""
     import pyarrow
 
     for batch in pyarrow.RecordBatchReader.from_stream(loader):
@@ -103,7 +103,7 @@ FEEDS: dict[str, tuple[str, Feed]] = {
 
 
 def address(column: Untyped) -> int:
-    """Where the memory of a column begins."""
+    """Return the address of a column."""
     if hasattr(column, "data_ptr"):
         return int(column.data_ptr())
     if hasattr(column, "unsafe_buffer_pointer"):
@@ -115,9 +115,9 @@ def address(column: Untyped) -> int:
 
 
 def n_bytes_elsewhere(feed: Feed, ds: fr.Dataset, batch_size: int) -> int:
-    """Return the bytes of a batch that are not where they were decoded.
+    """Return the copied bytes of a batch.
 
-    The places are noted on the way, where a transform sees each batch.
+    A transform records the address of each decoded column.
     """
     places: list[dict[str, int]] = []
 
@@ -141,7 +141,7 @@ def labels(batches: Iterable[dict[str, Untyped]]) -> list[int]:
 
 
 def measure(given: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Return time and bytes by adapter."""
+    """Return time and copied bytes by adapter."""
     found: dict[str, dict[str, float]] = {}
     with tempfile.TemporaryDirectory() as folder:
         rng = np.random.default_rng(0)
@@ -162,7 +162,7 @@ def measure(given: argparse.Namespace) -> dict[str, dict[str, float]]:
         n_steps = len(loaders["loader"])
         for name, feed in feeds.items():
             if labels(feed(loaders[name])) != columns["label"].tolist():
-                msg = f"{name} delivers other labels than were written"
+                msg = f"{name} delivers wrong labels"
                 raise SystemExit(msg)
             n_bytes = n_bytes_elsewhere(feed, ds, given.batch_size)
             found[name] = {"bytes copied": n_bytes}
@@ -182,7 +182,7 @@ def measure(given: argparse.Namespace) -> dict[str, dict[str, float]]:
 
 def main() -> None:
     """Measure, and print a table."""
-    arguments = argparse.ArgumentParser(description="What feeding a framework costs")
+    arguments = argparse.ArgumentParser(description="Measure the cost of adapters")
     arguments.add_argument("--records", type=int, default=100_000, help="of 797 bytes")
     arguments.add_argument("--batch-size", type=int, default=256)
     arguments.add_argument("--repeat", type=int, default=5)

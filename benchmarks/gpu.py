@@ -1,17 +1,17 @@
-"""Whether a GPU waits for data: page-locked batches, their copies, a fed training step.
+"""Measure whether a GPU waits for data: copies of batches and a training step.
 
 usage: python benchmarks/gpu.py [--device cuda] [--batch-size 256] [--json FILE]
 
-Images of 150 KB and a label, made up, in a temporary file. It prints
+It reads synthetic images of 150 KB with a label from a temporary file, and prints
 
-* whether batches are decoded into page-locked memory, and batches compared with those
-  that were read on the CPU,
-* GB/s to the device: of the plain ``tensor.to(device)`` from page-locked memory, of the
-  copies that `fastrec.torch.loader` makes, and of the whole way from the file,
-* how much of the copies is hidden behind computation,
-* the time of a training step on batches of the loader, and on one that stays there.
+* whether batches are decoded to page-locked memory, and whether they equal batches
+  read on the CPU,
+* GB/s to the device: of ``tensor.to(device)`` from page-locked memory, of the copies of
+  `fastrec.torch.loader`, and from the file to the device,
+* the share of the copies that overlaps with computation,
+* the time of a training step on batches of the loader, and on one resident batch.
 
-With ``--device cpu`` nothing is locked or copied; what is left is the training step.
+With ``--device cpu``, only the training step is measured.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SPEC = {
 
 
 class Clock:
-    """Times work that a device does on its own."""
+    """Times asynchronous work of a device."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -58,7 +58,7 @@ class Clock:
             torch.cuda.synchronize(self.device)
 
     def seconds(self, work: Callable[[], object], repeat: int) -> float:
-        """Return the median of the seconds that `work` takes, once it has run before."""
+        """Return the median seconds of `work` after one warm-up run."""
         work()
         times = []
         for _ in range(repeat):
@@ -71,7 +71,7 @@ class Clock:
 
 
 def write_images(path: Path, count: int) -> None:
-    """Write images of noise, which no page of memory has twice."""
+    """Write images of random noise."""
     rng = np.random.default_rng(0)
     with fr.Writer(path, features=SPEC) as writer:
         for begin in range(0, count, 256):
@@ -100,7 +100,7 @@ def model_of(width: int, device: torch.device) -> tuple[Untyped, Untyped]:
 
 
 def train(model: Untyped, optimizer: Untyped, batch: dict[str, Untyped]) -> None:
-    """Do one step of training, and wait for nothing."""
+    """Start one training step without waiting."""
     images = batch["image"].permute(0, 3, 1, 2).float() / 255
     losses = torch.nn.functional.cross_entropy(
         model(images), batch["label"], reduction="none"
@@ -111,14 +111,14 @@ def train(model: Untyped, optimizer: Untyped, batch: dict[str, Untyped]) -> None
 
 
 def same(batch: dict[str, Untyped], expected: dict[str, Untyped]) -> bool:
-    """Whether tensors on a device are what was read without one."""
+    """Return whether tensors on a device equal those read on the CPU."""
     return all(
         np.array_equal(batch[name].cpu().numpy(), expected[name]) for name in SPEC
     )
 
 
 def measure(given: argparse.Namespace) -> dict[str, Untyped]:
-    """Return all figures."""
+    """Return all results."""
     device = torch.device(given.device)
     is_cuda = device.type == "cuda"
     clock = Clock(device)
@@ -142,7 +142,7 @@ def measure(given: argparse.Namespace) -> dict[str, Untyped]:
         n_bytes = sum(wanted[0][name].nbytes for name in SPEC)
         figures["MB a batch"] = n_bytes / 1e6
         if is_cuda:
-            # The first ones come before there is such memory, and are copied to it.
+            # The first batches are copied to page-locked memory, later ones decoded to it.
             plain._allocate_by(page_locked, recycles=True)
             locked = [
                 all(block.bytes.is_pinned() for block in block_tensors(batch))
@@ -159,7 +159,7 @@ def measure(given: argparse.Namespace) -> dict[str, Untyped]:
 def copies(
     plain: fr.Loader, loader: fr.Loader, clock: Clock, repeat: int, n_bytes: int
 ) -> dict[str, Untyped]:
-    """Return the rates of copies to the device, and how much of them is hidden."""
+    """Return the rates of copies to the device, and the share that overlaps."""
     device = clock.device
     source = torch.empty(n_bytes, dtype=torch.uint8, pin_memory=True)
 
@@ -167,7 +167,7 @@ def copies(
         for _ in range(8):
             source.to(device, non_blocking=True)
 
-    # A batch in page-locked memory, as all are by now, copied again and again.
+    # Copy one batch in page-locked memory repeatedly.
     (batch,) = deque(plain, maxlen=1)
     feed = loader._options.conversion
     assert feed is not None
@@ -183,7 +183,7 @@ def copies(
         for _ in range(n_steps):
             next(epoch)
 
-    # As much computation as the copies take, to hide them behind.
+    # Computation that takes as long as the copies.
     matrix = torch.randn(4096, 4096, device=device)
     seconds_of_copies = clock.seconds(our_copies, repeat)
     seconds_of_product = clock.seconds(lambda: matrix @ matrix, repeat)
@@ -217,14 +217,14 @@ def copies(
         * n_bytes
         / clock.seconds(from_file, repeat)
         / 1e9,
-        "copies hidden behind computation": hidden,
+        "share of copies that overlaps": hidden,
     }
 
 
 def training(
     loader: fr.Loader, device: torch.device, clock: Clock, given: argparse.Namespace
 ) -> dict[str, Untyped]:
-    """Return the time of a step on batches of the loader and on one that stays."""
+    """Return the time of a step on batches of the loader, and on a resident batch."""
     model, optimizer = model_of(given.width, device)
     batches = loader.repeat()
     resident = next(batches)
@@ -240,15 +240,17 @@ def training(
     on_resident = clock.seconds(stays, given.repeat) / given.steps
     on_loader = clock.seconds(fed, given.repeat) / given.steps
     return {
-        "ms a step, one batch that stays": on_resident * 1e3,
-        "ms a step, batches of the loader": on_loader * 1e3,
-        "share of a step that waits for data": max(0.0, 1 - on_resident / on_loader),
+        "ms per step, resident batch": on_resident * 1e3,
+        "ms per step, batches of the loader": on_loader * 1e3,
+        "share of a step waiting for data": max(0.0, 1 - on_resident / on_loader),
     }
 
 
 def main() -> None:
     """Measure, and print a table."""
-    arguments = argparse.ArgumentParser(description="Feed a GPU, and see what it costs")
+    arguments = argparse.ArgumentParser(
+        description="Measure whether a GPU waits for data"
+    )
     arguments.add_argument("--device", default="cuda")
     arguments.add_argument("--batch-size", type=int, default=256)
     arguments.add_argument("--records", type=int, default=16_384, help="of 150 KB")
@@ -260,7 +262,7 @@ def main() -> None:
     given = arguments.parse_args()
     device = torch.device(given.device)
     if device.type == "cuda" and not torch.cuda.is_available():
-        msg = "torch finds no CUDA device here; --device cpu runs without one"
+        msg = "torch finds no CUDA device; use --device cpu to run without one"
         raise SystemExit(msg)
     figures = measure(given)
     where = describe() | {"torch": torch.__version__}
@@ -275,7 +277,7 @@ def main() -> None:
     if given.json is not None:
         given.json.write_text(json.dumps({**where, **figures}, indent=2))
     if not figures["batches are right"]:
-        msg = "the batches differ from those read without a device"
+        msg = "batches on the device differ from batches on the CPU"
         raise SystemExit(msg)
 
 

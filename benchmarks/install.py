@@ -1,7 +1,7 @@
-"""Make an environment for each peer, with the versions that `peers` pins.
+"""Create an environment for each peer, with the versions pinned in `peers`.
 
-One that cannot be installed is reported and left out; run.py then says that it is
-missing. Environments with the same pins stay.
+A peer that cannot be installed is reported and skipped, and run.py reports it as
+missing. Existing environments with the same pins are kept.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ __all__ = ["default_environments", "interpreters"]
 
 
 def default_environments() -> Path:
-    """Where the environments lie unless said otherwise."""
+    """Return the default directory of the environments."""
     return default_data().with_name("fastrec-bench-peers")
 
 
 def interpreters(folder: Path) -> dict[str, str]:
-    """By peer, the Python of every environment that was finished."""
+    """Return the Python interpreter of each complete environment, by peer."""
     return {
         name: str(folder / name / "bin" / "python")
         for name in PEERS
@@ -34,7 +34,7 @@ def interpreters(folder: Path) -> dict[str, str]:
 
 
 def install(peer: Peer, folder: Path) -> None:
-    """Make one environment; raise CalledProcessError if pip fails."""
+    """Create one environment; raise a CalledProcessError if pip fails."""
     finished = folder / "requirements.txt"
     pins = "".join(f"{line}\n" for line in (*peer.requirements, *peer.constraints))
     if finished.exists() and finished.read_text() == pins:
@@ -51,7 +51,7 @@ def install(peer: Peer, folder: Path) -> None:
 
 
 def main() -> int:
-    """Install the peers that are asked for; 1 if one failed."""
+    """Install the given peers; return 1 if one fails."""
     names = [name for name, peer in PEERS.items() if peer.requirements]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peers", nargs="+", choices=names, default=names)

@@ -1,9 +1,9 @@
-"""What it costs to keep batches, or one column of each batch.
+"""Measure the cost of keeping batches, or one column of each batch.
 
-First table: CPU time and page faults of an epoch of a new loader, with every batch
-dropped after its turn, with some kept in a queue, and with all kept. The three cases
-alternate. Second table (`--columns`): the bytes of blocks that one column of a batch
-keeps alive, compared with the bytes of the column, for datasets of several shapes.
+First table: CPU time and page faults of an epoch of a new loader, with batches dropped,
+some kept in a queue, or all kept, in turn. Second table (`--columns`): the bytes of
+blocks that one column of a batch keeps alive, compared with the bytes of the column,
+for several datasets.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ PAGE_BYTES = 4096
 
 
 def shapes() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """Names of datasets, their specs and columns."""
+    """Return datasets by name: specs and columns."""
     numbers = np.arange(N_ROWS)
     scalar, string = fr.FixedLen((), "int64"), fr.FixedLen((), "bytes")
     label_of = {"label": numbers}
@@ -64,7 +64,7 @@ def shapes() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
 
 
 def arrays_of(column: Any) -> Iterator[Any]:  # noqa: ANN401
-    """Yield the arrays that a column consists of."""
+    """Yield the arrays of a column."""
     if isinstance(column, fr.RaggedArray):
         yield from (*arrays_of(column.values), column.row_splits)
     elif isinstance(column, fr.BytesArray):
@@ -84,7 +84,7 @@ def kept_bytes(column: Any) -> int:  # noqa: ANN401
 
 
 def print_columns() -> None:
-    """Print what each column keeps alive; a row for each dataset and batch size."""
+    """Print the bytes that columns keep alive, by dataset and batch size."""
     print("| dataset | batch size | column | KB | KB kept | of the limit |")
     print("|---|---:|---|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +97,7 @@ def print_columns() -> None:
 
 
 def print_dearest(title: str, batch_size: int, ds: fr.Dataset) -> None:
-    """Print the column of an epoch that comes closest to the limit."""
+    """Print the column of an epoch that is closest to the limit."""
     n_batches = -(-len(ds) // batch_size)
     n_bytes, n_kept = Counter[str](), Counter[str]()
     for batch in ds.loader(batch_size):
@@ -117,7 +117,7 @@ def print_dearest(title: str, batch_size: int, ds: fr.Dataset) -> None:
 
 
 def epoch(ds: fr.Dataset, batch_size: int, n_kept: int | None) -> tuple[float, int]:
-    """CPU seconds of one epoch, and its page faults."""
+    """Return the CPU seconds and page faults of one epoch."""
     loader = ds.loader(batch_size, num_threads=0)
     kept: deque[object] = deque(maxlen=n_kept)
     cpu = time.process_time()
@@ -137,7 +137,9 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--data", type=Path, default=default_data())
     parser.add_argument(
-        "--columns", action="store_true", help="what one column keeps alive, only"
+        "--columns",
+        action="store_true",
+        help="only print the bytes that one column keeps alive",
     )
     args = parser.parse_args()
     if args.columns:

@@ -1,7 +1,7 @@
-"""What an order costs: time per position, memory, the size of a state, time to resume.
+"""Measure orders: time per position, memory, size of a state, time to resume.
 
-A data set of many records is made for it, the smallest there are: 16 bytes each, with no
-payload. Each number of records is measured in a separate process, because memory is measured, too.
+It writes a dataset of many records without payload, 16 bytes each. Each number of records
+is measured in a separate process, because memory is measured per process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__: list[str] = []
 
 
 def frame() -> bytes:
-    """The bytes of one record without a payload."""
+    """Return the frame of a record without payload."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "one.tfrecord"
         with fr.Writer(path) as writer:
@@ -35,7 +35,7 @@ def frame() -> bytes:
 
 
 def write(path: Path, n_records: int) -> None:
-    """Write the file if it does not exist."""
+    """Write the file unless it exists."""
     one = frame()
     if path.exists() and path.stat().st_size == n_records * len(one):
         return
@@ -46,7 +46,7 @@ def write(path: Path, n_records: int) -> None:
 
 
 def private_mb() -> float:
-    """Memory of this process that is not a mapped file."""
+    """Return the memory of this process without mapped files."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon"):
             return int(line.split()[1]) / 1024
@@ -54,7 +54,7 @@ def private_mb() -> float:
 
 
 def nanoseconds(order: _core.Order, batch: int, repeat: int = 9) -> float:
-    """Time per position, for batches of random steps; the median."""
+    """Return the median time per position, for batches of random steps."""
     rng = np.random.default_rng(0)
     times = []
     for _ in range(repeat):
@@ -68,7 +68,7 @@ def nanoseconds(order: _core.Order, batch: int, repeat: int = 9) -> float:
 
 
 def measure(path: Path, n_records: int, index_dir: Path) -> dict[str, float]:
-    """Everything for one number of records."""
+    """Measure one number of records."""
     result: dict[str, float] = {"records": n_records}
     ds = fr.open(path, features={"x": fr.FixedLen((), default=0)}, index_dir=index_dir)
     start = time.perf_counter()
@@ -101,10 +101,10 @@ def measure(path: Path, n_records: int, index_dir: Path) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print one line per number of records."""
+    """Measure, and print a line per number of records."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--records", nargs="+", type=int, default=[10**6, 10**8])
-    parser.add_argument("--data", type=Path, help="where files are made and kept")
+    parser.add_argument("--data", type=Path, help="directory of the files")
     parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.one is not None:

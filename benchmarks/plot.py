@@ -1,4 +1,4 @@
-"""Draw a result of run.py: rates over tf.data's fastest form, by workload and peer."""
+"""Plot a result of run.py: rates relative to tf.data, by workload and peer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = dict[str, Any]
 
 
 def rates(rows: Sequence[Json]) -> dict[tuple[str, int], dict[str, dict[str, float]]]:
-    """MB/s by order and threads, then by workload, then by peer in its fastest form."""
+    """Return MB/s by order and threads, workload, and peer in its fastest form."""
     found: dict[tuple[str, int], dict[str, dict[str, float]]] = {}
     for row in rows:
         if "mb_per_s" in row and row["peer"] != "memcpy":
@@ -26,8 +26,8 @@ def rates(rows: Sequence[Json]) -> dict[tuple[str, int], dict[str, dict[str, flo
 
 
 def draw(rows: Sequence[Json], path: Path) -> None:
-    """One panel per order and number of threads, one group of bars per workload."""
-    # Only drawing needs the package.
+    """Plot a panel per order and threads, with a group of bars per workload."""
+    # Only plotting needs the package.
     from matplotlib.figure import Figure
 
     panels = {

@@ -1,8 +1,8 @@
-"""How a measurement is taken: every reader verified, warmed up, then in rounds.
+"""The measurement protocol: verify and warm up every reader, then time in rounds.
 
-The readers of one workload, order and number of threads stand ready side by side, each in a
-separate process, and are timed in turn, once per round; so a machine that slows down
-slows them all. One of them runs at a time.
+The readers of one workload, order and number of threads wait in separate processes and
+are timed in turn, once per round, so a machine that slows down slows all of them. One
+reader runs at a time.
 """
 
 from __future__ import annotations
@@ -28,25 +28,27 @@ WORKER = Path(__file__).with_name("worker.py")
 
 @dataclass(frozen=True)
 class Plan:
-    """What all measurements of a run have in common."""
+    """The options of all measurements of a run."""
 
     data: Path
     scale: float
     batch_size: int
     repeat: int
     min_s: float
-    pythons: Mapping[str, str] = field(default_factory=dict)  # By peer, where not ours.
+    pythons: Mapping[str, str] = field(
+        default_factory=dict
+    )  # Python interpreters of peers, if not this one.
 
 
 @dataclass
 class Row:
-    """One reader on one workload. Times are per epoch, one for each round."""
+    """One reader on one workload; the times of an epoch in each round."""
 
     workload: str
     order: str
     threads: int
     peer: str
-    status: str = "ready"  # Or "missing", "failed": then `reason` says why.
+    status: str = "ready"  # Or "missing" or "failed", with a reason.
     reason: str = ""
     form: str = ""
     checks: str = ""
@@ -59,38 +61,38 @@ class Row:
 
     @property
     def measured(self) -> bool:
-        """Whether there are times."""
+        """Whether it was measured."""
         return bool(self.wall_s)
 
     @property
     def records_per_s(self) -> float:
-        """Median over the rounds, by the wall clock."""
+        """Median wall time over the rounds."""
         return self.n_records / statistics.median(self.wall_s)
 
     @property
     def mb_per_s(self) -> float:
-        """Megabytes of file, median over the rounds, by the wall clock."""
+        """Megabytes of file per second, median over the rounds."""
         return self.nbytes / statistics.median(self.wall_s) / 1e6
 
     @property
     def mb_per_cpu_s(self) -> float:
-        """Megabytes of file per second of CPU, all threads together."""
+        """Megabytes of file per CPU second of all threads."""
         return self.nbytes / statistics.median(self.cpu_s) / 1e6
 
     @property
     def spread(self) -> float:
-        """Slowest minus fastest round, as a share of the median."""
+        """(slowest - fastest round) / median."""
         return (max(self.wall_s) - min(self.wall_s)) / statistics.median(self.wall_s)
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, with the derived figures where there are any."""
+        """Return all fields and derived results."""
         derived = ("records_per_s", "mb_per_s", "mb_per_cpu_s", "spread")
         return asdict(self) | {n: getattr(self, n) for n in derived if self.measured}
 
 
 @dataclass
 class Start:
-    """What it costs to begin, once for each process; see `worker.start`."""
+    """Costs of starting, once per process; see `worker.start`."""
 
     workload: str
     peer: str
@@ -102,7 +104,7 @@ class Start:
     private_mb: list[float] = field(default_factory=list)
 
     def add(self, answer: dict[str, Any]) -> None:
-        """Take what one process said."""
+        """Add the output of one process."""
         self.status, self.reason = answer["status"], answer.get("reason", "")
         if self.status == "ready":
             for name in ("import_s", "first_batch_s", "peak_mb", "private_mb"):
@@ -110,7 +112,7 @@ class Start:
 
 
 def command(plan: Plan, row: Row, cpus: Sequence[int], *flags: str) -> list[str]:
-    """The command line of a worker."""
+    """Return the command line of a worker."""
     name = row.peer.partition(":")[0]
     options = {
         "--peer": row.peer,
@@ -130,7 +132,7 @@ def command(plan: Plan, row: Row, cpus: Sequence[int], *flags: str) -> list[str]
 
 
 class Worker:
-    """A reader in its own process."""
+    """A reader in a separate process."""
 
     def __init__(self, row: Row, command: Sequence[str]) -> None:
         self.row = row
@@ -144,7 +146,7 @@ class Worker:
         )
 
     def answer(self) -> dict[str, Any]:
-        """Wait for the next line of the worker."""
+        """Return the next line of the worker."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -153,7 +155,7 @@ class Worker:
         return answer
 
     def round(self) -> None:
-        """Time one repetition, if the reader still stands."""
+        """Time one repetition, unless the reader has failed."""
         if self.row.status != "ready":
             return
         assert self.process.stdin is not None
@@ -198,7 +200,7 @@ def measure(
 def measure_starts(
     plan: Plan, workload: str, threads: int, peers: Sequence[str], repeat: int
 ) -> list[Start]:
-    """Import time, first batch and memory of `peers`, in `repeat` processes each."""
+    """Measure import time, first batch and memory of `peers` in `repeat` processes."""
     starts = [Start(workload, peer) for peer in peers]
     cpus = usable_cpus()[:threads]
     for _ in range(repeat):

@@ -1,6 +1,6 @@
 """Measure fastrec and its peers: verify, time, and print Markdown tables.
 
-Peers run in the environments that install.py makes, where there are any.
+Peers run in the environments that install.py creates, if they exist.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ORDERS = ("sequential", "shuffled")
 
 
 def parse() -> argparse.Namespace:
-    """Read the command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--workloads", nargs="+", choices=WORKLOADS, default=[*WORKLOADS]
@@ -60,12 +60,10 @@ def parse() -> argparse.Namespace:
         "--environments",
         type=Path,
         default=default_environments(),
-        help="where install.py put the peers",
+        help="directory of install.py",
     )
-    parser.add_argument("--json", type=Path, help="also write the results here")
-    parser.add_argument(
-        "--plot", type=Path, help="also draw the ratios here (PNG, SVG)"
-    )
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    parser.add_argument("--plot", type=Path, help="also plot the ratios (PNG, SVG)")
     parser.add_argument(
         "--python",
         nargs="+",
@@ -76,7 +74,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--short",
         action="store_true",
-        help="an eighth of the records, 0.1 s a repetition, shuffled on all CPUs only",
+        help="1/8 of the records, 0.1 s per repetition, shuffled only on all CPUs",
     )
     parser.add_argument(
         "--quick",
@@ -85,7 +83,9 @@ def parse() -> argparse.Namespace:
     )
     args = parser.parse_args()
     if args.repeat < 5:
-        parser.error("fewer than 5 rounds show no spread; --quick is the smoke test")
+        parser.error(
+            "rounds must be at least 5 to measure the spread; use --quick for a smoke test"
+        )
     if args.short:
         args.scale, args.min_s = SHORT_SCALE, 0.1
     if args.quick:
@@ -94,7 +94,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run everything; fail if a reader delivered something wrong."""
+    """Run all measurements; fail if a reader delivered wrong values."""
     args = parse()
     pythons = interpreters(args.environments)
     pythons |= dict(entry.split("=", 1) for entry in args.python)

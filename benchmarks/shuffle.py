@@ -1,8 +1,8 @@
-"""Shuffled and sequential epochs, by each kind of I/O, of files as near as one asks.
+"""Compare shuffled with sequential epochs, by kind of I/O and state of the page cache.
 
-Every order takes turns with the others, a whole epoch each; the delivered labels are
-compared with the sequential ones before the clock runs. ``--data`` on another file system
-says what that makes of it: tmpfs has pages of 4 KiB, ext4 and xfs larger ones.
+Orders alternate, a whole epoch each. The labels are compared with those of the
+sequential order before timing. ``--data`` chooses the file system: tmpfs has pages of
+4 KiB, ext4 and xfs larger ones.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ ORDERS: dict[str, bool | fr.Blocks] = {
 
 @dataclass(frozen=True)
 class Speed:
-    """One cell: records/s, the median of the rounds, and (max - min) / median."""
+    """One cell of the table: median records/s, and (max - min) / median."""
 
     workload: str
     threads: int
     io: str
     order: str
     records_per_s: float
-    ratio: float  # to the sequential epochs
+    ratio: float  # relative to sequential epochs
     spread: float
 
 
 def forget(files: Sequence[Path]) -> None:
-    """Have the kernel drop the files from the page cache."""
+    """Evict the files from the page cache."""
     for path in files:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -61,7 +61,7 @@ def forget(files: Sequence[Path]) -> None:
 
 
 def epoch(loader: fr.Loader, n_records: int) -> float:
-    """Seconds of one epoch."""
+    """Return the seconds of one epoch."""
     n_rows, start = 0, time.perf_counter()
     for batch in loader:
         n_rows += len(batch["label"])
@@ -72,7 +72,7 @@ def epoch(loader: fr.Loader, n_records: int) -> float:
 
 
 def verify(ds: fr.Dataset, loaders: dict[str, fr.Loader]) -> None:
-    """Every order delivers the same rows."""
+    """Check that every order delivers the same rows."""
     expected = np.sort(ds.select_columns(["label"])[:]["label"])
     for order, loader in loaders.items():
         found = np.concatenate([batch["label"] for batch in loader])
@@ -83,7 +83,7 @@ def verify(ds: fr.Dataset, loaders: dict[str, fr.Loader]) -> None:
 def measure(
     prepared: Prepared, threads: int, io: Io, args: argparse.Namespace
 ) -> list[Speed]:
-    """All orders of one workload, taking turns. Threads include the consumer's."""
+    """Measure all orders of one workload in turn; threads include the consumer's."""
     files = [str(path) for path in prepared.files]
     features = {feature.name: spec(feature) for feature in prepared.workload.features}
     batch_size = args.batch_size
@@ -97,7 +97,7 @@ def measure(
     for _ in range(args.repeat):
         for name, shuffle in ORDERS.items():
             if args.files != "open":
-                # Pages that are mapped stay in the cache: begin with new mappings.
+                # Mapped pages stay in the cache, so start with new mappings.
                 del loaders[name]
                 if args.files == "cold":
                     forget(prepared.files)
@@ -122,7 +122,7 @@ def measure(
 
 
 def markdown(speeds: Sequence[Speed]) -> str:
-    """One line per workload, number of threads and kind of I/O."""
+    """Print a line per workload, number of threads and kind of I/O."""
     lines = [
         ["workload", "threads", "io", *ORDERS],
         ["---", "---:", "---", *["---:"] * len(ORDERS)],
@@ -138,7 +138,7 @@ def markdown(speeds: Sequence[Speed]) -> str:
 
 
 def main() -> None:
-    """Measure and print a table of records/s, with the ratio to sequential."""
+    """Measure, and print a table of records/s relative to sequential epochs."""
     parser = argparse.ArgumentParser(description=__doc__)
     names = [
         n for n, w in WORKLOADS.items() if any(f.name == "label" for f in w.features)

@@ -1,15 +1,15 @@
-"""Epochs for a long time: whether memory or open files grow.
+"""Run epochs for a long time, and check that memory and open files do not grow.
 
-New loaders are made for every epoch, over plain and compressed files with a damaged
-record, in order and shuffled, with and without threads and transforms; some epochs are
-left in the middle. Some ten lines say the memory and the open files, each after all kinds
-of epochs came equally often; what the allocator has kept for its threads is given back
-before. Exits with 1 if the last line says over 1 % more memory than the second, before
-which the program warms up, or other files.
+Every epoch has a new loader, of plain and compressed files with a damaged record, in
+order and shuffled, with and without threads and transforms; some epochs are abandoned.
+About ten lines report the memory and the open files, each after the same number of
+epochs of each kind, and after the allocator has returned free memory. Exits with 1 if
+the last line reports over 1 % more memory than the second, or other open files.
+The first line is the warm-up.
 
     MALLOC_ARENA_MAX=1 python benchmarks/soak.py --minutes 20
 
-With one arena, the memory is that of fastrec, not of how the C library spreads threads.
+One arena excludes the overhead of per-thread arenas in the C library.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SPEC = {
 
 
 def write_files(folder: Path) -> None:
-    """Write each file twice: as it is, and compressed."""
+    """Write each file plain and compressed."""
     rng = np.random.default_rng(0)
     for i in range(N_FILES):
         path = folder / f"{i}.tfrecord"
@@ -63,7 +63,7 @@ def write_files(folder: Path) -> None:
 
 
 def rounds(folder: Path) -> Iterator[list[Any]]:
-    """Loaders of all kinds, over datasets that are reopened, round by round."""
+    """Yield loaders of all kinds, of newly opened datasets, endlessly."""
     shapes: list[dict[str, Any]] = [
         {"num_threads": 0},
         {"num_threads": 2},
@@ -85,27 +85,27 @@ def rounds(folder: Path) -> Iterator[list[Any]]:
 
 
 def give_back() -> None:
-    """Have the C library return what it holds for threads that are gone."""
+    """Make the C library return free memory to the system."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
 
 
 def open_files() -> int:
-    """Open files, after a moment in which threads that were left may end."""
+    """Return the open files, after waiting for threads to stop."""
     time.sleep(0.05)
     return sum(1 for _ in Path("/proc/self/fd").iterdir())
 
 
 def resident_bytes() -> int:
-    """Memory of this process that is not of files."""
+    """Return the memory of this process without mapped files."""
     status = Path("/proc/self/status").read_text()
     line = next(line for line in status.splitlines() if line.startswith("RssAnon"))
     return 1024 * int(line.split()[1])
 
 
 def soak(folder: Path, minutes: float) -> bool:
-    """Run, and return whether memory and open files stayed what they were."""
+    """Run, and return whether memory and open files stayed constant."""
     begin = time.monotonic()
     interval = 6 * minutes  # ten lines, after the first tenth
     lines: list[tuple[int, int]] = []
@@ -113,7 +113,7 @@ def soak(folder: Path, minutes: float) -> bool:
     for loaders in rounds(folder):
         while loaders:
             loader = loaders.pop()
-            # Every third epoch is left in the middle.
+            # Abandon every third epoch.
             n = 7 if n_epochs % 3 == 2 else None
             n_batches += sum(1 for _ in itertools.islice(loader, n))
             n_epochs += 1
@@ -137,11 +137,11 @@ def soak(folder: Path, minutes: float) -> bool:
 
 
 def main() -> None:
-    """Soak for as long as the command line says."""
+    """Run for the time given on the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=20.0)
     arguments = parser.parse_args()
-    logging.getLogger("fastrec").setLevel(logging.ERROR)  # the damage is intended
+    logging.getLogger("fastrec").setLevel(logging.ERROR)  # of the damaged record
     with tempfile.TemporaryDirectory() as folder:
         write_files(Path(folder))
         is_flat = soak(Path(folder), arguments.minutes)

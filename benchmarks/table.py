@@ -19,7 +19,7 @@ STARTS_HEAD = (
 
 
 def ratio(row: Row, rows: Sequence[Row], peer: str) -> float | None:
-    """Rate over that of the fastest form of `peer` in the same rounds, if there is one."""
+    """Return the rate relative to the fastest form of `peer`, if it was measured."""
     rates = [
         other.mb_per_s
         for other in rows
@@ -32,12 +32,12 @@ def ratio(row: Row, rows: Sequence[Row], peer: str) -> float | None:
 
 
 def shown(value: float | None) -> str:
-    """A ratio, or nothing."""
+    """Format a ratio; "" for None."""
     return "" if value is None else f"{value:.3g}"
 
 
 def why(found: Row | Start) -> str:
-    """Why there are no figures, on one line."""
+    """Return the reason of a failure on one line."""
     reason = " ".join(found.reason.split())
     return f"{found.status}: {reason if len(reason) < 100 else reason[:100] + ' ...'}"
 
@@ -62,7 +62,7 @@ def cells(row: Row, rows: Sequence[Row]) -> list[str]:
 
 
 def start_cells(start: Start) -> list[str]:
-    """One line of the table of starts, medians."""
+    """Return a line of the table of starts: medians."""
     what = [start.workload, start.peer]
     if start.status != "ready":
         return [*what, *["-"] * (len(STARTS_HEAD) - 3), why(start)]
@@ -77,16 +77,16 @@ def start_cells(start: Start) -> list[str]:
 
 
 def lines(head: Sequence[str], n_words: int, body: Sequence[Sequence[str]]) -> str:
-    """A table whose first `n_words` columns and last one are words."""
+    """Return a table whose first `n_words` columns and last column are text."""
     rule = ["---"] * n_words + ["---:"] * (len(head) - n_words - 1) + ["---"]
     return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *body))
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The table of rates."""
+    """Return the table of rates."""
     return lines(HEAD, 5, [cells(row, rows) for row in rows])
 
 
 def starts_markdown(starts: Sequence[Start]) -> str:
-    """The table of starts."""
+    """Return the table of starts."""
     return lines(STARTS_HEAD, 2, [start_cells(start) for start in starts])

@@ -1,8 +1,8 @@
-"""What a reader must deliver, and the proof that it did.
+"""The expected values of a workload, and the verification of readers.
 
-An epoch is proven by its multiset of rows: each row is hashed over all its columns,
+An epoch is verified by its multiset of rows: each row is hashed over all its columns,
 and the hashes are added up, so that any order of rows is accepted and any changed,
-lost, repeated or mixed-up value is not. The first batch of a reader that keeps the
+lost, repeated or swapped value is not. The first batch of a reader that keeps the
 order is compared value by value, dtypes and shapes included.
 """
 
@@ -31,12 +31,12 @@ FIRST_ROWS = 256
 
 
 class MismatchError(Exception):
-    """A reader delivered something else than what was written."""
+    """A reader delivered wrong values."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """Values of one feature across rows: dense, or ragged with `row_lengths`."""
+    """The values of one feature: dense, or ragged with `row_lengths`."""
 
     values: NDArray[Any]
     row_lengths: NDArray[np.int64] | None = None
@@ -45,14 +45,14 @@ class Column:
         return len(self.values if self.row_lengths is None else self.row_lengths)
 
     def head(self, n: int) -> Column:
-        """The first `n` rows."""
+        """Return the first `n` rows."""
         if self.row_lengths is None:
             return Column(self.values[:n])
         lengths = self.row_lengths[:n]
         return Column(self.values[: lengths.sum()], lengths)
 
     def hashes(self) -> NDArray[np.uint64]:
-        """One hash per row."""
+        """Return one hash per row."""
         bits = np.ascontiguousarray(self.values)
         bits = bits.view(f"u{bits.itemsize}").astype(np.uint64)
         if self.row_lengths is None:
@@ -71,39 +71,39 @@ Columns: TypeAlias = Mapping[str, Column]
 
 
 def byte_strings(values: Iterable[bytes | memoryview]) -> NDArray[np.uint64]:
-    """Byte strings as numbers: length and CRC-32 of each."""
+    """Convert byte strings to numbers: length and CRC-32 of each."""
     return np.array([len(v) << 32 | zlib.crc32(v) for v in values], np.uint64)
 
 
 def unpadded(values: NDArray[Any], lengths: NDArray[np.int64]) -> Column:
-    """Steps without their padding: `values` of shape (rows, steps, ...), flattened."""
+    """Flatten `values` of shape (rows, steps, ...) without padding."""
     is_step = np.arange(values.shape[1]) < lengths[:, None]
     per_step = int(np.prod(values.shape[2:], dtype=np.int64))
     return Column(values[is_step].ravel(), lengths.astype(np.int64) * per_step)
 
 
 def mix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Spread every bit over the word (the finalizer of splitmix64)."""
+    """Mix the bits of a word (the finalizer of splitmix64)."""
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return np.asarray(x ^ (x >> np.uint64(31)), np.uint64)
 
 
 def multipliers(n: int) -> NDArray[np.uint64]:
-    """`n` fixed odd numbers, so that the place of a value in its row matters."""
+    """Return `n` fixed odd numbers, which weight the positions in a row."""
     spread = mix(np.arange(1, n + 1, dtype=np.uint64))
     return np.asarray(spread | np.uint64(1), np.uint64)
 
 
 def same_lengths(got: NDArray[np.int64] | None, want: NDArray[np.int64] | None) -> bool:
-    """Whether both are dense, or both ragged in the same way."""
+    """Return whether both are dense, or ragged in the same way."""
     if got is None or want is None:
         return got is want
     return np.array_equal(got, want)
 
 
 def rows_hash(columns: Columns) -> int:
-    """Sum over the rows, modulo 2**64, of one hash over all columns of the row."""
+    """Return the sum of the hashes of all rows, modulo 2**64."""
     names = sorted(columns)
     weights = multipliers(len(names))
     rows = sum(columns[n].hashes() * w for n, w in zip(names, weights, strict=True))
@@ -112,7 +112,7 @@ def rows_hash(columns: Columns) -> int:
 
 @dataclass(frozen=True)
 class Truth:
-    """Of the first k + 1 files at index k: records, bytes and hash; and first rows."""
+    """Records, bytes and hash of the first k + 1 files at index k, and the first rows."""
 
     records: Sequence[int]
     nbytes: Sequence[int]
@@ -120,7 +120,7 @@ class Truth:
     first: Columns
 
     def save(self, path: Path) -> None:
-        """Write as one npz."""
+        """Write an .npz file."""
         arrays: dict[str, NDArray[Any]] = {
             "records": np.array(self.records, np.int64),
             "nbytes": np.array(self.nbytes, np.int64),
@@ -134,7 +134,7 @@ class Truth:
 
     @classmethod
     def load(cls, path: Path) -> Truth:
-        """Read what `save` wrote."""
+        """Read a file of `save`."""
         with np.load(path) as npz:
             arrays = dict(npz)
         names = [key.split("/", 1)[1] for key in arrays if key.startswith("values/")]
@@ -151,7 +151,7 @@ class Truth:
     def verify(
         self, batches: Iterable[Columns], n_files: int, *, in_order: bool = True
     ) -> int:
-        """Raise unless `batches` are an epoch of the first files; count them."""
+        """Count the rows of `batches`; raise unless they are an epoch of the first files."""
         n_batches = records = total = 0
         for batch in batches:
             if n_batches == 0 and in_order:
@@ -165,12 +165,12 @@ class Truth:
         if records != self.records[n_files - 1]:
             raise MismatchError(f"{records} records, not {self.records[n_files - 1]}")
         if total % 2**64 != self.hashes[n_files - 1]:
-            msg = "the rows of the epoch are not those that were written"
+            msg = "the rows of the epoch differ from the written rows"
             raise MismatchError(msg)
         return n_batches
 
     def verify_first(self, batch: Columns) -> None:
-        """Raise unless `batch` holds the first rows, or begins with them."""
+        """Raise unless `batch` has the first rows, or begins with them."""
         if sorted(batch) != sorted(self.first):
             raise MismatchError(f"columns {sorted(batch)}, not {sorted(self.first)}")
         for name, column in batch.items():

@@ -1,8 +1,8 @@
-"""Packed int64 lists in ns a value: fastrec by instruction set, and memcpy.
+"""Measure packed int64 lists in ns per value: by instruction set, and memcpy.
 
-A cell is `fastrec.parse_example` of records that hold one packed list, so it includes
-finding the list in each record. The instruction set is chosen once in a process, so each
-has its own, and they take turns; each also copies the output that it makes.
+A cell is `fastrec.parse_example` of records with one packed list, including the search
+for the list in each record. A process chooses its instruction set once, so each has a
+separate process; they run in turn. Each also copies its output, for comparison.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Result = dict[str, dict[str, float]]
 
 
 def distributions(length: int) -> dict[str, Values]:
-    """Lists like those of real files, from a fixed seed."""
+    """Return lists like those of real files, with a fixed seed."""
     rng = np.random.default_rng(0)
     size = (N_RECORDS, length)
     weights = 1 / np.arange(1, 50_001)
@@ -55,7 +55,7 @@ def distributions(length: int) -> dict[str, Values]:
 
 
 def fastest(work: Callable[[], object], repeat: int) -> float:
-    """Seconds of the fastest of `repeat` calls."""
+    """Return the seconds of the fastest of `repeat` calls."""
     times = []
     for _ in range(repeat):
         start = time.perf_counter()
@@ -65,7 +65,7 @@ def fastest(work: Callable[[], object], repeat: int) -> float:
 
 
 def measure(name: str, values: Values, dtype: str, repeat: int) -> dict[str, float]:
-    """Time per value in ns with the instruction set of this process, once verified."""
+    """Verify the values, and return the ns per value in this process."""
     cells = encode.example([encode.int64_feature("a", encode.varints(values))])
     rows = zip(cells.data, cells.keep, strict=True)
     records = fr.BytesArray.from_list([row[keep].tobytes() for row, keep in rows])
@@ -79,7 +79,7 @@ def measure(name: str, values: Values, dtype: str, repeat: int) -> dict[str, flo
 
         column = parse()
         if not np.array_equal(getattr(column, "values", column).ravel(), values.flat):
-            sys.exit(f"{name}: not the values that were written")
+            sys.exit(f"{name}: wrong values")
         del column
         ns[layout] = fastest(parse, repeat) / values.size * 1e9
     source = values.astype(dtype)
@@ -90,7 +90,7 @@ def measure(name: str, values: Values, dtype: str, repeat: int) -> dict[str, flo
 
 
 def results(isa: str, options: list[str]) -> Result:
-    """What a process with that instruction set measures."""
+    """Run a process with this instruction set, and return its results."""
     done = subprocess.run(
         [sys.executable, __file__, "--child", *options],
         env={**os.environ, "FASTREC_ISA": isa},
@@ -102,7 +102,7 @@ def results(isa: str, options: list[str]) -> Result:
 
 
 def markdown(rounds: dict[str, list[Result]], layout: str) -> str:
-    """One table: a line per list, a column per instruction set."""
+    """Print a line per list, and a column per instruction set."""
     lines = [["values", "bytes a value", *rounds, "memcpy"]]
     lines.append(["---", *["---:"] * (len(rounds) + 2)])
 
@@ -121,11 +121,13 @@ def markdown(rounds: dict[str, list[Result]], layout: str) -> str:
 
 
 def main() -> None:
-    """Measure on one CPU and print a table for each layout."""
+    """Measure on one CPU, and print a table for each layout."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--length", type=int, default=1024, help="values in a record")
+    parser.add_argument("--length", type=int, default=1024, help="values per record")
     parser.add_argument("--dtype", default="int64", choices=("int64", "int32"))
-    parser.add_argument("--rounds", type=int, default=5, help="processes of each kind")
+    parser.add_argument(
+        "--rounds", type=int, default=5, help="processes per instruction set"
+    )
     parser.add_argument(
         "--repeat", type=int, default=50, help="calls; the fastest counts"
     )

@@ -1,8 +1,8 @@
-"""One reader in a separate process: pin, verify, warm up, then time on request.
+"""A reader in a separate process: pin, verify, warm up, then time on request.
 
-Speaks JSON lines: ``ready``, ``missing`` or ``failed`` once; then, for each line that
-arrives, one repetition. With ``--start`` it answers once, with the costs of beginning.
-Whatever a framework prints goes to standard error.
+It writes JSON lines: ``ready``, ``missing`` or ``failed`` once; then it runs one
+repetition for each line it reads. With ``--start`` it writes the costs of starting.
+Output of frameworks goes to stderr.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__: list[str] = []
 
 
 def repetition(reader: Reader, n_batches: int, min_s: float) -> dict[str, float]:
-    """Go through whole epochs for at least `min_s` seconds."""
+    """Read whole epochs for at least `min_s` seconds."""
     n_epochs = delivered = 0
     wall, cpu = time.perf_counter(), time.process_time()
     while n_epochs == 0 or time.perf_counter() - wall < min_s:
@@ -43,7 +43,7 @@ def repetition(reader: Reader, n_batches: int, min_s: float) -> dict[str, float]
 
 
 def megabytes(name: str) -> float:
-    """A size in /proc/self/status; not a number on systems without it."""
+    """Return a size in /proc/self/status; NaN if the file does not exist."""
     status = Path("/proc/self/status")
     if status.exists():
         for line in status.read_text().splitlines():
@@ -53,7 +53,7 @@ def megabytes(name: str) -> float:
 
 
 def start(setup: Setup, peer: str) -> dict[str, float]:
-    """Costs of beginning, in a process that has imported NumPy only.
+    """Return the costs of starting, in a process that has imported only NumPy.
 
     Seconds to import the peer, and from making the reader to its first batch; megabytes
     over those before, in all (with pages of mapped files) and without those of files,
@@ -79,7 +79,7 @@ def start(setup: Setup, peer: str) -> dict[str, float]:
 
 
 def serve(args: argparse.Namespace, answers: TextIO) -> None:
-    """Set up the reader and answer until the input ends."""
+    """Set up the reader, and run repetitions until the input ends."""
 
     def answer(**values: Any) -> None:  # noqa: ANN401
         answers.write(json.dumps(values) + "\n")
@@ -118,7 +118,7 @@ def serve(args: argparse.Namespace, answers: TextIO) -> None:
 
 
 def main() -> None:
-    """Pin this process before anything can start a thread, then serve."""
+    """Pin this process before any thread starts, then run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--peer", required=True)
     parser.add_argument("--workload", required=True)

@@ -1,7 +1,7 @@
-"""Generated workloads: what is in the files, and the truth about it.
+"""Generated workloads: files, and their expected values.
 
-Files and truth are made once and cached in a directory; the name of each workload's
-folder says everything that its content depends on.
+Files and expected values are generated once and cached in a directory; the name of each
+workload's folder contains all its parameters.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from truth import FIRST_ROWS, Column, Truth, byte_strings, rows_hash
 
 __all__ = ["WORKLOADS", "Feature", "Prepared", "Workload", "default_data", "prepare"]
 
-# Raised whenever the files or the truth would differ.
+# Increment when files or expected values change.
 GENERATION = 1
 SEED = 20_260
 N_FILES = 8
@@ -35,9 +35,9 @@ Draw: TypeAlias = Callable[[np.random.Generator, int], Drawn]
 
 @dataclass(frozen=True)
 class Feature:
-    """How every reader is asked for one feature, in words none of them uses.
+    """A feature, independent of the readers' specs.
 
-    The last two kinds are feature lists: `shape` in every step, or any number.
+    The last two kinds are feature lists, with `shape` or any number of values per step.
     """
 
     name: str
@@ -47,21 +47,21 @@ class Feature:
 
     @property
     def is_list(self) -> bool:
-        """Whether it is a feature list of SequenceExamples."""
+        """Whether it is a feature list of a SequenceExample."""
         return self.kind in ("steps", "varlen_steps")
 
 
 @dataclass(frozen=True)
 class Workload:
-    """One kind of data: `draw(rng, n)` returns n records and their columns.
+    """A workload: `draw(rng, n)` returns n records and their columns.
 
-    `draw` is one function for all files, or one for each.
+    `draw` is one function for all files, or one function per file.
     """
 
     name: str
     features: tuple[Feature, ...]
-    n_records: int  # At scale 1: beyond the last-level cache.
-    record_bytes: int  # Roughly, to draw in chunks that fit into memory.
+    n_records: int  # At scale 1, larger than the last-level cache.
+    record_bytes: int  # Approximate, to draw in chunks that fit into memory.
     draw: Draw | tuple[Draw, ...]
     is_gzip: bool = False  # Whether the files are compressed.
 
@@ -73,7 +73,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Prepared:
-    """Files on disk and the truth about them."""
+    """Files on disk, and their expected values."""
 
     workload: Workload
     files: tuple[Path, ...]
@@ -83,7 +83,7 @@ class Prepared:
 def scalars(
     rng: np.random.Generator, n: int
 ) -> tuple[list[encode.Cells], dict[str, Column]]:
-    """A label, 13 floats and 26 int64 of 1 to 5 bytes, after the Criteo data."""
+    """A label, 13 floats and 26 int64 of 1 to 5 bytes, like the Criteo dataset."""
     label = rng.integers(0, 2, n)
     columns: dict[str, NDArray[Any]] = {"label": label}
     entries = [encode.int64_feature("label", encode.varints(label[:, None]))]
@@ -100,20 +100,20 @@ def scalars(
 
 
 def tabular(rng: np.random.Generator, n: int) -> Drawn:
-    """40 scalars, in one order: as Python's protobuf writes them."""
+    """40 scalars in the same order, like Python's protobuf."""
     entries, columns = scalars(rng, n)
     return encode.example(entries), columns
 
 
 def tabular_shuffled(rng: np.random.Generator, n: int) -> Drawn:
-    """40 scalars, in another order in every record: as C++ protobuf writes them."""
+    """40 scalars in a different order in each record, like C++ protobuf."""
     entries, columns = scalars(rng, n)
     order = rng.permuted(np.tile(np.arange(len(entries)), (n, 1)), axis=1)
     return encode.example(entries, order), columns
 
 
 def tabular_in(order: NDArray[np.int64]) -> Draw:
-    """40 scalars, always in this order: as one of several processes writes them."""
+    """40 scalars in the given order, like one of several writer processes."""
 
     def draw(rng: np.random.Generator, n: int) -> Drawn:
         entries, columns = scalars(rng, n)
@@ -146,7 +146,7 @@ def wide(rng: np.random.Generator, n: int) -> Drawn:
 
 
 def wide_20(rng: np.random.Generator, n: int) -> Drawn:
-    """The records of `wide`, and the columns that are read of them."""
+    """The records of `wide`, with a selection of columns."""
     records, columns = wide(rng, n)
     return records, {feature.name: columns[feature.name] for feature in WIDE_20}
 
@@ -346,13 +346,13 @@ WORKLOADS = {
 
 
 def default_data() -> Path:
-    """Where the files lie unless said otherwise."""
+    """Return the default directory of the files."""
     cache = os.environ.get("XDG_CACHE_HOME")
     return (Path(cache) if cache else Path.home() / ".cache") / "fastrec-bench"
 
 
 def prepare(workload: Workload, data: Path, scale: float) -> Prepared:
-    """Find the workload's files under `data`, or make them."""
+    """Return the workload's files under `data`; write them if necessary."""
     n_records = max(N_FILES, round(workload.n_records * scale))
     folder = data / f"{workload.name}-{n_records}-{SEED}-g{GENERATION}"
     if not folder.exists():
@@ -368,7 +368,7 @@ def prepare(workload: Workload, data: Path, scale: float) -> Prepared:
 
 
 def generate(workload: Workload, folder: Path, n_records: int) -> None:
-    """Write files and truth of one workload."""
+    """Write the files and expected values of one workload."""
     rng = np.random.default_rng(SEED)
     chunk = max(1, CHUNK_BYTES // workload.record_bytes)
     records = nbytes = total = 0

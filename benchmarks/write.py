@@ -1,9 +1,9 @@
-"""Records written per second: fastrec, TensorFlow, `tfrecord` and protobuf.
+"""Measure records written per second by fastrec, TensorFlow, `tfrecord` and protobuf.
 
-Every writer is a separate process (writers.py), pinned to as many CPUs as
-it may use threads. Each writes a file first, which must hold what was meant: all
-checksums are compared by the package crc32c, and records spread over the file are parsed
-by protobuf. Then they write in turn, once per round, each to a new file.
+Every writer runs in a separate process (writers.py), pinned to the number of CPUs of its
+threads. Each first writes a file that is verified: the package crc32c checks all
+checksums, and protobuf parses records spread over the file. Then writers run in turn,
+once per round, each to a new file.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ HEAD = (
 
 
 def masked(data: bytes) -> int:
-    """A checksum as the format has it."""
+    """Return a masked checksum."""
     crc = crc32c(data)
     return ((crc >> 15 | crc << 17) + MASK_DELTA) & 0xFFFFFFFF
 
 
 def payloads(path: Path) -> list[bytes]:
-    """The records of a file, with checksums that are right."""
+    """Yield the records of a file, after checking their checksums."""
     data, found, begin = path.read_bytes(), [], 0
     while begin < len(data):
         length, of_length = struct.unpack_from("<QI", data, begin)
@@ -112,7 +112,7 @@ def begin(
 def measure(
     workload: str, args: argparse.Namespace, folder: Path, pythons: dict[str, str]
 ) -> list[Row]:
-    """All writers on one workload."""
+    """Measure all writers on one workload."""
     n_cpus = len(usable_cpus()) or os.cpu_count() or 1
     rows = [Row(workload, "", 1, writer) for writer in args.writers]
     if "fastrec:batch" in args.writers and n_cpus > 1:
@@ -123,7 +123,7 @@ def measure(
             worker = begin(row, args, folder, pythons)
             stack.callback(worker.close)
             workers.append(worker)
-        for row in rows:  # a copy is of the same bytes
+        for row in rows:  # a copy writes the same bytes
             if row.peer == "memcpy":
                 row.nbytes = max(other.nbytes for other in rows)
         for _ in range(args.repeat):
@@ -133,7 +133,7 @@ def measure(
 
 
 def ratio(row: Row, rows: list[Row], peer: str) -> str:
-    """Records per second over those of `peer`."""
+    """Return the rate relative to `peer`."""
     for other in rows:
         same = (other.workload, other.peer) == (row.workload, peer)
         if same and other.measured and row.peer not in LIMITS:
@@ -159,7 +159,7 @@ def cells(row: Row, rows: list[Row]) -> list[str]:
 
 
 def main() -> int:
-    """Measure, and print a table; 1 if a writer failed."""
+    """Measure, and print a table; return 1 if a writer failed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--workloads", nargs="+", choices=N_RECORDS, default=[*N_RECORDS]
@@ -169,7 +169,7 @@ def main() -> int:
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--quick", action="store_true", help="few records, once")
     parser.add_argument(
-        "--folder", type=Path, help="where files are written, such as /dev/shm"
+        "--folder", type=Path, help="directory of the output, such as /dev/shm"
     )
     parser.add_argument("--environments", type=Path, default=default_environments())
     parser.add_argument("--json", type=Path)
@@ -177,7 +177,7 @@ def main() -> int:
     if args.quick:
         args.scale, args.repeat = 0.002, 1
     environment = describe() | {
-        "files": "written each time, into the page cache; never synced"
+        "files": "a new file each time, in the page cache, not synced"
     }
     print(json.dumps(environment, indent=1), file=sys.stderr)
     pythons = interpreters(args.environments)

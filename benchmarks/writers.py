@@ -1,9 +1,8 @@
-"""The writers that write.py measures, and what they write; one in a separate process.
+"""The writers that write.py measures, each in a separate process.
 
-Each is given the same values in the form that is best for it: columns, or the rows of them
-as Python has them, made before the clock runs. A repetition makes one file, from nothing
-to closed, with checksums and without bringing it to the disk. Speaks JSON lines, as
-worker.py does.
+Each gets the same values in its best form: columns, or rows of Python values, created
+before timing. A repetition writes one file, from open to close, with checksums and
+without syncing it to the disk. The protocol is that of worker.py.
 """
 
 from __future__ import annotations
@@ -30,12 +29,12 @@ Values: TypeAlias = Mapping[str, Any]
 Write: TypeAlias = Callable[[str], None]
 
 N_RECORDS = {"tabular": 280_000, "images": 2_400, "mnist": 300_000, "tokens": 50_000}
-# Of those who write row by row: enough to be timed, in bearable time.
+# For row-by-row writers: enough to measure in reasonable time.
 ROWS = {"tabular": 20_000, "images": 2_400, "mnist": 40_000, "tokens": 4_000}
 
 
 def draw(workload: str, n: int) -> Values:
-    """The values of `n` records, as those of the same name in workloads.py."""
+    """Return the values of `n` records, as in workloads.py."""
     rng = np.random.default_rng(SEED)
     if workload == "tabular":
         columns: dict[str, Any] = {"label": rng.integers(0, 2, n)}
@@ -56,14 +55,14 @@ def draw(workload: str, n: int) -> Values:
 
 
 def rows_of(values: Values) -> Iterator[dict[str, Any]]:
-    """Rows of ints, floats, bytes and lists of them."""
+    """Convert columns to rows of ints, floats, bytes and lists of them."""
     lists = [v if isinstance(v, list) else v.tolist() for v in values.values()]
     for row in zip(*lists, strict=True):
         yield dict(zip(values, row, strict=True))
 
 
 def kinds_of(values: Values) -> dict[str, str]:
-    """Of each feature: "int64", "float" or "bytes"."""
+    """Return the kind of each feature: "int64", "float" or "bytes"."""
     return {
         name: "bytes"
         if isinstance(value, list)
@@ -72,11 +71,11 @@ def kinds_of(values: Values) -> dict[str, str]:
     }
 
 
-# Each of these returns what writes one file, made ready, and a word on how.
+# Each of these returns a function that writes one file, and its description.
 
 
 def fastrec_batch(values: Values, threads: int) -> tuple[Write, str]:
-    """fastrec, all columns at once; as BytesArray what are byte strings."""
+    """fastrec, all columns at once, byte strings as BytesArray."""
     import fastrec as fr
 
     columns = {
@@ -108,12 +107,12 @@ def fastrec_rows(values: Values, threads: int) -> tuple[Write, str]:
 
 
 def as_list(value: object) -> Sequence[Any]:
-    """What a message takes for a list."""
+    """Return the value list of a feature."""
     return value if isinstance(value, list) else [value]
 
 
 def tensorflow(values: Values, threads: int) -> tuple[Write, str]:  # noqa: ARG001
-    """TensorFlow, as its guide has it."""
+    """TensorFlow, as in its guide."""
     import tensorflow as tf
 
     rows, kinds = [*rows_of(values)], kinds_of(values)
@@ -156,7 +155,7 @@ def tfrecord_package(values: Values, threads: int) -> tuple[Write, str]:  # noqa
 
 
 def protobuf(values: Values, threads: int) -> tuple[Write, str]:  # noqa: ARG001
-    """google.protobuf (upb), frames of our own, checksums of the package crc32c."""
+    """google.protobuf (upb), with our frames and checksums of the package crc32c."""
     from crc32c import crc32c
 
     from peers.protobuf_alone import example_class
@@ -196,7 +195,7 @@ def ready_file(values: Values) -> np.ndarray[Any, np.dtype[np.uint8]]:
 
 
 def memcpy(values: Values, threads: int) -> tuple[Write, str]:  # noqa: ARG001
-    """A copy of the bytes in memory: the least that encoding them could be."""
+    """A copy of the bytes in memory: the lower bound of encoding."""
     data = ready_file(values)
     copy = np.empty_like(data)
 
@@ -208,7 +207,7 @@ def memcpy(values: Values, threads: int) -> tuple[Write, str]:  # noqa: ARG001
 
 
 def plain_write(values: Values, threads: int) -> tuple[Write, str]:  # noqa: ARG001
-    """The bytes as they are, in pieces of a MiB: the least that a file costs."""
+    """The encoded bytes in pieces of 1 MiB: the lower bound of writing a file."""
     data = memoryview(ready_file(values))  # type: ignore[arg-type]
 
     def write(path: str) -> None:
@@ -218,7 +217,7 @@ def plain_write(values: Values, threads: int) -> tuple[Write, str]:  # noqa: ARG
                 for begin in range(0, len(data), 1 << 20)
             )
 
-    return write, "limit: the same bytes, ready"
+    return write, "limit: the encoded bytes"
 
 
 WRITERS: dict[str, Callable[[Values, int], tuple[Write, str]]] = {
@@ -233,7 +232,7 @@ WRITERS: dict[str, Callable[[Values, int], tuple[Write, str]]] = {
 
 
 def serve(args: argparse.Namespace) -> None:
-    """Write a file that can be verified; then one again for each line that arrives."""
+    """Write a file to verify; then a file for each line of input."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
 
@@ -264,7 +263,7 @@ def serve(args: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Be one writer."""
+    """Run one writer."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--writer", required=True, choices=WRITERS)
     parser.add_argument("--workload", required=True, choices=N_RECORDS)

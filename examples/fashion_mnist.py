@@ -1,10 +1,10 @@
-"""Fashion-MNIST from its IDX files to TFRecord shards, and to a trained classifier.
+"""Convert Fashion-MNIST from IDX files to TFRecord shards, and train a classifier.
 
 usage: python examples/fashion_mnist.py [DIR] [--out DIR] [--records N]
 
-DIR has the four files of Fashion-MNIST, or of MNIST, as they are offered for download.
-Without it, pictures of garments are made up and written as such files first. Needs
-nothing but fastrec and NumPy.
+DIR has the four downloaded files of Fashion-MNIST or MNIST. Without it, the example
+writes synthetic images of garments as such files first. It needs only fastrec and
+NumPy.
 """
 
 from __future__ import annotations
@@ -28,16 +28,20 @@ BATCH_SIZE = 256
 
 
 def main() -> None:
-    """Make files, convert them, read them back, and train on them."""
-    arguments = argparse.ArgumentParser(description="Fashion-MNIST, all the way")
-    arguments.add_argument("dir", nargs="?", type=Path, help="where the IDX files are")
+    """Convert files, read them, and train on them."""
+    arguments = argparse.ArgumentParser(description="train on Fashion-MNIST")
+    arguments.add_argument(
+        "dir", nargs="?", type=Path, help="directory of the IDX files"
+    )
     arguments.add_argument("--out", type=Path, default=Path("fashion-mnist"))
-    arguments.add_argument("--records", type=int, default=60_000, help="to make up")
+    arguments.add_argument(
+        "--records", type=int, default=60_000, help="synthetic records"
+    )
     given = arguments.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
-    folder = given.dir or made_up(given.out, given.records)
+    folder = given.dir or write_synthetic(given.out, given.records)
 
-    # IDX files -> shards, images and labels side by side.
+    # IDX files -> shards of images and labels.
     shards = {}
     for name, prefix in [("train", "train"), ("test", "t10k")]:
         shards[name] = convert.write_tfrecords(
@@ -48,13 +52,13 @@ def main() -> None:
         )
         print(f"{name}: {len(shards[name])} files, such as {shards[name][0]}")
 
-    # Shards -> batches. The spec makes an array of each byte string on the way.
+    # Shards -> batches. The spec decodes byte strings to arrays.
     features = {"image": fr.Raw((28, 28), "uint8"), "label": fr.FixedLen((), "int64")}
     train = fr.open(shards["train"], features=features)
     test = fr.open(shards["test"], features=features)
     print(f"{len(train):,} training records, {len(test):,} test records")
 
-    # Batches -> a model. Each epoch is another shuffle of all records.
+    # Batches -> a model. Each epoch is a new shuffle of all records.
     model = Softmax(28 * 28, 10)
     loader = train.loader(BATCH_SIZE, shuffle=True, seed=0)
     for epoch in range(1, N_EPOCHS + 1):
@@ -84,8 +88,8 @@ def idx_file(folder: Path, prefix: str, what: str) -> Path:
     return found[0]
 
 
-def made_up(folder: Path, n_records: int) -> Path:
-    """Write pictures of garments as the files of Fashion-MNIST; return where."""
+def write_synthetic(folder: Path, n_records: int) -> Path:
+    """Write synthetic images as the files of Fashion-MNIST; return the folder."""
     folder = folder / "idx"
     folder.mkdir(exist_ok=True)
     for prefix, count, seed in [("train", n_records, 0), ("t10k", n_records // 6, 1)]:

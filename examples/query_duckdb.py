@@ -1,9 +1,9 @@
-"""TFRecord files as a table: SQL with DuckDB, and the same lazily with polars.
+"""Query TFRecord files as a table with DuckDB and polars.
 
 usage: python examples/query_duckdb.py [FILES ...]
 
 FILES are TFRecord files of tf.train.Example with a feature "label", or patterns of them;
-examples/fashion_mnist.py makes those that are read by default. Needs duckdb and polars.
+examples/fashion_mnist.py writes the default files. Needs duckdb and polars.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ FILES = "fashion-mnist/train-*.tfrecord"
 
 
 def main() -> None:
-    """Count the records of each label, twice."""
+    """Count the records of each label with DuckDB and with polars."""
     arguments = argparse.ArgumentParser(description="SQL over TFRecord files")
     arguments.add_argument(
         "files", nargs="*", default=[FILES], help=f"default: {FILES}"
     )
     given = arguments.parse_args()
 
-    # DuckDB finds the variable that its query names. It asks for all columns of a table,
-    # so say which are needed: nothing else is decoded.
+    # DuckDB finds the variable named in the query. It reads all columns of a table, so
+    # select the needed ones; others are not decoded.
     labels = fr.open(given.files).select_columns(["label"])
     query = "SELECT label, count(*) AS n FROM labels GROUP BY label ORDER BY label"
     for label, n_records in duckdb.sql(query).fetchall():
         print(f"label {label}: {n_records:,} records")
     print(f"{len(labels):,} records in {len(labels.files)} files")
 
-    # polars tells by itself which columns and rows a query needs.
+    # polars pushes down the columns and rows that a query needs.
     counts = fr.polars.scan(given.files).group_by("label").agg(pl.len())
     print(counts.sort("label").collect())
 

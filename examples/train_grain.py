@@ -1,10 +1,10 @@
-"""A classifier of garments in plain JAX, fed by a Grain pipeline.
+"""Train a classifier of garments in plain JAX, with a Grain pipeline.
 
 usage: python examples/train_grain.py [TRAIN] [TEST]
 
-TRAIN and TEST are files of TFRecords, as examples/fashion_mnist.py makes them. fastrec is
+TRAIN and TEST are TFRecord files written by examples/fashion_mnist.py. fastrec is
 the source of the records, which Grain shuffles and batches. See examples/train_jax.py for
-the same without Grain, where fastrec does that, too.
+the same without Grain: fastrec then shuffles and batches.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(
     train: str = "fashion-mnist/train-*.tfrecord",
     test: str = "fashion-mnist/test-*.tfrecord",
 ) -> None:
-    """Train on the records of `train`, and count what is right of `test`."""
+    """Train on the records of `train`, and test on those of `test`."""
     records = grain.MapDataset.source(
         fr.grain.DataSource(fr.open(train, features=FEATURES))
     )
@@ -67,7 +67,7 @@ def loss_of(params: dict[str, Any], batch: dict[str, Any]) -> jax.Array:
 def update(
     params: dict[str, Any], batch: dict[str, Any]
 ) -> tuple[dict[str, Any], jax.Array]:
-    """Return what a batch makes of the parameters, and its loss."""
+    """Return the parameters after one step of gradient descent, and the loss."""
     loss, gradients = jax.value_and_grad(loss_of)(params, batch)
     return jax.tree.map(lambda p, g: p - LEARNING_RATE * g, params, gradients), loss
 

@@ -1,8 +1,8 @@
-"""A classifier of garments in plain JAX.
+"""Train a classifier of garments in plain JAX.
 
 usage: python examples/train_jax.py [TRAIN] [TEST]
 
-TRAIN and TEST are files of TFRecords, as examples/fashion_mnist.py makes them. The rows of
+TRAIN and TEST are TFRecord files written by examples/fashion_mnist.py. The rows of
 every batch are divided over all devices that JAX finds.
 """
 
@@ -29,7 +29,7 @@ def main(
     train: str = "fashion-mnist/train-*.tfrecord",
     test: str = "fashion-mnist/test-*.tfrecord",
 ) -> None:
-    """Train on the records of `train`, and count what is right of `test`."""
+    """Train on the records of `train`, and test on those of `test`."""
     by_row = NamedSharding(
         Mesh(np.array(jax.devices()), "batch"), PartitionSpec("batch")
     )
@@ -75,13 +75,13 @@ def loss_of(params: dict[str, Any], batch: dict[str, Any]) -> jax.Array:
 def update(
     params: dict[str, Any], batch: dict[str, Any]
 ) -> tuple[dict[str, Any], jax.Array]:
-    """Return what a batch makes of the parameters, and its loss."""
+    """Return the parameters after one step of gradient descent, and the loss."""
     loss, gradients = jax.value_and_grad(loss_of)(params, batch)
     return jax.tree.map(lambda p, g: p - LEARNING_RATE * g, params, gradients), loss
 
 
 def count_right(params: dict[str, Any], batch: dict[str, Any]) -> jax.Array:
-    """Return how many records of a batch are recognised."""
+    """Return the number of records of a batch that are classified correctly."""
     is_right = logits_of(params, batch["image"]).argmax(1) == batch["label"]
     return jnp.sum(is_right & batch["__valid__"])
 

@@ -1,4 +1,4 @@
-"""A Keras model trained on TFRecords, with any backend and without TensorFlow.
+"""Train a Keras model on TFRecord files, with any backend.
 
 usage: python examples/train_keras.py [TRAIN] [TEST]
 
@@ -24,7 +24,7 @@ def main(
     train: str = "fashion-mnist/train-*.tfrecord",
     test: str = "fashion-mnist/test-*.tfrecord",
 ) -> None:
-    """Train on some files, and validate on others."""
+    """Train on the records of `train`, and validate on those of `test`."""
     # The loader shuffles records, so Keras need not shuffle batches.
     training = fr.keras.PyDataset(
         fr.open(train, features=SPEC),

@@ -1,4 +1,4 @@
-"""A TensorFlow training loop fed by fastrec, in place of TFRecordDataset and parsing.
+"""Train a TensorFlow model with fastrec instead of TFRecordDataset and parsing.
 
 usage: python examples/train_tf.py [TRAIN] [TEST]
 
@@ -53,7 +53,7 @@ def main(
         return loss
 
     train_step = tf.function(step, reduce_retracing=True)
-    for epoch in range(1, N_EPOCHS + 1):  # each pass is another shuffle
+    for epoch in range(1, N_EPOCHS + 1):  # each epoch is a new shuffle
         start = time.perf_counter()
         losses = [train_step(images, labels) for images, labels in training]
         seconds = time.perf_counter() - start

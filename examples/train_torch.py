@@ -22,7 +22,7 @@ FEATURES = {"image": fr.Raw((28, 28), "uint8"), "label": fr.FixedLen((), "int64"
 
 
 def main() -> None:
-    """Train, and say how well it went."""
+    """Train a model, and print its accuracy."""
     arguments = argparse.ArgumentParser(description="a small PyTorch model")
     for part in ("train", "test"):
         default = f"fashion-mnist/{part}-*.tfrecord"
@@ -48,7 +48,7 @@ def main() -> None:
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-            losses.append(loss.detach())  # still on the device, so nothing waits
+            losses.append(loss.detach())  # stays on the device, so this does not wait
         mean_loss = torch.stack(losses).mean().item()
         seconds = time.perf_counter() - start
         print(f"epoch {epoch}: loss {mean_loss:.3f}, {seconds:.2f} s")

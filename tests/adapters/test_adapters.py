@@ -69,7 +69,7 @@ def test_the_package_lists_its_adapters_and_has_no_others() -> None:
 
 
 BARE = """
-import inspect, pydoc, sys
+import inspect, pydoc, rlcompleter, sys
 
 for name in {hidden!r}:
     sys.modules[name] = None
@@ -81,12 +81,22 @@ text = pydoc.render_doc(fastrec, renderer=pydoc.plaintext)
 assert "class Dataset" in text
 assert "read_records(" in text
 members = dict(inspect.getmembers(fastrec))
+public = set(fastrec.__all__) | {{*{adapters!r}, "arrow", "compat", "convert", "samplers"}}
+assert set(members) - public <= set(dir(type(fastrec))), "getmembers has public names"
+assert set(dir(fastrec)) == public
+completer = rlcompleter.Completer({{"fastrec": fastrec}})
+completed = [completer.complete("fastrec.con", i) for i in range(9)]
+names = [name.partition("(")[0] for name in completed if name is not None]
+assert names == ["fastrec.concat", "fastrec.concat_batches", "fastrec.convert"], names
 assert members["open"] is fastrec.open
 for name in {adapters!r}:
     assert not hasattr(fastrec, name), name
     assert name in dir(fastrec)
 assert fastrec.convert.write_tfrecords
 assert fastrec.compat.tf_io.FixedLenFeature
+assert fastrec.compat.tf_train.Example
+assert fastrec.compat.dali_tfrecord.FixedLenFeature
+assert fastrec.samplers.weighted
 assert fastrec.arrow.RecordBatch
 """
 

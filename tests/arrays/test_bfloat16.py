@@ -1,4 +1,4 @@
-"""Columns of bfloat16: float lists, rounded as they are decoded.
+"""bfloat16 columns: float lists that are rounded during decoding.
 
 Goal
     Every numeric spec reads float lists as bfloat16, rounded to nearest, ties to even,

@@ -208,9 +208,9 @@ def test_damage_is_one_line_with_a_hint(files: Path, out: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["shuffle", "-o", "x", "--memory", "much"], "must be a number of bytes"),
-        (["shuffle", "-o", "x", "--level", "3"], "it goes with --compression"),
-        (["reshard", "-o", "{shard}", "--max-shard-bytes", "?"], "number of bytes"),
+        (["shuffle", "-o", "x", "--memory", "much"], "must be a size in bytes"),
+        (["shuffle", "-o", "x", "--level", "3"], "requires --compression"),
+        (["reshard", "-o", "{shard}", "--max-shard-bytes", "?"], "a size in bytes"),
         (["merge", "-o", "x", "--compression", "LZ4"], "LZ4"),
         (
             ["reshard", "-o", "{shard}", "--shards", "2", "--max-shard-records", "3"],
@@ -237,7 +237,7 @@ def test_a_usage_error_is_explained(
         (["shuffle", "-o", "x", "--memory", "1MB"], "memory must be at least"),
         (["reshard", "-o", "x"], "several shards require a shard pattern"),
         (["split", "-o", "x", "--parts", "a=1"], "must contain {part}"),
-        (["split", "-o", "{part}", "--parts", "a=2"], "together 1 at most"),
+        (["split", "-o", "{part}", "--parts", "a=2"], "sum to at most 1"),
     ],
 )
 def test_invalid_options_are_a_one_line_error(

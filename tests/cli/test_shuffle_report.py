@@ -354,7 +354,7 @@ def test_without_matplotlib_the_extra_is_named() -> None:
     assert done.returncode == 2
     assert done.stdout == ""
     assert done.stderr.count("\n") == 1
-    assert "needs matplotlib" in done.stderr
+    assert "requires matplotlib" in done.stderr
     assert 'pip install "fastrec-io[plot]"' in done.stderr
 
 

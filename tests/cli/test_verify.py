@@ -292,6 +292,13 @@ def test_several_damaged_files_are_repaired_to_a_directory(tmp_path: Path) -> No
     run(out)
 
 
+def test_repair_reports_intact_files_that_it_does_not_copy(tmp_path: Path) -> None:
+    (tmp_path / "a.tfrecord").write_bytes(GOOD)
+    (tmp_path / "b.tfrecord").write_bytes(GOOD[:-1])
+    shown, _ = run(tmp_path, "--out", tmp_path / "out")
+    assert "1 intact file not copied" in shown
+
+
 def test_intact_files_are_not_written(file: Path) -> None:
     target = file.with_name("new")
     shown, _ = run(file, "--out", target)
@@ -309,7 +316,7 @@ def test_existing_files_are_never_replaced(file: Path) -> None:
     dangling.symlink_to(file.with_name("nowhere"))
     for target in (file, symbolic, hard, dangling, file.parent):
         _, errors = run(file, "--out", target, status=2)
-        assert "repair never replaces a file" in " ".join(errors.split()).replace(
+        assert "repair does not replace files" in " ".join(errors.split()).replace(
             "\u2502 ", ""
         )
     assert file.read_bytes() == damaged

@@ -213,7 +213,7 @@ def test_what_cannot_be_kept_of_many_files_is_one_line_of_the_log(
     with caplog.at_level("INFO", "fastrec"):
         assert len(fr.open([folder / name] * 5, index_dir=nowhere)) == 5 * N_RECORDS
     (line,) = [record.getMessage() for record in caplog.records]
-    assert line.startswith("5 of 5 indexes are not kept: ")
+    assert line.startswith("cannot cache 5 of 5 indexes: ")
     assert nowhere in line
 
 

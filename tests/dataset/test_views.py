@@ -274,7 +274,7 @@ def test_impossible_splits_are_refused(ds: Untyped, fractions: Untyped) -> None:
         (np.ones(N + 1, bool), IndexError, "mask"),
         ([0.5], TypeError, "index must be"),
         (np.ones((2, 2), int), TypeError, "index must be"),
-        (3, TypeError, "index must be"),
+        (3, TypeError, r"several records, got 3; use ds\[3\]"),
         ("n", TypeError, "index must be"),
         ((1, 2), TypeError, "index must be"),
         pytest.param(iter([1]), TypeError, "index must be", id="iterator"),

@@ -419,6 +419,8 @@ def test_names_select_inferred_features(write: Write) -> None:
         fr.SchemaError, match="no values of it; they have 'a', 'b', 'a_list', 'c'"
     ):
         open_dataset(ds.files, features=["x"]).schema  # noqa: B018
+    with pytest.raises(fr.SchemaError, match="did you mean 'a_list'"):
+        open_dataset(ds.files, features=["a_lisst"]).schema  # noqa: B018
 
 
 # SequenceExamples.

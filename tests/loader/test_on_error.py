@@ -31,7 +31,7 @@ N = 40
 # The defect of each record, and the class of its error.
 BAD: dict[int, tuple[str, type[fr.Error]]] = {
     3: ("payload checksum mismatch", fr.CorruptionError),
-    4: ("reaches past the end", fr.DecodeError),
+    4: ("exceeds the 0 bytes left", fr.DecodeError),
     17: ("'pixels'", fr.SchemaError),
     39: ("payload checksum mismatch", fr.CorruptionError),
 }
@@ -187,7 +187,9 @@ def test_invalid_options_are_refused(paths: list[Path]) -> None:
     with pytest.raises(TypeError, match='use on_error="skip"'):
         ds.loader(2, ignore_errors=True)
     skipping = open_dataset(paths, features=SPEC, on_error="skip")
-    with pytest.raises(ValueError, match="must have the same on_error="):
+    with pytest.raises(
+        ValueError, match="joined datasets must have equal on_error=; pass it to"
+    ):
         fr.concat([ds, skipping])
     assert skipping.on_error == pickle.loads(pickle.dumps(skipping)).on_error == "skip"
 
@@ -331,7 +333,9 @@ def test_schemas_are_inferred_from_readable_records(write: Write) -> None:
     assert labels(ds.loader(2)) == [0, 1, 3, 4]
     assert ds.infer_schema()["n"] == fr.FixedLen((), "int64")
     nothing = write(frame(b"\x0a\x7f") * 3)
-    with pytest.raises(fr.SchemaError, match="none of 3 sampled records"):
+    with pytest.raises(
+        fr.SchemaError, match="cannot infer a schema: all of 3 sampled records are"
+    ):
         _ = open_dataset(nothing, on_error="skip").schema
 
 

@@ -832,7 +832,7 @@ class TestStepGrid:
             {"n_lanes": 0},
         ):
             options = {"n_positions": 100, "batch_size": 4} | wrong
-            with pytest.raises(ValueError, match="grid"):
+            with pytest.raises(ValueError, match="StepGrid"):
                 StepGrid(**options)  # type: ignore[arg-type]
         grid = StepGrid(n_positions=10, batch_size=4)
         for step in (3, 2**40):

@@ -442,5 +442,7 @@ def test_a_prefetch_that_keeps_threads_idle_warns(ds: Untyped) -> None:
 def test_per_row_names_a_column_that_is_missing(ds: Untyped) -> None:
     out = {"x": fr.FixedLen((), "int64"), "y": fr.FixedLen((), "int64")}
     transform = fr.per_row(lambda row: {"x": row["n"]}, out=out)
-    with pytest.raises(TypeError, match="column 'y' of record 0 is not among"):
+    with pytest.raises(
+        TypeError, match="column 'y' of record 0 is missing in the function's result"
+    ):
         ds.loader(4, transform=transform).peek()

@@ -274,7 +274,7 @@ def test_invalid_policies_are_refused(ds: Untyped) -> None:
             ValueError, match=r"requires transforms created by .*per_row"
         ):
             ds.loader(5, transform=double_all, **options)
-    with pytest.raises(ValueError, match="max_errors= counts rows"):
+    with pytest.raises(ValueError, match="max_errors= requires a policy"):
         ds.loader(5, transform=PER_ROW, max_errors=1)
 
     def no_rows(batch: Batch) -> Batch:
@@ -283,7 +283,7 @@ def test_invalid_policies_are_refused(ds: Untyped) -> None:
 
     loader = ds.loader(5, transform=no_rows, on_transform_error="skip")
     found = error_of(lambda: list(loader))
-    assert "cannot skip the batch: the transform raises for an empty one" in found
+    assert "cannot skip the batch: the transform raises for an empty batch" in found
 
 
 def test_memory_errors_are_never_skipped(ds: Untyped) -> None:

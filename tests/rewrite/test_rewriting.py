@@ -473,7 +473,11 @@ def test_parts_may_have_shards_and_omit_records(
         ("{part}", {"../a": 1.0}, "the name of a part must be"),
         ("{part}", {"": 1.0}, "the name of a part must be"),
         ("{part}", {"{shard}": 1.0}, "the name of a part must be"),
-        ("{part}", {"a": 0.9, "b": 0.2}, "together 1 at most"),
+        (
+            "{part}",
+            {"a": 0.9, "b": 0.2},
+            r"be nonnegative and sum to at most 1, got \[0\.9, 0\.2\]",
+        ),
     ],
 )
 def test_invalid_parts_are_refused(

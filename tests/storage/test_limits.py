@@ -253,7 +253,7 @@ def test_limits_stay_with_a_dataset(write: Write) -> None:
     ):
         with pytest.raises(fr.LimitError):
             list(view.loader(2))
-    with pytest.raises(ValueError, match="must have the same limits="):
+    with pytest.raises(ValueError, match="must have equal limits="):
         fr.concat([ds, fr.open(path, features=LISTS)])
     with pytest.raises(TypeError, match=r"must be a fastrec\.Limits"):
         fr.open(path, limits=5)  # type: ignore[arg-type]

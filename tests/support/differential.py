@@ -256,7 +256,7 @@ class Comparison:
         self.tensorflow.close()
 
     def compare(self, unit: Unit) -> None:
-        """Compare each record, those without differences in batches."""
+        """Compare all records: in batches if no difference is expected, else alone."""
         self._n_units += 1
         if self._n_units % UNITS_OF_WORKER == 0:
             self.tensorflow.renew()

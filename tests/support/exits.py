@@ -28,7 +28,7 @@ def main() -> None:
         try:
             next(kept[0])
         except RuntimeError as error:
-            if "compressed files while Python exits" not in str(error):
+            if "compressed files during interpreter exit" not in str(error):
                 raise
 
     if situation == "atexit":

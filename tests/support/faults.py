@@ -108,8 +108,12 @@ def check_nothing_more(before: Left) -> None:
     assert left_open() == before, (before, left_open())
 
 
-def is_killed(work: Callable[[], object], seconds: float) -> bool:
-    """Run `work` in a process that is killed after a delay."""
+def is_killed(
+    work: Callable[[], object],
+    seconds: float,
+    is_due: Callable[[], bool] = lambda: True,
+) -> bool:
+    """Run `work` in a process that is killed a delay after `is_due()`."""
     begun, begins = os.pipe()
     child = os.fork()
     if child == 0:
@@ -119,6 +123,8 @@ def is_killed(work: Callable[[], object], seconds: float) -> bool:
     os.read(begun, 1)
     os.close(begun)
     os.close(begins)
+    while not is_due():
+        time.sleep(0.001)
     time.sleep(seconds)
     os.kill(child, signal.SIGKILL)
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])

@@ -67,11 +67,12 @@ def read_part(part: Path) -> int:
 def kill_writer(folder: Path, draw: random.Random) -> tuple[bool, int]:
     """Kill a writer; return 1 and the number of records that it left."""
     path = folder / "data"
-    assert is_killed(lambda: write_on(path), draw.random() * 0.02)
+    delay = draw.random() * 0.02
+    assert is_killed(lambda: write_on(path), delay, lambda: any(folder.iterdir()))
     left = list(folder.iterdir())
     assert path not in left
     n_records = 0
-    for part in left:  # none if the writer came to nothing
+    for part in left:
         assert part.name.startswith(".data."), part
         n_records += read_part(part)
         part.unlink()

@@ -167,7 +167,7 @@ def gone(
 
 
 def main() -> None:
-    """Run all ways with all faults."""
+    """Read in every way with every fault."""
     folder, outcome = Path(sys.argv[1]), sys.argv[3]
     io: Io = sys.argv[2]  # type: ignore[assignment]
     logging.disable()  # silence warnings about skipped regions

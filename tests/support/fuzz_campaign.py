@@ -243,7 +243,7 @@ def record(build: Path, targets: list[Path], results: dict[str, Account]) -> Non
     """Append the campaign's results to the table of the page."""
     commit = attempt(["git", "log", "-1", "--format=%h"]).stdout.strip() or "unknown"
     if attempt(["git", "status", "--porcelain", "--", "src/cpp", "tests/cpp"]).stdout:
-        commit += "+"  # and what is not committed
+        commit += "+"  # with uncommitted changes
     compiler = compiler_of(build)
     rows = []
     for target in targets:

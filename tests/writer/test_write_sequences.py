@@ -239,7 +239,7 @@ def test_the_context_is_written_by_specs(path: Path) -> None:
         writer.write_sequence_example(
             context={"image": np.ones((2, 2), "u1"), "n": [1, 2]}
         )
-        with pytest.raises(ValueError, match="'image': missing"):
+        with pytest.raises(ValueError, match="'image' is missing"):
             writer.write_sequence_example(context={"n": [1, 2]})
     assert sequences(path) == [
         ({b"image": ("bytes", [b"\1" * 4]), b"n": ("int64", [1, 2])}, {})

@@ -85,7 +85,7 @@ def arrow_column(
 
 
 def type_name(field: Field) -> str:
-    """Return the name of a type."""
+    """Return the Arrow name of a type, such as ``large_list<int64>``."""
     if not field.children:
         return _NAMES[field.format]
     inner = type_name(field.children[0])

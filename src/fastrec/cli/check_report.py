@@ -183,6 +183,12 @@ def _print_sums(out: Console, report: CheckReport) -> None:
     for written in report.written or ():
         records = counted(written["n_records"], "record")
         out.print(f"wrote {records} to {printable(written['target'])}")
+    n_intact = report.n_files - report.n_damaged_files
+    if report.written and n_intact:
+        out.print(
+            f"{counted(n_intact, 'intact file')} not copied: to read all records, move "
+            "the new files over the damaged ones"
+        )
     if report.written is not None and not report.regions:
         out.print("no damage found, no file written")
     out.print(

@@ -33,6 +33,9 @@ def record_numbers(index: object, n_records: int) -> npt.NDArray[np.int64]:
             msg = f"mask must have length {n_records:,}, got {len(array):,}"
             raise IndexError(msg)
         return np.flatnonzero(array).astype(np.int64)
+    if array.ndim == 0 and array.dtype.kind in "iu":
+        msg = f"index must select several records, got {index!r}; use ds[{index!r}]"
+        raise TypeError(msg)
     is_index = array.dtype.kind in "iu" or array.size == 0
     if array.ndim != 1 or not is_index or isinstance(index, tuple):
         msg = f"index must be a number, slice, index array or mask, got {index!r}"

@@ -143,8 +143,8 @@ def ordered(
             placed.append((position, column))
         elif column.is_present:
             raise ValueError(
-                f"cannot write feature {column.name!r}: it has only empty lists, whose "
-                "kind is unknown; pass a spec in features="
+                f"feature {column.name!r}: cannot determine the kind of empty lists; "
+                "pass a spec in features="
             )
     # Register kinds only after all checks, so that an error does not change the order.
     result = []
@@ -168,8 +168,8 @@ def of_kind(column: ColumnValues, kind: str) -> ColumnValues:
     if (column.kind, kind) == ("int64", "float"):
         return replace(column, kind=kind, values=column.values.astype(np.float32))
     raise ValueError(
-        f"feature {column.name!r} must have {kind} values, as in earlier records, got "
-        f"{column.kind}"
+        f"feature {column.name!r} has {column.kind} values, but had {kind} values "
+        "before; a feature must have one kind in all records of a file"
     )
 
 
@@ -328,7 +328,7 @@ def _lists(
     kind, numbers = number_values(values)
     is_double = kind == "float" and values.itemsize == 8
     if is_double and (np.isinf(numbers) & np.isfinite(values)).any():
-        text = f"feature {name!r} has a value out of range of float32, written as inf"
+        text = f"feature {name!r} has a float outside of float32, written as inf"
         warn_caller(text, RuntimeWarning)
     return ColumnValues(name, key, kind, numbers, n_values, row_splits, present=present)
 

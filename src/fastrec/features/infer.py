@@ -19,6 +19,7 @@ from fastrec.features.fixed import FixedLen, VarLen
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.schema import Schema
 from fastrec.features.sequence_schema import SequenceSchema
+from fastrec.hints import nearest
 
 __all__ = ["DTYPE_OF", "SAMPLE_RECORDS", "infer", "infer_stream", "name_of"]
 
@@ -143,9 +144,11 @@ def _schema_of(
         for name in names:
             if name not in readable:
                 listed = ", ".join(map(repr, readable))
+                similar = nearest(str(name), [str(known) for known in readable])
                 raise SchemaError(
                     f"cannot infer a spec of {name!r}: {n_sampled:,} sampled records "
-                    f"have no values of it; they have {listed}",
+                    f"have no values of it; they have {listed}"
+                    + (f"; did you mean {similar!r}?" if similar else ""),
                     code="no_schema",
                 )
         readable = {name: readable[name] for name in names}

@@ -22,7 +22,7 @@ from fastrec.tasks import Task, start
 
 __all__ = ["byte_streams", "frame_stream"]
 
-_READ_AHEAD_BYTES = 4 << 20  # by one thread
+_READ_AHEAD_BYTES = 4 << 20  # per thread
 _EXIT_TIMEOUT_SECONDS = 5.0
 
 
