@@ -99,7 +99,7 @@ TEST(Examination, TheResultDoesNotDependOnThePieces) {
         damaged.push_back(frame.offset);
       }
     }
-    for (const Gap& gap : frames.take_gaps()) damaged.push_back(gap.begin);
+    for (const SkippedSpan& gap : frames.take_gaps()) damaged.push_back(gap.begin);
     for (const auto& repaired : frames.take_repaired()) {
       damaged.push_back(repaired.frame.offset);
     }

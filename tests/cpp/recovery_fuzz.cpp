@@ -79,7 +79,7 @@ Walked walk(const FileView& view, Recovery recovery) {
   for (Frame frame; frames.next(&frame);) {
     walked.frames.emplace_back(frame.offset, frame.end());
   }
-  for (const Gap& gap : frames.take_gaps()) {
+  for (const SkippedSpan& gap : frames.take_gaps()) {
     walked.gaps.emplace_back(gap.begin, gap.end);
     std::uint64_t n_before = 0;
     while (n_before < walked.frames.size() &&
@@ -98,7 +98,8 @@ Walked indexed(const FileView& view, Recovery recovery) {
   for (std::uint64_t i = 0; i < index.size(); ++i) {
     walked.frames.emplace_back(index.frame(i).offset, index.frame(i).end());
   }
-  for (const Gap& gap : index.gaps()) walked.gaps.emplace_back(gap.begin, gap.end);
+  for (const SkippedSpan& gap : index.gaps())
+    walked.gaps.emplace_back(gap.begin, gap.end);
   return walked;
 }
 

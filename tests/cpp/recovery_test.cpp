@@ -68,7 +68,7 @@ Walked walk(const FileView& view, Recovery recovery) {
   for (Frame frame; frames.next(&frame);) {
     walked.frames.emplace_back(frame.offset, frame.end());
   }
-  for (const Gap& gap : frames.take_gaps())
+  for (const SkippedSpan& gap : frames.take_gaps())
     walked.gaps.emplace_back(gap.begin, gap.end);
   EXPECT_FALSE(frames.has_gaps());
   return walked;
@@ -79,7 +79,8 @@ Walked indexed(const Index& index) {
   for (std::uint64_t i = 0; i < index.size(); ++i) {
     walked.frames.emplace_back(index.frame(i).offset, index.frame(i).end());
   }
-  for (const Gap& gap : index.gaps()) walked.gaps.emplace_back(gap.begin, gap.end);
+  for (const SkippedSpan& gap : index.gaps())
+    walked.gaps.emplace_back(gap.begin, gap.end);
   return walked;
 }
 
@@ -228,7 +229,7 @@ TEST(Recovery, ASearchStopsAfterTooManyDamagedPayloads) {
     frames.start(view);
     Frame frame;
     EXPECT_EQ(frames.next(&frame), n_headers == 10);
-    const std::vector<Gap> gaps = frames.take_gaps();
+    const std::vector<SkippedSpan> gaps = frames.take_gaps();
     ASSERT_EQ(gaps.size(), 1u);
     EXPECT_EQ(gaps[0].error.reason.find("was stopped after") != std::string::npos,
               n_headers == 4000)

@@ -85,8 +85,8 @@ void check_frames(Bytes file, unsigned seed, const ScanResult& whole,
   }
   if (errc != errc_verifying) std::abort();
   bool is_whole = errc == Errc::kOk;
-  const std::vector<Gap> gaps = stream.take_gaps(),
-                         gaps_verifying = verifying.take_gaps();
+  const std::vector<SkippedSpan> gaps = stream.take_gaps(),
+                                 gaps_verifying = verifying.take_gaps();
   if (gaps.size() != gaps_verifying.size()) std::abort();
   for (std::size_t k = 0; k < gaps.size(); ++k) {
     is_whole = false;

@@ -100,7 +100,7 @@ py::object skipped_span(std::uint64_t begin, std::uint64_t end, const Error& err
                         const py::dict& fields);
 
 // A list of SkippedSpan.
-py::list to_list(std::span<const Gap> gaps);
+py::list to_list(std::span<const SkippedSpan> gaps);
 
 // (number of records, a list of SkippedSpan).
 py::tuple to_tuple(const Findings& findings);

@@ -255,7 +255,7 @@ std::vector<Place> places_of(const Catalog& catalog, const Int64Array& numbers) 
 namespace {
 
 py::object end_of(std::uint64_t end) {
-  return end == Gap::kUnknownEnd ? py::object(py::none()) : py::int_(end);
+  return end == SkippedSpan::kUnknownEnd ? py::object(py::none()) : py::int_(end);
 }
 
 }  // namespace
@@ -266,9 +266,9 @@ py::object skipped_span(std::uint64_t begin, std::uint64_t end, const Error& err
       .attr("SkippedSpan")(begin, end_of(end), exception_of(error), **fields);
 }
 
-py::list to_list(std::span<const Gap> gaps) {
+py::list to_list(std::span<const SkippedSpan> gaps) {
   py::list list;
-  for (const Gap& gap : gaps) {
+  for (const SkippedSpan& gap : gaps) {
     list.append(skipped_span(gap.begin, gap.end, gap.error, py::dict()));
   }
   return list;

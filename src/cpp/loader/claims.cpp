@@ -10,12 +10,12 @@
 
 namespace fastrec {
 
-void GapList::add(std::vector<Gap> gaps) {
+void GapList::add(std::vector<SkippedSpan> gaps) {
   const std::lock_guard lock(mutex_);
   std::move(gaps.begin(), gaps.end(), std::back_inserter(gaps_));
 }
 
-std::vector<Gap> GapList::take() {
+std::vector<SkippedSpan> GapList::take() {
   const std::lock_guard lock(mutex_);
   return std::exchange(gaps_, {});
 }

@@ -54,12 +54,12 @@ struct Claim {
 // A queue of gaps from the threads that find them to the one that reports them.
 class GapList {
  public:
-  void add(std::vector<Gap> gaps);
-  std::vector<Gap> take();
+  void add(std::vector<SkippedSpan> gaps);
+  std::vector<SkippedSpan> take();
 
  private:
   std::mutex mutex_;
-  std::vector<Gap> gaps_;
+  std::vector<SkippedSpan> gaps_;
 };
 
 class Claims {
@@ -79,7 +79,7 @@ class Claims {
   virtual void locate(Claim* claim) const;
 
   // Returns the gaps skipped since the last call. Any thread may call this.
-  virtual std::vector<Gap> take_gaps() { return {}; }
+  virtual std::vector<SkippedSpan> take_gaps() { return {}; }
 
   // Ends a waiting next(), whose result is then meaningless. Any thread may call this.
   virtual void stop() {}
@@ -126,7 +126,7 @@ class StreamClaims final : public Claims {
   StreamClaims(FrameStream stream, StreamShape shape,
                std::optional<WindowDraws> window);
   bool next(Claim* claim) override;
-  std::vector<Gap> take_gaps() override { return gaps_.take(); }
+  std::vector<SkippedSpan> take_gaps() override { return gaps_.take(); }
   void stop() override { stream_.stop(); }
 
  private:

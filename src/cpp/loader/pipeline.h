@@ -90,7 +90,7 @@ class Pipeline {
   std::chrono::nanoseconds helping() const noexcept { return helping_.load(); }
 
   // Returns the gaps skipped since the last call. Any thread may call this.
-  std::vector<Gap> take_gaps() { return claims_->take_gaps(); }
+  std::vector<SkippedSpan> take_gaps() { return claims_->take_gaps(); }
 
   // Joins the threads after their current batches; next() then returns kEnd. Any thread
   // may call this.

@@ -46,7 +46,7 @@ class WalkedClaims final : public Claims {
   void prepare() override;
   bool next(Claim* claim) override;
   void locate(Claim* claim) const override;
-  std::vector<Gap> take_gaps() override { return gaps_.take(); }
+  std::vector<SkippedSpan> take_gaps() override { return gaps_.take(); }
   void stop() override;
 
  private:

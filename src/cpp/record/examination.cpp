@@ -246,7 +246,7 @@ Findings Examination::finish(ScanProgress* progress) {
     }
     chain.at = end;
     // The walk looks ahead, so it may have found damage in later pieces.
-    for (Gap& gap : frames.take_gaps()) {
+    for (SkippedSpan& gap : frames.take_gaps()) {
       if (gap.begin >= end) continue;
       chain.add({Finding::Kind::kGap, gap.begin, gap.end, 0, std::move(gap.error)});
     }
@@ -276,9 +276,10 @@ Findings examine(FrameStream* stream, const std::string& name) {
     }
   } catch (const Error& error) {
     if (error.code != Errc::kRecordTooLarge) throw;
-    add_gap(*error.offset, Gap::kUnknownEnd, error);
+    add_gap(*error.offset, SkippedSpan::kUnknownEnd, error);
   }
-  for (const Gap& gap : stream->take_gaps()) add_gap(gap.begin, gap.end, gap.error);
+  for (const SkippedSpan& gap : stream->take_gaps())
+    add_gap(gap.begin, gap.end, gap.error);
   return found;
 }
 

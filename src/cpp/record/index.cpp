@@ -43,12 +43,12 @@ Index Index::build(const FileView& view, unsigned n_threads, ScanProgress* progr
   return with_gaps(std::move(offsets), walk.take_gaps(), view.identity());
 }
 
-Index Index::with_gaps(std::vector<std::uint64_t> offsets, std::vector<Gap> gaps,
-                       FileIdentity identity) {
+Index Index::with_gaps(std::vector<std::uint64_t> offsets,
+                       std::vector<SkippedSpan> gaps, FileIdentity identity) {
   auto owner = std::make_shared<const std::vector<std::uint64_t>>(std::move(offsets));
   const std::span<const std::uint64_t> view(*owner);
   Index index(std::move(owner), view, identity);
-  index.gaps_ = std::make_shared<const std::vector<Gap>>(std::move(gaps));
+  index.gaps_ = std::make_shared<const std::vector<SkippedSpan>>(std::move(gaps));
   return index;
 }
 
@@ -87,7 +87,7 @@ void Index::save(const std::string& path) const {
 std::uint64_t Index::end_before_gap(std::uint64_t i) const noexcept {
   const auto gap = std::lower_bound(
       gaps_->begin(), gaps_->end(), i + 1,
-      [](const Gap& a, std::uint64_t record) { return a.record < record; });
+      [](const SkippedSpan& a, std::uint64_t record) { return a.record < record; });
   return gap != gaps_->end() && gap->record == i + 1 ? gap->begin : offsets_[i + 1];
 }
 

@@ -54,8 +54,9 @@ class Index {
   std::span<const std::uint64_t> offsets() const noexcept { return offsets_; }
 
   // The ranges that recovery skipped, in order; nearly always empty.
-  std::span<const Gap> gaps() const noexcept {
-    return gaps_ ? std::span<const Gap>(*gaps_) : std::span<const Gap>();
+  std::span<const SkippedSpan> gaps() const noexcept {
+    return gaps_ ? std::span<const SkippedSpan>(*gaps_)
+                 : std::span<const SkippedSpan>();
   }
 
   // The unverified frame of record `i`. If the offsets are inconsistent, its length is
@@ -65,14 +66,14 @@ class Index {
  private:
   Index(std::shared_ptr<const void> owner, std::span<const std::uint64_t> offsets,
         FileIdentity identity);
-  static Index with_gaps(std::vector<std::uint64_t> offsets, std::vector<Gap> gaps,
-                         FileIdentity identity);
+  static Index with_gaps(std::vector<std::uint64_t> offsets,
+                         std::vector<SkippedSpan> gaps, FileIdentity identity);
   std::uint64_t end_before_gap(std::uint64_t i) const noexcept;
 
   std::shared_ptr<const void> owner_;
   std::span<const std::uint64_t> offsets_;
   FileIdentity identity_;
-  std::shared_ptr<const std::vector<Gap>> gaps_;  // null if there are none
+  std::shared_ptr<const std::vector<SkippedSpan>> gaps_;  // null if there are none
 };
 
 }  // namespace fastrec

@@ -84,7 +84,7 @@ void FrameWalk::seek(std::uint64_t offset, std::uint64_t record) {
   pending_.reset();
 }
 
-std::vector<Gap> FrameWalk::take_gaps() { return std::exchange(gaps_, {}); }
+std::vector<SkippedSpan> FrameWalk::take_gaps() { return std::exchange(gaps_, {}); }
 
 void FrameWalk::check_cancelled() const {
   if (cancelled_->load(std::memory_order_relaxed)) throw ScanCancelled();

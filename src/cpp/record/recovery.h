@@ -45,7 +45,7 @@ struct Names<Recovery> {
 };
 
 // A skipped range of a file, or of the content of a compressed file, and the reason.
-struct Gap {
+struct SkippedSpan {
   // The end of compressed content that was not read to its end.
   static constexpr std::uint64_t kUnknownEnd =
       std::numeric_limits<std::uint64_t>::max();
@@ -95,7 +95,7 @@ class FrameWalk {
 
   // The gaps found since the last call.
   bool has_gaps() const noexcept { return !gaps_.empty(); }
-  std::vector<Gap> take_gaps();
+  std::vector<SkippedSpan> take_gaps();
 
   // Whether `view` is a TFRecord file even if its first header is invalid: the header
   // can be repaired, or a verified frame begins in the first kMaxEvidenceBytes.
@@ -130,7 +130,7 @@ class FrameWalk {
   std::uint64_t offset_ = 0;      // of the next header
   std::uint64_t record_ = 0;      // number of the frame to return next
   std::optional<Frame> pending_;  // the frame before offset_, with an unverified end
-  std::vector<Gap> gaps_;
+  std::vector<SkippedSpan> gaps_;
   std::vector<Repaired> repaired_;
   std::uint64_t n_wasted_ = 0;  // bytes of candidates with invalid payloads
   Buffer buffer_, payload_buffer_;

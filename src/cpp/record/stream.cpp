@@ -237,7 +237,8 @@ bool FrameStream::is_end_verified() {
 // Skips the rest of the current stream.
 void FrameStream::skip_rest(const Error& error, bool is_at_end) {
   gaps_.push_back({record_, offset_,
-                   is_at_end ? n_bytes_ - n_bytes_before_ : Gap::kUnknownEnd, error});
+                   is_at_end ? n_bytes_ - n_bytes_before_ : SkippedSpan::kUnknownEnd,
+                   error});
   advance();
 }
 

@@ -56,7 +56,7 @@ class FrameStream {
 
   // The gaps found since the last call.
   bool has_gaps() const noexcept { return !gaps_.empty(); }
-  std::vector<Gap> take_gaps() { return std::exchange(gaps_, {}); }
+  std::vector<SkippedSpan> take_gaps() { return std::exchange(gaps_, {}); }
 
   // An Error about the current stream or the last one, and an Error about a record.
   Error error(Errc code, std::string reason) const;
@@ -87,7 +87,7 @@ class FrameStream {
   std::vector<std::size_t> order_;
   std::function<void()> on_wait_;
   Recovery recovery_;
-  std::vector<Gap> gaps_;
+  std::vector<SkippedSpan> gaps_;
   std::chrono::steady_clock::time_point next_poll_;  // when to call on_wait_ next
   std::size_t stream_ = 0;                           // the current stream
   std::uint64_t offset_ = 0;                         // in the current stream
