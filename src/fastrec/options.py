@@ -85,7 +85,8 @@ def byte_count(name: str, value: int | str) -> int:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([KMGT]I?|)B?\s*", value.upper())
     if match is None:
         msg = (
-            f'{name} must be a size in bytes such as "4MB" or 4_000_000, got {value!r}'
+            f'{name} must be a number of bytes such as "4MB" or 4_000_000, '
+            f"got {value!r}"
         )
         raise ValueError(msg)
     return positive_int(name, int(float(match[1]) * _UNITS[match[2]]))

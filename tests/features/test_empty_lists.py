@@ -77,7 +77,9 @@ def test_earlier_records_determine_the_kind_of_empty_lists(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("column", [[[]], [[], None], [(), []]])
 def test_empty_lists_of_unknown_kind_raise(tmp_path: Path, column: list[Any]) -> None:
-    with pytest.raises(ValueError, match="kind is unknown"):
+    with pytest.raises(
+        ValueError, match="'x': cannot determine the kind of empty lists; pass a spec"
+    ):
         written(tmp_path / "a.tfrecord", column)
     assert list(tmp_path.iterdir()) == []
 
