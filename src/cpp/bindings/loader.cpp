@@ -125,7 +125,7 @@ class BoundPipeline {
     last_ = std::move(delivery);
     return py::make_tuple(sources_.cast<const BoundSources&>().arrays(&last_.parts),
                           last_.step, last_.n_rows, last_.n_valid, last_.n_bytes,
-                           skipped_spans(last_.unreadable_rows));
+                          skipped_spans(last_.unreadable_rows));
   }
 
   // Returns an int64 array of shape (records, 4) for the last batch: file, record in
