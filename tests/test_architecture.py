@@ -57,6 +57,7 @@ PYTHON_ROOMS = [
     *("compat", "rewrite", "convert"),
     "__init__",
     "cli",
+    "__main__",
 ]
 
 BANNED_IN_TYPES = {
@@ -77,7 +78,7 @@ BANNED_FUNCTIONS = re.compile(r"^_*(process|handle|do_\w+)$")
 # Imported only when they are asked for, so they may import what they adapt.
 ADAPTERS = {
     *("arrow", "grain", "jax", "keras", "polars", "tf", "torch"),
-    *("compat", "convert", "cli"),
+    *("compat", "convert", "cli", "__main__"),
 }
 
 CPP_FILES = sorted([*CPP.rglob("*.h"), *CPP.rglob("*.cpp")])

@@ -225,9 +225,11 @@ def test_what_arrow_has_not_is_refused_by_name() -> None:
         batch({"a": np.arange(2), b"a": np.arange(2)})
     with pytest.raises(TypeError, match="names must be str or bytes, got 3"):
         batch({3: np.arange(2)})
-    with pytest.raises(ValueError, match=r"must have one length, got {'a': 2, 'b': 3}"):
+    with pytest.raises(
+        ValueError, match=r"columns must have equal lengths, got {'a': 2, 'b': 3}"
+    ):
         batch({"a": np.arange(2), "b": np.arange(3)})
-    with pytest.raises(ValueError, match="no column 'b', only 'a'"):
+    with pytest.raises(ValueError, match="no column 'b'; the batch has 'a'"):
         batch({"a": np.arange(2)}, optional=["b"])
 
 

@@ -208,9 +208,9 @@ def test_damage_is_one_line_with_a_hint(files: Path, out: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["shuffle", "-o", "x", "--memory", "much"], "must be a size in bytes"),
+        (["shuffle", "-o", "x", "--memory", "much"], "must be a number of bytes"),
         (["shuffle", "-o", "x", "--level", "3"], "requires --compression"),
-        (["reshard", "-o", "{shard}", "--max-shard-bytes", "?"], "a size in bytes"),
+        (["reshard", "-o", "{shard}", "--max-shard-bytes", "?"], "a number of bytes"),
         (["merge", "-o", "x", "--compression", "LZ4"], "LZ4"),
         (
             ["reshard", "-o", "{shard}", "--shards", "2", "--max-shard-records", "3"],
