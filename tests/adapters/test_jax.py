@@ -469,7 +469,7 @@ def test_a_loop_that_is_dropped_leaves_no_threads(
     with loader:
         iterator = iter(loader)
         next(iterator)
-    with pytest.raises(RuntimeError, match="was ended"):
+    with pytest.raises(RuntimeError, match="was closed"):
         next(iterator)
 
 
