@@ -561,7 +561,7 @@ def test_keys_that_make_no_sense_are_refused(ds: Untyped) -> None:
         fr.keras.PyDataset(loader, label_key=[])
     with pytest.raises(ValueError, match="requires label_key="):
         fr.keras.PyDataset(loader, weight_key="y")
-    with pytest.raises(TypeError, match="name of a column, not 3"):
+    with pytest.raises(TypeError, match="name of a column, got 3"):
         fr.keras.PyDataset(loader, label_key=[3])  # type: ignore[list-item]
 
 
