@@ -207,9 +207,6 @@ class Dataset(DatasetViews):
     def __len__(self) -> int:
         return len(self._view)
 
-    def __repr__(self) -> str:
-        return f"<fastrec.Dataset of {self._view!r}>"
-
     def __reduce__(self) -> tuple[object, ...]:
         return Dataset, (self._view, self._transforms)
 

@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, field, fields
 from typing import Literal
 
+from fastrec.display import table
+
 __all__ = ["LoaderStats", "Times", "clock"]
 
 # The consumer is the bottleneck of a loop that waits for less than this share.
@@ -101,6 +103,15 @@ class LoaderStats:
             f"{_counted(self.n_records, 'record', 's')} in "
             f"{self.waiting_s + self.consuming_s:.3g} s; {text}>"
         )
+
+    def _repr_html_(self) -> str:
+        """Return the counts and times as a table, for notebooks."""
+        rows = [
+            [name, f"{value:,}" if isinstance(value, int) else f"{value:.3f}"]
+            for name in _COUNTS
+            for value in [getattr(self, name)]
+        ]
+        return table(["count or time", ""], rows, title=repr(self))
 
 
 def _counted(count: int, noun: str, plural: str) -> str:
