@@ -289,9 +289,9 @@ def test_the_most_expensive_stage_is_the_bottleneck(
 
 
 def test_files_without_records_are_a_one_line_error(write: Write) -> None:
-    assert run(write(b""), status=1) == "error: no records in 1 file\n"
+    assert run(write(b""), status=2) == "error: no records in 1 file\n"
     empty = write(gzip.compress(b""))
-    assert run(empty, write(b""), status=1) == "error: no records in 2 files\n"
+    assert run(empty, write(b""), status=2) == "error: no records in 2 files\n"
 
 
 @pytest.mark.parametrize("form", PACKS)

@@ -15,7 +15,7 @@ import fastrec as fr
 from fastrec.arrays.batch import Batch, n_rows
 from fastrec.cli import demo_images
 from fastrec.cli.arguments import BatchSize, OptionalPaths
-from fastrec.cli.index import indexed
+from fastrec.cli.inputs import indexed
 from fastrec.cli.preview import preview, preview_row
 from fastrec.cli.softmax import Softmax
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, rate, size
