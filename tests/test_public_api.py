@@ -63,6 +63,7 @@ PACKAGE = [
     "masked_crc32c",
     "mix",
     "open",
+    "pack_columns",
     "parse_example",
     "parse_sequence_example",
     "parse_single_example",
@@ -252,7 +253,9 @@ SUBMODULES = {
         "scan",
     ],
     "samplers": [
+        "balanced",
         "bucket_by_length",
+        "pack",
         "weighted",
     ],
     "tf": [
