@@ -19,7 +19,7 @@ from fastrec.cli.inputs import indexed
 from fastrec.cli.preview import preview, preview_row
 from fastrec.cli.softmax import Softmax
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, rate, size
-from fastrec.dataset.open import Serialized
+from fastrec.features.record import Record
 
 __all__ = ["demo"]
 
@@ -183,7 +183,7 @@ def _show_files(
         _print_code(out, "next(iter(ds.records))")
         out.print(preview(next(iter(ds.records))))
         _print_code(out, "for record in ds.records: pass")
-        ds = ds.with_features({"record": Serialized()})
+        ds = ds.with_features({"record": Record()})
 
     n_records, n_read = len(ds), 0
     watch = Stopwatch()
