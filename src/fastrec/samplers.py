@@ -11,6 +11,11 @@ from fastrec.sources.selection import Numbers
 
 __all__ = ["bucket_by_length", "weighted"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 # Random streams of one seed and epoch: the order of an epoch is stream 0.
 _BUCKETS_STREAM = 1 << 33
 _WEIGHTED_STREAM = 1 << 34
