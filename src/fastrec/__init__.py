@@ -31,6 +31,7 @@ from fastrec.features.fixed import FixedLen, Raw, Stack, VarLen
 from fastrec.features.missing import MissingFeatureWarning
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.ragged import Ragged
+from fastrec.features.record import Record
 from fastrec.features.schema import Schema
 from fastrec.features.sparse import Sparse
 from fastrec.features.tensor import SerializedTensor, serialize_tensor
@@ -41,6 +42,7 @@ from fastrec.loader.stats import LoaderStats
 from fastrec.on_error import Report, SkippedRegion
 from fastrec.options import Limits
 from fastrec.transforms.batch_info import BatchInfo
+from fastrec.transforms.pack import pack_columns
 from fastrec.transforms.per_row import per_row
 
 if TYPE_CHECKING:
@@ -93,6 +95,7 @@ __all__ = [
     "Ragged",
     "RaggedArray",
     "Raw",
+    "Record",
     "Report",
     "Schema",
     "SchemaError",
@@ -116,6 +119,7 @@ __all__ = [
     "masked_crc32c",
     "mix",
     "open",
+    "pack_columns",
     "parse_example",
     "parse_sequence_example",
     "parse_single_example",

@@ -136,11 +136,15 @@ def test_sequence_examples_are_decoded(write: Write) -> None:
 
 
 @pytest.mark.parametrize("form", PACKS)
-@pytest.mark.parametrize("record", [b"\xff not an Example", b""])
-def test_other_records_are_read_without_decoding(
-    write: Write, form: str, record: bytes
-) -> None:
-    path = write(PACKS[form](tfrecord_file([record] * 50)))
+def test_records_that_are_not_examples_are_one_column(write: Write, form: str) -> None:
+    path = write(PACKS[form](tfrecord_file([b"\xff not an Example"] * 50)))
+    assert "+ decode" in run(path)
+    assert report(path)["n_columns"] == 1
+
+
+@pytest.mark.parametrize("form", PACKS)
+def test_examples_without_features_are_not_decoded(write: Write, form: str) -> None:
+    path = write(PACKS[form](tfrecord_file([b""] * 50)))
     out = run(path)
     starts = [line.split("  ")[0] for line in out.splitlines()]
     assert "+ deliver" in starts
@@ -391,9 +395,9 @@ def test_a_busy_machine_gets_no_verdict(
 
 
 def test_files_without_records_are_a_one_line_error(write: Write) -> None:
-    assert run(write(b""), status=1) == "error: no records in 1 file\n"
+    assert run(write(b""), status=2) == "error: no records in 1 file\n"
     empty = write(gzip.compress(b""))
-    assert run(empty, write(b""), status=1) == "error: no records in 2 files\n"
+    assert run(empty, write(b""), status=2) == "error: no records in 2 files\n"
 
 
 @pytest.mark.parametrize("form", PACKS)

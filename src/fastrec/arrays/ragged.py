@@ -47,7 +47,7 @@ class RaggedArray(NotComparable):
 
     Parameters
     ----------
-    values : ndarray or BytesArray of shape (n, *inner), or RaggedArray
+    values : ndarray or BytesArray of shape ``(n, *inner)``, or RaggedArray
         The concatenated values of all rows. Used without a copy. A RaggedArray nests:
         `row_splits` then splits its rows, as the outermost level.
     row_splits : ndarray of int64 or int32, shape (rows + 1,)

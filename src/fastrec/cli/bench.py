@@ -14,7 +14,7 @@ from fastrec import _core
 from fastrec.cli import costs, tf_data
 from fastrec.cli.arguments import AsJson, BatchSize, Paths
 from fastrec.cli.costs import FirstRead, Measured, Sample, Stage
-from fastrec.cli.index import files_of, indexed
+from fastrec.cli.inputs import files_of, indexed
 from fastrec.cli.terminal import (
     Bar,
     console,

@@ -24,7 +24,7 @@ from fastrec import _core
 from fastrec.arrays.batch import n_rows
 from fastrec.cli.terminal import counted
 from fastrec.cli.verdict import Timing
-from fastrec.dataset.open import Serialized
+from fastrec.features.record import Record
 from fastrec.loader.order import records_of
 from fastrec.storage.compression import inflated
 from fastrec.storage.parallel import Progress
@@ -177,7 +177,7 @@ def sample_of(first: FirstRead, columns: Sequence[str] | None = None) -> Sample:
         reason = "the records have no features"
     except (fr.DecodeError, fr.SchemaError) as error:
         reason = error.reason
-    serialized = sample.dataset.with_features({"record": Serialized()})
+    serialized = sample.dataset.with_features({"record": Record()})
     return dataclasses.replace(sample, dataset=serialized, not_decoded=reason)
 
 

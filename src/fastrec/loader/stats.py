@@ -6,6 +6,8 @@ import time
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
+from fastrec.display import table
+
 __all__ = ["LoaderStats", "Times", "clock"]
 
 # A loop that waits for less than this share of its time has enough batches. The same
@@ -133,6 +135,15 @@ class LoaderStats:
         elif 2 * self.helping_s > self.waiting_s:
             text += ", mostly decoding inside next()"
         return f"<fastrec.LoaderStats: {counts}; {text}>"
+
+    def _repr_html_(self) -> str:
+        """Return the counts and times as a table, for notebooks."""
+        rows = [
+            [name, f"{value:,}" if isinstance(value, int) else f"{value:.3f}"]
+            for name in _COUNTS
+            for value in [getattr(self, name)]
+        ]
+        return table(["count or time", ""], rows, title=repr(self))
 
 
 def _counted(count: int, noun: str, plural: str) -> str:
