@@ -40,6 +40,7 @@ PACKAGE = [
     "Ragged",
     "RaggedArray",
     "Raw",
+    "Record",
     "Report",
     "Schema",
     "SchemaError",

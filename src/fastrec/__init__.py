@@ -31,6 +31,7 @@ from fastrec.features.fixed import FixedLen, Raw, Stack, VarLen
 from fastrec.features.missing import MissingFeatureWarning
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.ragged import Ragged
+from fastrec.features.record import Record
 from fastrec.features.schema import Schema
 from fastrec.features.sparse import Sparse
 from fastrec.features.tensor import SerializedTensor, serialize_tensor
@@ -94,6 +95,7 @@ __all__ = [
     "Ragged",
     "RaggedArray",
     "Raw",
+    "Record",
     "Report",
     "Schema",
     "SchemaError",

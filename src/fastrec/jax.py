@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["loader"]
 
 # Columns by name. Any stands for RaggedArray, SparseArray and BytesArray: see `loader`.
-JaxBatch: TypeAlias = dict[str, jax.Array | Any]
+JaxBatch: TypeAlias = "dict[str, jax.Array | Any]"
 Sharding: TypeAlias = "jax.sharding.Sharding | jax.Device | None"
 
 

@@ -7,6 +7,7 @@
 #include "bindings/bindings.h"
 #include "record/reader.h"
 #include "record/stream.h"
+#include "survey/foreign.h"
 #include "survey/infer.h"
 
 namespace fastrec {
@@ -137,6 +138,12 @@ py::list to_list(const std::map<std::string, Seen>& surveys) {
 }  // namespace
 
 void register_survey(py::module_& m) {
+  m.def(
+      "describe_foreign",
+      [](const py::buffer& record) {
+        return describe_foreign(BufferView(record).bytes());
+      },
+      py::arg("record"));
   py::class_<FeatureSurvey>(m, "FeatureSurvey")
       .def_property_readonly("kinds", &kinds_of)
       .def_property_readonly(
@@ -171,6 +178,7 @@ void register_survey(py::module_& m) {
       .def("add_stream", &add_stream, py::arg("stream"), py::arg("n_records_max"),
            py::arg("bytes_max"), py::arg("skip_unreadable"))
       .def_property_readonly("n_records", &Survey::n_records)
+      .def_property_readonly("foreign", &Survey::foreign)
       .def_property_readonly("n_sequences", &Survey::n_sequences)
       .def_property_readonly(
           "features", [](const Survey& survey) { return to_list(survey.features()); })

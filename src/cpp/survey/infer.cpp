@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "decode/values.h"
+#include "survey/foreign.h"
 
 namespace fastrec {
 namespace {
@@ -155,7 +156,10 @@ Fault Survey::add(Bytes record) {
   Fault fault = walk_features(record, &joined_, [&](Bytes key, Bytes feature) {
     if (last.size() <= features_max_) last[as_text(key)] = feature;
   });
-  if (fault) return fault;
+  if (fault) {
+    if (foreign_.empty()) foreign_ = describe_foreign(record);
+    return fault;
+  }
   const Fault too_many{.code = Errc::kTooManyFeatures, .expected = features_max_};
   if (!has_room(last, features_, features_max_)) return too_many;
   // A fault must leave the survey unchanged, so nothing is merged before the end.
@@ -165,6 +169,9 @@ Fault Survey::add(Bytes record) {
     fault = survey_feature(feature, &joined_, &*of_feature++);
     if (fault) return located(fault, feature, record);
   }
+  const bool has_values = std::ranges::any_of(
+      seen, [](const auto& feature) { return feature.n_present(); });
+  if (!has_values && foreign_.empty()) foreign_ = describe_foreign(record);
   Lists lists;
   const bool is_sequence = find_lists(record, features_max_, &joined_, &lists);
   if (is_sequence && !has_room(lists, lists_, features_max_)) return too_many;

@@ -62,6 +62,10 @@ class Survey {
   // may hold one in every few bytes.
   explicit Survey(std::size_t features_max) : features_max_(features_max) {}
 
+  // What the first record without features looks like, if it is neither an Example nor
+  // a SequenceExample; otherwise "".
+  const std::string& foreign() const noexcept { return foreign_; }
+
   // Adds `record`. A fault, whose offset is in the record, leaves the survey unchanged.
   // A field 2 that is not valid feature lists counts as an unknown field of an Example.
   Fault add(Bytes record);
@@ -81,6 +85,7 @@ class Survey {
   std::uint64_t n_sequences_ = 0;
   std::map<std::string, FeatureSurvey> features_;
   std::map<std::string, ListSurvey> lists_;
+  std::string foreign_;
   JoinedMessages joined_;
 };
 

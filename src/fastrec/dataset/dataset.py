@@ -139,7 +139,8 @@ class Dataset(DatasetViews):
         records are tf.train.SequenceExamples: a list whose steps all have the same number
         of values becomes `FixedLenSequence`, any other list `VarLen`. A list with the
         name of a context feature becomes the column ``name_list``. Columns are sorted by
-        name. Features without values in the sample are left out.
+        name. Features without values in the sample are left out. Records that are
+        neither Examples nor SequenceExamples become one column, `Record`.
 
         The repr has comments on what the sample contains: the number of records, the
         share that has each feature, value ranges, and byte strings that are all JPEG,
@@ -165,7 +166,7 @@ class Dataset(DatasetViews):
         SchemaError
             If a feature has values of several kinds, or the records have no features.
         DecodeError
-            If a record is neither a tf.train.Example nor a SequenceExample.
+            If only some records are tf.train.Examples or SequenceExamples.
         CorruptionError
             If a sampled record is damaged and `on_error` is ``"raise"``. Other policies
             skip such records.
