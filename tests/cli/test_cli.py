@@ -235,7 +235,7 @@ def test_demo_shows_records_that_are_not_examples(tmp_path: Path) -> None:
     assert errors == ""
     assert "3 records in 1 file" in shown
     assert "'record': fr.Record()" in shown
-    assert re.search(r"^'record' +JPEG, 2,052 bytes$", shown, re.MULTILINE)
+    assert re.search(r"^record +JPEG, 2,052 bytes$", shown, re.MULTILINE)
     assert "decoded 3 records" in shown
 
 
