@@ -181,7 +181,7 @@ class BatchIterator(Iterator[Any]):
         if options.n_transforming:
             threads = self._threads = TransformPool(
                 decoder,
-                is_per_row=options.is_per_row,
+                shares_rows=options.shares_rows,
                 n_threads=options.transform_threads,
                 n_ahead=options.n_in_transform_pool,
                 owner=self,
