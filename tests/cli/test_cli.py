@@ -479,11 +479,11 @@ def test_only_commands_that_combine_files_refuse_two_splits(tmp_path: Path) -> N
         file_of(folder / name, [example(row) for row in IMAGES])
     assert "80 intact records in 2 files" in run("verify", folder)[0]
     assert "80 records in 2 files" in run("index", folder)[0]
-    run("compress", folder, "--out", out / "packed")
+    run("reshard", folder, "--out", f"{out}/packed/", "--compression", "gzip")
     assert len(list((out / "packed").iterdir())) == 2
     table = out / "table.parquet"
     for command in (
-        ("merge", folder, "--out", out / "one.tfrecord"),
+        ("reshard", folder, "--out", out / "one.tfrecord"),
         ("shuffle", folder, "--out", out / "one.tfrecord"),
         ("shuffle-report", folder),
         ("bench", folder),

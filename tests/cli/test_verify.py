@@ -263,7 +263,8 @@ def test_lost_records_are_counted(file: Path) -> None:
     assert (report["n_records_lost"], report["is_loss_known"]) == (1, True)
     file.write_bytes(data[:-1])
     assert (
-        "2 regions in 1 file; 1 record and an unknown number" in run(file, status=1)[0]
+        "2 regions in 1 file; at least 1 record lost, 0 repaired"
+        in run(file, status=1)[0]
     )
     report = report_of(file, status=1)
     assert (report["n_records_lost"], report["is_loss_known"]) == (1, False)

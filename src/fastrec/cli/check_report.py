@@ -25,6 +25,7 @@ from fastrec.cli.terminal import (
     printable,
     size,
 )
+from fastrec.on_error import lost
 from fastrec.options import default_num_threads
 from fastrec.storage.paths import expand
 
@@ -199,12 +200,11 @@ def _print_sums(out: Console, report: CheckReport) -> None:
         style="bold",
     )
     if report.regions:
-        more = "" if report.is_loss_known else " and an unknown number of others"
         n_repaired = sum(region["kind"] == "repaired" for region in report.regions)
         out.print(
             f"damaged: {counted(len(report.regions), 'region')} in "
             f"{counted(report.n_damaged_files, 'file')}; "
-            f"{counted(report.n_records_lost, 'record')}{more} lost, "
+            f"{lost(report.n_records_lost, is_known=report.is_loss_known)}, "
             f"{n_repaired:,} repaired",
             style="bold",
         )
