@@ -258,7 +258,7 @@ def test_errors_have_their_place(tmp_path: Path) -> None:
         lambda: list(ds.loader(3, num_threads=0, transform_threads=0)),
         lambda: ds.loader(1).batch(2),
     ):
-        with pytest.raises(fr.SchemaError, match="'image'.*truncated") as caught:
+        with pytest.raises(fr.SchemaError, match=r"'image'.*truncated") as caught:
             read()
         error = caught.value
         assert (error.path, error.record, error.offset) == (ds.files[0], 2, begin)
@@ -360,10 +360,10 @@ def test_bad_images_are_masked(tmp_path: Path, options: dict[str, Any]) -> None:
 def test_transforms_get_pixels_and_only_good_rows(tmp_path: Path) -> None:
     seen = []
 
-    def brightness(row: Untyped, rng: Untyped) -> float:
+    def brightness(row: Untyped, rng: Untyped) -> Untyped:
         seen.append(int(row["number"]))
         assert row["image"].shape == (HEIGHT, WIDTH, 3)
-        return float(row["image"].mean()) + 0 * rng.random()
+        return row["image"].mean() + 0 * rng.random()
 
     out = {"brightness": fr.FixedLen((), "float64")}
     ds = opened(tmp_path, *IMAGES, shape=(HEIGHT, WIDTH), on_error="skip")
@@ -388,7 +388,7 @@ def test_a_default_replaces_missing_images(tmp_path: Path) -> None:
 # Fits.
 
 
-def bilinear(pixels: npt.NDArray[Any], height: int, width: int) -> npt.NDArray[Any]:
+def bilinear(pixels: npt.NDArray[Any], height: int, width: int) -> Untyped:
     """Resize with centers of pixels at halves, as tf.image.resize does."""
 
     def positions(n: int, n_from: int) -> tuple[Any, Any, Any]:
@@ -501,7 +501,7 @@ def test_columns_of_a_row_are_cropped_alike_and_unlike_its_transforms(
     fr.write(path, [{"image": PNG, "mask": PNG}] * 10)
     spec = fr.Image((8, 8), fit="random_resized_crop")
     ds = open_dataset(path, features={"image": spec, "mask": spec})
-    drawn = []
+    drawn: list[float] = []
 
     def draw(batch: Untyped, info: Untyped) -> Untyped:
         drawn.extend(info.rng(i).random() for i in range(len(info.positions)))
@@ -666,10 +666,13 @@ def test_sizes_in_headers_are_those_of_pillow() -> None:
         assert _core.image_size(data) == PIL.open(BytesIO(data)).size
 
 
-def test_a_missing_opencv_is_named(
+def test_a_missing_or_old_opencv_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ds = opened(tmp_path, PNG, shape=(HEIGHT, WIDTH))
+    monkeypatch.setattr(cv2, "__version__", "4.10.0")
+    with pytest.raises(ImportError, match=r"OpenCV 4\.11, got 4\.10\.0"):
+        ds[0]
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(ImportError, match=r"OpenCV.*pip install .*\[image\]"):
         ds[0]

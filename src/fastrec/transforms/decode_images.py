@@ -19,6 +19,7 @@ from fastrec.transforms.row_transform import RowTransform
 
 __all__ = ["DecodeImages"]
 
+_MIN_VERSION = [4, 11]
 # Factors by which JPEGs are reduced while they are decoded.
 _REDUCTIONS = (8, 4, 2)
 # The stream of a row's random numbers: transforms draw from another one.
@@ -31,6 +32,13 @@ class DecodeImages(RowTransform):
     def __init__(self, features: Mapping[Any, Spec], limits: Limits) -> None:
         with extra("image", "fr.Image", "cv2"):
             import cv2
+        version = cv2.__version__.split(".")
+        if [*map(int, version[:2])] < _MIN_VERSION:
+            msg = (
+                f"fr.Image requires OpenCV 4.11, got {cv2.__version__}, which accepts "
+                "truncated images: pip install -U opencv-python-headless"
+            )
+            raise ImportError(msg, name="cv2")
         self._cv2: Any = cv2
         self._images = images_of(features)
         self._max_pixels = limits.max_image_pixels
