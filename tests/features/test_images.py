@@ -613,6 +613,39 @@ def test_memory_of_columns_is_recycled_and_never_shared(tmp_path: Path) -> None:
     assert all(array.flags.writeable for array in kept)
 
 
+# Writing.
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_pixels_are_written_without_loss(tmp_path: Path, channels: int) -> None:
+    spec = {"image": fr.Image((5, 7), channels=channels, key="x")}
+    images = np.random.default_rng(0).integers(0, 256, (9, 5, 7, channels), np.uint8)
+    path = tmp_path / "written"
+    fr.write(path, {"image": images}, features=spec)
+    assert np.array_equal(open_dataset(path, features=spec)[:]["image"], images)
+    fr.write(path, [{"image": row} for row in images], features=spec, overwrite=True)
+    assert np.array_equal(open_dataset(path, features=spec)[:]["image"], images)
+
+
+def test_files_are_written_unchanged(tmp_path: Path) -> None:
+    spec = {"image": fr.Image((HEIGHT, WIDTH), default=0)}
+    path = tmp_path / "written"
+    fr.write(path, {"image": [JPEG, None, PNG]}, features=spec)
+    rows = [fr.decode_example(record) for record in fr.read_records(path)]
+    assert rows[0]["image"].tolist() == [JPEG]
+    assert rows[1] == {}
+    assert rows[2]["image"].tolist() == [PNG]
+
+
+def test_pixels_that_are_not_as_in_the_spec_are_refused(tmp_path: Path) -> None:
+    spec = {"image": fr.Image((5, 7))}
+    for wrong in (np.zeros((2, 5, 7), np.uint8), np.zeros((2, 5, 7, 3), np.float32)):
+        with pytest.raises(ValueError, match=r"must be uint8 of shape \(5, 7, 3\)"):
+            fr.write(tmp_path / "wrong", {"image": wrong}, features=spec)
+    with pytest.raises(ValueError, match="no default"):
+        fr.write(tmp_path / "wrong", {"image": [None]}, features=spec)
+
+
 @pytest.mark.frameworks
 def test_torch_shares_the_memory(tmp_path: Path) -> None:
     torch: Untyped = pytest.importorskip("torch")
