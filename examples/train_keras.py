@@ -9,7 +9,6 @@ variable KERAS_BACKEND names the backend: torch, jax or tensorflow.
 from __future__ import annotations
 
 import sys
-import time
 
 import keras
 
@@ -17,6 +16,7 @@ import fastrec as fr
 
 N_EPOCHS = 2
 BATCH_SIZE = 256
+CLASS_WEIGHT = dict.fromkeys(range(10), 1.0) | {6: 2.0}  # shirts are hard
 SPEC = {"image": fr.Raw((28, 28), "uint8"), "label": fr.FixedLen((), "int64")}
 
 
@@ -25,7 +25,6 @@ def main(
     test: str = "fashion-mnist/test-*.tfrecord",
 ) -> None:
     """Train on the records of `train`, and validate on those of `test`."""
-    # The loader shuffles records, so Keras need not shuffle batches.
     training = fr.keras.PyDataset(
         fr.open(train, features=SPEC),
         batch_size=BATCH_SIZE,
@@ -46,14 +45,26 @@ def main(
     )
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     model.compile("adam", loss, metrics=["accuracy"])
-    for epoch in range(1, N_EPOCHS + 1):  # fit() continues after the last one
-        start = time.perf_counter()
-        history = model.fit(
-            training, validation_data=testing, shuffle=False, verbose=0
-        ).history
-        seconds = time.perf_counter() - start
-        print(f"epoch {epoch}: loss {history['loss'][-1]:.3f}, {seconds:.2f} s")
-    print(f"accuracy on the test records: {history['val_accuracy'][-1]:.1%}")
+
+    # fit() does all it does elsewhere: validation, callbacks, weights of classes.
+    history = model.fit(
+        training,
+        epochs=N_EPOCHS,
+        validation_data=testing,
+        class_weight=CLASS_WEIGHT,
+        callbacks=[
+            keras.callbacks.EarlyStopping(patience=2),
+            keras.callbacks.ModelCheckpoint("best.keras", save_best_only=True),
+        ],
+        shuffle=False,  # the loader shuffles
+        verbose=0,
+    ).history
+    for epoch, value in enumerate(history["loss"], start=1):
+        print(f"epoch {epoch}: loss {value:.3f}")
+
+    best = keras.saving.load_model("best.keras")
+    _, accuracy = best.evaluate(testing, verbose=0)
+    print(f"accuracy on the test records: {accuracy:.1%}")
 
 
 if __name__ == "__main__":

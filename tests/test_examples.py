@@ -3,9 +3,10 @@
 Goal
     Fashion-MNIST goes from IDX files to shards that hold its images, and to a
     classifier that has learned; from made-up files and from files that are there. The
-    same shards train a classifier in every framework, and answer a query.
+    same shards train a classifier in every framework, and answer a query. The programs
+    that make their data themselves do what their first lines promise.
 Method
-    Each program runs in a process of its own, on few records. The shards are read again
+    Each program runs in a separate process, on few records. The shards are read again
     and compared with the IDX files.
 """
 
@@ -117,6 +118,59 @@ def test_the_shards_answer_a_query(fashion: tuple[Path, str]) -> None:
     shown = run_example("query_duckdb.py", folder=fashion[0])
     counts = [int(count) for count in re.findall(r"\b(\d{2,4})\b", shown)]
     assert N_TRAIN in [sum(counts[i : i + 10]) for i in range(len(counts))]
+
+
+@pytest.mark.frameworks
+def test_two_processes_share_an_epoch(tmp_path: Path) -> None:
+    needs("torch")
+    shown = run_example("two_processes.py", folder=tmp_path, OMP_NUM_THREADS="1")
+    for rank in (0, 1):
+        assert shown.count(f"rank {rank}: 6000 records in 47 steps") == 2, shown
+    losses = re.findall(r"loss ([\d.]+), 12000 records", shown)
+    assert float(losses[1]) < float(losses[0])
+
+
+def test_a_buffer_is_biased_and_a_global_shuffle_is_not(tmp_path: Path) -> None:
+    needs("matplotlib")
+    shown = run_example("shuffle_bias.py", "--records", "70000", folder=tmp_path)
+    found = re.findall(r"(\d+) labels in the first 4,000; correlation (\S+)", shown)
+    (few, biased), (many, unbiased) = found
+    assert (few, many) == ("2", "10")
+    assert float(biased) > 0.85
+    assert abs(float(unbiased)) < 0.02
+    assert (tmp_path / "shuffle-bias.png").stat().st_size > 10_000
+
+
+def test_images_are_read_after_the_shuffle_of_their_paths(tmp_path: Path) -> None:
+    needs("PIL")
+    shown = run_example("paths_only.py", folder=tmp_path)  # verifies the labels itself
+    assert "600 images, of shape (48, 48, 3), in 10 batches" in shown
+
+
+def test_the_guide_to_examples_works_without_tensorflow(tmp_path: Path) -> None:
+    shown = run_example("tf_example.py", folder=tmp_path)
+    assert "4 features of 10,000 records are what was written" in shown
+    assert "[[0. 1. 2.]\n [3. 4. 5.]]" in shown
+    assert len(fr.open(tmp_path / "by-hand.tfrecord")) == 1
+
+
+def test_images_are_written_and_shown(tmp_path: Path) -> None:
+    needs("PIL")
+    from PIL import Image
+
+    shown = run_example("images.py", folder=tmp_path)
+    assert "images.png shows 24 images" in shown
+    with Image.open(tmp_path / "images.png") as sheet:
+        assert sheet.size == (576, 384)
+        colors = np.unique(np.asarray(sheet.convert("RGB")).reshape(-1, 3), axis=0)
+    assert len(colors) > 24, "a sheet without pictures"
+
+
+def test_sentences_are_sequences_of_words(tmp_path: Path) -> None:
+    shown = run_example("sequences.py", folder=tmp_path)
+    assert "[19  8  0  0  0  0  0  0  0] we judge" in shown
+    padding = [int(share) for share in re.findall(r"(\d+)% padding", shown)]
+    assert padding[1] < padding[0] / 2
 
 
 @pytest.mark.parametrize(

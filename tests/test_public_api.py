@@ -65,6 +65,7 @@ PACKAGE = [
     "masked_crc32c",
     "mix",
     "open",
+    "pack_columns",
     "parse_example",
     "parse_sequence_example",
     "parse_single_example",
@@ -254,7 +255,9 @@ SUBMODULES = {
         "scan",
     ],
     "samplers": [
+        "balanced",
         "bucket_by_length",
+        "pack",
         "weighted",
     ],
     "tf": [

@@ -43,6 +43,7 @@ from fastrec.loader.stats import LoaderStats
 from fastrec.on_error import Report, SkippedRegion
 from fastrec.options import Limits
 from fastrec.transforms.batch_info import BatchInfo
+from fastrec.transforms.pack import pack_columns
 from fastrec.transforms.per_row import per_row
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ __all__ = [
     "masked_crc32c",
     "mix",
     "open",
+    "pack_columns",
     "parse_example",
     "parse_sequence_example",
     "parse_single_example",

@@ -45,6 +45,10 @@ def true_or_false(name: str, value: object) -> bool:
 
 def non_negative_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
     """Return `value` as an int of 0 to `maximum`, or raise naming the option `name`."""
+    return _int_between(name, value, 0, maximum)
+
+
+def _int_between(name: str, value: object, minimum: int, maximum: int) -> int:
     if isinstance(value, bool):
         msg = f"{name} must be an integer, got {value!r}"
         raise TypeError(msg)
@@ -53,8 +57,8 @@ def non_negative_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
     except TypeError:
         msg = f"{name} must be an integer, got {value!r}"
         raise TypeError(msg) from None
-    if number < 0:
-        msg = f"{name} must not be negative, got {number}"
+    if number < minimum:
+        msg = f"{name} must be at least {minimum}, got {number}"
         raise ValueError(msg)
     if number > maximum:
         msg = f"{name} must be at most {maximum:,}, got {number:,}"
@@ -64,11 +68,7 @@ def non_negative_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
 
 def positive_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
     """Return `value` as an int of 1 to `maximum`, or raise naming the option `name`."""
-    number = non_negative_int(name, value, maximum)
-    if number == 0:
-        msg = f"{name} must be at least 1, got 0"
-        raise ValueError(msg)
-    return number
+    return _int_between(name, value, 1, maximum)
 
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}

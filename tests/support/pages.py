@@ -32,6 +32,12 @@ FRAMEWORKS = {
     "webdataset",
 }
 
+# What the adapter modules `fr.NAME` import.
+ADAPTERS = {
+    **{name: name for name in ("grain", "jax", "keras", "polars", "torch")},
+    "tf": "tensorflow",
+}
+
 
 @dataclass(frozen=True)
 class Block:
@@ -46,13 +52,15 @@ class Block:
 
     @property
     def imports(self) -> list[str]:
-        """Top-level packages that a Python block imports."""
+        """Top-level packages that a Python block imports, itself or through `fr.NAME`."""
         names = []
         for node in ast.walk(ast.parse(self.code)) if self.language == "python" else ():
             if isinstance(node, ast.Import):
                 names += [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.module:
                 names.append(node.module)
+            elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "fr":
+                names += [ADAPTERS[node.attr]] if node.attr in ADAPTERS else []
         return [name.partition(".")[0] for name in names]
 
     @property

@@ -24,9 +24,10 @@ from fastrec.features.schema import Schema
 from fastrec.hints import checked_names, missing_attribute
 from fastrec.lifecycle import renew_after_fork
 from fastrec.loader.collate import OnTransformError
+from fastrec.loader.listed_batches import Batches
 from fastrec.loader.loader import Loader
 from fastrec.loader.options import LoaderOptions
-from fastrec.loader.order import Batches, Shuffle
+from fastrec.loader.order import Shuffle
 from fastrec.loader.planner import Planner
 from fastrec.loader.ranks import find_rank
 from fastrec.on_error import ErrorPolicy, Report
@@ -207,9 +208,6 @@ class Dataset(DatasetViews):
     def __len__(self) -> int:
         return len(self._view)
 
-    def __repr__(self) -> str:
-        return f"<fastrec.Dataset of {self._view!r}>"
-
     def __reduce__(self) -> tuple[object, ...]:
         return Dataset, (self._view, self._transforms)
 
@@ -302,7 +300,7 @@ class Dataset(DatasetViews):
         batches : callable, optional
             ``batches(seed, epoch)`` returns the epoch's global batches as 1-D arrays of
             record numbers, of any sizes. It replaces batch size and shuffle. See
-            `fastrec.samplers.bucket_by_length` and `fastrec.samplers.weighted`.
+            `fastrec.samplers`: by length, weight or class, or packed.
         shuffle : bool, Blocks or Window, default False
             False keeps the order of the files. True is a new global shuffle in each
             epoch, which takes no memory and starts at once. `fastrec.Blocks` shuffles

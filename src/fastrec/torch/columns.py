@@ -17,7 +17,7 @@ __all__ = ["Jagged", "RaggedAs", "TensorBatch", "check_ragged", "tensors"]
 RaggedAs: TypeAlias = Literal["offsets", "nested"]
 
 # Columns by name. Any stands for Jagged, BytesArray and lists: see `tensors`.
-TensorBatch: TypeAlias = dict[str, torch.Tensor | Any]
+TensorBatch: TypeAlias = "dict[str, torch.Tensor | Any]"
 
 # Types of ml_dtypes, whose bits are passed as integers.
 _BITS = {
@@ -35,7 +35,7 @@ class Jagged:
 
     Attributes
     ----------
-    values : torch.Tensor of shape (n, *inner), or Jagged
+    values : torch.Tensor of shape ``(n, *inner)``, or Jagged
         The values of all rows, one row after the other; of rows of rows, a Jagged.
     offsets : torch.Tensor of int64 or int32, shape (rows + 1,)
         Row ``i`` is ``values[offsets[i]:offsets[i + 1]]``.

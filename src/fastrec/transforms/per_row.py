@@ -12,6 +12,7 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Batch
 from fastrec.features.base import Spec
 from fastrec.features.fixed import FixedLen, Raw
+from fastrec.features.tf_specs import as_spec
 from fastrec.hints import checked_names
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.calls import argument_style, call, name_of
@@ -23,9 +24,12 @@ __all__ = ["PerRow", "per_row"]
 class PerRow(RowTransform):
     """A transform that applies a function to each row: see `per_row`."""
 
-    def __init__(self, function: Callable[..., Any], out: Mapping[str, Spec]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], out: Mapping[str, Spec | str]
+    ) -> None:
         self._out: dict[str, FixedLen | Raw] = {}
-        for name, spec in out.items():
+        for name, given in out.items():
+            spec = as_spec(name, given) if isinstance(given, str) else given
             if not isinstance(spec, (FixedLen, Raw)) or spec.dtype == "bytes":
                 msg = (
                     f"out[{name!r}] must be fr.FixedLen(shape, dtype) with the shape "
@@ -96,7 +100,7 @@ def _checked_row(value: object, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 @checked_names
-def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec]) -> PerRow:
+def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec | str]) -> PerRow:
     """Make a transform that applies a function to each row.
 
     The loader's `transform_threads` share the rows of a batch. Results are written
@@ -108,9 +112,10 @@ def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec]) -> PerRow:
         ``function(row)`` or ``function(row, rng)``: `row` is a dict of the row's
         values, `rng` its random generator (`BatchInfo.rng`). It returns a dict with the
         columns of `out`, or the value itself if `out` has one column.
-    out : mapping of str to FixedLen
-        The function's output columns, with the shape and dtype of one row. They are
-        added to the batch, or replace columns with the same names.
+    out : mapping of str to FixedLen or dtype name
+        The function's output columns, with the shape and dtype of one row; ``"int64"``
+        is ``FixedLen((), "int64")``. They are added to the batch, or replace columns with
+        the same names.
 
     Returns
     -------
