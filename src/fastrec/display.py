@@ -114,7 +114,7 @@ def value_html(value: object) -> Html:
     if isinstance(value, bytes):
         return escaped(_text_of(value))
     if isinstance(value, np.ndarray) and value.ndim:
-        return escaped(_numbers_text(value))
+        return escaped(_numbers_text(value) if value.size else "[]")
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
