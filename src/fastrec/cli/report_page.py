@@ -41,7 +41,7 @@ Picture = tuple[str, str]  # data URI and caption
 def page(title: str, sections: Iterable[str], footer: str) -> str:
     """Return the whole page."""
     template = Template(
-        resources.files(__package__).joinpath("report.html").read_text()
+        resources.files(__package__).joinpath("report.html").read_text("utf-8")
     )
     return template.substitute(
         title=escaped(title), body="\n".join(sections), footer=escaped(footer)
@@ -216,7 +216,7 @@ def order(
     if is_sorted:
         parts.append(
             '<p class="warn">The records are not in random order: read them with shuffle=True. A '
-            "shuffle buffer would deliver similar records together.</p>"
+            "shuffle buffer can deliver similar records together.</p>"
         )
     parts.append('<div class="grid">')
     parts += [
@@ -249,7 +249,7 @@ def _label_table(label: object, n_first: int, orders: Sequence[LabelOrder]) -> s
     )
     metrics = orders[0].metrics
     return (
-        f'<p class="soft">Each map has a line for each common value of '
+        f'<p class="soft" style="margin-top:12px">Each map has a line for each common value of '
         f"<code>{escaped(as_text(label))}</code>; an even colour is a good order.</p>"
         '<div class="scroll"><table class="numbers"><thead><tr><th>order</th>'
         f"<th>of {metrics.n_labels:,} labels, in the first {n_first:,} draws</th>"
