@@ -41,6 +41,7 @@ ROOMS = [
 PYTHON_ROOMS = [
     *(
         "printable",
+        "display",
         "errors",
         "hints",
         "options",

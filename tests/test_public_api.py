@@ -32,6 +32,7 @@ PACKAGE = [
     "Error",
     "FixedLen",
     "FixedLenSequence",
+    "Image",
     "LimitError",
     "Limits",
     "Loader",
@@ -40,6 +41,7 @@ PACKAGE = [
     "Ragged",
     "RaggedArray",
     "Raw",
+    "Record",
     "Report",
     "Schema",
     "SchemaError",
@@ -63,6 +65,7 @@ PACKAGE = [
     "masked_crc32c",
     "mix",
     "open",
+    "pack_columns",
     "parse_example",
     "parse_sequence_example",
     "parse_single_example",
@@ -252,7 +255,9 @@ SUBMODULES = {
         "scan",
     ],
     "samplers": [
+        "balanced",
         "bucket_by_length",
+        "pack",
         "weighted",
     ],
     "tf": [

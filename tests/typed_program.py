@@ -41,6 +41,12 @@ def loaders(ds: fr.Dataset) -> None:
     assert_type(location.offset, int)
     assert_type(loader.report.regions, tuple[fr.SkippedRegion, ...])
     sampler = fr.samplers.weighted([0.5, 0.5], 32)
+    packed = ds.loader(
+        batches=fr.samplers.pack([3, 5], length=8, rows=2),
+        transform=fr.pack_columns(["tokens"], length=8, rows=2),
+    )
+    assert_type(packed, fr.Loader)
+    fr.samplers.balanced(["cat", "dog"], 32)
     assert_type(ds.loader(batches=sampler).stats, fr.LoaderStats)
 
 

@@ -28,9 +28,11 @@ from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.open import open, read_records
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
 from fastrec.features.fixed import FixedLen, Raw, Stack, VarLen
+from fastrec.features.image import Image
 from fastrec.features.missing import MissingFeatureWarning
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.ragged import Ragged
+from fastrec.features.record import Record
 from fastrec.features.schema import Schema
 from fastrec.features.sparse import Sparse
 from fastrec.features.tensor import SerializedTensor, serialize_tensor
@@ -41,6 +43,7 @@ from fastrec.loader.stats import LoaderStats
 from fastrec.on_error import Report, SkippedRegion
 from fastrec.options import Limits
 from fastrec.transforms.batch_info import BatchInfo
+from fastrec.transforms.pack import pack_columns
 from fastrec.transforms.per_row import per_row
 
 if TYPE_CHECKING:
@@ -85,6 +88,7 @@ __all__ = [
     "Error",
     "FixedLen",
     "FixedLenSequence",
+    "Image",
     "LimitError",
     "Limits",
     "Loader",
@@ -93,6 +97,7 @@ __all__ = [
     "Ragged",
     "RaggedArray",
     "Raw",
+    "Record",
     "Report",
     "Schema",
     "SchemaError",
@@ -116,6 +121,7 @@ __all__ = [
     "masked_crc32c",
     "mix",
     "open",
+    "pack_columns",
     "parse_example",
     "parse_sequence_example",
     "parse_single_example",

@@ -18,6 +18,10 @@ with extra("grain", "fastrec.grain"):
 __all__ = ["DataSource"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class DataSource(RandomAccessDataSource):
     """A dataset as Grain reads it: by number, in the threads and processes of Grain.
 
@@ -49,7 +53,7 @@ class DataSource(RandomAccessDataSource):
 
     def __getitem__(self, index: SupportsIndex) -> Row:
         """Return row `index`: ``dataset[index]``."""
-        return self._dataset[operator.index(index)]
+        return dict(self._dataset[operator.index(index)])
 
     def __getitems__(self, indices: Sequence[SupportsIndex]) -> list[Row]:
         """Return several rows, which are read as one batch."""
@@ -62,7 +66,7 @@ class DataSource(RandomAccessDataSource):
                 f"for Grain, got {n_rows(batch)} rows"
             )
             raise ValueError(msg)
-        return [row_of(batch, i) for i in range(len(indices))]
+        return [dict(row_of(batch, i)) for i in range(len(indices))]
 
     # The name that Grain calls to read many rows at once.
     _getitems = __getitems__

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray, SparseArray
 from fastrec.dataset.adapted import LoaderKeywords, loader_of
 from fastrec.dataset.dataset import Dataset
+from fastrec.display import ShortRow
 from fastrec.loader.loader import Loader
 from fastrec.loader.prefetch import Conversion, with_conversion
 from fastrec.options import extra, non_negative_int
@@ -29,6 +30,11 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["loader"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 # Columns by name. Any stands for RaggedArray, SparseArray and BytesArray: see `loader`.
 JaxBatch: TypeAlias = "dict[str, jax.Array | Any]"
@@ -366,6 +372,12 @@ def _register(cls: Any, arrays: tuple[str, ...], rest: tuple[str, ...] = ()) -> 
     jax.tree_util.register_pytree_with_keys(cls, flatten, unflatten)
 
 
+# Rows of a `Dataset` are a subclass of dict, which JAX would treat as a leaf.
+jax.tree_util.register_pytree_node(
+    ShortRow,
+    lambda row: (list(row.values()), tuple(row)),
+    lambda names, values: ShortRow(zip(names, values, strict=True)),
+)
 _register(RaggedArray, ("values", "row_splits"))
 _register(BytesArray, ("data", "offsets"), ("shape",))
 _register(SparseArray, ("indices", "values"), ("dense_shape",))

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from fastrec.display import table
 from fastrec.errors import Error
 from fastrec.printable import printable
 
@@ -136,6 +137,21 @@ class Report:
             f"{counted(self.records_lost, 'record')}{more} lost, "
             f"{counted(self.bytes_lost, 'byte')}{unlisted}>"
         )
+
+    def _repr_html_(self) -> str:
+        """Return the regions as a table, for notebooks."""
+        rows = [
+            [
+                region.path,
+                f"{region.begin:,}",
+                "the end" if region.end is None else f"{region.end:,}",
+                "unknown" if region.records is None else f"{region.records:,}",
+                region.reason,
+            ]
+            for region in self.regions
+        ]
+        header = ["file", "from byte", "to byte", "records", "reason"]
+        return table(header, rows, title=repr(self), n_more=self.unlisted)
 
     def __str__(self) -> str:
         return "\n".join([repr(self), *map(str, self.regions)])

@@ -45,6 +45,10 @@ def true_or_false(name: str, value: object) -> bool:
 
 def non_negative_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
     """Return `value` as an int of 0 to `maximum`, or raise naming the option `name`."""
+    return _int_between(name, value, 0, maximum)
+
+
+def _int_between(name: str, value: object, minimum: int, maximum: int) -> int:
     if isinstance(value, bool):
         msg = f"{name} must be an integer, got {value!r}"
         raise TypeError(msg)
@@ -53,8 +57,8 @@ def non_negative_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
     except TypeError:
         msg = f"{name} must be an integer, got {value!r}"
         raise TypeError(msg) from None
-    if number < 0:
-        msg = f"{name} must not be negative, got {number}"
+    if number < minimum:
+        msg = f"{name} must be at least {minimum}, got {number}"
         raise ValueError(msg)
     if number > maximum:
         msg = f"{name} must be at most {maximum:,}, got {number:,}"
@@ -64,11 +68,7 @@ def non_negative_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
 
 def positive_int(name: str, value: object, maximum: int = 2**63 - 1) -> int:
     """Return `value` as an int of 1 to `maximum`, or raise naming the option `name`."""
-    number = non_negative_int(name, value, maximum)
-    if number == 0:
-        msg = f"{name} must be at least 1, got 0"
-        raise ValueError(msg)
-    return number
+    return _int_between(name, value, 1, maximum)
 
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -159,6 +159,9 @@ class Limits:
     max_expansion_ratio : int, default 500
         Size of an expanded file in `cache_dir`, relative to the compressed file. Files
         may always expand to 1 GiB.
+    max_image_pixels : int, default 178_956_970
+        Width times height of an `Image`, which its header contains. The default is that
+        of Pillow, and nearly that of TensorFlow.
 
     Raises
     ------
@@ -176,6 +179,7 @@ class Limits:
     max_padded_bytes: int
     max_features: int
     max_expansion_ratio: int
+    max_image_pixels: int
 
     def __init__(
         self,
@@ -184,6 +188,7 @@ class Limits:
         max_padded_bytes: int | str = "4GiB",
         max_features: int = 100_000,
         max_expansion_ratio: int = 500,
+        max_image_pixels: int = 178_956_970,
     ) -> None:
         checked = {
             "max_record_bytes": byte_count("max_record_bytes", max_record_bytes),
@@ -192,6 +197,7 @@ class Limits:
             "max_expansion_ratio": positive_int(
                 "max_expansion_ratio", max_expansion_ratio
             ),
+            "max_image_pixels": positive_int("max_image_pixels", max_image_pixels),
         }
         if checked["max_record_bytes"] > _MAX_RECORD_BYTES:
             msg = (
@@ -230,7 +236,7 @@ _PACKAGES = {
     "plot": "matplotlib",
     "tf": "tensorflow",
 }
-_DISPLAY_NAMES = {"PIL": "Pillow", "tensorflow": "TensorFlow"}
+_DISPLAY_NAMES = {"PIL": "Pillow", "cv2": "OpenCV", "tensorflow": "TensorFlow"}
 
 
 class MissingExtraError(ModuleNotFoundError):
@@ -238,9 +244,9 @@ class MissingExtraError(ModuleNotFoundError):
 
 
 @contextlib.contextmanager
-def extra(name: str, purpose: str) -> Iterator[None]:
-    """Raise MissingExtraError if the body cannot import the extra's package."""
-    package = _PACKAGES.get(name, name)
+def extra(name: str, purpose: str, package: str | None = None) -> Iterator[None]:
+    """Raise MissingExtraError if the body cannot import a package of the extra."""
+    package = package or _PACKAGES.get(name, name)
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,19 +1,79 @@
-"""Samplers: the batches of an epoch, for ``ds.loader(batches=...)``."""
+"""Samplers: the batches of an epoch, for ``ds.loader(batches=...)``.
+
+The batches are a function of seed and epoch, so they do not depend on ranks or threads,
+and a loader resumes at any of them. Each sampler raises TypeError or ValueError if an
+argument is invalid.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-from fastrec.loader.order import Batches, BatchesOf, shuffled
+from fastrec.arrays.bytes import BytesArray
+from fastrec.loader.listed_batches import Batches, BatchesOf
+from fastrec.loader.order import shuffled
 from fastrec.options import positive_int, true_or_false
 from fastrec.sources.selection import Numbers
+from fastrec.transforms.pack import packed_bounds
 
-__all__ = ["bucket_by_length", "weighted"]
+__all__ = ["balanced", "bucket_by_length", "pack", "weighted"]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
 
 # Random streams of one seed and epoch: the order of an epoch is stream 0.
 _BUCKETS_STREAM = 1 << 33
 _WEIGHTED_STREAM = 1 << 34
+_PACK_STREAM = 1 << 36
+
+
+def balanced(
+    labels: npt.ArrayLike | BytesArray, batch_size: int, *, length: int | None = None
+) -> Batches:
+    """Make batches that draw every class equally often.
+
+    In every epoch, each class is drawn ``length / classes`` times, rounded down or up,
+    and the records of a class equally often: `weighted` by ``1 / records of the class``.
+
+    Parameters
+    ----------
+    labels : array of int, str or bytes, shape (records,)
+        The class of every record of the dataset; a column such as ``batch["label"]``.
+    batch_size : int
+        Rows in a global batch; the last one of an epoch may have fewer.
+    length : int, optional
+        Draws in an epoch; by default as many as there are records.
+
+    Returns
+    -------
+    callable
+        For ``ds.loader(batches=...)``.
+
+    Examples
+    --------
+    >>> labels = ds.select_columns(["label"])[:]["label"]  # doctest: +SKIP
+    >>> loader = ds.loader(batches=fr.samplers.balanced(labels, 256))  # doctest: +SKIP
+    """
+    if isinstance(labels, BytesArray):  # NumPy's own strings lose trailing zeros
+        of_records = np.fromiter(labels.tolist(), object, len(labels))
+    else:
+        of_records = np.asarray(labels)
+    if of_records.ndim != 1 or of_records.dtype.kind not in "biuSUO":
+        msg = (
+            "labels must be a 1-D array of integers or strings, got "
+            f"{of_records.ndim}-D {of_records.dtype}"
+        )
+        raise TypeError(msg)
+    if not of_records.size:
+        msg = "labels must not be empty"
+        raise ValueError(msg)
+    _, class_of, counts = np.unique(of_records, return_inverse=True, return_counts=True)
+    return weighted(1 / counts[class_of], batch_size, length=length)
 
 
 def bucket_by_length(
@@ -47,11 +107,6 @@ def bucket_by_length(
     -------
     callable
         For ``ds.loader(batches=...)``.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
 
     Examples
     --------
@@ -101,6 +156,123 @@ def bucket_by_length(
     return BatchesOf(len(of_records), batches)
 
 
+def pack(
+    lengths: npt.ArrayLike,
+    length: int = 2048,
+    rows: int = 8,
+    *,
+    window: int = 32,
+    shuffle: bool = True,
+    drop_last: bool = False,
+    truncate: bool = False,
+) -> Batches:
+    """Make batches of records that `fastrec.pack_columns` joins into full rows.
+
+    First fit: a record goes to the first open row that has space for it. If no row has,
+    a new one opens; when `window` rows are open, the oldest one is complete. Complete
+    rows are delivered in order, `rows` at a time. Ranks divide a batch by rows.
+
+    Parameters
+    ----------
+    lengths : array of int, shape (records,)
+        The number of values in every record of the dataset.
+    length : int, default 2048
+        Values in a row.
+    rows : int, default 8
+        Rows in a global batch, a multiple of the world size; the last batch of an epoch
+        may have fewer.
+    window : int, default 32
+        Rows that are open at a time. More fill the rows better, and the plan of an epoch
+        takes longer.
+    shuffle : bool, default True
+        Permute the records differently in every epoch, before they are packed.
+    drop_last : bool, default False
+        Leave out the last batch if it has fewer rows.
+    truncate : bool, default False
+        Accept records that are longer than `length`, which ``pack_columns(...,
+        truncate=True)`` cuts; by default they are an error.
+
+    Returns
+    -------
+    callable
+        For ``ds.loader(batches=...)``.
+
+    Examples
+    --------
+    >>> lengths = ds.select_columns(["tokens"])[:]["tokens"].lengths  # doctest: +SKIP
+    >>> loader = ds.loader(
+    ...     batches=fr.samplers.pack(lengths, length=2048, rows=8),
+    ...     transform=fr.pack_columns(["tokens"], length=2048, rows=8),
+    ... )  # doctest: +SKIP
+    """
+    of_records = np.asarray(lengths)
+    if of_records.ndim != 1 or of_records.dtype.kind not in "iu":
+        msg = (
+            "lengths must be a 1-D array of integers, got "
+            f"{of_records.ndim}-D {of_records.dtype}"
+        )
+        raise TypeError(msg)
+    of_records = of_records.astype(np.int64)
+    if not of_records.size or of_records.min() < 0:
+        msg = "lengths must be at least 0 and not empty"
+        raise ValueError(msg)
+    length = positive_int("length", length)
+    n_rows = positive_int("rows", rows)
+    window = positive_int("window", window)
+    shuffle = true_or_false("shuffle", shuffle)
+    drop_last = true_or_false("drop_last", drop_last)
+    truncate = true_or_false("truncate", truncate)
+    longest = int(of_records.argmax())
+    if of_records[longest] > length and not truncate:
+        msg = (
+            f"records must have at most length={length} values, but record {longest} has "
+            f"{of_records[longest]}; pass truncate=True to cut it"
+        )
+        raise ValueError(msg)
+    of_records = np.minimum(of_records, length)
+
+    def batches(seed: int, epoch: int) -> Sequence[Numbers]:
+        records = np.arange(len(of_records), dtype=np.int64)
+        if shuffle:
+            records = shuffled(
+                len(records), seed=seed, epoch=epoch, stream=_PACK_STREAM
+            )
+        row_of = _first_fit(of_records[records].tolist(), length, window)
+        by_row = np.argsort(row_of, kind="stable")
+        n_full = int(row_of.max() + 1) // n_rows
+        firsts = n_rows * np.arange(1, n_full + 1)
+        made = np.split(records[by_row], np.searchsorted(row_of[by_row], firsts))
+        return made[:-1] if drop_last or not len(made[-1]) else made
+
+    # A row opens only with a record that fits in no open row, the one before it
+    # included, so packed_bounds finds the same rows in the records of a batch.
+    return BatchesOf(
+        len(of_records),
+        batches,
+        lambda records: packed_bounds(of_records[records], length),
+    )
+
+
+def _first_fit(lengths: Sequence[int], length: int, window: int) -> Numbers:
+    """Return the row of each record, of which `window` are open at a time."""
+    rows: list[int] = []
+    free: list[int] = []  # of the open rows
+    first = 0  # open row
+    for needed in lengths:
+        for i, space in enumerate(free):
+            if needed <= space:
+                free[i] = space - needed
+                break
+        else:
+            if len(free) == window:
+                del free[0]
+                first += 1
+            i = len(free)
+            free.append(length - needed)
+        rows.append(first + i)
+    return np.array(rows, np.int64)
+
+
 def weighted(
     weights: npt.ArrayLike, batch_size: int, *, length: int | None = None
 ) -> Batches:
@@ -124,18 +296,10 @@ def weighted(
     callable
         For ``ds.loader(batches=...)``.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If an argument is invalid.
-
     Examples
     --------
-    >>> labels = ds.select_columns(["label"])[:]["label"]  # doctest: +SKIP
-    >>> balanced = fr.samplers.weighted(
-    ...     1 / np.bincount(labels)[labels], 256
-    ... )  # doctest: +SKIP
-    >>> loader = ds.loader(batches=balanced)  # doctest: +SKIP
+    >>> recent = np.linspace(0.1, 1, len(ds))  # doctest: +SKIP
+    >>> loader = ds.loader(batches=fr.samplers.weighted(recent, 256))  # doctest: +SKIP
     """
     shares = _numbers("weights", weights)
     if not np.isfinite(shares).all() or (shares < 0).any() or not shares.any():

@@ -99,6 +99,14 @@ def test_batches_are_those_of_the_loader(ds: Untyped, num_threads: int) -> None:
     assert snapshot(on_host([loader.peek()])) == snapshot([plain.peek()])
 
 
+def test_rows_of_a_dataset_are_pytrees(ds: Untyped) -> None:
+    row = ds[3]
+    doubled = jax.tree.map(lambda value: 2 * value, row)
+    assert doubled["n"] == 2 * row["n"]
+    assert [*doubled] == [*row]
+    assert len(jax.tree.leaves(row)) == len(row)
+
+
 def test_a_device_is_a_sharding(ds: Untyped) -> None:
     device = jax.devices()[-1]
     for batch in fr.jax.loader(ds, sharding=device, batch_size=5):

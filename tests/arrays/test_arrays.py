@@ -621,7 +621,7 @@ def test_padded_rows_are_the_values_and_the_fill(
     is_bytes = array.dtype == object
     fills: list[Any] = [0, b"", b"pad", "p"] if is_bytes else [0, -1]
     fill = data.draw(st.sampled_from(fills))
-    dense = array.to_padded(fill, length, truncate=True)
+    dense = array.to_padded(fill=fill, length=length, truncate=True)
     item = fill.encode() if isinstance(fill, str) else fill or (b"" if is_bytes else 0)
     want = padded(rows, item, [length], depth)
     assert dense.tolist() == want
@@ -638,9 +638,9 @@ def test_padded_rows_are_the_values_and_the_fill(
     too_long = [i for i, row in enumerate(rows) if len(row) > width]
     if too_long:
         with pytest.raises(ValueError, match=f"row {too_long[0]} has .* truncate=True"):
-            array.to_padded(fill, length)
+            array.to_padded(fill=fill, length=length)
     else:
-        assert array.to_padded(fill, length).tolist() == want
+        assert array.to_padded(fill=fill, length=length).tolist() == want
 
 
 def test_values_with_inner_dimensions() -> None:
@@ -648,7 +648,7 @@ def test_values_with_inner_dimensions() -> None:
     array = RaggedArray(values, [0, 1, 1, 6])
     assert array.shape == (3, None, 2)
     assert array[2].shape == (5, 2)
-    dense = array.to_padded([7, 8])
+    dense = array.to_padded(fill=[7, 8])
     assert dense.shape == (3, 5, 2)
     assert dense.dtype == np.dtype(">f4")
     assert dense[1].tolist() == [[7, 8]] * 5
@@ -677,7 +677,7 @@ def test_nested_rows_pad_to_one_length_for_each_level() -> None:
     ):
         array.to_padded(length=(None, None, None))
     texts = RaggedArray.from_list([[["a"], ["bc", "d"]], []])
-    assert texts.to_padded("-").tolist() == [
+    assert texts.to_padded(fill="-").tolist() == [
         [[b"a", b"-"], [b"bc", b"d"]],
         [[b"-", b"-"], [b"-", b"-"]],
     ]
@@ -698,15 +698,18 @@ def test_nested_rows_pad_to_one_length_for_each_level() -> None:
 def test_fill_never_changes_its_value(dtype: str, fill: float) -> None:
     array = RaggedArray.from_list([[1], []], dtype)
     with pytest.raises(ValueError, match=f"fill must be a value of dtype {dtype}"):
-        array.to_padded(fill)
+        array.to_padded(fill=fill)
 
 
 def test_to_padded_validates_its_arguments() -> None:
     array = RaggedArray.from_list([["a"]])
     with pytest.raises(TypeError, match="fill must be bytes or str, got int"):
-        array.to_padded(1)
+        array.to_padded(fill=1)
     with pytest.raises(ValueError, match="length must not be negative, got -1"):
         array.to_padded(length=-1)
+    untyped: Any = array  # does 8 mean the padding or the length?
+    with pytest.raises(TypeError, match="positional"):
+        untyped.to_padded(8)
     with pytest.raises(ValueError, match="length must not be negative, got -1"):
         array.mask(-1)
 

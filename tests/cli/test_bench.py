@@ -1,12 +1,12 @@
-"""``fastrec bench``: the cost of each stage, and the bottleneck.
+"""``fastrec bench``: the time of each stage, and the verdict.
 
 Goal
     Every stage reads the same records, plain or compressed, once per pass. Results are
-    printed as text and as JSON. Files that cannot be measured are a one-line error. Costs
-    and bottleneck follow arithmetic.
+    printed as text and as JSON. Files that cannot be measured are a one-line error. The
+    verdict follows the times, noise does not change it, and a busy machine has none.
 Method
-    Small files and the time of two rounds; no test depends on timing. Arithmetic is
-    tested on invented costs.
+    Small files and the time of two rounds; no test depends on timing. Verdicts are tested
+    on invented times.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ pytest.importorskip("rich")
 from typer.testing import CliRunner
 
 import fastrec as fr
-from fastrec.cli import bench, costs
+from fastrec.cli import costs
 from fastrec.cli.app import app
-from fastrec.cli.costs import Cost, FirstRead, Sample
+from fastrec.cli.costs import Sample
+from fastrec.cli.verdict import TIE, Timing, busy_reason, own_shares, verdict_of
 from fastrec.storage.compression import inflated
 from oracle import example, frame_offsets, tfrecord_file
 from oracle_example import sequence
@@ -81,14 +82,14 @@ def test_every_stage_has_its_line(write: Write, form: str) -> None:
     assert lines[0].startswith("the first 3,000 records of 1 file, ")
     assert lines[0].endswith("2 columns, batches of 256")
     starts = [line.split("  ")[0] for line in lines]
-    stages = ["reading", "inflating", "checksums", "decoding"]
+    stages = ["read", "+ inflate", "+ checksums", "+ decode"]
     if form == "plain":
-        stages.remove("inflating")
+        stages.remove("+ inflate")
     assert [start for start in starts if start in stages] == stages
-    assert "1 thread" in starts
-    assert "memcpy" in starts
+    assert "all, num_threads=1" in starts
+    assert "memcpy of the same bytes" in starts
     assert "tf.data was not measured: TensorFlow is not installed" in lines
-    assert lines[-2].removeprefix("bottleneck: ") in bench._HINTS
+    assert ("\nverdict: " in out) != ("\nno verdict: " in out)
 
 
 @pytest.mark.parametrize("form", PACKS)
@@ -101,11 +102,24 @@ def test_json_has_all_results(write: Write, form: str) -> None:
     assert found["file_bytes"] == len(data)
     assert found["n_columns"] == 2
     assert found["batch_size"] == 100
-    assert found["column_bytes"] >= 8 * N + sum(i % 50 for i in range(N))
-    assert sum(line["share"] for line in found["stages"]) == pytest.approx(1)
-    assert all(line["records_per_s"] > 0 for line in found["stages"])
-    assert found["tf_data"] == {}
-    assert found["hint"]
+    rows = [*found["stages"], *found["threads"], found["memcpy"]]
+    for row in rows:
+        assert row["wall_ns"] > 0
+        assert row["records_per_s"] == pytest.approx(1e9 / row["wall_ns"])
+        assert row["mb_per_s"] == pytest.approx(
+            row["records_per_s"] * len(FILE) / N / 1e6
+        )
+    assert found["tf_data"] == []
+    assert (found["verdict"] is None) == bool(found["busy"])
+
+
+def test_threads_are_measured_up_to_the_default(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastrec.cli.bench.default_num_threads", lambda: 6)
+    found = report(write(FILE))
+    names = [row["name"] for row in found["threads"]]
+    assert names == [f"num_threads={n}" for n in (1, 2, 4, 6)]
 
 
 def test_only_named_columns_are_decoded(write: Write) -> None:
@@ -113,7 +127,6 @@ def test_only_named_columns_are_decoded(write: Write) -> None:
     one = report(path, "--columns", "n")
     both = report(path, "--columns", "n", "--columns", "image")
     assert (one["n_columns"], both["n_columns"]) == (1, 2)
-    assert one["column_bytes"] < both["column_bytes"]
 
 
 def test_sequence_examples_are_decoded(write: Write) -> None:
@@ -123,15 +136,19 @@ def test_sequence_examples_are_decoded(write: Write) -> None:
 
 
 @pytest.mark.parametrize("form", PACKS)
-@pytest.mark.parametrize("record", [b"\xff not an Example", b""])
-def test_other_records_are_read_without_decoding(
-    write: Write, form: str, record: bytes
-) -> None:
-    path = write(PACKS[form](tfrecord_file([record] * 50)))
+def test_records_that_are_not_examples_are_one_column(write: Write, form: str) -> None:
+    path = write(PACKS[form](tfrecord_file([b"\xff not an Example"] * 50)))
+    assert "+ decode" in run(path)
+    assert report(path)["n_columns"] == 1
+
+
+@pytest.mark.parametrize("form", PACKS)
+def test_examples_without_features_are_not_decoded(write: Write, form: str) -> None:
+    path = write(PACKS[form](tfrecord_file([b""] * 50)))
     out = run(path)
     starts = [line.split("  ")[0] for line in out.splitlines()]
-    assert "checksums" in starts
-    assert "decoding" not in starts
+    assert "+ deliver" in starts
+    assert "+ decode" not in starts
     assert "decoding was not measured: " in out
     found = report(path)
     assert (found["n_records"], found["n_columns"]) == (50, 0)
@@ -219,10 +236,24 @@ def test_the_first_round_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr("fastrec.cli.costs.perf_counter", lambda: now[0])
     monkeypatch.setattr("fastrec.cli.costs.process_time", lambda: now[0] / 2)
-    found = costs.measure({"stage": slow_at_first}, 112)
-    assert found["stage"].wall_ns == 2e9
-    assert found["stage"].cpu_ns == 1e9
-    assert found["stage"].records_per_s == 0.5
+    timing = costs.measure({"stage": slow_at_first}, 112).timings["stage"]
+    assert (timing.wall_ns, timing.cpu_ns, timing.spread) == (2e9, 1e9, 0)
+    assert timing.records_per_s == 0.5
+
+
+def test_times_are_the_least_of_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    durations = [9, 4, 2, 3, 2.5]
+
+    def varying() -> Generator[float]:
+        now[0] += durations.pop(0)
+        yield 1
+
+    monkeypatch.setattr("fastrec.cli.costs.perf_counter", lambda: now[0])
+    monkeypatch.setattr("fastrec.cli.costs.process_time", lambda: now[0])
+    timing = costs.measure({"stage": varying}, 20).timings["stage"]
+    assert timing.wall_ns == 2e9
+    assert timing.spread == pytest.approx(2.75 / 2 - 1)
 
 
 def test_a_pass_ends_after_its_share_of_the_time(
@@ -236,62 +267,137 @@ def test_a_pass_ends_after_its_share_of_the_time(
             yield 2
 
     monkeypatch.setattr("fastrec.cli.costs.perf_counter", lambda: now[0])
-    found = costs.measure({"a": endless, "b": endless}, 80)
+    found = costs.measure({"a": endless, "b": endless}, 80).timings
     assert found["a"].wall_ns == found["b"].wall_ns == 0.5e9
     assert now[0] < 120
 
 
 def test_the_cost_of_a_stage_is_a_difference() -> None:
     found = {
-        "reading": Cost(4, 2),
-        "checksums": Cost(4, 1),  # noise: the difference is at least 0
-        "decoding": Cost(20, 10),
+        "read": Timing(4, 2),
+        "checksums": Timing(4, 1),  # noise: the difference is at least 0
+        "decode": Timing(20, 10),
     }
-    lines = bench._lines(found)
-    assert [line.own_ns for line in lines] == pytest.approx([2, 0, 8])
-    assert [line.share for line in lines] == pytest.approx([0.2, 0, 0.8])
+    assert own_shares(found) == pytest.approx(
+        {"read": 0.2, "checksums": 0.0, "decode": 0.8}
+    )
+
+
+# The verdict.
+
+IDLE = {0: Timing(100, 100), 1: Timing(60, 105), 2: Timing(55, 110)}
+
+
+def stages_of(**cpu_ns: float) -> dict[str, Timing]:
+    """Return cumulative times, from the CPU time of each stage alone."""
+    total, stages = 0.0, {}
+    for name, own in cpu_ns.items():
+        total += own
+        stages[name] = Timing(total, total)
+    return stages
 
 
 @pytest.mark.parametrize(
-    ("own", "others", "expected"),
+    ("own", "expected"),
     [
-        ({"reading": 5, "checksums": 2, "decoding": 4}, {}, "reading"),
-        ({"reading": 1, "checksums": 2, "decoding": 4}, {}, "decoding"),
-        (
-            {"reading": 1, "inflating": 9, "checksums": 2, "decoding": 4},
-            {},
-            "inflating",
-        ),
-        ({"reading": 1, "checksums": 2, "decoding": 4}, {"copying_ns": 3}, "copying"),
-        ({"reading": 5, "checksums": 2, "decoding": 4}, {"copying_ns": 3}, "reading"),
-        ({"reading": 5, "decoding": 4}, {"is_waiting": True}, "waiting"),
-        ({"reading": 5, "decoding": 4}, {"disk_bytes": 60}, "disk"),
-        ({"reading": 5, "decoding": 4}, {"disk_bytes": 40}, "reading"),
-        (
-            {"reading": 5, "decoding": 4},
-            {"disk_bytes": 60, "file_bytes_per_s": 9},
-            "reading",
-        ),
+        ({"read": 50, "checksums": 20, "decode": 30}, "read"),
+        ({"read": 10, "checksums": 20, "decode": 70}, "decode"),
+        ({"read": 5, "inflate": 60, "checksums": 5, "decode": 30}, "inflate"),
+        ({"read": 10, "checksums": 60, "decode": 30}, "checksums"),
+        ({"read": 10, "checksums": 20, "deliver": 70}, "deliver"),
+        ({"read": 10, "checksums": 43, "decode": 47}, TIE),
+        ({"read": 50, "checksums": 0, "decode": 50}, TIE),
     ],
 )
-def test_the_most_expensive_stage_is_the_bottleneck(
-    own: dict[str, float], others: dict[str, Any], expected: str
+def test_the_verdict_names_the_most_expensive_stage(
+    own: dict[str, float], expected: str
 ) -> None:
-    disk_bytes = others.pop("disk_bytes", 0)
-    first = FirstRead({"a": 100}, seconds=10.0, disk_bytes=disk_bytes)
-    lines = [bench.Line(name, ns, ns, 0.1, 1.0) for name, ns in own.items()]
-    options = {"is_waiting": False, "file_bytes_per_s": 11, "copying_ns": 1} | others
-    assert bench._bottleneck(first, lines, **options) == expected
-    assert expected in bench._HINTS
+    assert verdict_of(stages_of(**own), IDLE).stage == expected
+
+
+@pytest.mark.parametrize(
+    ("wall_ns", "expected"),
+    [
+        ([100, 60, 35], 2),
+        ([100, 60, 58], 1),  # a tie: fewer threads leave CPUs to the model
+        ([100, 95, 97], 0),
+        ([100, 120, 150], 0),  # threads made it slower
+        ([100, 50, 80], 1),
+        ([100], 0),
+    ],
+)
+def test_the_verdict_recommends_the_fewest_threads_that_help(
+    wall_ns: list[float], expected: int
+) -> None:
+    loaders = {n: Timing(wall, 100) for n, wall in enumerate(wall_ns)}
+    verdict = verdict_of(stages_of(read=10, decode=90), loaders)
+    assert verdict.num_threads == expected
+    if expected:
+        gain = wall_ns[0] / wall_ns[expected]
+        assert f"num_threads={expected} is {gain:.1f} times as fast" in verdict.advice
+    else:
+        assert "threads do not make it faster" in verdict.advice
+
+
+def test_noise_does_not_change_the_verdict() -> None:
+    rng = np.random.default_rng(0)
+
+    def noisy(timing: Timing) -> Timing:
+        wall, cpu = timing[:2] * rng.uniform(1, 1.04, 2)
+        return Timing(float(wall), float(cpu), float(rng.uniform(0, 0.2)))
+
+    stages = stages_of(read=15, checksums=15, decode=70)
+    found = {
+        verdict_of(
+            {name: noisy(timing) for name, timing in stages.items()},
+            {n: noisy(timing) for n, timing in IDLE.items()},
+        )[:2]
+        for _ in range(1000)
+    }
+    assert len({stage for stage, _ in found}) == 1
+
+
+QUIET: Any = {"spread": 0.1, "free_cpus": 1.9, "num_threads": 2, "disk_share": 0.0}
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, ""),
+        ({"free_cpus": 0.9}, "other processes leave 0.9 CPUs for num_threads=2"),
+        ({"free_cpus": 0.9, "num_threads": 1}, ""),
+        ({"spread": 0.4}, "rounds of the same work differ by 40%"),
+        ({"disk_share": 0.5}, "the files do not stay in the page cache"),
+    ],
+)
+def test_a_busy_machine_is_noticed(changed: dict[str, Any], expected: str) -> None:
+    assert busy_reason(Timing(101, 100), **QUIET | changed) == expected
+
+
+def test_waiting_for_a_cpu_is_noticed() -> None:
+    reason = busy_reason(Timing(200, 100), **QUIET)
+    assert reason == "one thread had a CPU for only 50% of the time"
+
+
+@pytest.mark.parametrize("reason", ["", "other processes use the CPUs"])
+def test_a_busy_machine_gets_no_verdict(
+    write: Write, monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    monkeypatch.setattr("fastrec.cli.bench.busy_reason", lambda *_, **__: reason)
+    path = write(FILE)
+    out, found = run(path), report(path)
+    assert ("\nno verdict: other processes use the CPUs\n" in out) == bool(reason)
+    assert ("\nverdict: " in out) == (not reason)
+    assert (found["verdict"] is None) == bool(reason)
 
 
 # Errors.
 
 
 def test_files_without_records_are_a_one_line_error(write: Write) -> None:
-    assert run(write(b""), status=1) == "error: no records in 1 file\n"
+    assert run(write(b""), status=2) == "error: no records in 1 file\n"
     empty = write(gzip.compress(b""))
-    assert run(empty, write(b""), status=1) == "error: no records in 2 files\n"
+    assert run(empty, write(b""), status=2) == "error: no records in 2 files\n"
 
 
 @pytest.mark.parametrize("form", PACKS)
@@ -323,8 +429,8 @@ def test_tf_data_is_measured(
     pytest.importorskip("tensorflow")
     found = report(write(PACKS[form](FILE)))
     assert found["tf_data_missing"] == ""
-    assert "tf.data, 1 thread" in found["tf_data"]
-    assert all(value > 0 for value in found["tf_data"].values())
+    assert found["tf_data"][0]["name"] == "tf.data, 1 thread"
+    assert all(row["wall_ns"] > 0 for row in found["tf_data"])
 
 
 @pytest.mark.oracle

@@ -96,7 +96,7 @@ def test_merge_keeps_the_order_of_a_list(files: Path, out: Path) -> None:
 
 
 def test_merge_writes_one_file_only(files: Path, out: Path) -> None:
-    _, errors = run("merge", files, "-o", out / "{shard}", status=1)
+    _, errors = run("merge", files, "-o", out / "{shard}", status=2)
     assert "use fastrec reshard" in errors
     assert names_in(out) == []
 
@@ -177,7 +177,7 @@ def test_existing_files_are_replaced_only_with_overwrite(
 ) -> None:
     target = out / "x"
     target.write_bytes(b"mine")
-    _, errors = run("merge", files, "-o", target, status=1)
+    _, errors = run("merge", files, "-o", target, status=2)
     assert errors == f"error: {target}: the file exists; --overwrite replaces it\n"
     assert target.read_bytes() == b"mine"
     run("merge", files, "-o", target, "--overwrite")
@@ -245,7 +245,7 @@ def test_invalid_options_are_a_one_line_error(
 ) -> None:
     at = arguments.index("-o") + 1
     arguments[at] = str(out / arguments[at])
-    _, errors = run(*arguments, files, status=1)
+    _, errors = run(*arguments, files, status=2)
     assert errors.startswith("error: ")
     assert errors.count("\n") == 1
     assert message in errors

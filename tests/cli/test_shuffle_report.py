@@ -328,7 +328,7 @@ def test_a_label_must_be_one_integer(tmp_path: Path) -> None:
 def test_an_empty_file_is_a_one_line_error(tmp_path: Path) -> None:
     path = tmp_path / "empty.tfrecord"
     path.write_bytes(b"")
-    assert run(path, status=1) == ("", "error: no records in 1 file\n")
+    assert run(path, status=2) == ("", "error: no records in 1 file\n")
 
 
 def test_a_plot_with_an_unknown_suffix_is_refused_first(tmp_path: Path) -> None:
@@ -388,5 +388,5 @@ def test_a_plot_that_cannot_be_written_is_a_one_line_error(
 ) -> None:
     pytest.importorskip("matplotlib")
     path = tmp_path / "nowhere" / "picture.svg"
-    _, errors = run(small, "--plot", path, status=1)
+    _, errors = run(small, "--plot", path, status=2)
     assert errors == f"error: {path}: No such file or directory\n"

@@ -219,6 +219,14 @@ TEST_P(PipelineTest, CountsTheTimeThatNextDecodes) {
   EXPECT_EQ(waited->helping().count(), 0);
 }
 
+TEST_P(PipelineTest, CountsTheTimeWithoutAReadyBatch) {
+  const auto pipeline = start(write(), options());
+  EXPECT_EQ(pipeline->starving().count(), 0);
+  EXPECT_EQ(drain(pipeline.get()), kRecords);
+  EXPECT_GE(pipeline->starving(), pipeline->helping());
+  EXPECT_GT(pipeline->starving().count(), 0);  // at least for the first batch
+}
+
 TEST_P(PipelineTest, ADeliveryThatIsUsedAgainKeepsNoBlock) {
   const auto sources = write();
   const auto pool = std::make_shared<BlockPool>(1 << 20);

@@ -116,7 +116,7 @@ def test_padded_columns_of_any_size_are_correct(write: Write, n_values: int) -> 
     records = [a(*range(n)) for n in (n_values, 3, n_values // 2)]
     spec = {"a": fr.FixedLenSequence((), "int64", -1), "b": fr.VarLen("int64", key="a")}
     batch = dataset(write, records, spec)[0:3]
-    assert batch["a"].tolist() == batch["b"].to_padded(-1).tolist()
+    assert batch["a"].tolist() == batch["b"].to_padded(fill=-1).tolist()
 
 
 def test_rows_longer_than_length_raise_unless_truncated(write: Write) -> None:

@@ -78,7 +78,7 @@ def test_batches_are_dicts_in_the_order_of_the_specs(write: Write) -> None:
     spec = {name: fr.FixedLen((), "int64") for name in names}
     ds = open_dataset(write(tfrecord_file([record])), features=spec)
     for batch in (ds[0:1], ds[[0]], ds[0], *ds.loader(1)):
-        assert type(batch) is dict
+        assert isinstance(batch, dict)
         assert list(batch) == names
 
 

@@ -182,7 +182,7 @@ def test_invalid_options_are_refused(paths: list[Path]) -> None:
             open_dataset(paths, on_error=on_error)
     with pytest.raises(ValueError, match="max_errors"):
         ds.loader(2, max_errors=3)
-    with pytest.raises(ValueError, match="max_errors must not be negative"):
+    with pytest.raises(ValueError, match="max_errors must be at least 0, got"):
         ds.loader(2, on_error="skip", max_errors=-1)
     with pytest.raises(TypeError, match='use on_error="skip"'):
         ds.loader(2, ignore_errors=True)

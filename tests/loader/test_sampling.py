@@ -1,9 +1,9 @@
-"""Samplers: batches by length and by weight.
+"""Samplers: batches by length, by weight and by class.
 
 Goal
     Buckets have every record once and only records of similar length. Weights become
-    counts, rounded down or up. Both depend on seed and epoch alone, and work with ranks,
-    padding and resuming.
+    counts, rounded down or up; classes are drawn equally. All depend on seed and epoch
+    alone, and work with ranks, padding and resuming.
 Method
     Counts of the records that samplers list and loaders deliver.
 """
@@ -33,6 +33,7 @@ LABELS = [0 if n % 10 else 1 + n % 3 for n in range(N)]
 # Called with arguments that type checkers reject.
 buckets: Untyped = fr.samplers.bucket_by_length
 weighted: Untyped = fr.samplers.weighted
+balanced: Untyped = fr.samplers.balanced
 
 
 @pytest.fixture(scope="module")
@@ -290,15 +291,57 @@ def test_impossible_weights_are_refused(
         weighted([1], 3, length=0)
 
 
-def test_classes_are_balanced_as_in_the_documentation(ds: Untyped) -> None:
+def test_classes_are_balanced(ds: Untyped) -> None:
     labels = ds.select_columns(["label"])[:]["label"]
     assert np.bincount(labels).tolist() == [81, 3, 3, 3]
-    balanced = fr.samplers.weighted(1 / np.bincount(labels)[labels], 16)
-    loader = ds.loader(batches=balanced, num_threads=2)
+    loader = ds.loader(batches=fr.samplers.balanced(labels, 16), num_threads=2)
     assert len(loader) == 6
     n_epochs = 60
     labels_drawn = np.concatenate([b["label"] for b in loader.repeat(n_epochs)])
     assert np.abs(np.bincount(labels_drawn) / n_epochs - N / 4).max() < 1
+
+
+@given(
+    labels=st.lists(st.sampled_from(["a", "a\0", "b", ""]), min_size=1, max_size=50),
+    length=st.one_of(st.none(), st.integers(1, 200)),
+    epoch=st.integers(0, 100),
+)
+def test_every_class_and_every_record_of_a_class_is_drawn_equally(
+    labels: list[str], length: int | None, epoch: int
+) -> None:
+    columns: list[Any] = [
+        fr.BytesArray.from_list([label.encode() for label in labels]),
+        np.array([["a", "a\0", "b", ""].index(label) for label in labels]),
+    ]
+    of_bytes, of_integers = [
+        listed(fr.samplers.balanced(column, 7, length=length), 3, epoch)
+        for column in columns
+    ]
+    counts = np.bincount(flat(of_bytes), minlength=len(labels))
+    n = length or len(labels)
+    assert counts.sum() == n
+    for label in set(labels):
+        members = counts[[other == label for other in labels]]
+        assert abs(members.sum() - n / len(set(labels))) < 2
+        assert np.ptp(members) <= 2
+    assert len(flat(of_integers)) == n
+
+
+@pytest.mark.parametrize(
+    ("labels", "error", "words"),
+    [
+        ([], TypeError, "labels must be a 1-D array of integers or strings"),
+        (np.empty(0, int), ValueError, "labels must not be empty"),
+        ([[1]], TypeError, "got 2-D int64"),
+        ([0.5], TypeError, "got 1-D float64"),
+    ],
+    ids=str,
+)
+def test_impossible_labels_are_refused(
+    labels: Untyped, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        balanced(labels, 3)
 
 
 def test_neighbours_can_be_drawn_in_one_epoch() -> None:

@@ -112,6 +112,7 @@ def test_delivered_batches_are_counted_once(
         assert stats.consuming_s > 0
         assert 0 < stats.waiting_share < 1
         assert (stats.transform_s > 0) == (transform_threads is not None)
+        assert (stats.starved_s > 0) == bool(transform_threads)
 
 
 def test_prefetched_batches_do_not_count(ds: Untyped) -> None:
@@ -262,30 +263,31 @@ def test_rows_that_threads_share_count_once(ds: Untyped, clock: Clock) -> None:
 # The repr and the bottleneck.
 
 
+def in_threads(**counted: Any) -> dict[str, Any]:  # noqa: ANN401
+    """Return times of a loop of 4 s with two transform threads."""
+    return {"waiting_s": 1.0, "consuming_s": 3.0, "_n_transforming": 2, **counted}
+
+
 @pytest.mark.parametrize(
     ("counted", "bottleneck", "share"),
     [
         ({"waiting_s": 1.0, "consuming_s": 99.0}, "consumer", "1 %"),
         ({"waiting_s": 1.0, "consuming_s": 3.0}, "data", "25 %"),
         ({"waiting_s": 1.0, "consuming_s": 3.0, "transform_s": 0.6}, "transform", ""),
+        (in_threads(transform_s=0.4, starved_s=0.1), "data", ""),
+        (in_threads(transform_s=7.9, starved_s=0.1), "transform", ""),
+        # Pure Python: the two threads get the GIL for half of the time each.
+        (in_threads(transform_s=3.9, starved_s=0.1), "transform", ""),
+        (in_threads(transform_s=3.9, starved_s=0.5), "data", ""),
+        # Without other threads, transform threads decode as part of their work.
         (
-            {
-                "waiting_s": 1.0,
-                "consuming_s": 3.0,
-                "transform_s": 3.9,
-                "_n_transforming": 2,
-            },
-            "data",
+            in_threads(transform_s=7, starved_s=0.5, _is_decoding_ahead=False),
+            "transform",
             "",
         ),
         (
-            {
-                "waiting_s": 1.0,
-                "consuming_s": 3.0,
-                "transform_s": 4.1,
-                "_n_transforming": 2,
-            },
-            "transform",
+            in_threads(transform_s=1, starved_s=3.0, _is_decoding_ahead=False),
+            "data",
             "",
         ),
     ],
@@ -312,6 +314,17 @@ def test_stats_explain_the_waiting() -> None:
     )
     assert said(starting_s=3).endswith("data, mostly for the first batch (3 s)>")
     assert said(helping_s=3).endswith("data, mostly decoding inside next()>")
+
+
+def test_a_loop_with_an_empty_body_is_not_alarming() -> None:
+    stats = fr.LoaderStats(100, 800, 64, waiting_s=4.0, consuming_s=0.0001)
+    assert stats.bottleneck == ""
+    assert repr(stats) == (
+        "<fastrec.LoaderStats: 100 batches, 800 records in 4 s, 200 records/s; the loop "
+        "does nothing with its batches, so nothing waits for data>"
+    )
+    busy = fr.LoaderStats(100, 800, 64, waiting_s=4.0, consuming_s=0.1)
+    assert busy.bottleneck == "data"
 
 
 def test_the_difference_of_stats_covers_the_time_in_between(

@@ -324,11 +324,13 @@ def test_the_index_includes_appended_records(
         ("f", {"compression": "gzip"}, ValueError, '"GZIP" or "ZLIB", got \'gzip\''),
         ("f", {"compression": True}, ValueError, "got True"),
         ("f", {"compression_level": 10}, ValueError, "compression_level must be at most 9"),
-        ("f", {"compression_level": -1}, ValueError, "compression_level must not be neg"),
+        ("f", {"compression_level": -1}, ValueError, "compression_level must be at least 0"),
         ("f", {"overwrite": 1}, TypeError, "overwrite must be True or False"),
         ("f", {"sync": "yes"}, TypeError, "sync must be True or False"),
         ("f", {"append": 1}, TypeError, "append must be True or False"),
-        ("f", {"num_threads": -1}, ValueError, "num_threads must not be negative"),
+        (PATTERN, {"num_shards": 0}, ValueError, "num_shards must be at least 1, got 0"),
+        (PATTERN, {"num_shards": -1}, ValueError, "num_shards must be at least 1, got -1"),
+        ("f", {"num_threads": -1}, ValueError, "num_threads must be at least 0, got -1"),
         ("f", {"append": True, "overwrite": True}, ValueError, "append=True requires the path of one"),
         ("f", {"append": True, "compression": "GZIP"}, ValueError, "append=True requires"),
         (PATTERN, {"append": True}, ValueError, "append=True requires the path of one file"),
@@ -575,3 +577,9 @@ def test_an_interrupt_before_any_line_leaves_complete_files_or_none(
             break
     assert whole == want
     assert n > 300
+
+
+def test_doubled_braces_are_not_a_pattern(tmp_path: Path) -> None:
+    with fr.Writer(tmp_path / "a-{{shard}}") as writer:
+        writer.write_record(b"x")
+    assert names_in(tmp_path) == ["a-{{shard}}"]

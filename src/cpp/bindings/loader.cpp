@@ -143,6 +143,7 @@ class BoundPipeline {
   }
 
   std::int64_t helping_ns() const noexcept { return pipeline_->helping().count(); }
+  std::int64_t starving_ns() const noexcept { return pipeline_->starving().count(); }
 
   // [(begin, end, exception)]: the bytes that were skipped since the last call.
   py::list take_gaps() { return to_list(pipeline_->take_gaps()); }
@@ -292,6 +293,7 @@ void register_loader(py::module_& m) {
                   py::arg("recovery"))
       .def("next", &BoundPipeline::next)
       .def_property_readonly("helping_ns", &BoundPipeline::helping_ns)
+      .def_property_readonly("starving_ns", &BoundPipeline::starving_ns)
       .def("places", &BoundPipeline::places)
       .def("take_gaps", &BoundPipeline::take_gaps)
       .def("stop", &BoundPipeline::stop);

@@ -247,7 +247,8 @@ Pipeline::Outcome Pipeline::next(std::chrono::milliseconds patience,
       sources_->files->check_unchanged();
       return Outcome::kEnd;
     }
-    if (std::chrono::steady_clock::now() >= deadline) return Outcome::kPending;
+    const auto begin = std::chrono::steady_clock::now();
+    if (begin >= deadline) return Outcome::kPending;
     if (options_.is_helping && may_claim()) {
       n_ready_ = 0;
       is_helping_ = true;
@@ -255,12 +256,14 @@ Pipeline::Outcome Pipeline::next(std::chrono::milliseconds patience,
       help();
       lock.lock();
       is_helping_ = false;
-      continue;
+    } else {
+      deliverable_.wait_until(lock, deadline, [&] {
+        return is_ready() || is_at_end() || is_stopped_ ||
+               (options_.is_helping && may_claim());
+      });
     }
-    deliverable_.wait_until(lock, deadline, [&] {
-      return is_ready() || is_at_end() || is_stopped_ ||
-             (options_.is_helping && may_claim());
-    });
+    const std::chrono::nanoseconds taken = std::chrono::steady_clock::now() - begin;
+    starving_.store(starving_.load() + taken);
   }
 }
 

@@ -89,6 +89,9 @@ class Pipeline {
   // The time that next() has spent decoding so far. Any thread may call this.
   std::chrono::nanoseconds helping() const noexcept { return helping_.load(); }
 
+  // The time that next() had no batch ready, helping included. Any thread may call this.
+  std::chrono::nanoseconds starving() const noexcept { return starving_.load(); }
+
   // Returns the gaps skipped since the last call. Any thread may call this.
   std::vector<SkippedSpan> take_gaps() { return claims_->take_gaps(); }
 
@@ -156,6 +159,7 @@ class Pipeline {
 
   WorkerState consumer_state_;  // used by the consumer
   std::atomic<std::chrono::nanoseconds> helping_{std::chrono::nanoseconds{0}};
+  std::atomic<std::chrono::nanoseconds> starving_{std::chrono::nanoseconds{0}};
 };
 
 }  // namespace fastrec

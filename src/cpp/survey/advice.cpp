@@ -2,6 +2,7 @@
 
 #include <unordered_set>
 
+#include "survey/foreign.h"
 #include "survey/format.h"
 #include "survey/guess.h"
 #include "wire/walk.h"
@@ -117,11 +118,24 @@ std::string suggest_spec(const ColumnSpec& spec, const Fault& fault, Bytes recor
 
 Error explain(const ExampleDecoder& decoder, const Fault& fault, Bytes record) {
   Error error(fault.code, decoder.describe(fault), "");
-  if (fault.column < 0) return error;
+  const bool may_be_foreign = fault.column < 0 || fault.code == Errc::kFeatureMissing;
+  std::string foreign = may_be_foreign ? describe_foreign(record) : "";
+  if (!foreign.empty()) {
+    foreign = " is not a tf.train.Example but looks like " + foreign +
+              "; fr.Record() reads its bytes";
+  }
+  if (fault.column < 0) {
+    if (!foreign.empty()) error.reason += "; the record" + foreign;
+    return error;
+  }
   const ColumnSpec& spec =
       decoder.schema().columns[static_cast<std::size_t>(fault.column)];
   error.feature = spec.key;
   if (fault.code == Errc::kFeatureMissing) {
+    if (!foreign.empty()) {
+      error.advice = "it" + foreign;
+      return error;
+    }
     error.names = names_in(record, spec.section);
     if (spec.section != Section::kLists) {
       error.advice =

@@ -17,6 +17,7 @@ from fastrec.arrays.layout import offsets_from
 from fastrec.arrays.ragged import Array as RowValues
 from fastrec.arrays.ragged import RaggedArray, describe_rows
 from fastrec.arrays.sparse import SparseArray
+from fastrec.display import ShortRow
 
 __all__ = [
     "Array",
@@ -48,13 +49,13 @@ def n_rows(batch: Batch) -> int:
 
 
 def row_of(batch: Batch, i: int) -> Row:
-    """Return a copy of row `i` of a batch."""
+    """Return a copy of row `i` of a batch, a dict with a short repr."""
     row = {name: column[i] for name, column in batch.items()}
     arrays = (np.ndarray, BytesArray, RaggedArray, SparseArray)
-    return {
-        name: copy.copy(value) if isinstance(value, arrays) else value
+    return ShortRow(
+        (name, copy.copy(value) if isinstance(value, arrays) else value)
         for name, value in row.items()
-    }
+    )
 
 
 def take_rows(

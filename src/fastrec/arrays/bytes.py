@@ -21,7 +21,6 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from fastrec.arrays.layout import (
     Rows,
-    abridged,
     as_offsets,
     as_shape,
     edges,
@@ -32,6 +31,7 @@ from fastrec.arrays.layout import (
     row_number,
     run_positions,
 )
+from fastrec.display import abridged
 
 __all__ = ["BytesArray"]
 

@@ -9,11 +9,12 @@ from typing import Any, Protocol, SupportsIndex
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from fastrec.display import table
+
 __all__ = [
     "EDGE_ITEMS",
     "NotComparable",
     "Rows",
-    "abridged",
     "as_fill",
     "as_offsets",
     "as_shape",
@@ -29,7 +30,6 @@ __all__ = [
 ]
 
 EDGE_ITEMS = 3  # items at each end of an abridged repr
-SHOWN_BYTES = 16  # bytes of a long string in a repr
 
 
 class Rows:
@@ -47,6 +47,13 @@ class Rows:
 
     def __iter__(self) -> Iterator[Any]:
         return (self[i] for i in range(len(self)))
+
+    def _repr_html_(self) -> str:
+        """Return the first rows as a table, for notebooks."""
+        n = min(len(self), 2 * EDGE_ITEMS)
+        rows = [[str(i), self[i]] for i in range(n)]
+        title = f"{type(self).__name__}, {self.shape}, {self.dtype}"  # type: ignore[attr-defined]
+        return table(["row", "value"], rows, title=title, n_more=len(self) - n)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:  # noqa: ANN401
         return self.__copy__()  # type: ignore[attr-defined]
@@ -191,13 +198,6 @@ def listed(items: Items, texts: list[str]) -> str:
     if len(texts) < len(items):
         texts.insert(EDGE_ITEMS, "...")
     return f"[{', '.join(texts)}]"
-
-
-def abridged(value: bytes) -> str:
-    """Return the repr of a string, abridged if it is long."""
-    if len(value) <= 2 * SHOWN_BYTES:
-        return repr(value)
-    return f"{value[:SHOWN_BYTES]!r}...({len(value)} bytes)"
 
 
 def parts_text(array: object, *names: str) -> str:

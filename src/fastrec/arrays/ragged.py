@@ -72,7 +72,7 @@ class RaggedArray(NotComparable):
     RaggedArray([[1, 2], [], [3, 4, 5]], shape=(3, None), dtype=int64)
     >>> r[2], r[::-1].lengths
     (array([3, 4, 5]), array([3, 0, 2]))
-    >>> r.to_padded(-1)
+    >>> r.to_padded(fill=-1)
     array([[ 1,  2, -1],
            [-1, -1, -1],
            [ 3,  4,  5]])
@@ -216,9 +216,9 @@ class RaggedArray(NotComparable):
 
     def to_padded(
         self,
+        *,
         fill: ArrayLike = 0,
         length: int | Sequence[int | None] | None = None,
-        *,
         truncate: bool = False,
     ) -> Any:  # noqa: ANN401
         """Return a dense array of the rows, padded to one length.

@@ -19,8 +19,8 @@ def main() -> None:
     Raises
     ------
     SystemExit
-        Always. The status is 0, 1 for an error in files or records, 2 for an invalid
-        command line or a missing extra, 130 after Ctrl-C.
+        Always. The status is 0 if nothing wrong was found, 1 if the data has a problem
+        or the answer is negative, 2 if the command could not run, and 130 after Ctrl-C.
     """
     try:
         from fastrec.cli.app import app  # needs the extra

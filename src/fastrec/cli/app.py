@@ -1,52 +1,167 @@
-"""The command-line application: subcommands and error handling."""
+"""The command-line application: its commands, version, errors and exit statuses.
+
+A command's module is imported when the command runs, so that no command waits for the
+imports of another.
+"""
 
 from __future__ import annotations
 
-import importlib.metadata
+import difflib
+import functools
+import importlib
+import shutil
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 import fastrec as fr
-from fastrec.cli.bench import bench
-from fastrec.cli.convert import convert
-from fastrec.cli.demo import demo
-from fastrec.cli.index import index
-from fastrec.cli.info import info
-from fastrec.cli.repair import repair
-from fastrec.cli.rewrite import compress, expand, merge, reshard, shuffle, split
-from fastrec.cli.shuffle_report import shuffle_report
-from fastrec.cli.terminal import console, printable
-from fastrec.cli.verify import verify
+from fastrec import _core
+from fastrec.cli.stdin import copies
+from fastrec.cli.terminal import console, counted, printable
 from fastrec.errors import advise_repair
-from fastrec.options import MissingExtraError
+from fastrec.options import MissingExtraError, default_num_threads
 
 __all__ = ["app"]
 
+_PANELS = {
+    "Look": ("info", "head", "count", "sample", "report"),
+    "Check": ("verify", "repair", "index"),
+    "Change": (
+        *("convert", "shuffle", "reshard", "split", "merge"),
+        *("compress", "expand"),
+    ),
+    "Measure": ("bench", "shuffle-report", "demo"),
+}
+_COMMANDS = {name: panel for panel, names in _PANELS.items() for name in names}
+# The modules with the functions of several commands. Any other has its command's name.
+_MODULES = dict.fromkeys(("shuffle", "reshard", "split", "merge"), "rewrite")
+_MODULES |= dict.fromkeys(("compress", "expand"), "rewrite")
+
+# What other tools call a command, and what the command is for.
+_SYNONYMS = {
+    "head": ("print the first records", "cat show print view peek less more dump"),
+    "info": ("see the size and kind of files", "ls list describe inspect size du file"),
+    "schema": ("see the features", "features columns spec specs types fields"),
+    "stats": ("summarize the columns", "summary summarize profile histogram"),
+    "count": ("count the records", "wc len length records"),
+    "sample": ("print random records", "random rand shuf tail"),
+    "grep": ("find records", "search find filter where sql query select"),
+    "images": ("see the images", "thumbnails pictures contact-sheet gallery img"),
+    "verify": ("verify checksums", "check doctor fsck validate lint test"),
+    "repair": ("copy the intact records of damaged files", "fix recover rescue"),
+    "index": ("build indexes", "idx reindex tfrecord2idx"),
+    "convert": (
+        "convert from and to other formats",
+        "to-parquet to-csv to-arrow export import from-csv from-parquet parquet csv",
+    ),
+    "reshard": (
+        "write files of another size or compression",
+        "shard repartition rewrite gzip gunzip decompress copy cp",
+    ),
+    "merge": ("join files", "concat concatenate join combine"),
+    "split": ("divide the records at random", "divide partition train-test-split"),
+    "shuffle": ("write the records in random order", "randomize permute"),
+    "bench": ("measure the speed of reading", "benchmark speed time perf"),
+    "report": ("write a page about the files", "html page"),
+    "demo": ("see fastrec at work", "example tutorial try"),
+}
+
+_MAX_WIDTH = 100  # of help texts
+_EPILOG = (
+    "Exit status: 0 done, and nothing wrong was found; 1 the data has a problem, or the "
+    "answer is negative; 2 the command could not run; 130 interrupted by Ctrl-C."
+)
+_CONTEXT = {
+    "help_option_names": ["-h", "--help"],
+    "terminal_width": min(shutil.get_terminal_size().columns, _MAX_WIDTH) - 2,
+}
+_DATA, _NOT_RUN, _INTERRUPTED = 1, 2, 130
+
+_PACKAGES = (
+    *("numpy", "typer", "rich", "isal", "pyarrow", "pillow", "opencv-python-headless"),
+    *("datasketches", "matplotlib"),
+    *("polars", "torch", "jax", "keras", "grain", "tensorflow", "tensorflow-cpu"),
+)
+
+
+def _help_of(command: Any, ctx: Any) -> str:  # noqa: ANN401 (the types vary by typer)
+    """Return the help of a command, with at most a third of the width for names."""
+    formatter = ctx.make_formatter()
+    names_width = max(formatter.width // 3, len(max(_COMMANDS, key=len)))
+    formatter.write_dl = functools.partial(formatter.write_dl, col_max=names_width)
+    command.format_help(ctx, formatter)
+    return str(formatter.getvalue()).rstrip("\n")
+
+
+class _Command(TyperCommand):
+    get_help = _help_of
+
 
 class _Commands(TyperGroup):
-    """Reports errors that users can cause as one line and an exit status."""
+    """Imports commands when needed, and reports errors as one line and a status."""
 
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 (older typers have another Context)
+    get_help = _help_of
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        function = cmd_name.replace("-", "_")
+        module = f"fastrec.cli.{_MODULES.get(cmd_name, function)}"
+        command = typer.Typer(add_completion=False, rich_markup_mode=None)
+        command.command(
+            cmd_name, cls=_Command, epilog=_EPILOG, context_settings=_CONTEXT
+        )(getattr(importlib.import_module(module), function))
+        return typer.main.get_command(command)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401
+        """Write one section per panel."""
+        indent = max(map(len, _COMMANDS))
+        for panel, names in _PANELS.items():
+            with formatter.section(panel):
+                lines = [
+                    (
+                        name.ljust(indent),
+                        self.get_command(ctx, name).get_short_help_str(1000),
+                    )
+                    for name in names
+                ]
+                formatter.write_dl(lines)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401
+        name = args[0]
+        if name not in _COMMANDS and not name.startswith("-"):
+            ctx.fail(_unknown(name))
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401
         try:
-            return super().invoke(ctx)
-        except KeyboardInterrupt:
-            console(stderr=True).print("interrupted")
-            raise typer.Exit(130) from None
+            with copies():
+                return super().invoke(ctx)
+        except KeyboardInterrupt as interrupt:
+            note = f"; {interrupt}" if interrupt.args else ""
+            _fail(f"interrupted{note}", _INTERRUPTED)
         except BrokenPipeError:
             raise  # the reader of stdout is gone; typer exits silently
         except typer.BadParameter as error:
             error.message = printable(error.message)
             raise
         except MissingExtraError as error:
-            console(stderr=True).print(f"error: {error}")
-            raise typer.Exit(2) from None
+            _fail(f"error: {error}", _NOT_RUN)
         except (fr.Error, OSError) as error:
+            is_data = isinstance(error, fr.Error) and error.code != fr.Error.code
             if isinstance(error, fr.Error):
                 advise_repair(error)  # commands have no on_error=
-            console(stderr=True).print(f"error: {printable(_one_line(error))}")
-            raise typer.Exit(1) from None
+            text = f"error: {printable(_one_line(error))}"
+            _fail(text, _DATA if is_data else _NOT_RUN)
+
+
+def _fail(line: str, status: int) -> None:
+    console(stderr=True).print(line)
+    raise typer.Exit(status) from None
 
 
 def _one_line(error: fr.Error | OSError) -> str:
@@ -56,17 +171,51 @@ def _one_line(error: fr.Error | OSError) -> str:
     return " ".join(text.split())
 
 
+def _unknown(name: str) -> str:
+    """Return the error for an unknown command, with the one that was meant."""
+    text = f"no command {printable(name)!r}"
+    for command, (purpose, synonyms) in _SYNONYMS.items():
+        if command in _COMMANDS and name.lower() in synonyms.split():
+            return f"{text}. To {purpose}: fastrec {command} PATH"
+    if close := difflib.get_close_matches(name.lower(), _COMMANDS):
+        return f"{text}; did you mean {' or '.join(close)}?"
+    return f"{text}; fastrec --help lists the commands"
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
-        console().print(f"fastrec {importlib.metadata.version('fastrec-io')}")
+        for line in _version_lines():
+            console().print(line)
         raise typer.Exit
+
+
+def _version_lines() -> list[str]:
+    """Return the version, the machine, and the packages that fastrec can use."""
+    import importlib.metadata
+    import platform
+
+    found = []
+    for name in _PACKAGES:
+        try:
+            found.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    cpus = counted(default_num_threads(), "usable CPU")
+    return [
+        f"fastrec {fr.__version__}",
+        f"core {_core.__version__}, instruction set {_core.isas()[0]}",
+        f"Python {platform.python_version()}, {platform.platform()}, {cpus}",
+        f"packages: {', '.join(found)}",
+    ]
 
 
 app = typer.Typer(
     name="fastrec",
     cls=_Commands,
     no_args_is_help=True,
-    add_completion=False,
+    context_settings=_CONTEXT,
+    epilog=_EPILOG,
+    rich_markup_mode=None,  # whose panels truncate words on narrow terminals
     pretty_exceptions_enable=False,
 )
 
@@ -78,22 +227,10 @@ def _fastrec(
         bool,
         typer.Option(
             "--version",
-            help="Print the version and exit.",
+            help="Print the versions of fastrec, its core and packages, and exit.",
             callback=_print_version,
             is_eager=True,
         ),
     ] = False,
 ) -> None:
-    """Inspect, verify, repair, convert and reshuffle TFRecord files."""
-
-
-app.command()(bench)
-app.command()(convert)
-app.command()(demo)
-app.command()(index)
-app.command()(info)
-app.command()(verify)
-app.command()(repair)
-app.command()(shuffle_report)
-for _command in (shuffle, merge, reshard, split, compress, expand):
-    app.command()(_command)
+    """Look at TFRecord files, check, change and measure them."""

@@ -2,20 +2,92 @@
 
 from __future__ import annotations
 
+import enum
 from typing import Annotated
 
 import typer
 
-__all__ = ["AsJson", "BatchSize", "OptionalPaths", "Paths", "Seed", "Threads"]
+from fastrec.options import byte_count
 
-_PATH = typer.Argument(metavar="PATH", help="Files, directories, or globs in quotes.")
+__all__ = [
+    "AsJson",
+    "BatchSize",
+    "Columns",
+    "Compression",
+    "CompressionOption",
+    "NumShards",
+    "OptionalPaths",
+    "Paths",
+    "Seed",
+    "Threads",
+    "names_in",
+    "size_in_bytes",
+]
+
+
+class Compression(str, enum.Enum):
+    """The compression of files to write, in the spelling of the command line."""
+
+    GZIP = "gzip"
+    ZLIB = "zlib"
+
+
+def names_in(text: str | None) -> list[str] | None:
+    """Return the names in the value of ``--columns``: "a,b" is ["a", "b"]."""
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    if "" in names:
+        msg = f"must be names separated by commas, got {text!r}"
+        raise typer.BadParameter(msg, param_hint="--columns")
+    return list(dict.fromkeys(names))
+
+
+def size_in_bytes(value: str | int) -> int:
+    """Parse a size such as "200MB"."""
+    try:
+        return byte_count("it", value)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+_PATH = typer.Argument(
+    metavar="PATH",
+    help="Files, directories (searched recursively), globs in quotes, or - for stdin.",
+    show_default=False,
+)
 
 Paths = Annotated[list[str], _PATH]
 OptionalPaths = Annotated[list[str] | None, _PATH]
 AsJson = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object with all results.")
+    bool,
+    typer.Option("--json", help="Print JSON: one object, or one object per row."),
 ]
 BatchSize = Annotated[int, typer.Option(min=1, help="Records per batch.")]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="NAME,...",
+        help="Only these columns.",
+        show_default=False,
+    ),
+]
+CompressionOption = Annotated[
+    Compression | None,
+    typer.Option(
+        "--compression",
+        case_sensitive=False,
+        help="Compress the output.",
+        show_default=False,
+    ),
+]
+NumShards = Annotated[
+    int | None,
+    typer.Option(
+        "--num-shards", min=1, help="Number of files to write.", show_default=False
+    ),
+]
 Seed = Annotated[
     int, typer.Option(min=0, max=2**64 - 1, help="Seed of the random order.")
 ]

@@ -1,10 +1,10 @@
-"""``fastrec bench``: measure the cost of each stage, and report the bottleneck."""
+"""``fastrec bench``: measure the time of each stage, and name the most expensive one."""
 
 from __future__ import annotations
 
 import json
 from functools import partial
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -13,9 +13,10 @@ import fastrec as fr
 from fastrec import _core
 from fastrec.cli import costs, tf_data
 from fastrec.cli.arguments import AsJson, BatchSize, Paths
-from fastrec.cli.costs import Cost, FirstRead, Sample, Stage
-from fastrec.cli.index import files_of, indexed
+from fastrec.cli.costs import FirstRead, Measured, Sample, Stage
+from fastrec.cli.inputs import files_of, indexed
 from fastrec.cli.terminal import (
+    Bar,
     console,
     counted,
     print_table,
@@ -23,43 +24,12 @@ from fastrec.cli.terminal import (
     rate,
     size,
 )
+from fastrec.cli.verdict import Timing, busy_reason, verdict_of
 from fastrec.options import default_num_threads
 
 __all__ = ["bench"]
 
-_ALL_THREADS = "all threads"
-_MEMCPY = "memcpy"
-
-_HINTS = {
-    "disk": "the disk is slower than decoding: keep the files in memory or on a faster "
-    "disk, or compress them; more threads do not help",
-    "waiting": "one thread had a CPU for less than half of the time: other processes use "
-    "the CPUs, or the files do not stay in the page cache",
-    "reading": "copying from the page cache is limited by memory: raise num_threads until "
-    "memory is saturated, or make records smaller",
-    "inflating": "decompress once with cache_dir=; otherwise raise num_threads, split the "
-    "data into several files, and install the extra gzip",
-    "checksums": "the kernel {kernel!r} makes one pass over the bytes: raise num_threads",
-    "decoding": "raise num_threads; skip large columns that you do not need with features= "
-    "or ds.select_columns([...]) (try --columns)",
-    "copying": "columns are copied about as fast as memory allows: read only the columns "
-    "that you need (try --columns), use narrower dtypes, or raise num_threads until "
-    "memory is saturated",
-}
-
-
-class Line(NamedTuple):
-    """The cost of one stage.
-
-    `cpu_ns` is the CPU time in nanoseconds per record of this stage and all before it,
-    `own_ns` that of this stage alone, `share` its part of all stages, 0 to 1.
-    """
-
-    name: str
-    cpu_ns: float
-    own_ns: float
-    share: float
-    records_per_s: float
+_MEMCPY = "memcpy of the same bytes"
 
 
 def bench(
@@ -78,11 +48,11 @@ def bench(
     ] = 10.0,
     as_json: AsJson = False,
 ) -> None:
-    """Measure the cost of reading, checksums and decoding, and report the bottleneck.
+    """Measure what reading, checksums and decoding cost, and how threads help.
 
-    Reads the first 256 MiB of the files: on one thread stage by stage, and on all
-    threads. If TensorFlow is installed, tf.data reads the same columns of the same
-    records. Decoding is not measured if the records are not tf.train.Examples.
+    Reads the first 256 MiB of the files several times and reports the least times. If
+    TensorFlow is installed, tf.data reads the same columns of the same records. Records
+    that are not Examples are delivered as bytes. It writes no files but indexes.
     """
     out = console()
     files = files_of(paths, joins=True)
@@ -110,58 +80,79 @@ def bench(
 def _measured(
     first: FirstRead, sample: Sample, *, batch_size: int, seconds: float
 ) -> dict[str, Any]:
-    n_threads = default_num_threads()
-    one, every = (
-        sample.dataset.loader(batch_size, num_threads=n, rank=0, world_size=1)
-        for n in (0, n_threads)
-    )
-    stages: dict[str, Stage] = {"reading": partial(costs.read, sample)}
+    # The stages on one thread, each with all stages before it.
+    stages: dict[str, Stage] = {"read": partial(costs.read, sample)}
     if sample.dataset.is_streamed:
-        stages["inflating"] = partial(costs.inflate, sample)
+        stages["inflate"] = partial(costs.inflate, sample)
     stages["checksums"] = partial(costs.verify, sample)
-    stages["decoding"] = partial(costs.decode, one, sample)
-    # If records are not decoded, the stage "decoding" only delivers their bytes.
-    names = [name for name in stages if not (sample.not_decoded and name == "decoding")]
-    stages[_ALL_THREADS] = partial(costs.decode, every, sample)
-    stages[_MEMCPY] = costs.memcpy()
-    peers, missing = _tf_stages(sample, batch_size, n_threads)
-    measured = costs.measure(stages | peers, seconds)
-
-    lines = _lines({name: measured[name] for name in names})
-    column_bytes = one.stats.n_bytes / one.stats.n_records
-    copying_ns = column_bytes * measured[_MEMCPY].cpu_ns
-    n_per_s = measured[_ALL_THREADS].records_per_s
-    bottleneck = _bottleneck(
-        first,
-        lines,
-        is_waiting=measured["decoding"].wall_ns > 2 * measured["decoding"].cpu_ns,
-        file_bytes_per_s=n_per_s * sample.file_bytes / sample.n_records,
-        copying_ns=copying_ns,
-    )
-    kernel = _core.crc32c_kernel()
+    last = "deliver" if sample.not_decoded else "decode"
+    # All stages, by num_threads; 0 is the last stage above.
+    loaders: dict[int, Stage] = {}
+    for n in _thread_counts(default_num_threads()):
+        loader = sample.dataset.loader(batch_size, num_threads=n, rank=0, world_size=1)
+        loaders[n] = partial(costs.decode, loader, sample)
+    stages[last] = loaders.pop(0)
+    threads = {f"num_threads={n}": stage for n, stage in loaders.items()}
+    peers, missing = _tf_stages(sample, batch_size, default_num_threads())
+    every = stages | threads | peers | {_MEMCPY: costs.memcpy(sample)}
+    with Bar("measuring, in ms") as bar:
+        measured = costs.measure(every, seconds, bar)
+    timings = measured.timings
+    by_threads = {0: timings[last]}
+    by_threads |= {n: timings[f"num_threads={n}"] for n in loaders}
+    busy = _busy(measured, sample, [*stages, *threads], one_thread=timings[last])
+    verdict = verdict_of({name: timings[name] for name in stages}, by_threads)
     return {
         "n_files_measured": len(sample.ranges),
         "n_records": sample.n_records,
         "n_bytes": sample.n_bytes,
         "file_bytes": sample.file_bytes,
         "n_columns": 0 if sample.not_decoded else len(sample.dataset.schema),
-        "column_bytes": round(column_bytes * sample.n_records),
         "batch_size": batch_size,
+        "num_threads": default_num_threads(),
+        "crc32c_kernel": _core.crc32c_kernel(),
         "first_read_mb_per_s": first.bytes_per_s / 1e6,
         "first_read_from": "disk" if first.is_from_disk else "page cache",
-        "crc32c_kernel": kernel,
-        "memcpy_gb_per_s": 1 / measured[_MEMCPY].cpu_ns,
-        "stages": [line._asdict() for line in lines],
-        "copying_ns": copying_ns,
-        "num_threads": n_threads,
-        "one_thread_records_per_s": measured["decoding"].records_per_s,
-        "all_threads_records_per_s": n_per_s,
-        "tf_data": {name: measured[name].records_per_s for name in peers},
+        "stages": [_row(name, timings[name], sample) for name in stages],
+        "threads": [_row(name, timings[name], sample) for name in threads],
+        "tf_data": [_row(name, timings[name], sample) for name in peers],
+        "memcpy": _row(_MEMCPY, timings[_MEMCPY], sample),
         "tf_data_missing": missing,
         "decoding_skipped": sample.not_decoded,
-        "bottleneck": bottleneck,
-        "hint": _HINTS[bottleneck].format(kernel=kernel),
+        "busy": busy,
+        "verdict": None if busy else verdict._asdict(),
     }
+
+
+def _thread_counts(most: int) -> list[int]:
+    """Return 0, the powers of two below `most`, and `most`."""
+    counts = [0, *(1 << n for n in range(most.bit_length()) if 1 << n < most)]
+    return [*counts, most]
+
+
+def _row(name: str, timing: Timing, sample: Sample) -> dict[str, Any]:
+    """Return a row of the table; MB/s are those of the uncompressed records."""
+    bytes_per_s = timing.records_per_s * sample.n_bytes / sample.n_records
+    return {
+        "name": name,
+        "wall_ns": timing.wall_ns,
+        "cpu_ns": timing.cpu_ns,
+        "records_per_s": timing.records_per_s,
+        "mb_per_s": bytes_per_s / 1e6,
+        "spread": timing.spread,
+    }
+
+
+def _busy(
+    measured: Measured, sample: Sample, names: list[str], *, one_thread: Timing
+) -> str:
+    return busy_reason(
+        one_thread,
+        max(measured.timings[name].spread for name in names),
+        free_cpus=measured.free_cpus,
+        num_threads=default_num_threads(),
+        disk_share=measured.disk_bytes / sample.file_bytes,
+    )
 
 
 def _tf_stages(
@@ -186,39 +177,6 @@ def _tf_stages(
     return stages, ""
 
 
-def _lines(cumulative: dict[str, Cost]) -> list[Line]:
-    """Return the cost that each stage adds to those before it, at least 0."""
-    own: dict[str, float] = {}
-    before = 0.0
-    for name, cost in cumulative.items():
-        own[name] = max(0.0, cost.cpu_ns - before)
-        before = max(before, cost.cpu_ns)
-    total = sum(own.values())
-    return [
-        Line(name, cost.cpu_ns, own[name], own[name] / total, cost.records_per_s)
-        for name, cost in cumulative.items()
-    ]
-
-
-def _bottleneck(
-    first: FirstRead,
-    lines: list[Line],
-    *,
-    is_waiting: bool,
-    file_bytes_per_s: float,
-    copying_ns: float,
-) -> str:
-    """Return the bottleneck: the disk, waiting, or the stage with the highest cost."""
-    if first.is_from_disk and first.bytes_per_s < file_bytes_per_s:
-        return "disk"
-    if is_waiting:
-        return "waiting"
-    most = max(lines, key=lambda line: line.own_ns)
-    if most.name == "decoding" and 2 * copying_ns > most.own_ns:
-        return "copying"
-    return most.name
-
-
 # Printing.
 
 
@@ -234,33 +192,33 @@ def _print_report(out: Console, report: dict[str, Any]) -> None:
         f"first read, from the {report['first_read_from']}: "
         f"{rate(report['first_read_mb_per_s'], 1)} MB/s"
     )
-
-    def rates(records_per_s: float) -> list[str]:
-        return [rate(records_per_s, 1), f"{records_per_s * record_bytes / 1e9:.3g}"]
-
-    lines = []
-    for line in report["stages"]:
-        own = [f"{line['own_ns']:,.0f}", f"{100 * line['share']:.0f} %"]
-        lines.append([line["name"], *own, *rates(line["records_per_s"])])
-        if line["name"] == "decoding":
-            lines.append(["  columns at memcpy speed", f"{report['copying_ns']:,.0f}"])
-    print_table(
-        out, ["one thread", "ns/record", "share", "records/s", "GB/s up to here"], lines
-    )
-    out.print()
-    one_thread = report["one_thread_records_per_s"]
-    every = f"{counted(report['num_threads'], 'thread')} and the consumer"
-    totals = {
-        "1 thread": one_thread,
-        every: report["all_threads_records_per_s"],
-        **report["tf_data"],
-    }
-    lines = [[name, *rates(n), f"{n / one_thread:.2g}x"] for name, n in totals.items()]
-    lines.append([_MEMCPY, "", f"{report['memcpy_gb_per_s']:.3g}"])
-    print_table(out, ["end to end", "records/s", "GB/s", "vs. 1 thread"], lines)
+    out.print("\neach row reads these records; + adds to the rows above it")
+    head = ["", "wall ns/record", "CPU ns/record", "records/s", "MB/s"]
+    first, *added = report["stages"]
+    labels = {first["name"]: first, **{f"+ {row['name']}": row for row in added}}
+    labels |= {f"all, {row['name']}": row for row in report["threads"]}
+    labels |= {f"all, {row['name']}": row for row in report["tf_data"]}
+    labels[_MEMCPY] = report["memcpy"]
+    print_table(out, head, [[label, *_cells(row)] for label, row in labels.items()])
     if report["tf_data_missing"]:
         out.print(f"tf.data was not measured: {printable(report['tf_data_missing'])}")
     if report["decoding_skipped"]:
         out.print(f"decoding was not measured: {printable(report['decoding_skipped'])}")
-    out.print(f"\nbottleneck: {report['bottleneck']}", style="bold")
-    out.print(report["hint"])
+    if report["busy"]:
+        out.print(f"\nno verdict: {report['busy']}", style="bold")
+        out.print("run fastrec bench again when the machine is idle")
+    else:
+        out.print(f"\nverdict: {report['verdict']['text']}", style="bold")
+        out.print(report["verdict"]["advice"])
+    every = (report["threads"] or report["stages"])[-1]
+    file_mb_per_s = every["mb_per_s"] * report["file_bytes"] / report["n_bytes"]
+    is_disk_slower = report["first_read_mb_per_s"] < file_mb_per_s
+    if report["first_read_from"] == "disk" and is_disk_slower:
+        out.print(
+            "\nnote: reading the files from the disk is slower than decoding them"
+        )
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    names = ("wall_ns", "cpu_ns", "records_per_s", "mb_per_s")
+    return [rate(row[name], 1) for name in names]

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import fastrec as fr
-from fastrec.cli.index import one_line_errors
+from fastrec.cli.inputs import one_line_errors
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, rate, size
 from fastrec.convert import open_source, write_table, write_tfrecords
 from fastrec.convert.to_table import TABLE_SUFFIXES

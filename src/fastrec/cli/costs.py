@@ -1,20 +1,21 @@
-"""Measure the cost of each stage from files to batches, on the same records.
+"""Measure the time of each stage from files to batches, on the same records.
 
-Each stage is measured together with all stages before it, in rounds over the same
-sample, so the cost of a stage is a difference. Costs are CPU time summed over threads;
-rates use the wall clock.
+Each stage is measured together with all stages before it, in rounds over the same sample,
+so the cost of a stage is a difference.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import statistics
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter, process_time
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -22,14 +23,16 @@ import fastrec as fr
 from fastrec import _core
 from fastrec.arrays.batch import n_rows
 from fastrec.cli.terminal import counted
-from fastrec.dataset.open import Serialized
+from fastrec.cli.verdict import Timing
+from fastrec.features.record import Record
 from fastrec.loader.order import records_of
 from fastrec.storage.compression import inflated
+from fastrec.storage.parallel import Progress
 from fastrec.storage.stream_readers import frame_stream
 
 __all__ = [
-    "Cost",
     "FirstRead",
+    "Measured",
     "Sample",
     "Stage",
     "decode",
@@ -48,7 +51,7 @@ _COMPRESSED_BYTES = SAMPLE_BYTES // 4
 _MIN_FIRST_BYTES = 4 << 20  # read even if it exceeds the time limit
 _COPIED_BYTES = 64 << 20
 
-N_ROUNDS = 4  # planned rounds; more if passes end early
+_N_ROUNDS = 6  # planned rounds; more if passes end early
 
 _BLOCK_BYTES = 256 << 10
 # Amounts between two checks of the clock.
@@ -101,16 +104,17 @@ class Sample:
         return sum(self.ranges.values())
 
 
-class Cost(NamedTuple):
-    """Nanoseconds per record of a stage and all before it; the median of all passes."""
+@dataclass(frozen=True)
+class Measured:
+    """The times of all stages, and what else happened while they were measured.
 
-    wall_ns: float
-    cpu_ns: float
+    `free_cpus` is the number of CPUs that other processes did not use, all CPUs on systems
+    other than Linux. `disk_bytes` is the number of bytes read from the disk.
+    """
 
-    @property
-    def records_per_s(self) -> float:
-        """Records per second by the wall clock."""
-        return 1e9 / self.wall_ns
+    timings: dict[str, Timing]
+    free_cpus: float
+    disk_bytes: int
 
 
 # The sample.
@@ -173,7 +177,7 @@ def sample_of(first: FirstRead, columns: Sequence[str] | None = None) -> Sample:
         reason = "the records have no features"
     except (fr.DecodeError, fr.SchemaError) as error:
         reason = error.reason
-    serialized = sample.dataset.with_features({"record": Serialized()})
+    serialized = sample.dataset.with_features({"record": Record()})
     return dataclasses.replace(sample, dataset=serialized, not_decoded=reason)
 
 
@@ -282,14 +286,15 @@ def decode(loader: fr.Loader, sample: Sample) -> Generator[float]:
             return
 
 
-def memcpy() -> Stage:
-    """Return a stage that copies more memory than CPU caches hold, and yields bytes."""
+def memcpy(sample: Sample) -> Stage:
+    """Return a stage that copies more memory than CPU caches hold."""
     source, target = np.ones((2, _COPIED_BYTES), np.uint8)
+    n_per_copy = sample.n_records * source.nbytes / sample.n_bytes
 
     def copy() -> Generator[float]:
         while True:
             np.copyto(target, source)
-            yield source.nbytes
+            yield n_per_copy
 
     return copy
 
@@ -297,20 +302,56 @@ def memcpy() -> Stage:
 # Measuring.
 
 
-def measure(stages: Mapping[str, Stage], seconds: float) -> dict[str, Cost]:
-    """Run rounds of all stages for about `seconds`; discard the first round."""
-    slice_s = seconds / (N_ROUNDS * len(stages))
-    rounds: list[list[Cost]] = []
+def measure(
+    stages: Mapping[str, Stage],
+    seconds: float,
+    progress: Progress = lambda _done, _total: None,
+) -> Measured:
+    """Run rounds of all stages for about `seconds`; discard the first round.
+
+    Calls ``progress(milliseconds_so_far, milliseconds)`` after each stage.
+    """
+    slice_s = seconds / (_N_ROUNDS * len(stages))
+    rounds: list[list[tuple[float, float]]] = []
     begin = perf_counter()
     while len(rounds) < 2 or perf_counter() - begin <= seconds:
-        rounds.append([_one_pass(stage, slice_s) for stage in stages.values()])
-    return {
-        name: Cost(*map(statistics.median, zip(*passes, strict=True)))
-        for name, passes in zip(stages, zip(*rounds[1:], strict=True), strict=True)
-    }
+        if len(rounds) == 1:
+            busy_s, disk_bytes = _busy_s(), _disk_bytes()
+            wall_s, cpu_s = perf_counter(), process_time()
+        rounds.append([])
+        for stage in stages.values():
+            rounds[-1].append(_one_pass(stage, slice_s))
+            progress(int(1e3 * (perf_counter() - begin)), int(1e3 * seconds))
+    cpu_s, wall_s = process_time() - cpu_s, perf_counter() - wall_s
+    others_s = max(0.0, _busy_s() - busy_s - cpu_s)
+    return Measured(
+        {
+            name: _timing(passes)
+            for name, passes in zip(stages, zip(*rounds[1:], strict=True), strict=True)
+        },
+        free_cpus=(os.cpu_count() or 1) - others_s / wall_s,
+        disk_bytes=_disk_bytes() - disk_bytes,
+    )
 
 
-def _one_pass(stage: Stage, seconds: float) -> Cost:
+def _timing(passes: Sequence[tuple[float, float]]) -> Timing:
+    wall, cpu = zip(*passes, strict=True)
+    return Timing(min(wall), min(cpu), statistics.median(wall) / min(wall) - 1)
+
+
+def _busy_s() -> float:
+    """Return the CPU seconds of all processes; 0 on systems other than Linux."""
+    try:
+        sums = Path("/proc/stat").read_text("ascii").split("\n", 1)[0]
+    except OSError:
+        return 0
+    user, nice, system, _idle, _iowait, irq, softirq, steal = sums.split()[1:9]
+    ticks = sum(map(int, (user, nice, system, irq, softirq, steal)))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def _one_pass(stage: Stage, seconds: float) -> tuple[float, float]:
+    """Return the wall and CPU time of one pass, in nanoseconds per record."""
     n_done = 0.0
     with contextlib.closing(stage()) as progress:
         wall, cpu = perf_counter(), process_time()
@@ -319,4 +360,4 @@ def _one_pass(stage: Stage, seconds: float) -> Cost:
             if n_done and perf_counter() - wall > seconds:
                 break
         wall_s, cpu_s = perf_counter() - wall, process_time() - cpu
-    return Cost(1e9 * wall_s / n_done, 1e9 * cpu_s / n_done)
+    return 1e9 * wall_s / n_done, 1e9 * cpu_s / n_done

@@ -15,11 +15,10 @@ import fastrec as fr
 from fastrec.arrays.batch import Batch, n_rows
 from fastrec.cli import demo_images
 from fastrec.cli.arguments import BatchSize, OptionalPaths
-from fastrec.cli.index import indexed
+from fastrec.cli.inputs import indexed
 from fastrec.cli.preview import preview, preview_row
 from fastrec.cli.softmax import Softmax
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, rate, size
-from fastrec.dataset.open import Serialized
 
 __all__ = ["demo"]
 
@@ -164,26 +163,12 @@ def _show_files(
     if not len(ds):
         out.print("no records to show")
         return
-    is_decoded = True
-    try:
-        schema = ds.schema
-    except fr.CorruptionError:
-        raise
-    except fr.Error as error:
-        out.print(f"cannot infer a schema: {error}", style="bold")
-        is_decoded = False
-    if is_decoded:
-        _print_code(out, "print(ds.schema)")
-        out.print(repr(schema))
-        _print_code(out, "ds.head(1)[0]")
-        for line in preview_row(ds.head(1)[0]):
-            out.print(line)
-        _print_code(out, f"for batch in ds.loader({batch_size}): pass")
-    else:
-        _print_code(out, "next(iter(ds.records))")
-        out.print(preview(next(iter(ds.records))))
-        _print_code(out, "for record in ds.records: pass")
-        ds = ds.with_features({"record": Serialized()})
+    _print_code(out, "print(ds.schema)")
+    out.print(repr(ds.schema))
+    _print_code(out, "ds.head(1)[0]")
+    for line in preview_row(ds.head(1)[0]):
+        out.print(line)
+    _print_code(out, f"for batch in ds.loader({batch_size}): pass")
 
     n_records, n_read = len(ds), 0
     watch = Stopwatch()
@@ -194,8 +179,7 @@ def _show_files(
             if watch.seconds > seconds:
                 break
     n_bytes = ds.nbytes * n_read / n_records  # an estimate, because sizes vary
-    verb = "decoded" if is_decoded else "read and verified"
-    out.print(_speed(verb, n_read, n_bytes, watch.seconds))
+    out.print(_speed("decoded", n_read, n_bytes, watch.seconds))
     if n_read < n_records:
         out.print(
             f"stopped after {n_read / n_records:.1%} of the records "

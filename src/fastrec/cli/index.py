@@ -2,68 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-import fastrec as fr
 from fastrec.cli.arguments import Paths
-from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
+from fastrec.cli.inputs import indexed
+from fastrec.cli.terminal import Stopwatch, console, counted, printable, size
 from fastrec.storage.index import write_tfrecord2idx
-from fastrec.storage.paths import expand
 
-__all__ = ["files_of", "index", "indexed", "one_line_errors"]
-
-
-@contextlib.contextmanager
-def one_line_errors() -> Iterator[None]:
-    """Convert a ValueError of the library to an Error, which prints as one line."""
-    try:
-        yield
-    except fr.Error:
-        raise
-    except ValueError as error:
-        raise fr.Error(str(error)) from error
-
-
-def files_of(paths: Sequence[str], *, joins: bool) -> list[str]:
-    """Expand paths like `fastrec.storage.paths.expand`."""
-    with one_line_errors():
-        return expand(paths, joins=joins)
-
-
-def indexed(
-    paths: Iterable[str],
-    *,
-    index_dir: Path | None = None,
-    rank: int = 0,
-    world_size: int = 1,
-) -> tuple[dict[str, int], int]:
-    """Build missing indexes, with a progress bar.
-
-    Returns the number of records in each file, and the number of bytes that were read.
-    """
-    n_walked = 0
-    with Bar("indexing", "bytes") as bar, one_line_errors():
-
-        def show(done: int, total: int) -> None:
-            nonlocal n_walked
-            n_walked = done
-            bar(done, total)
-
-        counts = fr.build_index(
-            list(paths),
-            index_dir=index_dir,
-            rank=rank,
-            world_size=world_size,
-            progress=show,
-        )
-    return counts, n_walked
+__all__ = ["index"]
 
 
 def index(

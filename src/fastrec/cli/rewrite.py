@@ -13,7 +13,7 @@ from typer.models import OptionInfo
 
 import fastrec as fr
 from fastrec.cli.arguments import Seed, Threads
-from fastrec.cli.index import files_of, indexed, one_line_errors
+from fastrec.cli.inputs import files_of, indexed, one_line_errors
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
 from fastrec.options import byte_count, default_num_threads
 from fastrec.rewrite import copy

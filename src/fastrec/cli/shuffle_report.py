@@ -19,7 +19,7 @@ import typer
 
 import fastrec as fr
 from fastrec.cli.arguments import OptionalPaths, Seed
-from fastrec.cli.index import files_of, indexed
+from fastrec.cli.inputs import files_of, indexed
 from fastrec.cli.shuffle_metrics import Draws, label_metrics, record_metrics
 from fastrec.cli.terminal import Bar, console, counted, print_table, printable
 from fastrec.options import extra

@@ -1,4 +1,4 @@
-"""Terminal output: consoles, progress bars, tables, and formats of numbers.
+"""Terminal output: consoles, progress bars, tables, JSON, and formats of numbers.
 
 Results go to stdout as plain lines without wrapping, to be copied and piped. Progress
 bars go to stderr if it is a terminal.
@@ -6,35 +6,42 @@ bars go to stderr if it is a terminal.
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import json
+import math
+import os
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.console import Console
-from rich.filesize import decimal
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
-from rich.table import Table
 
 from fastrec.printable import printable
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+    from typing_extensions import Self
 
 __all__ = [
     "Bar",
     "Stopwatch",
     "console",
     "counted",
+    "json_line",
+    "json_path",
     "print_table",
     "printable",
     "rate",
     "size",
+    "when_interrupted",
 ]
 
 _WIDTH = 10_000  # of stdout, so that lines are not wrapped and tables not truncated
+_UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -49,39 +56,82 @@ def console(*, stderr: bool = False) -> Console:
     )
 
 
-class Bar(Progress):
-    """A progress bar on stderr, removed when its ``with`` block ends.
+@contextlib.contextmanager
+def when_interrupted(note: str) -> Iterator[None]:
+    """Add a note to the message after Ctrl-C, such as "nothing was written"."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(note) from None
 
-    Call it with the amount done and the total. The unit ``"bytes"`` shows sizes and a
-    rate.
+
+class Bar:
+    """A progress bar on stderr, with rate and time left, if stderr is a terminal.
+
+    It is removed when its ``with`` block ends. Call it with the amount done and the
+    total. The unit ``"bytes"`` shows sizes.
     """
 
     def __init__(self, label: str, unit: str = "") -> None:
-        amounts = (
-            [DownloadColumn(), TransferSpeedColumn()]
-            if unit == "bytes"
-            else [TextColumn("{task.completed:,.0f} of {task.total:,.0f}")]
-        )
-        screen = console(stderr=True)
-        super().__init__(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            *amounts,
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[note]}", markup=False),
-            console=screen,
-            transient=True,
-            disable=not screen.is_terminal,
-        )
-        self._bar = self.add_task(label, total=0, note="")
+        self._progress: Progress | None = None
+        self._amounts = 0, 0
+        if sys.stderr.isatty():
+            self._progress = _progress(unit)
+            self._bar = self._progress.add_task(label, total=0, note="")
+
+    def __enter__(self) -> Self:
+        if self._progress is not None:
+            self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
 
     def __call__(self, done: int, total: int, note: str = "") -> None:
         """Show `done` of `total`, followed by `note`."""
-        self.update(self._bar, completed=min(done, total), total=total, note=note)
+        self._amounts = done, total
+        if self._progress is not None:
+            self._progress.update(
+                self._bar, completed=min(done, total), total=total, note=note
+            )
 
     def advance_by(self, amount: int) -> None:
         """Add to the amount done."""
-        self.advance(self._bar, amount)
+        done, total = self._amounts
+        self(done + amount, total)
+
+
+def _progress(unit: str) -> Progress:
+    from rich import progress  # slow to import, and used on terminals only
+    from rich.text import Text
+
+    class Rate(progress.ProgressColumn):
+        def render(self, task: progress.Task) -> Text:
+            speed = task.finished_speed or task.speed
+            return Text("" if speed is None else f"{rate(speed, 1)}/s")
+
+    amounts: list[progress.ProgressColumn] = [
+        progress.DownloadColumn(),
+        progress.TransferSpeedColumn(),
+    ]
+    if unit != "bytes":
+        amounts = [progress.TextColumn("{task.completed:,.0f} of {task.total:,.0f}")]
+        amounts.append(Rate())
+    return progress.Progress(
+        progress.TextColumn("{task.description}", markup=False),
+        progress.BarColumn(),
+        *amounts,
+        progress.TimeRemainingColumn(),
+        progress.TextColumn("{task.fields[note]}", markup=False),
+        console=console(stderr=True),
+        transient=True,
+    )
 
 
 class Stopwatch:
@@ -105,6 +155,8 @@ def print_table(
     out: Console, head: Sequence[str], lines: Sequence[Sequence[str]]
 ) -> None:
     """Print a table with a bold head; the first column is left-justified."""
+    from rich.table import Table
+
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for number, name in enumerate(head):
         table.add_column(name, justify="right" if number else "left", no_wrap=True)
@@ -121,4 +173,46 @@ def rate(amount: float, seconds: float) -> str:
 
 def size(n_bytes: float) -> str:
     """Return a size in units of 1,000, such as "47.3 MB"."""
-    return decimal(int(n_bytes))
+    if n_bytes < 1000:
+        return counted(int(n_bytes), "byte")
+    exponent = min(int(math.log10(n_bytes)) // 3, len(_UNITS))
+    return f"{n_bytes / 1000**exponent:,.1f} {_UNITS[exponent - 1]}"
+
+
+def json_path(path: str) -> str:
+    """Return a path as valid UTF-8, with other bytes escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
+def json_line(value: object) -> str:
+    """Return a value as one line of JSON.
+
+    Bytes are text if they are UTF-8, and otherwise ``{"base64": "..."}``. NaN and
+    infinities are the strings "NaN", "Infinity" and "-Infinity", as in protobuf.
+    """
+    return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:  # noqa: ANN401
+    if getattr(value, "dtype", None) in (np.float16, np.float32):
+        value = value.astype(str).astype(
+            float
+        )  # the shortest digits: 0.1, not 0.10000000149
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else f"{'-' * (value < 0)}Infinity"
+    if isinstance(value, Mapping):
+        return {_plain_key(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _plain_key(key: str | bytes) -> str:
+    return key if isinstance(key, str) else key.decode("utf-8", "backslashreplace")

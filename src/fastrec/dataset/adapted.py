@@ -6,8 +6,9 @@ from typing import Any, TypedDict
 
 from fastrec.dataset.dataset import Dataset
 from fastrec.loader.collate import OnTransformError
+from fastrec.loader.listed_batches import Batches
 from fastrec.loader.loader import Loader
-from fastrec.loader.order import Batches, Shuffle
+from fastrec.loader.order import Shuffle
 from fastrec.on_error import ErrorPolicy
 from fastrec.options import check_instance
 from fastrec.transforms.transform import Transform

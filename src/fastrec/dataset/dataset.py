@@ -24,9 +24,10 @@ from fastrec.features.schema import Schema
 from fastrec.hints import checked_names, missing_attribute
 from fastrec.lifecycle import renew_after_fork
 from fastrec.loader.collate import OnTransformError
+from fastrec.loader.listed_batches import Batches
 from fastrec.loader.loader import Loader
 from fastrec.loader.options import LoaderOptions
-from fastrec.loader.order import Batches, Shuffle
+from fastrec.loader.order import Shuffle
 from fastrec.loader.planner import Planner
 from fastrec.loader.ranks import find_rank
 from fastrec.on_error import ErrorPolicy, Report
@@ -138,7 +139,8 @@ class Dataset(DatasetViews):
         records are tf.train.SequenceExamples: a list whose steps all have the same number
         of values becomes `FixedLenSequence`, any other list `VarLen`. A list with the
         name of a context feature becomes the column ``name_list``. Columns are sorted by
-        name. Features without values in the sample are left out.
+        name. Features without values in the sample are left out. Records that are
+        neither Examples nor SequenceExamples become one column, `Record`.
 
         The repr has comments on what the sample contains: the number of records, the
         share that has each feature, value ranges, and byte strings that are all JPEG,
@@ -164,7 +166,7 @@ class Dataset(DatasetViews):
         SchemaError
             If a feature has values of several kinds, or the records have no features.
         DecodeError
-            If a record is neither a tf.train.Example nor a SequenceExample.
+            If only some records are tf.train.Examples or SequenceExamples.
         CorruptionError
             If a sampled record is damaged and `on_error` is ``"raise"``. Other policies
             skip such records.
@@ -205,9 +207,6 @@ class Dataset(DatasetViews):
 
     def __len__(self) -> int:
         return len(self._view)
-
-    def __repr__(self) -> str:
-        return f"<fastrec.Dataset of {self._view!r}>"
 
     def __reduce__(self) -> tuple[object, ...]:
         return Dataset, (self._view, self._transforms)
@@ -301,7 +300,7 @@ class Dataset(DatasetViews):
         batches : callable, optional
             ``batches(seed, epoch)`` returns the epoch's global batches as 1-D arrays of
             record numbers, of any sizes. It replaces batch size and shuffle. See
-            `fastrec.samplers.bucket_by_length` and `fastrec.samplers.weighted`.
+            `fastrec.samplers`: by length, weight or class, or packed.
         shuffle : bool, Blocks or Window, default False
             False keeps the order of the files. True is a new global shuffle in each
             epoch, which takes no memory and starts at once. `fastrec.Blocks` shuffles

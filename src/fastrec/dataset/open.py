@@ -5,15 +5,12 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, overload
-
-import numpy as np
 
 from fastrec.arrays.batch import BytesArray
 from fastrec.dataset.dataset import Dataset
 from fastrec.errors import Error, advise_repair
-from fastrec.features.base import Column, Spec
+from fastrec.features.record import Record
 from fastrec.features.schema import Features
 from fastrec.features.sequence_schema import schema_or_names
 from fastrec.hints import checked_names
@@ -29,7 +26,7 @@ from fastrec.sources.view import View
 from fastrec.storage.compression import Compression, check_compression
 from fastrec.storage.paths import Paths, expand
 
-__all__ = ["Serialized", "open", "read_records"]
+__all__ = ["open", "read_records"]
 
 _RECORDS_AT_ONCE = 64  # batch size of read_records() without batch_size=
 
@@ -63,7 +60,8 @@ def open(
         The features to read, by column name. A spec may also be one of tf.io, or the name
         of a dtype, such as ``"int64"``, for a scalar. Other features are skipped without
         decoding. For a list of names, specs are inferred; by default all features are
-        read with inferred specs. See `Dataset.infer_schema`.
+        read with inferred specs. See `Dataset.infer_schema`. `Record` reads whole
+        records, which need not be tf.train.Examples.
     context_features, sequence_features : mapping of str to specs, optional
         Instead of `features`, for records that are tf.train.SequenceExample: specs of the
         context and of the feature lists. Feature lists accept `FixedLenSequence` (padded
@@ -121,7 +119,7 @@ def open(
     options = FileOptions(
         io,
         compression,
-        None if cache_dir is None else os.path.abspath(os.fspath(cache_dir)),  # noqa: PTH100
+        None if cache_dir is None else os.path.abspath(os.path.expanduser(cache_dir)),  # noqa: PTH100, PTH111
         None if index_dir is None else os.fspath(index_dir),
     )
     policy, checked = check_on_error(on_error), checked_limits(limits)
@@ -129,18 +127,6 @@ def open(
     files = FileSet([File(name, options) for name in names], policy, checked)
     schema, columns = schema_or_names(features, context_features, sequence_features)
     return Dataset(View(Source(files, [Reading(len(files), schema, columns)])))
-
-
-@dataclass(frozen=True, repr=False)
-class Serialized(Spec):
-    """Spec of a column that holds the serialized records."""
-
-    def _arguments(self, module: str) -> list[str]:  # noqa: ARG002
-        return []
-
-    def _columns(self, name: str | bytes) -> list[Column]:
-        dtype = np.dtype(np.uint8)
-        return [Column(name, b"", "bytes", "record", dtype, (), repr(self))]
 
 
 @overload
@@ -192,7 +178,7 @@ def read_records(
     CorruptionError
         At a damaged record, after yielding all records before it.
     """
-    dataset = open(paths, features={_RECORD: Serialized()}, compression=compression)
+    dataset = open(paths, features={_RECORD: Record()}, compression=compression)
     if batch_size is not None:
         batch_size = positive_int("batch_size", batch_size)
         return _batches(dataset, batch_size, num_threads)

@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from fastrec.arrays.batch import Batch
 from fastrec.dataset.indexing import record_numbers, record_range
-from fastrec.errors import SchemaError
+from fastrec.display import as_text, table
+from fastrec.errors import Error, SchemaError
 from fastrec.features.schema import Features, Schema
 from fastrec.features.sequence_schema import schema_or_names
 from fastrec.loader.loader import Loader
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["DatasetViews"]
 
+_NAMES_SHOWN = 10
+_ROWS_SHOWN = 3
 _FILTERED_AT_ONCE = 1024  # rows in a call of the filter function
 
 
@@ -42,6 +45,43 @@ class DatasetViews(ABC):
     @abstractmethod
     def loader(self, *args: Any, **options: Any) -> Loader:  # noqa: ANN401
         """Return an iterable of batches."""
+
+    # Display: never builds an index.
+
+    def __repr__(self) -> str:
+        return f"<fastrec.Dataset of {self._described()}>"
+
+    def _repr_html_(self) -> str:
+        """Return the schema and the first rows as a table, for notebooks.
+
+        Only the beginning of the first file is read.
+        """
+        from fastrec.dataset.first_rows import first_rows
+
+        title = f"Dataset of {self._view!r}"
+        try:
+            schema, rows = first_rows(self._view, _ROWS_SHOWN)
+        except (Error, OSError) as error:
+            return table([], [], title=f"{title}; cannot read its first rows: {error}")
+        if not rows and not self._view.is_mixed:
+            title += "; no records"
+        header = ["column", "spec", *(f"row {i}" for i in range(len(rows)))]
+        names: list[Any] = list(schema)
+        cells = [
+            [as_text(name), schema[name]._text("fr."), *(row.get(name) for row in rows)]
+            for name in names
+        ]
+        return table(header, cells, title=title)
+
+    def _described(self) -> str:
+        schema = self._view.source.known_schema()
+        if schema is None:
+            return repr(self._view)
+        names = list(schema)
+        more = f" and {len(names) - _NAMES_SHOWN:,} more" * (len(names) > _NAMES_SHOWN)
+        listed = ", ".join(map(repr, names[:_NAMES_SHOWN]))
+        noun = "column" if len(names) == 1 else "columns"
+        return f"{self._view!r}, {noun} {listed}{more}"
 
     # Columns.
 
@@ -246,7 +286,8 @@ class DatasetViews(ABC):
 
     @property
     def _has_transforms(self) -> bool:
-        return bool(self._view.source.transforms or self._transforms)
+        source = self._view.source
+        return bool(source.transforms or source.has_images or self._transforms)
 
     def _with_on_error(self, on_error: ErrorPolicy) -> Self:
         view = self._view.with_on_error(check_on_error(on_error))

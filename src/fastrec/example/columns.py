@@ -23,6 +23,7 @@ from fastrec.example.gather import DENSE, Present, array_of, dense, number_value
 from fastrec.features.base import Spec, kind_of, numpy_dtype
 from fastrec.features.fixed import FixedLen, Raw, Stack, VarLen
 from fastrec.features.padded import FixedLenSequence
+from fastrec.features.record import Record
 from fastrec.features.tensor import SerializedTensor, serialized_rows
 
 __all__ = ["ColumnValues", "columns_of", "ordered", "row_of_lists"]
@@ -250,6 +251,9 @@ def _encodable(
     if spec is None:
         _check_flat(array)
         return [_lists(name, _key(name), array, present)]
+    if isinstance(spec, Record):
+        msg = "cannot write records as a feature; pass each to Writer.write_record"
+        raise TypeError(msg)
     if not isinstance(spec, _WRITTEN):
         raise TypeError(
             f"cannot write a {spec!r}; write its features as separate columns"

@@ -2,6 +2,7 @@
 
 A feature is `FixedLen` if all sampled records have the same number of values, otherwise
 `VarLen`. Comments of the schema suggest defaults and specs of arrays in byte strings.
+Records that are not Examples are read as `Record`.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from fastrec.features import guess
 from fastrec.features.base import Spec
 from fastrec.features.fixed import FixedLen, VarLen
 from fastrec.features.padded import FixedLenSequence
+from fastrec.features.record import Record
 from fastrec.features.schema import Schema
 from fastrec.features.sequence_schema import SequenceSchema
 from fastrec.hints import nearest
@@ -58,7 +60,9 @@ def infer(
         try:
             survey.add_records(files, catalog, numbers, skip_unreadable)
         except DecodeError as error:
-            raise _explained(error) from None
+            if not survey.foreign or _has_values(survey):
+                raise _explained(error, survey) from None
+            return _schema_of(survey, "inferred from the first record", names)
     _check_any(survey, n_sampled)
     if n_sampled == n_records:
         of = "the only record" if n_records == 1 else f"all {n_records:,} records"
@@ -86,7 +90,9 @@ def infer_stream(
             frames, n_records_max, min(n_bytes_max, 2**63 - 1), skip_unreadable
         )
     except DecodeError as error:
-        raise _explained(error) from None
+        if not survey.foreign or _has_values(survey):
+            raise _explained(error, survey) from None
+        return _schema_of(survey, "inferred from the first record", names)
     _check_any(survey, n_sampled)
     of = "record" if survey.n_records == 1 else f"{survey.n_records:,} records"
     return _schema_of(survey, f"inferred from the first {of}", names)
@@ -94,7 +100,7 @@ def infer_stream(
 
 def _check_any(survey: _core.Survey, n_sampled: int) -> None:
     """Raise a SchemaError if all sampled records are unreadable."""
-    if n_sampled and not survey.n_records:
+    if n_sampled and not survey.n_records and not survey.foreign:
         raise SchemaError(
             f"cannot infer a schema: all of {n_sampled:,} sampled records are "
             'unreadable; pass on_error="raise" to see the first error',
@@ -112,10 +118,18 @@ def name_of(key: str | bytes) -> str | bytes:
         return key
 
 
-def _explained(error: DecodeError) -> DecodeError:
+def _has_values(survey: _core.Survey) -> bool:
+    return any(seen.kinds for _, seen in survey.features) or any(
+        of_list.steps.kinds for _, of_list in survey.lists
+    )
+
+
+def _explained(error: DecodeError, survey: _core.Survey) -> DecodeError:
     reason = (
-        "cannot infer a schema: the record is neither a tf.train.Example nor a "
-        f"SequenceExample ({error.reason}); use ds.records for the bytes of records"
+        "cannot infer a schema: others are tf.train.Examples, but this record "
+        f"{f'looks like {survey.foreign}' if survey.foreign else 'is damaged'} "
+        f'({error.reason}); pass features=, or features={{"record": fr.Record()}} for '
+        "the bytes of records"
     )
     return DecodeError(
         reason, error.path, error.record, error.offset, error.feature, code=error.code
@@ -126,6 +140,15 @@ def _schema_of(
     survey: _core.Survey, source: str, names: Sequence[str | bytes] | None
 ) -> Schema:
     n_sampled = survey.n_records
+    if survey.foreign and not _has_values(survey):
+        looks = f"not a tf.train.Example; it looks like {survey.foreign}"
+        if names is None:
+            return Schema({"record": Record()}, notes={"record": looks}, source=source)
+        raise SchemaError(
+            f"cannot infer specs of {list(names)!r}: the first record is {looks}; "
+            'features={"record": fr.Record()} reads its bytes',
+            code="no_schema",
+        )
     if n_sampled == 0:
         return Schema({}, source="no records to infer features from")
     surveyed = _surveyed_features(survey)
@@ -135,8 +158,7 @@ def _schema_of(
     if not readable:
         raise SchemaError(
             f"cannot infer a schema: {n_sampled:,} sampled records have no features; "
-            "if they are not tf.train.Example or SequenceExample, use ds.records for "
-            "their bytes",
+            'features={"record": fr.Record()} reads their bytes',
             code="no_schema",
         )
     notes = {name: feature.note() for name, feature in surveyed.items()}
@@ -252,7 +274,13 @@ class _SurveyedFeature:
         sizes = _ranged(seen.bytes_min, seen.bytes_max, "byte")
         if seen.bytes_min == seen.bytes_max:
             sizes += " each"
-        return [seen.format, sizes] if seen.format and seen.bytes_max else [sizes]
+        if not seen.format or not seen.bytes_max:
+            return [sizes]
+        if seen.images is None:
+            return [seen.format, sizes]
+        smallest, (width, height) = seen.images
+        up_to = "" if smallest == (width, height) else "up to "
+        return [f"{seen.format} {up_to}{width}x{height}", sizes]
 
     def _range(self, low: float, high: float, form: str) -> str:
         if low == high and self.seen.n_ranged == self.seen.n_values:
@@ -270,6 +298,11 @@ class _SurveyedFeature:
             if self.is_context and seen.n_unset:
                 return ""
             return f"or fr.FixedLen({shape}, {DTYPE_OF[self._kind]!r}, default=...)"
+        if self._kind == "bytes" and not shape and seen.images is not None:
+            smallest, (width, height) = seen.images
+            if smallest == (width, height):
+                return f"fr.Image(({height}, {width}))"
+            return 'fr.Image((224, 224), fit="resize")'
         if self._kind != "bytes" or shape or seen.format:
             return ""
         return guess.suggestion(seen)

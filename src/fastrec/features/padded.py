@@ -160,7 +160,7 @@ class FixedLenSequence(Spec):
         fill: Any = self.default
         if fill is None:
             fill = b"" if self.dtype == "bytes" else 0
-        padded: Array = rows_of_one_length(column).to_padded(fill, width)
+        padded: Array = rows_of_one_length(column).to_padded(fill=fill, length=width)
         return padded
 
 

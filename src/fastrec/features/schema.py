@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from fastrec import _core
 from fastrec.arrays.batch import Array, Batch
+from fastrec.display import as_text, table
 from fastrec.errors import SchemaError
 from fastrec.features.base import Column, RowRule, Spec, checked_keys
 from fastrec.features.padded import FixedLenSequence
@@ -97,6 +98,20 @@ class Schema(Mapping["str | bytes", Spec]):
         return "\n".join(
             [self._head(), *self._lines(self, 4), *self._unread_lines(), "}"]
         )
+
+    def _repr_html_(self) -> str:
+        """Return the specs as a table, for notebooks."""
+        rows = [
+            [as_text(name), self[name]._text("fr."), self._notes.get(name, "")]
+            for name in self
+        ]
+        rows += [
+            [as_text(name), "not read", note]
+            for name, note in self._notes.items()
+            if name not in self
+        ]
+        title = f"Schema of {self._source}" if self._source else "Schema"
+        return table(["column", "spec", "found"], rows, title=title)
 
     def _head(self) -> str:
         return "{" + (f"  # {self._source}" if self._source else "")

@@ -64,7 +64,7 @@ class BatchIterator(Iterator[Any]):
         self._is_watching = True  # for columns that no record has
         self._warned_bytes = options.memory_limit  # warn about larger batches
         self._left_ns: int | None = None  # when the previous call returned
-        self._helping_ns = 0  # of the pipeline, counted so far
+        self._helping_ns = self._starving_ns = 0  # of the pipeline, counted so far
         renew_after_fork(self)
         close_at_exit(self)
 
@@ -148,11 +148,15 @@ class BatchIterator(Iterator[Any]):
             else:
                 times.consuming_ns += entered_ns - self._left_ns
             self._left_ns = left_ns
-            # With a transform pool, its threads help instead of the consumer.
+            # With a transform pool, its threads help and starve instead of the consumer.
             if self._decoder is not None and self._threads is None:
                 helping_ns = self._decoder.pipeline.helping_ns
                 times.helping_ns += helping_ns - self._helping_ns
                 self._helping_ns = helping_ns
+            elif self._decoder is not None:
+                starving_ns = self._decoder.pipeline.starving_ns
+                times.starving_ns += starving_ns - self._starving_ns
+                self._starving_ns = starving_ns
 
     def _open(self) -> Source:
         """Start to read at the current step, and return the source of batches."""
@@ -163,7 +167,7 @@ class BatchIterator(Iterator[Any]):
         if not self._plans:
             self._plans.append(plan_epoch(options, progress))
         decoder = BatchDecoder(options, progress, self._pool, self._plans[0])
-        self._decoder, self._helping_ns = decoder, 0
+        self._decoder, self._helping_ns, self._starving_ns = decoder, 0, 0
         if not progress.is_advised and (advice := options.advice()):
             progress.is_advised = True
             self._warnings.append(advice)
@@ -172,10 +176,12 @@ class BatchIterator(Iterator[Any]):
         progress.times.n_transforming = min(
             options.n_transforming, options.n_in_transform_pool
         )
+        is_streamed = options.view.files.is_streamed
+        progress.times.is_decoding_ahead = is_streamed or options.num_threads > 0
         if options.n_transforming:
             threads = self._threads = TransformPool(
                 decoder,
-                is_per_row=options.is_per_row,
+                shares_rows=options.shares_rows,
                 n_threads=options.transform_threads,
                 n_ahead=options.n_in_transform_pool,
                 owner=self,
@@ -189,6 +195,14 @@ class BatchIterator(Iterator[Any]):
 
     def _finish(self, at: Cursor) -> None:
         """Move to the next epoch; an interrupt comes either before or after the move."""
+        options, progress = self._options, self._progress
+        is_empty = options.planner.drop_last and not at.step
+        if is_empty and not progress.is_warned_of_drop and (n := len(options.view)):
+            progress.is_warned_of_drop = True
+            self._warnings.append(
+                f"drop_last=True drops all records: the dataset has {n:,}, and a full batch "
+                f"{options.planner.global_batch_size:,}"
+            )
         self._progress.skipped.log(at.n_skipped, at.epoch)
         self._progress.move(at.epoch + 1)
         self._is_finished = True

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.arrays.batch import Batch
+from fastrec.display import table
 from fastrec.features.padded import any_width_columns
 from fastrec.hints import missing_attribute
 from fastrec.lifecycle import renew_after_fork
@@ -144,6 +145,21 @@ class Loader(TrainingRun, Generic[B]):
             f"step {self.step}>"
         )
 
+    def _repr_html_(self) -> str:
+        """Return the options, the position and the statistics, for notebooks."""
+        rows: list[list[object]] = [
+            [
+                "batch_size",
+                "batches=..." if self.batch_size is None else self.batch_size,
+            ],
+            ["shuffle", repr(self._planner.shuffle)],
+            ["rank", str(self._rank)],
+            ["num_threads", self._options.num_threads],
+            ["epoch, step", f"{self.epoch}, {self.step}"],
+        ]
+        title = f"Loader of {self._dataset!r}"
+        return table(["option", "value"], rows, title=title) + self.stats._repr_html_()
+
     # Batches.
 
     def __iter__(self) -> Iterator[B]:
@@ -242,7 +258,7 @@ class Loader(TrainingRun, Generic[B]):
         if unreadable:
             info = without_rows(info, unreadable, policy)
         batch: Any
-        batch, _ = collator(parts, info, options.transform_policy)
+        batch, _ = collator(parts, info, options.transform_policy, policy)
         if options.conversion is not None:
             batch = options.conversion(batch, places)
         return batch  # type: ignore[no-any-return]

@@ -5,8 +5,7 @@ The core computes them (src/cpp/loader/order.h); this module has the caller's op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,10 +17,7 @@ from fastrec.sources.selection import Numbers
 from fastrec.sources.view import View
 
 __all__ = [
-    "Batches",
-    "BatchesOf",
     "Blocks",
-    "ListedBatches",
     "Shuffle",
     "Window",
     "as_shuffle",
@@ -31,8 +27,6 @@ __all__ = [
     "shuffle_state",
     "shuffled",
 ]
-
-Batches: TypeAlias = "Callable[[int, int], Iterable[npt.ArrayLike]]"
 
 _MAX_LANES = 2**16  # the cost of a step is proportional
 _MAX_SLOTS = 2**28
@@ -162,76 +156,6 @@ def shuffled(
     """Return a permutation of ``range(n)``; each `stream` gives a different one."""
     order = _core.Order.of(_core.Shuffle.shuffled(), n, seed, epoch, stream)
     return order.records(np.arange(n, dtype=np.int64))
-
-
-@dataclass(frozen=True)
-class BatchesOf:
-    """``batches(seed, epoch)`` for a dataset of a known number of records."""
-
-    n_records: int
-    batches: Batches = field(repr=False)
-
-    def __call__(self, seed: int, epoch: int) -> Iterable[npt.ArrayLike]:
-        """Return the batches of an epoch."""
-        return self.batches(seed, epoch)
-
-
-@dataclass(frozen=True)
-class ListedBatches:
-    """The batches of one epoch that ``batches(seed, epoch)`` returned."""
-
-    records: npt.NDArray[np.int64]  # of all batches
-    bounds: npt.NDArray[np.int64]  # the first row of each batch, and the number of rows
-
-    @classmethod
-    def of(
-        cls, batches: Batches, *, n_records: int, seed: int, epoch: int
-    ) -> ListedBatches:
-        """Call `batches`, and check that it returns record numbers."""
-        if isinstance(batches, BatchesOf) and batches.n_records != n_records:
-            msg = (
-                f"batches= is for {batches.n_records:,} records, but the dataset has "
-                f"{n_records:,}"
-            )
-            raise ValueError(msg)
-        listed: object = batches(seed, epoch)
-        if not isinstance(listed, Iterable):
-            msg = (
-                "batches(seed, epoch) must return a list of arrays of record numbers, "
-                f"got {type(listed).__name__}"
-            )
-            raise TypeError(msg)
-        arrays = [_checked(i, batch, n_records) for i, batch in enumerate(listed)]
-        empty = np.empty(0, np.int64)
-        bounds = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
-        return cls(np.concatenate([empty, *arrays]), bounds)
-
-    @property
-    def smallest(self) -> int:
-        """The number of rows in the smallest batch."""
-        return int(np.diff(self.bounds).min(initial=self.bounds[-1]))
-
-
-def _checked(i: int, batch: npt.ArrayLike, n_records: int) -> npt.NDArray[np.int64]:
-    numbers = np.asarray(batch)
-    if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
-        msg = (
-            f"batch {i} of batches(seed, epoch) must be a 1-D array of record numbers, "
-            f"got {numbers.ndim}-D {numbers.dtype}"
-        )
-        raise TypeError(msg)
-    if not numbers.size:
-        msg = f"batch {i} of batches(seed, epoch) must have at least one row, got none"
-        raise ValueError(msg)
-    lowest, highest = int(numbers.min()), int(numbers.max())
-    if lowest < 0 or highest >= n_records:
-        number = lowest if lowest < 0 else highest
-        msg = (
-            f"record {number} in batch {i} of batches(seed, epoch) is out of range: the "
-            f"dataset has {n_records:,} records"
-        )
-        raise IndexError(msg)
-    return numbers.astype(np.int64)
 
 
 def order_of(

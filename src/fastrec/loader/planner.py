@@ -8,10 +8,9 @@ from fastrec import _core
 from fastrec.caller_warnings import warn_caller
 from fastrec.loader.epoch_plan import EpochPlan
 from fastrec.loader.file_sharding import FileSharding, ShardedPlan, assign_files
+from fastrec.loader.listed_batches import Batches, ListedBatches
 from fastrec.loader.order import (
-    Batches,
     Blocks,
-    ListedBatches,
     as_shuffle,
     order_of,
     order_state,
@@ -193,21 +192,19 @@ class Planner:
                 drop_last=self.drop_last,
                 pad_last=self.pad_last,
             )
-        bounds = None
         if self._batches is not None:
             n_records = len(self._view)
             listed = ListedBatches.of(
                 self._batches, n_records=n_records, seed=seed, epoch=epoch
             )
-            self._check_shared(listed.smallest, "a batch of batches(seed, epoch)")
-            order, bounds = _core.Order.listed(listed.records), listed.bounds
-        else:
-            order = order_of(
-                self._view, self.shuffle, seed, epoch, self.global_batch_size
-            )
-            if not self.drop_last:
-                n_last = (len(order) - phase) % self.global_batch_size
-                self._check_shared(n_last, "the last batch")
+            if self.rank.world_size > 1:
+                smallest = listed.n_smallest()
+                self._check_shared(smallest, "a batch of batches(seed, epoch)")
+            return listed.plan(self.rank, pad_last=self.pad_last)
+        order = order_of(self._view, self.shuffle, seed, epoch, self.global_batch_size)
+        if not self.drop_last:
+            n_last = (len(order) - phase) % self.global_batch_size
+            self._check_shared(n_last, "the last batch")
         grid = _core.StepGrid(
             n_positions=len(order),
             batch_size=self.global_batch_size,
@@ -217,7 +214,6 @@ class Planner:
             rank=self.rank.rank,
             world_size=self.rank.world_size,
             n_lanes=order.n_lanes,
-            bounds=bounds,
         )
         return EpochPlan(order, grid)
 

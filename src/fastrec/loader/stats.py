@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Literal
+
+from fastrec.display import table
 
 __all__ = ["LoaderStats", "Times", "clock"]
 
-# The consumer is the bottleneck of a loop that waits for less than this share.
+# A loop that waits for less than this share of its time has enough batches. The same
+# holds for transform threads.
 _WAITING_SHARE = 0.1
+# No training step is this short, so such a loop only measures the loader.
+_EMPTY_BODY_S = 50e-6
 
 clock = time.perf_counter_ns  # monotonic
 
@@ -43,6 +48,9 @@ class LoaderStats:
     transform_s : float
         Seconds inside transforms, summed over `transform_threads`; rows that `per_row`
         divides among threads count once.
+    starved_s : float
+        Seconds in which no decoded batch was ready for `transform_threads`, so that one of
+        them waited or decoded one.
     """
 
     n_batches: int = 0
@@ -53,7 +61,12 @@ class LoaderStats:
     helping_s: float = 0.0
     consuming_s: float = 0.0
     transform_s: float = 0.0
+    starved_s: float = 0.0
     _n_transforming: int = field(default=0, compare=False)  # threads; 0: inside next()
+    _is_decoding_ahead: bool = field(default=True, compare=False)  # in other threads
+    _is_elsewhere: bool = field(
+        default=False, compare=False
+    )  # later passes do not count
 
     @property
     def waiting_share(self) -> float:
@@ -66,26 +79,51 @@ class LoaderStats:
         """The bottleneck of the loop.
 
         ``"consumer"`` if the loop waits for less than a tenth of its time. Otherwise
-        ``"transform"`` if transforms were busy for more than half of the available time,
-        else ``"data"``: reading and decoding. Empty before the first batch.
+        ``"data"``, which is reading and decoding, if `transform_threads` had no decoded
+        batch for more than a tenth of the time, or if transforms took less than half of
+        the time that the loop waited; else ``"transform"``. Empty before the first batch,
+        and for a loop with an empty body, which only measures the loader.
         """
-        if not self.n_batches:
+        if not self.n_batches or self._is_empty_loop:
             return ""
         if self.waiting_share < _WAITING_SHARE:
             return "consumer"
-        available_s = self.waiting_s
-        if self._n_transforming:
-            available_s = self._n_transforming * (self.waiting_s + self.consuming_s)
-        return "transform" if 2 * self.transform_s > available_s else "data"
+        total_s = self.waiting_s + self.consuming_s
+        is_starved = (
+            self._is_decoding_ahead and self.starved_s > _WAITING_SHARE * total_s
+        ) or self.starved_s * max(1, self._n_transforming) > self.transform_s
+        if is_starved or 2 * self.transform_s <= self.waiting_s:
+            return "data"
+        return "transform"
+
+    @property
+    def _is_empty_loop(self) -> bool:
+        return self.consuming_s < _EMPTY_BODY_S * self.n_batches
 
     def __sub__(self, before: LoaderStats) -> LoaderStats:
         """Return the counts and times after `before`."""
         counts = {name: getattr(self, name) - getattr(before, name) for name in _COUNTS}
-        return LoaderStats(**counts, _n_transforming=self._n_transforming)
+        return replace(self, **counts)
 
     def __repr__(self) -> str:
+        if self._is_elsewhere:
+            return (
+                "<fastrec.LoaderStats: the last pass was in worker processes, which count "
+                "for themselves>"
+            )
         if not self.n_batches:
             return "<fastrec.LoaderStats: no batch yet>"
+        total_s = self.waiting_s + self.consuming_s
+        counts = (
+            f"{_counted(self.n_batches, 'batch', 'es')}, "
+            f"{_counted(self.n_records, 'record', 's')} in {total_s:.3g} s"
+        )
+        if self._is_empty_loop:
+            records_per_s = self.n_records / max(total_s, 1e-9)
+            return (
+                f"<fastrec.LoaderStats: {counts}, {records_per_s:,.0f} records/s; the loop "
+                "does nothing with its batches, so nothing waits for data>"
+            )
         text = {
             "consumer": "the consumer is the bottleneck",
             "data": "data is the bottleneck",
@@ -96,11 +134,16 @@ class LoaderStats:
             text += f", mostly for the first batch ({self.starting_s:.3g} s)"
         elif 2 * self.helping_s > self.waiting_s:
             text += ", mostly decoding inside next()"
-        return (
-            f"<fastrec.LoaderStats: {_counted(self.n_batches, 'batch', 'es')}, "
-            f"{_counted(self.n_records, 'record', 's')} in "
-            f"{self.waiting_s + self.consuming_s:.3g} s; {text}>"
-        )
+        return f"<fastrec.LoaderStats: {counts}; {text}>"
+
+    def _repr_html_(self) -> str:
+        """Return the counts and times as a table, for notebooks."""
+        rows = [
+            [name, f"{value:,}" if isinstance(value, int) else f"{value:.3f}"]
+            for name in _COUNTS
+            for value in [getattr(self, name)]
+        ]
+        return table(["count or time", ""], rows, title=repr(self))
 
 
 def _counted(count: int, noun: str, plural: str) -> str:
@@ -119,7 +162,9 @@ class Times:
     helping_ns: int = 0
     consuming_ns: int = 0
     transform_ns: int = 0
+    starving_ns: int = 0
     n_transforming: int = 0  # threads; 0 without transforms or inside next()
+    is_decoding_ahead: bool = True  # in threads other than these
 
     def stats(self, n_batches: int, n_records: int, n_bytes: int) -> LoaderStats:
         """Return the counts, and the times in seconds."""
@@ -132,5 +177,7 @@ class Times:
             self.helping_ns / 1e9,
             self.consuming_ns / 1e9,
             self.transform_ns / 1e9,
+            self.starving_ns / 1e9,
             self.n_transforming,
+            self.is_decoding_ahead,
         )

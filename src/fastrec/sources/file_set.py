@@ -99,7 +99,8 @@ class FileSet:
         return len(self._files)
 
     def __repr__(self) -> str:
-        more = f" and {len(self) - 1:,} more" if len(self) > 1 else ""
+        n = len(self) - 1
+        more = f" and {n:,} more {'file' if n == 1 else 'files'}" if n else ""
         return repr(self._files[0].path) + more
 
     @classmethod
@@ -114,6 +115,12 @@ class FileSet:
             raise ValueError(msg)
         files = [file for part in parts for file in part._files]
         return cls(files, first.on_error, first.limits)
+
+    def first(self) -> FileSet:
+        """Return the first file alone; nothing is expanded to `cache_dir`."""
+        first = self._files[0]
+        file = File(first.path, first.options._replace(cache_dir=None))
+        return FileSet([file], self.on_error, self.limits)
 
     def with_on_error(self, on_error: ErrorPolicy) -> FileSet:
         """Return the same files under another error policy."""
@@ -283,6 +290,11 @@ class FileSet:
                     recovery_of(self.on_error),
                 ),
             )
+
+    def n_known_records(self) -> int | None:
+        """Return the number of records if all files were scanned, else None."""
+        scans = [file.count or file.index for file in self._files]
+        return None if None in scans else sum(len(scan) for scan in scans if scan)
 
     def known_gaps(self) -> list[SkippedSpan]:
         """Return the gaps in the framing of files that were scanned so far."""

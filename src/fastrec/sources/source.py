@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fastrec import _core
 from fastrec.features import infer
+from fastrec.features.image import images_of
 from fastrec.features.schema import Schema, check_columns
 from fastrec.lifecycle import renew_after_fork
 from fastrec.on_error import recovery_of
@@ -77,6 +78,25 @@ class Source:
         """Return a source of other files with the same features and transforms."""
         return Source(files, self._given, self._inferred)
 
+    def of_first_file(self, sample: int) -> Source:
+        """Return a source of the first file, without transforms and without an index.
+
+        If its features are not known, they are inferred from its first `sample` records.
+        """
+        first = (self._inferred or self._given)[0]
+        reading = dataclasses.replace(first, n_files=1, transforms=())
+        source = Source(self.files.first(), [reading])
+        if reading.features is None:
+            features = source.inferred_in_sequence([0], reading.names, sample)
+            source = source.changed(lambda r: dataclasses.replace(r, features=features))
+        return source
+
+    def known_schema(self) -> Schema | None:
+        """Return the schema if it is known, without reading files; None if not."""
+        readings = self._inferred or self._given
+        known = [reading.features for reading in readings]
+        return known[0] if len(known) == 1 else None
+
     def changed(self, change: Callable[[Reading], Reading]) -> Source:
         """Return a source with `change` applied to the readings."""
         return Source(self.files, [change(reading) for reading in self._given])
@@ -99,6 +119,11 @@ class Source:
     def transforms(self) -> list[CheckedTransform]:
         """The transforms of all files."""
         return [fn for reading in self._given for fn in reading.transforms]
+
+    @property
+    def has_images(self) -> bool:
+        """Whether images are decoded; no inferred schema has them."""
+        return any(images_of(reading.features or {}) for reading in self._given)
 
     def _known(self) -> list[Reading]:
         """Return the readings with inferred features."""

@@ -77,10 +77,15 @@ class View:
                 f"{name!r} ({weight:g}): {view!r}"
                 for name, (view, weight) in self.mix.components.items()
             )
-        text = repr(self.files)
-        if self._catalog is not None:
-            text += f", {len(self._catalog):,} records"
+        text, n = repr(self.files), self.n_known_records()
+        text += "" if n is None else f", {n:,} record{'' if n == 1 else 's'}"
         return text + ("" if self._selection is None else " selected")
+
+    def n_known_records(self) -> int | None:
+        """Return the number of records, or None if finding it would read files."""
+        if self._selection is not None:
+            return len(self._selection)
+        return None if self.is_mixed else self.files.n_known_records()
 
     @property
     def is_walkable(self) -> bool:

@@ -45,14 +45,17 @@ _FILE_URL = re.compile(r"file://(?:localhost)?(?=/)", re.IGNORECASE)
 _MAX_LISTED = 5
 
 
-def expand(paths: Paths, *, joins: bool = False) -> list[str]:
+def expand(
+    paths: Paths, *, joins: bool = False, is_recursive: bool = False
+) -> list[str]:
     """Return the files of `paths`, in dataset order.
 
     Each path is a file, a glob (sorted by name; ``**`` does not follow links to
     directories), a directory (its TFRecord files, detected by name or first bytes,
     sorted by name), or a ``file://`` URL of one. A file with several names in a glob or
     a directory is listed once. With `joins`, a directory whose file names differ by a
-    split word, such as train and test, raises.
+    split word, such as train and test, raises. With `is_recursive`, directories below a
+    directory are searched, too, except hidden ones and links.
 
     Raises
     ------
@@ -63,12 +66,12 @@ def expand(paths: Paths, *, joins: bool = False) -> list[str]:
         If there are no paths, a path is a remote URL, or a directory mixes splits.
     """
     if isinstance(paths, (str, bytes, os.PathLike)):
-        return _expand_one(paths, joins=joins)
+        return _expand_one(paths, joins, is_recursive)
     given: object = paths
     if not isinstance(given, Iterable):
         msg = f"paths must be a path or an iterable of paths, got {given!r}"
         raise TypeError(msg)
-    files = [file for path in given for file in _expand_one(path, joins=joins)]
+    files = [file for path in given for file in _expand_one(path, joins, is_recursive)]
     if not files:
         msg = "paths must not be empty"
         raise ValueError(msg)
@@ -82,14 +85,14 @@ def version_of(path: str) -> Version:
 
 
 def path_of_url(path: str) -> str:
-    """Return the path of a ``file://`` URL, or any other text unchanged."""
+    """Return the path of a ``file://`` URL, or any other path with ``~`` expanded."""
     if prefix := _FILE_URL.match(path):
         # Unquote to bytes, because names may not be UTF-8. Keep "?", which may be a
         # glob.
         from urllib.parse import unquote_to_bytes  # slow to import, and rarely used
 
         return os.fsdecode(unquote_to_bytes(path[prefix.end() :]))
-    return path
+    return os.path.expanduser(path)  # noqa: PTH111 (a Path would normalise it)
 
 
 def is_remote(path: str) -> bool:
@@ -108,13 +111,13 @@ def local_path(path: str) -> str:
     raise ValueError(msg)
 
 
-def _expand_one(given: object, *, joins: bool) -> list[str]:
+def _expand_one(given: object, joins: bool, is_recursive: bool) -> list[str]:
     if not isinstance(given, (str, os.PathLike)):
         msg = f"a path must be a str or os.PathLike, got {given!r}"
         raise TypeError(msg)
     path = local_path(os.fspath(given))
     if os.path.isdir(path):  # noqa: PTH112 (a Path would normalise it)
-        files = _files_in(path)
+        files = _files_below(path) if is_recursive else _files_in(path)
         if joins:
             check_one_split(path, files)
         return files
@@ -132,13 +135,7 @@ def _files_in(directory: str) -> list[str]:
     with os.scandir(directory) as entries:
         visible = [entry for entry in entries if not entry.name.startswith(".")]
     names = [entry.name for entry in visible]
-    paths = _unique_files(os.path.join(directory, name) for name in names)  # noqa: PTH118
-    # Check the name first: an empty or damaged shard must not be skipped silently.
-    files = [
-        path
-        for path in paths
-        if _SHARD_NAME.search(path) or _core.recognize(os.fsencode(path)) in _CONTENTS
-    ]
+    files = _tfrecords(os.path.join(directory, name) for name in names)  # noqa: PTH118
     if not files:
         reason = "No TFRecord file in the directory"
         inner = sorted(entry.name for entry in visible if entry.is_dir())
@@ -151,6 +148,24 @@ def _files_in(directory: str) -> list[str]:
             )
         raise FileNotFoundError(errno.ENOENT, reason, directory)
     return files
+
+
+def _files_below(directory: str) -> list[str]:
+    files = _tfrecords(_matches(os.path.join(glob.escape(directory), "**")))  # noqa: PTH118
+    if not files:
+        reason = "No TFRecord file in the directory, nor in those below"
+        raise FileNotFoundError(errno.ENOENT, reason, directory)
+    return files
+
+
+def _tfrecords(paths: Iterable[str]) -> list[str]:
+    """Return the TFRecord files among `paths`, sorted by name, without duplicates."""
+    # Check the name first: an empty or damaged shard must not be skipped silently.
+    return [
+        path
+        for path in _unique_files(paths)
+        if _SHARD_NAME.search(path) or _core.recognize(os.fsencode(path)) in _CONTENTS
+    ]
 
 
 def _matches(pattern: str) -> Iterator[str]:

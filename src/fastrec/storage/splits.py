@@ -24,12 +24,12 @@ _MAX_LISTED = 10
 
 
 def check_one_split(directory: str, files: Iterable[str]) -> None:
-    """Raise a ValueError if the names of `files` differ by a split word.
+    """Raise a ValueError if the names of `files` below it differ by a split word.
 
     The message lists a glob for each group of names. If names differ otherwise than by
     numbers, a warning is logged.
     """
-    names = [os.path.basename(file) for file in files]  # noqa: PTH119
+    names = [file[len(directory) :].lstrip(os.sep) for file in files]
     counts = Counter(map(_literal_parts, names))
     if len(counts) == 1:
         return

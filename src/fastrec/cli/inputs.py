@@ -1,0 +1,76 @@
+"""The input files of a command: expanded paths, stdin, and indexes behind a progress bar."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import fastrec as fr
+from fastrec.cli.stdin import copied_stdin
+from fastrec.cli.terminal import Bar
+from fastrec.storage.paths import expand
+
+__all__ = ["files_of", "indexed", "one_line_errors"]
+
+_STDIN = "-"
+
+
+@contextlib.contextmanager
+def one_line_errors() -> Iterator[None]:
+    """Convert a ValueError of the library to an Error, which prints as one line."""
+    try:
+        yield
+    except fr.Error:
+        raise
+    except ValueError as error:
+        raise fr.Error(str(error)) from error
+
+
+def files_of(
+    paths: Sequence[str], *, joins: bool, n_records: int | None = None
+) -> list[str]:
+    """Return the files of `paths`. Directories are searched recursively.
+
+    ``-`` is a copy of stdin, or of its first `n_records` records. With `joins`, a
+    directory that mixes splits is an error, as in `fastrec.open`.
+    """
+    files = []
+    for path in paths:
+        if path == _STDIN:
+            files.append(copied_stdin(n_records))
+        else:
+            with one_line_errors():
+                home = os.path.expanduser(path)  # noqa: PTH111 (a Path drops "./")
+                files += expand(home, joins=joins, is_recursive=True)
+    return files
+
+
+def indexed(
+    paths: Iterable[str],
+    *,
+    index_dir: Path | None = None,
+    rank: int = 0,
+    world_size: int = 1,
+) -> tuple[dict[str, int], int]:
+    """Build missing indexes, with a progress bar.
+
+    Returns the number of records in each file, and the number of bytes that were read.
+    """
+    n_walked = 0
+    with Bar("indexing", "bytes") as bar, one_line_errors():
+
+        def show(done: int, total: int) -> None:
+            nonlocal n_walked
+            n_walked = done
+            bar(done, total)
+
+        counts = fr.build_index(
+            list(paths),
+            index_dir=index_dir,
+            rank=rank,
+            world_size=world_size,
+            progress=show,
+        )
+    return counts, n_walked

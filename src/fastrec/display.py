@@ -1,0 +1,223 @@
+"""Display: short texts of values, and the HTML that notebooks show.
+
+All text is escaped: names and values come from files. Colours are those of the page, so
+that the same HTML is readable on light and dark backgrounds.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from fastrec.printable import printable
+
+__all__ = [
+    "Html",
+    "ShortRow",
+    "abridged",
+    "as_text",
+    "image_uri",
+    "picture_of",
+    "table",
+    "value_html",
+]
+
+SHOWN_BYTES = 16  # of a long string
+_MAX_IMAGE_BYTES = 64 << 10  # of an image in a page, encoded
+_MAX_PIXELS = 256  # of the sides of an array that is shown as an image
+_MAX_ROWS = 50  # of a table
+_SHOWN_VALUES = 6  # of an array in a table
+_LINE = 88
+
+# The first bytes of the formats that browsers show.
+_IMAGES = {
+    b"\xff\xd8\xff": "jpeg",
+    b"\x89PNG\r\n\x1a\n": "png",
+    b"GIF8": "gif",
+}
+
+_TABLE = "border-collapse:collapse;background:transparent;color:inherit"
+_CELL = (
+    "text-align:left;vertical-align:top;padding:2px 12px 2px 0;background:transparent;"
+    "color:inherit;border:0;border-top:1px solid rgba(128,128,128,.35);min-width:4em;max-width:24em;"
+    "overflow-wrap:anywhere"
+)
+_IMAGE = "max-width:128px;max-height:64px;min-height:28px;image-rendering:auto"
+
+
+class Html(str):
+    """Text that is HTML already; `table` escapes any other."""
+
+    __slots__ = ()
+
+
+class ShortRow(dict[str, Any]):
+    """A row whose repr abridges long values; a dict in everything else."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        items = [f"{name!r}: {short_repr(value)}" for name, value in self.items()]
+        text = f"{{{', '.join(items)}}}"
+        if len(text) <= _LINE and "\n" not in text:
+            return text
+        return "{" + ",\n ".join(items) + "}"
+
+    def _repr_html_(self) -> str:
+        return table(
+            ["column", "value"],
+            [[as_text(name), value] for name, value in self.items()],
+        )
+
+
+def abridged(value: bytes) -> str:
+    """Return the repr of a string, abridged if it is long."""
+    if len(value) <= 2 * SHOWN_BYTES:
+        return repr(value)
+    return f"{value[:SHOWN_BYTES]!r}...({len(value)} bytes)"
+
+
+def short_repr(value: object) -> str:
+    """Return the repr of a value, abridged if it is long."""
+    if isinstance(value, bytes):
+        return abridged(value)
+    if isinstance(value, np.ndarray):
+        with np.printoptions(threshold=2 * _SHOWN_VALUES, edgeitems=3):
+            return repr(value)
+    return repr(value)
+
+
+def as_text(name: object) -> str:
+    """Return a name of a feature or file as text."""
+    if isinstance(name, bytes):
+        name = repr(name)
+    return printable(name)
+
+
+def escaped(value: object) -> Html:
+    """Return a text as HTML."""
+    import html  # slow to import
+
+    return value if isinstance(value, Html) else Html(html.escape(printable(value)))
+
+
+def value_html(value: object) -> Html:
+    """Return a value of a record as HTML: a small image, or a short text."""
+    picture = picture_of(value)
+    if picture is not None:
+        return image_html(picture, short_repr(value))
+    if isinstance(value, bytes):
+        return escaped(_text_of(value))
+    if isinstance(value, np.ndarray) and value.ndim:
+        return escaped(_numbers_text(value))
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return Html(f"{value:.6g}")
+    if hasattr(value, "_text"):  # an array of variable-length values
+        return escaped(value._text())
+    return escaped(value if isinstance(value, str) else repr(value))
+
+
+def image_html(uri: str, title: str) -> Html:
+    """Return an image; `title` is its tooltip and alternative text."""
+    text = escaped(title)
+    return Html(f'<img src="{uri}" alt="{text}" title="{text}" style="{_IMAGE}">')
+
+
+def picture_of(value: object) -> str | None:
+    """Return a value as the data URI of an image, if it is a small one."""
+    if isinstance(value, bytes):
+        return image_uri(value) if len(value) <= _MAX_IMAGE_BYTES else None
+    if isinstance(value, np.ndarray) and value.dtype == np.uint8:
+        is_image = value.ndim == 2 or (value.ndim == 3 and value.shape[2] in (1, 3, 4))
+        if is_image and all(8 <= side <= _MAX_PIXELS for side in value.shape[:2]):
+            return image_uri(_png(value))
+    return None
+
+
+def image_uri(data: bytes) -> str | None:
+    """Return an encoded image as a data URI; None if browsers do not show it."""
+    kind = next((kind for magic, kind in _IMAGES.items() if data.startswith(magic)), "")
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        kind = "webp"
+    if not kind:
+        return None
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def table(
+    header: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    title: str = "",
+    n_more: int = 0,
+) -> str:
+    """Return a table as HTML.
+
+    Cells that are `str` are texts, and are escaped; any other value is shown as
+    `value_html` does. Long tables end with the number of rows that are left out, to
+    which `n_more` is added.
+    """
+    listed = list(rows)
+    n_more += max(0, len(listed) - _MAX_ROWS)
+    parts = [f"<p>{escaped(title)}</p>"] if title else []
+    if listed:
+        head = "".join(
+            f'<th style="{_CELL};border-top:0">{escaped(text)}</th>' for text in header
+        )
+        parts.append(f'<table style="{_TABLE}"><thead><tr>{head}</tr></thead><tbody>')
+        parts += [f"<tr>{_cells(row)}</tr>" for row in listed[:_MAX_ROWS]]
+        parts.append("</tbody></table>")
+    if n_more:
+        parts.append(f"<p>... and {n_more:,} more</p>")
+    return f'<div style="overflow-x:auto">{"".join(parts)}</div>'
+
+
+def _cells(row: Sequence[object]) -> str:
+    return "".join(
+        f'<td style="{_CELL}">'
+        f"{escaped(cell) if isinstance(cell, str) else value_html(cell)}</td>"
+        for cell in row
+    )
+
+
+def _text_of(value: bytes) -> str:
+    """Return short UTF-8 text, or the abridged repr of other bytes."""
+    text = value[: 8 * SHOWN_BYTES].decode("utf-8", "replace")
+    if len(value) <= 8 * SHOWN_BYTES and text.isprintable() and "\ufffd" not in text:
+        return text or "b''"
+    return abridged(value)
+
+
+def _numbers_text(value: np.ndarray[Any, Any]) -> str:
+    shown = value.ravel()[:_SHOWN_VALUES].tolist()
+    texts = [f"{x:.5g}" if isinstance(x, float) else str(x) for x in shown]
+    more = ", ..." if value.size > len(shown) else ""
+    sides = ", ".join(map(str, value.shape))
+    return f"{value.dtype}[{sides}]: {', '.join(texts)}{more}"
+
+
+def _png(pixels: np.ndarray[Any, Any]) -> bytes:
+    """Return uint8 pixels of shape (height, width) or (height, width, 1, 3 or 4) as PNG."""
+    height, width = pixels.shape[:2]
+    colour = {1: 0, 3: 2, 4: 6}[1 if pixels.ndim == 2 else pixels.shape[2]]
+    lines = pixels.reshape(height, -1)
+    unfiltered = np.concatenate([np.zeros((height, 1), np.uint8), lines], axis=1)
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    header = struct.pack(">IIBBBBB", width, height, 8, colour, 0, 0, 0)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", header)
+        + chunk(b"IDAT", zlib.compress(unfiltered.tobytes()))
+        + chunk(b"IEND", b"")
+    )
