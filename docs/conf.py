@@ -73,8 +73,8 @@ def append_commands(_app: Sphinx, page: str, source: list[str]) -> None:
             stdout=subprocess.PIPE,
             text=True,
         )
-        commands = done.stdout.split("\n", 1)[1]  # without its title
-        source[0] += commands.replace(" <list[str]>`", "`")
+        commands = done.stdout[done.stdout.index("## ") :]  # without the overview
+        source[0] += "\n" + commands.replace(" <list[str]>`", "`")
 
 
 def check_names(_app: Sphinx, env: BuildEnvironment) -> None:
