@@ -11,8 +11,15 @@ from typing import Annotated, Any
 import typer
 
 from fastrec.cli.arguments import Compression, size_in_bytes
-from fastrec.cli.check_report import json_path
-from fastrec.cli.terminal import Stopwatch, console, counted, json_line, printable, size
+from fastrec.cli.terminal import (
+    Stopwatch,
+    console,
+    counted,
+    json_line,
+    json_path,
+    printable,
+    size,
+)
 from fastrec.storage.compression import COMPRESSED_SUFFIXES
 
 __all__ = [
