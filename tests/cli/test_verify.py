@@ -406,10 +406,12 @@ def test_a_directory_is_searched_for_damaged_files(tmp_path: Path) -> None:
     (tmp_path / "text.tfrecord").write_text("words " * 50)
     (tmp_path / ".hidden").write_bytes(GOOD[:-1])
     (tmp_path / "_SUCCESS").touch()
-    (tmp_path / "below").mkdir()
+    for name in ("below", ".git"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "good").write_bytes(GOOD)
     report = report_of(tmp_path, status=1)
-    assert report["n_files"] == 3
-    assert report["n_records"] == 79
+    assert report["n_files"] == 4
+    assert report["n_records"] == 119
     assert [region["path"] for region in report["regions"]] == [
         str(tmp_path / "beginning"),
         str(tmp_path / "text.tfrecord"),
