@@ -1,4 +1,4 @@
-"""``fastrec convert``: other formats -> TFRecord files, TFRecord files -> tables."""
+"""``fastrec convert``: other formats -> TFRecord files, TFRecord files -> tables, images."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 import fastrec as fr
 from fastrec.cli.inputs import one_line_errors
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, rate, size
-from fastrec.convert import open_source, write_table, write_tfrecords
+from fastrec.convert import open_source, write_images, write_table, write_tfrecords
 from fastrec.convert.to_table import TABLE_SUFFIXES
 
 __all__ = ["convert"]
@@ -25,7 +25,7 @@ def convert(
             metavar="SOURCE",
             help="Files, globs in quotes, or directories: IDX (MNIST), .npy, .npz, .csv, "
             ".tsv, .parquet, .arrow, .feather, or folders of images as "
-            "DIR/class/name.jpg or DIR/name.jpg. For a table, TFRecord files.",
+            "DIR/class/name.jpg or DIR/name.jpg. For a table or images, TFRecord files.",
         ),
     ],
     *,
@@ -35,7 +35,7 @@ def convert(
             *("--out", "-o"),
             metavar="OUT",
             help="The output. A path that ends in .parquet, .arrow or .feather is a "
-            "table; one with {shard:05d}, and optionally {num_shards:05d}, is a shard "
+            "table; one that ends in / is a folder for the images; one with {shard:05d}, and optionally {num_shards:05d}, is a shard "
             "pattern; any other is a TFRecord file.",
         ),
     ],
@@ -87,7 +87,7 @@ def convert(
         bool, typer.Option("--overwrite", help="Replace existing files.")
     ] = False,
 ) -> None:
-    """Convert arrays, tables and images to TFRecord files, or TFRecord files to a table.
+    """Convert arrays, tables and images to TFRecord files, or TFRecord files back.
 
     Arrays of three or more dimensions are written as bytes; the command prints the specs
     to read them. Images are not re-encoded. A null omits the feature of the record.
@@ -98,12 +98,19 @@ def convert(
         "max_shard_bytes": max_shard_bytes,
         "num_shards": num_shards,
     }
+    is_images = out.endswith("/")
     unused: dict[str, object] = {"text": text, "optional": optional}
-    if is_table:
+    if is_images:
+        unused |= {**to_records, "type": cast, "on_error": on_error}
+    elif is_table:
         unused = {**to_records, "type": cast, "on_error": on_error}
     for name, value in unused.items():
         if value is not None:
-            output = "TFRecord files" if is_table else f"one of {TABLE_SUFFIXES}"
+            output = (
+                f"one of {TABLE_SUFFIXES}"
+                if name in ("text", "optional")
+                else "TFRecord files"
+            )
             msg = f"this option requires {output} as OUT, got {out}"
             raise typer.BadParameter(msg, param_hint=f"--{name.replace('_', '-')}")
     types = dict(_name_and_type(pair) for pair in cast or ())
@@ -122,6 +129,12 @@ def convert(
                     progress=bar,
                 )
                 files = [out]
+            elif is_images:
+                name = column[0] if column else "image"
+                files = write_images(
+                    sources, out, image=name, overwrite=overwrite, progress=bar
+                )
+                n_records = len(files)
             else:
                 source = open_source(
                     sources, columns=column, types=types, on_error=on_error or "raise"
