@@ -32,6 +32,7 @@ PACKAGE = [
     "Error",
     "FixedLen",
     "FixedLenSequence",
+    "Image",
     "LimitError",
     "Limits",
     "Loader",

@@ -16,7 +16,15 @@ from rich.console import Console
 
 from fastrec import _core
 from fastrec.cli.check_files import DamagedRegion, FileCheck, check_files
-from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
+from fastrec.cli.terminal import (
+    Bar,
+    Stopwatch,
+    console,
+    counted,
+    json_path,
+    printable,
+    size,
+)
 from fastrec.options import default_num_threads
 from fastrec.storage.paths import expand
 
@@ -24,7 +32,6 @@ __all__ = [
     "CheckReport",
     "check_and_print",
     "files_to_check",
-    "json_path",
     "print_sums",
 ]
 
@@ -146,11 +153,6 @@ def check_and_print(
 
 
 # Printing.
-
-
-def json_path(path: str) -> str:
-    """Return a path as valid UTF-8, with other bytes escaped."""
-    return os.fsencode(path).decode("utf-8", "backslashreplace")
 
 
 def print_sums(report: CheckReport, *, as_json: bool) -> None:

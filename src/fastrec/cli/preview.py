@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
 import fastrec as fr
-from fastrec.cli.terminal import counted
+from fastrec.cli.image_header import image_size
+from fastrec.cli.terminal import counted, printable
 from fastrec.storage.compression import GZIP_MAGIC
 
-__all__ = ["file_format", "preview", "preview_row"]
+__all__ = ["aligned", "file_format", "preview", "preview_row"]
 
-_MAX_TEXT_BYTES = 60
+_MAX_TEXT_BYTES = 50
+_MAX_HEX_BYTES = 8
 _MAX_ITEMS = 4  # of an array
+_MAX_NAME_WIDTH = 30
 
 # First bytes of formats; WebP and WAV have their name after a RIFF header.
 _MAGIC = {
@@ -44,38 +49,67 @@ def file_format(data: bytes) -> str:
 
 
 def preview(value: object) -> str:
-    """Return a short text: a string or its length, the first items of an array."""
+    """Return a short text: a number, a text, the size of an image, the first items."""
     if isinstance(value, bytes):
         return _preview_bytes(value)
-    if isinstance(value, np.generic):
-        return f"{value.item():.6g}" if value.dtype.kind == "f" else str(value.item())
+    if isinstance(value, (float, np.floating)):
+        return f"{float(value):.6g}"
+    if isinstance(value, (int, np.generic)):
+        return str(value)
     items: fr.BytesArray | fr.RaggedArray | np.ndarray
     if isinstance(value, np.ndarray):
-        kind = f"{value.dtype}[{', '.join(map(str, value.shape))}]"
-        items = value.ravel()
+        shape = "x".join(f"{size:,}" for size in value.shape)
+        items, kind = value.ravel(), f"{shape} {value.dtype}"
     elif isinstance(value, fr.BytesArray):
-        kind = f"{value.shape[0]} strings" if value.ndim == 1 else f"bytes{value.shape}"
-        items = value
+        items, kind = value, counted(len(value), "string")
+        if value.ndim > 1:
+            kind = f"{'x'.join(map(str, value.shape))} strings"
     elif isinstance(value, fr.RaggedArray):
-        kind, items = f"{len(value)} rows", value
+        items, kind = value, counted(len(value), "row")
     else:
         return type(value).__name__
     shown = [preview(items[i]) for i in range(min(len(items), _MAX_ITEMS))]
-    rest = ", ..." if len(items) > len(shown) else ""
-    return f"<{kind}: {', '.join(shown)}{rest}>" if shown else f"<{kind}>"
+    if len(items) <= len(shown) and (not shown or np.ndim(items) == np.ndim(value)):
+        return f"[{', '.join(shown)}]"
+    return f"[{', '.join(shown)}, ...] {kind}"
 
 
 def preview_row(row: Mapping[str, object]) -> list[str]:
     """Return one aligned line per feature of a row."""
-    width = max((len(repr(name)) for name in row), default=0)
-    return [f"{name!r:<{width}}  {preview(value)}" for name, value in row.items()]
+    return aligned({name: preview(value) for name, value in row.items()})
+
+
+def aligned(texts: Mapping[Any, str]) -> list[str]:
+    """Return one line per name, with the texts below each other."""
+    names = [printable(name) for name in texts]
+    width = min(max(map(len, names), default=0), _MAX_NAME_WIDTH)
+    return [
+        f"{name:<{width}}  {text}"
+        for name, text in zip(names, texts.values(), strict=True)
+    ]
 
 
 def _preview_bytes(data: bytes) -> str:
-    kind = file_format(data)
-    if not kind and 0 < len(data) <= _MAX_TEXT_BYTES:
-        text = data.decode("utf-8", "replace")
-        if text.isprintable() and "\ufffd" not in text:
-            return repr(data)
     count = counted(len(data), "byte")
-    return f"<{count}, {kind}>" if kind else f"<{count}>"
+    if kind := file_format(data):
+        size = image_size(data)
+        return f"{kind}{f' {size[0]}x{size[1]}' if size else ''}, {count}"
+    is_short = len(data) <= _MAX_TEXT_BYTES
+    if (
+        text := _text_of(data if is_short else data[: _MAX_TEXT_BYTES - 4])
+    ) is not None:
+        return repr(text) if is_short else f"{text + '...'!r} ({count})"
+    some = data[:_MAX_HEX_BYTES].hex(" ")
+    return f"<{count}: {some}{' ...' * (len(data) > _MAX_HEX_BYTES)}>"
+
+
+def _text_of(data: bytes) -> str | None:
+    """Return UTF-8 text, without a character that is cut at its end; None if binary."""
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(data)
+    except UnicodeDecodeError:
+        return None
+    is_text = all(
+        character.isprintable() or character in "\t\n\r" for character in text
+    )
+    return text if is_text else None

@@ -19,10 +19,9 @@ from fastrec.cli.check_report import (
     CheckReport,
     check_and_print,
     files_to_check,
-    json_path,
     print_sums,
 )
-from fastrec.cli.terminal import Bar
+from fastrec.cli.terminal import Bar, json_path
 from fastrec.options import default_num_threads
 from fastrec.rewrite import copy
 from fastrec.storage.atomic import replacement

@@ -10,12 +10,14 @@ import base64
 import contextlib
 import json
 import math
+import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from rich.console import Console
 
 from fastrec.printable import printable
@@ -30,6 +32,7 @@ __all__ = [
     "console",
     "counted",
     "json_line",
+    "json_path",
     "print_table",
     "printable",
     "rate",
@@ -176,6 +179,11 @@ def size(n_bytes: float) -> str:
     return f"{n_bytes / 1000**exponent:,.1f} {_UNITS[exponent - 1]}"
 
 
+def json_path(path: str) -> str:
+    """Return a path as valid UTF-8, with other bytes escaped."""
+    return os.fsencode(path).decode("utf-8", "backslashreplace")
+
+
 def json_line(value: object) -> str:
     """Return a value as one line of JSON.
 
@@ -186,6 +194,10 @@ def json_line(value: object) -> str:
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401
+    if getattr(value, "dtype", None) in (np.float16, np.float32):
+        value = value.astype(str).astype(
+            float
+        )  # the shortest digits: 0.1, not 0.10000000149
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, bytes):

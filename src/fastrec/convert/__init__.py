@@ -27,3 +27,7 @@ __all__ = [
     "write_table",
     "write_tfrecords",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -71,6 +71,7 @@ class BatchDecoder:
         files = view.files
         self._options = options
         self._collator = collator = options.collator()
+        self._pool = pool
         self._needs_places = not collator.is_plain or options.conversion is not None
         self._is_identity = collator.is_identity and not self._needs_places
         self._policy = options.row_policy
@@ -142,7 +143,7 @@ class BatchDecoder:
         if decoded is None:
             return None
         parts, step, n_rows, n_valid, n_bytes, unreadable = decoded
-        self.last_bytes = n_bytes
+        self.last_bytes = n_bytes + n_rows * self._collator.image_bytes
         places = info = None
         if self._needs_places:
             context = f" of step {step} of epoch {self._epoch}"
@@ -168,8 +169,9 @@ class BatchDecoder:
             begin = clock()
             batch, raised = self._collator(
                 parts,
-                info if threads is None else replace(info, _threads=threads),
+                replace(info, _threads=threads, _pool=self._pool),
                 self._options.transform_policy,
+                self._policy,
             )
             elapsed = clock() - begin
             with self._times_lock:

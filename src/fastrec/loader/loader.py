@@ -258,7 +258,7 @@ class Loader(TrainingRun, Generic[B]):
         if unreadable:
             info = without_rows(info, unreadable, policy)
         batch: Any
-        batch, _ = collator(parts, info, options.transform_policy)
+        batch, _ = collator(parts, info, options.transform_policy, policy)
         if options.conversion is not None:
             batch = options.conversion(batch, places)
         return batch  # type: ignore[no-any-return]

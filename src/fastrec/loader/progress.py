@@ -38,6 +38,7 @@ class Progress:
         self.times = Times()
         self.skipped = SkippedRows()
         self.is_advised = False
+        self.is_warned_of_drop = False
 
     def copy(self) -> Progress:
         """Return a copy with the same cursor, and counts of 0."""

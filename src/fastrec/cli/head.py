@@ -1,0 +1,56 @@
+"""``fastrec head``: print the first records."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Annotated
+
+import typer
+
+from fastrec.cli.arguments import AsJson, Columns, Paths, names_in
+from fastrec.cli.inputs import files_of
+from fastrec.cli.records import first_records, print_records, record_at
+from fastrec.cli.terminal import console, counted
+
+__all__ = ["head"]
+
+
+def head(
+    paths: Paths,
+    *,
+    n: Annotated[
+        int, typer.Option("-n", metavar="N", min=0, help="Number of records.")
+    ] = 5,
+    record: Annotated[
+        int | None,
+        typer.Option(
+            "--record",
+            metavar="K",
+            min=0,
+            help="Print only this record, counted from 0 over all files.",
+            show_default=False,
+        ),
+    ] = None,
+    columns: Columns = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print the first records.
+
+    It reads no more of the files than it prints, so it answers at once. With --record,
+    the files up to the record are indexed. Both checksums of each record are verified.
+    """
+    out = console()
+    n_needed = n if record is None else record + 1
+    files = files_of(paths, joins=False, n_records=n_needed)
+    names = names_in(columns)
+    if record is not None:
+        found = record_at(files, record)
+        if found is None:
+            msg = f"must be less than the number of records, got {record}"
+            raise typer.BadParameter(msg, param_hint="--record")
+        print_records(out, [found], names, as_json=as_json)
+        return
+    records = itertools.islice(first_records(files), n)
+    n_printed = print_records(out, records, names, as_json=as_json)
+    if n and not n_printed and not as_json:
+        out.print(f"no records in {counted(len(files), 'file')}")

@@ -1,0 +1,206 @@
+"""Records of files with their places, and their features without a schema."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.console import Console
+
+import fastrec as fr
+from fastrec import _core
+from fastrec.cli.inputs import indexed
+from fastrec.cli.preview import aligned, preview
+from fastrec.cli.terminal import counted, json_line, json_path, printable
+from fastrec.features.infer import name_of
+from fastrec.hints import nearest
+from fastrec.options import Limits
+
+__all__ = [
+    "PlacedRecord",
+    "first_records",
+    "message_of",
+    "print_records",
+    "record_at",
+    "sampled_records",
+]
+
+
+_MAX_STEPS = 3
+
+
+class PlacedRecord(NamedTuple):
+    """The bytes of a record, and its number in its file."""
+
+    path: str
+    number: int
+    data: bytes
+
+
+def first_records(files: Sequence[str]) -> Iterator[PlacedRecord]:
+    """Yield the records of files in order. It needs no index, and opens no file early."""
+    for path in files:
+        records = fr.read_records(path, num_threads=0)
+        for number, data in enumerate(records):
+            yield PlacedRecord(path, number, data)
+
+
+def record_at(files: Sequence[str], number: int) -> PlacedRecord | None:
+    """Return a record by its number over all files; None if there are fewer records.
+
+    It indexes the files up to that record.
+    """
+    for path in files:
+        (n_records,) = indexed([path])[0].values()
+        if number < n_records:
+            (found,) = _records_of(path, [number])
+            return found
+        number -= n_records
+    return None
+
+
+def sampled_records(files: Sequence[str], n: int, seed: int) -> list[PlacedRecord]:
+    """Return up to `n` records of the files, chosen at random, in their order."""
+    counts, _ = indexed(files)
+    n_records = sum(counts[path] for path in files)
+    rng = np.random.default_rng(seed)
+    chosen = np.sort(rng.choice(n_records, min(n, n_records), replace=False))
+    ends = np.cumsum([counts[path] for path in files])
+    found: list[PlacedRecord] = []
+    for path, end in zip(files, ends.tolist(), strict=True):
+        begin = end - counts[path]
+        inside = chosen[(chosen >= begin) & (chosen < end)] - begin
+        found += _records_of(path, inside.tolist())
+    return found
+
+
+def _records_of(path: str, numbers: Sequence[int]) -> Iterator[PlacedRecord]:
+    """Yield the records of one file with ascending `numbers`."""
+    records = fr.open(path).records
+    if not numbers:
+        return
+    if not fr.open(path).is_streamed:
+        for number in numbers:
+            yield PlacedRecord(path, number, records[number])
+        return
+    wanted = set(numbers)
+    for number, data in enumerate(itertools.islice(records, numbers[-1] + 1)):
+        if number in wanted:
+            yield PlacedRecord(path, number, data)
+
+
+# Printing.
+
+
+class _Message(NamedTuple):
+    """The context features and feature lists of a record, by name."""
+
+    context: dict[str | bytes, Any]
+    lists: dict[str | bytes, list[Any]]
+
+    def chosen(self, names: Sequence[str]) -> _Message:
+        """Return the features with one of `names`, in their order."""
+        return _Message(
+            {name: self.context[name] for name in names if name in self.context},
+            {name: self.lists[name] for name in names if name in self.lists},
+        )
+
+
+def message_of(data: bytes) -> _Message | None:
+    """Return the features of a record, or None if it is another message."""
+    is_sequence = _core.has_feature_lists(data)
+    try:
+        context, lists = _core.decode_message(data, is_sequence, Limits().max_features)
+    except fr.DecodeError:
+        return None
+    if data and not context and not lists:
+        return None
+    return _Message(
+        {name_of(key): values for key, values in context},
+        {name_of(key): steps for key, steps in lists},
+    )
+
+
+def print_records(
+    out: Console,
+    records: Iterable[PlacedRecord],
+    columns: list[str] | None,
+    *,
+    as_json: bool,
+) -> int:
+    """Print records, and return how many there were.
+
+    Raises
+    ------
+    Error
+        If no record has one of the `columns`.
+    """
+    n_printed = 0
+    missing, known = set(columns or ()), set[str]()
+    for record in records:
+        message = message_of(record.data)
+        if message is not None:
+            names = {str(name) for part in message for name in part}
+            missing -= names
+            known |= names
+            message = message if columns is None else message.chosen(columns)
+        if as_json:
+            out.print(json_line(_fields(record, message)))
+        else:
+            lines = _lines(record, message, columns or ())
+            out.print(("\n" if n_printed else "") + "\n".join(lines))
+        n_printed += 1
+    if known and missing:
+        name = min(missing)
+        similar = nearest(name, sorted(known))
+        listed = ", ".join(map(printable, sorted(known)))
+        hint = f"did you mean {similar!r}?" if similar else f"they have {listed}"
+        msg = f"none of these records has a feature {name!r}; {hint}"
+        raise fr.Error(msg)
+    return n_printed
+
+
+def _fields(record: PlacedRecord, message: _Message | None) -> dict[str, object]:
+    """Return a record as JSON: lists of values, as the record has them."""
+    fields: dict[str, object] = {"path": json_path(record.path)}
+    fields["record"] = record.number
+    if message is None:
+        return {**fields, "bytes": record.data}
+    fields["features"] = {
+        name: [] if values is None else values
+        for name, values in message.context.items()
+    }
+    if message.lists:
+        fields["feature_lists"] = message.lists
+    return fields
+
+
+def _lines(
+    record: PlacedRecord, message: _Message | None, columns: Sequence[str]
+) -> Iterator[str]:
+    size = counted(len(record.data), "byte")
+    yield f"record {record.number:,} of {printable(record.path)}, {size}"
+    if message is None:
+        looks = _core.describe_foreign(record.data)
+        yield f"  not a tf.train.Example{f'; it looks like {looks}' if looks else ''}"
+        yield f"  {preview(record.data)}"
+        return
+    texts: dict[str | bytes, str] = dict.fromkeys(columns, "absent")
+    texts |= {name: _values_text(values) for name, values in message.context.items()}
+    texts |= {name: _steps_text(steps) for name, steps in message.lists.items()}
+    yield from (f"  {line}" for line in aligned(texts) or ["no features"])
+
+
+def _values_text(values: Any) -> str:  # noqa: ANN401
+    if values is None:
+        return "no values"
+    return preview(values[0] if len(values) == 1 else values)
+
+
+def _steps_text(steps: Sequence[Any]) -> str:
+    shown = ", ".join(map(_values_text, steps[:_MAX_STEPS]))
+    if len(steps) > _MAX_STEPS:
+        return f"{counted(len(steps), 'step')}: {shown}, ..."
+    return f"{counted(len(steps), 'step')}: {shown}" if steps else "0 steps"
