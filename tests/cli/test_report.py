@@ -128,6 +128,16 @@ def large_bytes(folder: Path) -> Path:
     return _file(folder, records)
 
 
+def large_images(folder: Path) -> Path:
+    noise = np.random.default_rng(0).integers(0, 256, (500, 700, 3), np.uint8)
+    data = io.BytesIO()
+    pillow.fromarray(noise).save(data, "JPEG", quality=95)
+    large = data.getvalue()
+    assert len(large) > 300_000
+    images = [large, large, large[:280_000], b"\xff\xd8\xff" + large]
+    return _file(folder, [example({b"x": ("bytes", [image])}) for image in images])
+
+
 def texts(folder: Path) -> Path:
     return _file(folder, [f"<i>line {n}</i> of text".encode() for n in range(40)])
 
@@ -171,6 +181,7 @@ KINDS: list[Write] = [
     infinities,
     extremes,
     large_bytes,
+    large_images,
     texts,
     sequences,
     many_files,
@@ -223,6 +234,14 @@ def test_mixed_records_are_not_called_sorted(folder: Path) -> None:
     page = Page(report(folder / "mixed.tfrecord"))
     assert "not in random order" not in page.text
     assert "of 5 labels" in page.text
+
+
+def test_large_images_are_reduced(folder: Path) -> None:
+    pytest.importorskip("cv2")
+    page = Page(report(large_images(folder)))
+    assert len(page.sources) == page.tags.count("figure") == 2
+    assert max(map(len, page.sources)) < 80_000
+    assert "2 images not shown: damaged, or too large" in page.text
 
 
 def test_text_of_files_is_escaped(folder: Path) -> None:

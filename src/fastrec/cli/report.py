@@ -19,7 +19,9 @@ from fastrec.cli.report_sample import Sample, column_stats, flat_values, sampled
 from fastrec.cli.statistics import Histogram
 from fastrec.cli.terminal import console, counted, printable, size, when_interrupted
 from fastrec.display import image_uri, picture_of
+from fastrec.options import MissingExtraError
 from fastrec.storage.atomic import replacement
+from fastrec.transforms.decode_images import DecodeImages
 
 __all__ = ["report"]
 
@@ -28,6 +30,7 @@ _MAX_SHEETS = 3
 _MAX_PICTURES = 48
 _MAX_PICTURE_BYTES = 256 << 10
 _MAX_SHEET_BYTES = 4 << 20
+_THUMBNAIL = 96, 128  # pixels
 _N_BINS = 32
 _FRAMING_BYTES = 16  # of a record, besides its data
 
@@ -169,19 +172,32 @@ def _pictures(
     n_bytes = n_left_out = 0
     for i in range(0, len(values), step):
         value = values[i]
-        if isinstance(value, bytes):
-            is_small = len(value) <= _MAX_PICTURE_BYTES
-            uri = image_uri(value) if is_small else None
-            n_left_out += not is_small
-        else:
+        if not isinstance(value, bytes):
             uri = picture_of(value)
+        elif len(value) <= _MAX_PICTURE_BYTES:
+            uri = image_uri(value)
+        else:
+            uri = _reduced(value)
         if uri is None or n_bytes + len(uri) > _MAX_SHEET_BYTES:
+            n_left_out += 1
             continue
         n_bytes += len(uri)
         pictures.append((uri, _caption(sample, int(records[i]), label)))
         if len(pictures) == _MAX_PICTURES:
             break
     return pictures, n_left_out
+
+
+def _reduced(data: bytes) -> str | None:
+    """Return a large image as a small one; None if it or OpenCV is missing."""
+    spec, none = fr.Image(_THUMBNAIL, fit="center_crop"), np.zeros(1, np.int64)
+    batch: fr.Batch = {"image": fr.BytesArray.from_list([data])}
+    try:
+        decode = DecodeImages({"image": spec}, fr.Limits())
+        pixels = decode(batch, fr.BatchInfo(0, 0, 0, none, none))["image"]
+    except (fr.Error, MissingExtraError):
+        return None
+    return picture_of(pixels[0])
 
 
 def _caption(sample: Sample, record: int, label: Any) -> str:  # noqa: ANN401

@@ -280,7 +280,7 @@ def images(name: object, pictures: Sequence[Picture], n_left_out: int) -> str:
     )
     note = ""
     if n_left_out:
-        note = f'<p class="soft">{counted(n_left_out, "image")} too large to show.</p>'
+        note = f'<p class="soft">{counted(n_left_out, "image")} not shown: damaged, or too large.</p>'
     return (
         _heading(f"Images: {as_text(name)}")
         + f'<div class="sheet">{figures}</div>{note}'
