@@ -282,6 +282,16 @@ def test_nothing_is_written_if_files_cannot_be_read(
     assert not output.exists()
 
 
+def test_other_files_are_not_replaced(folder: Path) -> None:
+    path = one_record(folder)
+    data = path.read_bytes()
+    _, errors = run("report", path, "-o", path, status=2)
+    assert "must end in .html" in " ".join(errors.split())
+    assert path.read_bytes() == data
+    report(path)
+    report(path)
+
+
 # In a browser.
 
 

@@ -39,7 +39,10 @@ def report(
     paths: Paths,
     *,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")
+        Path,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="The page to write or replace."
+        ),
     ] = Path("report.html"),
     label: Annotated[
         str | None,
@@ -55,6 +58,9 @@ def report(
 
     The page is one file without scripts, and loads nothing. It shows values of records.
     """
+    if output.suffix.lower() not in (".html", ".htm"):
+        msg = f"must end in .html, got {output}"
+        raise typer.BadParameter(msg, param_hint="--output")
     with when_interrupted("nothing was written"):
         files = files_of(paths, joins=False)
         indexed(files)
