@@ -21,7 +21,6 @@ from fastrec.cli.terminal import console, counted, printable, size, when_interru
 from fastrec.display import image_uri, picture_of
 from fastrec.options import MissingExtraError
 from fastrec.storage.atomic import replacement
-from fastrec.transforms.decode_images import DecodeImages
 
 __all__ = ["report"]
 
@@ -196,14 +195,13 @@ def _pictures(
 
 def _reduced(data: bytes) -> str | None:
     """Return a large image as a small one; None if it or OpenCV is missing."""
-    spec, none = fr.Image(_THUMBNAIL, fit="center_crop"), np.zeros(1, np.int64)
-    batch: fr.Batch = {"image": fr.BytesArray.from_list([data])}
+    spec = fr.Image(_THUMBNAIL, fit="center_crop")
+    example = fr.encode_example({"image": data})
     try:
-        decode = DecodeImages({"image": spec}, fr.Limits())
-        pixels = decode(batch, fr.BatchInfo(0, 0, 0, none, none))["image"]
+        pixels = fr.parse_single_example(example, {"image": spec})["image"]
     except (fr.Error, MissingExtraError):
         return None
-    return picture_of(pixels[0])
+    return picture_of(pixels)
 
 
 def _caption(sample: Sample, record: int, label: Any) -> str:  # noqa: ANN401
