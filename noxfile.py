@@ -270,3 +270,7 @@ def bench_smoke(session: nox.Session) -> None:
         *("python", "benchmarks/write.py", "--quick", "--json"),
         *(str(written / "write.json"), "--writers", "fastrec:batch", "fastrec:rows"),
     )
+    session.run(
+        *("python", "benchmarks/images.py", "--quick", "--peers", "fastrec"),
+        *("--data", str(written / "images")),
+    )

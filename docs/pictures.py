@@ -137,7 +137,7 @@ def main() -> None:
         run("train_keras.py")
         run("sequences.py")
         run("shuffle_bias.py")
-        run("images.py")
+        run("show_images.py")
         draw_garments()
         draw_predictions()
         draw_ranks()

@@ -27,7 +27,7 @@ pytest.importorskip("typer")
 pytest.importorskip("rich")
 
 import fastrec as fr
-from commands import run
+from commands import run, run_python
 from fastrec import _core
 from fastrec.cli import demo_images
 from fastrec.cli.preview import file_format, preview, preview_row
@@ -41,16 +41,6 @@ IMAGES: list[Features] = [
     {b"image": ("bytes", [JPEG]), b"name": ("bytes", [b"cat"]), b"n": ("int64", [i])}
     for i in range(40)
 ]
-
-
-def run_python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code],
-        capture_output=True,
-        check=False,
-        text=True,
-        timeout=60,
-    )
 
 
 def file_of(path: Path, records: list[bytes]) -> Path:

@@ -258,7 +258,7 @@ def test_errors_have_their_place(tmp_path: Path) -> None:
         lambda: list(ds.loader(3, num_threads=0, transform_threads=0)),
         lambda: ds.loader(1).batch(2),
     ):
-        with pytest.raises(fr.SchemaError, match="'image'.*truncated") as caught:
+        with pytest.raises(fr.SchemaError, match=r"'image'.*truncated") as caught:
             read()
         error = caught.value
         assert (error.path, error.record, error.offset) == (ds.files[0], 2, begin)
@@ -360,10 +360,10 @@ def test_bad_images_are_masked(tmp_path: Path, options: dict[str, Any]) -> None:
 def test_transforms_get_pixels_and_only_good_rows(tmp_path: Path) -> None:
     seen = []
 
-    def brightness(row: Untyped, rng: Untyped) -> float:
+    def brightness(row: Untyped, rng: Untyped) -> Untyped:
         seen.append(int(row["number"]))
         assert row["image"].shape == (HEIGHT, WIDTH, 3)
-        return float(row["image"].mean()) + 0 * rng.random()
+        return row["image"].mean() + 0 * rng.random()
 
     out = {"brightness": fr.FixedLen((), "float64")}
     ds = opened(tmp_path, *IMAGES, shape=(HEIGHT, WIDTH), on_error="skip")
@@ -388,7 +388,7 @@ def test_a_default_replaces_missing_images(tmp_path: Path) -> None:
 # Fits.
 
 
-def bilinear(pixels: npt.NDArray[Any], height: int, width: int) -> npt.NDArray[Any]:
+def bilinear(pixels: npt.NDArray[Any], height: int, width: int) -> Untyped:
     """Resize with centers of pixels at halves, as tf.image.resize does."""
 
     def positions(n: int, n_from: int) -> tuple[Any, Any, Any]:
@@ -501,7 +501,7 @@ def test_columns_of_a_row_are_cropped_alike_and_unlike_its_transforms(
     fr.write(path, [{"image": PNG, "mask": PNG}] * 10)
     spec = fr.Image((8, 8), fit="random_resized_crop")
     ds = open_dataset(path, features={"image": spec, "mask": spec})
-    drawn = []
+    drawn: list[float] = []
 
     def draw(batch: Untyped, info: Untyped) -> Untyped:
         drawn.extend(info.rng(i).random() for i in range(len(info.positions)))
@@ -613,6 +613,39 @@ def test_memory_of_columns_is_recycled_and_never_shared(tmp_path: Path) -> None:
     assert all(array.flags.writeable for array in kept)
 
 
+# Writing.
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_pixels_are_written_without_loss(tmp_path: Path, channels: int) -> None:
+    spec = {"image": fr.Image((5, 7), channels=channels, key="x")}
+    images = np.random.default_rng(0).integers(0, 256, (9, 5, 7, channels), np.uint8)
+    path = tmp_path / "written"
+    fr.write(path, {"image": images}, features=spec)
+    assert np.array_equal(open_dataset(path, features=spec)[:]["image"], images)
+    fr.write(path, [{"image": row} for row in images], features=spec, overwrite=True)
+    assert np.array_equal(open_dataset(path, features=spec)[:]["image"], images)
+
+
+def test_files_are_written_unchanged(tmp_path: Path) -> None:
+    spec = {"image": fr.Image((HEIGHT, WIDTH), default=0)}
+    path = tmp_path / "written"
+    fr.write(path, {"image": [JPEG, None, PNG]}, features=spec)
+    rows = [fr.decode_example(record) for record in fr.read_records(path)]
+    assert rows[0]["image"].tolist() == [JPEG]
+    assert rows[1] == {}
+    assert rows[2]["image"].tolist() == [PNG]
+
+
+def test_pixels_that_are_not_as_in_the_spec_are_refused(tmp_path: Path) -> None:
+    spec = {"image": fr.Image((5, 7))}
+    for wrong in (np.zeros((2, 5, 7), np.uint8), np.zeros((2, 5, 7, 3), np.float32)):
+        with pytest.raises(ValueError, match=r"must be uint8 of shape \(5, 7, 3\)"):
+            fr.write(tmp_path / "wrong", {"image": wrong}, features=spec)
+    with pytest.raises(ValueError, match="no default"):
+        fr.write(tmp_path / "wrong", {"image": [None]}, features=spec)
+
+
 @pytest.mark.frameworks
 def test_torch_shares_the_memory(tmp_path: Path) -> None:
     torch: Untyped = pytest.importorskip("torch")
@@ -666,10 +699,13 @@ def test_sizes_in_headers_are_those_of_pillow() -> None:
         assert _core.image_size(data) == PIL.open(BytesIO(data)).size
 
 
-def test_a_missing_opencv_is_named(
+def test_a_missing_or_old_opencv_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ds = opened(tmp_path, PNG, shape=(HEIGHT, WIDTH))
+    monkeypatch.setattr(cv2, "__version__", "4.10.0")
+    with pytest.raises(ImportError, match=r"OpenCV 4\.11, got 4\.10\.0"):
+        ds[0]
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(ImportError, match=r"OpenCV.*pip install .*\[image\]"):
         ds[0]

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import numpy.typing as npt
 import typer
 
 import fastrec as fr
@@ -16,14 +15,14 @@ from fastrec.cli.arguments import Paths
 from fastrec.cli.inputs import files_of, indexed
 from fastrec.cli.report_order import correlations, label_name, label_orders
 from fastrec.cli.report_page import Picture
-from fastrec.cli.report_sample import Sample, flat_values, sampled, summaries
+from fastrec.cli.report_sample import Sample, column_stats, flat_values, sampled
+from fastrec.cli.statistics import Histogram
 from fastrec.cli.terminal import console, counted, printable, size, when_interrupted
 from fastrec.display import image_uri, picture_of
 from fastrec.storage.atomic import replacement
 
 __all__ = ["report"]
 
-_MAX_CARDS = 100
 _N_ROWS = 4
 _MAX_SHEETS = 3
 _MAX_PICTURES = 48
@@ -87,7 +86,7 @@ def _page(ds: fr.Dataset, label: str | None) -> str:
             ],
         ),
         *_sheets(sample, chosen),
-        report_page.columns(summaries(sample, _MAX_CARDS), sample, repr(ds.schema)),
+        report_page.columns(column_stats(sample), ds.schema),
         report_page.shards(
             [os.path.basename(path) for path in ds.files],  # noqa: PTH119 (not a Path)
             n_records,
@@ -115,9 +114,7 @@ def _compression(ds: fr.Dataset) -> str:
     return ", ".join(kinds)
 
 
-def _record_sizes(
-    ds: fr.Dataset,
-) -> tuple[tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]] | None, float]:
+def _record_sizes(ds: fr.Dataset) -> tuple[Histogram | None, float]:
     """Return a histogram of the sizes of all records, and their mean.
 
     Streams have no offsets, so only their mean is known.
@@ -135,7 +132,7 @@ def _record_sizes(
     for each in of_files:
         counts += np.histogram(each, bins=_N_BINS, range=(low, max(high, low + 1)))[0]
     edges = np.linspace(low, max(high, low + 1), _N_BINS + 1)
-    return (counts, edges), total / len(ds)
+    return Histogram(tuple(edges.tolist()), tuple(counts.tolist())), total / len(ds)
 
 
 def _sheets(sample: Sample, label: object) -> list[str]:

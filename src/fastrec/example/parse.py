@@ -21,7 +21,7 @@ from fastrec.features.sequence_schema import ParsedSequences
 from fastrec.features.tensor import SerializedTensor
 from fastrec.options import Limits
 from fastrec.transforms.batch_info import BatchInfo
-from fastrec.transforms.decode_images import DecodeImages
+from fastrec.transforms.images import DecodeImages
 
 __all__ = [
     "decode_example",

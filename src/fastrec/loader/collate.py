@@ -27,7 +27,7 @@ from fastrec.options import Limits
 from fastrec.sources.source import Reading
 from fastrec.sources.view import View
 from fastrec.transforms.batch_info import BatchInfo, Extra
-from fastrec.transforms.decode_images import DecodeImages
+from fastrec.transforms.images import DecodeImages
 from fastrec.transforms.transform import CheckedTransform
 
 __all__ = ["VALID", "Collator", "OnTransformError", "Parts", "collator_of"]

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from fastrec.arrays.batch import Batch
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.calls import argument_style, call, name_of
-from fastrec.transforms.decode_images import DecodeImages
+from fastrec.transforms.images import DecodeImages
 from fastrec.transforms.row_transform import RowTransform
 
 __all__ = ["CheckedTransform", "Transform"]

@@ -1,6 +1,6 @@
 """Write images as TFRecords, read them back, and show them on one sheet.
 
-usage: python examples/images.py
+usage: python examples/show_images.py
 
 A record has an image file and its height, width, depth and label, like those of the
 guides. Writes images.png. Needs Pillow, and the extra "image" to decode.

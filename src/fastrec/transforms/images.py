@@ -1,4 +1,4 @@
-"""DecodeImages: the byte strings of Image columns -> pixels, with OpenCV."""
+"""Images: the byte strings of Image columns -> pixels, and back, with OpenCV."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.arrays.batch import Batch
+from fastrec.arrays.batch import Batch, BytesArray
 from fastrec.errors import Error, LimitError, SchemaError
 from fastrec.features.base import Spec
 from fastrec.features.image import Image, images_of
@@ -17,21 +17,33 @@ from fastrec.options import Limits, extra
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.row_transform import RowTransform
 
-__all__ = ["DecodeImages"]
+__all__ = ["DecodeImages", "encoded_images"]
 
+_MIN_VERSION = [4, 11]
 # Factors by which JPEGs are reduced while they are decoded.
 _REDUCTIONS = (8, 4, 2)
 # The stream of a row's random numbers: transforms draw from another one.
 _STREAM = 1
 
 
+def _opencv() -> Any:  # noqa: ANN401 (a module)
+    with extra("image", "fr.Image", "cv2"):
+        import cv2
+    version = cv2.__version__.split(".")
+    if [*map(int, version[:2])] < _MIN_VERSION:
+        msg = (
+            f"fr.Image requires OpenCV 4.11, got {cv2.__version__}, which accepts "
+            "truncated images: pip install -U opencv-python-headless"
+        )
+        raise ImportError(msg, name="cv2")
+    return cv2
+
+
 class DecodeImages(RowTransform):
     """Decodes the Image columns of a batch."""
 
     def __init__(self, features: Mapping[Any, Spec], limits: Limits) -> None:
-        with extra("image", "fr.Image", "cv2"):
-            import cv2
-        self._cv2: Any = cv2
+        self._cv2 = _opencv()
         self._images = images_of(features)
         self._max_pixels = limits.max_image_pixels
 
@@ -165,3 +177,20 @@ def _located(error: Error, key: bytes, info: BatchInfo, i: int) -> Error:
         path = info._places.files[file]
     reason = f"feature {feature!r} {error.reason}"
     return type(error)(reason, path, record, begin, feature, code=error.code)
+
+
+def encoded_images(rows: npt.NDArray[Any], spec: Image) -> BytesArray:
+    """Return rows of pixels as PNG files, which keep every pixel."""
+    if rows.shape[1:] != spec.row_shape or rows.dtype != np.uint8:
+        raise ValueError(
+            f"rows must be uint8 of shape {spec.row_shape}, as in {spec!r}, got "
+            f"{rows.dtype} of shape {rows.shape[1:]}"
+        )
+    cv2 = _opencv()
+    orders = {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}
+    files = []
+    for row in rows:
+        image = cv2.cvtColor(row, orders[spec.channels]) if spec.channels > 1 else row
+        _, file = cv2.imencode(".png", image)
+        files.append(file.tobytes())
+    return BytesArray.from_list(files)
