@@ -70,6 +70,46 @@ def test_a_name_of_tensorflow_names_what_to_use(name: str, hint: str) -> None:
     assert not hasattr(fr, name)
 
 
+def test_a_misspelled_name_names_the_right_one(ds: Untyped) -> None:
+    for owner, name, right in [
+        (fr, "Fixedlen", "FixedLen"),
+        (ds, "colum_names", "column_names"),
+        (ds.loader(2), "stat", "stats"),
+    ]:
+        with pytest.raises(AttributeError, match=rf"; did you mean {right}\?$"):
+            getattr(owner, name)
+
+
+def test_a_column_is_not_an_attribute(ds: Untyped) -> None:
+    with pytest.raises(AttributeError, match=re.escape('batch["label"] in ds.loader')):
+        ds.label  # noqa: B018
+
+
+def test_a_subclass_has_the_hints(ds: Untyped) -> None:
+    class Mine(fr.Dataset):
+        pass
+
+    mine: Untyped = Mine(ds._view)
+    with pytest.raises(AttributeError, match=r"'Mine' object .*use ds\.loader"):
+        mine.batch  # noqa: B018
+
+
+def test_modules_list_their_public_names() -> None:
+    for module in (fr.samplers, fr.compat, fr.convert):
+        assert dir(module) == sorted(module.__all__)
+
+
+@pytest.mark.frameworks
+def test_torch_lists_its_names_and_answers_others() -> None:
+    pytest.importorskip("torch")
+    adapter: Untyped = fr.torch
+    assert dir(adapter) == sorted(adapter.__all__)
+    with pytest.raises(
+        AttributeError, match=r"use fr\.torch\.loader\(ds, batch_size\)"
+    ):
+        adapter.DataLoader  # noqa: B018
+
+
 def test_an_unknown_name_is_a_plain_error(ds: Untyped) -> None:
     for owner in (ds, ds.loader(2), fr):
         with pytest.raises(AttributeError, match=r"has no attribute 'theano'$"):

@@ -28,6 +28,7 @@ from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.open import open, read_records
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
 from fastrec.features.fixed import FixedLen, Raw, Stack, VarLen
+from fastrec.features.image import Image
 from fastrec.features.missing import MissingFeatureWarning
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.ragged import Ragged
@@ -87,6 +88,7 @@ __all__ = [
     "Error",
     "FixedLen",
     "FixedLenSequence",
+    "Image",
     "LimitError",
     "Limits",
     "Loader",

@@ -18,6 +18,10 @@ with extra("grain", "fastrec.grain"):
 __all__ = ["DataSource"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 class DataSource(RandomAccessDataSource):
     """A dataset as Grain reads it: by number, in the threads and processes of Grain.
 

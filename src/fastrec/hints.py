@@ -60,13 +60,16 @@ _HINTS: dict[str, dict[str, str]] = {
     "Dataset": {
         "as_numpy_iterator": "for row in ds, or for batch in ds.loader(batch_size)",
         "batch": "ds.loader(batch_size)",
+        "columns": "ds.column_names, or ds.select_columns([...])",
         "cache": "fr.open(..., cache_dir=) for compressed files; others need no cache",
         "concatenate": "fr.concat([ds, other])",
         "dtype": "ds.schema",
         "element_spec": "ds.schema",
         "enumerate": "enumerate(ds)",
         "features": "ds.schema",
+        "image": 'row["image"] in ds, or batch["image"] in ds.loader(batch_size)',
         "interleave": "fr.mix({...}), or shuffle=True in ds.loader()",
+        "label": 'row["label"] in ds, or batch["label"] in ds.loader(batch_size)',
         "map": (
             "ds.with_transform(function), or transform=function in ds.loader(): the "
             f"function gets whole batches; {_PER_ROW}"
@@ -115,14 +118,21 @@ _HINTS: dict[str, dict[str, str]] = {
         "read": "fr.open(paths), or fr.read_records(paths) for bytes",
         "tfrecord_loader": "fr.open(paths).loader(batch_size)",
     },
+    "fastrec.torch": {
+        "DataLoader": (
+            "fr.torch.loader(ds, batch_size), or torch.utils.data.DataLoader with "
+            "fr.torch.Dataset or fr.torch.IterableDataset"
+        ),
+        "TFRecordDataset": "fr.torch.IterableDataset(ds, batch_size)",
+    },
 }
 
 
-def nearest(name: str, names: Sequence[str]) -> str | None:
-    """Return the one of `names` that is nearest to `name`, if one is near."""
+def nearest(name: str, names: Sequence[str], cutoff: float = 0.6) -> str | None:
+    """Return the one of `names` that is most similar to `name`, if one is, from 0 to 1."""
     import difflib  # slow to import, and used for errors only
 
-    close = difflib.get_close_matches(name, names, n=1)
+    close = difflib.get_close_matches(name, names, n=1, cutoff=cutoff)
     if not close:  # or one that differs only in case
         close = [known for known in names if known.lower() == name.lower()]
     return close[0] if close else None
@@ -162,11 +172,14 @@ def checked_names(function: Callable[P, R]) -> Callable[P, R]:
 def missing_attribute(owner: object, name: str) -> AttributeError:
     """Return the error for a name that a module or object lacks, with a hint if known."""
     if inspect.ismodule(owner):
-        kind, text = owner.__name__, f"module {owner.__name__!r}"
+        kinds, text = [owner.__name__], f"module {owner.__name__!r}"
     else:
-        kind, text = type(owner).__name__, f"{type(owner).__name__!r} object"
+        kinds = [kind.__name__ for kind in type(owner).__mro__]
+        text = f"{kinds[0]!r} object"
     text += f" has no attribute {name!r}"
-    hint = _HINTS[kind].get(name)
-    if hint is None:  # with the object, Python suggests similar names
-        return AttributeError(text, name=name, obj=owner)
-    return AttributeError(f"{text}; use {hint}")
+    hints = next((_HINTS[kind] for kind in kinds if kind in _HINTS), {})
+    if hint := hints.get(name):
+        text += f"; use {hint}"
+    elif not name.startswith("_") and (meant := nearest(name, dir(owner), 0.7)):
+        text += f"; did you mean {meant}?"
+    return AttributeError(text)

@@ -45,6 +45,11 @@ if TYPE_CHECKING:
 
 __all__ = ["PyDataset"]
 
+
+def __dir__() -> list[str]:
+    return __all__
+
+
 # What torch.from_numpy takes and Keras computes with.
 _TORCH_DTYPES = {"bool", "uint8", "int8", "int16", "int32", "int64"}
 _TORCH_DTYPES |= {"float16", "float32", "float64"}

@@ -159,6 +159,9 @@ class Limits:
     max_expansion_ratio : int, default 500
         Size of an expanded file in `cache_dir`, relative to the compressed file. Files
         may always expand to 1 GiB.
+    max_image_pixels : int, default 178_956_970
+        Width times height of an `Image`, which its header contains. The default is that
+        of Pillow, and nearly that of TensorFlow.
 
     Raises
     ------
@@ -176,6 +179,7 @@ class Limits:
     max_padded_bytes: int
     max_features: int
     max_expansion_ratio: int
+    max_image_pixels: int
 
     def __init__(
         self,
@@ -184,6 +188,7 @@ class Limits:
         max_padded_bytes: int | str = "4GiB",
         max_features: int = 100_000,
         max_expansion_ratio: int = 500,
+        max_image_pixels: int = 178_956_970,
     ) -> None:
         checked = {
             "max_record_bytes": byte_count("max_record_bytes", max_record_bytes),
@@ -192,6 +197,7 @@ class Limits:
             "max_expansion_ratio": positive_int(
                 "max_expansion_ratio", max_expansion_ratio
             ),
+            "max_image_pixels": positive_int("max_image_pixels", max_image_pixels),
         }
         if checked["max_record_bytes"] > _MAX_RECORD_BYTES:
             msg = (
@@ -230,7 +236,7 @@ _PACKAGES = {
     "plot": "matplotlib",
     "tf": "tensorflow",
 }
-_DISPLAY_NAMES = {"PIL": "Pillow", "tensorflow": "TensorFlow"}
+_DISPLAY_NAMES = {"PIL": "Pillow", "cv2": "OpenCV", "tensorflow": "TensorFlow"}
 
 
 class MissingExtraError(ModuleNotFoundError):
@@ -238,9 +244,9 @@ class MissingExtraError(ModuleNotFoundError):
 
 
 @contextlib.contextmanager
-def extra(name: str, purpose: str) -> Iterator[None]:
-    """Raise MissingExtraError if the body cannot import the extra's package."""
-    package = _PACKAGES.get(name, name)
+def extra(name: str, purpose: str, package: str | None = None) -> Iterator[None]:
+    """Raise MissingExtraError if the body cannot import a package of the extra."""
+    package = package or _PACKAGES.get(name, name)
     try:
         yield
     except ModuleNotFoundError as error:

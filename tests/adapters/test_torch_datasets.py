@@ -364,9 +364,10 @@ def test_a_data_set_says_where_its_passes_are(write: Write) -> None:
     assert (dataset.epoch, len(dataset), dataset.stats.n_batches) == (1, 3, 2)
     assert len([*through(dataset, 1)]) == 3
     assert (dataset.epoch, len(dataset)) == (1, 3)  # whether it has ended is unknown
-    for name in ("stats", "report"):
-        with pytest.raises(RuntimeError, match="in other processes"):
-            getattr(dataset, name)
+    with pytest.raises(RuntimeError, match="in other processes"):
+        _ = dataset.report
+    assert dataset.stats.n_batches == 2
+    assert "worker processes, which count for themselves" in repr(dataset.stats)
     dataset.set_epoch(5)
     assert (dataset.epoch, len(dataset)) == (5, 7)
     assert len([*dataset]) == 7

@@ -150,6 +150,20 @@ def test_a_file_url(tmp_path: Path, host: str) -> None:
     assert numbers(open_dataset(f"{folder}/*.tfrecord", features=SPEC)) == [1, 2]
 
 
+def test_a_tilde_is_the_home_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with fr.Writer("~/a.tfrecord") as writer:
+        writer.write_record(b"x")
+    assert (tmp_path / "a.tfrecord").exists()
+    ds = fr.open("~/*.tfrecord", index_dir="~/index")
+    assert ds.files == [str(tmp_path / "a.tfrecord")]
+    assert len(ds) == 1
+    assert any((tmp_path / "index").iterdir())
+    assert list(fr.read_records("~/a.tfrecord")) == [b"x"]
+
+
 def test_a_file_url_of_another_host_is_remote(tmp_path: Path) -> None:
     path = file_of(tmp_path / "a.tfrecord", 1)
     with pytest.raises(ValueError, match="remote"):

@@ -100,7 +100,7 @@ def test_an_epoch_is_every_record_once_in_file_order(
     ds: Untyped, batch_size: int, drop_last: bool
 ) -> None:
     loader = ds.loader(batch_size, drop_last=drop_last)
-    batches = list(loader)
+    batches = [] if drop_last and batch_size > N else list(loader)
     assert (
         len(batches)
         == len(loader)
@@ -144,7 +144,15 @@ def test_the_division_into_files_does_not_matter(
 
 def test_a_batch_larger_than_the_dataset_is_one_batch_or_none(ds: Untyped) -> None:
     assert [len(batch["n"]) for batch in ds.loader(N + 1)] == [N]
-    assert list(ds.loader(N + 1, drop_last=True)) == []
+    loader = ds.loader(N + 1, drop_last=True)
+    with pytest.warns(UserWarning, match=rf"drops all .*has {N}, .*batch {N + 1}$"):
+        assert list(loader) == []
+    assert list(loader) == []  # warns once
+
+
+def test_dropping_no_record_does_not_warn(write: Write) -> None:
+    empty = open_dataset(write(b""), features=SPEC)
+    assert list(empty.loader(8, drop_last=True)) == []
 
 
 # Epochs, state, random access.

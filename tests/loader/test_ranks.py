@@ -243,6 +243,7 @@ def all_ranks(ds: Untyped, world_size: int, **options: Untyped) -> list[Untyped]
 SHUFFLES = (False, True, fr.Blocks(block_bytes=200, lanes=3))
 
 
+@pytest.mark.filterwarnings("ignore:drop_last=True drops all records")
 @given(
     sizes=st.sampled_from([(60,), (0, 60), FILE_SIZES, (1,) * 9, (30, 0, 1, 29), (0,)]),
     world_size=st.integers(1, 9),

@@ -413,6 +413,7 @@ class Training(RuleBasedStateMachine):
             loader.close()
 
 
+@pytest.mark.filterwarnings("ignore:drop_last=True drops all records")
 @pytest.mark.timeout(400)  # shrinking a failure takes up to 5 minutes
 def test_a_random_training_run_follows_the_contract(write: Write) -> None:
     class TrainingHere(Training):

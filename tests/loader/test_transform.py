@@ -390,7 +390,7 @@ def test_columns_of_different_lengths_are_refused(ds: Untyped) -> None:
 def test_per_row_neither_wraps_nor_broadcasts(
     ds: Untyped, value: object, dtype: str, error: type[Exception]
 ) -> None:
-    transform = fr.per_row(lambda _: value, out={"x": fr.FixedLen((), dtype)})
+    transform = fr.per_row(lambda _: value, out={"x": dtype})  # FixedLen((), dtype)
     with pytest.raises(error, match="column 'x' of record 0"):
         ds.loader(4, transform=transform).peek()
 

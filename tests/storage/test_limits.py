@@ -165,8 +165,8 @@ def test_padding_is_limited_by_default(write: Write) -> None:
 
 def test_more_features_than_the_limit(write: Write) -> None:
     path = write(frame(many_features(50)) + frame(many_features(51)))
-    with pytest.raises(fr.SchemaError, match="no features"):
-        _ = fr.open(path, limits=fr.Limits(max_features=51)).schema
+    schema = fr.open(path, limits=fr.Limits(max_features=51)).schema
+    assert dict(schema) == {"record": fr.Record()}  # the keys are not text
     policies: list[Any] = ["skip", "raise"]
     for on_error in policies:
         ds = fr.open(path, limits=fr.Limits(max_features=50), on_error=on_error)

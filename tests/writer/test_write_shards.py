@@ -577,3 +577,9 @@ def test_an_interrupt_before_any_line_leaves_complete_files_or_none(
             break
     assert whole == want
     assert n > 300
+
+
+def test_doubled_braces_are_not_a_pattern(tmp_path: Path) -> None:
+    with fr.Writer(tmp_path / "a-{{shard}}") as writer:
+        writer.write_record(b"x")
+    assert names_in(tmp_path) == ["a-{{shard}}"]

@@ -74,6 +74,7 @@ void register_slab(py::module_& m) {
   py::class_<BlockPool, std::shared_ptr<BlockPool>>(m, "BlockPool")
       .def(py::init(&make_pool), py::arg("idle_bytes_max"),
            py::arg("allocate") = py::none(), py::arg("recycles") = true)
+      .def("take", &BlockPool::take, py::arg("n_bytes"))
       .def("stats", [](const BlockPool& pool) {
         const BlockPool::Stats stats = pool.stats();
         return py::make_tuple(stats.n_allocated, stats.n_idle, stats.idle_bytes);

@@ -1,6 +1,7 @@
 #include <pybind11/stl.h>
 
 #include <chrono>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "record/reader.h"
 #include "record/stream.h"
 #include "survey/foreign.h"
+#include "survey/image_size.h"
 #include "survey/infer.h"
 
 namespace fastrec {
@@ -125,6 +127,19 @@ py::object tensor_of(const FeatureSurvey& survey) {
   return py::make_tuple(seen.dtype, py::tuple(py::cast(seen.shape)));
 }
 
+py::tuple to_tuple(ImageSize size) { return py::make_tuple(size.width, size.height); }
+
+// (smallest width and height, largest width and height); None unless all are images.
+py::object images_of(const FeatureSurvey& survey) {
+  if (survey.n_images == 0 || survey.n_images != survey.n_values) return py::none();
+  return py::make_tuple(to_tuple(survey.image_min), to_tuple(survey.image_max));
+}
+
+py::object image_size(const py::buffer& file) {
+  const std::optional<ImageSize> size = image_size_of(BufferView(file).bytes());
+  return size ? py::object(to_tuple(*size)) : py::none();
+}
+
 // [(key, survey), ...].
 template <typename Seen>
 py::list to_list(const std::map<std::string, Seen>& surveys) {
@@ -138,6 +153,7 @@ py::list to_list(const std::map<std::string, Seen>& surveys) {
 }  // namespace
 
 void register_survey(py::module_& m) {
+  m.def("image_size", &image_size, py::arg("file"));
   m.def(
       "describe_foreign",
       [](const py::buffer& record) {
@@ -161,6 +177,7 @@ void register_survey(py::module_& m) {
       .def_readonly("bytes_max", &FeatureSurvey::bytes_max)
       .def_property_readonly("dtypes", &dtypes_of)
       .def_property_readonly("tensor", &tensor_of)
+      .def_property_readonly("images", &images_of)
       .def_property_readonly(
           "format", [](const FeatureSurvey& survey) { return name_of(survey.format); });
 

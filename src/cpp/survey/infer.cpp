@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -60,6 +61,10 @@ Fault survey_feature(Bytes feature, JoinedMessages* joined, FeatureSurvey* seen)
   for_each_string(list.message, [&](Bytes value) {
     widen<std::uint64_t>(value.size(), &seen->bytes_min, &seen->bytes_max);
     seen->format = common_format(seen->format, format_of(value));
+    if (const std::optional<ImageSize> size = image_size_of(value)) {
+      ++seen->n_images;
+      seen->widen_images(*size, *size);
+    }
     const bool may_be_array = n == 1 && (seen->format == ByteFormat::kOther ||
                                          seen->format == ByteFormat::kText);
     if (!may_be_array) return;
@@ -124,6 +129,13 @@ bool find_lists(Bytes record, std::size_t n_max, JoinedMessages* joined, Lists* 
 
 }  // namespace
 
+void FeatureSurvey::widen_images(ImageSize min, ImageSize max) {
+  image_min = {std::min(image_min.width, min.width),
+               std::min(image_min.height, min.height)};
+  image_max = {std::max(image_max.width, max.width),
+               std::max(image_max.height, max.height)};
+}
+
 void FeatureSurvey::merge(const FeatureSurvey& other) {
   for (std::size_t kind = 0; kind < std::size(n_of_kind); ++kind) {
     n_of_kind[kind] += other.n_of_kind[kind];
@@ -139,6 +151,8 @@ void FeatureSurvey::merge(const FeatureSurvey& other) {
   bytes_min = std::min(bytes_min, other.bytes_min);
   bytes_max = std::max(bytes_max, other.bytes_max);
   format = common_format(format, other.format);
+  n_images += other.n_images;
+  widen_images(other.image_min, other.image_max);
   arrays.merge(other.arrays);
   tensors.merge(other.tensors);
 }

@@ -12,6 +12,7 @@
 #include "base/error.h"
 #include "survey/format.h"
 #include "survey/guess.h"
+#include "survey/image_size.h"
 #include "wire/walk.h"
 
 namespace fastrec {
@@ -35,6 +36,11 @@ struct FeatureSurvey {
   std::uint64_t bytes_min = std::numeric_limits<std::uint64_t>::max();  // sizes
   std::uint64_t bytes_max = 0;
   ByteFormat format = ByteFormat::kNone;  // of all byte strings
+  // Of images whose header has a size.
+  std::uint64_t n_images = 0;
+  ImageSize image_min = {std::numeric_limits<std::uint32_t>::max(),
+                         std::numeric_limits<std::uint32_t>::max()};
+  ImageSize image_max;
   // Of byte strings that are the only value in their record.
   ArrayGuess arrays;
   TensorGuess tensors;
@@ -42,6 +48,7 @@ struct FeatureSurvey {
   std::uint64_t n_present() const noexcept {
     return n_of_kind[1] + n_of_kind[2] + n_of_kind[3];
   }
+  void widen_images(ImageSize min, ImageSize max);
   void merge(const FeatureSurvey& other);
 };
 

@@ -3,3 +3,7 @@
 from fastrec.compat import dali_tfrecord, tf_io, tf_train
 
 __all__ = ["dali_tfrecord", "tf_io", "tf_train"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -340,8 +340,11 @@ class Dataset(DatasetViews):
             Returns the dict to deliver instead, of any number of rows. `info` is a
             `fastrec.BatchInfo`; a second parameter that has a default is passed only if
             its name is ``info``. See also `fastrec.per_row`.
-        transform_threads : int, default 1
-            Python threads that call `transform`; 0 calls it inside ``next()``.
+        transform_threads : int, optional
+            Python threads that call `transform` and decode `Image` columns; 0 does both
+            inside ``next()``. By default 1, or with images one per CPU that this process
+            may use. By default, too, the threads share the rows of one batch, and
+            one thread calls a transform of whole batches.
         on_transform_error : {"raise", "skip", "mask"}, default "raise"
             Policy for rows whose transform raises an exception, except MemoryError. With
             `fastrec.per_row`, ``"skip"`` skips the row, and ``"mask"`` sets the columns

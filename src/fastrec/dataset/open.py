@@ -119,7 +119,7 @@ def open(
     options = FileOptions(
         io,
         compression,
-        None if cache_dir is None else os.path.abspath(os.fspath(cache_dir)),  # noqa: PTH100
+        None if cache_dir is None else os.path.abspath(os.path.expanduser(cache_dir)),  # noqa: PTH100, PTH111
         None if index_dir is None else os.fspath(index_dir),
     )
     policy, checked = check_on_error(on_error), checked_limits(limits)

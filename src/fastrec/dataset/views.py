@@ -65,6 +65,8 @@ class DatasetViews(ABC):
             return table([], [], title=f"{title}; cannot read its first rows: {error}")
         if not rows and not self._view.is_mixed:
             title += "; no records"
+        elif schema._source:
+            title += f"; {schema._source}"
         header = ["column", "spec", *(f"row {i}" for i in range(len(rows)))]
         names: list[Any] = list(schema)
         cells = [
@@ -286,7 +288,8 @@ class DatasetViews(ABC):
 
     @property
     def _has_transforms(self) -> bool:
-        return bool(self._view.source.transforms or self._transforms)
+        source = self._view.source
+        return bool(source.transforms or source.has_images or self._transforms)
 
     def _with_on_error(self, on_error: ErrorPolicy) -> Self:
         view = self._view.with_on_error(check_on_error(on_error))

@@ -22,9 +22,11 @@ from fastrec.caller_warnings import warn_caller
 from fastrec.example.gather import DENSE, Present, array_of, dense, number_values
 from fastrec.features.base import Spec, kind_of, numpy_dtype
 from fastrec.features.fixed import FixedLen, Raw, Stack, VarLen
+from fastrec.features.image import Image
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.record import Record
 from fastrec.features.tensor import SerializedTensor, serialized_rows
+from fastrec.transforms.images import encoded_images
 
 __all__ = ["ColumnValues", "columns_of", "ordered", "row_of_lists"]
 
@@ -258,6 +260,10 @@ def _encodable(
         raise TypeError(
             f"cannot write a {spec!r}; write its features as separate columns"
         )
+    if isinstance(spec, Image):
+        if not isinstance(array, BytesArray):  # files are written unchanged
+            array = encoded_images(dense(array), spec)
+        return [_lists(name, spec._key_of(name), array, present)]
     keys = [*map(_key, spec.keys)] if isinstance(spec, Stack) else [spec._key_of(name)]
     is_memory = isinstance(spec, (Raw, SerializedTensor))
     shape = (len(keys),) if isinstance(spec, Stack) else spec.shape

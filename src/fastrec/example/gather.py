@@ -17,6 +17,7 @@ from fastrec.arrays.bytes import reshaped
 from fastrec.arrays.layout import offsets_from
 from fastrec.features.base import Spec
 from fastrec.features.fixed import FixedLen, Raw, Stack
+from fastrec.features.image import Image
 from fastrec.features.tensor import SerializedTensor
 
 __all__ = ["DENSE", "Present", "array_of", "dense", "number_values"]
@@ -25,7 +26,7 @@ __all__ = ["DENSE", "Present", "array_of", "dense", "number_values"]
 Present: TypeAlias = NDArray[np.bool_] | None
 
 # Specs whose rows all have one shape.
-DENSE = (FixedLen, Raw, Stack, SerializedTensor)
+DENSE = (FixedLen, Image, Raw, Stack, SerializedTensor)
 
 _INT64_MAX = 2**63 - 1
 _NOT_INT64 = (

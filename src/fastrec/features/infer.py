@@ -274,7 +274,13 @@ class _SurveyedFeature:
         sizes = _ranged(seen.bytes_min, seen.bytes_max, "byte")
         if seen.bytes_min == seen.bytes_max:
             sizes += " each"
-        return [seen.format, sizes] if seen.format and seen.bytes_max else [sizes]
+        if not seen.format or not seen.bytes_max:
+            return [sizes]
+        if seen.images is None:
+            return [seen.format, sizes]
+        smallest, (width, height) = seen.images
+        up_to = "" if smallest == (width, height) else "up to "
+        return [f"{seen.format} {up_to}{width}x{height}", sizes]
 
     def _range(self, low: float, high: float, form: str) -> str:
         if low == high and self.seen.n_ranged == self.seen.n_values:
@@ -292,6 +298,11 @@ class _SurveyedFeature:
             if self.is_context and seen.n_unset:
                 return ""
             return f"or fr.FixedLen({shape}, {DTYPE_OF[self._kind]!r}, default=...)"
+        if self._kind == "bytes" and not shape and seen.images is not None:
+            smallest, (width, height) = seen.images
+            if smallest == (width, height):
+                return f"fr.Image(({height}, {width}))"
+            return 'fr.Image((224, 224), fit="resize")'
         if self._kind != "bytes" or shape or seen.format:
             return ""
         return guess.suggestion(seen)

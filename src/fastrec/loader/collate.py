@@ -19,12 +19,15 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Batch, concat_batches, take_rows
 from fastrec.arrays.ragged import describe_rows
 from fastrec.errors import SchemaError, add_note
+from fastrec.features.image import images_of
 from fastrec.features.padded import FixedLenSequence, Unpadded
 from fastrec.features.schema import check_columns
-from fastrec.loader.skipped_rows import SkippedRow, skipped_by_transform
+from fastrec.loader.skipped_rows import RowPolicy, SkippedRow, skipped_by_transform
+from fastrec.options import Limits
 from fastrec.sources.source import Reading
 from fastrec.sources.view import View
 from fastrec.transforms.batch_info import BatchInfo, Extra
+from fastrec.transforms.images import DecodeImages
 from fastrec.transforms.transform import CheckedTransform
 
 __all__ = ["VALID", "Collator", "OnTransformError", "Parts", "collator_of"]
@@ -60,21 +63,23 @@ def collator_of(
             )
             raise SchemaError(msg)
     view.source.check_columns()
-    return Collator(readings, extra, transforms)
+    return Collator(readings, extra, transforms, view.files.limits)
 
 
 class _TransformCalls:
     """Calls the transforms of one batch, and collects the rows for which they raise."""
 
-    def __init__(self, on_error: OnTransformError) -> None:
+    def __init__(self, on_error: OnTransformError, on_unreadable: RowPolicy) -> None:
         self._on_error = on_error
+        self._on_unreadable = on_unreadable
         self.skipped: list[SkippedRow] = []
 
     def __call__(
         self, transform: CheckedTransform, batch: Batch, info: BatchInfo
     ) -> tuple[Batch, BatchInfo]:
         """Return the transformed batch, and the info of the remaining rows."""
-        if self._on_error == "raise":
+        on_error = self._on_unreadable if transform.is_reading else self._on_error
+        if on_error == "raise":
             return transform(batch, info), info
         if not transform.is_per_row:
             return self._call_or_skip_batch(transform, batch, info)
@@ -85,7 +90,7 @@ class _TransformCalls:
         failed.sort(key=operator.itemgetter(0))  # threads fail in any order
         rows = [row for row, _ in failed]
         self._skip(transform, info, failed)
-        if self._on_error == "mask":
+        if on_error == "mask":
             info = info._masked(rows)
             if VALID in batch:  # added after the transforms of joined datasets
                 batch = batch | {VALID: valid_column(info)}
@@ -138,12 +143,15 @@ class Collator:
         readings: Sequence[Reading],
         extra: dict[str, Extra],
         transforms: Sequence[CheckedTransform],
+        limits: Limits,
     ) -> None:
         self._readings = list(readings)
+        self.image_bytes = 0  # of a row, after decoding
+        self._part_transforms = [self._transforms_of(part, limits) for part in readings]
         self._part_columns: dict[str, str] = {}  # of the first part after transforms
         self._extra = extra
         self._transforms = tuple(transforms)
-        self._has_part_transforms = any(reading.transforms for reading in readings)
+        self._has_part_transforms = any(self._part_transforms)
         # Whether there are no transforms.
         self.is_plain = not self._transforms and not self._has_part_transforms
         # Whether a transform or an added column depends on the BatchInfo.
@@ -161,12 +169,16 @@ class Collator:
         parts: Parts,
         info: BatchInfo | None,
         on_error: OnTransformError = "raise",
+        on_unreadable: RowPolicy = "raise",
     ) -> tuple[Batch, list[SkippedRow]]:
         """Return the batch of `parts`, and the rows for which transforms raised.
 
+        `on_error` is the policy for rows whose transform raises, `on_unreadable` that for
+        rows whose image cannot be decoded.
+
         `info` may be None if `needs_info` is False.
         """
-        calls = _TransformCalls(on_error)
+        calls = _TransformCalls(on_error, on_unreadable)
         batch, info = self._joined(parts, info, calls)
         if info is not None:
             if any(name in batch for name in self._extra):
@@ -180,6 +192,16 @@ class Collator:
             for transform in self._transforms:
                 batch, info = calls(transform, batch, info)
         return batch, calls.skipped
+
+    def _transforms_of(
+        self, reading: Reading, limits: Limits
+    ) -> tuple[CheckedTransform, ...]:
+        """Return the transforms of a reading; the first one decodes its images."""
+        if not images_of(reading.schema):
+            return reading.transforms
+        decode = DecodeImages(reading.schema, limits)
+        self.image_bytes = max(self.image_bytes, decode.row_bytes)
+        return (CheckedTransform(decode), *reading.transforms)
 
     def _joined(
         self, parts: Parts, info: BatchInfo | None, calls: _TransformCalls
@@ -223,7 +245,7 @@ class Collator:
         info: BatchInfo | None,
         calls: _TransformCalls,
     ) -> tuple[Batch, BatchInfo | None]:
-        transforms = self._readings[reading].transforms
+        transforms = self._part_transforms[reading]
         if info is None or not self._has_part_transforms:
             return batch, info
         if rows is not None:

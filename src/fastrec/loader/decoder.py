@@ -71,6 +71,7 @@ class BatchDecoder:
         files = view.files
         self._options = options
         self._collator = collator = options.collator()
+        self._pool = pool
         self._needs_places = not collator.is_plain or options.conversion is not None
         self._is_identity = collator.is_identity and not self._needs_places
         self._policy = options.row_policy
@@ -109,7 +110,10 @@ class BatchDecoder:
                 row_policy=self._policy,
                 recovery=recovery_of(files.on_error),
             )
+        self._progress = progress
         self._may_have_gaps = plan is None and files.on_error != "raise"
+        if plan is not None and files.on_error != "raise":
+            progress.add_gaps(files.report())
 
     @property
     def transform_pool_bytes(self) -> int:
@@ -123,7 +127,7 @@ class BatchDecoder:
             return self.collate(self.take())
         decoded = self.pipeline.next()
         if self._may_have_gaps:
-            log_gaps(self.pipeline.take_gaps())
+            self._report_gaps()
         if decoded is None:
             return None
         parts, step, _, n_valid, n_bytes, unreadable = decoded
@@ -134,15 +138,20 @@ class BatchDecoder:
             Delivered, (parts[0][1], step, n_records, n_bytes, skipped, None)
         )
 
+    def _report_gaps(self) -> None:
+        if gaps := self.pipeline.take_gaps():
+            log_gaps(gaps)
+            self._progress.add_gaps(gap.region for gap in gaps)
+
     def take(self) -> DecodedBatch | None:
         """Return the next decoded batch, to pass to `collate`; None at the end."""
         decoded = self.pipeline.next()
         if self._may_have_gaps:
-            log_gaps(self.pipeline.take_gaps())
+            self._report_gaps()
         if decoded is None:
             return None
         parts, step, n_rows, n_valid, n_bytes, unreadable = decoded
-        self.last_bytes = n_bytes
+        self.last_bytes = n_bytes + n_rows * self._collator.image_bytes
         places = info = None
         if self._needs_places:
             context = f" of step {step} of epoch {self._epoch}"
@@ -168,8 +177,9 @@ class BatchDecoder:
             begin = clock()
             batch, raised = self._collator(
                 parts,
-                info if threads is None else replace(info, _threads=threads),
+                replace(info, _threads=threads, _pool=self._pool),
                 self._options.transform_policy,
+                self._policy,
             )
             elapsed = clock() - begin
             with self._times_lock:

@@ -181,7 +181,7 @@ class BatchIterator(Iterator[Any]):
         if options.n_transforming:
             threads = self._threads = TransformPool(
                 decoder,
-                is_per_row=options.is_per_row,
+                shares_rows=options.shares_rows,
                 n_threads=options.transform_threads,
                 n_ahead=options.n_in_transform_pool,
                 owner=self,
@@ -195,6 +195,14 @@ class BatchIterator(Iterator[Any]):
 
     def _finish(self, at: Cursor) -> None:
         """Move to the next epoch; an interrupt comes either before or after the move."""
+        options, progress = self._options, self._progress
+        is_empty = options.planner.drop_last and not at.step
+        if is_empty and not progress.is_warned_of_drop and (n := len(options.view)):
+            progress.is_warned_of_drop = True
+            self._warnings.append(
+                f"drop_last=True drops all records: the dataset has {n:,}, and a full batch "
+                f"{options.planner.global_batch_size:,}"
+            )
         self._progress.skipped.log(at.n_skipped, at.epoch)
         self._progress.move(at.epoch + 1)
         self._is_finished = True

@@ -43,6 +43,7 @@ class LoaderOptions:
     transforms: tuple[CheckedTransform, ...]  # of the dataset and the loader
     num_threads: int
     transform_threads: int
+    has_default_transform_threads: bool
     prefetch: int
     memory_limit: int
     max_errors: int | None
@@ -76,9 +77,10 @@ class LoaderOptions:
             num_threads=default_num_threads()
             if num_threads is None
             else non_negative_int("num_threads", num_threads, _MAX_THREADS),
-            transform_threads=1
+            transform_threads=(default_num_threads() if view.source.has_images else 1)
             if transform_threads is None
             else non_negative_int("transform_threads", transform_threads, _MAX_THREADS),
+            has_default_transform_threads=transform_threads is None,
             prefetch=1
             if prefetch is None
             else positive_int("prefetch", prefetch, _MAX_PREFETCH),
@@ -99,8 +101,9 @@ class LoaderOptions:
 
     @property
     def has_transforms(self) -> bool:
-        """Whether the dataset or the loader has transforms."""
-        return bool(self.transforms or self.view.source.transforms)
+        """Whether the dataset or the loader has transforms, or decodes images."""
+        source = self.view.source
+        return bool(self.transforms or source.transforms or source.has_images)
 
     @property
     def is_per_row(self) -> bool:
@@ -111,11 +114,19 @@ class LoaderOptions:
         )
 
     @property
+    def shares_rows(self) -> bool:
+        """Whether `transform_threads` share the rows of one batch at a time.
+
+        By default, a transform of whole batches is called in one thread at a time.
+        """
+        return self.has_default_transform_threads or self.is_per_row
+
+    @property
     def n_transforming(self) -> int:
         """The number of batches that threads transform concurrently; 0 inside next()."""
         if not self.has_transforms:
             return 0
-        return min(self.transform_threads, 1 if self.is_per_row else _MAX_THREADS)
+        return min(self.transform_threads, 1 if self.shares_rows else _MAX_THREADS)
 
     @property
     def n_in_transform_pool(self) -> int:

@@ -56,7 +56,11 @@ def skipped_by_transform(
 ) -> SkippedRow:
     """Return the skipped row for an `error` raised by the transform `name`."""
     file, _, begin, end = places.numbers[row].tolist()
-    reason = f"{name} raised {type(error).__name__}: {error}"
+    reason = (
+        error.reason
+        if isinstance(error, Error) and not name
+        else (f"{name} raised {type(error).__name__}: {error}")
+    )
     region = SkippedRegion(
         places.files[file], begin, None if end < 0 else end, reason, 1
     )

@@ -22,8 +22,8 @@ class TransformPool:
     """Transforms the batches of `decoder` in background threads.
 
     A batch takes two tasks: the first takes the decoded rows, in the order of batches, and
-    the second transforms them. If all transforms were created by `per_row`, one thread
-    runs these tasks and the others share the rows of each batch. The threads stop when
+    the second transforms them. With `shares_rows`, one thread runs these tasks and the
+    others share the rows of each batch, in transforms by row. The threads stop when
     `owner` is garbage-collected.
     """
 
@@ -31,15 +31,15 @@ class TransformPool:
         self,
         decoder: BatchDecoder,
         *,
-        is_per_row: bool,
+        shares_rows: bool,
         n_threads: int,
         n_ahead: int,
         owner: object,
     ) -> None:
         self._decoder = decoder
-        self._n_threads = 1 if is_per_row else n_threads
+        self._n_threads = 1 if shares_rows else n_threads
         self._n_ahead = n_ahead
-        self._rows = TaskPool(n_threads - 1) if is_per_row and n_threads > 1 else None
+        self._rows = TaskPool(n_threads - 1) if shares_rows and n_threads > 1 else None
         self._batches: deque[Task[Delivered | None]] = deque()
         # Pairs of tasks; any other item stops the threads.
         self._queue: SimpleQueue[Any] = SimpleQueue()

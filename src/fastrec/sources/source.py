@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from fastrec import _core
 from fastrec.features import infer
+from fastrec.features.image import images_of
 from fastrec.features.schema import Schema, check_columns
 from fastrec.lifecycle import renew_after_fork
 from fastrec.on_error import recovery_of
@@ -118,6 +119,11 @@ class Source:
     def transforms(self) -> list[CheckedTransform]:
         """The transforms of all files."""
         return [fn for reading in self._given for fn in reading.transforms]
+
+    @property
+    def has_images(self) -> bool:
+        """Whether images are decoded; no inferred schema has them."""
+        return any(images_of(reading.features or {}) for reading in self._given)
 
     def _known(self) -> list[Reading]:
         """Return the readings with inferred features."""

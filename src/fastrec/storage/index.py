@@ -161,7 +161,9 @@ def index_path(
     import hashlib
     from pathlib import Path
 
-    directory = cache_dir() / "index" if index_dir is None else Path(index_dir)
+    directory = (
+        cache_dir() / "index" if index_dir is None else Path(index_dir).expanduser()
+    )
     real = os.path.realpath(path)
     key = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
     suffix = "freccnt" if kind is Count else "frecidx"

@@ -85,14 +85,14 @@ def version_of(path: str) -> Version:
 
 
 def path_of_url(path: str) -> str:
-    """Return the path of a ``file://`` URL, or any other text unchanged."""
+    """Return the path of a ``file://`` URL, or any other path with ``~`` expanded."""
     if prefix := _FILE_URL.match(path):
         # Unquote to bytes, because names may not be UTF-8. Keep "?", which may be a
         # glob.
         from urllib.parse import unquote_to_bytes  # slow to import, and rarely used
 
         return os.fsdecode(unquote_to_bytes(path[prefix.end() :]))
-    return path
+    return os.path.expanduser(path)  # noqa: PTH111 (a Path would normalise it)
 
 
 def is_remote(path: str) -> bool:

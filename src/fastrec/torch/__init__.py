@@ -9,6 +9,10 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+from fastrec.hints import missing_attribute
 from fastrec.options import extra
 
 with extra("torch", "fastrec.torch"):
@@ -29,3 +33,12 @@ __all__ = [
     "loader",
     "tensors",
 ]
+
+if not TYPE_CHECKING:  # where it would allow every name
+
+    def __getattr__(name: str) -> NoReturn:
+        raise missing_attribute(sys.modules[__name__], name)
+
+
+def __dir__() -> list[str]:
+    return __all__

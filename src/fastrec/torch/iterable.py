@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -114,9 +115,14 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
     def stats(self) -> LoaderStats:
         """The statistics of passes in this process; see `fastrec.Loader.stats`.
 
-        Raises a RuntimeError if workers have made the last pass.
+        Passes in workers do not count.
         """
-        return self._local_loader().stats
+        stats = self._loader.stats
+        return (
+            stats
+            if self._shared.is_local
+            else dataclasses.replace(stats, _is_elsewhere=True)
+        )
 
     @property
     def report(self) -> Report:
@@ -124,16 +130,13 @@ class IterableDataset(torch.utils.data.IterableDataset[TensorBatch]):
 
         Raises a RuntimeError if workers have made the last pass.
         """
-        return self._local_loader().report
-
-    def _local_loader(self) -> Loader:
         if not self._shared.is_local:
             msg = (
                 "the last pass was in other processes, which count for themselves: "
-                "stats and report are those of passes with num_workers=0"
+                "report is that of passes with num_workers=0"
             )
             raise RuntimeError(msg)
-        return self._loader
+        return self._loader.report
 
     def __len__(self) -> int:
         """Return the steps of the pass at `epoch`, of all workers together."""

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from fastrec import _core
 from fastrec.tasks import TaskPool
 from fastrec.transforms.places import Places
 
@@ -40,6 +41,8 @@ class BatchInfo:
     # Threads that share the rows of the batch with the calling one.
     _threads: TaskPool | None = field(default=None, repr=False)
     _places: Places | None = field(default=None, repr=False)
+    # Memory for columns.
+    _pool: _core.BlockPool | None = field(default=None, repr=False)
     # Which of the decoded rows these are, if some were skipped.
     _rows: npt.NDArray[np.int64] | None = field(default=None, repr=False)
     # Rows for which a function of rows has raised, and its errors; None lets it raise.
@@ -59,8 +62,12 @@ class BatchInfo:
         if self.positions[i] < 0:
             msg = f"row {i} is padding and has no random generator"
             raise IndexError(msg)
+        return self._rng(i, 0)
+
+    def _rng(self, i: int, stream: int) -> np.random.Generator:
+        """Return one of the row's random generators, 2**128 numbers apart."""
         key = np.array([self.seed, self.epoch], dtype=np.uint64)
-        counter = np.array([0, 0, 0, self.positions[i]], dtype=np.uint64)
+        counter = np.array([0, 0, stream, self.positions[i]], dtype=np.uint64)
         return np.random.Generator(np.random.Philox(key=key, counter=counter))
 
     def _of_rows(self, rows: npt.NDArray[np.int64]) -> BatchInfo:

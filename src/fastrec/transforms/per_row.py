@@ -12,19 +12,24 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Batch
 from fastrec.features.base import Spec
 from fastrec.features.fixed import FixedLen, Raw
+from fastrec.features.tf_specs import as_spec
 from fastrec.hints import checked_names
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.calls import argument_style, call, name_of
+from fastrec.transforms.row_transform import RowTransform
 
 __all__ = ["PerRow", "per_row"]
 
 
-class PerRow:
+class PerRow(RowTransform):
     """A transform that applies a function to each row: see `per_row`."""
 
-    def __init__(self, function: Callable[..., Any], out: Mapping[str, Spec]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], out: Mapping[str, Spec | str]
+    ) -> None:
         self._out: dict[str, FixedLen | Raw] = {}
-        for name, spec in out.items():
+        for name, given in out.items():
+            spec = as_spec(name, given) if isinstance(given, str) else given
             if not isinstance(spec, (FixedLen, Raw)) or spec.dtype == "bytes":
                 msg = (
                     f"out[{name!r}] must be fr.FixedLen(shape, dtype) with the shape "
@@ -43,60 +48,17 @@ class PerRow:
         """The transform's name in errors."""
         return f"per_row({name_of(self._function)})"
 
-    def __call__(self, batch: Batch, info: BatchInfo) -> Batch:
-        """Return `batch` with the columns of `out`."""
-        n_rows = len(info.positions)
-        columns = {
-            name: np.zeros((n_rows, *spec.shape), spec.dtype)
+    def _columns(self, n_rows: int, info: BatchInfo) -> Mapping[Any, npt.NDArray[Any]]:  # noqa: ARG002
+        return {
+            name: np.empty((n_rows, *spec.shape), spec.dtype)
             for name, spec in self._out.items()
         }
-        n_others = 0 if info._threads is None else info._threads.n_threads
-        n_parts = max(1, min(n_others + 1, n_rows))
-        bounds = [n_rows * i // n_parts for i in range(n_parts + 1)]
-        fill = functools.partial(self._fill, batch, info, columns)
-        tasks = [
-            info._threads.submit(functools.partial(fill, bounds[i], bounds[i + 1]))
-            for i in range(1, n_parts)
-            if info._threads is not None
-        ]
-        try:
-            fill(0, bounds[1])
-        finally:
-            # Wait for every part, so that none writes into a batch that failed.
-            for task in tasks:
-                while not task.wait():
-                    pass
-        for task in tasks:
-            task.result()
-        return {**batch, **columns}
-
-    def _fill(
-        self,
-        batch: Batch,
-        info: BatchInfo,
-        columns: dict[str, npt.NDArray[Any]],
-        begin: int,
-        end: int,
-    ) -> None:
-        for i in range(begin, end):
-            if info.positions[i] < 0:
-                continue  # padding stays zero
-            try:
-                self._fill_row(batch, info, columns, i)
-            except Exception as error:
-                if info._failed is None or isinstance(error, MemoryError):
-                    if info._places is not None:
-                        info._places.note_row(error, self.name, i)
-                    raise
-                for column in columns.values():
-                    column[i] = 0
-                info._failed.append((i, error))
 
     def _fill_row(
         self,
         batch: Batch,
         info: BatchInfo,
-        columns: dict[str, npt.NDArray[Any]],
+        columns: Mapping[Any, npt.NDArray[Any]],
         i: int,
     ) -> None:
         row = {name: column[i] for name, column in batch.items()}
@@ -138,7 +100,7 @@ def _checked_row(value: object, column: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 @checked_names
-def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec]) -> PerRow:
+def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec | str]) -> PerRow:
     """Make a transform that applies a function to each row.
 
     The loader's `transform_threads` share the rows of a batch. Results are written
@@ -150,9 +112,10 @@ def per_row(function: Callable[..., Any], *, out: Mapping[str, Spec]) -> PerRow:
         ``function(row)`` or ``function(row, rng)``: `row` is a dict of the row's
         values, `rng` its random generator (`BatchInfo.rng`). It returns a dict with the
         columns of `out`, or the value itself if `out` has one column.
-    out : mapping of str to FixedLen
-        The function's output columns, with the shape and dtype of one row. They are
-        added to the batch, or replace columns with the same names.
+    out : mapping of str to FixedLen or dtype name
+        The function's output columns, with the shape and dtype of one row; ``"int64"``
+        is ``FixedLen((), "int64")``. They are added to the batch, or replace columns with
+        the same names.
 
     Returns
     -------

@@ -8,7 +8,8 @@ from typing import Any, TypeAlias
 from fastrec.arrays.batch import Batch
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.calls import argument_style, call, name_of
-from fastrec.transforms.per_row import PerRow
+from fastrec.transforms.images import DecodeImages
+from fastrec.transforms.row_transform import RowTransform
 
 __all__ = ["CheckedTransform", "Transform"]
 
@@ -25,10 +26,12 @@ class CheckedTransform:
         self._transform = transform
         self._info = argument_style(transform, "info")
         # Whether threads may share the rows of a batch.
-        self.is_per_row = isinstance(transform, PerRow)
+        self.is_per_row = isinstance(transform, RowTransform)
+        # Whether it reads rows, so that `on_error` applies and not `on_transform_error`.
+        self.is_reading = isinstance(transform, DecodeImages)
         self.name = (  # for errors
             transform.name
-            if isinstance(transform, PerRow)
+            if isinstance(transform, RowTransform)
             else f"{name_of(transform)}()"
         )
 

@@ -25,6 +25,9 @@ __all__ = ["ShardNames", "new_token"]
 # File systems allow 255; the rest is for the additions above.
 _MAX_NAME_BYTES = 200
 
+# A field of a pattern; "{{shard}}" is text.
+_FIELD = re.compile(r"(?<!\{)(?:\{\{)*\{(shard|num_shards)[:}]")
+
 # Integer formats that `existing` can match.
 _FORMAT = re.compile(r"0?\d{0,2}d?")
 
@@ -47,7 +50,7 @@ class ShardNames:
         path = self.path = path_of_url(path)
         directory, name = os.path.split(os.path.realpath(path))
         self._directory, self._name = directory, _short(name)  # of temporary files
-        self.is_pattern = re.search(r"\{(shard|num_shards)[:}]", path) is not None
+        self.is_pattern = _FIELD.search(path) is not None
         self.has_num_shards = False
         if not self.is_pattern:
             return

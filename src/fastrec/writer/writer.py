@@ -200,8 +200,9 @@ class Writer:
             ===================================  =========================================
             ndarray of shape (n,)                one value
             ndarray of shape (n, k)              a list of k values
-            ndarray of more dimensions           by its spec in `features`: bytes (`Raw`)
-                                                 or a list of values (`FixedLen`)
+            ndarray of more dimensions           by its spec in `features`: bytes (`Raw`),
+                                                 a list of values (`FixedLen`) or a PNG
+                                                 file (`Image`)
             `RaggedArray`                        a list
             `BytesArray` of shape (n,), (n, k)   one byte string, or k
             list or tuple                        by its items: values, str, bytes, lists,

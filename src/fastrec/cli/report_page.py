@@ -1,0 +1,312 @@
+"""The page of ``fastrec report``: sections of HTML, in which all text is escaped."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from importlib import resources
+from string import Template
+from typing import Any
+
+import numpy as np
+
+from fastrec.cli.preview import preview
+from fastrec.cli.report_order import LabelOrder
+from fastrec.cli.report_sample import Sample
+from fastrec.cli.statistics import ColumnStats, Common, Distribution, Histogram
+from fastrec.cli.svg import heat_map, histogram
+from fastrec.cli.terminal import counted, size
+from fastrec.display import Html, as_text, escaped, picture_of, table, value_html
+from fastrec.features.schema import Schema
+
+__all__ = [
+    "Picture",
+    "columns",
+    "images",
+    "order",
+    "overview",
+    "page",
+    "rows",
+    "shards",
+]
+
+_MAX_CARDS = 100
+_MAX_BARS = 24  # files that have a bar with a name
+_MAX_BINS = 64  # bars of a chart of more files
+_MAX_CORRELATIONS = 8
+_SORTED = 0.1  # correlation with the place in the files
+
+Picture = tuple[str, str]  # data URI and caption
+
+
+def page(title: str, sections: Iterable[str], footer: str) -> str:
+    """Return the whole page."""
+    template = Template(
+        resources.files(__package__).joinpath("report.html").read_text("utf-8")
+    )
+    return template.substitute(
+        title=escaped(title), body="\n".join(sections), footer=escaped(footer)
+    )
+
+
+def overview(title: str, facts: Sequence[tuple[str, str]]) -> str:
+    """Return the heading, and tiles of facts."""
+    tiles = "".join(
+        f'<div class="card"><b>{escaped(value)}</b>'
+        f'<span class="soft">{escaped(name)}</span></div>'
+        for name, value in facts
+    )
+    return f'<h1>{escaped(title)}</h1><div class="grid tiles">{tiles}</div>'
+
+
+def columns(stats: Sequence[ColumnStats], schema: Schema) -> str:
+    """Return a card for each column, and the schema to copy."""
+    cards = "".join(_card(each, schema) for each in stats[:_MAX_CARDS])
+    parts = [_heading("Columns"), f'<div class="grid">{cards}</div>']
+    if len(stats) > _MAX_CARDS:
+        n_more = counted(len(stats) - _MAX_CARDS, "more column")
+        parts.append(f'<p class="soft">... and {n_more}</p>')
+    parts.append(
+        "<details><summary>The schema, to pass as features=</summary>"
+        f'<div class="card scroll"><pre><code>{escaped_lines(repr(schema))}</code></pre>'
+        "</div></details>"
+    )
+    return "".join(parts)
+
+
+def escaped_lines(text: str) -> str:
+    """Return lines of text as HTML."""
+    return "\n".join(map(escaped, text.splitlines()))
+
+
+def _card(stats: ColumnStats, schema: Schema) -> str:
+    values = stats.numbers or stats.lengths or stats.per_record
+    names = ["min", "median", "mean", "max"]
+    figures = [values.minimum, values.quantiles.get(0.5), values.mean, values.maximum]
+    unit = " bytes" if stats.lengths is not None else ""
+    facts = [
+        (name + unit, _number(figure))
+        for name, figure in zip(names, figures, strict=True)
+        if figure is not None
+    ]
+    n_missing = stats.n_records - stats.n_present
+    n_not_finite = values.n_nan + values.n_infinite
+    for name, n in (("records without it", n_missing), ("NaN, infinite", n_not_finite)):
+        facts += [(name, f"{n:,}")] * (n > 0)
+    if stats.n_distinct is not None:
+        about = "" if stats.is_distinct_exact else "about "
+        facts.append(("distinct values", f"{about}{stats.n_distinct:,}"))
+    listed = "".join(
+        f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in facts
+    )
+    spec = schema[stats.name]._text("fr.") if stats.name in schema else stats.kind
+    note = schema._notes.get(stats.name, "")
+    return (
+        f'<div class="card"><h3>{escaped(as_text(stats.name))}</h3>'
+        f'<p class="spec soft">{escaped(spec)}</p>{_chart(stats, values)}'
+        f'<dl>{listed}</dl><p class="soft">{escaped(note)}</p></div>'
+    )
+
+
+def _chart(stats: ColumnStats, values: Distribution) -> str:
+    """Return the common values if they are most of all values, else a histogram."""
+    n_common = sum(each.count for each in stats.common)
+    if stats.common and 2 * n_common >= values.n_values:
+        return _shares(stats.common, values.n_values)
+    if values.histogram is None:
+        return '<p class="soft">no values</p>'
+    title = "bytes" if stats.lengths is not None else "values"
+    return _histogram(values.histogram, title)
+
+
+def _histogram(found: Histogram, title: str) -> str:
+    labels = [
+        f"{_number(low)} to {_number(high)}"
+        for low, high in zip(found.edges[:-1], found.edges[1:], strict=True)
+    ]
+    low, high = _number(found.edges[0]), _number(found.edges[-1])
+    return (
+        histogram(found.counts, labels, f"histogram of {title}")
+        + f'<div class="axis"><span>{escaped(low)}</span>'
+        f"<span>{escaped(high)}</span></div>"
+    )
+
+
+def _shares(common: Sequence[Common], n_values: int) -> str:
+    top = common[0].count
+    lines = [
+        _bar(value_html(each.value), each.count / top, _percent(each.count / n_values))
+        for each in common
+    ]
+    n_others = n_values - sum(each.count for each in common)
+    if n_others > 0:
+        lines.append(_bar(Html("<em>others</em>"), 0, _percent(n_others / n_values)))
+    return "".join(lines)
+
+
+def _bar(name: Html, share: float, text: str) -> str:
+    bar = f'<i style="width:{100 * share:.1f}%"></i>' if share else ""
+    return (
+        f'<div class="share"><span>{name}</span><span>{bar}</span>'
+        f"<span>{escaped(text)}</span></div>"
+    )
+
+
+def shards(
+    names: Sequence[str],
+    n_records: Sequence[int],
+    sizes: Histogram | None,
+    mean_size: float,
+) -> str:
+    """Return the sizes of records, and how evenly they are divided among the files."""
+    parts = [_heading("Record sizes and files"), '<div class="grid">']
+    facts = f'<p class="soft">mean {escaped(size(mean_size))}</p>'
+    if sizes is not None:
+        parts.append(
+            f'<div class="card"><h3>bytes of a record</h3>'
+            f"{_histogram(sizes, 'bytes of a record')}{facts}</div>"
+        )
+    else:
+        parts.append(f'<div class="card"><h3>bytes of a record</h3>{facts}</div>')
+    parts.append(
+        f'<div class="card"><h3>records in each file</h3>{_balance(names, n_records)}</div>'
+    )
+    return "".join([*parts, "</div>"])
+
+
+def _balance(names: Sequence[str], n_records: Sequence[int]) -> str:
+    low, high = min(n_records), max(n_records)
+    balance = f"{low:,} to {high:,}"
+    if low and high > 1.01 * low:
+        balance += f", the largest {high / low:.3g} times the smallest"
+    note = f'<p class="soft">{escaped(balance)}</p>'
+    if len(names) <= _MAX_BARS:
+        bars = [
+            _bar(escaped(name), n / max(high, 1), f"{n:,}")
+            for name, n in zip(names, n_records, strict=True)
+        ]
+        return "".join(bars) + note
+    parts = np.array_split(np.array(n_records), min(_MAX_BINS, len(names)))
+    ends = np.cumsum([len(part) for part in parts]).tolist()
+    labels = [
+        f"files {end - len(part)} to {end - 1}, mean"
+        for part, end in zip(parts, ends, strict=True)
+    ]
+    means = [int(part.mean()) for part in parts]
+    return histogram(means, labels, "records in each file") + note
+
+
+def order(
+    label: object,
+    n_first: int,
+    orders: Sequence[LabelOrder],
+    correlated: Sequence[tuple[object, float]],
+    sample: Sample,
+) -> str:
+    """Return how well the records are mixed."""
+    parts = [_heading("Order of the records")]
+    if not sample.is_spread:
+        parts.append(
+            '<p class="soft">Of the records at the beginning of compressed files.</p>'
+        )
+    worst = abs(correlated[0][1]) if correlated else 0.0
+    is_sorted = worst > max(_SORTED, 4 / math.sqrt(sample.n_records))
+    if orders:
+        metrics = orders[0].metrics
+        is_sorted |= metrics.worst_z > 2 * metrics.usual_z
+    if is_sorted:
+        parts.append(
+            '<p class="warn">The records are not in random order: read them with shuffle=True. A '
+            "shuffle buffer can deliver similar records together.</p>"
+        )
+    parts.append('<div class="grid">')
+    parts += [
+        f'<div class="card map"><h3>{escaped(each.name)}</h3>'
+        f"{heat_map(each.shares, f'labels over an epoch in {each.name}')}"
+        '<div class="axis"><span>first draw</span><span>last draw</span></div></div>'
+        for each in orders
+    ]
+    if correlated:
+        lines = "".join(
+            _bar(escaped(as_text(name)), abs(rho), f"{rho:+.3f}")
+            for name, rho in correlated[:_MAX_CORRELATIONS]
+        )
+        parts.append(
+            '<div class="card"><h3>correlation with the place in the files</h3>'
+            f'{lines}<p class="soft">Spearman; a random order deviates from 0 by about '
+            f"{1 / math.sqrt(max(sample.n_records - 1, 1)):.3f}.</p></div>"
+        )
+    parts.append("</div>")
+    if orders:
+        parts.append(_label_table(label, n_first, orders))
+    return "".join(parts)
+
+
+def _label_table(label: object, n_first: int, orders: Sequence[LabelOrder]) -> str:
+    lines = "".join(
+        f"<tr><td>{escaped(each.name)}</td><td>{each.metrics.n_first:,}</td>"
+        f"<td>{_score(each.metrics.worst_z)}</td></tr>"
+        for each in orders
+    )
+    metrics = orders[0].metrics
+    return (
+        f'<p class="soft" style="margin-top:12px">Each map has a line for each common value of '
+        f"<code>{escaped(as_text(label))}</code>; an even colour is a good order.</p>"
+        '<div class="scroll"><table class="numbers"><thead><tr><th>order</th>'
+        f"<th>of {metrics.n_labels:,} labels, in the first {n_first:,} draws</th>"
+        "<th>worst |z| of a label</th></tr></thead><tbody>"
+        f"{lines}<tr><td>at random</td><td>{metrics.expected_first:,.1f}</td>"
+        f"<td>below {_score(metrics.usual_z)}</td></tr></tbody></table></div>"
+    )
+
+
+def rows(sample: Sample, n: int) -> str:
+    """Return some records of the sample."""
+    chosen = np.linspace(0, sample.n_records - 1, min(n, sample.n_records)).astype(int)
+    found = [sample.row(i) for i in dict.fromkeys(chosen.tolist())]
+    names: list[Any] = [name for name in sample.schema if name in sample.batch]
+    cells = [[as_text(name), *(_cell(row[name]) for row in found)] for name in names]
+    header = ["column", *(f"sample {i}" for i in range(len(found)))]
+    return (
+        _heading("Records") + f'<div class="card scroll">{table(header, cells)}</div>'
+    )
+
+
+def _cell(value: object) -> object:
+    return preview(value) if picture_of(value) is None else value
+
+
+def images(name: object, pictures: Sequence[Picture], n_left_out: int) -> str:
+    """Return a contact sheet of one column."""
+    figures = "".join(
+        f'<figure><img src="{uri}" alt="">'
+        f"<figcaption>{escaped(caption)}</figcaption></figure>"
+        for uri, caption in pictures
+    )
+    note = ""
+    if n_left_out:
+        note = f'<p class="soft">{counted(n_left_out, "image")} not shown: damaged, or too large.</p>'
+    return (
+        _heading(f"Images: {as_text(name)}")
+        + f'<div class="sheet">{figures}</div>{note}'
+    )
+
+
+def _heading(text: str) -> str:
+    return f"<h2>{escaped(text)}</h2>"
+
+
+def _number(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return "-"
+    if value == int(value) and abs(value) < 1e15:
+        return f"{int(value):,}"
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _score(value: float) -> str:
+    return "-" if math.isnan(value) else f"{value:.1f}"

@@ -1,0 +1,196 @@
+"""Image: encoded images, decoded to one array."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+
+from fastrec.errors import SchemaError
+from fastrec.features.base import Column, Spec, checked_item, checked_key
+
+__all__ = ["Fit", "Image", "images_of"]
+
+Fit: TypeAlias = Literal[
+    "exact", "resize", "center_crop", "random_crop", "random_resized_crop"
+]
+
+# The parameters of torchvision's RandomResizedCrop, with its defaults.
+_SCALE = (0.08, 1.0)
+_RATIO = (3 / 4, 4 / 3)
+_MAX_TRIES = 10
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class Image(Spec):
+    """A JPEG, PNG or WebP image stored as a byte string.
+
+    Read as an ndarray of uint8 and shape ``(batch, height, width, channels)``. The
+    `transform_threads` of a loader decode the images, before transforms are called. This
+    needs OpenCV: ``pip install "fastrec-io[image]"``.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Height and width of the column in pixels.
+    fit : str, default "exact"
+        How images of other sizes become `shape`:
+
+        =========================  =====================================================
+        ``"exact"``                not at all: another size is an error
+        ``"resize"``               scaled; the aspect ratio may change
+        ``"center_crop"``          scaled until it covers `shape`, and cut to its center
+        ``"random_crop"``          the same, and cut at a random place
+        ``"random_resized_crop"``  a random part, scaled: 8 % to 100 % of the area, with
+                                   an aspect ratio of 3/4 to 4/3, as RandomResizedCrop
+                                   of torchvision chooses by default
+        =========================  =====================================================
+
+        Scaling is bilinear, like ``tf.image.resize``. An image of at least twice the
+        size is averaged instead, a JPEG partly while it is decoded.
+    channels : {3, 1, 4}, default 3
+        RGB, grayscale or RGBA. Images with other channels are converted: alpha is dropped
+        or opaque, as in TensorFlow.
+    key : str or bytes, optional
+        The feature's name, if it differs from the column's.
+    default : int, optional
+        The value of all pixels, 0 to 255, for records that lack the feature or have an
+        empty byte string.
+
+    Raises
+    ------
+    SchemaError
+        If an argument is invalid. When reading, if a record does not have exactly one
+        byte string, or if it is not an image, is truncated or damaged, or has the wrong
+        size. ``on_error`` applies, as to any record that does not fit its spec.
+    LimitError
+        When reading, if an image has more pixels than ``Limits(max_image_pixels=...)``.
+
+    Notes
+    -----
+    Pixels equal those of ``tf.io.decode_jpeg(dct_method="INTEGER_ACCURATE")``,
+    ``decode_png`` and ``decode_webp``. As there, the EXIF orientation is ignored. The
+    first frame of an animation is read.
+
+    Random crops depend on the seed, the epoch and the row's position only, so they can
+    be resumed. Columns of one row draw the same numbers: images of equal size, such as
+    a picture and its mask, are cropped at the same place.
+
+    Examples
+    --------
+    >>> Image((224, 224), fit="random_resized_crop", key="image/encoded")
+    Image((224, 224), fit='random_resized_crop', key='image/encoded')
+    """
+
+    shape: tuple[int, int]
+    fit: Fit
+    channels: int
+    default: int | None
+    _n_positional = 1
+
+    def __init__(
+        self,
+        shape: Sequence[int],
+        *,
+        fit: Fit = "exact",
+        channels: int = 3,
+        key: str | bytes | None = None,
+        default: int | None = None,
+    ) -> None:
+        checked = checked_item(shape)
+        if len(checked) != 2:
+            raise SchemaError(
+                f"shape must be (height, width), got {checked}; the number of channels "
+                "is channels="
+            )
+        if fit not in get_args(Fit):
+            names = ", ".join(map(repr, get_args(Fit)))
+            raise SchemaError(f"fit must be one of {names}, got {fit!r}")
+        if channels not in (1, 3, 4):
+            raise SchemaError(f"channels must be 1, 3 or 4, got {channels!r}")
+        if default is not None and default not in range(256):
+            raise SchemaError(f"default must be None or 0 to 255, got {default!r}")
+        self._set(shape=checked, fit=fit, channels=int(channels))
+        self._set(default=None if default is None else int(default))
+        self._set(key=checked_key(key))
+
+    def _columns(self, name: str | bytes) -> list[Column]:
+        column = Column(
+            *(name, self._key_of(name), "bytes", "dense"),
+            *(np.dtype(np.uint8), (), repr(self)),
+            default=None if self.default is None else [b""],
+        )
+        return [column]
+
+    def _row_type(self) -> str:
+        return f"uint8{[*self.row_shape]}"
+
+    @property
+    def row_shape(self) -> tuple[int, int, int]:
+        """The shape of one row."""
+        return (*self.shape, self.channels)
+
+    @property
+    def is_random(self) -> bool:
+        """Whether `box` draws random numbers."""
+        return self.fit.startswith("random")
+
+    def box(
+        self, width: int, height: int, rng: np.random.Generator | None
+    ) -> tuple[int, int, int, int]:
+        """Return the part of an image that is scaled to `shape`.
+
+        Parameters
+        ----------
+        width, height : int
+            The size of the image.
+        rng : Generator or None
+            Required if `is_random`.
+
+        Returns
+        -------
+        x, y, width, height : int
+            In pixels, from the upper left corner.
+        """
+        wide, high = width, height
+        if self.fit == "random_resized_crop":
+            assert rng is not None
+            return _random_part(width, height, rng)
+        if self.fit in ("center_crop", "random_crop"):
+            rows, columns = self.shape
+            wide = max(1, min(width, round(height * columns / rows)))
+            high = max(1, min(height, round(width * rows / columns)))
+        if self.fit == "random_crop":
+            assert rng is not None
+            return _random_place(width, height, wide, high, rng)
+        return (width - wide) // 2, (height - high) // 2, wide, high
+
+
+def _random_place(
+    width: int, height: int, wide: int, high: int, rng: np.random.Generator
+) -> tuple[int, int, int, int]:
+    y = int(rng.integers(height - high + 1))
+    return int(rng.integers(width - wide + 1)), y, wide, high
+
+
+def _random_part(
+    width: int, height: int, rng: np.random.Generator
+) -> tuple[int, int, int, int]:
+    """Choose a part like torchvision's RandomResizedCrop."""
+    for _ in range(_MAX_TRIES):
+        area = width * height * rng.uniform(*_SCALE)
+        ratio = math.exp(rng.uniform(math.log(_RATIO[0]), math.log(_RATIO[1])))
+        wide, high = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < wide <= width and 0 < high <= height:
+            return _random_place(width, height, wide, high, rng)
+    wide = min(width, max(1, round(height * _RATIO[1])))
+    high = min(height, max(1, round(width / _RATIO[0])))
+    return (width - wide) // 2, (height - high) // 2, wide, high
+
+
+def images_of(features: Mapping[str | bytes, Spec]) -> dict[str | bytes, Image]:
+    """Return the columns that are images."""
+    return {name: spec for name, spec in features.items() if isinstance(spec, Image)}

@@ -1,0 +1,196 @@
+"""Images: the byte strings of Image columns -> pixels, and back, with OpenCV."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fastrec import _core
+from fastrec.arrays.batch import Batch, BytesArray
+from fastrec.errors import Error, LimitError, SchemaError
+from fastrec.features.base import Spec
+from fastrec.features.image import Image, images_of
+from fastrec.options import Limits, extra
+from fastrec.transforms.batch_info import BatchInfo
+from fastrec.transforms.row_transform import RowTransform
+
+__all__ = ["DecodeImages", "encoded_images"]
+
+_MIN_VERSION = [4, 11]
+# Factors by which JPEGs are reduced while they are decoded.
+_REDUCTIONS = (8, 4, 2)
+# The stream of a row's random numbers: transforms draw from another one.
+_STREAM = 1
+
+
+def _opencv() -> Any:  # noqa: ANN401 (a module)
+    with extra("image", "fr.Image", "cv2"):
+        import cv2
+    version = cv2.__version__.split(".")
+    if [*map(int, version[:2])] < _MIN_VERSION:
+        msg = (
+            f"fr.Image requires OpenCV 4.11, got {cv2.__version__}, which accepts "
+            "truncated images: pip install -U opencv-python-headless"
+        )
+        raise ImportError(msg, name="cv2")
+    return cv2
+
+
+class DecodeImages(RowTransform):
+    """Decodes the Image columns of a batch."""
+
+    def __init__(self, features: Mapping[Any, Spec], limits: Limits) -> None:
+        self._cv2 = _opencv()
+        self._images = images_of(features)
+        self._max_pixels = limits.max_image_pixels
+
+    @property
+    def name(self) -> str:
+        """Empty, because errors contain their place."""
+        return ""
+
+    @property
+    def row_bytes(self) -> int:
+        """The size of a row in all columns."""
+        return sum(int(np.prod(spec.row_shape)) for spec in self._images.values())
+
+    def _columns(self, n_rows: int, info: BatchInfo) -> Mapping[Any, npt.NDArray[Any]]:
+        columns: dict[Any, npt.NDArray[Any]] = {}
+        for name, spec in self._images.items():
+            shape = (n_rows, *spec.row_shape)
+            size = int(np.prod(shape))
+            if info._pool is None or not size:
+                columns[name] = np.empty(shape, np.uint8)
+            else:
+                block: Any = info._pool.take(size)
+                columns[name] = np.frombuffer(block, np.uint8, size).reshape(shape)
+        return columns
+
+    def _fill_row(
+        self,
+        batch: Batch,
+        info: BatchInfo,
+        columns: Mapping[Any, npt.NDArray[Any]],
+        i: int,
+    ) -> None:
+        columns_of_batch: Mapping[Any, Any] = batch
+        for name, spec in self._images.items():
+            strings: Any = columns_of_batch[name]
+            data = strings.data[strings.offsets[i] : strings.offsets[i + 1]]
+            rng = info._rng(i, _STREAM) if spec.is_random else None
+            try:
+                self._decode(data, spec, rng, columns[name][i])
+            except Error as error:
+                raise _located(error, spec._key_of(name), info, i) from None
+
+    def _decode(
+        self,
+        data: npt.NDArray[np.uint8],
+        spec: Image,
+        rng: np.random.Generator | None,
+        row: npt.NDArray[np.uint8],
+    ) -> None:
+        """Decode `data` into `row`, or raise an Error without a place."""
+        if not data.size and spec.default is not None:
+            row[...] = spec.default
+            return
+        size = _core.image_size(data)
+        if size is None:
+            looks = _core.describe_foreign(data) or f"{data.size} bytes"
+            raise SchemaError(
+                f"must be a JPEG, PNG or WebP image, got {looks}", code="image"
+            )
+        width, height = size
+        if width * height > self._max_pixels:
+            raise LimitError(
+                f"is an image of {width} x {height} pixels, more than "
+                f"limits=fastrec.Limits(max_image_pixels={self._max_pixels})",
+                code="image_pixels",
+            )
+        rows, columns, channels = row.shape
+        if spec.fit == "exact" and (height, width) != spec.shape:
+            raise SchemaError(
+                f"must be an image of height {rows} and width {columns}, got {height} "
+                f'and {width}; {spec.fit=} can be "resize", for example',
+                code="image_shape",
+            )
+        x, y, wide, high = spec.box(width, height, rng)
+        scale = 1
+        if data[0] == 0xFF and channels != 4:  # a JPEG
+            fitting = (
+                n for n in _REDUCTIONS if wide >= n * columns and high >= n * rows
+            )
+            scale = next(fitting, 1)
+        image = self._pixels(data, channels, scale)
+        if image is None or image.shape[:2] != (
+            -(-height // scale),
+            -(-width // scale),
+        ):
+            msg = "must be an intact image, got one that is truncated or damaged"
+            raise SchemaError(msg, code="image")
+        if (wide, high) != (width, height):
+            x, y = x // scale, y // scale
+            image = image[y : y + high // scale, x : x + wide // scale]
+        cv2 = self._cv2
+        if image.shape[:2] != (rows, columns):
+            halves = image.shape[0] >= 2 * rows and image.shape[1] >= 2 * columns
+            interpolation = cv2.INTER_AREA if halves else cv2.INTER_LINEAR
+            image = cv2.resize(image, (columns, rows), interpolation=interpolation)
+        if channels == 1:
+            row[..., 0] = image
+        else:
+            order = cv2.COLOR_BGR2RGB if channels == 3 else cv2.COLOR_BGRA2RGBA
+            cv2.cvtColor(image, order, dst=row)
+
+    def _pixels(
+        self, data: npt.NDArray[np.uint8], channels: int, scale: int
+    ) -> npt.NDArray[np.uint8] | None:
+        """Return the decoded image as gray, BGR or BGRA; None if it cannot be decoded."""
+        cv2 = self._cv2
+        if channels == 4:
+            image = cv2.imdecode(data, cv2.IMREAD_UNCHANGED)
+            if image is None:
+                return None
+            if image.dtype == np.uint16:
+                image = (image >> 8).astype(np.uint8)
+            if image.ndim == 2:
+                return cv2.cvtColor(image, cv2.COLOR_GRAY2BGRA)  # type: ignore[no-any-return]
+            if image.shape[2] == 3:
+                return cv2.cvtColor(image, cv2.COLOR_BGR2BGRA)  # type: ignore[no-any-return]
+            return image  # type: ignore[no-any-return]
+        kind = "GRAYSCALE" if channels == 1 else "COLOR"
+        name = f"IMREAD_REDUCED_{kind}_{scale}" if scale > 1 else f"IMREAD_{kind}"
+        return cv2.imdecode(  # type: ignore[no-any-return]
+            data, getattr(cv2, name) | cv2.IMREAD_IGNORE_ORIENTATION
+        )
+
+
+def _located(error: Error, key: bytes, info: BatchInfo, i: int) -> Error:
+    """Return the error with file, record, byte and feature."""
+    feature = key.decode(errors="backslashreplace")
+    path, record, begin = None, i, None
+    if info._places is not None:
+        file, record, begin, _ = info._places.numbers[i].tolist()
+        path = info._places.files[file]
+    reason = f"feature {feature!r} {error.reason}"
+    return type(error)(reason, path, record, begin, feature, code=error.code)
+
+
+def encoded_images(rows: npt.NDArray[Any], spec: Image) -> BytesArray:
+    """Return rows of pixels as PNG files, which keep every pixel."""
+    if rows.shape[1:] != spec.row_shape or rows.dtype != np.uint8:
+        raise ValueError(
+            f"rows must be uint8 of shape {spec.row_shape}, as in {spec!r}, got "
+            f"{rows.dtype} of shape {rows.shape[1:]}"
+        )
+    cv2 = _opencv()
+    orders = {3: cv2.COLOR_RGB2BGR, 4: cv2.COLOR_RGBA2BGRA}
+    files = []
+    for row in rows:
+        image = cv2.cvtColor(row, orders[spec.channels]) if spec.channels > 1 else row
+        _, file = cv2.imencode(".png", image)
+        files.append(file.tobytes())
+    return BytesArray.from_list(files)
