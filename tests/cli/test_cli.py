@@ -142,7 +142,9 @@ def test_demo_trains_a_model_and_keeps_the_data(
     assert shown.endswith(f'to look at the files: fastrec head "{pattern}"\n')
     assert len(fr.open(pattern)) == 6000
     # Again, with the same files.
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "fastrec-demo").iterdir()}
+    before = {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "fastrec-demo").iterdir()
+    }
     again, errors = run("demo", "--records", "6000")
     assert errors == ""
     assert "using the train files in fastrec-demo from an earlier demo" in again
