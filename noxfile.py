@@ -21,6 +21,7 @@ nox.options.sessions = ["tests", "lint", "typing", "cpp"]
 PYPROJECT = nox.project.load_toml("pyproject.toml")
 LINT = nox.project.dependency_groups(PYPROJECT, "lint")
 TYPING = nox.project.dependency_groups(PYPROJECT, "typing")
+DOCS = nox.project.dependency_groups(PYPROJECT, "docs")
 CPP_SOURCES = sorted(
     str(file)
     for folder in ("src/cpp", "tests/cpp")
@@ -118,6 +119,16 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check")
     session.run("ruff", "format", "--check")
     session.run("clang-format", "--dry-run", "-Werror", *CPP_SOURCES)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation site; warnings are errors. Writes build/site."""
+    install(session, f"{PACKAGE}[cli]", *DOCS)
+    session.run(
+        *("sphinx-build", "--fail-on-warning", "--keep-going", "--fresh-env"),
+        *("--quiet", "-d", "build/doctrees", "docs", "build/site"),
+    )
 
 
 @nox.session

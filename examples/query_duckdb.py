@@ -34,6 +34,13 @@ def main() -> None:
         print(f"label {label}: {n_records:,} records")
     print(f"{len(labels):,} records in {len(labels.files)} files")
 
+    # With a spec, byte strings are arrays, and SQL computes with their items.
+    spec = {"image": fr.Raw((28, 28), "uint8"), "label": fr.FixedLen((), "int64")}
+    garments = fr.open(given.files, features=spec)  # noqa: F841 (DuckDB finds it)
+    query = "SELECT avg(list_sum(flatten(image)) / 784) FROM garments WHERE label = 0"
+    [(brightness,)] = duckdb.sql(query).fetchall()
+    print(f"mean pixel of T-shirts: {brightness:.1f}")
+
     # polars pushes down the columns and rows that a query needs.
     counts = fr.polars.scan(given.files).group_by("label").agg(pl.len())
     print(counts.sort("label").collect())

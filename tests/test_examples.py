@@ -158,7 +158,7 @@ def test_images_are_written_and_shown(tmp_path: Path) -> None:
     needs("PIL")
     from PIL import Image
 
-    shown = run_example("images.py", folder=tmp_path)
+    shown = run_example("show_images.py", folder=tmp_path)
     assert "images.png shows 24 images" in shown
     with Image.open(tmp_path / "images.png") as sheet:
         assert sheet.size == (576, 384)

@@ -44,8 +44,8 @@ _IMAGES = {
 _TABLE = "border-collapse:collapse;background:transparent;color:inherit"
 _CELL = (
     "text-align:left;vertical-align:top;padding:2px 12px 2px 0;background:transparent;"
-    "color:inherit;border:0;border-top:1px solid rgba(128,128,128,.35);min-width:4em;max-width:24em;"
-    "overflow-wrap:anywhere"
+    "color:inherit;border:0;border-top:1px solid rgba(128,128,128,.35);max-width:24em;"
+    "overflow-wrap:break-word"
 )
 _IMAGE = "max-width:128px;max-height:64px;min-height:28px;image-rendering:auto"
 
@@ -87,6 +87,8 @@ def short_repr(value: object) -> str:
     if isinstance(value, bytes):
         return abridged(value)
     if isinstance(value, np.ndarray):
+        if value.ndim > 1 and value.size > _SHOWN_VALUES**2:
+            return f"array(..., shape={value.shape}, dtype={value.dtype})"
         with np.printoptions(threshold=2 * _SHOWN_VALUES, edgeitems=3):
             return repr(value)
     return repr(value)
@@ -114,7 +116,7 @@ def value_html(value: object) -> Html:
     if isinstance(value, bytes):
         return escaped(_text_of(value))
     if isinstance(value, np.ndarray) and value.ndim:
-        return escaped(_numbers_text(value))
+        return escaped(_numbers_text(value) if value.size else "[]")
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):

@@ -125,7 +125,7 @@ def test_threads_are_measured_up_to_the_default(
 def test_only_named_columns_are_decoded(write: Write) -> None:
     path = write(FILE)
     one = report(path, "--columns", "n")
-    both = report(path, "--columns", "n", "--columns", "image")
+    both = report(path, "--columns", "n,image")
     assert (one["n_columns"], both["n_columns"]) == (1, 2)
 
 

@@ -1,4 +1,4 @@
-"""``fastrec shuffle``, ``merge``, ``reshard``, ``split``, ``compress`` and ``expand``.
+"""``fastrec shuffle``, ``reshard`` and ``split``, and Ctrl-C in commands that write.
 
 Goal
     The commands do what the library does, print the files they wrote, and report errors
@@ -11,16 +11,19 @@ Method
 from __future__ import annotations
 
 import gzip
+import json
+import subprocess
 import zlib
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("typer")
 pytest.importorskip("rich")
 
 import fastrec as fr
-from commands import run
+from commands import run, run_python
 from oracle import example, tfrecord_file
 
 RECORDS = [example({b"n": ("int64", [n])}) for n in range(5000)]
@@ -55,7 +58,7 @@ def test_shuffle_writes_the_order_of_the_loader(files: Path, out: Path) -> None:
     pattern = out / "x-{shard:03d}-of-{num_shards:03d}.tfrecord"
     shown, errors = run(
         *("shuffle", f"{files}/*.tfrecord", "-o", pattern, "--no-sync"),
-        *("--shards", "3", "--seed", "9", "--memory", "30MB"),
+        *("--num-shards", "3", "--seed", "9", "--memory", "30MB"),
     )
     assert errors == ""
     assert names_in(out) == [f"x-{k:03d}-of-003.tfrecord" for k in range(3)]
@@ -69,7 +72,7 @@ def test_shuffle_writes_the_order_of_the_loader(files: Path, out: Path) -> None:
 
 
 def test_one_shard_needs_no_pattern(files: Path, out: Path) -> None:
-    run("shuffle", files, "-o", out / "one", "--compression", "ZLIB", "--level", "1")
+    run("shuffle", files, "-o", out / "one", "--compression", "zlib", "--level", "1")
     content = zlib.decompress((out / "one").read_bytes())
     assert len(content) == len(tfrecord_file(RECORDS))
     assert sorted(records_in(out / "one")) == sorted(RECORDS)
@@ -78,33 +81,28 @@ def test_one_shard_needs_no_pattern(files: Path, out: Path) -> None:
 def test_shuffle_expands_compressed_files_with_a_cache_dir(
     files: Path, out: Path, tmp_path: Path
 ) -> None:
-    run("compress", files, "-o", tmp_path / "gz")
+    run("reshard", files, "-o", f"{tmp_path}/gz/", "--compression", "gzip")
     target = out / "x"
     _, errors = run("shuffle", tmp_path / "gz", "-o", target, status=1)
     assert "--cache-dir" in errors
+    assert "fastrec reshard" in errors
     assert errors.count("\n") == 1
     run("shuffle", tmp_path / "gz", "-o", target, "--cache-dir", tmp_path / "cache")
     assert sorted(records_in(target)) == sorted(RECORDS)
 
 
-def test_merge_keeps_the_order_of_a_list(files: Path, out: Path) -> None:
+def test_one_file_joins_the_files_in_order(files: Path, out: Path) -> None:
     c, a = files / "c.tfrecord", files / "a.tfrecord"
-    shown, _ = run("merge", c, a, "-o", out / "all.tfrecord")
+    shown, _ = run("reshard", c, a, "-o", out / "all.tfrecord")
     assert shown.startswith(f"wrote 5,000 records to {out}/all.tfrecord\n")
     merged = (out / "all.tfrecord").read_bytes()
     assert merged == c.read_bytes() + a.read_bytes()
 
 
-def test_merge_writes_one_file_only(files: Path, out: Path) -> None:
-    _, errors = run("merge", files, "-o", out / "{shard}", status=2)
-    assert "use fastrec reshard" in errors
-    assert names_in(out) == []
-
-
 @pytest.mark.parametrize(
     ("options", "counts"),
     [
-        (["--shards", "4"], [1250] * 4),
+        (["--num-shards", "4"], [1250] * 4),
         (["--max-shard-records", "2000"], [2000, 2000, 1000]),
         (["--max-shard-bytes", "1GB"], [5000]),
         ([], [5000]),
@@ -157,16 +155,17 @@ def test_parts_must_be_names_with_fractions(files: Path, out: Path, parts: str) 
     assert names_in(out) == []
 
 
-def test_compress_and_expand_round_trip(files: Path, out: Path) -> None:
+def test_a_directory_keeps_the_files(files: Path, out: Path) -> None:
     gz, zz, back = out / "gz", out / "zz", out / "back"
-    run("compress", files, "-o", gz, "--level", "9")
+    run("reshard", files, "-o", f"{gz}/", "--compression", "gzip", "--level", "9")
     assert names_in(gz) == [f"{name}.tfrecord.gz" for name in "abc"]
     for path in gz.iterdir():
         content = gzip.decompress(path.read_bytes())
         assert content == (files / path.stem).read_bytes()
-    run("compress", gz, "-o", zz, "--compression", "ZLIB")
+    zz.mkdir()  # an existing directory needs no slash
+    run("reshard", gz, "-o", zz, "--compression", "zlib")
     assert names_in(zz) == [f"{name}.tfrecord.zz" for name in "abc"]
-    shown, _ = run("expand", zz, "-o", back)
+    shown, _ = run("reshard", zz, "-o", f"{back}/")
     assert shown.count("wrote") == 3
     for path in files.iterdir():
         assert (back / path.name).read_bytes() == path.read_bytes()
@@ -177,10 +176,10 @@ def test_existing_files_are_replaced_only_with_overwrite(
 ) -> None:
     target = out / "x"
     target.write_bytes(b"mine")
-    _, errors = run("merge", files, "-o", target, status=2)
+    _, errors = run("reshard", files, "-o", target, status=2)
     assert errors == f"error: {target}: the file exists; --overwrite replaces it\n"
     assert target.read_bytes() == b"mine"
-    run("merge", files, "-o", target, "--overwrite")
+    run("reshard", files, "-o", target, "--overwrite")
     assert records_in(target) == RECORDS
 
 
@@ -192,10 +191,10 @@ def test_damage_is_one_line_with_a_hint(files: Path, out: Path) -> None:
     last = len(RECORDS) - 70 - 1
     for command, target, *options in [
         ("shuffle", "x"),
-        ("merge", "x"),
-        ("reshard", "{shard}", "--shards", "2"),
+        ("reshard", "x"),
+        ("reshard", "{shard}", "--num-shards", "2"),
+        ("reshard", "."),
         ("split", "{part}", "--parts", "a=1"),
-        ("compress", ""),
     ]:
         where = out / target
         _, errors = run(command, path, "-o", where, *options, status=1)
@@ -211,9 +210,14 @@ def test_damage_is_one_line_with_a_hint(files: Path, out: Path) -> None:
         (["shuffle", "-o", "x", "--memory", "much"], "must be a number of bytes"),
         (["shuffle", "-o", "x", "--level", "3"], "requires --compression"),
         (["reshard", "-o", "{shard}", "--max-shard-bytes", "?"], "a number of bytes"),
-        (["merge", "-o", "x", "--compression", "LZ4"], "LZ4"),
+        (["reshard", "-o", "x", "--compression", "LZ4"], "LZ4"),
+        (["reshard", "-o", "x.gz"], "pass --compression, or use a name without .gz"),
+        (["reshard", "-o", "x/", "--num-shards", "2"], "requires a pattern"),
         (
-            ["reshard", "-o", "{shard}", "--shards", "2", "--max-shard-records", "3"],
+            [
+                *("reshard", "-o", "{shard}"),
+                *("--num-shards", "2", "--max-shard-records", "3"),
+            ],
             "only one of",
         ),
     ],
@@ -231,11 +235,15 @@ def test_a_usage_error_is_explained(
     ("arguments", "message"),
     [
         (
-            ["shuffle", "-o", "x", "--shards", "2"],
+            ["shuffle", "-o", "x", "--num-shards", "2"],
             "several shards require a shard pattern",
         ),
         (["shuffle", "-o", "x", "--memory", "1MB"], "memory must be at least"),
-        (["reshard", "-o", "x"], "several shards require a shard pattern"),
+        (
+            ["reshard", "-o", "x", "--num-shards", "2"],
+            "several shards require a shard pattern",
+        ),
+        (["reshard", "-o", "{num_shards}"], "must have {shard}"),
         (["split", "-o", "x", "--parts", "a=1"], "must contain {part}"),
         (["split", "-o", "{part}", "--parts", "a=2"], "sum to at most 1"),
     ],
@@ -250,3 +258,149 @@ def test_invalid_options_are_a_one_line_error(
     assert errors.count("\n") == 1
     assert message in errors
     assert names_in(out) == []
+
+
+@pytest.mark.parametrize(
+    ("command", "target", "names"),
+    [
+        ("shuffle", "x-{shard}", ["x-0"]),
+        ("reshard", "x", ["x"]),
+        ("split", "{part}", ["a", "b"]),
+        ("reshard", ".", ["a.tfrecord", "b.tfrecord", "c.tfrecord"]),
+    ],
+)
+def test_json_names_the_files(
+    files: Path, out: Path, command: str, target: str, names: list[str]
+) -> None:
+    options = ["--parts", "a=0.5,b=0.5"] if command == "split" else []
+    shown, errors = run(command, files, "-o", out / target, *options, "--json")
+    found = json.loads(shown)
+    assert errors == ""
+    assert [Path(file).name for file in found["files"]] == names
+    assert found["n_records"] == len(RECORDS)
+    assert found["n_bytes"] == sum(path.stat().st_size for path in files.iterdir())
+
+
+# Ctrl-C.
+
+# Sends SIGINT to this process when the first bytes of a file are written, or from the
+# progress bar. The writing thread then waits, so that the signal arrives before it ends.
+INTERRUPTED = """
+import os, signal, sys, threading
+from fastrec.cli import main
+from fastrec.cli.terminal import Bar
+from fastrec.writer.output import OutputFile
+
+owner, name = {{"write": (OutputFile, "write"), "progress": (Bar, "__call__")}}[{at!r}]
+original = getattr(owner, name)
+sent = []
+
+def interrupting(self, *arguments):
+    original(self, *arguments)
+    if not sent and {condition}:
+        sent.append(True)
+        os.kill(os.getpid(), signal.SIGINT)
+        if owner is OutputFile:
+            threading.Event().wait(0.5)
+
+setattr(owner, name, interrupting)
+sys.argv = ["fastrec", *{arguments!r}]
+main()
+"""
+
+
+def interrupted(
+    *arguments: str | Path, at: str, condition: str = "True"
+) -> subprocess.CompletedProcess[str]:
+    """Run a command in another process that interrupts itself."""
+    line = [str(argument) for argument in arguments]
+    return run_python(INTERRUPTED.format(at=at, condition=condition, arguments=line))
+
+
+@pytest.mark.parametrize("is_replacing", [False, True])
+@pytest.mark.parametrize("at", ["write", "progress"])
+@pytest.mark.parametrize(
+    ("command", "target", "options"),
+    [
+        ("shuffle", "x-{shard}-of-{num_shards}", ["--num-shards", "3"]),
+        ("reshard", "x", []),
+        ("reshard", "x-{shard}", ["--num-shards", "2"]),
+        ("split", "{part}", ["--parts", "a=0.5,b=0.5"]),
+        ("convert", "x.tfrecord", []),
+        ("convert", "x.parquet", []),
+    ],
+)
+def test_after_ctrl_c_nothing_is_written(
+    tmp_path: Path,
+    out: Path,
+    *,
+    command: str,
+    target: str,
+    options: list[str],
+    at: str,
+    is_replacing: bool,
+) -> None:
+    source = tmp_path / "in.tfrecord"
+    source.write_bytes(tfrecord_file(RECORDS))
+    if command == "convert":
+        pytest.importorskip("pyarrow")
+        if target.endswith(".parquet"):
+            if at == "write":
+                pytest.skip("pyarrow writes tables")
+        else:
+            source = tmp_path / "n.npy"
+            np.save(source, np.arange(100_000))
+    arguments: list[str | Path] = [command, source, "-o", out / target, *options]
+    if is_replacing:
+        run(*arguments)
+        arguments.append("--overwrite")
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    done = interrupted(*arguments, at=at)
+    assert done.returncode == 130, done.stderr
+    after = {path.name: path.read_bytes() for path in out.iterdir()}
+    if done.stderr == "interrupted; nothing was written\n":
+        assert after == before
+    else:  # the signal arrived after the last write
+        assert done.stderr == f"interrupted; {len(after)} file written\n"
+        assert not any(name.startswith(".") for name in after)
+        assert run("verify", out)
+
+
+def test_after_ctrl_c_written_files_are_counted(files: Path, out: Path) -> None:
+    done = interrupted(
+        *("reshard", files, "-o", out, "--threads", "1"),
+        at="write",
+        condition='self.path.endswith("c.tfrecord")',
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr == "interrupted; 2 files written\n"
+    assert names_in(out) == ["a.tfrecord", "b.tfrecord"]
+
+
+@pytest.mark.parametrize("caller", ["__call__", "advance_by"])  # checking, writing
+def test_after_ctrl_c_in_repair_nothing_is_written(out: Path, caller: str) -> None:
+    data = bytearray(tfrecord_file(RECORDS))
+    data[20] ^= 1
+    damaged = out / "in.tfrecord"
+    damaged.write_bytes(data)
+    condition = "True"
+    if caller == "advance_by":
+        condition = "sys._getframe(1).f_code.co_name == 'advance_by'"
+    done = interrupted(
+        *("repair", damaged, "-o", out / "x.tfrecord"),
+        at="progress",
+        condition=condition,
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr == "interrupted; nothing was written\n"
+    assert names_in(out) == ["in.tfrecord"]
+
+
+def test_after_ctrl_c_complete_indexes_are_kept(out: Path) -> None:
+    path = out / "in.tfrecord"
+    path.write_bytes(tfrecord_file(RECORDS))
+    directory = out / "index"
+    done = interrupted("index", path, "--index-dir", directory, at="progress")
+    assert done.returncode == 130, done.stderr
+    assert done.stderr == "interrupted; complete indexes are kept\n"
+    assert not [name for name in names_in(directory) if name.endswith(".tmp")]

@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import select
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ __all__ = ["CHROMIUM", "Browser", "chromium"]
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
+_SECONDS = 30
+
 
 class Browser:
     """A page: it records errors and requests, and can be measured and photographed."""
@@ -24,6 +27,7 @@ class Browser:
         self._to, self._from = to_browser, from_browser
         self._unread = b""
         self._n_calls = 0
+        self._n_loaded = 0
         self._session = ""
         self.errors: list[str] = []  # of the console, scripts and policies
         self.requests: list[str] = []
@@ -62,11 +66,10 @@ class Browser:
         )
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self.call("Emulation.setEmulatedMedia", features=[feature])
+        n_before = self._n_loaded
         self.call("Page.navigate", url=path.as_uri())
-        while self.value("location.href + document.readyState") != (
-            path.as_uri() + "complete"
-        ):
-            pass
+        while self._n_loaded == n_before:
+            self._note(self._next())
 
     def value(self, expression: str) -> Any:  # noqa: ANN401
         """Return the value of a JavaScript expression."""
@@ -82,6 +85,8 @@ class Browser:
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._unread:
+            ready, _, _ = select.select([self._from], [], [], _SECONDS)
+            assert ready, "the browser does not answer"
             data = os.read(self._from, 1 << 16)
             assert data, "the browser has exited"
             self._unread += data
@@ -97,6 +102,8 @@ class Browser:
             self.errors.append(found["entry"]["text"])
         elif method == "Runtime.consoleAPICalled":
             self.errors.append(str(found["args"]))
+        elif method == "Page.loadEventFired":
+            self._n_loaded += 1
         elif method == "Network.requestWillBeSent":
             self.requests.append(found["request"]["url"])
 

@@ -19,12 +19,17 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", *sorted(f"docs/{path.name}" for path in ROOT.glob("docs/*.md"))]
+PAGES = [
+    "README.md",
+    *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("docs/**/*.md")),
+]
 BLOCK = re.compile(
     r"^(?P<indent> *)```(?P<language>\w+)\n(?P<code>.*?)^ *```$",
     re.MULTILINE | re.DOTALL,
 )
 NOT_RUN = re.compile(r"<!-- not run: (.+?) -->\s*$")
+# The last line of a page whose sections continue each other.
+ONE_PROGRAM = "<!-- one program -->\n"
 # Packages that the extra "frameworks" has, or that other readers' code needs.
 FRAMEWORKS = {
     *("accelerate", "datasets", "duckdb", "grain", "jax", "keras", "lightning"),
@@ -93,6 +98,8 @@ def blocks_of(page: str) -> list[Block]:
     for match in BLOCK.finditer(text):
         before = text[: match.start()]
         headings = re.findall(r"^## (.+)$", before, re.MULTILINE)
+        if text.endswith(ONE_PROGRAM):
+            headings = []
         not_run = NOT_RUN.search(before)
         language = {"console": "sh", "bash": "sh"}.get(
             match["language"], match["language"]

@@ -25,18 +25,14 @@ from fastrec.options import MissingExtraError, default_num_threads
 __all__ = ["app"]
 
 _PANELS = {
-    "Look": ("info", "head", "count", "sample", "report"),
+    "Look": ("info", "head", "schema", "count", "sample", "report"),
     "Check": ("verify", "repair", "index"),
-    "Change": (
-        *("convert", "shuffle", "reshard", "split", "merge"),
-        *("compress", "expand"),
-    ),
+    "Change": ("convert", "shuffle", "reshard", "split"),
     "Measure": ("bench", "shuffle-report", "demo"),
 }
 _COMMANDS = {name: panel for panel, names in _PANELS.items() for name in names}
 # The modules with the functions of several commands. Any other has its command's name.
-_MODULES = dict.fromkeys(("shuffle", "reshard", "split", "merge"), "rewrite")
-_MODULES |= dict.fromkeys(("compress", "expand"), "rewrite")
+_MODULES = dict.fromkeys(("shuffle", "reshard", "split"), "rewrite")
 
 # What other tools call a command, and what the command is for.
 _SYNONYMS = {
@@ -56,10 +52,10 @@ _SYNONYMS = {
         "to-parquet to-csv to-arrow export import from-csv from-parquet parquet csv",
     ),
     "reshard": (
-        "write files of another size or compression",
-        "shard repartition rewrite gzip gunzip decompress copy cp",
+        "join files, or write others of another size or compression",
+        "shard repartition rewrite merge join concat combine copy cp "
+        + "gzip gunzip compress decompress expand",
     ),
-    "merge": ("join files", "concat concatenate join combine"),
     "split": ("divide the records at random", "divide partition train-test-split"),
     "shuffle": ("write the records in random order", "randomize permute"),
     "bench": ("measure the speed of reading", "benchmark speed time perf"),

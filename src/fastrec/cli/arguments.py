@@ -30,16 +30,17 @@ class Compression(str, enum.Enum):
 
     GZIP = "gzip"
     ZLIB = "zlib"
+    NONE = "none"
 
 
-def names_in(text: str | None) -> list[str] | None:
-    """Return the names in the value of ``--columns``: "a,b" is ["a", "b"]."""
+def names_in(text: str | None, option: str = "--columns") -> list[str] | None:
+    """Return the names in the value of an option: "a,b" is ["a", "b"]."""
     if text is None:
         return None
     names = [name.strip() for name in text.split(",")]
     if "" in names:
         msg = f"must be names separated by commas, got {text!r}"
-        raise typer.BadParameter(msg, param_hint="--columns")
+        raise typer.BadParameter(msg, param_hint=option)
     return list(dict.fromkeys(names))
 
 
@@ -74,12 +75,9 @@ Columns = Annotated[
     ),
 ]
 CompressionOption = Annotated[
-    Compression | None,
+    Compression,
     typer.Option(
-        "--compression",
-        case_sensitive=False,
-        help="Compress the output.",
-        show_default=False,
+        "--compression", case_sensitive=False, help="The compression of the output."
     ),
 ]
 NumShards = Annotated[

@@ -12,7 +12,7 @@ from rich.console import Console
 import fastrec as fr
 from fastrec import _core
 from fastrec.cli import costs, tf_data
-from fastrec.cli.arguments import AsJson, BatchSize, Paths
+from fastrec.cli.arguments import AsJson, BatchSize, Columns, Paths, names_in
 from fastrec.cli.costs import FirstRead, Measured, Sample, Stage
 from fastrec.cli.inputs import files_of, indexed
 from fastrec.cli.terminal import (
@@ -36,13 +36,7 @@ def bench(
     paths: Paths,
     *,
     batch_size: BatchSize = 256,
-    columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Decode only this column. Repeat the option for several columns.",
-        ),
-    ] = None,
+    columns: Columns = None,
     seconds: Annotated[
         float, typer.Option(min=0.0, help="Approximate duration of the measurement.")
     ] = 10.0,
@@ -61,7 +55,7 @@ def bench(
     if not is_streamed:
         indexed(first.ranges)  # behind a progress bar
     try:
-        sample = costs.sample_of(first, columns)
+        sample = costs.sample_of(first, names_in(columns))
     except KeyError as error:
         raise typer.BadParameter(error.args[0], param_hint="--columns") from error
     report = {

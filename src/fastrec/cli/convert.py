@@ -2,20 +2,51 @@
 
 from __future__ import annotations
 
+import enum
+import functools
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 import fastrec as fr
-from fastrec.cli.inputs import one_line_errors
-from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, rate, size
-from fastrec.convert import open_source, write_images, write_table, write_tfrecords
+from fastrec.cli.arguments import (
+    AsJson,
+    Columns,
+    Compression,
+    CompressionOption,
+    NumShards,
+    names_in,
+)
+from fastrec.cli.inputs import files_of, one_line_errors
+from fastrec.cli.outputs import (
+    MaxShardBytes,
+    Overwrite,
+    check_suffix,
+    in_summary,
+    print_written,
+    reports_interrupt,
+)
+from fastrec.cli.terminal import Bar, Stopwatch, console, counted
+from fastrec.convert import (
+    Source,
+    open_source,
+    write_images,
+    write_table,
+    write_tfrecords,
+)
 from fastrec.convert.to_table import TABLE_SUFFIXES
+from fastrec.writer.shard_names import ShardNames
 
 __all__ = ["convert"]
 
-Names = list[str] | None
+# Formats that only the input may have.
+_INPUT_SUFFIXES = (".csv", ".tsv", ".npy", ".npz", ".json", ".jsonl")
+
+
+class _OnError(str, enum.Enum):
+    RAISE = "raise"
+    SKIP = "skip"
 
 
 def convert(
@@ -25,7 +56,9 @@ def convert(
             metavar="SOURCE",
             help="Files, globs in quotes, or directories: IDX (MNIST), .npy, .npz, .csv, "
             ".tsv, .parquet, .arrow, .feather, or folders of images as "
-            "DIR/class/name.jpg or DIR/name.jpg. For a table or images, TFRecord files.",
+            "DIR/class/name.jpg or DIR/name.jpg. For a table or images, TFRecord files, "
+            "or - for stdin.",
+            show_default=False,
         ),
     ],
     *,
@@ -35,112 +68,116 @@ def convert(
             *("--out", "-o"),
             metavar="OUT",
             help="The output. A path that ends in .parquet, .arrow or .feather is a "
-            "table; one that ends in / is a folder for the images; one with {shard:05d}, and optionally {num_shards:05d}, is a shard "
+            "table; one that ends in / is a folder for images; one with {shard:05d}, and optionally {num_shards:05d}, is a shard "
             "pattern; any other is a TFRecord file.",
         ),
     ],
-    column: Annotated[
-        Names,
-        typer.Option(metavar="NAME", help="Convert only this column; repeatable."),
-    ] = None,
+    columns: Columns = None,
     cast: Annotated[
-        Names,
+        list[str] | None,
         typer.Option(
             "--type",
             metavar="NAME=TYPE",
             help="Cast a column of an input table to an Arrow type: int64, float64, "
-            "string.",
+            "string. Repeat the option for several columns.",
+            show_default=False,
         ),
     ] = None,
     text: Annotated[
-        Names,
-        typer.Option(metavar="NAME", help="Output table: write this column as text."),
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="Output table: write these columns as text.",
+            show_default=False,
+        ),
     ] = None,
     optional: Annotated[
-        Names,
+        str | None,
         typer.Option(
-            metavar="NAME",
-            help="Output table: this column has at most one value per row; write the "
+            metavar="NAME,...",
+            help="Output table: these columns have at most one value per row; write the "
             "value or null, not a list.",
+            show_default=False,
         ),
     ] = None,
-    compression: Annotated[
-        str | None,
-        typer.Option(metavar="GZIP|ZLIB", help="Compress the TFRecord files."),
-    ] = None,
-    max_shard_bytes: Annotated[
-        str | None,
-        typer.Option(metavar="SIZE", help='Maximum size of a shard: "200MB".'),
-    ] = None,
-    num_shards: Annotated[
-        int | None, typer.Option(min=1, help="Number of shards to write.")
-    ] = None,
+    num_shards: NumShards = None,
+    max_shard_bytes: MaxShardBytes = None,
+    compression: CompressionOption = Compression.NONE,
     on_error: Annotated[
-        str | None,
+        _OnError,
         typer.Option(
-            metavar="raise|skip",
-            help="Fail at an image that cannot be read (the default), or skip and report "
-            "it. With skip, the exit status is 0 if at least one image can be read.",
+            help="Fail at an image that cannot be read, or skip and report it. With skip, "
+            "the exit status is 0 if at least one image can be read.",
         ),
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace existing files.")
-    ] = False,
+    ] = _OnError.RAISE,
+    overwrite: Overwrite = False,
+    as_json: AsJson = False,
 ) -> None:
     """Convert arrays, tables and images to TFRecord files, or TFRecord files back.
 
     Arrays of three or more dimensions are written as bytes; the command prints the specs
-    to read them. Images are not re-encoded. A null omits the feature of the record.
+    to read them. Images are not re-encoded. A null omits the feature of the record. A
+    table appears when it is complete, a shard as well, and files with {num_shards} when
+    all are.
     """
     is_table = Path(out).suffix.lower() in TABLE_SUFFIXES
-    to_records = {
-        "compression": compression and compression.upper(),
-        "max_shard_bytes": max_shard_bytes,
-        "num_shards": num_shards,
-    }
+    compressed = None if compression is Compression.NONE else compression.value.upper()
     is_images = out.endswith("/")
-    unused: dict[str, object] = {"text": text, "optional": optional}
-    if is_images:
-        unused |= {**to_records, "type": cast, "on_error": on_error}
-    elif is_table:
-        unused = {**to_records, "type": cast, "on_error": on_error}
-    for name, value in unused.items():
-        if value is not None:
-            output = (
-                f"one of {TABLE_SUFFIXES}"
-                if name in ("text", "optional")
-                else "TFRecord files"
-            )
-            msg = f"this option requires {output} as OUT, got {out}"
-            raise typer.BadParameter(msg, param_hint=f"--{name.replace('_', '-')}")
+    _check_used(
+        out,
+        is_records=not is_table and not is_images,
+        records={
+            "--num-shards": num_shards,
+            "--max-shard-bytes": max_shard_bytes,
+            "--compression": compressed,
+            "--type": cast,
+            "--on-error": None if on_error is _OnError.RAISE else on_error,
+        },
+        table={"--text": text, "--optional": optional},
+    )
+    check_suffix(out, compression)
     types = dict(_name_and_type(pair) for pair in cast or ())
+    names = names_in(columns)
     watch = Stopwatch()
     source = None
     try:
-        with Bar("converting") as bar, one_line_errors():
+        with one_line_errors():
+            existing = ShardNames(out).existing
+            if is_images:
+                existing = functools.partial(_files_in, out)
+        with reports_interrupt(existing), Bar("converting") as bar, one_line_errors():
             if is_table:
-                ds = fr.open(sources)
+                ds = fr.open(files_of(sources, joins=True))
                 n_records = write_table(
-                    ds if column is None else ds.select_columns(column),
+                    ds if names is None else ds.select_columns(names),
                     out,
-                    text=text or (),
-                    optional=optional or (),
+                    text=names_in(text, "--text") or (),
+                    optional=names_in(optional, "--optional") or (),
                     overwrite=overwrite,
                     progress=bar,
                 )
                 files = [out]
             elif is_images:
-                name = column[0] if column else "image"
                 files = write_images(
-                    sources, out, image=name, overwrite=overwrite, progress=bar
+                    files_of(sources, joins=True),
+                    out,
+                    image=names[0] if names else "image",
+                    overwrite=overwrite,
+                    progress=bar,
                 )
                 n_records = len(files)
             else:
                 source = open_source(
-                    sources, columns=column, types=types, on_error=on_error or "raise"
+                    sources, columns=names, types=types, on_error=on_error.value
                 )
                 files = write_tfrecords(
-                    source, out, progress=bar, overwrite=overwrite, **to_records
+                    source,
+                    out,
+                    progress=bar,
+                    overwrite=overwrite,
+                    num_shards=num_shards,
+                    max_shard_bytes=max_shard_bytes,
+                    compression=compressed,
                 )
                 n_records = source.n_rows
     except FileExistsError as error:
@@ -149,16 +186,41 @@ def convert(
     except KeyError as error:  # a column
         raise fr.Error(error.args[0]) from error
     n_bytes = sum(Path(file).stat().st_size for file in files)
-    names = f"{files[0]} to {Path(files[-1]).name}" if len(files) > 1 else files[0]
-    console().print(
-        f"wrote {counted(n_records, 'record')}, {size(n_bytes)}, to "
-        f"{counted(len(files), 'file')}, {printable(names)}, in {watch.seconds:.2f} s "
-        f"({rate(n_records, watch.seconds)} records/s)"
-    )
-    if source and source.n_skipped:
+    if not as_json:
+        console().print(f"wrote {counted(n_records, 'record')} to {in_summary(files)}")
+    print_written(files, n_records, n_bytes, watch, as_json=as_json)
+    if source is not None:
+        _print_source(source, as_json=as_json)
+
+
+def _files_in(directory: str) -> list[str]:
+    return [str(path) for path in Path(directory).rglob("*")]
+
+
+def _check_used(
+    out: str, *, is_records: bool, records: dict[str, object], table: dict[str, object]
+) -> None:
+    """Refuse options that the output cannot use, and outputs that cannot be written."""
+    suffix = Path(out).suffix.lower()
+    if suffix in _INPUT_SUFFIXES:
+        msg = f"cannot write {suffix} files; use one of {', '.join(TABLE_SUFFIXES)}"
+        raise typer.BadParameter(msg, param_hint="--out")
+    is_table = suffix in TABLE_SUFFIXES
+    unused = {} if is_table else dict.fromkeys(table, f"one of {TABLE_SUFFIXES}")
+    if not is_records:
+        unused |= dict.fromkeys(records, "TFRecord files")
+    for name, output in unused.items():
+        if (records | table)[name] is not None:
+            msg = f"this option requires {output} as OUT, got {out}"
+            raise typer.BadParameter(msg, param_hint=name)
+
+
+def _print_source(source: Source, *, as_json: bool) -> None:
+    """Print how to read what was written, and what was skipped."""
+    if source.n_skipped:
         skipped = counted(source.n_skipped, "image")
         console(stderr=True).print(f"skipped {skipped} that cannot be read")
-    if source and source.features:
+    if source.features and not as_json:
         specs = (f"{name!r}: fr.{spec!r}" for name, spec in source.features.items())
         console().print(f"read with features={{{', '.join(specs)}, ...}}")
 

@@ -9,13 +9,15 @@ from string import Template
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from fastrec.cli.preview import preview
 from fastrec.cli.report_order import LabelOrder
-from fastrec.cli.report_sample import ColumnSummary, Sample, Shares
+from fastrec.cli.report_sample import Sample
+from fastrec.cli.statistics import ColumnStats, Common, Distribution, Histogram
 from fastrec.cli.svg import heat_map, histogram
 from fastrec.cli.terminal import counted, size
-from fastrec.display import Html, as_text, escaped, table, value_html
+from fastrec.display import Html, as_text, escaped, picture_of, table, value_html
+from fastrec.features.schema import Schema
 
 __all__ = [
     "Picture",
@@ -28,6 +30,7 @@ __all__ = [
     "shards",
 ]
 
+_MAX_CARDS = 100
 _MAX_BARS = 24  # files that have a bar with a name
 _MAX_BINS = 64  # bars of a chart of more files
 _MAX_CORRELATIONS = 8
@@ -39,7 +42,7 @@ Picture = tuple[str, str]  # data URI and caption
 def page(title: str, sections: Iterable[str], footer: str) -> str:
     """Return the whole page."""
     template = Template(
-        resources.files(__package__).joinpath("report.html").read_text()
+        resources.files(__package__).joinpath("report.html").read_text("utf-8")
     )
     return template.substitute(
         title=escaped(title), body="\n".join(sections), footer=escaped(footer)
@@ -56,23 +59,17 @@ def overview(title: str, facts: Sequence[tuple[str, str]]) -> str:
     return f'<h1>{escaped(title)}</h1><div class="grid tiles">{tiles}</div>'
 
 
-def columns(found: Sequence[ColumnSummary], sample: Sample, schema: str) -> str:
+def columns(stats: Sequence[ColumnStats], schema: Schema) -> str:
     """Return a card for each column, and the schema to copy."""
-    n_more = len(sample.schema) - len(found)
-    place = "spread evenly over the files" if sample.is_spread else "at the beginning"
-    n_columns = counted(len(sample.schema), "column")
-    read = f"{counted(sample.n_records, 'record')} {place}"
-    parts = [
-        _heading("Columns"),
-        f'<p class="soft">{n_columns}; figures of {read}.</p>',
-        f'<div class="grid">{"".join(map(_card, found))}</div>',
-    ]
-    if n_more:
-        parts.append(f'<p class="soft">... and {counted(n_more, "more column")}.</p>')
+    cards = "".join(_card(each, schema) for each in stats[:_MAX_CARDS])
+    parts = [_heading("Columns"), f'<div class="grid">{cards}</div>']
+    if len(stats) > _MAX_CARDS:
+        n_more = counted(len(stats) - _MAX_CARDS, "more column")
+        parts.append(f'<p class="soft">... and {n_more}</p>')
     parts.append(
         "<details><summary>The schema, to pass as features=</summary>"
-        f'<div class="card scroll"><pre><code>{escaped_lines(schema)}</code></pre></div>'
-        "</details>"
+        f'<div class="card scroll"><pre><code>{escaped_lines(repr(schema))}</code></pre>'
+        "</div></details>"
     )
     return "".join(parts)
 
@@ -82,71 +79,68 @@ def escaped_lines(text: str) -> str:
     return "\n".join(map(escaped, text.splitlines()))
 
 
-def _card(found: ColumnSummary) -> str:
-    facts = []
-    unit = "bytes" if found.is_text else "value"
-    if found.maximum is not None:
-        facts += [
-            (f"{name} {unit}" if found.is_text else name, _number(value))
-            for name, value in (
-                ("min", found.minimum),
-                ("median", found.median),
-                ("mean", found.mean),
-                ("max", found.maximum),
-            )
-        ]
-    if found.n_missing:
-        facts.append(("records without it", f"{found.n_missing:,}"))
-    if found.n_not_finite:
-        facts.append(("NaN or infinite", f"{found.n_not_finite:,}"))
+def _card(stats: ColumnStats, schema: Schema) -> str:
+    values = stats.numbers or stats.lengths or stats.per_record
+    names = ["min", "median", "mean", "max"]
+    figures = [values.minimum, values.quantiles.get(0.5), values.mean, values.maximum]
+    unit = " bytes" if stats.lengths is not None else ""
+    facts = [
+        (name + unit, _number(figure))
+        for name, figure in zip(names, figures, strict=True)
+        if figure is not None
+    ]
+    n_missing = stats.n_records - stats.n_present
+    n_not_finite = values.n_nan + values.n_infinite
+    for name, n in (("records without it", n_missing), ("NaN, infinite", n_not_finite)):
+        facts += [(name, f"{n:,}")] * (n > 0)
+    if stats.n_distinct is not None:
+        about = "" if stats.is_distinct_exact else "about "
+        facts.append(("distinct values", f"{about}{stats.n_distinct:,}"))
     listed = "".join(
         f"<dt>{escaped(name)}</dt><dd>{escaped(value)}</dd>" for name, value in facts
     )
-    note = f'<p class="soft">{escaped(found.note)}</p>' if found.note else ""
+    spec = schema[stats.name]._text("fr.") if stats.name in schema else stats.kind
+    note = schema._notes.get(stats.name, "")
     return (
-        f'<div class="card"><h3>{escaped(as_text(found.name))}</h3>'
-        f'<p class="spec soft">{escaped(found.spec)}</p>{_chart(found)}'
-        f"<dl>{listed}</dl>{note}</div>"
+        f'<div class="card"><h3>{escaped(as_text(stats.name))}</h3>'
+        f'<p class="spec soft">{escaped(spec)}</p>{_chart(stats, values)}'
+        f'<dl>{listed}</dl><p class="soft">{escaped(note)}</p></div>'
     )
 
 
-def _chart(found: ColumnSummary) -> str:
-    if found.shares is not None:
-        return _shares(found.shares, found.n_values)
-    if found.histogram is None:
-        return '<p class="soft">no values in the sample</p>'
-    counts, edges = found.histogram
-    title = "bytes" if found.is_text else "values"
-    return _histogram(counts, edges, title)
+def _chart(stats: ColumnStats, values: Distribution) -> str:
+    """Return the common values if they are most of all values, else a histogram."""
+    n_common = sum(each.count for each in stats.common)
+    if stats.common and 2 * n_common >= values.n_values:
+        return _shares(stats.common, values.n_values)
+    if values.histogram is None:
+        return '<p class="soft">no values</p>'
+    title = "bytes" if stats.lengths is not None else "values"
+    return _histogram(values.histogram, title)
 
 
-def _histogram(
-    counts: npt.NDArray[np.int64], edges: npt.NDArray[np.float64], title: str
-) -> str:
+def _histogram(found: Histogram, title: str) -> str:
     labels = [
         f"{_number(low)} to {_number(high)}"
-        for low, high in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True)
+        for low, high in zip(found.edges[:-1], found.edges[1:], strict=True)
     ]
-    low, high = _number(float(edges[0])), _number(float(edges[-1]))
+    low, high = _number(found.edges[0]), _number(found.edges[-1])
     return (
-        histogram(counts.tolist(), labels, f"histogram of {title}")
+        histogram(found.counts, labels, f"histogram of {title}")
         + f'<div class="axis"><span>{escaped(low)}</span>'
         f"<span>{escaped(high)}</span></div>"
     )
 
 
-def _shares(shares: Shares, n_values: int) -> str:
-    top = max(shares.counts)
+def _shares(common: Sequence[Common], n_values: int) -> str:
+    top = common[0].count
     lines = [
-        _bar(value_html(value), count / top, f"{100 * count / n_values:.1f} %")
-        for value, count in zip(shares.values, shares.counts, strict=True)
+        _bar(value_html(each.value), each.count / top, _percent(each.count / n_values))
+        for each in common
     ]
-    if shares.n_others:
-        lines.append(
-            _bar(
-                Html("<em>others</em>"), 0, f"{100 * shares.n_others / n_values:.1f} %"
-            )
-        )
+    n_others = n_values - sum(each.count for each in common)
+    if n_others > 0:
+        lines.append(_bar(Html("<em>others</em>"), 0, _percent(n_others / n_values)))
     return "".join(lines)
 
 
@@ -161,7 +155,7 @@ def _bar(name: Html, share: float, text: str) -> str:
 def shards(
     names: Sequence[str],
     n_records: Sequence[int],
-    sizes: tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]] | None,
+    sizes: Histogram | None,
     mean_size: float,
 ) -> str:
     """Return the sizes of records, and how evenly they are divided among the files."""
@@ -170,7 +164,7 @@ def shards(
     if sizes is not None:
         parts.append(
             f'<div class="card"><h3>bytes of a record</h3>'
-            f"{_histogram(*sizes, 'bytes of a record')}{facts}</div>"
+            f"{_histogram(sizes, 'bytes of a record')}{facts}</div>"
         )
     else:
         parts.append(f'<div class="card"><h3>bytes of a record</h3>{facts}</div>')
@@ -223,7 +217,7 @@ def order(
     if is_sorted:
         parts.append(
             '<p class="warn">The records are not in random order: read them with shuffle=True. A '
-            "shuffle buffer would deliver similar records together.</p>"
+            "shuffle buffer can deliver similar records together.</p>"
         )
     parts.append('<div class="grid">')
     parts += [
@@ -256,7 +250,7 @@ def _label_table(label: object, n_first: int, orders: Sequence[LabelOrder]) -> s
     )
     metrics = orders[0].metrics
     return (
-        f'<p class="soft">Each map has a line for each common value of '
+        f'<p class="soft" style="margin-top:12px">Each map has a line for each common value of '
         f"<code>{escaped(as_text(label))}</code>; an even colour is a good order.</p>"
         '<div class="scroll"><table class="numbers"><thead><tr><th>order</th>'
         f"<th>of {metrics.n_labels:,} labels, in the first {n_first:,} draws</th>"
@@ -271,11 +265,15 @@ def rows(sample: Sample, n: int) -> str:
     chosen = np.linspace(0, sample.n_records - 1, min(n, sample.n_records)).astype(int)
     found = [sample.row(i) for i in dict.fromkeys(chosen.tolist())]
     names: list[Any] = [name for name in sample.schema if name in sample.batch]
-    cells = [[as_text(name), *(row[name] for row in found)] for name in names]
+    cells = [[as_text(name), *(_cell(row[name]) for row in found)] for name in names]
     header = ["column", *(f"sample {i}" for i in range(len(found)))]
     return (
         _heading("Records") + f'<div class="card scroll">{table(header, cells)}</div>'
     )
+
+
+def _cell(value: object) -> object:
+    return preview(value) if picture_of(value) is None else value
 
 
 def images(name: object, pictures: Sequence[Picture], n_left_out: int) -> str:
@@ -287,7 +285,7 @@ def images(name: object, pictures: Sequence[Picture], n_left_out: int) -> str:
     )
     note = ""
     if n_left_out:
-        note = f'<p class="soft">{counted(n_left_out, "image")} too large to show.</p>'
+        note = f'<p class="soft">{counted(n_left_out, "image")} not shown: damaged, or too large.</p>'
     return (
         _heading(f"Images: {as_text(name)}")
         + f'<div class="sheet">{figures}</div>{note}'
@@ -304,6 +302,10 @@ def _number(value: float | None) -> str:
     if value == int(value) and abs(value) < 1e15:
         return f"{int(value):,}"
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e15 else f"{value:.4g}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def _score(value: float) -> str:

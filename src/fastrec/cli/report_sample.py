@@ -10,15 +10,15 @@ import numpy.typing as npt
 
 import fastrec as fr
 from fastrec.arrays.batch import row_of
+from fastrec.cli.statistics import ColumnStats, Common, Distribution, Histogram
 from fastrec.features.schema import Schema
 
-__all__ = ["ColumnSummary", "Sample", "Shares", "flat_values", "sampled", "summaries"]
+__all__ = ["Sample", "column_stats", "flat_values", "sampled"]
 
 _MAX_RECORDS = 4096
 _MIN_RECORDS = 16
 _MAX_BYTES = 64 << 20
 _N_BINS = 32
-_MAX_KINDS = 12  # values in a list of the most common ones
 
 
 @dataclass(frozen=True)
@@ -32,45 +32,11 @@ class Sample:
 
     def row(self, i: int) -> dict[str, Any]:
         """Return one record of the sample; a single value is not in an array."""
-        return {
-            name: value[0] if self._is_single(name) and len(value) == 1 else value
-            for name, value in row_of(self.batch, i).items()
-        }
-
-    def _is_single(self, name: str) -> bool:
-        spec = self.schema.get(name)
-        return isinstance(spec, fr.FixedLen) and spec.shape == ()
-
-
-@dataclass(frozen=True)
-class Shares:
-    """How often the most common values occur, of all values of a column."""
-
-    values: list[object]
-    counts: list[int]
-    n_others: int
-
-
-@dataclass(frozen=True)
-class ColumnSummary:
-    """What the sample has of one column.
-
-    `histogram` is of numbers, or of the lengths of byte strings.
-    """
-
-    name: str | bytes
-    spec: str
-    note: str
-    n_values: int
-    n_missing: int  # records without a value
-    is_text: bool
-    minimum: float | None = None
-    mean: float | None = None
-    median: float | None = None
-    maximum: float | None = None
-    n_not_finite: int = 0
-    histogram: tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]] | None = None
-    shares: Shares | None = None
+        row = row_of(self.batch, i)
+        for name, value in row.items():
+            if np.ndim(value) == 1 and len(value) == 1:
+                row[name] = value[0]
+        return row
 
 
 def sampled(ds: fr.Dataset) -> Sample:
@@ -95,36 +61,59 @@ def sampled(ds: fr.Dataset) -> Sample:
     return Sample(schema, ds[numbers], n_wanted, is_spread=True)
 
 
-def summaries(sample: Sample, n_max: int) -> list[ColumnSummary]:
-    """Summarize the first `n_max` columns."""
+def column_stats(sample: Sample) -> list[ColumnStats]:
+    """Return the statistics of the columns of the sample."""
     names: list[Any] = [name for name in sample.schema if name in sample.batch]
-    return [_summary(sample, name) for name in names[:n_max]]
+    return [_stats(sample, name) for name in names]
 
 
-def _summary(sample: Sample, name: Any) -> ColumnSummary:  # noqa: ANN401
-    column = sample.batch[name]
-    values, per_record = flat_values(column)
-    known: dict[str, Any] = {
-        "name": name,
-        "spec": sample.schema[name]._text("fr."),
-        "note": sample.schema._notes.get(name, ""),
-        "n_values": len(values),
-        "n_missing": int((per_record == 0).sum()),
-        "is_text": isinstance(values, fr.BytesArray),
-    }
-    if not len(values):
-        return ColumnSummary(**known)
-    if isinstance(values, fr.BytesArray):
-        lengths = values.lengths.astype(np.float64)
-        shares = _text_shares(values) if lengths.max() <= 64 else None
-        known |= _numbers(lengths)
-        return ColumnSummary(**known, shares=shares)
+def _stats(sample: Sample, name: Any) -> ColumnStats:  # noqa: ANN401
+    values, per_record = flat_values(sample.batch[name])
+    is_text = isinstance(values, fr.BytesArray)
+    counts: dict[Any, int] = {}
+    if is_text and values.lengths.max(initial=0) <= 128:
+        for value in values.tolist():
+            counts[value] = counts.get(value, 0) + 1
+    elif not is_text and values.dtype.kind in "iub":
+        kinds, found = np.unique(values, return_counts=True)
+        counts = dict(zip(kinds.tolist(), found.tolist(), strict=True))
+    common = sorted(counts, key=lambda value: -counts[value])[:10]
+    return ColumnStats(
+        name=name,
+        kind="bytes" if is_text else str(values.dtype),
+        n_records=len(per_record),
+        n_present=int((per_record > 0).sum()),
+        per_record=_distribution(per_record),
+        numbers=None if is_text else _distribution(values),
+        lengths=_distribution(values.lengths) if is_text else None,
+        n_distinct=len(counts) or None,
+        is_distinct_exact=True,
+        common=tuple(Common(v, counts[v]) for v in common if counts[v] > 1),
+        is_common_exact=True,
+    )
+
+
+def _distribution(values: npt.NDArray[Any]) -> Distribution:
     finite = values[np.isfinite(values)].astype(np.float64)
-    known["n_not_finite"] = len(values) - len(finite)
+    n_nan = int(np.isnan(values).sum())
+    n_infinite = len(values) - len(finite) - n_nan
     if not len(finite):
-        return ColumnSummary(**known)
-    shares = _number_shares(values) if values.dtype.kind in "iub" else None
-    return ColumnSummary(**known, **_numbers(finite), shares=shares)
+        return Distribution(
+            len(values), n_nan, n_infinite, None, None, None, None, {}, None, True
+        )
+    counts, edges = np.histogram(finite, bins=_N_BINS)
+    return Distribution(
+        n_values=len(values),
+        n_nan=n_nan,
+        n_infinite=n_infinite,
+        minimum=finite.min().item(),
+        maximum=finite.max().item(),
+        mean=finite.mean().item(),
+        std=finite.std().item(),
+        quantiles={p: np.quantile(finite, p).item() for p in (0.05, 0.5, 0.95)},
+        histogram=Histogram(tuple(edges.tolist()), tuple(counts.tolist())),
+        is_exact=True,
+    )
 
 
 def flat_values(column: Any) -> tuple[Any, npt.NDArray[np.int64]]:  # noqa: ANN401
@@ -145,37 +134,3 @@ def flat_values(column: Any) -> tuple[Any, npt.NDArray[np.int64]]:  # noqa: ANN4
             column.data, column.offsets, (column.size,)
         ), per_record
     return np.asarray(column).ravel(), per_record
-
-
-def _numbers(values: npt.NDArray[np.float64]) -> dict[str, Any]:
-    counts, edges = np.histogram(values, bins=_N_BINS)
-    return {
-        "minimum": float(values.min()),
-        "mean": float(values.mean()),
-        "median": float(np.median(values)),
-        "maximum": float(values.max()),
-        "histogram": (counts.astype(np.int64), edges),
-    }
-
-
-def _text_shares(values: fr.BytesArray) -> Shares | None:
-    counts: dict[bytes, int] = {}
-    for value in values.tolist():
-        counts[value] = counts.get(value, 0) + 1
-    return _shares(list(counts), list(counts.values()), len(values))
-
-
-def _number_shares(values: npt.NDArray[Any]) -> Shares | None:
-    kinds, counts = np.unique(values, return_counts=True)
-    if len(kinds) > _MAX_KINDS:
-        return None
-    return _shares(kinds.tolist(), counts.tolist(), len(values))
-
-
-def _shares(kinds: list[Any], counts: list[int], n_values: int) -> Shares | None:
-    """Return the most common values, unless nearly all values are different."""
-    if len(kinds) > max(1, n_values // 2):
-        return None
-    order = sorted(range(len(kinds)), key=lambda i: -counts[i])[:_MAX_KINDS]
-    shown = [counts[i] for i in order]
-    return Shares([kinds[i] for i in order], shown, n_values - sum(shown))

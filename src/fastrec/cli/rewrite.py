@@ -1,8 +1,8 @@
-"""``fastrec shuffle``, ``merge``, ``reshard``, ``split``, ``compress`` and ``expand``."""
+"""``fastrec shuffle``, ``reshard`` and ``split``: write records to other files."""
 
 from __future__ import annotations
 
-import enum
+import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -11,11 +11,28 @@ from typing import Annotated
 import typer
 from typer.models import OptionInfo
 
-import fastrec as fr
-from fastrec.cli.arguments import Seed, Threads
+from fastrec.cli.arguments import (
+    AsJson,
+    Compression,
+    CompressionOption,
+    NumShards,
+    Seed,
+    Threads,
+    size_in_bytes,
+)
 from fastrec.cli.inputs import files_of, indexed, one_line_errors
-from fastrec.cli.terminal import Bar, Stopwatch, console, counted, printable, size
-from fastrec.options import byte_count, default_num_threads
+from fastrec.cli.outputs import (
+    MaxShardBytes,
+    MaxShardRecords,
+    NoSync,
+    Overwrite,
+    check_suffix,
+    in_summary,
+    print_written,
+    reports_interrupt,
+)
+from fastrec.cli.terminal import Bar, Stopwatch, console, counted
+from fastrec.options import default_num_threads
 from fastrec.rewrite import copy
 from fastrec.rewrite import shuffle as shuffling
 from fastrec.rewrite.copy import Written
@@ -24,67 +41,28 @@ from fastrec.storage.parallel import Progress
 from fastrec.writer.shard_names import ShardNames
 from fastrec.writer.shard_options import ShardOptions
 
-__all__ = ["compress", "expand", "merge", "reshard", "shuffle", "split"]
+__all__ = ["reshard", "shuffle", "split"]
 
 _DEFAULT_SHARD_BYTES = 200_000_000
 
 
-class _Compression(str, enum.Enum):
-    GZIP = "GZIP"
-    ZLIB = "ZLIB"
-
-
-def _byte_count(value: str | int) -> int:
-    try:
-        return byte_count("it", value)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-
-
-def _out(metavar: str, text: str) -> OptionInfo:
-    option: OptionInfo = typer.Option("--out", "-o", metavar=metavar, help=text)
+def _out(text: str) -> OptionInfo:
+    option: OptionInfo = typer.Option("--out", "-o", metavar="OUT", help=text)
     return option
 
 
 _Inputs = Annotated[
     list[str],
     typer.Argument(
-        metavar="IN",
-        help="Files, directories, or globs in quotes, in this order. The files of a glob "
-        "or directory are sorted by name.",
+        metavar="PATH",
+        help="Files, directories (searched recursively), globs in quotes, or - for "
+        "stdin, in this order. The files of a glob or directory are sorted by name.",
+        show_default=False,
     ),
-]
-_Directory = Annotated[Path, _out("DIR", "The directory to write to.")]
-_CompressionOption = Annotated[
-    _Compression | None, typer.Option("--compression", help="Compress the output.")
 ]
 _Level = Annotated[
     int | None,
     typer.Option(min=0, max=9, help="zlib's level, 6 by default.", show_default=False),
-]
-_Overwrite = Annotated[
-    bool,
-    typer.Option(
-        "--overwrite",
-        help="Replace existing files; with a pattern, all files that match it.",
-    ),
-]
-_NoSync = Annotated[
-    bool,
-    typer.Option(
-        "--no-sync", help="Do not flush files to the disk before renaming them."
-    ),
-]
-_MaxShardBytes = Annotated[
-    int | None,
-    typer.Option(
-        metavar="SIZE",
-        parser=_byte_count,
-        help="Maximum size of a shard, such as 200MB.",
-    ),
-]
-_MaxShardRecords = Annotated[
-    int | None, typer.Option(min=1, help="Maximum number of records in a shard.")
 ]
 
 
@@ -92,73 +70,56 @@ def shuffle(
     paths: _Inputs,
     *,
     out: Annotated[
-        str, _out("OUT", 'A file, or a pattern such as "train-{shard:05d}.tfrecord".')
+        str, _out('A file, or a pattern such as "train-{shard:05d}.tfrecord".')
     ],
-    shards: Annotated[int, typer.Option(min=1, help="Number of files to write.")] = 1,
+    num_shards: NumShards = None,
     seed: Seed = 0,
     memory: Annotated[
         int,
         typer.Option(
             metavar="SIZE",
-            parser=_byte_count,
+            parser=size_in_bytes,
             show_default="1GB",
             help="Maximum memory. The files are read once each time it fills up.",
         ),
     ] = 1_000_000_000,
     cache_dir: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Expand compressed files to DIR, each once."),
+        typer.Option(
+            metavar="DIR",
+            help="Expand compressed files to DIR, each once.",
+            show_default=False,
+        ),
     ] = None,
-    compression: _CompressionOption = None,
+    compression: CompressionOption = Compression.NONE,
     level: _Level = None,
-    overwrite: _Overwrite = False,
-    no_sync: _NoSync = False,
+    overwrite: Overwrite = False,
+    no_sync: NoSync = False,
     threads: Threads = None,
+    as_json: AsJson = False,
 ) -> None:
     """Write all records in the order of a shuffled epoch, in bounded memory.
 
     The order is that of the first epoch of loader(shuffle=True, seed=SEED). Frames are
-    copied byte for byte, and both checksums are verified.
+    copied byte for byte, and both checksums are verified. The files of OUT appear when all
+    are complete.
     """
-    options = _shard_options(compression, level, overwrite, no_sync, threads)
+    options = _shard_options(out, compression, level, overwrite, no_sync, threads)
     files = files_of(paths, joins=True)
-    if cache_dir is None:
-        _index(files)
-    rewrite = partial(
-        shuffling.shuffle,
-        files,
-        out,
-        options,
-        num_shards=shards,
-        seed=seed,
-        memory=memory,
-        cache_dir=None if cache_dir is None else str(cache_dir),
-    )
-    _run("shuffling", lambda show: [rewrite(progress=show)])
-
-
-def merge(
-    paths: _Inputs,
-    *,
-    out: Annotated[str, _out("OUT", "The file to write.")],
-    compression: _CompressionOption = None,
-    level: _Level = None,
-    overwrite: _Overwrite = False,
-    no_sync: _NoSync = False,
-    threads: Threads = None,
-) -> None:
-    """Write the records of all files to one file.
-
-    Frames are copied byte for byte, and both checksums are verified.
-    """
-    options = _shard_options(compression, level, overwrite, no_sync, threads)
-    files = files_of(paths, joins=True)
-    with one_line_errors():
-        is_pattern = ShardNames(out).is_pattern
-    if is_pattern:
-        msg = f"--out must be one file, got the pattern {out!r}; use fastrec reshard"
-        raise fr.Error(msg)
-    _run("merging", lambda show: [copy.reshard(files, out, options, progress=show)])
+    with reports_interrupt(_names_of(out).existing):
+        if cache_dir is None:
+            _index(files)
+        rewrite = partial(
+            shuffling.shuffle,
+            files,
+            out,
+            options,
+            num_shards=num_shards or 1,
+            seed=seed,
+            memory=memory,
+            cache_dir=None if cache_dir is None else str(cache_dir),
+        )
+        _run("shuffling", lambda show: [rewrite(progress=show)], as_json=as_json)
 
 
 def reshard(
@@ -166,49 +127,71 @@ def reshard(
     *,
     out: Annotated[
         str,
-        _out("OUT", 'Such as "train-{shard:05d}-of-{num_shards:05d}.tfrecord".'),
+        _out(
+            'A pattern such as "train-{shard:05d}-of-{num_shards:05d}.tfrecord" for '
+            "shards; a file, to join all files; or a directory (DIR/ or an existing one), "
+            "to write each file under its own name."
+        ),
     ],
-    shards: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of shards, of equal numbers of records."),
-    ] = None,
-    max_shard_bytes: _MaxShardBytes = None,
-    max_shard_records: _MaxShardRecords = None,
-    compression: _CompressionOption = None,
+    num_shards: NumShards = None,
+    max_shard_bytes: MaxShardBytes = None,
+    max_shard_records: MaxShardRecords = None,
+    compression: CompressionOption = Compression.NONE,
     level: _Level = None,
-    overwrite: _Overwrite = False,
-    no_sync: _NoSync = False,
+    overwrite: Overwrite = False,
+    no_sync: NoSync = False,
     threads: Threads = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Write the records of all files in order to shards of another size.
+    """Write records in the same order to files of another number, size or compression.
 
-    By default, a shard has at most 200 MB. Frames are copied byte for byte, and both
+    With a pattern, a shard has at most 200 MB by default, and all files appear when all
+    are complete. In a directory, each file appears when it is complete; a suffix such as
+    .gz is replaced according to --compression. Frames are copied byte for byte, and both
     checksums are verified.
     """
-    n_options = sum(
-        option is not None for option in (shards, max_shard_bytes, max_shard_records)
-    )
-    if not n_options:
-        max_shard_bytes = _DEFAULT_SHARD_BYTES
-    elif n_options > 1:
-        msg = "use only one of --shards, --max-shard-bytes and --max-shard-records"
+    limits = num_shards, max_shard_bytes, max_shard_records
+    n_limits = sum(option is not None for option in limits)
+    if n_limits > 1:
+        msg = "use only one of --num-shards, --max-shard-bytes and --max-shard-records"
         raise typer.BadParameter(msg)
-    limits = max_shard_bytes, max_shard_records
-    options = _shard_options(compression, level, overwrite, no_sync, threads, *limits)
-    files = files_of(paths, joins=True)
-    if shards is not None:
-        _index(files)
-    _run(
-        "resharding",
-        lambda show: [copy.reshard(files, out, options, shards, progress=show)],
+    is_directory = out.endswith(os.sep) or Path(out).is_dir()
+    if is_directory and n_limits:
+        msg = f"a number or size of shards requires a pattern, got the directory {out}"
+        raise typer.BadParameter(msg, param_hint="--out")
+    if not n_limits and not is_directory and _names_of(out).is_pattern:
+        max_shard_bytes = _DEFAULT_SHARD_BYTES
+    options = _shard_options(
+        *(out, compression, level, overwrite, no_sync, threads),
+        max_bytes=max_shard_bytes,
+        max_records=max_shard_records,
     )
+    files = files_of(paths, joins=not is_directory)
+    if is_directory:
+        with one_line_errors():
+            targets = copy.targets_of(files, out, options.compression)
+        with reports_interrupt(targets.values):
+            _run(
+                "rewriting",
+                lambda show: copy.recode(targets, options, progress=show),
+                as_json=as_json,
+            )
+        return
+    with reports_interrupt(_names_of(out).existing):
+        if num_shards is not None:
+            _index(files)
+        _run(
+            "resharding",
+            lambda show: [copy.reshard(files, out, options, num_shards, progress=show)],
+            as_json=as_json,
+        )
 
 
 def split(
     paths: _Inputs,
     *,
     out: Annotated[
-        str, _out("OUT", 'Such as "{part}.tfrecord" or "{part}-{shard:05d}.tfrecord".')
+        str, _out('Such as "{part}.tfrecord" or "{part}-{shard:05d}.tfrecord".')
     ],
     parts: Annotated[
         str,
@@ -218,95 +201,74 @@ def split(
         ),
     ],
     seed: Seed = 0,
-    max_shard_bytes: _MaxShardBytes = None,
-    max_shard_records: _MaxShardRecords = None,
-    compression: _CompressionOption = None,
+    max_shard_bytes: MaxShardBytes = None,
+    max_shard_records: MaxShardRecords = None,
+    compression: CompressionOption = Compression.NONE,
     level: _Level = None,
-    overwrite: _Overwrite = False,
-    no_sync: _NoSync = False,
+    overwrite: Overwrite = False,
+    no_sync: NoSync = False,
     threads: Threads = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Split the records at random, and write each part to separate files.
+    """Divide the records at random, and write each part to separate files.
 
-    The split is that of Dataset.split; each part keeps the order of the records. Frames
-    are copied byte for byte, and both checksums are verified.
+    The parts are those of Dataset.split; each keeps the order of its records. Frames are
+    copied byte for byte, and both checksums are verified. The files of all parts appear
+    when all are complete.
     """
     if "{shard" in out and max_shard_bytes is None and max_shard_records is None:
         max_shard_bytes = _DEFAULT_SHARD_BYTES
-    limits = max_shard_bytes, max_shard_records
-    options = _shard_options(compression, level, overwrite, no_sync, threads, *limits)
-    fractions = _fractions(parts)
-    files = files_of(paths, joins=True)
-    _index(files)
-    _run(
-        "splitting",
-        lambda show: copy.split(files, out, fractions, options, seed, show).values(),
+    options = _shard_options(
+        *(out, compression, level, overwrite, no_sync, threads),
+        max_bytes=max_shard_bytes,
+        max_records=max_shard_records,
     )
-
-
-def compress(
-    paths: _Inputs,
-    *,
-    out: _Directory,
-    compression: Annotated[
-        _Compression, typer.Option("--compression", help="The compression format.")
-    ] = _Compression.GZIP,
-    level: _Level = None,
-    overwrite: _Overwrite = False,
-    no_sync: _NoSync = False,
-    threads: Threads = None,
-) -> None:
-    """Compress each file, and append .gz, or .zz for ZLIB, to its name.
-
-    Compressed files are recompressed. Both checksums of every record are verified.
-    """
-    options = _shard_options(compression, level, overwrite, no_sync, threads)
-    _recode("compressing", paths, out, options)
-
-
-def expand(
-    paths: _Inputs,
-    *,
-    out: _Directory,
-    overwrite: _Overwrite = False,
-    no_sync: _NoSync = False,
-    threads: Threads = None,
-) -> None:
-    """Decompress each file, and remove suffixes such as .gz from its name.
-
-    A plain file is copied. Both checksums of every record are verified.
-    """
-    options = _shard_options(None, None, overwrite, no_sync, threads)
-    _recode("expanding", paths, out, options)
-
-
-def _recode(label: str, paths: list[str], out: Path, options: ShardOptions) -> None:
-    files = files_of(paths, joins=False)
+    fractions = _fractions(parts)
     with one_line_errors():
-        targets = copy.targets_of(files, str(out), options.compression)
-    _run(label, lambda show: copy.recode(targets, options, progress=show))
+        names = [ShardNames(copy.part_path(out, part)) for part in fractions]
+    files = files_of(paths, joins=True)
+    with reports_interrupt(
+        lambda: [path for name in names for path in name.existing()]
+    ):
+        _index(files)
+        _run(
+            "splitting",
+            lambda show: copy.split(
+                files, out, fractions, options, seed, show
+            ).values(),
+            as_json=as_json,
+        )
 
 
 # Shared by the commands.
 
 
+def _names_of(out: str) -> ShardNames:
+    with one_line_errors():
+        return ShardNames(out)
+
+
 def _shard_options(
-    compression: _Compression | None,
+    out: str,
+    compression: Compression,
     level: int | None,
     overwrite: bool,
     no_sync: bool,
     threads: int | None,
+    *,
     max_bytes: int | None = None,
     max_records: int | None = None,
 ) -> ShardOptions:
-    if level is not None and compression is None:
-        msg = "this option requires --compression"
+    is_compressed = compression is not Compression.NONE
+    if level is not None and not is_compressed:
+        msg = "this option requires --compression gzip or zlib"
         raise typer.BadParameter(msg, param_hint="--level")
+    check_suffix(out, compression)
     return ShardOptions(
         overwrite=overwrite,
         max_bytes=max_bytes,
         max_records=max_records,
-        compression=None if compression is None else compression.value,
+        compression=compression.value.upper() if is_compressed else None,
         level=-1 if level is None else level,
         sync=not no_sync,
         n_threads=threads or default_num_threads(),
@@ -331,19 +293,21 @@ def _fractions(text: str) -> dict[str, float]:
     return fractions
 
 
-def _run(label: str, rewrite: Callable[[Progress], Iterable[Written]]) -> None:
+def _run(
+    label: str, rewrite: Callable[[Progress], Iterable[Written]], *, as_json: bool
+) -> None:
     """Rewrite with a progress bar, and print the written files."""
     watch = Stopwatch()
     with Bar(label, "bytes") as bar, one_line_errors():
         written = list(rewrite(bar))
-    out = console()
-    for each in written:
-        first, *others = map(printable, each.files)
-        to = f"{1 + len(others)} files: {first} ... {others[-1]}" if others else first
-        out.print(f"wrote {counted(each.n_records, 'record')} to {to}")
-    n_bytes = sum(each.n_bytes for each in written)
-    out.print(
-        f"{counted(sum(each.n_records for each in written), 'record')}, {size(n_bytes)}, "
-        f"in {watch.seconds:.2f} s ({size(n_bytes / watch.seconds)}/s)",
-        style="bold",
+    if not as_json:
+        for each in written:
+            records = counted(each.n_records, "record")
+            console().print(f"wrote {records} to {in_summary(each.files)}")
+    print_written(
+        [file for each in written for file in each.files],
+        sum(each.n_records for each in written),
+        sum(each.n_bytes for each in written),
+        watch,
+        as_json=as_json,
     )

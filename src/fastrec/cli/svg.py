@@ -14,7 +14,7 @@ __all__ = ["heat_map", "histogram"]
 _WIDTH, _HEIGHT = 320, 72
 
 
-def histogram(counts: Sequence[int], labels: Sequence[str], title: str) -> Html:
+def histogram(counts: Sequence[float], labels: Sequence[str], title: str) -> Html:
     """Return bars; each has its label and count as a tooltip."""
     top = max(counts, default=0) or 1
     step = _WIDTH / max(len(counts), 1)
@@ -24,7 +24,7 @@ def histogram(counts: Sequence[int], labels: Sequence[str], title: str) -> Html:
         bars.append(
             f'<rect x="{i * step:.2f}" y="{_HEIGHT - height:.2f}" '
             f'width="{max(step - 1, 0.5):.2f}" height="{height:.2f}">'
-            f"<title>{escaped(label)}: {count:,}</title></rect>"
+            f"<title>{escaped(label)}: {count:,.0f}</title></rect>"
         )
     return _svg(_HEIGHT, title, "".join(bars), stretch=True)
 

@@ -1,4 +1,4 @@
-"""Copy frames to new files: reshard, split, compress and expand.
+"""Copy frames to new files: reshard, split and recompress.
 
 ::
 
@@ -213,9 +213,9 @@ def recode(
             _writer(ShardNames(target), for_one) as writer,
         ):
             while _n_records(piece := read(_ALL)):
+                writer.write(piece)
                 if is_cancelled.is_set():
                     raise CancelledError
-                writer.write(piece)
         return _result(writer)
 
     return run_in_threads(

@@ -123,7 +123,7 @@ def _check_random_access(view: View) -> None:
             )
             error.hint = (
                 "Expand it once with --cache-dir DIR, or run: "
-                f"fastrec expand {shlex.quote(path)} -o DIR"
+                f"fastrec reshard {shlex.quote(path)} -o DIR/"
             )
             raise error
 

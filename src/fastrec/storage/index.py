@@ -122,6 +122,11 @@ class Count:
         """Size of the content."""
         return int(self._table["offset"][-1])
 
+    @property
+    def offsets(self) -> npt.NDArray[np.uint64]:
+        """The offset of each record's frame in the content, and the end of the last."""
+        return np.asarray(self._table["offset"])
+
     def offset(self, record: int) -> int:
         """Return the offset of a record's frame in the content."""
         return int(self._table["offset"][record])
