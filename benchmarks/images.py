@@ -8,6 +8,7 @@ all threads; the rate by the wall clock is meaningful only on an idle machine.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -237,7 +238,8 @@ class Worker:
     def close(self) -> None:
         """End the process."""
         for pipe in self._pipes():
-            pipe.close()
+            with contextlib.suppress(BrokenPipeError):  # it has failed before
+                pipe.close()
         self._process.wait()
 
 
