@@ -44,6 +44,8 @@ def _opencv() -> Any:  # noqa: ANN401 (a module)
 class DecodeImages(RowTransform):
     """Decodes the Image columns of a batch."""
 
+    _parts_per_thread = 16  # an image takes longer than a task
+
     def __init__(self, features: Mapping[Any, Spec], limits: Limits) -> None:
         self._cv2 = _opencv()
         self._images = images_of(features)
