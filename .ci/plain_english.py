@@ -16,7 +16,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PATTERNS = [
-    *("*.md", "docs/*.md", ".github/**/*.md", ".github/**/*.yml", "noxfile.py"),
+    *(
+        "*.md",
+        "docs/**/*.md",
+        "docs/*.py",
+        ".github/**/*.md",
+        ".github/**/*.yml",
+        "noxfile.py",
+    ),
     *("pyproject.toml", "benchmarks/**/*.md", "benchmarks/**/*.py", "examples/*.py"),
     *("src/fastrec/**/*.py", "src/fastrec/**/*.pyi"),
     *("src/cpp/**/*.h", "src/cpp/**/*.cpp"),

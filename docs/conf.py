@@ -47,6 +47,7 @@ napoleon_use_rtype = False
 napoleon_custom_sections = [("Attributes", "params_style")]
 
 # Looks.
+smartquotes = False  # "--" is two characters in names of options
 html_theme = "furo"
 pygments_dark_style = "github-dark"
 html_title = "fastrec"

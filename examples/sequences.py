@@ -1,4 +1,4 @@
-"""Write sentences as SequenceExamples, and read them padded and as rows of any length.
+"""Write sentences as SequenceExamples, and read them in padded batches.
 
 usage: python examples/sequences.py
 
