@@ -239,6 +239,7 @@ SUBMODULES = {
         "Source",
         "open_source",
         "to_arrow",
+        "write_images",
         "write_table",
         "write_tfrecords",
     ],

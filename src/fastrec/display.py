@@ -87,6 +87,8 @@ def short_repr(value: object) -> str:
     if isinstance(value, bytes):
         return abridged(value)
     if isinstance(value, np.ndarray):
+        if value.ndim > 1 and value.size > _SHOWN_VALUES**2:
+            return f"array(..., shape={value.shape}, dtype={value.dtype})"
         with np.printoptions(threshold=2 * _SHOWN_VALUES, edgeitems=3):
             return repr(value)
     return repr(value)

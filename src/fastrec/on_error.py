@@ -23,6 +23,7 @@ __all__ = [
     "check_on_error",
     "counted",
     "log_gaps",
+    "lost",
     "recovery_of",
 ]
 
@@ -74,7 +75,7 @@ class SkippedRegion:
     records: int | None
 
     def __str__(self) -> str:
-        lost = "records unknown"
+        lost = "an unknown number of records"
         if self.records is not None:
             lost = counted(self.records, "record")
         end = "the end" if self.end is None else self.end
@@ -128,13 +129,12 @@ class Report:
         return self.regions[index]
 
     def __repr__(self) -> str:
-        more = "" if self.is_complete else " and an unknown number"
         unlisted = (
             f", {counted(self.unlisted, 'record')} not listed" if self.unlisted else ""
         )
         return (
             f"<fastrec.Report of {counted(len(self), 'region')}: "
-            f"{counted(self.records_lost, 'record')}{more} lost, "
+            f"{lost(self.records_lost, is_known=self.is_complete)}, "
             f"{counted(self.bytes_lost, 'byte')}{unlisted}>"
         )
 
@@ -160,6 +160,15 @@ class Report:
 def counted(n: int, noun: str) -> str:
     """Return a count with its noun: ``1 record``, ``1,234 records``."""
     return f"{n:,} {noun}{'' if n == 1 else 's'}"
+
+
+def lost(n_records: int, *, is_known: bool) -> str:
+    """Return how many records are lost: ``2 records lost``, if only these are."""
+    if is_known:
+        return f"{counted(n_records, 'record')} lost"
+    if n_records:
+        return f"at least {counted(n_records, 'record')} lost"
+    return "an unknown number of records lost"
 
 
 def check_on_error(value: object) -> ErrorPolicy:

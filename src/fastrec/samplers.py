@@ -37,8 +37,8 @@ def balanced(
 ) -> Batches:
     """Make batches that draw every class equally often.
 
-    In every epoch, each class is drawn ``length / classes`` times, rounded down or up,
-    and the records of a class equally often: `weighted` by ``1 / records of the class``.
+    In every epoch, each class is drawn ``length / classes`` times, and its records equally
+    often, both rounded down or up. Draws come in a shuffled order.
 
     Parameters
     ----------
@@ -73,7 +73,8 @@ def balanced(
         msg = "labels must not be empty"
         raise ValueError(msg)
     _, class_of, counts = np.unique(of_records, return_inverse=True, return_counts=True)
-    return weighted(1 / counts[class_of], batch_size, length=length)
+    class_of = class_of.reshape(-1)
+    return _drawn(1 / counts[class_of], batch_size, length, class_of)
 
 
 def bucket_by_length(
@@ -305,9 +306,18 @@ def weighted(
     if not np.isfinite(shares).all() or (shares < 0).any() or not shares.any():
         msg = "weights must be finite, at least 0, and not all 0"
         raise ValueError(msg)
+    return _drawn(shares / shares.max(), batch_size, length)
+
+
+def _drawn(
+    shares: npt.NDArray[np.float64],
+    batch_size: int,
+    length: int | None,
+    class_of: npt.NDArray[np.intp] | None = None,
+) -> Batches:
+    """Make batches that hold each record, and each class, in proportion to its shares."""
     size = positive_int("batch_size", batch_size)
     n_draws = len(shares) if length is None else positive_int("length", length)
-    shares = shares / shares.max()
 
     def batches(seed: int, epoch: int) -> list[Numbers]:
         # Systematic sampling: marks at distance 1, from a random start in [0, 1); a
@@ -316,6 +326,8 @@ def weighted(
         records = shuffled(
             len(shares), seed=seed, epoch=epoch, stream=_WEIGHTED_STREAM + 1
         )
+        if class_of is not None:  # one interval for the records of each class
+            records = records[np.argsort(class_of[records], kind="stable")]
         ends = np.cumsum(shares[records])
         ends = np.minimum(ends * (n_draws / ends[-1]), n_draws)
         # Despite rounding, the last record that has a weight ends the intervals.

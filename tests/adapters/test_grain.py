@@ -25,6 +25,7 @@ import fastrec as fr
 import fastrec.grain
 from columns import Untyped, open_dataset
 from numbered import FILE_SIZES, NUMBERS, SPEC, Batch, N, Write, write_files
+from oracle import example, tfrecord_file
 
 pytestmark = pytest.mark.frameworks
 
@@ -164,3 +165,31 @@ def test_a_pickled_source_is_the_same_source(ds: Untyped) -> None:
     copied = pickle.loads(pickle.dumps(source))
     assert repr(copied) == repr(source)
     assert repr(copied[3]) == repr(source[3])
+
+
+def test_packed_rows_are_those_of_grain(write: Write) -> None:
+    import grain.experimental
+
+    rng = np.random.default_rng(0)
+    texts = [rng.integers(1, 99, n) for n in rng.integers(1, 40, 200)]
+    records = [example({b"tokens": ("int64", text.tolist())}) for text in texts]
+    spec = {"tokens": fr.VarLen("int64")}
+    ds = open_dataset(write(tfrecord_file(records)), features=spec)
+    packing = fr.samplers.pack(
+        [*map(len, texts)], length=64, rows=1000, window=1000, shuffle=False
+    )
+    packed = fr.pack_columns(["tokens"], length=64)
+    (batch,) = ds.loader(batches=packing, transform=packed)
+    source = grain.python.MapDataset.source([{"tokens": text} for text in texts])
+    rows = grain.experimental.FirstFitPackIterDataset(
+        source.to_iter_dataset(),
+        length_struct={"tokens": 64},
+        num_packing_bins=1000,
+        shuffle_bins=False,
+    )
+    want = [*rows]
+    assert {*batch} == {*want[0]}
+    for name, column in batch.items():
+        stacked = np.stack([row[name] for row in want])
+        assert column.dtype == stacked.dtype
+        assert np.array_equal(column, stacked)

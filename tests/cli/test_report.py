@@ -128,6 +128,16 @@ def large_bytes(folder: Path) -> Path:
     return _file(folder, records)
 
 
+def large_images(folder: Path) -> Path:
+    noise = np.random.default_rng(0).integers(0, 256, (500, 700, 3), np.uint8)
+    data = io.BytesIO()
+    pillow.fromarray(noise).save(data, "JPEG", quality=95)
+    large = data.getvalue()
+    assert len(large) > 300_000
+    images = [large, large, large[:280_000], b"\xff\xd8\xff" + large]
+    return _file(folder, [example({b"x": ("bytes", [image])}) for image in images])
+
+
 def texts(folder: Path) -> Path:
     return _file(folder, [f"<i>line {n}</i> of text".encode() for n in range(40)])
 
@@ -171,6 +181,7 @@ KINDS: list[Write] = [
     infinities,
     extremes,
     large_bytes,
+    large_images,
     texts,
     sequences,
     many_files,
@@ -225,6 +236,14 @@ def test_mixed_records_are_not_called_sorted(folder: Path) -> None:
     assert "of 5 labels" in page.text
 
 
+def test_large_images_are_reduced(folder: Path) -> None:
+    pytest.importorskip("cv2")
+    page = Page(report(large_images(folder)))
+    assert len(page.sources) == page.tags.count("figure") == 2
+    assert max(map(len, page.sources)) < 80_000
+    assert "2 images not shown: damaged, or too large" in page.text
+
+
 def test_text_of_files_is_escaped(folder: Path) -> None:
     page = Page(report(hostile(folder)))
     assert HOSTILE in page.text
@@ -261,6 +280,16 @@ def test_nothing_is_written_if_files_cannot_be_read(
     result = run("report", path, "-o", output, status=2 if not data else 1)
     assert words in result[1]
     assert not output.exists()
+
+
+def test_other_files_are_not_replaced(folder: Path) -> None:
+    path = one_record(folder)
+    data = path.read_bytes()
+    _, errors = run("report", path, "-o", path, status=2)
+    assert "must end in .html" in " ".join(errors.split())
+    assert path.read_bytes() == data
+    report(path)
+    report(path)
 
 
 # In a browser.

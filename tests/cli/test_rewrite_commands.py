@@ -357,8 +357,13 @@ def test_after_ctrl_c_nothing_is_written(
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     done = interrupted(*arguments, at=at)
     assert done.returncode == 130, done.stderr
-    assert done.stderr == "interrupted; nothing was written\n"
-    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    after = {path.name: path.read_bytes() for path in out.iterdir()}
+    if done.stderr == "interrupted; nothing was written\n":
+        assert after == before
+    else:  # the signal arrived after the last write
+        assert done.stderr == f"interrupted; {len(after)} file written\n"
+        assert not any(name.startswith(".") for name in after)
+        assert run("verify", out)
 
 
 def test_after_ctrl_c_written_files_are_counted(files: Path, out: Path) -> None:
@@ -370,3 +375,32 @@ def test_after_ctrl_c_written_files_are_counted(files: Path, out: Path) -> None:
     assert done.returncode == 130, done.stderr
     assert done.stderr == "interrupted; 2 files written\n"
     assert names_in(out) == ["a.tfrecord", "b.tfrecord"]
+
+
+@pytest.mark.parametrize("caller", ["__call__", "advance_by"])  # checking, writing
+def test_after_ctrl_c_in_repair_nothing_is_written(out: Path, caller: str) -> None:
+    data = bytearray(tfrecord_file(RECORDS))
+    data[20] ^= 1
+    damaged = out / "in.tfrecord"
+    damaged.write_bytes(data)
+    condition = "True"
+    if caller == "advance_by":
+        condition = "sys._getframe(1).f_code.co_name == 'advance_by'"
+    done = interrupted(
+        *("repair", damaged, "-o", out / "x.tfrecord"),
+        at="progress",
+        condition=condition,
+    )
+    assert done.returncode == 130, done.stderr
+    assert done.stderr == "interrupted; nothing was written\n"
+    assert names_in(out) == ["in.tfrecord"]
+
+
+def test_after_ctrl_c_complete_indexes_are_kept(out: Path) -> None:
+    path = out / "in.tfrecord"
+    path.write_bytes(tfrecord_file(RECORDS))
+    directory = out / "index"
+    done = interrupted("index", path, "--index-dir", directory, at="progress")
+    assert done.returncode == 130, done.stderr
+    assert done.stderr == "interrupted; complete indexes are kept\n"
+    assert not [name for name in names_in(directory) if name.endswith(".tmp")]

@@ -263,7 +263,8 @@ def test_lost_records_are_counted(file: Path) -> None:
     assert (report["n_records_lost"], report["is_loss_known"]) == (1, True)
     file.write_bytes(data[:-1])
     assert (
-        "2 regions in 1 file; 1 record and an unknown number" in run(file, status=1)[0]
+        "2 regions in 1 file; at least 1 record lost, 0 repaired"
+        in run(file, status=1)[0]
     )
     report = report_of(file, status=1)
     assert (report["n_records_lost"], report["is_loss_known"]) == (1, False)
@@ -405,10 +406,12 @@ def test_a_directory_is_searched_for_damaged_files(tmp_path: Path) -> None:
     (tmp_path / "text.tfrecord").write_text("words " * 50)
     (tmp_path / ".hidden").write_bytes(GOOD[:-1])
     (tmp_path / "_SUCCESS").touch()
-    (tmp_path / "below").mkdir()
+    for name in ("below", ".git"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "good").write_bytes(GOOD)
     report = report_of(tmp_path, status=1)
-    assert report["n_files"] == 3
-    assert report["n_records"] == 79
+    assert report["n_files"] == 4
+    assert report["n_records"] == 119
     assert [region["path"] for region in report["regions"]] == [
         str(tmp_path / "beginning"),
         str(tmp_path / "text.tfrecord"),

@@ -543,6 +543,66 @@ def test_a_directory_without_images_is_refused(tmp_path: Path) -> None:
         convert.open_source(tmp_path)
 
 
+def test_images_are_written_back(pictures: Path, tmp_path: Path) -> None:
+    path, back = tmp_path / "pictures.tfrecord", tmp_path / "back"
+    convert.write_tfrecords(pictures, path)
+    files = convert.write_images(path, back)
+    assert files == [str(back / row[2].decode()) for row in IMAGES]
+    for file in files:
+        assert (
+            Path(file).read_bytes()
+            == (pictures / Path(file).relative_to(back)).read_bytes()
+        )
+    with pytest.raises(FileExistsError, match="row 0"):
+        convert.write_images(path, back)
+    assert convert.write_images(path, back, overwrite=True) == files
+    assert not list(back.rglob("*.tmp"))
+    run(path, "--out", f"{tmp_path}/again/")
+    assert (tmp_path / "again/cat/more/c.gif").exists()
+
+
+@pytest.mark.parametrize(
+    ("column", "folders"),
+    [
+        ({"class": [b"a", b"b"]}, ["a", "b"]),
+        ({"label": [3, 10]}, ["3", "10"]),
+        ({}, [""] * 2),
+    ],
+)
+def test_images_without_names_are_numbered(
+    tmp_path: Path, column: dict[str, Any], folders: list[str]
+) -> None:
+    png = image_file(tmp_path / "a.png", "RGB", (1, 1)).read_bytes()
+    jpeg = image_file(tmp_path / "a.jpg", "RGB", (1, 1)).read_bytes()
+    path, out = tmp_path / "x.tfrecord", tmp_path / "out"
+    fr.write(path, {"picture": [png, jpeg], **column})
+    files = convert.write_images(path, out, image="picture")
+    names = ["00000000.png", "00000001.jpg"]
+    assert files == [str(out / f / n) for f, n in zip(folders, names, strict=True)]
+    with pytest.raises(KeyError, match="image"):
+        convert.write_images(path, out)
+
+
+@pytest.mark.parametrize(
+    "name", [b"../x.png", b"/x.png", b"a/../../x.png", b"", b".", b"x\0.png"]
+)
+def test_images_stay_below_their_folder(tmp_path: Path, name: bytes) -> None:
+    path, out = tmp_path / "x.tfrecord", tmp_path / "out"
+    fr.write(path, {"image": [b"\x89PNG\r\n\x1a\n"], "filename": [name]})
+    with pytest.raises(fr.SchemaError, match="below the directory"):
+        convert.write_images(path, out)
+    assert not out.exists()
+
+
+def test_images_of_one_name_are_never_lost(tmp_path: Path) -> None:
+    path, out = tmp_path / "x.tfrecord", tmp_path / "out"
+    fr.write(path, {"image": [b"a", b"b"], "filename": [b"x", b"x"]})
+    for overwrite in (False, True):
+        with pytest.raises(FileExistsError):
+            convert.write_images(path, out, overwrite=overwrite)
+        assert (out / "x").read_bytes() == b"a"
+
+
 def test_a_flat_folder_of_images_has_no_classes(tmp_path: Path) -> None:
     folder = tmp_path / "flat"
     image_file(folder / "b.png", "RGB", (3, 2))

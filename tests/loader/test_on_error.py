@@ -382,7 +382,8 @@ def test_the_rest_of_a_damaged_stream_is_skipped(streams: list[Path]) -> None:
         assert found[4 + n_cut :] == [12, 13, *range(18, 24)]
         assert n_records in (None, len(ds))
         assert [region.path for region in ds.report] == list(map(str, streams[1:3]))
-        assert len(loader.report) == 2
+        assert len(loader.report) == 4
+        assert loader.report.regions[:2] == ds.report.regions
         want_report = want_report or (ds.report, loader.report)
         assert (ds.report, loader.report) == want_report
     assert want_report is not None
@@ -431,3 +432,24 @@ def test_reports_count_in_the_singular_and_the_plural() -> None:
     )
     assert str(one) == "file, bytes 0 to 1, 1 record: reason"
     assert str(two) == "file, bytes 1 to 1001, 2 records: reason"
+
+
+@pytest.mark.parametrize("options", [{}, {"shuffle": True}, {"num_threads": 0}])
+def test_the_report_of_a_loader_has_damaged_framing(
+    write: Write, options: dict[str, Any]
+) -> None:
+    data = bytearray(tfrecord_file(example({b"n": ("int64", [n])}) for n in range(30)))
+    offsets = frame_offsets(bytes(data))
+    data[offsets[10] + 13] ^= 1  # in a record
+    offset = offsets[20]
+    data[offset : offset + 12] = bytes(12)
+    ds = open_dataset(write(bytes(data)), features={"n": "int64"}, on_error="skip")
+    loader = ds.loader(4, **options)
+    for _ in range(2):  # each epoch reports it again
+        n_read = sum(len(batch["n"]) for batch in loader)
+        assert n_read == 19
+        framing, row = loader.report
+        assert (framing.begin, framing.records) == (offset, None)
+        assert row.records == 1
+        assert not loader.report.is_complete
+    assert list(ds.report) == [framing]

@@ -37,7 +37,7 @@ _SEARCHED = (
     "file, they may belong to that file"
 )
 _NOT_SEARCHED = (
-    "; compressed files are not searched: expand the file, and verify the expanded file"
+    "; compressed files are not searched: decompress the file, and verify the result"
 )
 
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import typer
 from rich.console import Console
 
 from fastrec import _core
 from fastrec.cli.check_files import DamagedRegion, FileCheck, check_files
+from fastrec.cli.inputs import files_of
 from fastrec.cli.terminal import (
     Bar,
     Stopwatch,
@@ -25,8 +25,8 @@ from fastrec.cli.terminal import (
     printable,
     size,
 )
+from fastrec.on_error import lost
 from fastrec.options import default_num_threads
-from fastrec.storage.paths import expand
 
 __all__ = [
     "CheckReport",
@@ -86,25 +86,23 @@ def files_to_check(paths: Iterable[str], report: CheckReport) -> dict[str, bool]
     for path in paths:
         try:
             in_directory = _files_in(path) if Path(path).is_dir() else {}
-            for name in in_directory or expand(path):  # raises if there are no files
+            # It raises if there are no files.
+            for name in in_directory or files_of([path], joins=False):
                 files[name] = files.get(name, False) or in_directory.get(name, False)
         except OSError as error:
             report.add_unreadable(path, error.strerror or str(error))
-        except ValueError as error:  # a remote path
-            raise typer.BadParameter(str(error), param_hint="PATH") from error
     return files
 
 
 def _files_in(directory: str) -> dict[str, bool]:
-    """Return the files in a directory, and whether each may be another format."""
-    with os.scandir(directory) as entries:
-        names = sorted(
-            entry.path
-            for entry in entries
-            if not entry.name.startswith(".") and entry.is_file()
-        )
+    """Return the files below a directory, and whether each may be another format."""
+    names = []
+    for folder, folders, inside in os.walk(directory):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        visible = [name for name in inside if not name.startswith(".")]
+        names += [os.path.join(folder, name) for name in visible]  # noqa: PTH118
     files = {}
-    for path in names:
+    for path in filter(os.path.isfile, sorted(names)):
         is_named = "tfrecord" in Path(path).name.lower()
         try:
             content = _core.recognize(os.fsencode(path))
@@ -199,12 +197,11 @@ def _print_sums(out: Console, report: CheckReport) -> None:
         style="bold",
     )
     if report.regions:
-        more = "" if report.is_loss_known else " and an unknown number of others"
         n_repaired = sum(region["kind"] == "repaired" for region in report.regions)
         out.print(
             f"damaged: {counted(len(report.regions), 'region')} in "
             f"{counted(report.n_damaged_files, 'file')}; "
-            f"{counted(report.n_records_lost, 'record')}{more} lost, "
+            f"{lost(report.n_records_lost, is_known=report.is_loss_known)}, "
             f"{n_repaired:,} repaired",
             style="bold",
         )

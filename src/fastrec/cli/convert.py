@@ -1,8 +1,9 @@
-"""``fastrec convert``: other formats -> TFRecord files, TFRecord files -> tables."""
+"""``fastrec convert``: other formats -> TFRecord files, TFRecord files -> tables, images."""
 
 from __future__ import annotations
 
 import enum
+import functools
 from pathlib import Path
 from typing import Annotated
 
@@ -27,7 +28,13 @@ from fastrec.cli.outputs import (
     reports_interrupt,
 )
 from fastrec.cli.terminal import Bar, Stopwatch, console, counted
-from fastrec.convert import Source, open_source, write_table, write_tfrecords
+from fastrec.convert import (
+    Source,
+    open_source,
+    write_images,
+    write_table,
+    write_tfrecords,
+)
 from fastrec.convert.to_table import TABLE_SUFFIXES
 from fastrec.writer.shard_names import ShardNames
 
@@ -49,8 +56,8 @@ def convert(
             metavar="SOURCE",
             help="Files, globs in quotes, or directories: IDX (MNIST), .npy, .npz, .csv, "
             ".tsv, .parquet, .arrow, .feather, or folders of images as "
-            "DIR/class/name.jpg or DIR/name.jpg. For a table, TFRecord files, or - for "
-            "stdin.",
+            "DIR/class/name.jpg or DIR/name.jpg. For a table or images, TFRecord files, "
+            "or - for stdin.",
             show_default=False,
         ),
     ],
@@ -61,7 +68,7 @@ def convert(
             *("--out", "-o"),
             metavar="OUT",
             help="The output. A path that ends in .parquet, .arrow or .feather is a "
-            "table; one with {shard:05d}, and optionally {num_shards:05d}, is a shard "
+            "table; one that ends in / is a folder for images; one with {shard:05d}, and optionally {num_shards:05d}, is a shard "
             "pattern; any other is a TFRecord file.",
         ),
     ],
@@ -106,7 +113,7 @@ def convert(
     overwrite: Overwrite = False,
     as_json: AsJson = False,
 ) -> None:
-    """Convert arrays, tables and images to TFRecord files, or TFRecord files to a table.
+    """Convert arrays, tables and images to TFRecord files, or TFRecord files back.
 
     Arrays of three or more dimensions are written as bytes; the command prints the specs
     to read them. Images are not re-encoded. A null omits the feature of the record. A
@@ -115,8 +122,10 @@ def convert(
     """
     is_table = Path(out).suffix.lower() in TABLE_SUFFIXES
     compressed = None if compression is Compression.NONE else compression.value.upper()
+    is_images = out.endswith("/")
     _check_used(
         out,
+        is_records=not is_table and not is_images,
         records={
             "--num-shards": num_shards,
             "--max-shard-bytes": max_shard_bytes,
@@ -134,6 +143,8 @@ def convert(
     try:
         with one_line_errors():
             existing = ShardNames(out).existing
+            if is_images:
+                existing = functools.partial(_files_in, out)
         with reports_interrupt(existing), Bar("converting") as bar, one_line_errors():
             if is_table:
                 ds = fr.open(files_of(sources, joins=True))
@@ -146,6 +157,15 @@ def convert(
                     progress=bar,
                 )
                 files = [out]
+            elif is_images:
+                files = write_images(
+                    files_of(sources, joins=True),
+                    out,
+                    image=names[0] if names else "image",
+                    overwrite=overwrite,
+                    progress=bar,
+                )
+                n_records = len(files)
             else:
                 source = open_source(
                     sources, columns=names, types=types, on_error=on_error.value
@@ -173,8 +193,12 @@ def convert(
         _print_source(source, as_json=as_json)
 
 
+def _files_in(directory: str) -> list[str]:
+    return [str(path) for path in Path(directory).rglob("*")]
+
+
 def _check_used(
-    out: str, *, records: dict[str, object], table: dict[str, object]
+    out: str, *, is_records: bool, records: dict[str, object], table: dict[str, object]
 ) -> None:
     """Refuse options that the output cannot use, and outputs that cannot be written."""
     suffix = Path(out).suffix.lower()
@@ -182,9 +206,11 @@ def _check_used(
         msg = f"cannot write {suffix} files; use one of {', '.join(TABLE_SUFFIXES)}"
         raise typer.BadParameter(msg, param_hint="--out")
     is_table = suffix in TABLE_SUFFIXES
-    for name, value in (records if is_table else table).items():
-        if value is not None:
-            output = "TFRecord files" if is_table else f"one of {TABLE_SUFFIXES}"
+    unused = {} if is_table else dict.fromkeys(table, f"one of {TABLE_SUFFIXES}")
+    if not is_records:
+        unused |= dict.fromkeys(records, "TFRecord files")
+    for name, output in unused.items():
+        if (records | table)[name] is not None:
             msg = f"this option requires {output} as OUT, got {out}"
             raise typer.BadParameter(msg, param_hint=name)
 

@@ -10,9 +10,18 @@ from typing import Annotated
 
 import typer
 
-from fastrec.cli.arguments import Paths
-from fastrec.cli.inputs import indexed
-from fastrec.cli.terminal import Stopwatch, console, counted, printable, size
+from fastrec.cli.arguments import AsJson, Paths
+from fastrec.cli.inputs import files_of, indexed
+from fastrec.cli.terminal import (
+    Stopwatch,
+    console,
+    counted,
+    json_line,
+    json_path,
+    printable,
+    size,
+    when_interrupted,
+)
 from fastrec.storage.index import write_tfrecord2idx
 
 __all__ = ["index"]
@@ -27,6 +36,7 @@ def index(
             metavar="DIR",
             help="Where to keep the indexes, instead of the user's cache; pass the same "
             "index_dir= to fastrec.open.",
+            show_default=False,
         ),
     ] = None,
     rank: Annotated[
@@ -41,19 +51,41 @@ def index(
             metavar="DIR",
             help="Also write DIR/NAME.idx for each file NAME, in the text format of "
             "DALI's tfrecord2idx.",
+            show_default=False,
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Build the indexes of TFRecord files ahead of time."""
+    """Build the indexes of TFRecord files ahead of time.
+
+    An index has the place of each record, so that any of them can be read. fastrec also
+    builds it when it is first needed, and again when the file has changed. Ctrl-C keeps
+    the indexes that are complete.
+    """
     if rank >= world_size:
         msg = f"must be less than the world size ({world_size}), got {rank}"
         raise typer.BadParameter(msg, param_hint="--rank")
     out = console()
     watch = Stopwatch()
-    counts, n_walked = indexed(
-        paths, index_dir=index_dir, rank=rank, world_size=world_size
-    )
+    with when_interrupted("complete indexes are kept"):
+        counts, n_walked = indexed(
+            files_of(paths, joins=False),
+            index_dir=index_dir,
+            rank=rank,
+            world_size=world_size,
+        )
     seconds = watch.seconds
+    if tfrecord2idx is not None:
+        _write_texts(counts, tfrecord2idx, index_dir)
+    if as_json:
+        files = [
+            {"path": json_path(path), "n_records": count}
+            for path, count in counts.items()
+        ]
+        fields = {"files": files, "n_records": sum(counts.values())}
+        fields |= {"n_bytes_indexed": n_walked, "seconds": seconds}
+        out.print(json_line(fields))
+        return
 
     out.print(f"{'records':>15}  file", style="bold")
     for path, count in counts.items():
@@ -68,7 +100,6 @@ def index(
     else:
         out.print("nothing to do: all files are indexed")
     if tfrecord2idx is not None:
-        _write_texts(counts, tfrecord2idx, index_dir)
         out.print(
             f"wrote {counted(len(counts), '.idx file')} to {printable(tfrecord2idx)}"
         )

@@ -21,6 +21,7 @@ from fastrec.cli.check_report import (
     files_to_check,
     print_sums,
 )
+from fastrec.cli.outputs import reports_interrupt
 from fastrec.cli.terminal import Bar, json_path
 from fastrec.options import default_num_threads
 from fastrec.rewrite import copy
@@ -59,8 +60,9 @@ def repair(
     report = CheckReport(num_threads=threads or default_num_threads(), written=[])
     files = files_to_check(paths, report)
     targets = _targets(paths, list(files), out)
-    damaged = check_and_print(files, report, as_json=as_json)
-    _write(damaged, targets, report)
+    with reports_interrupt(targets.values):
+        damaged = check_and_print(files, report, as_json=as_json)
+        _write(damaged, targets, report)
     print_sums(report, as_json=as_json)
     is_lost = any(not check.n_records for check in damaged)
     raise typer.Exit(2 if report.unreadable else int(is_lost))

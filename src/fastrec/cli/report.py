@@ -19,6 +19,7 @@ from fastrec.cli.report_sample import Sample, column_stats, flat_values, sampled
 from fastrec.cli.statistics import Histogram
 from fastrec.cli.terminal import console, counted, printable, size, when_interrupted
 from fastrec.display import image_uri, picture_of
+from fastrec.options import MissingExtraError
 from fastrec.storage.atomic import replacement
 
 __all__ = ["report"]
@@ -28,6 +29,7 @@ _MAX_SHEETS = 3
 _MAX_PICTURES = 48
 _MAX_PICTURE_BYTES = 256 << 10
 _MAX_SHEET_BYTES = 4 << 20
+_THUMBNAIL = 96, 128  # pixels
 _N_BINS = 32
 _FRAMING_BYTES = 16  # of a record, besides its data
 
@@ -36,7 +38,10 @@ def report(
     paths: Paths,
     *,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The page to write.")
+        Path,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="The page to write or replace."
+        ),
     ] = Path("report.html"),
     label: Annotated[
         str | None,
@@ -52,6 +57,9 @@ def report(
 
     The page is one file without scripts, and loads nothing. It shows values of records.
     """
+    if output.suffix.lower() not in (".html", ".htm"):
+        msg = f"must end in .html, got {output}"
+        raise typer.BadParameter(msg, param_hint="--output")
     with when_interrupted("nothing was written"):
         files = files_of(paths, joins=False)
         indexed(files)
@@ -169,19 +177,31 @@ def _pictures(
     n_bytes = n_left_out = 0
     for i in range(0, len(values), step):
         value = values[i]
-        if isinstance(value, bytes):
-            is_small = len(value) <= _MAX_PICTURE_BYTES
-            uri = image_uri(value) if is_small else None
-            n_left_out += not is_small
-        else:
+        if not isinstance(value, bytes):
             uri = picture_of(value)
+        elif len(value) <= _MAX_PICTURE_BYTES:
+            uri = image_uri(value)
+        else:
+            uri = _reduced(value)
         if uri is None or n_bytes + len(uri) > _MAX_SHEET_BYTES:
+            n_left_out += 1
             continue
         n_bytes += len(uri)
         pictures.append((uri, _caption(sample, int(records[i]), label)))
         if len(pictures) == _MAX_PICTURES:
             break
     return pictures, n_left_out
+
+
+def _reduced(data: bytes) -> str | None:
+    """Return a large image as a small one; None if it or OpenCV is missing."""
+    spec = fr.Image(_THUMBNAIL, fit="center_crop")
+    example = fr.encode_example({"image": data})
+    try:
+        pixels = fr.parse_single_example(example, {"image": spec})["image"]
+    except (fr.Error, MissingExtraError):
+        return None
+    return picture_of(pixels)
 
 
 def _caption(sample: Sample, record: int, label: Any) -> str:  # noqa: ANN401

@@ -10,12 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from fastrec.cli.preview import preview
 from fastrec.cli.report_order import LabelOrder
 from fastrec.cli.report_sample import Sample
 from fastrec.cli.statistics import ColumnStats, Common, Distribution, Histogram
 from fastrec.cli.svg import heat_map, histogram
 from fastrec.cli.terminal import counted, size
-from fastrec.display import Html, as_text, escaped, table, value_html
+from fastrec.display import Html, as_text, escaped, picture_of, table, value_html
 from fastrec.features.schema import Schema
 
 __all__ = [
@@ -264,11 +265,15 @@ def rows(sample: Sample, n: int) -> str:
     chosen = np.linspace(0, sample.n_records - 1, min(n, sample.n_records)).astype(int)
     found = [sample.row(i) for i in dict.fromkeys(chosen.tolist())]
     names: list[Any] = [name for name in sample.schema if name in sample.batch]
-    cells = [[as_text(name), *(row[name] for row in found)] for name in names]
+    cells = [[as_text(name), *(_cell(row[name]) for row in found)] for name in names]
     header = ["column", *(f"sample {i}" for i in range(len(found)))]
     return (
         _heading("Records") + f'<div class="card scroll">{table(header, cells)}</div>'
     )
+
+
+def _cell(value: object) -> object:
+    return preview(value) if picture_of(value) is None else value
 
 
 def images(name: object, pictures: Sequence[Picture], n_left_out: int) -> str:
@@ -280,7 +285,7 @@ def images(name: object, pictures: Sequence[Picture], n_left_out: int) -> str:
     )
     note = ""
     if n_left_out:
-        note = f'<p class="soft">{counted(n_left_out, "image")} too large to show.</p>'
+        note = f'<p class="soft">{counted(n_left_out, "image")} not shown: damaged, or too large.</p>'
     return (
         _heading(f"Images: {as_text(name)}")
         + f'<div class="sheet">{figures}</div>{note}'

@@ -1,4 +1,4 @@
-"""Convert files of other formats to TFRecord files, and TFRecord files to tables.
+"""Convert files of other formats to TFRecord files, and these to tables and images.
 
 IDX, .npy and .npz files need NumPy only. CSV, Parquet, Arrow and Feather files need the
 extra ``arrow`` (pyarrow), and folders of images the extra ``image`` (Pillow). Files are
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from fastrec.convert.formats import open_source
 from fastrec.convert.source import Columns, Source
+from fastrec.convert.to_images import write_images
 from fastrec.convert.to_table import to_arrow, write_table
 from fastrec.convert.to_tfrecords import write_tfrecords
 
@@ -24,6 +25,7 @@ __all__ = [
     "Source",
     "open_source",
     "to_arrow",
+    "write_images",
     "write_table",
     "write_tfrecords",
 ]

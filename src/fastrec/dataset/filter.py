@@ -83,7 +83,7 @@ def _matching(
     # `keep` runs as a transform, so that its errors name the records.
     with loader_with(filter) as loader:
         kept = [np.empty(0, np.int64), *(batch["rows"] for batch in loader)]
-        return np.concatenate(kept), not loader.report
+        return np.concatenate(kept), not loader._progress.cursor.n_skipped
 
 
 def _cache_path(view: View, key: str) -> Path:

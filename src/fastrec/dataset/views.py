@@ -65,6 +65,8 @@ class DatasetViews(ABC):
             return table([], [], title=f"{title}; cannot read its first rows: {error}")
         if not rows and not self._view.is_mixed:
             title += "; no records"
+        elif schema._source:
+            title += f"; {schema._source}"
         header = ["column", "spec", *(f"row {i}" for i in range(len(rows)))]
         names: list[Any] = list(schema)
         cells = [

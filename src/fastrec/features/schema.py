@@ -110,7 +110,7 @@ class Schema(Mapping["str | bytes", Spec]):
             for name, note in self._notes.items()
             if name not in self
         ]
-        title = f"Schema of {self._source}" if self._source else "Schema"
+        title = f"Schema, {self._source}" if self._source else "Schema"
         return table(["column", "spec", "found"], rows, title=title)
 
     def _head(self) -> str:

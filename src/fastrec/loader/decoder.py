@@ -110,7 +110,10 @@ class BatchDecoder:
                 row_policy=self._policy,
                 recovery=recovery_of(files.on_error),
             )
+        self._progress = progress
         self._may_have_gaps = plan is None and files.on_error != "raise"
+        if plan is not None and files.on_error != "raise":
+            progress.add_gaps(files.report())
 
     @property
     def transform_pool_bytes(self) -> int:
@@ -124,7 +127,7 @@ class BatchDecoder:
             return self.collate(self.take())
         decoded = self.pipeline.next()
         if self._may_have_gaps:
-            log_gaps(self.pipeline.take_gaps())
+            self._report_gaps()
         if decoded is None:
             return None
         parts, step, _, n_valid, n_bytes, unreadable = decoded
@@ -135,11 +138,16 @@ class BatchDecoder:
             Delivered, (parts[0][1], step, n_records, n_bytes, skipped, None)
         )
 
+    def _report_gaps(self) -> None:
+        if gaps := self.pipeline.take_gaps():
+            log_gaps(gaps)
+            self._progress.add_gaps(gap.region for gap in gaps)
+
     def take(self) -> DecodedBatch | None:
         """Return the next decoded batch, to pass to `collate`; None at the end."""
         decoded = self.pipeline.next()
         if self._may_have_gaps:
-            log_gaps(self.pipeline.take_gaps())
+            self._report_gaps()
         if decoded is None:
             return None
         parts, step, n_rows, n_valid, n_bytes, unreadable = decoded

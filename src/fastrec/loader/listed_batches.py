@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import TypeAlias
 
 import numpy as np
@@ -43,11 +42,17 @@ class ListedBatches:
 
     records: npt.NDArray[np.int64]  # of all batches
     bounds: npt.NDArray[np.int64]  # the first row of each batch, and the number of rows
-    groups: Callable[[Numbers], Numbers] | None = None
+    group_bounds: list[Numbers] | None = None  # of each batch, if ranks divide groups
 
     @classmethod
     def of(
-        cls, batches: Batches, *, n_records: int, seed: int, epoch: int
+        cls,
+        batches: Batches,
+        *,
+        n_records: int,
+        seed: int,
+        epoch: int,
+        world_size: int,
     ) -> ListedBatches:
         """Call `batches`, and check that it returns record numbers."""
         if isinstance(batches, BatchesOf) and batches.n_records != n_records:
@@ -66,19 +71,21 @@ class ListedBatches:
         arrays = [_checked(i, batch, n_records) for i, batch in enumerate(listed)]
         empty = np.empty(0, np.int64)
         bounds = np.cumsum([0, *map(len, arrays)], dtype=np.int64)
-        groups = batches.groups if isinstance(batches, BatchesOf) else None
+        groups = None
+        if world_size > 1 and isinstance(batches, BatchesOf) and batches.groups:
+            groups = [batches.groups(array) for array in arrays]
         return cls(np.concatenate([empty, *arrays]), bounds, groups)
 
     def n_smallest(self) -> int:
         """Return the number of rows, or of groups, in the smallest batch."""
-        if self.groups is None:
+        if self.group_bounds is None:
             return int(np.diff(self.bounds).min(initial=self.bounds[-1]))
-        return min((len(bounds) - 1 for bounds in self._group_bounds()), default=0)
+        return min((len(bounds) - 1 for bounds in self.group_bounds), default=0)
 
     def plan(self, rank: Rank, *, pad_last: bool) -> EpochPlan:
         """Return the plan of the epoch on one rank."""
-        if self.groups is not None and rank.world_size > 1:
-            return self._grouped_plan(rank)
+        if self.group_bounds is not None:
+            return self._grouped_plan(rank, self.group_bounds)
         grid = _core.StepGrid(
             n_positions=len(self.records),
             batch_size=1,
@@ -89,9 +96,9 @@ class ListedBatches:
         )
         return EpochPlan(_core.Order.listed(self.records), grid)
 
-    def _grouped_plan(self, rank: Rank) -> GroupedPlan:
+    def _grouped_plan(self, rank: Rank, group_bounds: list[Numbers]) -> GroupedPlan:
         shares = []
-        for bounds in self._group_bounds():
+        for bounds in group_bounds:
             n = len(bounds) - 1
             first, end = rank.rank * n, (rank.rank + 1) * n
             shares.append(bounds[[first // rank.world_size, end // rank.world_size]])
@@ -104,11 +111,6 @@ class ListedBatches:
         grid = _core.StepGrid(n_positions=len(own), batch_size=1, bounds=own_bounds)
         order = _core.Order.listed(self.records[own])
         return GroupedPlan(order, grid, self.bounds, begins)
-
-    def _group_bounds(self) -> Iterable[Numbers]:
-        assert self.groups is not None
-        for begin, end in pairwise(self.bounds.tolist()):
-            yield self.groups(self.records[begin:end])
 
 
 @dataclass(frozen=True)

@@ -125,10 +125,10 @@ class Loader(TrainingRun, Generic[B]):
 
     @property
     def report(self) -> Report:
-        """The rows that were skipped or masked in the current ``for``.
+        """What was skipped or masked in the current ``for``.
 
-        It grows with each delivered batch, and the next ``for`` resets it. Damaged
-        framing is in `Dataset.report`.
+        These are regions of damaged framing, as in `Dataset.report`, and then single rows.
+        It grows with each delivered batch, and the next ``for`` resets it.
         """
         return self._progress.report()
 

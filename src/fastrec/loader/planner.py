@@ -195,7 +195,11 @@ class Planner:
         if self._batches is not None:
             n_records = len(self._view)
             listed = ListedBatches.of(
-                self._batches, n_records=n_records, seed=seed, epoch=epoch
+                self._batches,
+                n_records=n_records,
+                seed=seed,
+                epoch=epoch,
+                world_size=self.rank.world_size,
             )
             if self.rank.world_size > 1:
                 smallest = listed.n_smallest()

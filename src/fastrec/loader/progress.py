@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from fastrec.loader.skipped_rows import SkippedRow, SkippedRows
 from fastrec.loader.stats import LoaderStats, Times
-from fastrec.on_error import Report
+from fastrec.on_error import Report, SkippedRegion
 
 __all__ = ["Cursor", "Progress"]
 
@@ -37,6 +37,8 @@ class Progress:
         self.cursor = Cursor(0, 0, 0, False, 0, 0, 0, 0) if cursor is None else cursor
         self.times = Times()
         self.skipped = SkippedRows()
+        # Damaged framing, by file and first byte; a reopened epoch finds it again.
+        self.gaps: dict[tuple[str, int], SkippedRegion] = {}
         self.is_advised = False
         self.is_warned_of_drop = False
 
@@ -56,6 +58,7 @@ class Progress:
         at = self.cursor
         place = (at.epoch + 1, 0, 0) if at.is_begun else at[:3]
         self.skipped = SkippedRows()
+        self.gaps = {}
         self.cursor = Cursor(*place, False, *at[4:7], 0)
 
     def cursor_after(
@@ -77,9 +80,14 @@ class Progress:
         )
         return tuple.__new__(Cursor, values)  # faster than Cursor(...)
 
+    def add_gaps(self, regions: Iterable[SkippedRegion]) -> None:
+        """Add regions of damaged framing to the report."""
+        self.gaps |= {(region.path, region.begin): region for region in regions}
+
     def report(self) -> Report:
-        """Return the rows that were skipped since `begin`."""
-        return self.skipped.report(self.cursor.n_skipped)
+        """Return the damaged framing and the rows that were skipped since `begin`."""
+        rows = self.skipped.report(self.cursor.n_skipped)
+        return Report((*self.gaps.values(), *rows.regions), rows.unlisted)
 
     def stats(self) -> LoaderStats:
         """Return the counts and times."""
