@@ -49,7 +49,6 @@ napoleon_custom_sections = [("Attributes", "params_style")]
 # Looks.
 smartquotes = False  # "--" is two characters in names of options
 html_theme = "furo"
-pygments_dark_style = "github-dark"
 html_title = "fastrec"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
