@@ -18,11 +18,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
 
 from fastrec.printable import printable
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress
     from typing_extensions import Self
 
@@ -46,6 +46,8 @@ _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console for plain text, without markup and line wrapping."""
+    from rich.console import Console  # slow to import
+
     return Console(
         stderr=stderr,
         width=None if stderr else _WIDTH,
