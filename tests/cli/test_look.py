@@ -110,6 +110,22 @@ def test_head_does_not_wait_for_the_end_of_stdin() -> None:
         assert process.wait(60) == 0
 
 
+def test_a_reader_that_wants_no_more_is_no_problem_of_the_data(tmp_path: Path) -> None:
+    path = tmp_path / "a.tfrecord"
+    path.write_bytes(tfrecord_file(RECORDS * 1000))
+    with subprocess.Popen(
+        [sys.executable, "-m", "fastrec", "head", path, "-n", "30000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline().startswith(b"record 0 of")
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 128 + 13, "as if SIGPIPE ended it"
+
+
 def test_head_prints_one_record(folder: Path) -> None:
     for number in (0, 29, 30, 59, 89):
         (row,) = json_rows("head", folder, "--record", str(number))

@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 import fastrec as fr
 from fastrec import _core
 from fastrec.cli.stdin import copies
-from fastrec.cli.terminal import console, counted, printable
+from fastrec.cli.terminal import console, counted, end_at_broken_pipe, printable
 from fastrec.errors import advise_repair
 from fastrec.options import MissingExtraError, default_num_threads
 
@@ -141,7 +141,7 @@ class _Commands(TyperGroup):
             note = f"; {interrupt}" if interrupt.args else ""
             _fail(f"interrupted{note}", _INTERRUPTED)
         except BrokenPipeError:
-            raise  # the reader of stdout is gone; typer exits silently
+            end_at_broken_pipe()
         except typer.BadParameter as error:
             error.message = printable(error.message)
             raise

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -31,6 +31,7 @@ __all__ = [
     "Stopwatch",
     "console",
     "counted",
+    "end_at_broken_pipe",
     "json_line",
     "json_path",
     "print_table",
@@ -41,6 +42,7 @@ __all__ = [
 ]
 
 _WIDTH = 10_000  # of stdout, so that lines are not wrapped and tables not truncated
+_PIPE_STATUS = 128 + 13  # as shells report SIGPIPE
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
@@ -48,7 +50,7 @@ def console(*, stderr: bool = False) -> Console:
     """Return a console for plain text, without markup and line wrapping."""
     from rich.console import Console  # slow to import
 
-    return Console(
+    screen = Console(
         stderr=stderr,
         width=None if stderr else _WIDTH,
         markup=False,
@@ -56,6 +58,14 @@ def console(*, stderr: bool = False) -> Console:
         highlight=False,
         soft_wrap=True,
     )
+    screen.on_broken_pipe = end_at_broken_pipe  # type: ignore[method-assign]
+    return screen
+
+
+def end_at_broken_pipe() -> NoReturn:
+    """Exit like a program that SIGPIPE ended: the reader of stdout wants no more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(_PIPE_STATUS)
 
 
 @contextlib.contextmanager
