@@ -76,7 +76,7 @@ _DATA, _NOT_RUN, _INTERRUPTED = 1, 2, 130
 
 _PACKAGES = (
     *("numpy", "typer", "rich", "isal", "pyarrow", "pillow", "opencv-python-headless"),
-    *("datasketches", "matplotlib"),
+    "matplotlib",
     *("polars", "torch", "jax", "keras", "grain", "tensorflow", "tensorflow-cpu"),
 )
 
