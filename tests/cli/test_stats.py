@@ -160,6 +160,31 @@ def test_estimates_of_many_values_are_close(draw: str) -> None:
         assert shares == pytest.approx([0.7, 0.2, 0.1], abs=0.01)
 
 
+def test_a_sample_is_not_exact_even_of_one_batch() -> None:
+    values = np.random.default_rng(0).standard_normal(MAX_SAMPLE + 1).astype(np.float32)
+    for columns in ([values], [values[:-1], values[-1:]]):
+        found = stats_of(columns, "float32").numbers
+        assert found is not None
+        assert not found.is_exact
+    found = stats_of([values[1:]], "float32").numbers
+    assert found is not None
+    assert found.is_exact
+    check_numbers(found, values[1:])
+
+
+def test_a_rare_feature_is_exact() -> None:
+    n_rows = 4 * MAX_SAMPLE
+    lengths = np.zeros(n_rows, np.int64)
+    lengths[::100] = 1
+    values = np.random.default_rng(0).standard_normal(lengths.sum()).astype(np.float32)
+    column = fr.RaggedArray(values, np.concatenate([[0], np.cumsum(lengths)]))
+    found = stats_of([column], "float32")
+    assert found.n_present == len(values)
+    assert found.numbers is not None
+    assert found.numbers.is_exact
+    check_numbers(found.numbers, values)
+
+
 def test_integers_of_a_small_range_are_always_exact() -> None:
     values = np.random.default_rng(0).integers(-1000, 60_000, 5 * MAX_SAMPLE)
     found = stats_of(np.array_split(values, 5), "int64")

@@ -40,25 +40,29 @@ class Rows:
     def __init__(self, first: int, n_rows: int, smallest: SmallestHashes) -> None:
         self.hashes = hashed(np.arange(first, first + n_rows, dtype=np.uint64))
         smallest.add(self.hashes)
-        self._limit = smallest.limit  # no column needs a row above it
-        self._chosen: dict[int, tuple[Hashes, Lengths]] = {}  # for several columns
+        self._limit = smallest.limit  # no column with a value per row needs more
+        self._chosen: dict[int, tuple[Lengths, Hashes]] = {}  # for several columns
 
     def __len__(self) -> int:
         return len(self.hashes)
 
     def sampled(
         self, n_each: int | Lengths, limit: np.uint64
-    ) -> tuple[Hashes, Lengths]:
-        """Return the rows of the values to sample, by their hashes, and their places."""
-        limit = min(limit, self._limit)
+    ) -> tuple[Lengths, Hashes, np.uint64]:
+        """Return the places of values to sample, the hashes of their rows, and a limit.
+
+        All rows above the limit are left out. It is at most `limit`.
+        """
+        if isinstance(n_each, int) and n_each:
+            limit = min(limit, self._limit)
         found = self._chosen.get(int(limit))
         if found is None:
             places = np.flatnonzero(self.hashes <= limit)
-            found = self._chosen[int(limit)] = self.hashes[places], places
-        hashes, places = found
+            found = self._chosen[int(limit)] = places, self.hashes[places]
+        places, hashes = found
         if isinstance(n_each, int):
             if n_each == 1:
-                return found
+                return places, hashes, limit
             begins, counts = places * n_each, np.full(len(places), n_each)
         else:
             begins, counts = (np.cumsum(n_each) - n_each)[places], n_each[places]
@@ -66,7 +70,7 @@ class Rows:
         within = np.arange(ends[-1] if len(ends) else 0) - np.repeat(
             ends - counts, counts
         )
-        return np.repeat(hashes, counts), np.repeat(begins, counts) + within
+        return np.repeat(begins, counts) + within, np.repeat(hashes, counts), limit
 
 
 @dataclass
@@ -83,7 +87,7 @@ class Numbers:
     squares: float  # sum of squared differences from the mean
     counts: tuple[int, npt.NDArray[np.int64]] | None  # of integers from the first on
     hashes: Hashes | None  # of small hashes, instead of counts
-    sample: tuple[Hashes, npt.NDArray[np.generic]]
+    sample: tuple[Hashes, npt.NDArray[Any], np.uint64]
 
 
 class NumberSummary:
@@ -105,8 +109,8 @@ class NumberSummary:
     ) -> Numbers:
         """Summarize the values of a batch."""
         n_values = len(values)
-        of_sample, places = rows.sampled(n_each, self._sample.limit)
-        sample = of_sample, values[places]
+        places, of_sample, limit = rows.sampled(n_each, self._sample.limit)
+        sample = of_sample, values[places], limit
         n_nan = n_infinite = 0
         finite = values
         numbers = values.astype(np.float64)
@@ -253,7 +257,9 @@ class NumberSummary:
         elif (edges[:-1] >= edges[1:]).any():  # no room for bins
             margin = max(0.5, 2 * np.spacing(max(abs(low), abs(high))))
             edges = np.array([low - margin, high + margin])
-        counts, _ = np.histogram(values.astype(np.float64), edges, weights=weights)
+        places = np.searchsorted(values.astype(np.float64), edges)
+        places[-1] = len(values)
+        counts = np.diff(np.concatenate([[0], np.cumsum(weights)])[places])
         scaled = counts * (self._n_finite / max(weights.sum(), 1))
         return Histogram(tuple(edges.tolist()), tuple(scaled.tolist()))
 

@@ -61,11 +61,11 @@ class Sample:
         self._values: list[npt.NDArray[Any]] = []
         self._size = 0
 
-    def add(self, rows: _Hashes, values: npt.NDArray[Any]) -> None:
-        """Add values, each with the hash of its row."""
-        if self.limit != _EVERY:
-            kept = rows <= self.limit
-            rows, values = rows[kept], values[kept]
+    def add(
+        self, rows: _Hashes, values: npt.NDArray[Any], limit: np.uint64 = _EVERY
+    ) -> None:
+        """Add values, each with the hash of its row; rows above `limit` are left out."""
+        self.limit = min(self.limit, limit)
         self._rows.append(rows)
         self._values.append(values)
         self._size += len(values)
@@ -74,22 +74,24 @@ class Sample:
 
     def values(self) -> tuple[npt.NDArray[Any], bool]:
         """Return the values of the sample, and whether these are all values."""
-        if self._size > MAX_SAMPLE:
+        if self._values:
             self._shrink()
-        values = np.concatenate(self._values) if self._values else np.empty(0)
+        values = self._values[0] if self._values else np.empty(0)
         return values, bool(self.limit == _EVERY)
 
     def _shrink(self) -> None:
         rows, values = np.concatenate(self._rows), np.concatenate(self._values)
-        self.limit = max(np.partition(rows, MAX_SAMPLE - 1)[MAX_SAMPLE - 1], rows.min())
-        if (
-            np.count_nonzero(rows <= self.limit) > MAX_SAMPLE
-            and self.limit > rows.min()
-        ):
-            self.limit = rows[rows < self.limit].max()  # a row that fits only in part
-        kept = rows <= self.limit
-        self._rows, self._values = [rows[kept]], [values[kept]]
-        self._size = len(self._values[0])
+        if self.limit != _EVERY:
+            kept = rows <= self.limit
+            rows, values = rows[kept], values[kept]
+        if len(rows) > MAX_SAMPLE:
+            self.limit = np.partition(rows, MAX_SAMPLE - 1)[MAX_SAMPLE - 1]
+            is_cut = np.count_nonzero(rows <= self.limit) > MAX_SAMPLE
+            if is_cut and self.limit > rows.min():
+                self.limit = rows[rows < self.limit].max()  # without the cut row
+            kept = rows <= self.limit
+            rows, values = rows[kept], values[kept]
+        self._rows, self._values, self._size = [rows], [values], len(rows)
 
 
 class Distinct:
@@ -121,7 +123,8 @@ class Distinct:
         """Add hashes that `smallest` returned."""
         self._hashes.append(hashes)
         self._size += len(hashes)
-        if self._size > 4 * _N_SMALLEST:
+        is_first = self._limit == 2**64 - 1  # set a limit as soon as possible
+        if self._size > (_N_SMALLEST if is_first else 4 * _N_SMALLEST):
             self._shrink()
 
     def _shrink(self) -> None:

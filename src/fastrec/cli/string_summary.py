@@ -34,7 +34,7 @@ class Strings:
 
     lengths: Numbers
     hashes: Hashes | None  # of small hashes; None if a string is long
-    sample: tuple[Hashes, npt.NDArray[np.object_]]
+    sample: tuple[Hashes, npt.NDArray[np.object_], np.uint64]
 
 
 class StringSummary:
@@ -54,7 +54,7 @@ class StringSummary:
         hashes, distinct = None, self._distinct
         if distinct is not None and lengths.max(initial=0) <= MAX_STRING_BYTES:
             hashes = distinct.smallest(_numbers_of_strings(data, offsets))
-        of_sample, places = rows.sampled(n_each, self._sample.limit)
+        places, of_sample, limit = rows.sampled(n_each, self._sample.limit)
         begins = offsets[places]
         # One byte more, so that longer strings are recognized.
         ends = np.minimum(offsets[places + 1], begins + MAX_STRING_BYTES + 1)
@@ -64,7 +64,7 @@ class StringSummary:
             for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
         ]
         of_lengths = self._lengths.of_batch(lengths, rows, n_each)
-        return Strings(of_lengths, hashes, (of_sample, sample))
+        return Strings(of_lengths, hashes, (of_sample, sample, limit))
 
     def add(self, batch: Strings) -> None:
         """Add the summary of a batch."""
