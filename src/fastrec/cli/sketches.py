@@ -148,10 +148,16 @@ class Distinct:
 
 def _unique(hashes: _Hashes) -> _Hashes:
     """Return the smallest distinct hashes, one more than are kept."""
-    if len(hashes) > 4 * _N_SMALLEST:  # a part shows which of the others are too large
-        some = _unique(hashes[: 2 * _N_SMALLEST])
+    if len(hashes) > 8 * _N_SMALLEST:  # a part shows which of the others are too large
+        part = np.sort(hashes[: 4 * _N_SMALLEST])
+        limit = part[2 * _N_SMALLEST * len(part) // len(hashes)]
+        some = _sorted(hashes[hashes <= limit])
         if len(some) > _N_SMALLEST:
-            hashes = hashes[hashes <= some[-1]]
+            return some
+    return _sorted(hashes)
+
+
+def _sorted(hashes: _Hashes) -> _Hashes:
     ordered = np.sort(hashes)  # np.unique is slower
     is_new = np.ones(len(ordered), np.bool_)
     is_new[1:] = ordered[1:] != ordered[:-1]
