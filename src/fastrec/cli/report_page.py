@@ -62,7 +62,13 @@ def overview(title: str, facts: Sequence[tuple[str, str]]) -> str:
 def columns(stats: Sequence[ColumnStats], schema: Schema) -> str:
     """Return a card for each column, and the schema to copy."""
     cards = "".join(_card(each, schema) for each in stats[:_MAX_CARDS])
-    parts = [_heading("Columns"), f'<div class="grid">{cards}</div>']
+    note = ""
+    if not all(_is_exact(each) for each in stats):
+        note = (
+            '<p class="soft">Of all records. Medians, charts and common values of more '
+            "than 32,768 values are those of a sample.</p>"
+        )
+    parts = [_heading("Columns"), note, f'<div class="grid">{cards}</div>']
     if len(stats) > _MAX_CARDS:
         n_more = counted(len(stats) - _MAX_CARDS, "more column")
         parts.append(f'<p class="soft">... and {n_more}</p>')
@@ -72,6 +78,11 @@ def columns(stats: Sequence[ColumnStats], schema: Schema) -> str:
         "</div></details>"
     )
     return "".join(parts)
+
+
+def _is_exact(stats: ColumnStats) -> bool:
+    values = stats.numbers or stats.lengths or stats.per_record
+    return values.is_exact and stats.is_common_exact
 
 
 def escaped_lines(text: str) -> str:
