@@ -34,6 +34,7 @@ _MAX_CARDS = 100
 _MAX_BARS = 24  # files that have a bar with a name
 _MAX_BINS = 64  # bars of a chart of more files
 _MAX_CORRELATIONS = 8
+_COMMON_TEXTS, _COMMON_NUMBERS = 0.2, 0.5  # that are shown instead of a histogram
 _SORTED = 0.1  # correlation with the place in the files
 
 Picture = tuple[str, str]  # data URI and caption
@@ -120,9 +121,10 @@ def _card(stats: ColumnStats, schema: Schema) -> str:
 
 
 def _chart(stats: ColumnStats, values: Distribution) -> str:
-    """Return the common values if they are most of all values, else a histogram."""
+    """Return the common values if they are many of all values, else a histogram."""
     n_common = sum(each.count for each in stats.common)
-    if stats.common and 2 * n_common >= values.n_values:
+    part = _COMMON_TEXTS if stats.lengths is not None else _COMMON_NUMBERS
+    if stats.common and n_common >= part * values.n_values:
         return _shares(stats.common, values.n_values)
     if values.histogram is None:
         return '<p class="soft">no values</p>'
