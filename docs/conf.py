@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import re
 import subprocess
 import sys
 
@@ -24,7 +25,6 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.napoleon",
     "sphinx_copybutton",
-    "sphinx_design",
 ]
 
 # Pages.
@@ -47,9 +47,7 @@ napoleon_use_rtype = False
 napoleon_custom_sections = [("Attributes", "params_style")]
 
 # Looks.
-smartquotes = False  # "--" is two characters in names of options
 html_theme = "furo"
-pygments_dark_style = "github-dark"
 html_title = "fastrec"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
@@ -75,7 +73,9 @@ def append_commands(_app: Sphinx, page: str, source: list[str]) -> None:
             text=True,
         )
         commands = done.stdout[done.stdout.index("## ") :]  # without the overview
-        source[0] += "\n" + commands.replace(" <list[str]>`", "`")
+        parts = commands.replace(" <list[str]>`", "`").split("`")
+        parts[::2] = [re.sub(r"--\w[\w-]*", r"`\g<0>`", part) for part in parts[::2]]
+        source[0] += "\n" + "`".join(parts)
 
 
 def check_names(_app: Sphinx, env: BuildEnvironment) -> None:

@@ -42,15 +42,9 @@ def main() -> None:
     folder = given.dir or write_synthetic(given.out, given.records)
 
     # IDX files -> shards of images and labels.
-    shards = {}
-    for name, prefix in [("train", "train"), ("test", "t10k")]:
-        shards[name] = convert.write_tfrecords(
-            [idx_file(folder, prefix, "images"), idx_file(folder, prefix, "labels")],
-            given.out / (name + "-{shard:05d}-of-{num_shards:05d}.tfrecord"),
-            num_shards=4,
-            overwrite=True,
-        )
-        print(f"{name}: {len(shards[name])} files, such as {shards[name][0]}")
+    shards = write_shards(folder, given.out)
+    for name, paths in shards.items():
+        print(f"{name}: {len(paths)} files, such as {paths[0]}")
 
     # Shards -> batches. The spec decodes byte strings to arrays.
     features = {"image": fr.Raw((28, 28), "uint8"), "label": fr.FixedLen((), "int64")}
@@ -72,6 +66,27 @@ def main() -> None:
         for batch in test.loader(BATCH_SIZE)
     )
     print(f"accuracy on the test records: {n_right / len(test):.1%}")
+
+
+def write_shards(folder: Path, out: Path) -> dict[str, list[str]]:
+    """Write the IDX files of a folder as TFRecord files; return their paths."""
+    shards = {}
+    for name, prefix in [("train", "train"), ("test", "t10k")]:
+        shards[name] = convert.write_tfrecords(
+            [idx_file(folder, prefix, "images"), idx_file(folder, prefix, "labels")],
+            out / (name + "-{shard:05d}-of-{num_shards:05d}.tfrecord"),
+            num_shards=4,
+            overwrite=True,
+        )
+    return shards
+
+
+def files(out: Path = Path("fashion-mnist"), n_records: int = 12_000) -> list[str]:
+    """Return the patterns of training and test files; without files, write some."""
+    if not list(out.glob("train-*.tfrecord")):
+        out.mkdir(exist_ok=True)
+        write_shards(write_synthetic(out, n_records), out)
+    return [f"{out}/train-*.tfrecord", f"{out}/test-*.tfrecord"]
 
 
 def pixels(batch: dict[str, Any]) -> NDArray[np.uint8]:

@@ -1,8 +1,8 @@
 """Train a classifier of garments in plain JAX, with a Grain pipeline.
 
-usage: python examples/train_grain.py [TRAIN] [TEST]
+usage: python examples/train_grain.py [TRAIN TEST]
 
-TRAIN and TEST are TFRecord files written by examples/fashion_mnist.py. fastrec is
+TRAIN and TEST are TFRecord files, by default those of examples/fashion_mnist.py. fastrec is
 the source of the records, which Grain shuffles and batches. See examples/train_jax.py for
 the same without Grain: fastrec then shuffles and batches.
 """
@@ -17,6 +17,7 @@ import grain
 import jax
 import jax.numpy as jnp
 
+import fashion_mnist
 import fastrec as fr
 
 FEATURES = {"image": fr.Raw((28, 28), "uint8"), "label": fr.FixedLen((), "int64")}
@@ -25,10 +26,7 @@ BATCH_SIZE = 256
 LEARNING_RATE = 0.1
 
 
-def main(
-    train: str = "fashion-mnist/train-*.tfrecord",
-    test: str = "fashion-mnist/test-*.tfrecord",
-) -> None:
+def main(train: str, test: str) -> None:
     """Train on the records of `train`, and test on those of `test`."""
     records = grain.MapDataset.source(
         fr.grain.DataSource(fr.open(train, features=FEATURES))
@@ -73,4 +71,4 @@ def update(
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*(sys.argv[1:] or fashion_mnist.files()))

@@ -1,8 +1,8 @@
 """Train a classifier of garments in plain JAX.
 
-usage: python examples/train_jax.py [TRAIN] [TEST]
+usage: python examples/train_jax.py [TRAIN TEST]
 
-TRAIN and TEST are TFRecord files written by examples/fashion_mnist.py. The rows of
+TRAIN and TEST are TFRecord files, by default those of examples/fashion_mnist.py. The rows of
 every batch are divided over all devices that JAX finds.
 """
 
@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+import fashion_mnist
 import fastrec as fr
 
 FEATURES = {"image": fr.Raw((28, 28), "uint8"), "label": fr.FixedLen((), "int64")}
@@ -25,10 +26,7 @@ BATCH_SIZE = 256
 LEARNING_RATE = 0.1
 
 
-def main(
-    train: str = "fashion-mnist/train-*.tfrecord",
-    test: str = "fashion-mnist/test-*.tfrecord",
-) -> None:
+def main(train: str, test: str) -> None:
     """Train on the records of `train`, and test on those of `test`."""
     by_row = NamedSharding(
         Mesh(np.array(jax.devices()), "batch"), PartitionSpec("batch")
@@ -87,4 +85,4 @@ def count_right(params: dict[str, Any], batch: dict[str, Any]) -> jax.Array:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*(sys.argv[1:] or fashion_mnist.files()))

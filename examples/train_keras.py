@@ -1,9 +1,9 @@
 """Train a Keras model on TFRecord files, with any backend.
 
-usage: python examples/train_keras.py [TRAIN] [TEST]
+usage: python examples/train_keras.py [TRAIN TEST]
 
-TRAIN and TEST are the files that examples/fashion_mnist.py writes. The environment
-variable KERAS_BACKEND names the backend: torch, jax or tensorflow.
+TRAIN and TEST are TFRecord files, by default those of examples/fashion_mnist.py. The
+environment variable KERAS_BACKEND names the backend: torch, jax or tensorflow.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 
 import keras
 
+import fashion_mnist
 import fastrec as fr
 
 N_EPOCHS = 2
@@ -20,10 +21,7 @@ CLASS_WEIGHT = dict.fromkeys(range(10), 1.0) | {6: 2.0}  # shirts are hard
 SPEC = {"image": fr.Raw((28, 28), "uint8"), "label": fr.FixedLen((), "int64")}
 
 
-def main(
-    train: str = "fashion-mnist/train-*.tfrecord",
-    test: str = "fashion-mnist/test-*.tfrecord",
-) -> None:
+def main(train: str, test: str) -> None:
     """Train on the records of `train`, and validate on those of `test`."""
     training = fr.keras.PyDataset(
         fr.open(train, features=SPEC),
@@ -68,4 +66,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*(sys.argv[1:] or fashion_mnist.files()))

@@ -1,8 +1,8 @@
 """Train a TensorFlow model with fastrec instead of TFRecordDataset and parsing.
 
-usage: python examples/train_tf.py [TRAIN] [TEST]
+usage: python examples/train_tf.py [TRAIN TEST]
 
-TRAIN and TEST are the files that examples/fashion_mnist.py writes.
+TRAIN and TEST are TFRecord files, by default those of examples/fashion_mnist.py.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import time
 
 import tensorflow as tf
 
+import fashion_mnist
 import fastrec as fr
 
 N_EPOCHS = 2
@@ -19,10 +20,7 @@ BATCH_SIZE = 256
 SPEC = {"image": fr.Raw((28, 28), "uint8"), "label": fr.FixedLen((), "int64")}
 
 
-def main(
-    train: str = "fashion-mnist/train-*.tfrecord",
-    test: str = "fashion-mnist/test-*.tfrecord",
-) -> None:
+def main(train: str, test: str) -> None:
     """Train a linear model on some files, and test it on others."""
     training = fr.tf.dataset(
         fr.open(train, features=SPEC),
@@ -65,4 +63,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(*(sys.argv[1:] or fashion_mnist.files()))

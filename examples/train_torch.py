@@ -1,19 +1,20 @@
 """Train a small PyTorch model on TFRecord files.
 
-usage: python examples/train_torch.py [TRAIN] [TEST]
+usage: python examples/train_torch.py [TRAIN TEST]
 
-TRAIN and TEST are globs of files that examples/fashion_mnist.py writes: images of 28 x 28
-bytes, and labels.
+TRAIN and TEST are TFRecord files, by default those of examples/fashion_mnist.py: images
+of 28 x 28 bytes, and labels.
 """
 
 from __future__ import annotations
 
-import argparse
+import sys
 import time
 
 import torch
 from torch import nn
 
+import fashion_mnist
 import fastrec as fr
 
 N_EPOCHS = 2
@@ -21,15 +22,10 @@ BATCH_SIZE = 256
 FEATURES = {"image": fr.Raw((28, 28), "uint8"), "label": fr.FixedLen((), "int64")}
 
 
-def main() -> None:
+def main(train_files: str, test_files: str) -> None:
     """Train a model, and print its accuracy."""
-    arguments = argparse.ArgumentParser(description="a small PyTorch model")
-    for part in ("train", "test"):
-        default = f"fashion-mnist/{part}-*.tfrecord"
-        arguments.add_argument(part, nargs="?", default=default)
-    given = arguments.parse_args()
-    train = fr.open(given.train, features=FEATURES)
-    test = fr.open(given.test, features=FEATURES)
+    train = fr.open(train_files, features=FEATURES)
+    test = fr.open(test_files, features=FEATURES)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
     model = nn.Sequential(
@@ -67,4 +63,4 @@ def scaled(batch: dict[str, torch.Tensor]) -> torch.Tensor:
 
 
 if __name__ == "__main__":
-    main()
+    main(*(sys.argv[1:] or fashion_mnist.files()))

@@ -113,6 +113,14 @@ def test_every_framework_learns_from_the_same_shards(
 
 
 @pytest.mark.frameworks
+def test_a_program_without_files_writes_them(tmp_path: Path) -> None:
+    needs("keras", "torch")
+    shown = run_example("train_keras.py", folder=tmp_path, KERAS_BACKEND="torch")
+    assert_learned(shown)
+    assert len(fr.open(tmp_path / "fashion-mnist/train-*.tfrecord")) == 12_000
+
+
+@pytest.mark.frameworks
 def test_the_shards_answer_a_query(fashion: tuple[Path, str]) -> None:
     needs("duckdb", "polars")
     shown = run_example("query_duckdb.py", folder=fashion[0])

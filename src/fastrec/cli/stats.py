@@ -15,11 +15,10 @@ from fastrec.cli.column_summary import ColumnBatch, ColumnSummary
 from fastrec.cli.inputs import files_of, indexed
 from fastrec.cli.number_summary import Rows
 from fastrec.cli.preview import preview
-from fastrec.cli.schema import opened
+from fastrec.cli.schema import opened, with_varying_lengths
 from fastrec.cli.sketches import SmallestHashes
 from fastrec.cli.statistics import ColumnStats, DatasetStats, Distribution
 from fastrec.cli.terminal import Bar, console, counted, json_line, printable
-from fastrec.features.fixed import FixedLen, VarLen
 from fastrec.options import default_num_threads
 from fastrec.tasks import Task, TaskPool
 
@@ -69,18 +68,7 @@ def dataset_stats(
         return _one_pass(ds, progress)
     except fr.SchemaError:
         # A record outside of the sample lacks a feature, or has more values of it.
-        varying: dict[Any, Any] = {
-            name: VarLen(spec.dtype, key=spec.key)
-            if isinstance(spec, FixedLen)
-            else spec
-            for name, spec in ds.schema.items()
-        }
-        return _one_pass(_with_specs(ds, varying), progress)
-
-
-def _with_specs(ds: fr.Dataset, specs: dict[Any, Any]) -> fr.Dataset:
-    source = ds._view.source.with_schema(lambda schema: schema._with(specs))
-    return fr.Dataset(ds._view.of(source))
+        return _one_pass(with_varying_lengths(ds), progress)
 
 
 def _one_pass(ds: fr.Dataset, progress: Callable[[int, int], object]) -> DatasetStats:
