@@ -10,6 +10,8 @@ import numpy.typing as npt
 
 import fastrec as fr
 from fastrec.arrays.batch import row_of
+from fastrec.arrays.bytes import reshaped
+from fastrec.cli.column_summary import flattened
 from fastrec.features.schema import Schema
 
 __all__ = ["Sample", "flat_values", "sampled"]
@@ -64,19 +66,7 @@ def sampled(ds: fr.Dataset) -> Sample:
 
 def flat_values(column: Any) -> tuple[Any, npt.NDArray[np.int64]]:  # noqa: ANN401
     """Return all values of a column in one row, and how many each record has."""
-    n = len(column)
-    if isinstance(column, fr.SparseArray):
-        rows = column.indices[:, 0]
-        return column.values, np.bincount(rows, minlength=n).astype(np.int64)
-    per_record = np.full(n, 1, np.int64)
-    if isinstance(column, fr.RaggedArray):
-        per_record = column.lengths
-        while isinstance(column, fr.RaggedArray):
-            column = column.values
-    else:
-        per_record *= column.size // max(n, 1)
-    if isinstance(column, fr.BytesArray):
-        return fr.BytesArray._wrap(
-            column.data, column.offsets, (column.size,)
-        ), per_record
-    return np.asarray(column).ravel(), per_record
+    values, n_each = flattened(column)
+    if isinstance(values, fr.BytesArray):
+        values = reshaped(values, (values.size,))
+    return values, np.broadcast_to(np.asarray(n_each, np.int64), len(column))
