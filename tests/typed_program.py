@@ -27,6 +27,12 @@ def datasets() -> None:
     assert_type(ds[:3], dict[str, NDArray[Any] | Any])
 
 
+def specs() -> None:
+    image = fr.Image((224, 224), fit="random_resized_crop", channels=1)
+    assert_type(image.shape, tuple[int, int])
+    assert_type(fr.Schema({"image": image, "record": fr.Record()}), fr.Schema)
+
+
 def loaders(ds: fr.Dataset) -> None:
     loader = ds.loader(256, shuffle=True, on_error="skip")
     assert_type(loader, fr.Loader)

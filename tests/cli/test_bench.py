@@ -243,7 +243,7 @@ def test_the_first_round_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_times_are_the_least_of_all_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    durations = [9, 4, 2, 3, 2.5]
+    durations = [2, 4, 2, 3, 2.5]  # at least a sixth of the time
 
     def varying() -> Generator[float]:
         now[0] += durations.pop(0)
@@ -251,7 +251,7 @@ def test_times_are_the_least_of_all_rounds(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr("fastrec.cli.costs.perf_counter", lambda: now[0])
     monkeypatch.setattr("fastrec.cli.costs.process_time", lambda: now[0])
-    timing = costs.measure({"stage": varying}, 20).timings["stage"]
+    timing = costs.measure({"stage": varying}, 12).timings["stage"]
     assert timing.wall_ns == 2e9
     assert timing.spread == pytest.approx(2.75 / 2 - 1)
 

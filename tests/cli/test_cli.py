@@ -16,7 +16,6 @@ import re
 import subprocess
 import sys
 import sysconfig
-import tempfile
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -120,8 +119,10 @@ def test_ctrl_c_exits_without_a_traceback(
 # The demo on synthetic data.
 
 
-def test_demo_trains_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+def test_demo_trains_a_model_and_keeps_the_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     shown, errors = run("demo", "--records", "6000")
     assert errors == ""
     assert "6,000 records in 6 files" in shown
@@ -136,12 +137,25 @@ def test_demo_trains_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert accuracy is not None
     for percent in accuracy.groups():
         assert 60 < float(percent) < 95
-    assert list(tmp_path.iterdir()) == [], "the temporary directory is still there"
+    assert [path.name for path in tmp_path.iterdir()] == ["fastrec-demo"]
+    pattern = "fastrec-demo/train-*-of-00006.tfrecord"
+    assert shown.endswith(f'to look at the files: fastrec head "{pattern}"\n')
+    assert len(fr.open(pattern)) == 6000
+    # Again, with the same files.
+    before = {
+        path: path.stat().st_mtime_ns for path in (tmp_path / "fastrec-demo").iterdir()
+    }
+    again, errors = run("demo", "--records", "6000")
+    assert errors == ""
+    assert "using the train files in fastrec-demo from an earlier demo" in again
+    assert accuracy.group() in again
+    assert {path: path.stat().st_mtime_ns for path in before} == before
 
 
 def test_demo_keeps_its_data_in_a_given_directory(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "made [1] up"
-    run("demo", "--dir", folder, "--records", "120")
+    for _ in range(2):
+        run("demo", "--dir", folder, "--records", "120")
     names = [f"train-{i:05d}-of-00006.tfrecord" for i in range(6)]
     assert sorted(path.name for path in folder.iterdir()) == [
         "test-00000-of-00001.tfrecord",
@@ -167,7 +181,7 @@ def test_demo_replaces_no_file(tmp_path: Path) -> None:
     mine = tmp_path / "train-00002-of-00006.tfrecord"
     mine.write_bytes(b"mine")
     _, errors = run("demo", "--dir", tmp_path, "--records", "60", status=2)
-    assert errors == f"error: {mine}: File exists\n"
+    assert errors == f"error: {mine}: the file exists; --dir names another directory\n"
     assert mine.read_bytes() == b"mine"
 
 
@@ -211,7 +225,10 @@ def test_demo_shows_a_file(images: Path) -> None:
     assert re.search(r"^image +JPEG, 2,052 bytes$", shown, re.MULTILINE)
     assert re.search(r"^name +'cat'$", shown, re.MULTILINE)
     assert re.search(r"^n +0$", shown, re.MULTILINE)
-    assert re.search(r"decoded 40 records in .* records/s, .* MB/s", shown)
+    speed = re.search(r"in ([\d,]+) passes of (\S+) s: .* records/s, .* MB/s", shown)
+    assert speed is not None
+    n_passes, pass_s = speed.groups()
+    assert int(n_passes.replace(",", "")) * float(pass_s) > 0.49  # of warm reading
     assert printable(shown.replace("\n", "")) == shown.replace("\n", "")
 
 
@@ -228,7 +245,7 @@ def test_demo_shows_records_that_are_not_examples(tmp_path: Path) -> None:
     assert "3 records in 1 file" in shown
     assert "'record': fr.Record()" in shown
     assert re.search(r"^record +JPEG, 2,052 bytes$", shown, re.MULTILINE)
-    assert "decoded 3 records" in shown
+    assert "read 3 records" in shown
 
 
 def test_demo_without_a_schema_reports_the_reason(tmp_path: Path) -> None:
@@ -247,8 +264,8 @@ def test_demo_accepts_an_empty_file(tmp_path: Path) -> None:
 
 def test_demo_keeps_to_its_time_limit(images: Path) -> None:
     shown, _ = run("demo", images, "--batch-size", "10", "--seconds", "0")
-    assert "decoded 10 records" in shown
-    assert "stopped after 25.0% of the records" in shown
+    assert "read 10 records" in shown
+    assert "read 25.0% of the records (--seconds 0)" in shown
 
 
 # Indexes.

@@ -244,6 +244,18 @@ def test_large_images_are_reduced(folder: Path) -> None:
     assert "2 images not shown: damaged, or too large" in page.text
 
 
+def test_similar_neighbours_are_not_called_mixed(folder: Path) -> None:
+    # Each of 40 files is sorted: evenly spread records alone would look mixed.
+    labels = np.tile(np.sort(np.arange(1000) % 50), 40)
+    for n, part in enumerate(np.split(labels, 40)):
+        fr.write(folder / f"part-{n:02d}.tfrecord", {"label": part})
+    page = Page(report(folder))
+    assert "not in random order" in page.text
+    (same,) = re.findall(r"order of the files\n([\d.]+) %", page.text)
+    assert float(same) > 90
+    assert "at random\n2.0 %" in page.text or "at random\n1.9 %" in page.text
+
+
 def test_text_of_files_is_escaped(folder: Path) -> None:
     page = Page(report(hostile(folder)))
     assert HOSTILE in page.text

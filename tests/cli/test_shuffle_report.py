@@ -11,6 +11,7 @@ Method
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import subprocess
@@ -251,6 +252,15 @@ def test_the_report_on_files_compares_the_given_orders(small: Path) -> None:
     assert values(shown, " ") == [*orders, "random order"]
     assert values(shown, "rank correlation")[0] == "1.000"
     assert values(shown, "labels in the first 300 draws, of 3")[0] == "1"
+
+
+def test_json_has_the_metrics_of_each_order() -> None:
+    found = json.loads(run("--json", "--shuffle", "window:10000")[0])
+    assert (found["n_records"], found["window"]) == (N_RECORDS, WINDOW)
+    (order,) = found["orders"]
+    assert order["shuffle"] == "window:10000"
+    assert order["rank_correlation"] == pytest.approx(0.901, abs=0.02)
+    assert (order["n_lost"], order["n_labels"], order["n_first"]) == (0, 10, 2)
 
 
 def test_the_report_follows_seed_and_epoch(small: Path) -> None:

@@ -25,7 +25,7 @@ from fastrec.options import MissingExtraError, default_num_threads
 __all__ = ["app"]
 
 _PANELS = {
-    "Look": ("info", "head", "schema", "count", "sample", "report"),
+    "Look": ("info", "head", "schema", "stats", "count", "sample", "grep", "report"),
     "Check": ("verify", "repair", "index"),
     "Change": ("convert", "shuffle", "reshard", "split"),
     "Measure": ("bench", "shuffle-report", "demo"),

@@ -145,7 +145,8 @@ def _busy(
         max(measured.timings[name].spread for name in names),
         free_cpus=measured.free_cpus,
         num_threads=default_num_threads(),
-        disk_share=measured.disk_bytes / sample.file_bytes,
+        # Any process reads a little, such as its libraries.
+        disk_share=measured.disk_bytes / max(sample.file_bytes, costs.SAMPLE_BYTES),
     )
 
 

@@ -13,7 +13,7 @@ from fastrec.cli.image_header import image_size
 from fastrec.cli.terminal import counted, printable
 from fastrec.storage.compression import GZIP_MAGIC
 
-__all__ = ["aligned", "file_format", "preview", "preview_row"]
+__all__ = ["aligned", "file_format", "is_text", "preview", "preview_row"]
 
 _MAX_TEXT_BYTES = 50
 _MAX_HEX_BYTES = 8
@@ -101,6 +101,11 @@ def _preview_bytes(data: bytes) -> str:
         return repr(text) if is_short else f"{text + '...'!r} ({count})"
     some = data[:_MAX_HEX_BYTES].hex(" ")
     return f"<{count}: {some}{' ...' * (len(data) > _MAX_HEX_BYTES)}>"
+
+
+def is_text(data: bytes) -> bool:
+    """Return whether bytes are UTF-8 text, of which the last character may be cut."""
+    return _text_of(data) is not None
 
 
 def _text_of(data: bytes) -> str | None:

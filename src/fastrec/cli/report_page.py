@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fastrec.cli.preview import preview
-from fastrec.cli.report_order import LabelOrder
+from fastrec.cli.report_order import ColumnOrder, LabelOrder
 from fastrec.cli.report_sample import Sample
 from fastrec.cli.statistics import ColumnStats, Common, Distribution, Histogram
 from fastrec.cli.svg import heat_map, histogram
@@ -200,7 +200,7 @@ def order(
     label: object,
     n_first: int,
     orders: Sequence[LabelOrder],
-    correlated: Sequence[tuple[object, float]],
+    correlated: Sequence[ColumnOrder],
     sample: Sample,
 ) -> str:
     """Return how well the records are mixed."""
@@ -209,15 +209,16 @@ def order(
         parts.append(
             '<p class="soft">Of the records at the beginning of compressed files.</p>'
         )
-    worst = abs(correlated[0][1]) if correlated else 0.0
-    is_sorted = worst > max(_SORTED, 4 / math.sqrt(sample.n_records))
+    usual = 1 / math.sqrt(max(sample.n_records - 1, 1))
+    is_sorted = bool(correlated) and correlated[0].largest > max(_SORTED, 5 * usual)
     if orders:
-        metrics = orders[0].metrics
-        is_sorted |= metrics.worst_z > 2 * metrics.usual_z
+        at_random = orders[0].same_at_random
+        is_sorted |= orders[0].same_next > at_random + _SORTED + usual
+        is_sorted |= orders[0].metrics.worst_z > 2 * orders[0].metrics.usual_z
     if is_sorted:
         parts.append(
-            '<p class="warn">The records are not in random order: read them with shuffle=True. A '
-            "shuffle buffer can deliver similar records together.</p>"
+            '<p class="warn">The records are not in random order: read them with '
+            "shuffle=True. A shuffle buffer can deliver similar records together.</p>"
         )
     parts.append('<div class="grid">')
     parts += [
@@ -228,13 +229,17 @@ def order(
     ]
     if correlated:
         lines = "".join(
-            _bar(escaped(as_text(name)), abs(rho), f"{rho:+.3f}")
-            for name, rho in correlated[:_MAX_CORRELATIONS]
+            _bar(
+                escaped(as_text(each.name)),
+                each.largest,
+                f"{each.place:+.2f}, {each.following:+.2f}",
+            )
+            for each in correlated[:_MAX_CORRELATIONS]
         )
         parts.append(
-            '<div class="card"><h3>correlation with the place in the files</h3>'
+            '<div class="card"><h3>correlation with place, and with the next record</h3>'
             f'{lines}<p class="soft">Spearman; a random order deviates from 0 by about '
-            f"{1 / math.sqrt(max(sample.n_records - 1, 1)):.3f}.</p></div>"
+            f"{usual:.3f}.</p></div>"
         )
     parts.append("</div>")
     if orders:
@@ -244,19 +249,22 @@ def order(
 
 def _label_table(label: object, n_first: int, orders: Sequence[LabelOrder]) -> str:
     lines = "".join(
-        f"<tr><td>{escaped(each.name)}</td><td>{each.metrics.n_first:,}</td>"
-        f"<td>{_score(each.metrics.worst_z)}</td></tr>"
+        f"<tr><td>{escaped(each.name)}</td><td>{_percent(each.same_next)}</td>"
+        f"<td>{each.metrics.n_first:,}</td><td>{_score(each.metrics.worst_z)}</td></tr>"
         for each in orders
     )
     metrics = orders[0].metrics
+    usual_z = f"below {_score(metrics.usual_z)}" if metrics.n_counts else "-"
     return (
-        f'<p class="soft" style="margin-top:12px">Each map has a line for each common value of '
-        f"<code>{escaped(as_text(label))}</code>; an even colour is a good order.</p>"
-        '<div class="scroll"><table class="numbers"><thead><tr><th>order</th>'
+        '<p class="soft" style="margin-top:12px">Each map has a line for each common '
+        f"value of <code>{escaped(as_text(label))}</code>; an even colour is a good "
+        'order.</p><div class="scroll"><table class="numbers"><thead><tr><th>order</th>'
+        "<th>the next record has the same label</th>"
         f"<th>of {metrics.n_labels:,} labels, in the first {n_first:,} draws</th>"
         "<th>worst |z| of a label</th></tr></thead><tbody>"
-        f"{lines}<tr><td>at random</td><td>{metrics.expected_first:,.1f}</td>"
-        f"<td>below {_score(metrics.usual_z)}</td></tr></tbody></table></div>"
+        f"{lines}<tr><td>at random</td><td>{_percent(orders[0].same_at_random)}</td>"
+        f"<td>{metrics.expected_first:,.1f}</td><td>{usual_z}</td></tr></tbody></table>"
+        "</div>"
     )
 
 
@@ -305,7 +313,7 @@ def _number(value: float | None) -> str:
 
 
 def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return "-" if math.isnan(share) else f"{100 * share:.1f} %"
 
 
 def _score(value: float) -> str:

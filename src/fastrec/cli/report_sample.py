@@ -17,7 +17,7 @@ __all__ = ["Sample", "column_stats", "flat_values", "sampled"]
 
 _MAX_RECORDS = 4096
 _MIN_RECORDS = 16
-_MAX_BYTES = 64 << 20
+_MAX_BYTES = 32 << 20
 _N_BINS = 32
 
 
@@ -27,6 +27,7 @@ class Sample:
 
     schema: Schema
     batch: dict[str, Any]
+    following: dict[str, Any]  # the next record of each, except of the last one
     n_records: int
     is_spread: bool  # evenly over the files; otherwise the first records
 
@@ -40,7 +41,7 @@ class Sample:
 
 
 def sampled(ds: fr.Dataset) -> Sample:
-    """Read up to 4,096 records or 64 MiB: spread evenly, or the first of streams."""
+    """Read up to 4,096 records or 32 MiB, evenly spread, or the first of streams."""
     n, schema = len(ds), ds.schema
     n_wanted = _MAX_BYTES * n // max(ds.nbytes, 1)
     n_wanted = min(n, max(_MIN_RECORDS, min(_MAX_RECORDS, n_wanted)))
@@ -56,9 +57,11 @@ def sampled(ds: fr.Dataset) -> Sample:
     batch: dict[str, Any]
     if ds.is_streamed:
         batch = next(iter(ds.loader(n_wanted, rank=0, world_size=1, num_threads=0)))
-        return Sample(schema, batch, n_wanted, is_spread=n_wanted == n)
+        following = fr.take_rows(batch, slice(1, None))
+        return Sample(schema, batch, following, n_wanted, is_spread=n_wanted == n)
     numbers = np.linspace(0, n - 1, n_wanted).astype(np.int64)
-    return Sample(schema, ds[numbers], n_wanted, is_spread=True)
+    following = ds[numbers[numbers < n - 1] + 1]
+    return Sample(schema, ds[numbers], following, n_wanted, is_spread=True)
 
 
 def column_stats(sample: Sample) -> list[ColumnStats]:

@@ -11,13 +11,13 @@ import fastrec as fr
 from fastrec.cli.arguments import Columns, Paths, names_in
 from fastrec.cli.inputs import files_of, indexed
 from fastrec.cli.terminal import console, json_line
-from fastrec.features.fixed import VarLen
+from fastrec.features.fixed import FixedLen, VarLen
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.record import Record
 from fastrec.features.sequence_schema import SequenceSchema
 from fastrec.hints import nearest
 
-__all__ = ["opened", "schema"]
+__all__ = ["opened", "schema", "with_varying_lengths"]
 
 _TF_DTYPES = {"int64": "tf.int64", "float32": "tf.float32", "bytes": "tf.string"}
 
@@ -41,6 +41,21 @@ def opened(files: list[str], columns: list[str] | None = None) -> fr.Dataset:
             msg = f"no column {name!r}; {hint}"
             raise typer.BadParameter(msg)
     return ds.select_columns(columns)
+
+
+def with_varying_lengths(ds: fr.Dataset, *, record: str = "") -> fr.Dataset:
+    """Return the dataset with `VarLen` for `FixedLen`, which no number of values violates.
+
+    The column `record`, if it is not "", has the whole records.
+    """
+    specs: dict[Any, Any] = {
+        name: VarLen(spec.dtype, key=spec.key) if isinstance(spec, FixedLen) else spec
+        for name, spec in ds.schema.items()
+    }
+    if record:
+        specs[record] = Record()
+    source = ds._view.source.with_schema(lambda schema: schema._with(specs))
+    return fr.Dataset(ds._view.of(source))
 
 
 def schema(

@@ -6,22 +6,36 @@ A draw is a record number; its index is the time at which a training loop gets t
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import typer
 
 import fastrec as fr
-from fastrec.cli.arguments import OptionalPaths, Seed
+from fastrec.cli.arguments import AsJson, OptionalPaths, Seed
 from fastrec.cli.inputs import files_of, indexed
-from fastrec.cli.shuffle_metrics import Draws, label_metrics, record_metrics
-from fastrec.cli.terminal import Bar, console, counted, print_table, printable
+from fastrec.cli.shuffle_metrics import (
+    Draws,
+    LabelMetrics,
+    RecordMetrics,
+    label_metrics,
+    record_metrics,
+)
+from fastrec.cli.terminal import (
+    Bar,
+    console,
+    counted,
+    json_line,
+    print_table,
+    printable,
+)
 from fastrec.options import extra
 from fastrec.storage.parallel import Progress
 
@@ -72,6 +86,7 @@ def shuffle_report(
             "matplotlib, from the extra plot.",
         ),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Report how random the order of an epoch is, next to that of a shuffle buffer.
 
@@ -100,10 +115,27 @@ def shuffle_report(
                 loader_draws(ds, order, seed=seed, epoch=epoch, progress=bar)
                 for order in orders
             ]
-    title = f"{counted(n_records, 'record')} {source}; seed {seed}, epoch {epoch}"
-    out.print(title, style="bold")
-    lines = _lines(draws, n_records, labels, min(window, n_records))
-    print_table(out, ["", *names, "random order"], lines)
+    window = min(window, n_records)
+    metrics = [
+        _Metrics(
+            record_metrics(each, n_records),
+            None if labels is None else label_metrics(each, labels, window),
+        )
+        for each in draws
+    ]
+    lines = _lines(metrics, n_records, window)
+    if as_json:
+        fields: dict[str, object] = {"n_records": n_records, "seed": seed}
+        fields |= {"epoch": epoch, "window": window}
+        fields["orders"] = [
+            {"shuffle": name} | each.fields()
+            for name, each in zip(names, metrics, strict=True)
+        ]
+        out.print(json_line(fields))
+    else:
+        title = f"{counted(n_records, 'record')} {source}; seed {seed}, epoch {epoch}"
+        out.print(title, style="bold")
+        print_table(out, ["", *names, "random order"], lines)
     if plot is not None:
         from fastrec.cli.shuffle_plot import save_plot  # needs matplotlib
 
@@ -113,7 +145,8 @@ def shuffle_report(
             for name, correlation in zip(names, correlations, strict=True)
         )
         save_plot(plot, list(zip(titles, draws, strict=True)), labels)
-        out.print(f"wrote {printable(plot)}")
+        if not as_json:
+            out.print(f"wrote {printable(plot)}")
 
 
 def as_shuffle(text: str) -> Shuffle:
@@ -209,24 +242,30 @@ def loader_draws(
 # Printing.
 
 
-def _lines(
-    orders: list[Draws],
-    n_records: int,
-    labels: npt.NDArray[np.int64] | None,
-    window: int,
-) -> list[list[str]]:
+class _Metrics(NamedTuple):
+    """The metrics of one order; `labels` is None without a label."""
+
+    records: RecordMetrics
+    labels: LabelMetrics | None
+
+    def fields(self) -> dict[str, object]:
+        """Return all metrics as fields of a JSON object."""
+        labels = {} if self.labels is None else dataclasses.asdict(self.labels)
+        return dataclasses.asdict(self.records) | labels
+
+
+def _lines(metrics: list[_Metrics], n_records: int, window: int) -> list[list[str]]:
     """Return table lines: a name, a value for each order, and the random expectation."""
     deviation = f" +- {1 / math.sqrt(n_records - 1):.3f}" if n_records > 1 else ""
-    metrics = [record_metrics(draws, n_records) for draws in orders]
     names = ["rank correlation of draw and record"]
     names += ["records drawn more than once", "records never drawn"]
     columns = [
         [_text(each.rank_correlation, 3), f"{each.n_repeated:,}", f"{each.n_lost:,}"]
-        for each in metrics
+        for each, _ in metrics
     ]
     at_random = [f"0{deviation}", "0", "0"]
-    if labels is not None:
-        of_labels = [label_metrics(draws, labels, window) for draws in orders]
+    of_labels = [each.labels for each in metrics if each.labels is not None]
+    if of_labels:
         first = of_labels[0]
         names += [
             f"labels in the first {window:,} draws, of {first.n_labels:,}",

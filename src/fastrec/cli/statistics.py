@@ -4,13 +4,14 @@
 Counts, minimum, maximum, mean and standard deviation are exact. Quantiles, histograms,
 common values and the number of distinct values are exact as well
 
-* if there are at most 65,536 values,
+* if there are at most 32,768 values,
 * or if they are integers within a range of 65,536, such as labels.
 
-Otherwise quantiles, histograms and common values come from a random sample of up to
-65,536 values (with 99% probability, no quantile is off by more than 0.7% of the values),
-and the number of distinct values from the 4,096 smallest hashes (a standard error of
-1.6%). The fields ``is_exact`` say which.
+Otherwise quantiles, histograms and common values come from the up to 32,768 values of
+randomly chosen records, and the number of distinct values from the 2,048 smallest hashes (a
+standard error of 2.2%). The fields ``is_exact`` say which. With one value per record, no
+quantile is off by more than 0.9% of the values, with a probability of 99%. With many, the
+sample has fewer records, and is less precise.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class ColumnStats:
         Number of distinct values. None if a byte string is longer than 128 bytes.
     is_distinct_exact : bool
     common : tuple of Common
-        Up to 10 values that occur more than once, the most frequent first. Byte strings
+        Up to 10 values that occur more than once (10 times in a sample), the most frequent first. Byte strings
         longer than 128 bytes are left out.
     is_common_exact : bool
     format : str

@@ -214,5 +214,7 @@ def _plain(value: Any) -> Any:  # noqa: ANN401
     return value
 
 
-def _plain_key(key: str | bytes) -> str:
-    return key if isinstance(key, str) else key.decode("utf-8", "backslashreplace")
+def _plain_key(key: object) -> str:
+    return (
+        key.decode("utf-8", "backslashreplace") if isinstance(key, bytes) else str(key)
+    )

@@ -20,6 +20,8 @@ from fastrec.transforms.row_transform import RowTransform
 __all__ = ["DecodeImages", "encoded_images"]
 
 _MIN_VERSION = [4, 11]
+_JPEG = 0xFF  # its first byte
+_RGBA = 4  # channels
 # Factors by which JPEGs are reduced while they are decoded.
 _REDUCTIONS = (8, 4, 2)
 # The stream of a row's random numbers: transforms draw from another one.
@@ -41,6 +43,8 @@ def _opencv() -> Any:  # noqa: ANN401 (a module)
 
 class DecodeImages(RowTransform):
     """Decodes the Image columns of a batch."""
+
+    _parts_per_thread = 16  # an image takes longer than a task
 
     def __init__(self, features: Mapping[Any, Spec], limits: Limits) -> None:
         self._cv2 = _opencv()
@@ -97,6 +101,38 @@ class DecodeImages(RowTransform):
         if not data.size and spec.default is not None:
             row[...] = spec.default
             return
+        rows, columns, channels = row.shape
+        width, height = self._checked_size(data, spec)
+        x, y, wide, high = spec.box(width, height, rng)
+        scale = 1
+        if data[0] == _JPEG and channels != _RGBA:
+            fits = (n for n in _REDUCTIONS if wide >= n * columns and high >= n * rows)
+            scale = next(fits, 1)
+        image = self._pixels(data, channels, scale)
+        if image is None or image.shape[:2] != (
+            -(-height // scale),
+            -(-width // scale),
+        ):
+            msg = "must be an intact image, got one that is truncated or damaged"
+            raise SchemaError(msg, code="image")
+        if (wide, high) != (width, height):
+            x, y = x // scale, y // scale
+            image = image[y : y + high // scale, x : x + wide // scale]
+        cv2 = self._cv2
+        if image.shape[:2] != (rows, columns):
+            is_double = image.shape[0] >= 2 * rows and image.shape[1] >= 2 * columns
+            interpolation = cv2.INTER_AREA if is_double else cv2.INTER_LINEAR
+            image = cv2.resize(image, (columns, rows), interpolation=interpolation)
+        if channels == 1:
+            row[..., 0] = image
+        else:
+            order = cv2.COLOR_BGRA2RGBA if channels == _RGBA else cv2.COLOR_BGR2RGB
+            cv2.cvtColor(image, order, dst=row)
+
+    def _checked_size(
+        self, data: npt.NDArray[np.uint8], spec: Image
+    ) -> tuple[int, int]:
+        """Return the width and height of an image that may be decoded."""
         size = _core.image_size(data)
         if size is None:
             looks = _core.describe_foreign(data) or f"{data.size} bytes"
@@ -110,62 +146,37 @@ class DecodeImages(RowTransform):
                 f"limits=fastrec.Limits(max_image_pixels={self._max_pixels})",
                 code="image_pixels",
             )
-        rows, columns, channels = row.shape
         if spec.fit == "exact" and (height, width) != spec.shape:
             raise SchemaError(
-                f"must be an image of height {rows} and width {columns}, got {height} "
-                f'and {width}; {spec.fit=} can be "resize", for example',
+                f"must be an image of height {spec.shape[0]} and width "
+                f'{spec.shape[1]}, got {height} and {width}; fit="resize" or another '
+                "fit= reads any size",
                 code="image_shape",
             )
-        x, y, wide, high = spec.box(width, height, rng)
-        scale = 1
-        if data[0] == 0xFF and channels != 4:  # a JPEG
-            fitting = (
-                n for n in _REDUCTIONS if wide >= n * columns and high >= n * rows
-            )
-            scale = next(fitting, 1)
-        image = self._pixels(data, channels, scale)
-        if image is None or image.shape[:2] != (
-            -(-height // scale),
-            -(-width // scale),
-        ):
-            msg = "must be an intact image, got one that is truncated or damaged"
-            raise SchemaError(msg, code="image")
-        if (wide, high) != (width, height):
-            x, y = x // scale, y // scale
-            image = image[y : y + high // scale, x : x + wide // scale]
-        cv2 = self._cv2
-        if image.shape[:2] != (rows, columns):
-            halves = image.shape[0] >= 2 * rows and image.shape[1] >= 2 * columns
-            interpolation = cv2.INTER_AREA if halves else cv2.INTER_LINEAR
-            image = cv2.resize(image, (columns, rows), interpolation=interpolation)
-        if channels == 1:
-            row[..., 0] = image
-        else:
-            order = cv2.COLOR_BGR2RGB if channels == 3 else cv2.COLOR_BGRA2RGBA
-            cv2.cvtColor(image, order, dst=row)
+        return size
 
-    def _pixels(
-        self, data: npt.NDArray[np.uint8], channels: int, scale: int
-    ) -> npt.NDArray[np.uint8] | None:
+    def _pixels(self, data: npt.NDArray[np.uint8], channels: int, scale: int) -> Any:  # noqa: ANN401
         """Return the decoded image as gray, BGR or BGRA; None if it cannot be decoded."""
         cv2 = self._cv2
-        if channels == 4:
+        try:
+            if channels != _RGBA:
+                kind = "GRAYSCALE" if channels == 1 else "COLOR"
+                name = (
+                    f"IMREAD_REDUCED_{kind}_{scale}" if scale > 1 else f"IMREAD_{kind}"
+                )
+                flags = getattr(cv2, name) | cv2.IMREAD_IGNORE_ORIENTATION
+                return cv2.imdecode(data, flags)
             image = cv2.imdecode(data, cv2.IMREAD_UNCHANGED)
-            if image is None:
-                return None
-            if image.dtype == np.uint16:
-                image = (image >> 8).astype(np.uint8)
-            if image.ndim == 2:
-                return cv2.cvtColor(image, cv2.COLOR_GRAY2BGRA)  # type: ignore[no-any-return]
-            if image.shape[2] == 3:
-                return cv2.cvtColor(image, cv2.COLOR_BGR2BGRA)  # type: ignore[no-any-return]
-            return image  # type: ignore[no-any-return]
-        kind = "GRAYSCALE" if channels == 1 else "COLOR"
-        name = f"IMREAD_REDUCED_{kind}_{scale}" if scale > 1 else f"IMREAD_{kind}"
-        return cv2.imdecode(  # type: ignore[no-any-return]
-            data, getattr(cv2, name) | cv2.IMREAD_IGNORE_ORIENTATION
-        )
+        except cv2.error:  # a size that OpenCV refuses
+            return None
+        if image is None:
+            return None
+        if image.dtype == np.uint16:
+            image = (image >> 8).astype(np.uint8)
+        if image.ndim == 2:
+            return cv2.cvtColor(image, cv2.COLOR_GRAY2BGRA)
+        is_opaque = image.shape[2] != _RGBA
+        return cv2.cvtColor(image, cv2.COLOR_BGR2BGRA) if is_opaque else image
 
 
 def _located(error: Error, key: bytes, info: BatchInfo, i: int) -> Error:

@@ -14,12 +14,12 @@ from fastrec.transforms.batch_info import BatchInfo
 
 __all__ = ["RowTransform"]
 
-# More parts than threads, because rows differ and threads start at different times.
-_PARTS_PER_THREAD = 8
-
 
 class RowTransform:
     """Base class of transforms that compute columns row by row."""
+
+    # More parts than threads, because rows differ and threads start at different times.
+    _parts_per_thread = 4
 
     @property
     def name(self) -> str:
@@ -48,7 +48,7 @@ class RowTransform:
         if info._threads is None or n_rows <= 1:
             fill(0, n_rows)
             return {**batch, **columns}
-        n_parts = min(n_rows, _PARTS_PER_THREAD * (info._threads.n_threads + 1))
+        n_parts = min(n_rows, self._parts_per_thread * (info._threads.n_threads + 1))
         bounds = [n_rows * i // n_parts for i in range(n_parts + 1)]
         tasks = [
             info._threads.submit(functools.partial(fill, begin, end))
