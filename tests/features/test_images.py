@@ -580,13 +580,14 @@ def test_the_default_threads_share_the_rows(tmp_path: Path) -> None:
     import threading
 
     ds = opened(tmp_path, *[PNG] * 64, shape=(HEIGHT, WIDTH))
-    threads = set()
+    threads: set[int] = set()
+    are_two = threading.Event()
 
     def note(row: Untyped) -> int:
         threads.add(threading.get_ident())
-        _ = np.linalg.svd(
-            np.random.default_rng(0).random((200, 200))
-        )  # lets others run
+        if len(threads) > 1:
+            are_two.set()
+        are_two.wait(60)  # the first thread waits for another one
         return int(row["number"])
 
     whole: set[int] = set()
