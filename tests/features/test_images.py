@@ -604,6 +604,14 @@ def test_the_default_threads_share_the_rows(tmp_path: Path) -> None:
     assert len(whole) == 1  # a transform of batches is called by one thread
 
 
+def test_tables_have_batches_of_16_mib_of_pixels(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    ds = opened(tmp_path, *[PNG] * 40, shape=(1024, 1024), fit="resize")
+    sizes = [len(batch) for batch in fr.arrow.RecordBatchReader(ds)]
+    assert sum(sizes) == 40
+    assert max(sizes) == 5  # of 3 MiB
+
+
 def test_memory_of_columns_is_recycled_and_never_shared(tmp_path: Path) -> None:
     images = [encoded(PIL.fromarray(smooth(seed=i))) for i in range(12)]
     ds = opened(tmp_path, *images, shape=(HEIGHT, WIDTH))
