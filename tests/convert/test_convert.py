@@ -1606,7 +1606,7 @@ def test_errors_of_the_command_are_one_line(tmp_path: Path) -> None:
         assert error.startswith("error: ")
     assert not out.exists()
     table = tmp_path / "x.parquet"
-    _, error = run(tmp_path / "big.npy", "-o", table, status=2)
+    _, error = run(tmp_path / "big.npy", "-o", table, status=1)
     assert error.count("\n") == 1
     records = records_file(tmp_path / "r.tfrecord")
     for option in ("--columns", "--text", "--optional"):
