@@ -1,7 +1,7 @@
 """Measure the decoding of images, compared with tf.data and DALI on the CPU.
 
 The images are generated: smooth noise of many scales, which compresses like photographs.
-Every reader runs in a process of its own, and the processes take turns. CPU time counts
+Every reader runs in its own process, and the processes take turns. CPU time counts
 all threads; the rate by the wall clock is meaningful only on an idle machine.
 """
 

@@ -37,8 +37,9 @@ const std::string kExample = field(1, entry("id", kInts));
 TEST(Foreign, ExamplesAreNotForeign) {
   for (const std::string& record :
        {std::string(), field(1, ""), kExample, field(1, entry("unset", "")),
-        kExample + field(1, entry("b", kInts)), kExample + "\x18\x05",
-        field(2, entry("steps", field(1, kInts))), kExample + field(2, "")}) {
+        kExample + field(1, entry("b", kInts)), field(1, entry("\xff\x01", kInts)),
+        kExample + "\x18\x05", field(2, entry("steps", field(1, kInts))),
+        kExample + field(2, "")}) {
     EXPECT_EQ(described(record), "") << ::testing::PrintToString(record);
   }
 }

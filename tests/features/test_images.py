@@ -580,13 +580,14 @@ def test_the_default_threads_share_the_rows(tmp_path: Path) -> None:
     import threading
 
     ds = opened(tmp_path, *[PNG] * 64, shape=(HEIGHT, WIDTH))
-    threads = set()
+    threads: set[int] = set()
+    are_two = threading.Event()
 
     def note(row: Untyped) -> int:
         threads.add(threading.get_ident())
-        _ = np.linalg.svd(
-            np.random.default_rng(0).random((200, 200))
-        )  # lets others run
+        if len(threads) > 1:
+            are_two.set()
+        are_two.wait(60)  # the first thread waits for another one
         return int(row["number"])
 
     whole: set[int] = set()
@@ -602,6 +603,14 @@ def test_the_default_threads_share_the_rows(tmp_path: Path) -> None:
     assert 2 <= len(threads) <= 3
     assert len(list(ds.loader(4, transform=note_batch))) == 16
     assert len(whole) == 1  # a transform of batches is called by one thread
+
+
+def test_tables_have_batches_of_16_mib_of_pixels(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    ds = opened(tmp_path, *[PNG] * 40, shape=(1024, 1024), fit="resize")
+    sizes = [len(batch) for batch in fr.arrow.RecordBatchReader(ds)]
+    assert sum(sizes) == 40
+    assert max(sizes) == 5  # of 3 MiB
 
 
 def test_memory_of_columns_is_recycled_and_never_shared(tmp_path: Path) -> None:

@@ -22,10 +22,9 @@ bool is_example(Bytes record) {
   bool has_values = false, are_keys_text = true, has_keys = false;
   const Fault fault =
       walk_maps<2>(record, &joined, [&](std::uint32_t map, Bytes key, Bytes value) {
-        const bool is_text = format_of(key) == ByteFormat::kText;
         has_keys = true;
-        are_keys_text = are_keys_text && is_text;
-        has_values = has_values || (map == 1 && is_text && has_kind(value, &joined));
+        are_keys_text = are_keys_text && format_of(key) == ByteFormat::kText;
+        has_values = has_values || (map == 1 && has_kind(value, &joined));
       });
   if (has_values && !fault) return true;
   if (!are_keys_text) return false;

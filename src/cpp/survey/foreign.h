@@ -1,8 +1,8 @@
 // Foreign: a record that is not a tf.train.Example or SequenceExample -> what it is.
 //
 // Many messages are valid Examples to a protobuf parser, which ignores unknown fields. A
-// record is an Example if some feature with a printable name has values, or if it has
-// nothing but maps with printable names.
+// record is an Example if some feature has a kind of values, or if it has nothing but
+// maps with printable names.
 #pragma once
 
 #include <string>

@@ -452,7 +452,8 @@ class Dataset(DatasetViews):
         except Error:  # reading the table raises it again
             return _ROWS_AT_ONCE
         stats = loader.stats
-        return rows_per_batch(stats.n_bytes / max(stats.n_records, 1))
+        image_bytes = loader._options.collator().image_bytes
+        return rows_per_batch(stats.n_bytes / max(stats.n_records, 1) + image_bytes)
 
     def _any_width_columns(self) -> set[str | bytes]:
         readings, _ = self._view.source.readings()
