@@ -143,6 +143,20 @@ def test_records_are_written_unchanged(path: Path, tmp_path: Path) -> None:
     assert not nothing.exists()
 
 
+def test_nothing_is_written_after_ctrl_c(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Expression, "mask", interrupted)
+    target = tmp_path / "out.tfrecord"
+    _, errors = run("grep", path, "n == 2", "-o", target, status=130)
+    assert errors == "interrupted; nothing was written\n"
+    assert not list(tmp_path.iterdir())
+    assert run("grep", path, "n == 2", status=130) == ("", "interrupted\n")
+
+
 def test_places_are_those_in_the_files(tmp_path: Path) -> None:
     for name, part in (("a", RECORDS[:50]), ("b.gz", RECORDS[50:])):
         content = tfrecord_file(part)

@@ -7,9 +7,10 @@ imports of another.
 from __future__ import annotations
 
 import difflib
-import functools
 import importlib
+import re
 import shutil
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
@@ -64,6 +65,7 @@ _SYNONYMS = {
 }
 
 _MAX_WIDTH = 100  # of help texts
+_ARGUMENT_TYPE = re.compile(r"(?<=[A-Z]) <.*>$")  # behind the name of an argument
 _EPILOG = (
     "Exit status: 0 done, and nothing wrong was found; 1 the data has a problem, or the "
     "answer is negative; 2 the command could not run; 130 interrupted by Ctrl-C."
@@ -85,7 +87,13 @@ def _help_of(command: Any, ctx: Any) -> str:  # noqa: ANN401 (the types vary by 
     """Return the help of a command, with at most a third of the width for names."""
     formatter = ctx.make_formatter()
     names_width = max(formatter.width // 3, len(max(_COMMANDS, key=len)))
-    formatter.write_dl = functools.partial(formatter.write_dl, col_max=names_width)
+    write = formatter.write_dl
+
+    def write_dl(rows: Iterable[tuple[str, str]], *_: object) -> None:
+        untyped = [(_ARGUMENT_TYPE.sub("", name), text) for name, text in rows]
+        write(untyped, col_max=names_width)
+
+    formatter.write_dl = write_dl
     command.format_help(ctx, formatter)
     return str(formatter.getvalue()).rstrip("\n")
 

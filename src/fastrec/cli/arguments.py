@@ -64,7 +64,7 @@ AsJson = Annotated[
     bool,
     typer.Option("--json", help="Print JSON: one object, or one object per row."),
 ]
-BatchSize = Annotated[int, typer.Option(min=1, help="Records per batch.")]
+BatchSize = Annotated[int, typer.Option(metavar="N", min=1, help="Records per batch.")]
 Columns = Annotated[
     str | None,
     typer.Option(
@@ -83,15 +83,23 @@ CompressionOption = Annotated[
 NumShards = Annotated[
     int | None,
     typer.Option(
-        "--num-shards", min=1, help="Number of files to write.", show_default=False
+        "--num-shards",
+        metavar="N",
+        min=1,
+        help="Number of files to write.",
+        show_default=False,
     ),
 ]
 Seed = Annotated[
-    int, typer.Option(min=0, max=2**64 - 1, help="Seed of the random order.")
+    int,
+    typer.Option(metavar="N", min=0, max=2**64 - 1, help="Seed of the random order."),
 ]
 Threads = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Number of threads; by default one per CPU.", show_default=False
+        metavar="N",
+        min=1,
+        help="Number of threads; by default one per CPU.",
+        show_default=False,
     ),
 ]
