@@ -41,9 +41,10 @@ def main() -> None:
         loader = ds.loader(1_000, shuffle=shuffle, seed=0)
         labels = np.concatenate([batch["label"] for batch in loader])
         place = np.arange(len(labels))
+        n_labels = len(np.unique(labels[:4_000]))
         print(
-            f"shuffle of {name}: {len(np.unique(labels[:4_000]))} labels in the first "
-            f"4,000; correlation {np.corrcoef(place, labels)[0, 1]:.3f}"
+            f"shuffle of {name}: {n_labels} of {N_LABELS} labels in the first 4,000; "
+            f"correlation {np.corrcoef(place, labels)[0, 1]:.3f}"
         )
         axis.scatter(place[::50], labels[::50], s=2, alpha=0.5)
         axis.set(title=f"shuffle of {name}", xlabel="place in the epoch")

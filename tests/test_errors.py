@@ -276,7 +276,7 @@ def test_commands_advise_no_parameter_of_functions(
     path = broken(write, header=True, payload=False, tail=False)
     for arguments in (
         ("index", path),
-        ("merge", path, "-o", tmp_path / "out.tfrecord"),
+        ("reshard", path, "-o", tmp_path / "out.tfrecord"),
         ("shuffle", path, "-o", tmp_path / "out"),
         ("convert", path, "-o", tmp_path / "out.parquet"),
     ):

@@ -141,7 +141,9 @@ def test_two_processes_share_an_epoch(tmp_path: Path) -> None:
 def test_a_buffer_is_biased_and_a_global_shuffle_is_not(tmp_path: Path) -> None:
     needs("matplotlib")
     shown = run_example("shuffle_bias.py", "--records", "70000", folder=tmp_path)
-    found = re.findall(r"(\d+) labels in the first 4,000; correlation (\S+)", shown)
+    found = re.findall(
+        r"(\d+) of 10 labels in the first 4,000; correlation (\S+)", shown
+    )
     (few, biased), (many, unbiased) = found
     assert (few, many) == ("2", "10")
     assert float(biased) > 0.85

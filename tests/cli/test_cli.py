@@ -477,9 +477,9 @@ def test_names_of_files_are_escaped(
         *run("repair", damaged, "--out", folder / HOSTILE),
         *run("index", damaged, status=1),
         *run("verify", folder / "absent", status=2),
-        *run("merge", folder, "--out", folder / "out", status=2),
+        *run("reshard", folder, "--out", folder / "out", status=2),
         *run("convert", path, "--out", folder / "out.tfrecord", status=2),
-        *run("compress", path, "--out", path, status=2),
+        *run("reshard", path, "--out", path, "--overwrite", status=2),
     ]
     assert is_shown(*shown)
     errors: list[Exception] = []

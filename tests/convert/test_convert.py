@@ -658,7 +658,7 @@ def test_no_file_is_written_if_no_image_can_be_read(tmp_path: Path) -> None:
     folder, out = tmp_path / "flat", tmp_path / "out.tfrecord"
     folder.mkdir()
     (folder / "a.png").write_bytes(b"no image")
-    _, errors = run(folder, "-o", out, "--on-error", "skip", status=1)
+    _, errors = run(folder, "-o", out, "--on-error", "skip", status=2)
     assert "cannot read any of 1 images" in errors
     assert not out.exists()
 
@@ -1532,27 +1532,25 @@ def test_the_command_converts_images_to_shards(tmp_path: Path) -> None:
 def test_the_command_converts_tables_both_ways(tmp_path: Path) -> None:
     path = csv_file(tmp_path / "t.csv", "when,name,n\n2020-01-01,a,1\n2020-01-02,b,\n")
     records = tmp_path / "t.tfrecord"
-    run(path, "-o", records, "--column", "n", "--column", "name", "--type", "n=double")
+    run(path, "-o", records, "--columns", "n,name", "--type", "n=double")
     table = tmp_path / "t.parquet"
     options = ["--text", "name", "--optional", "n"]
     shown, _ = run(records, "-o", table, *options)
     assert "wrote 2 records" in shown
     assert pq.read_table(table).to_pydict() == {"n": [1.0, None], "name": ["a", "b"]}
-    (_, error) = run(records, "-o", table, *options, status=1)
+    _, error = run(records, "-o", table, *options, status=2)
     assert error.count("\n") == 1
     assert "--overwrite" in error
-    run(records, "-o", table, "--overwrite", "--column", "name")
+    run(records, "-o", table, "--overwrite", "--columns", "name")
     assert pq.read_table(table).to_pydict() == {"name": [b"a", b"b"]}
 
 
 def test_errors_of_the_command_name_its_options(tmp_path: Path) -> None:
     path, out = tmp_path / "two.npz", tmp_path / "two.tfrecord"
     np.savez(path, a=np.arange(4), b=np.arange(2))
-    _, error = run(path, "-o", out, status=1)
-    assert "--column" in error
-    _, error = run(path, "-o", out, "--column", "a", "--column", "a", status=1)
-    assert "--column" in error
-    run(path, "-o", out, "--column", "a")
+    _, error = run(path, "-o", out, status=2)
+    assert "--columns" in error
+    run(path, "-o", out, "--columns", "a")
 
 
 def test_the_command_compresses(tmp_path: Path) -> None:
@@ -1568,7 +1566,7 @@ def test_an_existing_file_is_kept(tmp_path: Path) -> None:
     np.save(tmp_path / "n.npy", np.arange(100))
     out = tmp_path / "n.tfrecord"
     out.write_bytes(b"mine")
-    _, error = run(tmp_path / "n.npy", "-o", out, status=1)
+    _, error = run(tmp_path / "n.npy", "-o", out, status=2)
     assert error == f"error: {out}: File exists; --overwrite replaces it\n"
     assert out.read_bytes() == b"mine"
     run(tmp_path / "n.npy", "-o", out, "--overwrite")
@@ -1601,8 +1599,9 @@ def test_errors_of_the_command_are_one_line(tmp_path: Path) -> None:
     bad = idx_file(tmp_path / "a-idx1-ubyte", some("u1", (3,)))
     bad.write_bytes(bad.read_bytes()[:-1])
     np.save(tmp_path / "big.npy", np.array([2**63], np.uint64))
-    for name in ("a.txt", "a-idx1-ubyte", "none.csv", "big.npy"):
-        _, error = run(tmp_path / name, "-o", out, status=1)
+    statuses = {"a.txt": 2, "a-idx1-ubyte": 1, "none.csv": 2, "big.npy": 2}
+    for name, status in statuses.items():
+        _, error = run(tmp_path / name, "-o", out, status=status)
         assert error.count("\n") == 1, error
         assert error.startswith("error: ")
     assert not out.exists()
@@ -1610,8 +1609,8 @@ def test_errors_of_the_command_are_one_line(tmp_path: Path) -> None:
     _, error = run(tmp_path / "big.npy", "-o", table, status=1)
     assert error.count("\n") == 1
     records = records_file(tmp_path / "r.tfrecord")
-    for option in ("--column", "--text", "--optional"):
-        _, error = run(records, "-o", table, option, "nope", status=1)
+    for option in ("--columns", "--text", "--optional"):
+        _, error = run(records, "-o", table, option, "nope", status=2)
         assert error.count("\n") == 1
         assert "no column 'nope'" in error
     assert not table.exists()

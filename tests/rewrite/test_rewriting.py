@@ -687,7 +687,7 @@ def test_ctrl_c_leaves_no_files(tmp_path: Path, out: Path) -> None:
     records_of_a_kilobyte(path, 60_000)
     child = subprocess.Popen(
         [
-            *(SCRIPT, "reshard", path, "-o", out / "{shard}", "--shards", "4"),
+            *(SCRIPT, "reshard", path, "-o", out / "{shard}", "--num-shards", "4"),
             *("--compression", "GZIP", "--level", "9"),
         ],
         stdout=subprocess.PIPE,
@@ -698,7 +698,7 @@ def test_ctrl_c_leaves_no_files(tmp_path: Path, out: Path) -> None:
         time.sleep(0.01)
     child.send_signal(signal.SIGINT)
     shown, errors = child.communicate(timeout=60)
-    assert (child.returncode, shown, errors) == (130, b"", b"interrupted\n")
+    assert (child.returncode, shown, errors) == (130, b"", b"interrupted; nothing was written\n")
     assert_nothing_in(out)
 
 

@@ -60,11 +60,12 @@ RowValues::Added RowValues::add_any(py::handle value) {
     return add_bytes_array(value);
   }
   if (value.is_none()) {
-    throw py::type_error(label_->text() + " is None: leave it out of the row");
+    throw py::type_error(label_->text() +
+                         ": cannot write None; leave it out of the row");
   }
   throw py::type_error(label_->text() + ": cannot write a value of type " +
                        type_name(value) +
-                       "; pass numbers, strings, lists of them or NumPy arrays");
+                       "; write numbers, strings, lists of them or NumPy arrays");
 }
 
 // Adds a single value. Returns kNone and adds nothing if it is not one.
@@ -75,9 +76,8 @@ FeatureKind RowValues::add_item(py::handle item) {
     const long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
     if (overflow != 0) {
       throw py::value_error(label_->text() +
-                            " has an integer outside of int64; "
-                            "np.uint64(value).view(\"int64\") writes the bits of an "
-                            "unsigned one");
+                            ": integers must be in the range of int64; write the bits "
+                            "of a uint64 with np.uint64(value).view(\"int64\")");
     }
     if (value == -1 && PyErr_Occurred()) throw py::error_already_set();
     ints_.push_back(value);
@@ -130,7 +130,7 @@ Bytes RowValues::view_of_string(py::handle string) {
 }
 
 RowValues::Added RowValues::add_list(py::handle list) {
-  const char* kNames[] = {"", "bytes", "float", "int"};
+  const char* kNames[] = {"", "string", "float", "int"};
   const py::scoped_critical_section guard(list);
   FeatureKind kind = FeatureKind::kNone;
   std::size_t count = 0;
@@ -142,15 +142,21 @@ RowValues::Added RowValues::add_list(py::handle list) {
     keep_alive(item);
     const FeatureKind item_kind = add_item(item);
     if (item_kind == FeatureKind::kNone) {
+      if (PyList_Check(item.ptr()) || PyTuple_Check(item.ptr())) {
+        throw py::value_error(label_->text() +
+                              ": cannot write lists of lists; write their values and "
+                              "their lengths as two "
+                              "features, which fr.Ragged reads as one column");
+      }
       throw py::type_error(label_->text() + ": cannot write a value of type " +
-                           type_name(item) + " in a list");
+                           type_name(item) + " in a list; write numbers or strings");
     }
     if (count == 0) kind = item_kind;
     if (item_kind != kind) {
-      throw py::value_error(label_->text() + " mixes " +
+      throw py::value_error(label_->text() + ": cannot mix " +
                             kNames[static_cast<std::size_t>(kind)] + " and " +
                             kNames[static_cast<std::size_t>(item_kind)] +
-                            " values in one list");
+                            "; make all values the same");
     }
   }
   return {kind, count};
@@ -224,8 +230,8 @@ void RowValues::append_ints(const py::array& array) {
   append_converted<Source>(array, convert, &ints_);
   if (!fits) {
     throw py::value_error(label_->text() +
-                          " has a uint64 of 2**63 or more, which does not fit int64; "
-                          "write its bits with .view(\"int64\")");
+                          ": integers must be in the range of int64; write the bits "
+                          "of a uint64 with .view(\"int64\")");
   }
 }
 

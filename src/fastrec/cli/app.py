@@ -18,17 +18,17 @@ from typer.core import TyperCommand, TyperGroup
 import fastrec as fr
 from fastrec import _core
 from fastrec.cli.stdin import copies
-from fastrec.cli.terminal import console, counted, printable
+from fastrec.cli.terminal import console, counted, end_at_broken_pipe, printable
 from fastrec.errors import advise_repair
 from fastrec.options import MissingExtraError, default_num_threads
 
 __all__ = ["app"]
 
 _PANELS = {
-    "Look": ("info", "head", "schema", "stats", "count", "sample", "grep", "report"),
+    "Look": ("info", "head", "schema", "stats", "count", "sample", "grep", "images"),
     "Check": ("verify", "repair", "index"),
     "Change": ("convert", "shuffle", "reshard", "split"),
-    "Measure": ("bench", "shuffle-report", "demo"),
+    "Measure": ("bench", "report", "shuffle-report", "demo"),
 }
 _COMMANDS = {name: panel for panel, names in _PANELS.items() for name in names}
 # The modules with the functions of several commands. Any other has its command's name.
@@ -76,7 +76,7 @@ _DATA, _NOT_RUN, _INTERRUPTED = 1, 2, 130
 
 _PACKAGES = (
     *("numpy", "typer", "rich", "isal", "pyarrow", "pillow", "opencv-python-headless"),
-    *("datasketches", "matplotlib"),
+    "matplotlib",
     *("polars", "torch", "jax", "keras", "grain", "tensorflow", "tensorflow-cpu"),
 )
 
@@ -141,7 +141,7 @@ class _Commands(TyperGroup):
             note = f"; {interrupt}" if interrupt.args else ""
             _fail(f"interrupted{note}", _INTERRUPTED)
         except BrokenPipeError:
-            raise  # the reader of stdout is gone; typer exits silently
+            end_at_broken_pipe()
         except typer.BadParameter as error:
             error.message = printable(error.message)
             raise

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from rich.console import Console
 
 import fastrec as fr
 from fastrec import _core
@@ -17,6 +16,9 @@ from fastrec.cli.terminal import counted, json_line, json_path, printable
 from fastrec.features.infer import name_of
 from fastrec.hints import nearest
 from fastrec.options import Limits
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 __all__ = [
     "PlacedRecord",

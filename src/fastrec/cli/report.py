@@ -15,9 +15,17 @@ from fastrec.cli.arguments import Paths
 from fastrec.cli.inputs import files_of, indexed
 from fastrec.cli.report_order import correlations, label_name, label_orders
 from fastrec.cli.report_page import Picture
-from fastrec.cli.report_sample import Sample, column_stats, flat_values, sampled
+from fastrec.cli.report_sample import Sample, flat_values, sampled
 from fastrec.cli.statistics import Histogram
-from fastrec.cli.terminal import console, counted, printable, size, when_interrupted
+from fastrec.cli.stats import dataset_stats
+from fastrec.cli.terminal import (
+    Bar,
+    console,
+    counted,
+    printable,
+    size,
+    when_interrupted,
+)
 from fastrec.display import image_uri, picture_of
 from fastrec.options import MissingExtraError
 from fastrec.storage.atomic import replacement
@@ -74,6 +82,8 @@ def report(
 
 
 def _page(ds: fr.Dataset, label: str | None) -> str:
+    with Bar("reading") as bar:
+        stats = dataset_stats(ds, progress=bar)
     sample = sampled(ds)
     chosen = label_name(sample) if label is None else label
     n_first, orders = (0, []) if chosen is None else label_orders(sample, chosen)
@@ -94,7 +104,7 @@ def _page(ds: fr.Dataset, label: str | None) -> str:
             ],
         ),
         *_sheets(sample, chosen),
-        report_page.columns(column_stats(sample), ds.schema),
+        report_page.columns(stats.columns, ds.schema),
         report_page.shards(
             [os.path.basename(path) for path in ds.files],  # noqa: PTH119 (not a Path)
             n_records,

@@ -34,6 +34,7 @@ _MAX_CARDS = 100
 _MAX_BARS = 24  # files that have a bar with a name
 _MAX_BINS = 64  # bars of a chart of more files
 _MAX_CORRELATIONS = 8
+_COMMON_TEXTS, _COMMON_NUMBERS = 0.2, 0.5  # that are shown instead of a histogram
 _SORTED = 0.1  # correlation with the place in the files
 
 Picture = tuple[str, str]  # data URI and caption
@@ -62,7 +63,13 @@ def overview(title: str, facts: Sequence[tuple[str, str]]) -> str:
 def columns(stats: Sequence[ColumnStats], schema: Schema) -> str:
     """Return a card for each column, and the schema to copy."""
     cards = "".join(_card(each, schema) for each in stats[:_MAX_CARDS])
-    parts = [_heading("Columns"), f'<div class="grid">{cards}</div>']
+    note = ""
+    if not all(_is_exact(each) for each in stats):
+        note = (
+            '<p class="soft">Of all records. Medians, charts and common values of more '
+            "than 32,768 values are those of a sample.</p>"
+        )
+    parts = [_heading("Columns"), note, f'<div class="grid">{cards}</div>']
     if len(stats) > _MAX_CARDS:
         n_more = counted(len(stats) - _MAX_CARDS, "more column")
         parts.append(f'<p class="soft">... and {n_more}</p>')
@@ -72,6 +79,11 @@ def columns(stats: Sequence[ColumnStats], schema: Schema) -> str:
         "</div></details>"
     )
     return "".join(parts)
+
+
+def _is_exact(stats: ColumnStats) -> bool:
+    values = stats.numbers or stats.lengths or stats.per_record
+    return values.is_exact and stats.is_common_exact
 
 
 def escaped_lines(text: str) -> str:
@@ -109,9 +121,10 @@ def _card(stats: ColumnStats, schema: Schema) -> str:
 
 
 def _chart(stats: ColumnStats, values: Distribution) -> str:
-    """Return the common values if they are most of all values, else a histogram."""
+    """Return the common values if they are many of all values, else a histogram."""
     n_common = sum(each.count for each in stats.common)
-    if stats.common and 2 * n_common >= values.n_values:
+    part = _COMMON_TEXTS if stats.lengths is not None else _COMMON_NUMBERS
+    if stats.common and n_common >= part * values.n_values:
         return _shares(stats.common, values.n_values)
     if values.histogram is None:
         return '<p class="soft">no values</p>'

@@ -15,14 +15,14 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-from rich.console import Console
 
 from fastrec.printable import printable
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress
     from typing_extensions import Self
 
@@ -31,6 +31,7 @@ __all__ = [
     "Stopwatch",
     "console",
     "counted",
+    "end_at_broken_pipe",
     "json_line",
     "json_path",
     "print_table",
@@ -41,12 +42,15 @@ __all__ = [
 ]
 
 _WIDTH = 10_000  # of stdout, so that lines are not wrapped and tables not truncated
+_PIPE_STATUS = 128 + 13  # as shells report SIGPIPE
 _UNITS = ("kB", "MB", "GB", "TB", "PB", "EB")
 
 
 def console(*, stderr: bool = False) -> Console:
     """Return a console for plain text, without markup and line wrapping."""
-    return Console(
+    from rich.console import Console  # slow to import
+
+    screen = Console(
         stderr=stderr,
         width=None if stderr else _WIDTH,
         markup=False,
@@ -54,6 +58,14 @@ def console(*, stderr: bool = False) -> Console:
         highlight=False,
         soft_wrap=True,
     )
+    screen.on_broken_pipe = end_at_broken_pipe  # type: ignore[method-assign]
+    return screen
+
+
+def end_at_broken_pipe() -> NoReturn:
+    """Exit like a program that SIGPIPE ended: the reader of stdout wants no more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    raise SystemExit(_PIPE_STATUS)
 
 
 @contextlib.contextmanager

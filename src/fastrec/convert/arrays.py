@@ -68,7 +68,7 @@ class ArraySource(Source):
         if len(set(lengths.values())) > 1:
             raise ValueError(
                 f"columns must have the same length, got {lengths} in {', '.join(paths)}; "
-                "select some of them with columns= (--column)"
+                "select some of them with columns= (--columns)"
             )
         return arrays
 

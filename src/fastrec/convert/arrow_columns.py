@@ -34,7 +34,7 @@ _LISTS = (pa.ListType, pa.LargeListType, pa.ListViewType, pa.LargeListViewType)
 _STRINGS = (pa.string(), pa.large_string(), pa.binary(), pa.large_binary())
 _VIEWS = (pa.string_view(), pa.binary_view())
 
-_OMIT = "omit it with columns= (--column)"
+_OMIT = "omit it with columns= (--columns)"
 
 
 def features_of(schema: pa.Schema) -> dict[str, Spec]:

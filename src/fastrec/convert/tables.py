@@ -68,7 +68,7 @@ class TableSource(Source):
                     raise ValueError(
                         f"column {min(differing)!r} must be in all files, but is only in "
                         f"one of {printable(paths[0])} and {printable(path)}; select "
-                        "columns with columns= (--column)"
+                        "columns with columns= (--columns)"
                     )
                 self.n_total += n_rows
 

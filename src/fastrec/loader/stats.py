@@ -119,7 +119,7 @@ class LoaderStats:
             f"{_counted(self.n_records, 'record', 's')} in {total_s:.3g} s"
         )
         if self._is_empty_loop:
-            records_per_s = self.n_records / max(total_s, 1e-9)
+            records_per_s = float(f"{self.n_records / max(total_s, 1e-9):.3g}")
             return (
                 f"<fastrec.LoaderStats: {counts}, {records_per_s:,.0f} records/s; the loop "
                 "does nothing with its batches, so nothing waits for data>"
