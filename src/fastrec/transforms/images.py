@@ -20,6 +20,7 @@ from fastrec.transforms.row_transform import RowTransform
 __all__ = ["DecodeImages", "encoded_images"]
 
 _MIN_VERSION = [4, 11]
+_TEMPORARY_BYTES = 31 << 20  # glibc considers blocks of up to 32 MiB
 _JPEG = 0xFF  # its first byte
 _RGBA = 4  # channels
 # Factors by which JPEGs are reduced while they are decoded.
@@ -48,6 +49,10 @@ class DecodeImages(RowTransform):
 
     def __init__(self, features: Mapping[Any, Spec], limits: Limits) -> None:
         self._cv2 = _opencv()
+        # OpenCV allocates and frees each image. glibc returns such memory to the system
+        # every time, which doubles the cost of an image, until it has seen that a larger
+        # block is temporary.
+        np.empty(_TEMPORARY_BYTES, np.uint8)
         self._images = images_of(features)
         self._max_pixels = limits.max_image_pixels
 
