@@ -138,7 +138,10 @@ def test_endless_repetition_of_an_empty_epoch_is_refused(
     ds: Untyped, write: Write
 ) -> None:
     empty = open_dataset(write(b""), features=SPEC)
-    for loader in (empty.loader(4), ds.loader(N + 1, drop_last=True)):
+    dropping = ds.loader(N + 1, drop_last=True)
+    with pytest.warns(UserWarning, match="drop_last=True drops all records"):
+        assert list(dropping) == []
+    for loader in (empty.loader(4), dropping):
         assert list(loader.repeat(3)) == []
         with pytest.raises(ValueError, match="no batches"):
             next(loader.repeat())

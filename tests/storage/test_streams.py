@@ -110,6 +110,7 @@ def test_is_streamed(ds: Untyped, plain: Untyped) -> None:
 # One epoch, in file order.
 
 
+@pytest.mark.filterwarnings("ignore:drop_last=True drops all records")
 @pytest.mark.parametrize("options", [{}, {"drop_last": True}, {"pad_last": True}])
 @pytest.mark.parametrize("batch_size", [1, 7, N, 1000])
 def test_an_epoch_equals_that_of_plain_files(
@@ -783,7 +784,7 @@ def test_the_demo_shows_compressed_files(tmp_path: Path, is_example: bool) -> No
         check=True,
     )
     assert "300 records in 1 file" in done.stdout
-    assert ("ds.head(1)[0]" if is_example else "next(iter(ds.records))") in done.stdout
+    assert "ds.head(1)[0]" in done.stdout
 
 
 # Ranks.
