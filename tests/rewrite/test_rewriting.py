@@ -698,7 +698,11 @@ def test_ctrl_c_leaves_no_files(tmp_path: Path, out: Path) -> None:
         time.sleep(0.01)
     child.send_signal(signal.SIGINT)
     shown, errors = child.communicate(timeout=60)
-    assert (child.returncode, shown, errors) == (130, b"", b"interrupted; nothing was written\n")
+    assert (child.returncode, shown, errors) == (
+        130,
+        b"",
+        b"interrupted; nothing was written\n",
+    )
     assert_nothing_in(out)
 
 

@@ -88,7 +88,9 @@ def select_columns(
             listed = ", ".join(map(repr, names))
             raise ValueError(f"no column {name!r}; the data has {listed}")
     if columns is not None and len(set(columns)) < len(columns):
-        raise ValueError(f"columns= (--columns) must not repeat a name, got {columns!r}")
+        raise ValueError(
+            f"columns= (--columns) must not repeat a name, got {columns!r}"
+        )
     if not selected:
         msg = "the data must have at least one column, got none"
         raise ValueError(msg)

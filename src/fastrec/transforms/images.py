@@ -23,8 +23,8 @@ _MIN_VERSION = [4, 11]
 _TEMPORARY_BYTES = 31 << 20  # glibc considers blocks of up to 32 MiB
 _JPEG = 0xFF  # its first byte
 _RGBA = 4  # channels
-# Factors by which JPEGs are reduced while they are decoded.
-_REDUCTIONS = (8, 4, 2)
+# Factors by which JPEGs are reduced while they are decoded, and the flags for it.
+_REDUCED = {8: 64, 4: 32, 2: 16}
 # The stream of a row's random numbers: transforms draw from another one.
 _STREAM = 1
 
@@ -111,7 +111,7 @@ class DecodeImages(RowTransform):
         x, y, wide, high = spec.box(width, height, rng)
         scale = 1
         if data[0] == _JPEG and channels != _RGBA:
-            fits = (n for n in _REDUCTIONS if wide >= n * columns and high >= n * rows)
+            fits = (n for n in _REDUCED if wide >= n * columns and high >= n * rows)
             scale = next(fits, 1)
         image = self._pixels(data, channels, scale)
         if image is None or image.shape[:2] != (
@@ -123,16 +123,14 @@ class DecodeImages(RowTransform):
         if (wide, high) != (width, height):
             x, y = x // scale, y // scale
             image = image[y : y + high // scale, x : x + wide // scale]
+        pixels = row[..., 0] if channels == 1 else row
+        if image.shape[:2] == (rows, columns):
+            np.copyto(pixels, image)
+            return
         cv2 = self._cv2
-        if image.shape[:2] != (rows, columns):
-            is_double = image.shape[0] >= 2 * rows and image.shape[1] >= 2 * columns
-            interpolation = cv2.INTER_AREA if is_double else cv2.INTER_LINEAR
-            image = cv2.resize(image, (columns, rows), interpolation=interpolation)
-        if channels == 1:
-            row[..., 0] = image
-        else:
-            order = cv2.COLOR_BGRA2RGBA if channels == _RGBA else cv2.COLOR_BGR2RGB
-            cv2.cvtColor(image, order, dst=row)
+        is_double = image.shape[0] >= 2 * rows and image.shape[1] >= 2 * columns
+        interpolation = cv2.INTER_AREA if is_double else cv2.INTER_LINEAR
+        cv2.resize(image, (columns, rows), dst=pixels, interpolation=interpolation)
 
     def _checked_size(
         self, data: npt.NDArray[np.uint8], spec: Image
@@ -161,15 +159,14 @@ class DecodeImages(RowTransform):
         return size
 
     def _pixels(self, data: npt.NDArray[np.uint8], channels: int, scale: int) -> Any:  # noqa: ANN401
-        """Return the decoded image as gray, BGR or BGRA; None if it cannot be decoded."""
+        """Return the decoded image as gray, RGB or RGBA; None if it cannot be decoded."""
         cv2 = self._cv2
         try:
             if channels != _RGBA:
-                kind = "GRAYSCALE" if channels == 1 else "COLOR"
-                name = (
-                    f"IMREAD_REDUCED_{kind}_{scale}" if scale > 1 else f"IMREAD_{kind}"
-                )
-                flags = getattr(cv2, name) | cv2.IMREAD_IGNORE_ORIENTATION
+                # Not cvtColor, whose threads would compete with those of the loader.
+                flags = cv2.IMREAD_IGNORE_ORIENTATION
+                flags |= _REDUCED[scale] if scale > 1 else 0
+                flags |= cv2.IMREAD_GRAYSCALE if channels == 1 else cv2.IMREAD_COLOR_RGB
                 return cv2.imdecode(data, flags)
             image = cv2.imdecode(data, cv2.IMREAD_UNCHANGED)
         except cv2.error:  # a size that OpenCV refuses
@@ -179,9 +176,10 @@ class DecodeImages(RowTransform):
         if image.dtype == np.uint16:
             image = (image >> 8).astype(np.uint8)
         if image.ndim == 2:
-            return cv2.cvtColor(image, cv2.COLOR_GRAY2BGRA)
+            return cv2.cvtColor(image, cv2.COLOR_GRAY2RGBA)
         is_opaque = image.shape[2] != _RGBA
-        return cv2.cvtColor(image, cv2.COLOR_BGR2BGRA) if is_opaque else image
+        order = cv2.COLOR_BGR2RGBA if is_opaque else cv2.COLOR_BGRA2RGBA
+        return cv2.cvtColor(image, order)
 
 
 def _located(error: Error, key: bytes, info: BatchInfo, i: int) -> Error:
