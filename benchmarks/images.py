@@ -306,7 +306,7 @@ def main() -> None:
         work(peer, path, fit, int(n_threads))
         return
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=Path("image-data"))
+    parser.add_argument("--data", type=Path, default=Path("build/image-data"))
     parser.add_argument("--images", nargs="+", choices=FORMATS, default=list(FORMATS))
     parser.add_argument("--fits", nargs="+", default=["exact", "resize"])
     parser.add_argument("--threads", nargs="+", type=int, default=[1, 2])
