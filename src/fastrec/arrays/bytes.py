@@ -24,6 +24,8 @@ from fastrec.arrays.layout import (
     as_offsets,
     as_shape,
     edges,
+    encoded,
+    flattened,
     is_int,
     listed,
     offsets_from,
@@ -37,31 +39,6 @@ __all__ = ["BytesArray"]
 
 # Up to this average length, an index array of all bytes copies faster than a loop.
 LONG_STRING = 96
-
-
-def encoded(value: object, name: str) -> bytes:
-    """Return `value` as bytes, or raise a TypeError that calls it `name`."""
-    if isinstance(value, bytes):
-        return value
-    if isinstance(value, str):
-        return value.encode()
-    if isinstance(value, (bytearray, memoryview)):
-        return bytes(value)
-    raise TypeError(f"{name} must be bytes or str, got {type(value).__name__}")
-
-
-def flattened(values: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
-    """Return the leaves of nested lists, and their shape."""
-    level = list(values)
-    shape: tuple[int, ...] = (len(level),)
-    while level and isinstance(level[0], (list, tuple)):
-        width = len(level[0])
-        for i, row in enumerate(level):
-            if not isinstance(row, (list, tuple)) or len(row) != width:
-                raise ValueError(f"row {i} differs from row 0 in length or depth")
-        level = [value for row in level for value in row]
-        shape = (*shape, width)
-    return level, shape
 
 
 class BytesArray(Rows):

@@ -1,4 +1,4 @@
-"""Common code of the array types: offsets, shapes, indices and reprs."""
+"""Common code of the array types: items, offsets, shapes, indices and reprs."""
 
 from __future__ import annotations
 
@@ -19,13 +19,17 @@ __all__ = [
     "as_offsets",
     "as_shape",
     "edges",
+    "encoded",
     "equal_values",
+    "flattened",
     "is_int",
+    "is_numbers",
     "listed",
     "offsets_from",
     "parts_text",
     "row_number",
     "row_numbers",
+    "row_text",
     "run_positions",
 ]
 
@@ -204,3 +208,44 @@ def parts_text(array: object, *names: str) -> str:
     """Return a repr of an array whose attributes are JAX tracers or placeholders."""
     parts = [f"{name}={getattr(array, name)!r}" for name in names]
     return f"{type(array).__name__}({', '.join(parts)})"
+
+
+def encoded(value: object, name: str) -> bytes:
+    """Return `value` as bytes, or raise a TypeError that calls it `name`."""
+    if isinstance(value, bytes):
+        return value
+    if isinstance(value, str):
+        return value.encode()
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
+    raise TypeError(f"{name} must be bytes or str, got {type(value).__name__}")
+
+
+def flattened(values: Sequence[Any]) -> tuple[list[Any], tuple[int, ...]]:
+    """Return the leaves of nested lists, and their shape."""
+    level = list(values)
+    shape: tuple[int, ...] = (len(level),)
+    while level and isinstance(level[0], (list, tuple)):
+        width = len(level[0])
+        for i, row in enumerate(level):
+            if not isinstance(row, (list, tuple)) or len(row) != width:
+                raise ValueError(f"row {i} differs from row 0 in length or depth")
+        level = [value for row in level for value in row]
+        shape = (*shape, width)
+    return level, shape
+
+
+def is_numbers(row: object) -> bool:
+    """Return whether `row` is an ndarray of numbers."""
+    return isinstance(row, np.ndarray) and row.dtype.kind not in "SUO"
+
+
+def row_text(row: Any) -> str:  # noqa: ANN401 (any array)
+    """Return one row on one line, abridged for a repr."""
+    if not isinstance(row, np.ndarray):
+        return str(row._text())
+    edge_items = EDGE_ITEMS if row.ndim == 1 else 1
+    text = np.array2string(
+        row, separator=", ", threshold=2 * edge_items, edgeitems=edge_items
+    )
+    return " ".join(text.split())

@@ -17,20 +17,22 @@ from typing import Any, SupportsIndex, TypeAlias, overload
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from fastrec.arrays.bytes import BytesArray, encoded, reshaped
+from fastrec.arrays.bytes import BytesArray, reshaped
 from fastrec.arrays.layout import (
-    EDGE_ITEMS,
     NotComparable,
     as_fill,
     as_offsets,
     edges,
+    encoded,
     equal_values,
     is_int,
+    is_numbers,
     listed,
     offsets_from,
     parts_text,
     row_number,
     row_numbers,
+    row_text,
     run_positions,
 )
 from fastrec.arrays.sparse import SparseArray
@@ -390,11 +392,6 @@ class RaggedArray(NotComparable):
 Array: TypeAlias = NDArray[Any] | BytesArray | RaggedArray
 
 
-def is_numbers(row: object) -> bool:
-    """Return whether `row` is an ndarray of numbers."""
-    return isinstance(row, np.ndarray) and row.dtype.kind not in "SUO"
-
-
 def values_from(values: list[Any], dtype: DTypeLike | None) -> Array:
     """Return a flat list of values as the array type that fits them."""
     if any(
@@ -447,14 +444,3 @@ def same_values(a: Any, b: Any) -> bool:  # noqa: ANN401
     if isinstance(a, RaggedArray):
         return a.equals(b)
     return equal_values(a, b)
-
-
-def row_text(row: Array) -> str:
-    """Return one row on one line, abridged for a repr."""
-    if not isinstance(row, np.ndarray):
-        return row._text()
-    edge_items = EDGE_ITEMS if row.ndim == 1 else 1
-    text = np.array2string(
-        row, separator=", ", threshold=2 * edge_items, edgeitems=edge_items
-    )
-    return " ".join(text.split())
