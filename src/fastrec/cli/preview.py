@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import fastrec as fr
-from fastrec.cli.image_header import image_size
+from fastrec import _core
 from fastrec.cli.terminal import counted, printable
 from fastrec.storage.compression import GZIP_MAGIC
 
@@ -92,7 +92,7 @@ def aligned(texts: Mapping[Any, str]) -> list[str]:
 def _preview_bytes(data: bytes) -> str:
     count = counted(len(data), "byte")
     if kind := file_format(data):
-        size = image_size(data)
+        size = _core.image_size(data)
         return f"{kind}{f' {size[0]}x{size[1]}' if size else ''}, {count}"
     is_short = len(data) <= _MAX_TEXT_BYTES
     if (
