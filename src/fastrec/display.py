@@ -21,6 +21,7 @@ __all__ = [
     "ShortRow",
     "abridged",
     "as_text",
+    "image_format",
     "image_uri",
     "picture_of",
     "table",
@@ -34,12 +35,8 @@ _MAX_ROWS = 50  # of a table
 _SHOWN_VALUES = 6  # of an array in a table
 _LINE = 88
 
-# The first bytes of the formats that browsers show.
-_IMAGES = {
-    b"\xff\xd8\xff": "jpeg",
-    b"\x89PNG\r\n\x1a\n": "png",
-    b"GIF8": "gif",
-}
+# The first bytes of the image formats that browsers show; WebP follows a RIFF header.
+_IMAGES = {b"\xff\xd8\xff": "JPEG", b"\x89PNG\r\n\x1a\n": "PNG", b"GIF8": "GIF"}
 
 _TABLE = "border-collapse:collapse;background:transparent;color:inherit"
 _CELL = (
@@ -143,14 +140,19 @@ def picture_of(value: object) -> str | None:
     return None
 
 
+def image_format(data: bytes) -> str:
+    """Return "JPEG", "PNG", "GIF" or "WebP" by the first bytes; "" for other data."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "WebP"
+    return next((kind for magic, kind in _IMAGES.items() if data.startswith(magic)), "")
+
+
 def image_uri(data: bytes) -> str | None:
     """Return an encoded image as a data URI; None if browsers do not show it."""
-    kind = next((kind for magic, kind in _IMAGES.items() if data.startswith(magic)), "")
-    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
-        kind = "webp"
+    kind = image_format(data)
     if not kind:
         return None
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+    return f"data:image/{kind.lower()};base64,{base64.b64encode(data).decode()}"
 
 
 def table(

@@ -594,6 +594,12 @@ def test_images_stay_below_their_folder(tmp_path: Path, name: bytes) -> None:
     assert not out.exists()
 
 
+def test_other_files_are_not_named_like_images(tmp_path: Path) -> None:
+    fr.write(tmp_path / "a.tfrecord", {"image": [b"RIFF\4\0\0\0WAVEfmt "]})
+    with pytest.raises(fr.SchemaError, match="its format is unknown"):
+        convert.write_images(tmp_path / "a.tfrecord", tmp_path / "out")
+
+
 def test_images_of_one_name_are_never_lost(tmp_path: Path) -> None:
     path, out = tmp_path / "x.tfrecord", tmp_path / "out"
     fr.write(path, {"image": [b"a", b"b"], "filename": [b"x", b"x"]})

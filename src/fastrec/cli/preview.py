@@ -11,6 +11,7 @@ import numpy as np
 import fastrec as fr
 from fastrec import _core
 from fastrec.cli.terminal import counted, printable
+from fastrec.display import image_format
 from fastrec.storage.compression import GZIP_MAGIC
 
 __all__ = ["aligned", "file_format", "is_text", "preview", "preview_row"]
@@ -20,11 +21,8 @@ _MAX_HEX_BYTES = 8
 _MAX_ITEMS = 4  # of an array
 _MAX_NAME_WIDTH = 30
 
-# First bytes of formats; WebP and WAV have their name after a RIFF header.
+# First bytes of formats; WAV has its name after a RIFF header.
 _MAGIC = {
-    b"\xff\xd8\xff": "JPEG",
-    b"\x89PNG\r\n\x1a\n": "PNG",
-    b"GIF8": "GIF",
     b"BM": "BMP",
     b"II*\x00": "TIFF",
     b"MM\x00*": "TIFF",
@@ -40,8 +38,10 @@ _MAGIC = {
 
 def file_format(data: bytes) -> str:
     """Return the name of a format by the first bytes of `data`; "" if unknown."""
+    if kind := image_format(data):
+        return kind
     if data[:4] == b"RIFF" and data[8:12].isalnum():
-        return {b"WEBP": "WebP", b"WAVE": "WAV"}.get(data[8:12], "RIFF")
+        return "WAV" if data[8:12] == b"WAVE" else "RIFF"
     # Two bytes may match by chance, so check the size field of BMP, too.
     if data[:2] == b"BM" and data[2:6] != len(data).to_bytes(4, "little"):
         return ""

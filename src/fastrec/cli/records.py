@@ -80,10 +80,11 @@ def sampled_records(files: Sequence[str], n: int, seed: int) -> list[PlacedRecor
 
 def _records_of(path: str, numbers: Sequence[int]) -> Iterator[PlacedRecord]:
     """Yield the records of one file with ascending `numbers`."""
-    records = fr.open(path).records
     if not numbers:
         return
-    if not fr.open(path).is_streamed:
+    ds = fr.open(path)
+    records = ds.records
+    if not ds.is_streamed:
         for number in numbers:
             yield PlacedRecord(path, number, records[number])
         return

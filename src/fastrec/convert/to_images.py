@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.open import open as open_dataset
+from fastrec.display import image_format
 from fastrec.errors import SchemaError
 from fastrec.storage.atomic import replacement
 from fastrec.storage.parallel import Progress
@@ -15,12 +17,7 @@ from fastrec.storage.paths import Paths
 
 __all__ = ["write_images"]
 
-_SUFFIXES = {
-    b"\xff\xd8\xff": ".jpg",
-    b"\x89PNG\r\n\x1a\n": ".png",
-    b"GIF8": ".gif",
-    b"RIFF": ".webp",
-}
+_SUFFIXES = {"JPEG": ".jpg", "PNG": ".png", "GIF": ".gif", "WebP": ".webp"}
 _BATCH_SIZE = 64
 
 
@@ -89,7 +86,7 @@ def write_images(
             target = folder / path
             if path in written or (not overwrite and os.path.lexists(target)):
                 raise FileExistsError(
-                    17, f"cannot write {place}: file exists", str(target)
+                    errno.EEXIST, f"cannot write {place}: file exists", str(target)
                 )
             with replacement(target) as temporary:
                 temporary.write_bytes(data)
@@ -103,7 +100,7 @@ def _path_of(batch: Any, i: int, row: int, data: bytes) -> PurePosixPath:  # noq
     """Return the path of the image in row `i` of a batch, below the directory."""
     if "filename" in batch:
         return _checked(batch["filename"][i], row)
-    suffix = next((s for magic, s in _SUFFIXES.items() if data.startswith(magic)), None)
+    suffix = _SUFFIXES.get(image_format(data))
     if suffix is None:
         raise SchemaError(
             f"cannot name the image in row {row}: its format is unknown; store names in "
