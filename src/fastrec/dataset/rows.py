@@ -35,8 +35,9 @@ class Rows:
         self._view = view
         self._transforms = transforms
         self._pool = pool
-        self._reader: _core.RowReader | None = None  # from the second row on
+        self._reader: _core.RowReader | None = None
         self._may_have_reader = True
+        self._is_watched = True  # the core looks for features that records lack
 
     def row(self, index: int) -> Row:
         """Return a transformed row.
@@ -48,12 +49,18 @@ class Rows:
         ValueError
             If the transforms return no row.
         """
+        if self._reader is None and self._may_have_reader:
+            checked_number(index, len(self._view))
+            self._reader = self._new_reader()
+            self._may_have_reader = self._reader is not None
         if self._reader is not None:
             try:
                 row = self._reader.row(index)
             except Error as error:
                 self._set_hint(error)
                 raise
+            if self._is_watched:
+                self._warn_of_absence()
             if row is not None:
                 return row
         number = checked_number(index, len(self._view))
@@ -64,7 +71,6 @@ class Rows:
                 "a slice"
             )
             raise ValueError(msg)
-        self._create_reader()
         return row_of(batch, 0)
 
     def batch(self, numbers: Numbers) -> Batch:
@@ -79,22 +85,24 @@ class Rows:
         except Error as error:
             self._set_hint(error)
             raise
-        schemas = [reading.schema for reading in view.source.readings()[0]]
-        if (warning := absence(view.source.to_core(), schemas)) is not None:
-            warn_caller(warning)
+        self._warn_of_absence()
         places = None if collator.is_plain else view.row_places(records, "")
         batch, _ = collator(parts, BatchInfo(0, 0, 0, numbers, records, _places=places))
         return batch
 
-    def _create_reader(self) -> None:
-        # Until then, `batch` warns about features that the first records lack.
-        if not self._may_have_reader or self._view.source.to_core().is_watching:
-            return
-        self._may_have_reader = collator_of(self._view, self._transforms).is_identity
-        if self._may_have_reader:
-            self._reader = _core.RowReader(
-                self._view.source.to_core(), self._view.catalog(), self._pool
-            )
+    def _new_reader(self) -> _core.RowReader | None:
+        """Return the core's reader of rows; None if rows are made from batches."""
+        if not collator_of(self._view, self._transforms).is_identity:
+            return None
+        core, catalog = self._view.source.to_core(), self._view.catalog()
+        return _core.RowReader(core, catalog, self._pool)
+
+    def _warn_of_absence(self) -> None:
+        core = self._view.source.to_core()
+        schemas = [reading.schema for reading in self._view.source.readings()[0]]
+        if (warning := absence(core, schemas)) is not None:
+            warn_caller(warning)
+        self._is_watched = core.is_watching
 
     def _set_hint(self, error: Error) -> None:
         if error.hint and error.path and self._view.files.on_error != "raise":
