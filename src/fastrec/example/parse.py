@@ -13,15 +13,15 @@ from fastrec.arrays.batch import Batch, BytesArray, Row, n_rows, row_of
 from fastrec.arrays.layout import run_positions
 from fastrec.errors import DecodeError, SchemaError
 from fastrec.features.base import Spec, numpy_dtype
+from fastrec.features.encoded import encoded_of
 from fastrec.features.fixed import VarLen
-from fastrec.features.image import images_of
 from fastrec.features.infer import DTYPE_OF, name_of
 from fastrec.features.schema import Features, Schema, as_schema
 from fastrec.features.sequence_schema import ParsedSequences
 from fastrec.features.tensor import SerializedTensor
 from fastrec.options import Limits
 from fastrec.transforms.batch_info import BatchInfo
-from fastrec.transforms.images import DecodeImages
+from fastrec.transforms.decode import DecodeStrings
 
 __all__ = [
     "decode_example",
@@ -74,10 +74,10 @@ def parse_example(serialized: Strings, features: Features) -> Batch:
     """
     schema = as_schema(features)
     batch = _core.parse_examples(schema._bind(), _pool, _memory_of(serialized))
-    if not images_of(schema):
+    if not encoded_of(schema):
         return batch
     numbers = np.arange(n_rows(batch), dtype=np.int64)
-    decode = DecodeImages(schema, Limits())
+    decode = DecodeStrings(schema, Limits())
     return decode(batch, BatchInfo(0, 0, 0, numbers, numbers, _pool=_pool))
 
 
