@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from fastrec.arrays.batch import Array, RaggedArray
 from fastrec.errors import SchemaError
-from fastrec.features.base import Spec
+from fastrec.features.base import Column, ComposedColumns, RowRule, Spec
 from fastrec.features.encoded import List
 from fastrec.features.fixed import FixedLen, Raw, VarLen
 from fastrec.features.image import Image
@@ -19,6 +21,45 @@ from fastrec.tfds.connectors import Shape, StoredColumn
 __all__ = ["schema_of"]
 
 _N_NAMES_SHOWN = 5
+
+
+@dataclass(frozen=True, repr=False)
+class _Uint64(Spec):
+    """A spec of int64 values whose bits are those of uint64."""
+
+    spec: Any
+
+    def _text(self, module: str = "") -> str:
+        return str(self.spec._text(module))
+
+    def _columns(self, name: str | bytes) -> list[Column]:
+        columns: list[Column] = self.spec._columns(name)
+        return columns
+
+    def _rules(self, first: int) -> list[RowRule]:
+        rules: list[RowRule] = self.spec._rules(first)
+        return rules
+
+    @property
+    def _is_plain(self) -> bool:
+        return False
+
+    def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
+        if not self.spec._is_plain:
+            ((_, array),) = self.spec._compose(name, arrays)
+        else:
+            (array,) = arrays
+        return [(name, _as_uint64(array))]
+
+    def _row_type(self) -> str:
+        return f"uint64 bits of {self.spec._row_type()}"
+
+
+def _as_uint64(array: Array) -> Array:
+    if isinstance(array, RaggedArray):
+        return RaggedArray._wrap(_as_uint64(array.values), array.row_splits)
+    assert isinstance(array, np.ndarray)
+    return array.view(np.uint64)
 
 
 def schema_of(
@@ -74,6 +115,8 @@ def _spec(column: StoredColumn, image: Image | None) -> Spec:
             raise _unsupported(column, f"encoding {column.encoding!r}")
         return _encoded(column)
     try:
+        if column.dtype == "uint64":
+            return _Uint64(spec=_stored(column, column.shape, "int64"))
         return _stored(column, column.shape, column.dtype)
     except SchemaError as error:
         raise _unsupported(column, error.reason) from None
@@ -150,6 +193,8 @@ def _listed(column: StoredColumn, item: Image | Raw | None) -> Spec:
 
 def _note(column: StoredColumn, class_names: Sequence[str]) -> str:
     note = "" if column.connector in ("Tensor", "Scalar") else column.connector
+    if column.dtype == "uint64" and column.encoding == "none":
+        note = "bits of uint64"
     if column.encoding == "image" and column.dtype != "uint8":
         note += f" of {column.dtype}"
     if class_names:

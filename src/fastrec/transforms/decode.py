@@ -80,19 +80,20 @@ class DecodeStrings(RowTransform):
     ) -> None:
         encoded: Mapping[Any, Any] = batch
         for name, spec in self._specs.items():
-            row, strings = columns[name][i], encoded[name]
+            column, strings, key = columns[name], encoded[name], spec._key_of(name)
             if not isinstance(spec, List):
-                self._decode(strings, i, spec, info, i, row, spec._key_of(name), "")
+                row = column[i, ...]  # a view, even of a scalar
+                self._decode(strings, i, spec, info, i, row, key, "")
                 continue
             first = i * (spec.length or 0)
             if isinstance(strings, RaggedArray):
                 first = int(strings.row_splits[i])
                 strings = strings.values
-            for number, item in enumerate(row):
-                place = f"value {number} of "
+            rows = column[i]
+            for number in range(len(rows)):
+                place, row = f"value {number} of ", rows[number, ...]
                 self._decode(
-                    *(strings, first + number, spec.spec, info, i, item),
-                    *(spec._key_of(name), place),
+                    *(strings, first + number, spec.spec, info, i, row, key, place)
                 )
 
     def _decode(
