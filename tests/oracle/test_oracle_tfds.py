@@ -10,6 +10,7 @@ Method
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -45,7 +46,7 @@ def leaves(value: Untyped) -> list[Any]:
         ]
     if isinstance(value, np.generic):
         value = value.item()
-    return ["nan" if value != value else value]
+    return ["nan" if isinstance(value, float) and math.isnan(value) else value]
 
 
 def dtype_of(value: Untyped) -> np.dtype[Any] | None:
@@ -54,7 +55,8 @@ def dtype_of(value: Untyped) -> np.dtype[Any] | None:
         return next((found for item in value if (found := dtype_of(item))), None)
     if isinstance(value, (bytes, str, fr.BytesArray)):
         return np.dtype(object)
-    return np.dtype(value.dtype)
+    dtype: np.dtype[Any] = np.dtype(value.dtype)
+    return dtype
 
 
 def compare(
@@ -181,11 +183,10 @@ def test_coco(tmp_path: Path) -> None:
         assert np.array_equal(fr.parse_example([record], spec)["image"][0], image)
         n_pixels += image.size
     assert n_pixels > 5000
-    builder.info.features  # noqa: B018
     rest = fr.open_tfds(builder.data_path, "train", features=names)
     for row, other in zip(rest, examples(builder, "train"), strict=True):
         for name in names:
-            assert leaves(row[name]) == leaves(other[name]), name  # type: ignore[index]
+            assert leaves(row[name]) == leaves(other[name]), name
     resized = fr.open_tfds(
         builder.data_path, images={"image": fr.Image((9, 9), fit="resize")}
     )
@@ -357,7 +358,7 @@ def test_sequences_of_one_length_in_sequences(tmp_path: Path) -> None:
             {"points": F.Sequence(F.Tensor(shape=(2,), dtype=np.float32), length=3)}
         ),
     }
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "outer": [[*range(n)], [7]],
             "inner": [[i, n] for i in range(n)],
@@ -373,10 +374,10 @@ def test_sequences_of_one_length_in_sequences(tmp_path: Path) -> None:
     order = [int(both[0][0]) for both in batch["both"]]
     assert sorted(order) == [0, 2, 3]
     for i, n in enumerate(order):
-        (row,) = (row for row in rows if row["both"][0][0] == n)  # type: ignore[index]
+        (row,) = (row for row in rows if row["both"][0][0] == n)
         for name in ("outer", "inner", "both"):
             assert leaves(batch[name][i]) == leaves(row[name])
-        points = [each["points"] for each in row["steps"]]  # type: ignore[index]
+        points = [each["points"] for each in row["steps"]]
         assert batch["steps/points"][i].tolist() == points
     assert batch["steps/points"].shape == (3, None, 3, 2)
     assert batch["inner"].shape == (3, None, 2)

@@ -33,7 +33,7 @@ def generate(
         of_dict = tfds.features.FeaturesDict(features)
         return tfds.core.DatasetInfo(builder=self, features=of_dict)
 
-    def generators(self: Untyped, _: object) -> Untyped:
+    def generators(_: object, _manager: object) -> Untyped:
         return {split: enumerate(rows) for split, rows in splits.items()}
 
     members = {

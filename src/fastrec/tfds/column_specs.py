@@ -45,20 +45,18 @@ class _Uint64(Spec):
         return False
 
     def _compose(self, name: str | bytes, arrays: Sequence[Array]) -> ComposedColumns:
+        array: Any = arrays[0]
         if not self.spec._is_plain:
             ((_, array),) = self.spec._compose(name, arrays)
-        else:
-            (array,) = arrays
         return [(name, _as_uint64(array))]
 
     def _row_type(self) -> str:
         return f"uint64 bits of {self.spec._row_type()}"
 
 
-def _as_uint64(array: Array) -> Array:
+def _as_uint64(array: Any) -> Any:  # noqa: ANN401 (an ndarray or RaggedArray)
     if isinstance(array, RaggedArray):
         return RaggedArray._wrap(_as_uint64(array.values), array.row_splits)
-    assert isinstance(array, np.ndarray)
     return array.view(np.uint64)
 
 
