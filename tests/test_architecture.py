@@ -51,7 +51,7 @@ PYTHON_ROOMS = [
     ),
     *("arrays", "features", "on_error", "transforms"),
     *("storage", "example", "arrow"),
-    *("sources", "writer"),
+    *("sources", "writer", "tfds"),
     *("loader", "samplers"),
     "dataset",
     *("jax", "grain", "keras", "tf", "torch", "polars"),

@@ -464,12 +464,11 @@ class Dataset(DatasetViews):
         plain = self._without_transforms()
         loader = plain.loader(_ROWS_AT_ONCE, rank=0, world_size=1, num_threads=0)
         try:
-            next(iter(loader), None)
+            batch = next(iter(loader), {})
         except Error:  # reading the table raises it again
             return _ROWS_AT_ONCE
-        stats = loader.stats
-        image_bytes = loader._options.collator().image_bytes
-        return rows_per_batch(stats.n_bytes / max(stats.n_records, 1) + image_bytes)
+        stats, n_decoded = loader.stats, sum(column.nbytes for column in batch.values())
+        return rows_per_batch(max(stats.n_bytes, n_decoded) / max(stats.n_records, 1))
 
     def _any_width_columns(self) -> set[str | bytes]:
         readings, _ = self._view.source.readings()
