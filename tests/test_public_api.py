@@ -255,6 +255,9 @@ SUBMODULES = {
     "polars": [
         "scan",
     ],
+    "ray": [
+        "read_tfrecords",
+    ],
     "samplers": [
         "balanced",
         "bucket_by_length",
@@ -281,6 +284,7 @@ FRAMEWORKS = {
     "jax": "jax",
     "keras": "keras",
     "polars": "polars",
+    "ray": "ray",
     "tf": "tensorflow",
     "torch": "torch",
 }
