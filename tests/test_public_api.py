@@ -257,6 +257,7 @@ SUBMODULES = {
     ],
     "ray": [
         "read_tfrecords",
+        "write_tfrecords",
     ],
     "samplers": [
         "balanced",

@@ -16,6 +16,8 @@ import logging
 import os
 import pickle
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ import pytest
 
 ray = pytest.importorskip("ray")
 pytest.importorskip("ray.data")
+pa = pytest.importorskip("pyarrow")
 
 import fastrec as fr
 from columns import Untyped, open_dataset
@@ -390,3 +393,148 @@ def test_a_killed_worker_loses_and_repeats_nothing(
     ds = read(whole, override_num_blocks=2)
     assert numbers(ds) == list(range(N))
     assert marker.exists()
+
+
+# --- Writing --------------------------------------------------------------------------
+
+
+def written(files: list[str]) -> list[int]:
+    return [int(n) for n in fr.open(files, features={"n": "int64"})[:]["n"]]
+
+
+@pytest.mark.parametrize("n_blocks", [1, 7])
+def test_rows_are_written_once_and_in_order(
+    paths: list[Path], tmp_path: Path, n_blocks: int
+) -> None:
+    ds = read(paths, features=SPEC, override_num_blocks=n_blocks)
+    pattern = tmp_path / "part-{shard:03d}-of-{num_shards:03d}.tfrecord"
+    raw = {"pixels": SPEC["pixels"]}  # else rows of 3 numbers are lists of integers
+    files = fr.ray.write_tfrecords(ds, pattern, features=raw)
+    n = len(files)
+    assert files == [str(pattern).format(shard=i, num_shards=n) for i in range(n)]
+    assert sorted(map(str, tmp_path.iterdir())) == files, "and no others"
+    assert written(files) == list(range(N))
+    source, copy = (fr.open(each, features=SPEC)[:] for each in (paths, files))
+    assert all(source[name].tolist() == copy[name].tolist() for name in SPEC)
+    with pytest.raises(FileExistsError):
+        fr.ray.write_tfrecords(ds, pattern)
+    half = ds.filter(expr="n < 20")
+    fewer = fr.ray.write_tfrecords(half, pattern, overwrite=True, min_rows_per_file=N)
+    assert len(fewer) == 1
+    assert sorted(map(str, tmp_path.iterdir())) == fewer
+    assert written(fewer) == list(range(20))
+
+
+def test_shards_are_limited_and_compressed_as_by_a_writer(tmp_path: Path) -> None:
+    files = fr.ray.write_tfrecords(
+        ray.data.range(100, override_num_blocks=1),
+        tmp_path / "{shard}.gz",
+        max_shard_records=30,
+        compression="GZIP",
+        compression_level=1,
+    )
+    assert [Path(file).name for file in files] == ["0.gz", "1.gz", "2.gz", "3.gz"]
+    assert all(Path(file).read_bytes()[:2] == b"\x1f\x8b" for file in files)
+    assert sorted(row["id"] for row in fr.open(files)) == list(range(100))
+
+
+def test_columns_of_ray_become_features(tmp_path: Path) -> None:
+    import pandas as pd
+
+    image = np.arange(2 * 4 * 5 * 3, dtype=np.uint8).reshape(2, 4, 5, 3)
+    vector = np.arange(6, dtype=np.float32).reshape(2, 3)
+    table = ray.data.from_numpy([image]).rename_columns({"data": "image"})
+    table = table.zip(ray.data.from_numpy([vector]).rename_columns({"data": "vector"}))
+    frame = pd.DataFrame({"name": ["a", None], "x": [1.5, 2.5], "ids": [[1, 2], []]})
+    table = table.zip(ray.data.from_pandas(frame))
+    files = fr.ray.write_tfrecords(table, tmp_path / "{shard}.tfrecord")
+    features = {
+        "image": fr.Raw((4, 5, 3), "uint8"),
+        "vector": fr.FixedLen((3,), "float32"),
+        "name": fr.FixedLen((), "bytes", default=b"none"),
+        "x": "float32",
+        "ids": fr.VarLen("int64"),
+    }
+    found: Untyped = fr.open(files, features=features)[:]
+    assert np.array_equal(found["image"], image)
+    assert np.array_equal(found["vector"], vector)
+    assert found["name"].tolist() == [b"a", b"none"]
+    assert found["x"].tolist() == [1.5, 2.5]
+    assert found["ids"].tolist() == [[1, 2], []]
+
+
+def test_a_dataset_without_rows_is_one_empty_file(tmp_path: Path) -> None:
+    empty = ray.data.range(10).limit(0)
+    files = fr.ray.write_tfrecords(empty, tmp_path / "{shard}-of-{num_shards}.tfrecord")
+    assert [Path(file).name for file in files] == ["0-of-1.tfrecord"]
+    assert len(fr.open(files)) == 0
+
+
+@pytest.mark.parametrize("at", [3, 77])
+def test_a_killed_writer_loses_and_repeats_nothing(tmp_path: Path, at: int) -> None:
+    marker = tmp_path / "killed"
+
+    def kill_once(batch: Any) -> Any:  # noqa: ANN401
+        if at in batch["id"] and not marker.exists():
+            # The files of this attempt are open.
+            marker.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return batch
+
+    out = tmp_path / "out"
+    out.mkdir()
+    ds = ray.data.range(100, override_num_blocks=2).map_batches(
+        kill_once, batch_size=10
+    )
+    files = fr.ray.write_tfrecords(ds, out / "{shard}.tfrecord", max_shard_records=20)
+    assert marker.exists()
+    assert sorted(row["id"] for row in fr.open(files)) == list(range(100))
+    assert sorted(out.iterdir()) == sorted(map(Path, files))
+
+
+def test_a_failed_job_leaves_no_files(tmp_path: Path) -> None:
+    def fail(batch: Any) -> Any:  # noqa: ANN401
+        if 77 in batch["id"]:
+            raise RuntimeError(77)
+        return batch
+
+    ds = ray.data.range(100, override_num_blocks=10).map_batches(fail, batch_size=5)
+    with pytest.raises(Exception, match="RuntimeError: 77"):
+        fr.ray.write_tfrecords(ds, tmp_path / "{shard}.tfrecord", max_shard_records=2)
+    mapping = pa.array([[("a", 1)]] * 3, pa.map_(pa.string(), pa.int64()))
+    table = ray.data.from_arrow(pa.table({"m": mapping}))
+    with pytest.raises(fr.SchemaError, match="no feature can store column 'm'"):
+        fr.ray.write_tfrecords(table, tmp_path / "{shard}.tfrecord")
+    assert not list(tmp_path.iterdir())
+
+
+def test_leftovers_of_a_killed_driver_are_removed(tmp_path: Path) -> None:
+    pattern = tmp_path / "{shard}.tfrecord"
+    program = f"""
+import os, signal
+from fastrec.ray.write import ShardNames, _staging
+with _staging(ShardNames({str(pattern)!r})):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    subprocess.run([sys.executable, "-c", program], check=False)
+    (left,) = tmp_path.iterdir()
+    assert left.name.startswith(".")
+    files = fr.ray.write_tfrecords(ray.data.range(10), pattern)
+    assert sorted(tmp_path.iterdir()) == sorted(map(Path, files))
+
+
+def test_wrong_arguments_of_a_write_are_refused(tmp_path: Path) -> None:
+    ds = ray.data.range(10)
+    write = fr.ray.write_tfrecords
+    with pytest.raises(ValueError, match="path must be a shard pattern"):
+        write(ds, tmp_path / "a.tfrecord")
+    with pytest.raises(TypeError, match=r"must be a ray.data.Dataset, got Dataset"):
+        write(fr.open(__file__), tmp_path / "{shard}.tfrecord")
+    with pytest.raises(ValueError, match="compression must be"):
+        write(ds, tmp_path / "{shard}.tfrecord", compression="BZIP2")
+    with pytest.raises(FileNotFoundError) as caught:
+        write(ds, tmp_path / "missing" / "{shard}.tfrecord")
+    assert caught.value.filename == str(tmp_path / "missing" / "{shard}.tfrecord")
+    with pytest.raises(TypeError, match="did you mean overwrite="):
+        write(ds, tmp_path / "{shard}.tfrecord", overwrit=True)  # type: ignore[call-arg]
+    assert not list(tmp_path.iterdir())

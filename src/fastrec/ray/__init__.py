@@ -14,8 +14,9 @@ with extra("ray", "fastrec.ray"):
     import ray.data as _  # noqa: F401 (the modules below import it)
 
 from fastrec.ray.read import read_tfrecords
+from fastrec.ray.write import write_tfrecords
 
-__all__ = ["read_tfrecords"]
+__all__ = ["read_tfrecords", "write_tfrecords"]
 
 
 def __dir__() -> list[str]:
