@@ -447,7 +447,9 @@ class Dataset(DatasetViews):
             single_rows = self.loader(1, rank=0, world_size=1, num_threads=0)
             yield from itertools.islice(single_rows, n_read, None)
 
-    def _table_loader(self, batch_size: int | None) -> Loader:
+    def _table_loader(
+        self, batch_size: int | None, num_threads: int | None = None
+    ) -> Loader:
         """Return a loader of all records on one rank, without padding."""
         batch_size = batch_size or self._rows_at_once()
         dataset = self
@@ -457,7 +459,7 @@ class Dataset(DatasetViews):
                 lambda schema: schema._with(without_padding(schema))
             )
             dataset = Dataset(self._view.of(source))
-        return dataset.loader(batch_size, rank=0, world_size=1)
+        return dataset.loader(batch_size, rank=0, world_size=1, num_threads=num_threads)
 
     def _rows_at_once(self) -> int:
         """Return the number of rows in a batch of about 16 MiB, by the first rows' size."""
