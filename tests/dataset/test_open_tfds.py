@@ -190,6 +190,16 @@ def test_a_missing_shard(tmp_path: Path) -> None:
     assert numbers(open_tfds(directory, "train[:1shard]")) == [*range(5)]
 
 
+def test_open_advises_open_tfds(tmp_path: Path) -> None:
+    rows = [[{"number": 1}]]
+    directory = write_directory(tmp_path, splits={"train": rows, "test": rows})
+    with pytest.raises(ValueError, match=r"TFDS wrote it: call fastrec.open_tfds\('/"):
+        fr.open(directory)
+    (directory / "dataset_info.json").unlink()
+    with pytest.raises(ValueError, match="Pass the glob of one split"):
+        fr.open(directory)
+
+
 # The number of records.
 
 
