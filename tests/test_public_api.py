@@ -257,6 +257,10 @@ SUBMODULES = {
     "polars": [
         "scan",
     ],
+    "ray": [
+        "read_tfrecords",
+        "write_tfrecords",
+    ],
     "samplers": [
         "balanced",
         "bucket_by_length",
@@ -283,6 +287,7 @@ FRAMEWORKS = {
     "jax": "jax",
     "keras": "keras",
     "polars": "polars",
+    "ray": "ray",
     "tf": "tensorflow",
     "torch": "torch",
 }

@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from fastrec import jax as jax
     from fastrec import keras as keras
     from fastrec import polars as polars
+    from fastrec import ray as ray
     from fastrec import samplers as samplers
     from fastrec import tf as tf
     from fastrec import torch as torch
@@ -148,6 +149,7 @@ _MODULES = (
     "jax",
     "keras",
     "polars",
+    "ray",
     "samplers",
     "tf",
     "torch",

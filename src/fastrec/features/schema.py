@@ -11,6 +11,7 @@ from fastrec.arrays.batch import Array, Batch
 from fastrec.display import as_text, table
 from fastrec.errors import SchemaError
 from fastrec.features.base import Column, RowRule, Spec, checked_keys
+from fastrec.features.encoded import encoded_of
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.tf_specs import as_spec
 
@@ -168,6 +169,10 @@ class Schema(Mapping["str | bytes", Spec]):
 
     def _notes_on(self, names: Iterable[str | bytes]) -> dict[str | bytes, str]:
         return {name: self._notes[name] for name in names if name in self._notes}
+
+    @functools.cached_property
+    def _has_encoded(self) -> bool:
+        return bool(encoded_of(self))
 
     def _columns(self) -> list[Column]:
         specs = self._core_specs()

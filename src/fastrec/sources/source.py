@@ -80,6 +80,22 @@ class Source:
         """Return a source of other files with the same features and transforms."""
         return Source(files, self._given, self._inferred)
 
+    def part(self, numbers: Sequence[int]) -> Source:
+        """Return a source of some files, with the features of all."""
+        of_files = [
+            dataclasses.replace(reading, n_files=1)
+            for reading in self._known()
+            for _ in range(reading.n_files)
+        ]
+        readings: list[Reading] = []
+        for number in numbers:
+            reading = of_files[number]
+            if readings and dataclasses.replace(readings[-1], n_files=1) == reading:
+                n_files = readings.pop().n_files + 1
+                reading = dataclasses.replace(reading, n_files=n_files)
+            readings.append(reading)
+        return Source(self.files.part(numbers), readings)
+
     def of_first_file(self, sample: int) -> Source:
         """Return a source of the first file, without transforms and without an index.
 
