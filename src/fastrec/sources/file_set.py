@@ -19,6 +19,7 @@ from fastrec.sources.selection import Numbers
 from fastrec.storage import index
 from fastrec.storage.compression import Compression, Content, FileContent, contents_of
 from fastrec.storage.index import Count, make_counts
+from fastrec.storage.paths import is_remote
 
 if TYPE_CHECKING:
     import hashlib
@@ -122,6 +123,30 @@ class FileSet:
         first = self._files[0]
         file = File(first.path, first.options._replace(cache_dir=None))
         return FileSet([file], self.on_error, self.limits)
+
+    def part(self, numbers: Iterable[int]) -> FileSet:
+        """Return the files with these numbers."""
+        files = [self._files[number] for number in numbers]
+        return FileSet(files, self.on_error, self.limits)
+
+    def with_absolute_paths(self) -> FileSet:
+        """Return the same files for processes in other directories."""
+        files = []
+        for file in self._files:
+            moved = file.rescanned()
+            if not is_remote(file.path):
+                moved.path = os.path.abspath(file.path)  # noqa: PTH100
+            files.append(moved)
+        return FileSet(files, self.on_error, self.limits)
+
+    def with_indexes(self, indexes: Iterable[_core.Index | None]) -> FileSet:
+        """Return the same files with these indexes; the core checks their versions."""
+        files = []
+        for file, given in zip(self._files, indexes, strict=True):
+            copy = File(file.path, file.options)
+            copy.content, copy.index = file.content, given
+            files.append(copy)
+        return FileSet(files, self.on_error, self.limits)
 
     def with_on_error(self, on_error: ErrorPolicy) -> FileSet:
         """Return the same files under another error policy."""
