@@ -9,6 +9,7 @@
 #include <pybind11/pybind11.h>
 
 #include <array>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -83,6 +84,7 @@ void register_rows(py::module_& m);
 void register_features(py::module_& m);
 void register_loader(py::module_& m);
 void register_order(py::module_& m);
+void register_ranges(py::module_& m);
 void register_streams(py::module_& m);
 void register_message(py::module_& m);
 void register_survey(py::module_& m);
@@ -142,6 +144,23 @@ std::shared_ptr<T> owned_by_python(std::unique_ptr<T> object) {
             delete owned;
           }};
 }
+
+// An exception of Python that passes through the core. Unlike py::error_already_set, it
+// can be raised several times.
+class PythonError : public std::exception {
+ public:
+  explicit PythonError(py::object error)
+      : error_(owned_by_python(std::make_unique<py::object>(std::move(error)))) {}
+
+  const char* what() const noexcept override { return "an exception of Python"; }
+  // Needs the GIL.
+  void raise() const {
+    PyErr_SetObject(py::type::handle_of(*error_).ptr(), error_->ptr());
+  }
+
+ private:
+  std::shared_ptr<py::object> error_;
+};
 
 // The places of `numbers`, each of which must be in [0, catalog.size()).
 std::vector<Place> places_of(const Catalog& catalog, const Int64Array& numbers);

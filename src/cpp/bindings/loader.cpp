@@ -153,6 +153,19 @@ class BoundPipeline {
   // [(begin, end, exception)]: the bytes that were skipped since the last call.
   py::list take_gaps() { return to_list(pipeline_->take_gaps()); }
 
+  // [(file, offsets)]: the remote files that were walked to their end since the last
+  // call, the offsets of their frames, and the end of the last one.
+  py::list take_offsets() {
+    py::list list;
+    for (const FileOffsets& found : pipeline_->take_offsets()) {
+      list.append(py::make_tuple(
+          found.file,
+          py::array_t<std::uint64_t>(static_cast<py::ssize_t>(found.offsets.size()),
+                                     found.offsets.data())));
+    }
+    return list;
+  }
+
   void stop() {
     if (process_id() != process_id_) return;
     const py::gil_scoped_release released;
@@ -194,7 +207,7 @@ std::unique_ptr<BoundPipeline> make_pipeline(
     std::shared_ptr<const Order> order, const StepGrid& grid, std::uint64_t first_step,
     std::shared_ptr<BlockPool> pool, unsigned n_threads, unsigned n_cpus,
     std::size_t prefetch, std::size_t memory_limit, RowPolicy row_policy,
-    Recovery recovery) {
+    Recovery recovery, bool is_helping) {
   const std::shared_ptr<const Sources>& core_sources =
       sources.cast<const BoundSources&>().sources();
   std::unique_ptr<Claims> claims;
@@ -206,9 +219,9 @@ std::unique_ptr<BoundPipeline> make_pipeline(
         std::make_unique<WalkedClaims>(core_sources->files, grid, recovery, first_step);
   }
   return std::make_unique<BoundPipeline>(
-      std::make_unique<Pipeline>(
-          std::move(claims), core_sources, pool,
-          PipelineOptions{n_threads, n_cpus, prefetch, memory_limit, true, row_policy}),
+      std::make_unique<Pipeline>(std::move(claims), core_sources, pool,
+                                 PipelineOptions{n_threads, n_cpus, prefetch,
+                                                 memory_limit, is_helping, row_policy}),
       sources, pool);
 }
 
@@ -343,7 +356,7 @@ void register_loader(py::module_& m) {
            py::arg("order").none(true), py::arg("grid"), py::arg("first_step"),
            py::arg("pool"), py::kw_only(), py::arg("n_threads"), py::arg("n_cpus"),
            py::arg("prefetch"), py::arg("memory_limit"), py::arg("row_policy"),
-           py::arg("recovery"))
+           py::arg("recovery"), py::arg("is_helping") = true)
       .def_static("of_streams", &make_stream_pipeline, py::arg("sources"),
                   py::arg("streams"), py::arg("order"), py::arg("grid"), py::kw_only(),
                   py::arg("is_counted"), py::arg("first_step"),
@@ -356,6 +369,7 @@ void register_loader(py::module_& m) {
       .def_property_readonly("starving_ns", &BoundPipeline::starving_ns)
       .def("places", &BoundPipeline::places)
       .def("take_gaps", &BoundPipeline::take_gaps)
+      .def("take_offsets", &BoundPipeline::take_offsets)
       .def("stop", &BoundPipeline::stop);
 }
 

@@ -42,6 +42,8 @@ void translate(std::exception_ptr pending) {
     raise_in_python(error);
   } catch (const IoError& error) {
     raise_in_python(error);
+  } catch (const PythonError& error) {
+    error.raise();
   }
 }
 
@@ -128,6 +130,7 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
   register_message(m);
   register_survey(m);
   register_order(m);
+  register_ranges(m);
   register_loader(m);
   register_writer(m);
 }

@@ -305,16 +305,19 @@ void register_records(py::module_& m) {
 
   py::class_<FileTable, std::shared_ptr<FileTable>>(m, "FileTable")
       .def(py::init([](std::vector<std::string> paths, std::vector<Io> ios,
-                       std::vector<std::string> names, std::uint64_t record_bytes_max) {
+                       std::vector<std::string> names, std::uint64_t record_bytes_max,
+                       std::shared_ptr<RangeRequests> requests) {
              if (!names.empty() && names.size() != paths.size()) {
                throw py::value_error("names must have one entry per path");
              }
              return std::make_shared<FileTable>(std::move(paths), std::move(ios),
-                                                std::move(names), record_bytes_max);
+                                                std::move(names), record_bytes_max,
+                                                std::move(requests));
            }),
            py::arg("paths"), py::arg("ios"),
            py::arg("names") = std::vector<std::string>(),
-           py::arg("record_bytes_max") = kMaxPayloadBytes)
+           py::arg("record_bytes_max") = kMaxPayloadBytes,
+           py::arg("requests") = nullptr)
       .def("__len__", &FileTable::size)
       .def(
           "expect",
@@ -341,6 +344,15 @@ void register_records(py::module_& m) {
           },
           py::arg("path"), py::arg("io"), py::arg("n_threads"), py::arg("progress"),
           py::arg("name") = "", py::arg("recovery") = Recovery::kNone)
+      .def_static(
+          "build_in",
+          [](FileTable& files, std::size_t file, unsigned n_threads,
+             ScanProgress& progress, Recovery recovery) {
+            const py::gil_scoped_release released;
+            return Index::build(*files.open(file), n_threads, &progress, recovery);
+          },
+          py::arg("files"), py::arg("file"), py::arg("n_threads"), py::arg("progress"),
+          py::arg("recovery") = Recovery::kNone)
       .def_static(
           "load",
           [](const std::string& path, std::uint64_t size, std::int64_t mtime_ns) {

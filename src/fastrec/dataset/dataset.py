@@ -424,7 +424,9 @@ class Dataset(DatasetViews):
             single_rows = self.loader(1, rank=0, world_size=1, num_threads=0)
             yield from itertools.islice(single_rows, n_read, None)
 
-    def _table_loader(self, batch_size: int | None) -> Loader:
+    def _table_loader(
+        self, batch_size: int | None, num_threads: int | None = None
+    ) -> Loader:
         """Return a loader of all records on one rank, without padding."""
         batch_size = batch_size or self._rows_at_once()
         dataset = self
@@ -434,19 +436,18 @@ class Dataset(DatasetViews):
                 lambda schema: schema._with(without_padding(schema))
             )
             dataset = Dataset(self._view.of(source))
-        return dataset.loader(batch_size, rank=0, world_size=1)
+        return dataset.loader(batch_size, rank=0, world_size=1, num_threads=num_threads)
 
     def _rows_at_once(self) -> int:
         """Return the number of rows in a batch of about 16 MiB, by the first rows' size."""
         plain = self._without_transforms()
         loader = plain.loader(_SAMPLED_ROWS, rank=0, world_size=1, num_threads=0)
         try:
-            next(iter(loader), None)
+            batch = next(iter(loader), {})
         except Error:  # reading the table raises it again
             return _SAMPLED_ROWS
-        stats = loader.stats
-        image_bytes = loader._options.collator().image_bytes
-        return rows_per_batch(stats.n_bytes / max(stats.n_records, 1) + image_bytes)
+        stats, n_decoded = loader.stats, sum(column.nbytes for column in batch.values())
+        return rows_per_batch(max(stats.n_bytes, n_decoded) / max(stats.n_records, 1))
 
     def _any_width_columns(self) -> set[str | bytes]:
         readings, _ = self._view.source.readings()

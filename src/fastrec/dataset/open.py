@@ -17,6 +17,7 @@ from fastrec.hints import checked_names
 from fastrec.on_error import ErrorPolicy, check_on_error
 from fastrec.options import (
     Limits,
+    byte_count,
     checked_limits,
     positive_int,
 )
@@ -25,6 +26,7 @@ from fastrec.sources.source import Reading, Source
 from fastrec.sources.view import View
 from fastrec.storage.compression import Compression, check_compression
 from fastrec.storage.paths import Paths, expand
+from fastrec.storage.stores import StorageOptions
 
 __all__ = ["open", "read_records"]
 
@@ -44,8 +46,10 @@ def open(
     io: Literal["auto", "mmap", "pread"] = "auto",
     compression: Compression = "auto",
     cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | str | None = None,
     index_dir: str | os.PathLike[str] | None = None,
     limits: Limits | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> Dataset:
     """Open TFRecord files as a dataset.
 
@@ -53,9 +57,10 @@ def open(
     ----------
     paths : path-like or iterable of path-like
         A file, a glob (matches sorted by name), a directory (its TFRecord files sorted by
-        name), or a list of these. Each may be a ``file://`` URL. A directory whose file
-        names differ by a split word is an error: train, test, valid, validation, val,
-        dev or eval.
+        name), or a list of these. Each may be a URL: ``s3://``, ``gs://``, ``az://``,
+        ``https://``, ``hf://``, ``file://`` or any other that fsspec knows. A directory
+        whose file names differ by a split word is an error: train, test, valid,
+        validation, val, dev or eval.
     features : mapping of str to specs, or list of str, optional
         The features to read, by column name. A spec may also be one of tf.io, or the name
         of a dtype, such as ``"int64"``, for a scalar. Other features are skipped without
@@ -83,20 +88,33 @@ def open(
         ``"auto"`` detects GZIP and ZLIB by the first bytes of each file. None treats all
         files as plain, ``"GZIP"`` or ``"ZLIB"`` all as compressed.
     cache_dir : path-like, optional
-        Where to expand compressed files, each once, when first needed. The dataset then
-        has random access. If a file changes, it is expanded again, and the earlier copy
-        is deleted.
+        Where to keep local copies of remote files and of compressed files, which are
+        expanded, each once, when first needed. The dataset then has random access, and
+        later epochs read no network. If a file changes, it is copied again, and the
+        earlier copy is deleted. Processes may share the directory.
+    cache_bytes : int or str, optional
+        Bytes of copies in `cache_dir`, as a number or as text such as ``"500GB"``; by
+        default there is no limit. The least recently used copies that no process uses
+        are deleted to make room. Remote files that do not fit are read over the network;
+        compressed files that do not fit raise.
     index_dir : path-like, optional
         Where to keep indexes; by default in the user's cache.
     limits : Limits, optional
         Bounds on what one record may cost, for files from untrusted sources.
+    storage_options : mapping, optional
+        Credentials and other options for the library that reads the URLs: the options
+        of obstore's store for ``s3://``, ``gs://``, ``az://`` and ``https://``, those of
+        fsspec's filesystem for others. By default they come from the environment.
 
     Raises
     ------
     OSError
-        If a path does not exist or matches no files.
+        If a path does not exist or matches no files, or a store refuses.
     ValueError
-        If an option is invalid, a path is a remote URL, or a directory mixes splits.
+        If an option is invalid, a URL has an unknown scheme, or a directory mixes
+        splits.
+    MissingExtraError
+        If a path is a URL, and the package that reads it is not installed.
     SchemaError
         If the features are invalid.
 
@@ -121,9 +139,13 @@ def open(
         compression,
         None if cache_dir is None else os.path.abspath(os.path.expanduser(cache_dir)),  # noqa: PTH100, PTH111
         None if index_dir is None else os.fspath(index_dir),
+        None if cache_bytes is None else byte_count("cache_bytes", cache_bytes),
     )
+    if cache_bytes is not None and cache_dir is None:
+        msg = "cache_bytes requires cache_dir"
+        raise ValueError(msg)
     policy, checked = check_on_error(on_error), checked_limits(limits)
-    names = expand(paths, joins=True)
+    names = expand(paths, joins=True, storage_options=storage_options)
     files = FileSet([File(name, options) for name in names], policy, checked)
     schema, columns = schema_or_names(features, context_features, sequence_features)
     return Dataset(View(Source(files, [Reading(len(files), schema, columns)])))
@@ -136,6 +158,7 @@ def read_records(
     compression: Compression = "auto",
     batch_size: None = None,
     num_threads: int | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> Iterator[bytes]: ...
 @overload
 def read_records(
@@ -144,6 +167,7 @@ def read_records(
     compression: Compression = "auto",
     batch_size: int,
     num_threads: int | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> Iterator[BytesArray]: ...
 @checked_names
 def read_records(
@@ -152,6 +176,7 @@ def read_records(
     compression: Compression = "auto",
     batch_size: int | None = None,
     num_threads: int | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> Iterator[bytes] | Iterator[BytesArray]:
     """Yield the serialized records of files in sequence.
 
@@ -168,6 +193,8 @@ def read_records(
     num_threads : int, optional
         Native threads that read ahead; 0 reads inside ``next()``. The default is that of
         `Dataset.loader`.
+    storage_options : mapping, optional
+        As for `fastrec.open`.
 
     Yields
     ------
@@ -178,7 +205,12 @@ def read_records(
     CorruptionError
         At a damaged record, after yielding all records before it.
     """
-    dataset = open(paths, features={_RECORD: Record()}, compression=compression)
+    dataset = open(
+        paths,
+        features={_RECORD: Record()},
+        compression=compression,
+        storage_options=storage_options,
+    )
     if batch_size is not None:
         batch_size = positive_int("batch_size", batch_size)
         return _batches(dataset, batch_size, num_threads)

@@ -19,7 +19,7 @@ from fastrec.features.sequence_schema import ParsedSequences
 from fastrec.features.tensor import SerializedTensor
 from fastrec.options import Limits
 from fastrec.transforms.batch_info import BatchInfo
-from fastrec.transforms.images import DecodeImages
+from fastrec.transforms.decode import DecodeStrings
 
 __all__ = [
     "decode_example",
@@ -77,10 +77,10 @@ def parse_example(serialized: Strings, features: Features) -> Batch:
     """
     schema = _schema_of(features)
     batch = _core.parse_examples(schema._bind(), _pool, _memory_of(serialized))
-    if not schema._has_images:
+    if not schema._has_encoded:
         return batch
     numbers = np.arange(n_rows(batch), dtype=np.int64)
-    decode = DecodeImages(schema, Limits())
+    decode = DecodeStrings(schema, Limits())
     return decode(batch, BatchInfo(0, 0, 0, numbers, numbers, _pool=_pool))
 
 
@@ -105,7 +105,7 @@ def parse_single_example(serialized: bytes, features: Features) -> Row:
     """
     _check_one(serialized)
     schema = _schema_of(features)
-    if schema._has_images:
+    if schema._has_encoded:
         return row_of(parse_example([serialized], schema), 0)
     return schema._bind().parse_row(_pool, serialized)
 

@@ -32,6 +32,7 @@ from fastrec.storage.compression import FileContent
 from fastrec.storage.locks import open_lock_file, try_lock
 from fastrec.storage.parallel import Progress, run_in_threads
 from fastrec.storage.paths import Version, version_of
+from fastrec.storage.remote import RemotePath
 from fastrec.storage.stream_readers import frame_stream
 from fastrec.tasks import CancelledError
 
@@ -164,7 +165,7 @@ def index_path(
     directory = (
         cache_dir() / "index" if index_dir is None else Path(index_dir).expanduser()
     )
-    real = os.path.realpath(path)
+    real = path if isinstance(path, RemotePath) else os.path.realpath(path)
     key = hashlib.sha256(os.fsencode(real)).hexdigest()[:16]
     suffix = "freccnt" if kind is Count else "frecidx"
     return directory / f"{Path(real).name[:100]}.{key}.{suffix}"
