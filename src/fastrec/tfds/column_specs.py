@@ -10,7 +10,13 @@ import numpy as np
 
 from fastrec.arrays.batch import Array, RaggedArray
 from fastrec.errors import SchemaError
-from fastrec.features.base import Column, ComposedColumns, RowRule, Spec
+from fastrec.features.base import (
+    Column,
+    ComposedColumns,
+    RowRule,
+    Spec,
+    numpy_dtype,
+)
 from fastrec.features.encoded import List
 from fastrec.features.fixed import FixedLen, Raw, VarLen
 from fastrec.features.image import Image
@@ -152,7 +158,9 @@ def _default(dtype: str, shape: Shape) -> object:
     """Return the value that TFDS reads from records without an optional feature."""
     if dtype == "string":
         return np.full(_known(shape), b"", object)
-    kind = np.dtype(dtype)
+    kind = numpy_dtype(dtype)
+    if kind.kind not in "biuf":
+        return None
     if kind.kind == "b":
         return np.full(_known(shape), fill_value=False)
     limits = np.finfo(kind) if kind.kind == "f" else np.iinfo(kind)
