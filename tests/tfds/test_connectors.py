@@ -235,9 +235,10 @@ JUNK: list[Any] = [None, -2, "x", [], {}, [None], {"a": 1}, True, 1.5, ["-3"], "
 def replaced(value: Untyped) -> Iterator[Any]:
     """Yield copies of nested dicts and lists, each with one value replaced by junk."""
     yield from JUNK
-    items = value.items() if isinstance(value, dict) else enumerate(value)
     if isinstance(value, (dict, list)):
-        for key, inner in list(items):
+        for key, inner in (
+            value.items() if isinstance(value, dict) else enumerate(value)
+        ):
             for other in replaced(inner):
                 copy = value.copy()
                 copy[key] = other
