@@ -175,7 +175,7 @@ class LoaderOptions:
         files = self.view.files
         mean_bytes = files.n_bytes // max(1, files.n_records)
         if mean_bytes >= _SMALL_RECORD_BYTES or not _core.is_remote(
-            os.fsencode(files.files[0])
+            os.fsencode(files.paths[0])
         ):
             return ""
         return (
