@@ -16,12 +16,12 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from fastrec.errors import CorruptionError
+from fastrec.storage.obstore_store import make_store
 from fastrec.storage.stores import (
     Entry,
     StorageOptions,
     Store,
     TransientError,
-    make_store,
 )
 from fastrec.storage.urls import has_secrets, redacted, split_url, with_key
 from fastrec.tasks import CancelledError, Task, TaskPool
