@@ -40,6 +40,7 @@ from fastrec.writer.shards import Frames, ShardWriter
 __all__ = [
     "PIECE_BYTES",
     "Written",
+    "check_existing",
     "output",
     "part_path",
     "recode",
@@ -196,7 +197,7 @@ def recode(
     `options`.
     """
     existing = filter(os.path.lexists, targets.values())
-    _check_existing(existing, targets, overwrite=options.overwrite)
+    check_existing(existing, targets, overwrite=options.overwrite)
     for directory in {os.path.dirname(target) for target in targets.values()}:  # noqa: PTH120
         os.makedirs(directory or ".", exist_ok=True)  # noqa: PTH103
     is_cancelled = threading.Event()
@@ -334,7 +335,7 @@ def output(
             f'"train-{{shard:05d}}-of-{{num_shards:05d}}.tfrecord", got {out!r}'
         )
         raise ValueError(msg)
-    _check_existing(names.existing(), files, overwrite=options.overwrite)
+    check_existing(names.existing(), files, overwrite=options.overwrite)
     with _writer(names, options) as writer:
         yield writer
 
@@ -349,7 +350,7 @@ def _writer(names: ShardNames, options: ShardOptions) -> Iterator[ShardWriter]:
         writer.discard()
 
 
-def _check_existing(
+def check_existing(
     existing: Iterable[str], files: Iterable[str], *, overwrite: bool
 ) -> None:
     """Raise a FileExistsError if an existing file must not be replaced."""
