@@ -334,7 +334,7 @@ def test_nested_sequences(tmp_path: Path) -> None:
             "two": [values_of(np.float32, (i,)) for i in range(n)],
             "two_pairs": [[*values_of(np.int32, (i, 2))] for i in range(n)],
             "three": [[[*range(k)] for k in range(i)] for i in range(n)],
-            "texts": [f"{i}é" for i in range(n)],
+            "texts": [f"{i}\xe9" for i in range(n)],
             "text_lists": [[f"{i}"] * i for i in range(n)],
             "text_pairs": [[f"{i}", "x"] for i in range(n)],
             "unsigned": [[2**64 - 1 - i] * i for i in range(n)],

@@ -147,7 +147,7 @@ def test_every_form_gives_the_same_columns(tree: Untyped) -> None:
     columns = columns_of(tree)
     schema = schema_of(columns, list(columns), {}, {}, "TFDS")
     assert dict(schema) == SPECS
-    assert {name: eval(repr(spec), vars(fr)) for name, spec in SPECS.items()} == SPECS  # noqa: S307
+    assert {name: eval(repr(spec), vars(fr)) for name, spec in SPECS.items()} == SPECS
 
 
 def test_names_of_files_with_labels() -> None:

@@ -37,6 +37,7 @@ class FileOptions(NamedTuple):
     compression: Compression = "auto"
     cache_dir: str | None = None
     index_dir: str | None = None
+    cache_bytes: int | None = None
 
 
 class File:
@@ -196,7 +197,7 @@ class FileSet:
 
     @property
     def paths(self) -> list[str]:
-        """The paths to read. Expands compressed files to `cache_dir`."""
+        """The paths to read. Copies compressed and remote files to `cache_dir`."""
         if self._paths is not None:
             return self._paths
         formats = dict(zip(self._files, self.formats, strict=True))
@@ -205,11 +206,15 @@ class FileSet:
             paths = [file.path for file in files]
             if options.cache_dir is None:
                 return paths
-            from fastrec.storage.decompressed_cache import expanded
+            from fastrec.storage.local_copies import local_copies
 
             of_files = [formats[file] for file in files]
-            return expanded(
-                paths, of_files, options.cache_dir, self.limits.max_expansion_ratio
+            return local_copies(
+                paths,
+                of_files,
+                options.cache_dir,
+                self.limits.max_expansion_ratio,
+                options.cache_bytes,
             )
 
         self._paths = self._known("plain", plain)
