@@ -28,6 +28,7 @@ from fastrec.cli.terminal import (
 )
 from fastrec.on_error import lost
 from fastrec.options import default_num_threads
+from fastrec.storage.paths import version_of
 
 __all__ = [
     "CheckReport",
@@ -119,7 +120,7 @@ def _check_with_bar(files: list[str], n_threads: int) -> Iterable[FileCheck]:
     n_bytes = 0
     for path in files:
         with suppress(OSError):  # checking it reports the error
-            n_bytes += os.stat(path).st_size  # noqa: PTH116 (there may be 100,000)
+            n_bytes += version_of(path)[0]
     with (
         Bar("checking", "bytes") as bar,
         closing(
