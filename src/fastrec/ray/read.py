@@ -25,7 +25,6 @@ from ray.data.datasource import Datasource, FileShuffleConfig, ReadTask
 from fastrec.dataset.adapted import has_functions, reading_columns
 from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.open import open as open_dataset
-from fastrec.errors import Error
 from fastrec.features.infer import name_of
 from fastrec.features.schema import Features
 from fastrec.hints import nearest
@@ -37,8 +36,6 @@ from fastrec.storage.paths import Paths, version_of
 from fastrec.transforms.transform import CheckedTransform
 
 __all__ = ["read_tfrecords"]
-
-_SAMPLE_ROWS = 64  # to estimate the size of all rows in memory
 
 Shuffle: TypeAlias = "Literal['files'] | FileShuffleConfig | None"
 
@@ -189,8 +186,7 @@ class TFRecordsDatasource(Datasource):
         self._schema = None
         if not has_functions(dataset):
             self._schema = block_schema(dataset, *columns)
-        # Transforms are for the workers.
-        self._row_bytes = _row_bytes(dataset._without_transforms())
+        self._row_bytes = max(1.0, dataset._row_bytes())
 
     # Projection.
 
@@ -260,16 +256,6 @@ class TFRecordsDatasource(Datasource):
             input_files=records.paths,
         )
         return ReadTask(task, metadata, self._schema, row_limit)
-
-
-def _row_bytes(dataset: Dataset) -> float:
-    """Return the average size of the first rows in memory."""
-    try:
-        for block in blocks_of(dataset, _SAMPLE_ROWS):
-            return float(block.nbytes / len(block))
-    except Error:  # a read task raises it
-        return BATCH_BYTES / _SAMPLE_ROWS
-    return 1.0  # there are no rows
 
 
 @dataclass(frozen=True)
