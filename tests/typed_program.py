@@ -21,6 +21,7 @@ def datasets() -> None:
     ds = fr.open("train-*.tfrecord", features={"label": fr.FixedLen((), "int64")})
     assert_type(ds, fr.Dataset)
     assert_type(ds.column_names, list[str])
+    assert_type(fr.open_tfds("mnist/3.0.1", "train[:80%]"), fr.Dataset)
     assert_type(ds.select_columns(["label"]), fr.Dataset)
     assert_type(ds.infer_schema(sample=None), fr.Schema)
     assert_type(ds[0], dict[str, Any])
@@ -31,6 +32,7 @@ def specs() -> None:
     image = fr.Image((224, 224), fit="random_resized_crop", channels=1)
     assert_type(image.shape, tuple[int, int])
     assert_type(fr.Schema({"image": image, "record": fr.Record()}), fr.Schema)
+    assert_type(fr.List(image, 4).length, int | None)
 
 
 def loaders(ds: fr.Dataset) -> None:

@@ -5,7 +5,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer, Never
 
-from fastrec.arrays.batch import Array, Batch, BytesArray
+from fastrec.arrays.batch import Array, Batch, BytesArray, Row
 from fastrec.arrow.columns import Field, Values
 from fastrec.example.columns import ColumnValues
 from fastrec.features.base import Column, RowRule
@@ -101,9 +101,16 @@ class Schema(metaclass=_Pybind11Type):
         compose: Callable[[list[Array]], Batch] | None = None,
         source: str = "",
     ) -> None: ...
+    def parse_row(self, pool: BlockPool, record: Buffer) -> Row: ...
 
 def describe_foreign(record: Buffer | NDArray[np.uint8]) -> str: ...
 def image_size(file: Buffer | NDArray[np.uint8]) -> tuple[int, int] | None: ...
+
+@final
+class BatchRows(metaclass=_Pybind11Type):
+    def __init__(self, batch: Batch) -> None: ...
+    def row(self, i: int) -> Row: ...
+
 def has_feature_lists(record: Buffer) -> bool: ...
 def parse_examples(
     schema: Schema,
@@ -113,8 +120,8 @@ def parse_examples(
 def decode_message(
     record: Buffer, is_sequence: bool, features_max: int
 ) -> tuple[
-    list[tuple[bytes, NDArray[Any] | BytesArray | None]],
-    list[tuple[bytes, list[NDArray[Any] | BytesArray | None]]],
+    dict[str | bytes, NDArray[Any] | BytesArray | None],
+    dict[str | bytes, list[NDArray[Any] | BytesArray | None]],
 ]: ...
 
 @final
@@ -431,6 +438,12 @@ def copy_bytes(files: FileTable, file: int, begin: int, end: int) -> int: ...
 def verify_records(
     files: FileTable, catalog: Catalog, numbers: NDArray[np.int64]
 ) -> int: ...
+
+@final
+class RowReader(metaclass=_Pybind11Type):
+    def __init__(self, sources: Sources, catalog: Catalog, pool: BlockPool) -> None: ...
+    def row(self, number: int) -> Row | None: ...
+
 def decode_records(
     sources: Sources,
     catalog: Catalog,

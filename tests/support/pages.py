@@ -202,6 +202,10 @@ def reason_to_skip(block: Block, mark: str) -> str | None:
 def main(page: str, section: str, mark: str) -> None:
     """Run the blocks of a section."""
     names = set_up()
+    if page == "docs/tfds.md":
+        from tfds_directory import write_examples
+
+        write_examples(Path("tensorflow_datasets"))
     skipped = {}
     for block in blocks_of(page):
         if block.section not in {"", section}:

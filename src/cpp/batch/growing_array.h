@@ -19,6 +19,7 @@ class GrowingArray {
 
   std::size_t size() const noexcept { return size_; }
   const std::uint8_t* data() const noexcept { return data_; }
+  std::uint8_t* begin() noexcept { return data_; }
 
   // Appends `n_bytes` uninitialized bytes and returns a pointer to them. Invalidates
   // earlier pointers.
@@ -90,5 +91,23 @@ class GrowingArray {
   std::size_t size_ = 0;
   std::size_t last_size_ = 0;  // of the previous contents
 };
+
+// Run i of an array: from offset i to offset i + 1.
+struct Run {
+  std::size_t begin = 0;
+  std::size_t size = 0;
+};
+
+inline Run run_of(const GrowingArray& offsets, std::size_t i) {
+  std::int64_t bounds[2];
+  std::memcpy(bounds, offsets.data() + i * sizeof(std::int64_t), sizeof bounds);
+  return {static_cast<std::size_t>(bounds[0]),
+          static_cast<std::size_t>(bounds[1] - bounds[0])};
+}
+
+// The size of the offsets of `n` runs.
+constexpr std::size_t offsets_bytes(std::size_t n) {
+  return (n + 1) * sizeof(std::int64_t);
+}
 
 }  // namespace fastrec

@@ -8,6 +8,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <array>
 #include <exception>
 #include <memory>
 #include <optional>
@@ -21,6 +22,7 @@
 #include "base/process.h"
 #include "batch/column.h"
 #include "batch/schema.h"
+#include "bindings/rows.h"
 #include "loader/batch_decoder.h"
 #include "record/catalog.h"
 #include "record/examination.h"
@@ -78,6 +80,7 @@ namespace fastrec {
 void register_arrow(py::module_& m);
 void register_slab(py::module_& m);
 void register_records(py::module_& m);
+void register_rows(py::module_& m);
 void register_features(py::module_& m);
 void register_loader(py::module_& m);
 void register_order(py::module_& m);
@@ -177,6 +180,12 @@ class ArrayMaker {
   // All arrays of a block share one base object, which owns the block.
   py::object arrays(Batch* batch) const;
 
+  // Whether rows can be created without `compose`.
+  bool creates_rows() const noexcept { return compose_.is_none(); }
+
+  // Returns the only row of `columns` as a dict of values that own their memory.
+  py::object row(std::span<const Column> columns) const;
+
  private:
   static constexpr std::size_t kMaxAxes = 64;   // of a row, the limit of NumPy 2
   static constexpr std::size_t kBatchAxes = 3;  // rows, width, slots
@@ -190,6 +199,11 @@ class ArrayMaker {
     std::size_t item_values;
   };
 
+  using Axes = std::array<py::ssize_t, kMaxAxes + kBatchAxes>;
+
+  static std::span<const py::ssize_t> shape_of(const Target& target,
+                                               const Column& column, std::size_t n_rows,
+                                               Axes* axes);
   py::object array(const Target& target, const Batch& batch,
                    std::span<const py::object> owners) const;
 
@@ -197,9 +211,11 @@ class ArrayMaker {
   std::size_t n_columns_ = 0;
   py::dict names_;  // of all targets: copied for every batch
   py::dtype int64_, uint8_;
-  py::object bytes_array_, ragged_array_, compose_;
-  py::object data_, offsets_, shape_, values_, row_splits_;  // names of attributes
+  py::object compose_;
 };
+
+// A decoder of single records, and its memory.
+struct RowDecoder;
 
 // A schema and the ArrayMaker of its columns.
 class BoundSchema {
@@ -208,14 +224,21 @@ class BoundSchema {
   // `compose`, and Schema for `source`.
   BoundSchema(const py::list& columns, const py::list& rules, py::object compose,
               std::string source);
+  ~BoundSchema();
 
   const std::shared_ptr<const Schema>& schema() const noexcept { return schema_; }
+  const ArrayMaker& maker() const noexcept { return maker_; }
 
   py::object arrays(Batch* batch) const { return maker_.arrays(batch); }
+
+  // Decodes one record to a row. `pool` is the same in all calls.
+  py::object parse_row(const std::shared_ptr<BlockPool>& pool,
+                       const py::handle& record) const;
 
  private:
   std::shared_ptr<const Schema> schema_;
   ArrayMaker maker_;
+  mutable IdleList<RowDecoder> decoders_;
 };
 
 // A NumPy view of `array`, which `owner` keeps alive.

@@ -41,6 +41,11 @@ class BoundSources {
 
   const std::shared_ptr<const Sources>& sources() const noexcept { return sources_; }
 
+  const BoundSchema& schema_of(std::size_t file) const {
+    const std::size_t schema = schemas_.size() == 1 ? 0 : sources_->schema_of[file];
+    return schemas_[schema].cast<const BoundSchema&>();
+  }
+
   bool is_watching() const noexcept { return sources_->watch->is_pending(); }
 
   // [(schema, column, records, names)]: see KeyWatch::take_absent().
@@ -250,6 +255,55 @@ std::unique_ptr<BoundPipeline> make_stream_pipeline(
       sources, pool);
 }
 
+// Reads single records of a dataset by number, in any thread.
+class RowReader {
+ public:
+  RowReader(py::object sources, std::shared_ptr<const Catalog> catalog,
+            std::shared_ptr<BlockPool> pool)
+      : sources_(std::move(sources)),
+        catalog_(std::move(catalog)),
+        pool_(std::move(pool)) {}
+
+  // Returns record `index` as a row, or None if it is out of range. Negative numbers
+  // count from the end.
+  py::object row(const py::int_& index) {
+    int overflow = 0;
+    long long number = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+    const auto n_records = static_cast<long long>(catalog_->size());
+    if (overflow != 0 || number < -n_records || number >= n_records) return py::none();
+    if (number < 0) number += n_records;
+    const auto& sources = sources_.cast<const BoundSources&>();
+    const Place place = catalog_->locate(static_cast<std::uint64_t>(number));
+    const BoundSchema& schema = sources.schema_of(place.file);
+    std::unique_ptr<BatchDecoder> decoder = decoders_.take();
+    std::span<const Column> columns;
+    std::vector<Part> parts;
+    {
+      const py::gil_scoped_release released;
+      if (!decoder) decoder = std::make_unique<BatchDecoder>(sources.sources(), pool_);
+      if (schema.maker().creates_rows()) {
+        columns = decoder->decode_row(place);
+      } else {
+        parts = decoder->decode({&place, 1}, 1);
+      }
+    }
+    py::object row =
+        parts.empty()
+            ? schema.maker().row(columns)
+            : BatchRows(schema.arrays(&parts[0].batch).cast<py::dict>()).row(0);
+    if (place.frame.length <= IdleList<BatchDecoder>::kRecordBytesMax) {
+      decoders_.put(std::move(decoder));
+    }
+    return row;
+  }
+
+ private:
+  py::object sources_;
+  std::shared_ptr<const Catalog> catalog_;
+  std::shared_ptr<BlockPool> pool_;
+  IdleList<BatchDecoder> decoders_;
+};
+
 // Returns (parts, unreadable_rows).
 py::tuple decode_records(const BoundSources& sources, const Catalog& catalog,
                          std::shared_ptr<BlockPool> pool, const Int64Array& numbers,
@@ -290,6 +344,12 @@ void register_loader(py::module_& m) {
   m.def("decode_records", &decode_records, py::arg("sources"), py::arg("catalog"),
         py::arg("pool"), py::arg("numbers"), py::arg("n_rows") = 0,
         py::arg("row_policy") = RowPolicy::kRaise);
+
+  py::class_<RowReader>(m, "RowReader")
+      .def(py::init<py::object, std::shared_ptr<const Catalog>,
+                    std::shared_ptr<BlockPool>>(),
+           py::arg("sources"), py::arg("catalog"), py::arg("pool"))
+      .def("row", &RowReader::row, py::arg("number"));
 
   py::class_<BoundPipeline>(m, "Pipeline")
       .def(py::init(&make_pipeline), py::arg("sources"), py::arg("catalog").none(true),

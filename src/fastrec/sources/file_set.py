@@ -19,6 +19,7 @@ from fastrec.sources.selection import Numbers
 from fastrec.storage import index
 from fastrec.storage.compression import Compression, Content, FileContent, contents_of
 from fastrec.storage.index import Count, make_counts
+from fastrec.storage.paths import is_remote
 from fastrec.storage.remote import RemotePath
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ class FileOptions(NamedTuple):
     compression: Compression = "auto"
     cache_dir: str | None = None
     index_dir: str | None = None
+    cache_bytes: int | None = None
 
 
 class File:
@@ -126,6 +128,30 @@ class FileSet:
         file = File(first.path, first.options._replace(cache_dir=None))
         return FileSet([file], self.on_error, self.limits)
 
+    def part(self, numbers: Iterable[int]) -> FileSet:
+        """Return the files with these numbers."""
+        files = [self._files[number] for number in numbers]
+        return FileSet(files, self.on_error, self.limits)
+
+    def with_absolute_paths(self) -> FileSet:
+        """Return the same files for processes in other directories."""
+        files = []
+        for file in self._files:
+            moved = file.rescanned()
+            if not is_remote(file.path):
+                moved.path = os.path.abspath(file.path)  # noqa: PTH100
+            files.append(moved)
+        return FileSet(files, self.on_error, self.limits)
+
+    def with_indexes(self, indexes: Iterable[_core.Index | None]) -> FileSet:
+        """Return the same files with these indexes; the core checks their versions."""
+        files = []
+        for file, given in zip(self._files, indexes, strict=True):
+            copy = File(file.path, file.options)
+            copy.content, copy.index = file.content, given
+            files.append(copy)
+        return FileSet(files, self.on_error, self.limits)
+
     def with_on_error(self, on_error: ErrorPolicy) -> FileSet:
         """Return the same files under another error policy."""
         if on_error == self.on_error:
@@ -175,7 +201,7 @@ class FileSet:
 
     @property
     def paths(self) -> list[str]:
-        """The paths to read. Expands compressed files to `cache_dir`."""
+        """The paths to read. Copies compressed and remote files to `cache_dir`."""
         if self._paths is not None:
             return self._paths
         formats = dict(zip(self._files, self.formats, strict=True))
@@ -184,11 +210,15 @@ class FileSet:
             paths = [file.path for file in files]
             if options.cache_dir is None:
                 return paths
-            from fastrec.storage.decompressed_cache import expanded
+            from fastrec.storage.local_copies import local_copies
 
             of_files = [formats[file] for file in files]
-            return expanded(
-                paths, of_files, options.cache_dir, self.limits.max_expansion_ratio
+            return local_copies(
+                paths,
+                of_files,
+                options.cache_dir,
+                self.limits.max_expansion_ratio,
+                options.cache_bytes,
             )
 
         self._paths = self._known("plain", plain)

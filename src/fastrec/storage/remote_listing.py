@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from fastrec.storage.remote import Faults, RemotePath, head, remote_path, waited
 from fastrec.storage.stores import Entry, StorageOptions
-from fastrec.storage.urls import has_magic
+from fastrec.storage.urls import has_magic, is_http
 
 __all__ = ["expand_url"]
 
@@ -39,7 +39,8 @@ def expand_url(
         try:
             path.entry = head(path)
         except FileNotFoundError:
-            pass
+            if is_http(url):  # only "/" at the end means a directory
+                raise
         else:
             return [path]
     return _directory(path, is_recursive, choose, check_split)
@@ -85,7 +86,8 @@ def _matches(path: RemotePath) -> list[RemotePath]:
     parts = path.key.split("/")
     n_literal = next(i for i, part in enumerate(parts) if has_magic(part))
     prefix = "".join(f"{part}/" for part in parts[:n_literal])
-    listed = _listed(path, prefix, is_recursive=n_literal < len(parts) - 1)
+    is_deep = n_literal < len(parts) - 1 or parts[-1] == "**"
+    listed = _listed(path, prefix, is_recursive=is_deep)
     return _paths(
         path,
         (

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 from fastrec.errors import Error
 from fastrec.options import MissingExtraError, extra
-from fastrec.storage.urls import is_http, redacted, scrubbed
+from fastrec.storage.urls import is_http, redacted, scrubbed, without_userinfo
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -145,8 +145,17 @@ class ObstoreStore(Store):
             client.setdefault("allow_http", True)
         named.setdefault("retry_config", {"max_retries": 0})  # `fetch` retries
         self._scheme = scheme
-        make = partial(from_url, root, client_options=client, **named)
-        self._store = self.call(redacted(root), make)
+        if is_http(root):  # obstore ignores the user and password in a URL
+            base, authorization = without_userinfo(root)
+            headers = {**authorization, **client.get("default_headers", {})}
+            root, client["default_headers"] = base, headers
+        try:
+            self._store = from_url(root, client_options=client, **named)
+        except Exception as error:  # noqa: BLE001 (obstore raises several types)
+            reason = self._first_line(error)
+        else:
+            return
+        raise ValueError(reason)
 
     def _checked(self) -> Any:  # noqa: ANN401 (obstore may be missing)
         process = os.getpid()
@@ -267,7 +276,10 @@ class FsspecStore(Store):
     def head(self, key: str) -> Entry:  # noqa: D102
         fs = self._fs()
         fs.invalidate_cache()
-        return _fsspec_entry(fs.info(self._path(key)), key)
+        info = fs.info(self._path(key))
+        if info.get("type") == "directory":
+            raise FileNotFoundError
+        return _fsspec_entry(info, key)
 
     def get(  # noqa: D102
         self, key: str, begin: int, end: int
