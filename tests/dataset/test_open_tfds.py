@@ -11,6 +11,7 @@ Method
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import shutil
@@ -170,6 +171,26 @@ def test_a_directory_without_metadata(tmp_path: Path) -> None:
     (directory / "dataset_info.json").write_text('{"name": "old", "splits": []}')
     with pytest.raises(ValueError, match="lists no split with shard lengths"):
         open_tfds(directory)
+
+
+def test_damaged_metadata_is_an_error(tmp_path: Path) -> None:
+    path = write_directory(tmp_path) / "dataset_info.json"
+    good = json.loads(path.read_text())
+    junk: list[Any] = [None, -2, "x", [], {}, [None], {"a": 1}, True, ["-3"], "7"]
+    for key in ("fileFormat", "splits", "name", "version", "alternativeFileFormats"):
+        for value in junk:
+            path.write_text(json.dumps(good | {key: value}))
+            with contextlib.suppress(ValueError, FileNotFoundError):
+                open_tfds(tmp_path)
+    for key in ("name", "shardLengths", "filepathTemplate"):
+        for value in junk:
+            split = good["splits"][0] | {key: value}
+            path.write_text(json.dumps(good | {"splits": [split]}))
+            with contextlib.suppress(ValueError, FileNotFoundError):
+                open_tfds(tmp_path)
+    path.write_text(json.dumps(good | {"splits": [{"shardLengths": ["-1"]}]}))
+    with pytest.raises(ValueError, match=r"dataset_info.json has another structure \("):
+        open_tfds(tmp_path)
 
 
 def test_other_formats_of_files(tmp_path: Path) -> None:

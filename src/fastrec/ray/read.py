@@ -127,8 +127,9 @@ def read_tfrecords(
         msg = f'shuffle must be None, "files" or a FileShuffleConfig, got {shuffle!r}'
         raise ValueError(msg)
     view = dataset._view
-    files = view.files.with_absolute_paths()
-    located = Dataset(view.of(view.source.of(files)), dataset._transforms)
+    source = view.source.of(view.files.with_absolute_paths())
+    source = source.with_schema(lambda schema: schema)  # infer it here, once
+    located = Dataset(view.of(source), dataset._transforms)
     num_cpus = ray_options.get("num_cpus") or 1  # Ray's default for tasks
     datasource = TFRecordsDatasource(
         located,

@@ -42,6 +42,7 @@ from fastrec.writer.shards import Frames, ShardWriter
 __all__ = [
     "PIECE_BYTES",
     "Written",
+    "check_existing",
     "output",
     "part_path",
     "recode",
@@ -200,7 +201,7 @@ def recode(
     existing = [
         path for target in targets.values() for path in ShardNames(target).existing()
     ]
-    _check_existing(existing, targets, overwrite=options.overwrite)
+    check_existing(existing, targets, overwrite=options.overwrite)
     local = [target for target in targets.values() if not is_remote(target)]
     for directory in {os.path.dirname(target) for target in local}:  # noqa: PTH120
         os.makedirs(directory or ".", exist_ok=True)  # noqa: PTH103
@@ -339,7 +340,7 @@ def output(
             f'"train-{{shard:05d}}-of-{{num_shards:05d}}.tfrecord", got {out!r}'
         )
         raise ValueError(msg)
-    _check_existing(names.existing(), files, overwrite=options.overwrite)
+    check_existing(names.existing(), files, overwrite=options.overwrite)
     with _writer(names, options) as writer:
         yield writer
 
@@ -354,7 +355,7 @@ def _writer(names: ShardNames, options: ShardOptions) -> Iterator[ShardWriter]:
         writer.discard()
 
 
-def _check_existing(
+def check_existing(
     existing: Iterable[str], files: Iterable[str], *, overwrite: bool
 ) -> None:
     """Raise a FileExistsError if an existing file must not be replaced."""

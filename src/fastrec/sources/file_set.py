@@ -19,10 +19,12 @@ from fastrec.sources.selection import Numbers
 from fastrec.storage import index
 from fastrec.storage.compression import Compression, Content, FileContent, contents_of
 from fastrec.storage.index import Count, make_counts
-from fastrec.storage.paths import is_remote
+from fastrec.storage.remote import RemotePath
 
 if TYPE_CHECKING:
     import hashlib
+
+    from fastrec.storage.range_readers import RangeReaders
 
 __all__ = ["File", "FileOptions", "FileSet"]
 
@@ -93,6 +95,7 @@ class FileSet:
     def _renew_after_fork(self) -> None:
         self._lock = threading.RLock()
         self._table: _core.FileTable | None = None
+        self.readers: RangeReaders | None = None  # of remote files, with the table
 
     def __reduce__(self) -> tuple[object, ...]:
         return FileSet, (self._files, self.on_error, self.limits)
@@ -134,7 +137,7 @@ class FileSet:
         files = []
         for file in self._files:
             moved = file.rescanned()
-            if not is_remote(file.path):
+            if not isinstance(file.path, RemotePath):
                 moved.path = os.path.abspath(file.path)  # noqa: PTH100
             files.append(moved)
         return FileSet(files, self.on_error, self.limits)
@@ -220,6 +223,20 @@ class FileSet:
         self._paths = self._known("plain", plain)
         return self._paths
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether any file is read from a remote store."""
+        return any(isinstance(path, RemotePath) for path in self.paths)
+
+    def keep_walked(self, pipeline: _core.Pipeline) -> None:
+        """Keep the indexes of remote files that a pipeline has read to their end."""
+        for i, offsets in pipeline.take_offsets():
+            file = self._files[i]
+            if file.index is None:
+                file.index = index.keep_index(
+                    self.paths[i], offsets, index_dir=file.options.index_dir
+                )
+
     def contents(self) -> list[FileContent]:
         """Return the path and compression of each file, for sequential reading."""
         return list(zip(self.paths, self._read_as(), strict=True))
@@ -242,11 +259,18 @@ class FileSet:
             if self._table is None:
                 names = [os.fsencode(path) for path in self.files]
                 paths = [os.fsencode(path) for path in self.paths]
+                ios = [file.options.io for file in self._files]
+                if self.is_remote:
+                    from fastrec.storage.range_readers import RangeReaders, io_of
+
+                    self.readers = RangeReaders(self.paths)
+                    ios = [*map(io_of, self.paths, ios)]
                 self._table = _core.FileTable(
                     paths,
-                    [file.options.io for file in self._files],
+                    ios,
                     names if paths != names else [],
                     self.limits.max_record_bytes,
+                    None if self.readers is None else self.readers.requests,
                 )
                 self._expect()
             return self._table

@@ -59,6 +59,7 @@ _log = logging.getLogger("fastrec")
 # Processes that build indexes lock one of this many files in the cache directory.
 _N_LOCKS = 64
 _POLL_SECONDS = 0.1
+_N_REMOTE_THREADS = 16  # they wait for the network
 _LOG_AFTER_SECONDS = 5.0
 
 _ROW = np.dtype([("offset", "<u8"), ("payload_crc", "<u4")])
@@ -200,11 +201,19 @@ def make_indexes(
     index with gaps is not cached, so cached indexes are valid for all three. With
     `must_keep`, an index that cannot be cached raises an OSError.
     """
-    n_bytes = sum(os.stat(path).st_size for path in paths)  # noqa: PTH116
+    n_bytes = sum(version_of(path)[0] for path in paths)
     scan = _core.ScanProgress()
     n_threads = max(1, default_num_threads() // max(1, len(paths)))
+    is_remote = any(isinstance(path, RemotePath) for path in paths)
+    table: list[_core.FileTable] = []
+    if is_remote:
+        from fastrec.storage.range_readers import remote_table
+
+        table.append(remote_table(paths, io))
 
     def build(i: int, _is_cancelled: threading.Event) -> _core.Index:
+        if table:
+            return _core.Index.build_in(table[0], i, n_threads, scan, recovery)
         name = os.fsencode((names or paths)[i])
         path = os.fsencode(paths[i])
         return _core.Index.build(path, io, n_threads, scan, name, recovery)
@@ -225,6 +234,7 @@ def make_indexes(
         cancel=scan.cancel,
         on_poll=report,
         must_keep=must_keep,
+        n_threads=_N_REMOTE_THREADS if is_remote else None,
     )
     report()
     return indexes
@@ -256,21 +266,25 @@ def keep_index(
     path: str,
     offsets: npt.NDArray[np.uint64],
     payload_crcs: npt.NDArray[np.uint32] | None = None,
-) -> None:
-    """Cache the index of a file that was just written, if the cache is writable.
+    index_dir: str | os.PathLike[str] | None = None,
+) -> _core.Index | None:
+    """Cache the index of a file that was just written or read, if the cache is writable.
 
+    Returns the index of a plain file, which is valid also if it cannot be cached.
     `offsets` are the beginnings of all frames and the end of the last one. For a
     compressed file, they are offsets in its content, and `payload_crcs` is required.
     """
+    index = None
     try:
         version = version_of(path)
         if payload_crcs is None:
             index = _core.Index.from_offsets(offsets, *version, os.fsencode(path))
-            _save(index, path)
+            _save(index, path, index_dir)
         else:
-            _save(Count.of(offsets, payload_crcs, (), version), path)
+            _save(Count.of(offsets, payload_crcs, (), version), path, index_dir)
     except OSError as error:
         _log.info("cannot cache the index of %s: %s", printable(path), error)
+    return index
 
 
 def rename_index(path: str, target: str) -> None:
@@ -328,6 +342,7 @@ def _load_or_build(
     cancel: Callable[[], object] = lambda: None,
     on_poll: Callable[[], object] | None = None,
     must_keep: bool = False,
+    n_threads: int | None = None,
 ) -> list[_Entry]:
     """Return the entry of each file, building and caching those that are missing."""
     is_cancelled = threading.Event()
@@ -360,6 +375,7 @@ def _load_or_build(
         cancel=cancel_all,
         progress_text=progress_text,
         on_poll=on_poll,
+        n_threads=n_threads,
     )
     if errors:
         _log.info(
