@@ -53,7 +53,7 @@ def records(first: int, n: int) -> list[bytes]:
                 b"n": ("int64", [i]),
                 b"text": (
                     "bytes",
-                    [rng.bytes(rng.integers(0, 40_000 if i % 9 else 9))],
+                    [rng.bytes(int(rng.integers(0, 40_000 if i % 9 else 9)))],
                 ),
             }
         )
