@@ -32,6 +32,7 @@ pa = pytest.importorskip("pyarrow")
 import fastrec as fr
 from columns import Untyped, open_dataset
 from numbered import FILE_SIZES, SPEC, N, Write, record, write_files
+from object_server import random_faults, served
 from oracle import example, tfrecord_file
 
 pytestmark = [
@@ -406,6 +407,41 @@ def test_files_are_shuffled_as_by_readers_of_ray(paths: list[Path]) -> None:
     assert order(same) == order(same, 1) != list(range(N))
     assert order(each) == order(each) != order(each, 1)
     assert sorted(order("files")) == list(range(N))
+
+
+# --- Remote files ---------------------------------------------------------------------
+
+
+def test_ranges_of_remote_files_are_read_through_faults(
+    paths: list[Path], cache_of_workers: Path
+) -> None:
+    pytest.importorskip("obstore")
+    objects = {f"data/{i}.tfrecord": path.read_bytes() for i, path in enumerate(paths)}
+    with served(objects) as server:
+        urls = [f"{server.url}/{key}" for key in objects]
+        ds = read(urls, features=SPEC, override_num_blocks=3)
+        assert ds.count() == N
+        server.inject = random_faults(0, 0.3, ("500", "reset", "cut"))
+        assert numbers(ds) == list(range(N))
+        assert server.injected
+        assert not list(cache_of_workers.rglob("*.frecidx")), "a worker made an index"
+        server.inject = lambda _request: "changed"
+        with pytest.raises(fr.CorruptionError) as caught:
+            ds.take_all()
+        assert caught.value.code == "file_changed"
+
+
+def test_credentials_are_not_sent_to_workers(paths: list[Path]) -> None:
+    pytest.importorskip("obstore")
+    with served({"a.tfrecord": paths[0].read_bytes()}) as server:
+        url = server.url.replace("://", "://user:secret@") + "/a.tfrecord?token=secret"
+        ds = read(url, features=SPEC)
+        tasks = ds._logical_plan.dag.datasource.get_read_tasks(2)
+        assert b"secret" not in pickle.dumps([task.read_fn for task in tasks])
+        with pytest.raises(PermissionError) as caught:
+            ds.take_all()
+        assert "credentials" in str(caught.value)
+        assert "secret" not in str(caught.value)
 
 
 # --- Killed workers -------------------------------------------------------------------
