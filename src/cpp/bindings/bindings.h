@@ -12,6 +12,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -76,6 +77,7 @@ namespace fastrec {
 
 void register_arrow(py::module_& m);
 void register_slab(py::module_& m);
+void register_indexes(py::module_& m);
 void register_records(py::module_& m);
 void register_features(py::module_& m);
 void register_loader(py::module_& m);
@@ -139,6 +141,12 @@ std::shared_ptr<T> owned_by_python(std::unique_ptr<T> object) {
             delete owned;
           }};
 }
+
+// Splits paths that are joined by NUL bytes.
+std::vector<std::string> split_paths(std::string_view joined);
+
+// 0 for plain, 1 for GZIP, 2 for ZLIB.
+Content content_of_code(unsigned code);
 
 // The places of `numbers`, each of which must be in [0, catalog.size()).
 std::vector<Place> places_of(const Catalog& catalog, const Int64Array& numbers);

@@ -27,12 +27,14 @@ bool is_same_file(const FileState& a, const FileState& b) noexcept {
 
 }  // namespace
 
-FileView::FileView(std::string path, Io io, std::string name)
+FileView::FileView(std::string path, Io io, std::string name,
+                   std::uint64_t mapped_bytes_min)
     : path_(std::move(path)), name_(name.empty() ? path_ : std::move(name)) {
   file_.emplace(path_);
   state_ = file_->state();
   is_remote_ = file_->is_remote();
-  if (io == Io::kMmap || (io == Io::kAuto && !is_remote_)) {
+  const bool is_mappable = !is_remote_ && size() >= mapped_bytes_min;
+  if (io == Io::kMmap || (io == Io::kAuto && is_mappable)) {
     try {
       mapping_.emplace(*file_);
       file_.reset();
@@ -124,21 +126,26 @@ void FileView::will_need(std::uint64_t offset, std::uint64_t length) const noexc
 }
 
 FileTable::FileTable(std::vector<std::string> paths, std::vector<Io> ios,
-                     std::vector<std::string> names, std::uint64_t record_bytes_max)
+                     std::vector<std::string> names, std::uint64_t record_bytes_max,
+                     bool is_assumed_plain)
     : paths_(std::move(paths)),
       ios_(std::move(ios)),
       names_(std::move(names)),
       record_bytes_max_(record_bytes_max),
-      views_(paths_.size()),
-      expected_(paths_.size()) {}
+      is_assumed_plain_(is_assumed_plain),
+      views_(paths_.size()) {}
 
-void FileTable::expect(std::size_t index, const FileIdentity& identity) {
+void FileTable::expect(std::vector<FileIdentity> identities) {
   const std::lock_guard lock(mutex_);
-  expected_[index] = identity;
-  if (!views_[index] || views_[index]->identity() == identity) return;
-  views_[index].reset();
-  std::erase(mapped_, index);
-  std::erase(read_, index);
+  expected_ = std::move(identities);
+  const auto drop_changed = [&](std::size_t index) {
+    if (expected_.empty() || views_[index]->identity() == expected_[index])
+      return false;
+    views_[index].reset();
+    return true;
+  };
+  std::erase_if(mapped_, drop_changed);
+  std::erase_if(read_, drop_changed);
 }
 
 std::string FileTable::describe_change(std::size_t index) const {
@@ -172,7 +179,8 @@ std::shared_ptr<const FileView> FileTable::open(std::size_t index) {
   // Opens without the lock, because a remote file may be slow. If two threads open the
   // same file, the second view is dropped.
   auto view = std::make_shared<const FileView>(
-      paths_[index], ios_.size() == 1 ? ios_[0] : ios_[index], name(index));
+      paths_[index], ios_.size() == 1 ? ios_[0] : ios_[index], name(index),
+      size() > kMaxMappings ? FileView::kSmallBytes : 0);
   std::shared_ptr<const FileView> evicted;
   view = keep(index, std::move(view), &evicted);
   if (evicted) {
@@ -190,8 +198,8 @@ std::shared_ptr<const FileView> FileTable::keep(
     std::shared_ptr<const FileView>* evicted) {
   const std::lock_guard lock(mutex_);
   if (views_[index]) return views_[index];
-  const std::optional<FileIdentity>& expected = expected_[index];
-  if (expected && view->identity() != *expected) {
+  const FileIdentity* expected = expected_.empty() ? nullptr : &expected_[index];
+  if (expected != nullptr && view->identity() != *expected) {
     const bool is_resized = view->size() != expected->size;
     throw Error(Errc::kFileChanged,
                 is_resized ? "the file was resized after it was indexed (from " +

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,16 +19,28 @@ from fastrec.on_error import ErrorPolicy, Report, SkippedSpan, log_gaps, recover
 from fastrec.options import Limits
 from fastrec.sources.selection import Numbers
 from fastrec.storage import index
-from fastrec.storage.compression import Compression, Content, FileContent, contents_of
-from fastrec.storage.index import Count, make_counts
+from fastrec.storage.compression import (
+    Compression,
+    Content,
+    FileContent,
+    contents_of,
+    sampled_contents,
+)
+from fastrec.storage.index import IndexPlace
+from fastrec.storage.index_files import joined_names
 
 if TYPE_CHECKING:
     import hashlib
 
-__all__ = ["File", "FileOptions", "FileSet"]
+__all__ = ["FileGroup", "FileOptions", "FileSet"]
+
+_T = TypeVar("_T")
 
 # Records whose stored checksums are in the fingerprint, in addition to the last one.
 _N_FINGERPRINTED = 17
+
+# Of more files, only a sample is opened before the first batch.
+_MAX_INSPECTED = 1024
 
 
 class FileOptions(NamedTuple):
@@ -38,34 +52,79 @@ class FileOptions(NamedTuple):
     index_dir: str | None = None
 
 
-class File:
-    """A file with its options and index. File sets share it."""
+class FileGroup:
+    """The files of one `fastrec.open`, and what is known about them.
 
-    __slots__ = ("content", "count", "index", "options", "path", "plain")
+    File sets share it. Nothing in it is kept per file except paths, contents and packed
+    indexes, because there may be 100,000 files.
+    """
 
-    def __init__(self, path: str, options: FileOptions | None = None) -> None:
-        self.path = path
+    def __init__(
+        self, paths: Sequence[str], options: FileOptions | None = None
+    ) -> None:
+        self.paths = list(paths)
         self.options = FileOptions() if options is None else options
-        self.content: Content | None = None
-        self.plain: str | None = None  # the path of the decompressed file
-        self.index: _core.Index | None = None
-        self.count: Count | None = None
+        self.contents: list[Content] | None = None
+        self.is_assumed = False  # whether `contents` are those of a sample
+        self.plain: list[str] | None = None  # the paths of the decompressed files
+        self.indexes: _core.Indexes | None = None
+        self.counts: _core.Indexes | None = None  # with checksums, of streams
 
     def __reduce__(self) -> tuple[object, ...]:
-        return File, (self.path, self.options)
+        if all(type(path) is str for path in self.paths):
+            packed = zlib.compress(joined_names(self.paths), 1)
+            return _unpickled, (packed, self.options)
+        return FileGroup, (self.paths, self.options)
 
-    def gaps(self) -> list[SkippedSpan]:
-        """Return the gaps in its framing that were found so far."""
-        scans = [scan for scan in (self.index, self.count) if scan is not None]
-        return [gap for scan in scans for gap in scan.gaps]
+    def scans(self) -> list[_core.Indexes]:
+        """Return the indexes that are known so far."""
+        return [scan for scan in (self.indexes, self.counts) if scan is not None]
 
-    def rescanned(self) -> File:
-        """Return a copy for another error policy, with an index only if still valid."""
-        file = File(self.path, self.options)
-        file.content, file.plain = self.content, self.plain
-        if not self.gaps():
-            file.index, file.count = self.index, self.count
-        return file
+    def rescanned(self) -> FileGroup:
+        """Return a copy for another error policy, with indexes only if still valid."""
+        group = FileGroup(self.paths, self.options)
+        group.contents, group.is_assumed = self.contents, self.is_assumed
+        group.plain = self.plain
+        if not any(scan.has_gaps for scan in self.scans()):
+            group.indexes, group.counts = self.indexes, self.counts
+        return group
+
+    def detected(self) -> list[Content]:
+        """Return the compression of each file: `compression`, or detected if "auto".
+
+        Of many files, only a sample is opened. Then plain files are checked when they
+        are first read, and compressed ones are detected again when they are opened.
+        """
+        if self.contents is None:
+            compression = self.options.compression
+            if compression != "auto" or not self.is_large or self.options.cache_dir:
+                self.contents = contents_of(self.paths, compression)
+            else:
+                known = index.known_contents(self.paths, self.options.index_dir)
+                unknown = [i for i, content in enumerate(known) if content == "auto"]
+                sampled = sampled_contents([self.paths[i] for i in unknown])
+                for i, content in zip(unknown, sampled, strict=True):
+                    known[i] = content
+                self.contents, self.is_assumed = known, True
+        return self.contents
+
+    @property
+    def is_large(self) -> bool:
+        """Whether looking at every file would delay the first batch."""
+        return len(self.paths) > _MAX_INSPECTED
+
+    def read_as(self) -> list[Content]:
+        """Return the compression of each file after expansion to `cache_dir`."""
+        contents = self.detected()
+        if self.options.cache_dir is not None:
+            return ["plain"] * len(contents)
+        if self.is_assumed and set(contents) != {"plain"}:
+            return ["auto"] * len(contents)
+        return contents
+
+
+def _unpickled(packed: bytes, options: FileOptions) -> FileGroup:
+    return FileGroup(os.fsdecode(zlib.decompress(packed)).split("\0"), options)
 
 
 class FileSet:
@@ -73,18 +132,18 @@ class FileSet:
 
     def __init__(
         self,
-        files: Iterable[File],
+        groups: Iterable[FileGroup],
         on_error: ErrorPolicy = "raise",
         limits: Limits | None = None,
     ) -> None:
-        self._files = list(files)
-        self.files = [file.path for file in self._files]
+        self._groups = list(groups)
+        self.files = _chained([group.paths for group in self._groups])
         self.on_error = on_error
         self.limits = Limits() if limits is None else limits
         # Not cached_property: its lock, before Python 3.12, may be held during a fork.
-        self._formats: list[Content] | None = None
         self._is_streamed: bool | None = None
-        self._paths: list[str] | None = None
+        self._indexes: _core.Indexes | None = None
+        self._counts: _core.Indexes | None = None
         self._renew_after_fork()
         renew_after_fork(self)
 
@@ -93,15 +152,15 @@ class FileSet:
         self._table: _core.FileTable | None = None
 
     def __reduce__(self) -> tuple[object, ...]:
-        return FileSet, (self._files, self.on_error, self.limits)
+        return FileSet, (self._groups, self.on_error, self.limits)
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self.files)
 
     def __repr__(self) -> str:
         n = len(self) - 1
         more = f" and {n:,} more {'file' if n == 1 else 'files'}" if n else ""
-        return repr(self._files[0].path) + more
+        return repr(self.files[0]) + more
 
     @classmethod
     def joined(cls, parts: Sequence[FileSet]) -> FileSet:
@@ -113,86 +172,63 @@ class FileSet:
         if any(part.limits != first.limits for part in parts):
             msg = "joined datasets must have equal limits=; pass it to fastrec.open()"
             raise ValueError(msg)
-        files = [file for part in parts for file in part._files]
-        return cls(files, first.on_error, first.limits)
+        groups = [group for part in parts for group in part._groups]
+        return cls(groups, first.on_error, first.limits)
 
     def first(self) -> FileSet:
         """Return the first file alone; nothing is expanded to `cache_dir`."""
-        first = self._files[0]
-        file = File(first.path, first.options._replace(cache_dir=None))
-        return FileSet([file], self.on_error, self.limits)
+        first = self._groups[0]
+        group = FileGroup(first.paths[:1], first.options._replace(cache_dir=None))
+        return FileSet([group], self.on_error, self.limits)
 
     def with_on_error(self, on_error: ErrorPolicy) -> FileSet:
         """Return the same files under another error policy."""
         if on_error == self.on_error:
             return self
-        files = [file.rescanned() for file in self._files]
-        return FileSet(files, on_error, self.limits)
-
-    def _known(
-        self, name: str, find: Callable[[FileOptions, list[File]], Iterable[object]]
-    ) -> list[Any]:
-        """Return an attribute of all files; `find` computes it for files without it."""
-        files = dict.fromkeys(self._files)  # a file may be listed twice
-        missing = [file for file in files if getattr(file, name) is None]
-        for options, run in itertools.groupby(missing, lambda file: file.options):
-            group = list(run)
-            for file, value in zip(group, find(options, group), strict=True):
-                setattr(file, name, value)
-        return [getattr(file, name) for file in self._files]
+        groups = {group: group.rescanned() for group in self._groups}
+        return FileSet([groups[g] for g in self._groups], on_error, self.limits)
 
     # Contents.
 
     @property
     def formats(self) -> list[Content]:
         """The compression of each file: `compression`, or detected if "auto"."""
-        if self._formats is None:
-            self._formats = self._known(
-                "content",
-                lambda options, files: contents_of(
-                    [file.path for file in files], options.compression
-                ),
-            )
-        return self._formats
+        return _chained([group.detected() for group in self._groups])
 
     @property
     def is_streamed(self) -> bool:
         """Whether any file is read as a stream: compressed, and not expanded."""
         if self._is_streamed is None:
-            self._is_streamed = any(content != "plain" for content in self._read_as())
+            contents = set[str]().union(*(group.read_as() for group in self._groups))
+            self._is_streamed = bool(contents - {"plain"})
         return self._is_streamed
-
-    def _read_as(self) -> list[Content]:
-        """Return the compression of each file after expansion to `cache_dir`."""
-        return [
-            content if file.options.cache_dir is None else "plain"
-            for file, content in zip(self._files, self.formats, strict=True)
-        ]
 
     @property
     def paths(self) -> list[str]:
         """The paths to read. Expands compressed files to `cache_dir`."""
-        if self._paths is not None:
-            return self._paths
-        formats = dict(zip(self._files, self.formats, strict=True))
+        return _chained([self._plain(group) for group in self._groups])
 
-        def plain(options: FileOptions, files: list[File]) -> list[str]:
-            paths = [file.path for file in files]
-            if options.cache_dir is None:
-                return paths
-            from fastrec.storage.decompressed_cache import expanded
+    def _plain(self, group: FileGroup) -> list[str]:
+        """Return the paths to read in a group."""
+        if group.plain is None:
+            cache_dir = group.options.cache_dir
+            if cache_dir is None:
+                group.plain = group.paths
+            else:
+                from fastrec.storage.decompressed_cache import expanded
 
-            of_files = [formats[file] for file in files]
-            return expanded(
-                paths, of_files, options.cache_dir, self.limits.max_expansion_ratio
-            )
-
-        self._paths = self._known("plain", plain)
-        return self._paths
+                group.plain = expanded(
+                    group.paths,
+                    group.detected(),
+                    cache_dir,
+                    self.limits.max_expansion_ratio,
+                )
+        return group.plain
 
     def contents(self) -> list[FileContent]:
         """Return the path and compression of each file, for sequential reading."""
-        return list(zip(self.paths, self._read_as(), strict=True))
+        read_as = _chained([group.read_as() for group in self._groups])
+        return list(zip(self.paths, read_as, strict=True))
 
     def check_random_access(self, what: str) -> None:
         """Raise a ValueError, naming the operation `what`, if a file is streamed."""
@@ -210,117 +246,136 @@ class FileSet:
         """The core's table of open files. A forked child creates a new one."""
         with self._lock:
             if self._table is None:
-                names = [os.fsencode(path) for path in self.files]
-                paths = [os.fsencode(path) for path in self.paths]
+                paths = self.paths
+                ios = [group.options.io for group in self._groups]
+                if len(ios) > 1:
+                    ios = [
+                        group.options.io for group in self._groups for _ in group.paths
+                    ]
                 self._table = _core.FileTable(
-                    paths,
-                    [file.options.io for file in self._files],
-                    names if paths != names else [],
+                    joined_names(paths),
+                    ios,
+                    b"" if paths == self.files else joined_names(self.files),
                     self.limits.max_record_bytes,
+                    any(group.is_assumed for group in self._groups),
                 )
                 self._expect()
             return self._table
 
     def _expect(self) -> None:
         """Pass the indexes to the core, which raises if a file has changed."""
-        if self._table is not None:
-            for i, file in enumerate(self._files):
-                if file.index is not None:
-                    self._table.expect(i, file.index)
+        if self._table is not None and self._indexes is not None:
+            self._table.expect(self._indexes)
 
     # Records.
 
-    def _scan_attribute(
-        self,
-        name: str,
-        scan: Callable[[FileOptions, list[File]], list[Any]],
-    ) -> list[Any]:
-        """Return an attribute of all files; `scan` computes it by reading a file."""
-
-        def find(options: FileOptions, files: list[File]) -> list[Any]:
-            scans = scan(options, files)
-            log_gaps(gap for of_file in scans for gap in of_file.gaps)
-            return scans
-
-        try:
-            return self._known(name, find)
-        except Error as error:
-            advise_on_error(error)
-            raise
-
-    def indexes(self) -> list[_core.Index]:
+    def indexes(self) -> _core.Indexes:
         """Return the index of each file, building those that are missing."""
         with self._lock:
-            self.check_random_access("this operation")
-            plain = dict(zip(self._files, self.paths, strict=True))
-            indexes = self._scan_attribute(
-                "index",
-                lambda options, files: index.make_indexes(
-                    [plain[file] for file in files],
-                    names=[file.path for file in files],
-                    io=options.io,
-                    index_dir=options.index_dir,
-                    recovery=recovery_of(self.on_error),
-                ),
+            if self._indexes is None:
+                self.check_random_access("this operation")
+                for group in self._groups:
+                    self._index(group)
+                self._set_indexes()
+            assert self._indexes is not None
+            return self._indexes
+
+    def _index(self, group: FileGroup) -> None:
+        """Index the files of a group."""
+        if group.indexes is not None:
+            return
+        with _advice():
+            group.indexes = index.make_indexes(
+                self._plain(group),
+                names=group.paths,
+                io=group.options.io,
+                place=IndexPlace(group.options.index_dir),
+                recovery=recovery_of(self.on_error),
+                is_assumed_plain=group.is_assumed,
             )
-            self._expect()
-            return indexes
+        log_gaps(_gaps(group.indexes))
+
+    def _set_indexes(self) -> None:
+        """Join the indexes of all groups, which are known."""
+        parts = [g.indexes for g in self._groups if g.indexes is not None]
+        self._indexes = parts[0] if len(parts) == 1 else _core.Indexes.joined(parts)
+        self._expect()
 
     def is_indexed(self) -> bool:
-        """Whether all indexes exist, in memory or in the cache."""
+        """Whether all indexes exist in memory, or in the cache if files are few.
+
+        Of many files, finding out would delay the first batch.
+        """
         if self.is_streamed:
             return False
-
-        def load(options: FileOptions, files: list[File]) -> Iterable[object]:
-            paths = [file.path if file.plain is None else file.plain for file in files]
-            loaded = index.load_indexes(paths, options.index_dir)
-            return [None] * len(files) if loaded is None else loaded
-
-        return None not in self._known("index", load)
-
-    def counts(self) -> list[Count]:
-        """Return the count of each compressed file, scanning those that are missing."""
         with self._lock:
-            contents = dict(zip(self._files, self.contents(), strict=True))
-            return self._scan_attribute(
-                "count",
-                lambda options, files: make_counts(
-                    [contents[file] for file in files],
-                    options.index_dir,
-                    recovery_of(self.on_error),
-                ),
+            if self._indexes is not None:
+                return True
+            for group in self._groups:
+                if group.indexes is None and not group.is_large:
+                    paths = group.paths if group.plain is None else group.plain
+                    group.indexes = index.load_indexes(paths, group.options.index_dir)
+                if group.indexes is None:
+                    return False
+            self._set_indexes()
+            return True
+
+    def counts(self) -> _core.Indexes:
+        """Return the index of each file's content, scanning files that have none."""
+        with self._lock:
+            if self._counts is None:
+                for group in self._groups:
+                    self._count(group)
+                parts = [g.counts for g in self._groups if g.counts is not None]
+                self._counts = (
+                    parts[0] if len(parts) == 1 else _core.Indexes.joined(parts)
+                )
+            return self._counts
+
+    def _count(self, group: FileGroup) -> None:
+        """Index the content of the files of a group."""
+        if group.counts is not None:
+            return
+        files = list(zip(self._plain(group), group.read_as(), strict=True))
+        with _advice():
+            group.counts = index.make_counts(
+                files,
+                place=IndexPlace(group.options.index_dir),
+                recovery=recovery_of(self.on_error),
             )
+        log_gaps(_gaps(group.counts))
 
     def n_known_records(self) -> int | None:
         """Return the number of records if all files were scanned, else None."""
-        scans = [file.count or file.index for file in self._files]
-        return None if None in scans else sum(len(scan) for scan in scans if scan)
+        scans = [group.counts or group.indexes for group in self._groups]
+        return None if None in scans else sum(scan.n_records for scan in scans if scan)
 
     def known_gaps(self) -> list[SkippedSpan]:
         """Return the gaps in the framing of files that were scanned so far."""
-        return [gap for file in self._files for gap in file.gaps()]
+        scans = [scan for group in self._groups for scan in group.scans()]
+        return [gap for scan in scans for gap in _gaps(scan)]
 
-    def _scans(self) -> list[_core.Index] | list[Count]:
+    def _scans(self) -> _core.Indexes:
         return self.counts() if self.is_streamed else self.indexes()
 
     def report(self) -> Report:
         """Return the regions that are skipped because their framing is damaged."""
-        gaps = [gap for of_file in self._scans() for gap in of_file.gaps]
-        return Report(tuple(gap.region for gap in gaps))
+        return Report(tuple(gap.region for gap in _gaps(self._scans())))
 
     def n_records_by_file(self) -> list[int]:
         """Return the number of records in each file."""
-        return [len(of_file) for of_file in self._scans()]
+        counts: list[int] = self._scans().counts.tolist()
+        return counts
 
     @property
     def n_records(self) -> int:
         """Number of records in all files."""
-        return sum(self.n_records_by_file())
+        return self._scans().n_records
 
     @property
     def n_bytes(self) -> int:
         """Size of all frames in bytes."""
-        return sum(int(index.offsets[-1]) for index in self.indexes())
+        return int(self.indexes().n_bytes.sum())
 
     def streamed_places(self, records: Numbers) -> list[tuple[int, int]]:
         """Return the file and the number in the file of each record of streams."""
@@ -335,15 +390,32 @@ class FileSet:
         n = self.n_records
         sampled = {n * i // _N_FINGERPRINTED for i in range(_N_FINGERPRINTED)}
         chosen = np.array(sorted(sampled | {n - 1}) if n else [], dtype=np.int64)
+        scans = self._scans()
         if self.is_streamed:
-            counts = self.counts()
-            sizes = [(count.n_bytes, len(count)) for count in counts]
             places = self.streamed_places(chosen)
-            stored = np.array([counts[i].payload_crc(number) for i, number in places])
+            stored = np.array([scans[i].payload_crc(number) for i, number in places])
         else:
-            indexes = self.indexes()
-            sizes = [(int(index.offsets[-1]), len(index)) for index in indexes]
-            stored = _core.stored_checksums(self.table, _core.Catalog(indexes), chosen)
-        for n_bytes, n_records in sizes:
-            digest.update(f"{n_bytes} {n_records};".encode())
+            stored = _core.stored_checksums(self.table, _core.Catalog(scans), chosen)
+        sizes = zip(scans.n_bytes.tolist(), scans.counts.tolist(), strict=True)
+        digest.update("".join([f"{n_bytes} {n};" for n_bytes, n in sizes]).encode())
         digest.update(stored.astype("<u4").tobytes())
+
+
+@contextlib.contextmanager
+def _advice() -> Iterator[None]:
+    """Add advice on on_error= to errors of scanning files."""
+    try:
+        yield
+    except Error as error:
+        advise_on_error(error)
+        raise
+
+
+def _chained(lists: Sequence[list[_T]]) -> list[_T]:
+    return lists[0] if len(lists) == 1 else [*itertools.chain.from_iterable(lists)]
+
+
+def _gaps(indexes: _core.Indexes) -> list[SkippedSpan]:
+    if not indexes.has_gaps:
+        return []
+    return [gap for of_file in indexes for gap in of_file.gaps]
