@@ -51,11 +51,12 @@ PYTHON_ROOMS = [
     ),
     *("arrays", "features", "on_error", "transforms"),
     *("storage", "example", "arrow"),
-    *("sources", "writer"),
+    *("sources", "writer", "tfds"),
     *("loader", "samplers"),
     "dataset",
     *("jax", "grain", "keras", "tf", "torch", "polars"),
     *("compat", "rewrite", "convert"),
+    "ray",
     "__init__",
     "cli",
     "__main__",
@@ -78,7 +79,7 @@ BANNED_FUNCTIONS = re.compile(r"^_*(process|handle|do_\w+)$")
 
 # Imported only when they are asked for, so they may import what they adapt.
 ADAPTERS = {
-    *("arrow", "grain", "jax", "keras", "polars", "tf", "torch"),
+    *("arrow", "grain", "jax", "keras", "polars", "ray", "tf", "torch"),
     *("compat", "convert", "cli", "__main__"),
 }
 
@@ -285,6 +286,7 @@ def test_importing_fastrec_imports_no_framework() -> None:
         "keras",
         "grain",
         "polars",
+        "ray",
         "duckdb",
         "pandas",
         "google",

@@ -35,6 +35,7 @@ PACKAGE = [
     "Image",
     "LimitError",
     "Limits",
+    "List",
     "Loader",
     "LoaderStats",
     "MissingFeatureWarning",
@@ -65,6 +66,7 @@ PACKAGE = [
     "masked_crc32c",
     "mix",
     "open",
+    "open_tfds",
     "pack_columns",
     "parse_example",
     "parse_sequence_example",
@@ -255,6 +257,10 @@ SUBMODULES = {
     "polars": [
         "scan",
     ],
+    "ray": [
+        "read_tfrecords",
+        "write_tfrecords",
+    ],
     "samplers": [
         "balanced",
         "bucket_by_length",
@@ -281,6 +287,7 @@ FRAMEWORKS = {
     "jax": "jax",
     "keras": "keras",
     "polars": "polars",
+    "ray": "ray",
     "tf": "tensorflow",
     "torch": "torch",
 }

@@ -27,6 +27,7 @@ from fastrec.arrays.batch import (
 from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.open import open, read_records
 from fastrec.errors import CorruptionError, DecodeError, Error, LimitError, SchemaError
+from fastrec.features.encoded import List
 from fastrec.features.fixed import FixedLen, Raw, Stack, VarLen
 from fastrec.features.image import Image
 from fastrec.features.missing import MissingFeatureWarning
@@ -54,12 +55,14 @@ if TYPE_CHECKING:
     from fastrec import jax as jax
     from fastrec import keras as keras
     from fastrec import polars as polars
+    from fastrec import ray as ray
     from fastrec import samplers as samplers
     from fastrec import tf as tf
     from fastrec import torch as torch
     from fastrec.convert.write import write
     from fastrec.dataset.build_index import build_index
     from fastrec.dataset.mix import concat, mix
+    from fastrec.dataset.open_tfds import open_tfds
     from fastrec.example.encode import (
         encode_example,
         encode_sequence_example,
@@ -91,6 +94,7 @@ __all__ = [
     "Image",
     "LimitError",
     "Limits",
+    "List",
     "Loader",
     "LoaderStats",
     "MissingFeatureWarning",
@@ -121,6 +125,7 @@ __all__ = [
     "masked_crc32c",
     "mix",
     "open",
+    "open_tfds",
     "pack_columns",
     "parse_example",
     "parse_sequence_example",
@@ -144,6 +149,7 @@ _MODULES = (
     "jax",
     "keras",
     "polars",
+    "ray",
     "samplers",
     "tf",
     "torch",
@@ -159,6 +165,7 @@ _MODULE_OF = {
     "encode_sequence_example": "example.encode",
     "masked_crc32c": "example.encode",
     "mix": "dataset.mix",
+    "open_tfds": "dataset.open_tfds",
     "parse_example": "example.parse",
     "parse_sequence_example": "example.parse",
     "parse_single_example": "example.parse",

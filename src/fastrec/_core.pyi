@@ -5,7 +5,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer, Never
 
-from fastrec.arrays.batch import Array, Batch, BytesArray
+from fastrec.arrays.batch import Array, Batch, BytesArray, Row
 from fastrec.arrow.columns import Field, Values
 from fastrec.example.columns import ColumnValues
 from fastrec.features.base import Column, RowRule
@@ -36,6 +36,7 @@ class FileTable(metaclass=_Pybind11Type):
         ios: Sequence[str],
         names: bytes = b"",
         record_bytes_max: int = ...,
+        requests: RangeRequests | None = None,
         is_assumed_plain: bool = False,
     ) -> None: ...
     def __len__(self) -> int: ...
@@ -87,6 +88,14 @@ class Indexes(metaclass=_Pybind11Type):
         names: bytes = b"",
         recovery: str = "raise",
         is_assumed_plain: bool = False,
+    ) -> Indexes: ...
+    @staticmethod
+    def build_in(
+        files: FileTable,
+        numbers: NDArray[np.int64],
+        n_threads: int,
+        progress: ScanProgress,
+        recovery: str = "raise",
     ) -> Indexes: ...
     @staticmethod
     def merged(
@@ -155,9 +164,16 @@ class Schema(metaclass=_Pybind11Type):
         compose: Callable[[list[Array]], Batch] | None = None,
         source: str = "",
     ) -> None: ...
+    def parse_row(self, pool: BlockPool, record: Buffer) -> Row: ...
 
 def describe_foreign(record: Buffer | NDArray[np.uint8]) -> str: ...
 def image_size(file: Buffer | NDArray[np.uint8]) -> tuple[int, int] | None: ...
+
+@final
+class BatchRows(metaclass=_Pybind11Type):
+    def __init__(self, batch: Batch) -> None: ...
+    def row(self, i: int) -> Row: ...
+
 def has_feature_lists(record: Buffer) -> bool: ...
 def parse_examples(
     schema: Schema,
@@ -167,8 +183,8 @@ def parse_examples(
 def decode_message(
     record: Buffer, is_sequence: bool, features_max: int
 ) -> tuple[
-    list[tuple[bytes, NDArray[Any] | BytesArray | None]],
-    list[tuple[bytes, list[NDArray[Any] | BytesArray | None]]],
+    dict[str | bytes, NDArray[Any] | BytesArray | None],
+    dict[str | bytes, list[NDArray[Any] | BytesArray | None]],
 ]: ...
 
 @final
@@ -261,6 +277,20 @@ class ByteStreams(metaclass=_Pybind11Type):
     ) -> None: ...
     def fail_with_os_error(self, stream: int, errno: int, path: bytes) -> None: ...
     def stop(self) -> None: ...
+
+@final
+class RangeRequests(metaclass=_Pybind11Type):
+    def __init__(
+        self, versions: Sequence[tuple[int, int]], memory_bytes: int = ...
+    ) -> None: ...
+    def take(
+        self, patience_ms: int | None
+    ) -> tuple[int, int, int, int, bool] | None: ...
+    def complete(self, id: int, data: Buffer) -> None: ...
+    def fail(self, id: int, error: BaseException) -> None: ...
+    def stop(self) -> None: ...
+    def set_memory_bytes(self, memory_bytes: int) -> None: ...
+    def counts(self) -> tuple[int, int, int]: ...
 
 @final
 class FrameStream(metaclass=_Pybind11Type):
@@ -413,6 +443,7 @@ class Pipeline(metaclass=_Pybind11Type):
         memory_limit: int,
         row_policy: str,
         recovery: str,
+        is_helping: bool = True,
     ) -> None: ...
     @staticmethod
     def of_streams(
@@ -440,6 +471,7 @@ class Pipeline(metaclass=_Pybind11Type):
     def starving_ns(self) -> int: ...
     def places(self) -> NDArray[np.int64]: ...
     def take_gaps(self) -> list[SkippedSpan]: ...
+    def take_offsets(self) -> list[tuple[int, NDArray[np.uint64]]]: ...
     def stop(self) -> None: ...
 
 def load_cache(
@@ -467,6 +499,12 @@ def copy_bytes(files: FileTable, file: int, begin: int, end: int) -> int: ...
 def verify_records(
     files: FileTable, catalog: Catalog, numbers: NDArray[np.int64]
 ) -> int: ...
+
+@final
+class RowReader(metaclass=_Pybind11Type):
+    def __init__(self, sources: Sources, catalog: Catalog, pool: BlockPool) -> None: ...
+    def row(self, number: int) -> Row | None: ...
+
 def decode_records(
     sources: Sources,
     catalog: Catalog,

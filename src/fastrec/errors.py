@@ -62,8 +62,11 @@ class Error(Exception):
         What can be done about it; "" where that is not known.
     """
 
-    code = "other"
-    hint = ""
+    # Attributes of instances, not of classes: Ray re-raises an error as an instance of a
+    # subclass, which looks them up in the original.
+    code: str
+    hint: str
+    _default_code = "other"
 
     def __init__(
         self,
@@ -83,8 +86,8 @@ class Error(Exception):
         self.record = record
         self.offset = offset
         self.feature = feature
-        if code is not None:
-            self.code = code
+        self.code = self._default_code if code is None else code
+        self.hint = ""
         advise_repair(self)
 
     def __str__(self) -> str:
@@ -102,25 +105,25 @@ class Error(Exception):
 class CorruptionError(Error, ValueError):
     """A file is cut short, or does not match its checksums or its format."""
 
-    code = "corruption"
+    _default_code = "corruption"
 
 
 class DecodeError(Error, ValueError):
     """A record is not a message that a protobuf parser could read."""
 
-    code = "decode"
+    _default_code = "decode"
 
 
 class SchemaError(Error, ValueError):
     """A spec is invalid, or a record does not fit its spec."""
 
-    code = "schema"
+    _default_code = "schema"
 
 
 class LimitError(Error, ValueError):
     """A record is larger than fastrec is willing to read."""
 
-    code = "limit"
+    _default_code = "limit"
 
 
 def add_note(error: BaseException, note: str) -> None:

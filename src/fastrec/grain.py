@@ -8,7 +8,7 @@ from typing import SupportsIndex
 
 import numpy as np
 
-from fastrec.arrays.batch import Row, n_rows, row_of
+from fastrec.arrays.batch import Row, n_rows, rows_of
 from fastrec.dataset.dataset import Dataset
 from fastrec.options import check_instance, extra
 
@@ -66,7 +66,7 @@ class DataSource(RandomAccessDataSource):
                 f"for Grain, got {n_rows(batch)} rows"
             )
             raise ValueError(msg)
-        return [dict(row_of(batch, i)) for i in range(len(indices))]
+        return list(map(dict, rows_of(batch)))
 
     # The name that Grain calls to read many rows at once.
     _getitems = __getitems__

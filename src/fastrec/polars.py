@@ -11,12 +11,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any
 
 from fastrec.arrow.reader import RecordBatchReader
+from fastrec.dataset.adapted import reading_columns
 from fastrec.dataset.dataset import Dataset
 from fastrec.dataset.open import open as open_dataset
-from fastrec.features.infer import name_of
 from fastrec.loader.loader import Loader
 from fastrec.options import extra
 from fastrec.storage.paths import Paths
@@ -87,7 +86,7 @@ def scan(
         chosen = dataset
         names = {*text, *optional}
         if with_columns is not None:
-            chosen = _reading(dataset, with_columns)
+            chosen = reading_columns(dataset, with_columns)
             names &= {*with_columns}
         sizes = (chosen._rows_at_once(), batch_size, n_rows)
         reader = RecordBatchReader(
@@ -114,18 +113,3 @@ def scan(
     return register_io_source(
         frames, schema=dict(pl.Schema(whole)), is_pure=not dataset._has_transforms
     )
-
-
-def _reading(dataset: Dataset, names: Collection[str]) -> Dataset:
-    """Return a dataset that reads only the features of the columns `names`."""
-    # Each query must skip the same rows.
-    if dataset._has_transforms or dataset.on_error != "raise":
-        return dataset
-    schema: Any = dataset.schema  # its names may be bytes
-    features = [
-        feature
-        for feature, spec in schema.items()
-        if any(name_of(column) in names for column in spec._names(feature))
-    ]
-    # Columns that datasets add to rows come with any other.
-    return dataset.select_columns(features or list(schema)[:1])

@@ -27,6 +27,7 @@ PACKAGES = {
     "jax": "jax",
     "keras": "keras",
     "polars": "polars",
+    "ray": "ray",
     "tf": "tensorflow",
     "torch": "torch",
 }

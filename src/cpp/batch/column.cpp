@@ -427,4 +427,37 @@ Batch BatchBuilder::finish(std::size_t n_rows, Batch old) {
   return batch;
 }
 
+std::span<const Column> BatchBuilder::finish_row() {
+  row_.assign(rows_.size(), {});
+  for (const DenseColumn& dense : dense_) {
+    row_[dense.column].values.data = rows_[dense.column].first;
+    row_[dense.column].n_values = dense.n_values;
+  }
+  for (const std::size_t c : growing_columns_) {
+    const ColumnSpec& spec = schema_->columns[c];
+    GrowingColumn& growing = growing_[c];
+    Column& column = row_[c];
+    auto n_items = static_cast<std::size_t>(growing.n_items);
+    if (spec.layout == Layout::kPadded) {
+      column.width = padded_width(c, 1);
+      check_padding(c, 1, column.width);
+      const std::size_t n_padding = (column.width - n_items) * spec.n_values;
+      if (holds_strings(spec)) {
+        for (std::size_t i = 0; i < n_padding; ++i) append_string(c, padding_of(spec));
+      } else {
+        const std::size_t n_bytes = n_padding * spec.item_bytes;
+        fill_repeated(growing.values.extend(n_bytes), n_bytes, spec.default_values);
+      }
+      n_items = column.width;
+    }
+    column.n_values = holds_strings(spec)
+                          ? growing.offsets.size() / sizeof(std::int64_t) - 1
+                          : n_items * spec.n_values;
+    column.values.data = growing.values.begin();
+    column.offsets.data = growing.offsets.begin();
+    column.row_splits.data = growing.row_splits.begin();
+  }
+  return row_;
+}
+
 }  // namespace fastrec

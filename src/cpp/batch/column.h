@@ -134,6 +134,10 @@ class BatchBuilder {
   // exceeds its limit. Reuses the vectors of `old`.
   Batch finish(std::size_t n_rows, Batch old = {});
 
+  // Returns the columns of a batch of one complete row, in memory of this that is valid
+  // until begin(). Throws like finish(). Call it once.
+  std::span<const Column> finish_row();
+
  private:
   // A column of numbers whose rows all have one size.
   struct DenseColumn {
@@ -175,7 +179,8 @@ class BatchBuilder {
   Placement dense_placement_, growing_placement_;
   std::size_t placed_rows_ = static_cast<std::size_t>(-1);  // in dense_placement_
   std::vector<std::shared_ptr<Block>> dense_blocks_;
-  std::size_t n_rows_ = 0;  // room that begin() made
+  std::size_t n_rows_ = 0;   // room that begin() made
+  std::vector<Column> row_;  // see finish_row()
 };
 
 }  // namespace fastrec

@@ -19,6 +19,7 @@ class GrowingArray {
 
   std::size_t size() const noexcept { return size_; }
   const std::uint8_t* data() const noexcept { return data_; }
+  std::uint8_t* begin() noexcept { return data_; }
 
   // Appends `n_bytes` uninitialized bytes and returns a pointer to them. Invalidates
   // earlier pointers.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "bindings/bindings.h"
+#include "bindings/rows.h"
 
 namespace fastrec {
 namespace {
@@ -28,26 +29,6 @@ py::object new_array(const py::dtype& dtype, std::span<const py::ssize_t> shape,
   return array;
 }
 
-// Creates an object of a Python class with slots, without running Python code.
-template <std::size_t n>
-py::object new_object(const py::handle& cls,
-                      const std::array<std::pair<py::handle, py::handle>, n>& slots) {
-  const py::tuple none;
-  auto object = py::reinterpret_steal<py::object>(PyBaseObject_Type.tp_new(
-      reinterpret_cast<PyTypeObject*>(cls.ptr()), none.ptr(), nullptr));
-  if (!object) throw py::error_already_set();
-  for (const auto& [name, value] : slots) {
-    if (PyObject_SetAttr(object.ptr(), name.ptr(), value.ptr()) != 0) {
-      throw py::error_already_set();
-    }
-  }
-  return object;
-}
-
-py::object interned(const char* name) {
-  return py::reinterpret_steal<py::object>(PyUnicode_InternFromString(name));
-}
-
 // The number of items in each row before padding.
 py::array_t<std::int64_t> lengths_of(const Column& column, std::size_t n_rows) {
   py::array_t<std::int64_t> lengths(static_cast<py::ssize_t>(n_rows));
@@ -69,16 +50,7 @@ py::object owner_of(std::shared_ptr<Block> block) { return py::cast(std::move(bl
 ArrayMaker::ArrayMaker(py::object compose)
     : int64_(py::dtype::of<std::int64_t>()),
       uint8_(py::dtype::of<std::uint8_t>()),
-      compose_(std::move(compose)),
-      data_(interned("data")),
-      offsets_(interned("offsets")),
-      shape_(interned("shape")),
-      values_(interned("values")),
-      row_splits_(interned("row_splits")) {
-  const py::module_ arrays = py::module_::import("fastrec.arrays");
-  bytes_array_ = arrays.attr("BytesArray");
-  ragged_array_ = arrays.attr("RaggedArray");
-}
+      compose_(std::move(compose)) {}
 
 void ArrayMaker::add(const ColumnSpec& spec, py::object name, py::dtype dtype,
                      const std::vector<py::ssize_t>& shape, bool has_lengths) {
@@ -106,22 +78,31 @@ void ArrayMaker::add(const ColumnSpec& spec, py::object name, py::dtype dtype,
   targets_.push_back(std::move(target));
 }
 
+// The shape of a column of a batch; of the values, if it is ragged.
+std::span<const py::ssize_t> ArrayMaker::shape_of(const Target& target,
+                                                  const Column& column,
+                                                  std::size_t n_rows, Axes* axes) {
+  std::copy(target.shape.begin(), target.shape.end(), axes->begin());
+  (*axes)[0] = static_cast<py::ssize_t>(n_rows);
+  if (target.is_padded) (*axes)[1] = static_cast<py::ssize_t>(column.width);
+  if (target.is_ragged) {
+    (*axes)[0] = static_cast<py::ssize_t>(
+        target.item_values == 0 ? 0 : column.n_values / target.item_values);
+  }
+  return {axes->data(), target.shape.size()};
+}
+
 py::object ArrayMaker::array(const Target& target, const Batch& batch,
                              std::span<const py::object> owners) const {
+  const ArrayTypes& types = ArrayTypes::get();
   const Column& column = batch.columns[target.column];
   const auto view = [&](const Column::Array& array, const py::dtype& dtype,
                         std::span<const py::ssize_t> shape) {
     return new_array(dtype, shape, array.data, owners[array.block]);
   };
-  std::array<py::ssize_t, kMaxAxes + kBatchAxes> axes;
-  std::copy(target.shape.begin(), target.shape.end(), axes.begin());
-  const std::span<const py::ssize_t> shape(axes.data(), target.shape.size());
-  axes[0] = static_cast<py::ssize_t>(batch.n_rows);
-  if (target.is_padded) axes[1] = static_cast<py::ssize_t>(column.width);
-  if (target.is_ragged) {
-    axes[0] = static_cast<py::ssize_t>(
-        target.item_values == 0 ? 0 : column.n_values / target.item_values);
-  }
+  Axes axes;
+  const std::span<const py::ssize_t> shape =
+      shape_of(target, column, batch.n_rows, &axes);
 
   py::object values;
   if (target.has_strings) {
@@ -133,15 +114,34 @@ py::object ArrayMaker::array(const Target& target, const Batch& batch,
     const py::object offsets = view(column.offsets, int64_, n_offsets);
     py::tuple sizes(shape.size());
     for (std::size_t i = 0; i < shape.size(); ++i) sizes[i] = shape[i];
-    values = new_object<3>(bytes_array_,
-                           {{{data_, data}, {offsets_, offsets}, {shape_, sizes}}});
+    values = new_object<3>(
+        types.bytes_array,
+        {{{types.data, data}, {types.offsets, offsets}, {types.shape, sizes}}});
   } else {
     values = view(column.values, target.dtype, shape);
   }
   if (!target.is_ragged) return values;
   const py::ssize_t n_splits[] = {static_cast<py::ssize_t>(batch.n_rows) + 1};
   const py::object row_splits = view(column.row_splits, int64_, n_splits);
-  return new_object<2>(ragged_array_, {{{values_, values}, {row_splits_, row_splits}}});
+  return new_object<2>(types.ragged_array,
+                       {{{types.values, values}, {types.row_splits, row_splits}}});
+}
+
+py::object ArrayMaker::row(std::span<const Column> columns) const {
+  py::object result = new_row(names_);
+  Axes axes;
+  for (const Target& target : targets_) {
+    const Column& column = columns[target.column];
+    const auto whole = shape_of(target, column, 1, &axes);
+    const auto shape = target.is_ragged ? whole : whole.subspan(1);
+    set_value(
+        result, target.name,
+        target.has_strings
+            ? new_strings(shape, column.values.data,
+                          reinterpret_cast<const std::int64_t*>(column.offsets.data))
+            : new_numbers(target.dtype, shape, column.values.data));
+  }
+  return result;
 }
 
 py::object ArrayMaker::arrays(Batch* batch) const {

@@ -8,6 +8,8 @@
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
 
+#include <array>
+#include <exception>
 #include <memory>
 #include <optional>
 #include <span>
@@ -21,6 +23,7 @@
 #include "base/process.h"
 #include "batch/column.h"
 #include "batch/schema.h"
+#include "bindings/rows.h"
 #include "loader/batch_decoder.h"
 #include "record/catalog.h"
 #include "record/examination.h"
@@ -79,9 +82,11 @@ void register_arrow(py::module_& m);
 void register_slab(py::module_& m);
 void register_indexes(py::module_& m);
 void register_records(py::module_& m);
+void register_rows(py::module_& m);
 void register_features(py::module_& m);
 void register_loader(py::module_& m);
 void register_order(py::module_& m);
+void register_ranges(py::module_& m);
 void register_streams(py::module_& m);
 void register_message(py::module_& m);
 void register_survey(py::module_& m);
@@ -148,6 +153,23 @@ std::vector<std::string> split_paths(std::string_view joined);
 // 0 for plain, 1 for GZIP, 2 for ZLIB.
 Content content_of_code(unsigned code);
 
+// An exception of Python that passes through the core. Unlike py::error_already_set, it
+// can be raised several times.
+class PythonError : public std::exception {
+ public:
+  explicit PythonError(py::object error)
+      : error_(owned_by_python(std::make_unique<py::object>(std::move(error)))) {}
+
+  const char* what() const noexcept override { return "an exception of Python"; }
+  // Needs the GIL.
+  void raise() const {
+    PyErr_SetObject(py::type::handle_of(*error_).ptr(), error_->ptr());
+  }
+
+ private:
+  std::shared_ptr<py::object> error_;
+};
+
 // The places of `numbers`, each of which must be in [0, catalog.size()).
 std::vector<Place> places_of(const Catalog& catalog, const Int64Array& numbers);
 
@@ -166,6 +188,12 @@ class ArrayMaker {
   // All arrays of a block share one base object, which owns the block.
   py::object arrays(Batch* batch) const;
 
+  // Whether rows can be created without `compose`.
+  bool creates_rows() const noexcept { return compose_.is_none(); }
+
+  // Returns the only row of `columns` as a dict of values that own their memory.
+  py::object row(std::span<const Column> columns) const;
+
  private:
   static constexpr std::size_t kMaxAxes = 64;   // of a row, the limit of NumPy 2
   static constexpr std::size_t kBatchAxes = 3;  // rows, width, slots
@@ -179,6 +207,11 @@ class ArrayMaker {
     std::size_t item_values;
   };
 
+  using Axes = std::array<py::ssize_t, kMaxAxes + kBatchAxes>;
+
+  static std::span<const py::ssize_t> shape_of(const Target& target,
+                                               const Column& column, std::size_t n_rows,
+                                               Axes* axes);
   py::object array(const Target& target, const Batch& batch,
                    std::span<const py::object> owners) const;
 
@@ -186,9 +219,11 @@ class ArrayMaker {
   std::size_t n_columns_ = 0;
   py::dict names_;  // of all targets: copied for every batch
   py::dtype int64_, uint8_;
-  py::object bytes_array_, ragged_array_, compose_;
-  py::object data_, offsets_, shape_, values_, row_splits_;  // names of attributes
+  py::object compose_;
 };
+
+// A decoder of single records, and its memory.
+struct RowDecoder;
 
 // A schema and the ArrayMaker of its columns.
 class BoundSchema {
@@ -197,14 +232,21 @@ class BoundSchema {
   // `compose`, and Schema for `source`.
   BoundSchema(const py::list& columns, const py::list& rules, py::object compose,
               std::string source);
+  ~BoundSchema();
 
   const std::shared_ptr<const Schema>& schema() const noexcept { return schema_; }
+  const ArrayMaker& maker() const noexcept { return maker_; }
 
   py::object arrays(Batch* batch) const { return maker_.arrays(batch); }
+
+  // Decodes one record to a row. `pool` is the same in all calls.
+  py::object parse_row(const std::shared_ptr<BlockPool>& pool,
+                       const py::handle& record) const;
 
  private:
   std::shared_ptr<const Schema> schema_;
   ArrayMaker maker_;
+  mutable IdleList<RowDecoder> decoders_;
 };
 
 // A NumPy view of `array`, which `owner` keeps alive.

@@ -101,6 +101,56 @@ BoundSchema::BoundSchema(const py::list& columns, const py::list& rules,
   schema_ = std::move(schema);
 }
 
+struct RowDecoder {
+  RowDecoder(const std::shared_ptr<const Schema>& schema,
+             std::shared_ptr<BlockPool> pool)
+      : decoder(schema), builder(schema, std::move(pool)) {}
+
+  ExampleDecoder decoder;
+  BatchBuilder builder;
+  Buffer record;
+};
+
+BoundSchema::~BoundSchema() = default;
+
+py::object BoundSchema::parse_row(const std::shared_ptr<BlockPool>& pool,
+                                  const py::handle& record) const {
+  // Releasing the GIL costs as much as decoding a small record.
+  constexpr std::size_t kLargeBytes = std::size_t{16} << 10;
+  const BufferView view(record);
+  const Bytes bytes = view.bytes();
+  std::unique_ptr<RowDecoder> state = decoders_.take();
+  if (!state) state = std::make_unique<RowDecoder>(schema_, pool);
+  Batch batch;
+  std::span<const Column> columns;
+  {
+    std::optional<py::gil_scoped_release> released;
+    if (bytes.size() >= kLargeBytes) released.emplace();
+    const MutableBytes copy = state->record.room(bytes.size());
+    std::copy(bytes.begin(), bytes.end(), copy.begin());
+    state->builder.begin(1);
+    const Fault fault = state->decoder.decode(BytesWithSlack(copy), 0, &state->builder);
+    if (fault) {
+      Error error = explain(state->decoder, fault, copy);
+      error.record = 0;
+      error.offset = fault.offset;
+      throw error;
+    }
+    if (maker_.creates_rows()) {
+      columns = state->builder.finish_row();
+    } else {
+      batch = state->builder.finish(1);
+    }
+  }
+  py::object row = maker_.creates_rows()
+                       ? maker_.row(columns)
+                       : BatchRows(maker_.arrays(&batch).cast<py::dict>()).row(0);
+  if (bytes.size() <= IdleList<RowDecoder>::kRecordBytesMax) {
+    decoders_.put(std::move(state));
+  }
+  return row;
+}
+
 namespace {
 
 // Serialized examples in the memory of Python objects, which it keeps alive.
@@ -182,7 +232,8 @@ void register_features(py::module_& m) {
   py::class_<BoundSchema>(m, "Schema")
       .def(py::init<const py::list&, const py::list&, py::object, std::string>(),
            py::arg("columns"), py::arg("rules") = py::list(),
-           py::arg("compose") = py::none(), py::arg("source") = "");
+           py::arg("compose") = py::none(), py::arg("source") = "")
+      .def("parse_row", &BoundSchema::parse_row, py::arg("pool"), py::arg("record"));
   m.def(
       "has_feature_lists",
       [](const py::buffer& record) {

@@ -136,6 +136,24 @@ SharedIndexes build(const std::string& joined_paths, Io io, unsigned n_threads,
   return std::make_shared<Indexes>(std::move(built));
 }
 
+// Builds the index of each of these files of a table.
+SharedIndexes build_in(FileTable& files, const Int64Array& numbers, unsigned n_threads,
+                       ScanProgress& progress, Recovery recovery) {
+  std::vector<Index> built;
+  for (const std::int64_t number : span_of(numbers)) {
+    if (static_cast<std::uint64_t>(number) >= files.size()) {
+      throw py::index_error("a number is out of range");
+    }
+  }
+  const py::gil_scoped_release released;
+  for (const std::int64_t number : span_of(numbers)) {
+    const auto view = files.open(static_cast<std::size_t>(number));
+    if (files.is_assumed_plain()) check_plain(*view);
+    built.push_back(Index::build(*view, n_threads, &progress, recovery));
+  }
+  return std::make_shared<Indexes>(std::move(built));
+}
+
 // Makes the indexes of n files from parts: pairs of the numbers of files, and their
 // indexes.
 SharedIndexes merged(std::size_t n_files,
@@ -349,6 +367,9 @@ void register_indexes(py::module_& m) {
                   py::arg("n_threads"), py::arg("progress"), py::arg("names") = "",
                   py::arg("recovery") = Recovery::kNone,
                   py::arg("is_assumed_plain") = false)
+      .def_static("build_in", &build_in, py::arg("files"), py::arg("numbers"),
+                  py::arg("n_threads"), py::arg("progress"),
+                  py::arg("recovery") = Recovery::kNone)
       .def_static("merged", &merged, py::arg("n_files"), py::arg("parts"))
       .def_static("joined", &joined, py::arg("parts"))
       .def("__len__", &Indexes::size)

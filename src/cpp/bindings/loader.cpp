@@ -41,6 +41,11 @@ class BoundSources {
 
   const std::shared_ptr<const Sources>& sources() const noexcept { return sources_; }
 
+  const BoundSchema& schema_of(std::size_t file) const {
+    const std::size_t schema = schemas_.size() == 1 ? 0 : sources_->schema_of[file];
+    return schemas_[schema].cast<const BoundSchema&>();
+  }
+
   bool is_watching() const noexcept { return sources_->watch->is_pending(); }
 
   // [(schema, column, records, names)]: see KeyWatch::take_absent().
@@ -148,6 +153,19 @@ class BoundPipeline {
   // [(begin, end, exception)]: the bytes that were skipped since the last call.
   py::list take_gaps() { return to_list(pipeline_->take_gaps()); }
 
+  // [(file, offsets)]: the remote files that were walked to their end since the last
+  // call, the offsets of their frames, and the end of the last one.
+  py::list take_offsets() {
+    py::list list;
+    for (const FileOffsets& found : pipeline_->take_offsets()) {
+      list.append(py::make_tuple(
+          found.file,
+          py::array_t<std::uint64_t>(static_cast<py::ssize_t>(found.offsets.size()),
+                                     found.offsets.data())));
+    }
+    return list;
+  }
+
   void stop() {
     if (process_id() != process_id_) return;
     const py::gil_scoped_release released;
@@ -189,7 +207,7 @@ std::unique_ptr<BoundPipeline> make_pipeline(
     std::shared_ptr<const Order> order, const StepGrid& grid, std::uint64_t first_step,
     std::shared_ptr<BlockPool> pool, unsigned n_threads, unsigned n_cpus,
     std::size_t prefetch, std::size_t memory_limit, RowPolicy row_policy,
-    Recovery recovery) {
+    Recovery recovery, bool is_helping) {
   const std::shared_ptr<const Sources>& core_sources =
       sources.cast<const BoundSources&>().sources();
   std::unique_ptr<Claims> claims;
@@ -201,9 +219,9 @@ std::unique_ptr<BoundPipeline> make_pipeline(
         std::make_unique<WalkedClaims>(core_sources->files, grid, recovery, first_step);
   }
   return std::make_unique<BoundPipeline>(
-      std::make_unique<Pipeline>(
-          std::move(claims), core_sources, pool,
-          PipelineOptions{n_threads, n_cpus, prefetch, memory_limit, true, row_policy}),
+      std::make_unique<Pipeline>(std::move(claims), core_sources, pool,
+                                 PipelineOptions{n_threads, n_cpus, prefetch,
+                                                 memory_limit, is_helping, row_policy}),
       sources, pool);
 }
 
@@ -236,6 +254,55 @@ std::unique_ptr<BoundPipeline> make_stream_pipeline(
                                                  .row_policy = row_policy}),
       sources, pool);
 }
+
+// Reads single records of a dataset by number, in any thread.
+class RowReader {
+ public:
+  RowReader(py::object sources, std::shared_ptr<const Catalog> catalog,
+            std::shared_ptr<BlockPool> pool)
+      : sources_(std::move(sources)),
+        catalog_(std::move(catalog)),
+        pool_(std::move(pool)) {}
+
+  // Returns record `index` as a row, or None if it is out of range. Negative numbers
+  // count from the end.
+  py::object row(const py::int_& index) {
+    int overflow = 0;
+    long long number = PyLong_AsLongLongAndOverflow(index.ptr(), &overflow);
+    const auto n_records = static_cast<long long>(catalog_->size());
+    if (overflow != 0 || number < -n_records || number >= n_records) return py::none();
+    if (number < 0) number += n_records;
+    const auto& sources = sources_.cast<const BoundSources&>();
+    const Place place = catalog_->locate(static_cast<std::uint64_t>(number));
+    const BoundSchema& schema = sources.schema_of(place.file);
+    std::unique_ptr<BatchDecoder> decoder = decoders_.take();
+    std::span<const Column> columns;
+    std::vector<Part> parts;
+    {
+      const py::gil_scoped_release released;
+      if (!decoder) decoder = std::make_unique<BatchDecoder>(sources.sources(), pool_);
+      if (schema.maker().creates_rows()) {
+        columns = decoder->decode_row(place);
+      } else {
+        parts = decoder->decode({&place, 1}, 1);
+      }
+    }
+    py::object row =
+        parts.empty()
+            ? schema.maker().row(columns)
+            : BatchRows(schema.arrays(&parts[0].batch).cast<py::dict>()).row(0);
+    if (place.frame.length <= IdleList<BatchDecoder>::kRecordBytesMax) {
+      decoders_.put(std::move(decoder));
+    }
+    return row;
+  }
+
+ private:
+  py::object sources_;
+  std::shared_ptr<const Catalog> catalog_;
+  std::shared_ptr<BlockPool> pool_;
+  IdleList<BatchDecoder> decoders_;
+};
 
 // Returns (parts, unreadable_rows).
 py::tuple decode_records(const BoundSources& sources, const Catalog& catalog,
@@ -278,12 +345,18 @@ void register_loader(py::module_& m) {
         py::arg("pool"), py::arg("numbers"), py::arg("n_rows") = 0,
         py::arg("row_policy") = RowPolicy::kRaise);
 
+  py::class_<RowReader>(m, "RowReader")
+      .def(py::init<py::object, std::shared_ptr<const Catalog>,
+                    std::shared_ptr<BlockPool>>(),
+           py::arg("sources"), py::arg("catalog"), py::arg("pool"))
+      .def("row", &RowReader::row, py::arg("number"));
+
   py::class_<BoundPipeline>(m, "Pipeline")
       .def(py::init(&make_pipeline), py::arg("sources"), py::arg("catalog").none(true),
            py::arg("order").none(true), py::arg("grid"), py::arg("first_step"),
            py::arg("pool"), py::kw_only(), py::arg("n_threads"), py::arg("n_cpus"),
            py::arg("prefetch"), py::arg("memory_limit"), py::arg("row_policy"),
-           py::arg("recovery"))
+           py::arg("recovery"), py::arg("is_helping") = true)
       .def_static("of_streams", &make_stream_pipeline, py::arg("sources"),
                   py::arg("streams"), py::arg("order"), py::arg("grid"), py::kw_only(),
                   py::arg("is_counted"), py::arg("first_step"),
@@ -296,6 +369,7 @@ void register_loader(py::module_& m) {
       .def_property_readonly("starving_ns", &BoundPipeline::starving_ns)
       .def("places", &BoundPipeline::places)
       .def("take_gaps", &BoundPipeline::take_gaps)
+      .def("take_offsets", &BoundPipeline::take_offsets)
       .def("stop", &BoundPipeline::stop);
 }
 

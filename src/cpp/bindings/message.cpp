@@ -1,16 +1,53 @@
-#include <map>
+#include <algorithm>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "bindings/bindings.h"
+#include "bindings/rows.h"
 #include "decode/values.h"
 #include "wire/walk.h"
 
 namespace fastrec {
 namespace {
 
-// The entries of a map by key. The last entry of a key wins.
-using Entries = std::map<std::string_view, Bytes>;
+// The entries of a map, sorted by key. The last entry of a key wins.
+class Entries {
+ public:
+  using Entry = std::pair<std::string_view, Bytes>;
+
+  explicit Entries(std::size_t n_max) : n_max_(n_max) {}
+
+  void add(Bytes key, Bytes value) {
+    entries_.emplace_back(as_text(key), value);
+    if (entries_.size() > 2 * n_max_) settle();
+  }
+
+  // Sorts the entries. Call it after the last one.
+  void settle() {
+    const auto precedes = [](const Entry& a, const Entry& b) {
+      return a.first < b.first;
+    };
+    const auto descends = [](const Entry& a, const Entry& b) {
+      return a.first >= b.first;
+    };
+    if (std::ranges::adjacent_find(entries_, descends) == entries_.end()) return;
+    std::ranges::stable_sort(entries_, precedes);
+    std::size_t n = 0;
+    for (const Entry& entry : entries_) {
+      n -= n != 0 && entries_[n - 1].first == entry.first;
+      entries_[n++] = entry;
+    }
+    entries_.resize(n);
+  }
+
+  bool is_too_large() const noexcept { return entries_.size() > n_max_; }
+  const std::vector<Entry>& all() const noexcept { return entries_; }
+
+ private:
+  std::size_t n_max_;
+  std::vector<Entry> entries_;
+};
 
 Error error_in(const Fault& fault, std::string_view key) {
   Error error(fault.code, describe(fault), "");
@@ -19,36 +56,43 @@ Error error_in(const Fault& fault, std::string_view key) {
   return error;
 }
 
+// The name of a feature: str if it is UTF-8, otherwise bytes.
+py::object name_from(std::string_view key) {
+  const auto size = static_cast<py::ssize_t>(key.size());
+  auto name = py::reinterpret_steal<py::object>(
+      PyUnicode_DecodeUTF8(key.data(), size, nullptr));
+  if (name) return name;
+  PyErr_Clear();
+  return py::bytes(key.data(), key.size());
+}
+
 // Converts all features of one record to Python objects, without a schema.
 class MessageReader {
  public:
-  explicit MessageReader(Bytes record)
-      : record_(record),
-        bytes_array_(
-            py::module_::import("fastrec.arrays").attr("BytesArray").attr("_wrap")) {}
+  explicit MessageReader(Bytes record) : record_(record) {}
 
-  // Returns (features, lists), each a list of (key, values). `lists` is empty unless
-  // the record `is_sequence`.
+  // Returns (features, lists), both by name. `lists` is empty unless the record
+  // `is_sequence`.
   py::tuple read(bool is_sequence, std::size_t features_max) {
-    Entries maps[2];
+    Entries maps[2] = {Entries(features_max), Entries(features_max)};
     const auto on_entry = [&](std::uint32_t field, Bytes key, Bytes value) {
-      Entries& entries = maps[field - 1];
-      if (entries.size() <= features_max) entries[as_text(key)] = value;
+      maps[field - 1].add(key, value);
     };
     const Fault fault = is_sequence ? walk_maps<2>(record_, &joined_, on_entry)
                                     : walk_maps<1>(record_, &joined_, on_entry);
     if (fault) throw error_in(fault, "");
-    py::list features, lists;
-    for (const Entries& entries : maps) {
-      if (entries.size() > features_max) {
+    for (Entries& entries : maps) {
+      entries.settle();
+      if (entries.is_too_large()) {
         throw error_in({.code = Errc::kTooManyFeatures, .expected = features_max}, "");
       }
     }
-    for (const auto& [key, feature] : maps[0]) {
-      features.append(py::make_tuple(py::bytes(key), values_of(key, feature)));
+    py::dict features, lists;
+    for (const auto& [key, feature] : maps[0].all()) {
+      set_value(features, name_from(key), values_of(key, feature));
     }
-    for (const auto& [key, list] : maps[1]) {
-      lists.append(py::make_tuple(py::bytes(key), steps_of(key, list)));
+    for (const auto& [key, list] : maps[1].all()) {
+      set_value(lists, name_from(key), steps_of(key, list));
     }
     return py::make_tuple(features, lists);
   }
@@ -95,35 +139,40 @@ class MessageReader {
   template <typename T>
   static Fault read_numbers(const ValueList& list, std::size_t n, DType dtype,
                             py::object* values) {
-    py::array_t<T> array(static_cast<py::ssize_t>(n));
-    *values = array;
-    return decode_numbers(list, n, dtype,
-                          reinterpret_cast<std::uint8_t*>(array.mutable_data()));
+    std::uint8_t* memory;
+    *values = new_vector(py::dtype::of<T>(), n, &memory);
+    return decode_numbers(list, n, dtype, memory);
   }
 
-  py::object strings_of(Bytes list, std::size_t n) const {
-    py::array_t<std::int64_t> offsets(static_cast<py::ssize_t>(n + 1));
-    std::int64_t* offset = offsets.mutable_data();
-    std::vector<std::uint8_t> data;
-    data.reserve(list.size());
+  static py::object strings_of(Bytes list, std::size_t n) {
+    std::size_t n_bytes = 0;
+    for_each_string(list, [&](Bytes string) { n_bytes += string.size(); });
+    std::uint8_t *data, *ends;
+    const py::object bytes = new_vector(py::dtype::of<std::uint8_t>(), n_bytes, &data);
+    const py::object offsets = new_vector(py::dtype::of<std::int64_t>(), n + 1, &ends);
+    auto* offset = reinterpret_cast<std::int64_t*>(ends);
     *offset = 0;
     for_each_string(list, [&](Bytes string) {
-      data.insert(data.end(), string.begin(), string.end());
-      *++offset = static_cast<std::int64_t>(data.size());
+      data = std::ranges::copy(string, data).out;
+      offset[1] = offset[0] + static_cast<std::int64_t>(string.size());
+      ++offset;
     });
-    return bytes_array_(
-        py::array_t<std::uint8_t>(static_cast<py::ssize_t>(data.size()), data.data()),
-        offsets, py::make_tuple(n));
+    const ArrayTypes& types = ArrayTypes::get();
+    return new_object<3>(types.bytes_array, {{{types.data, bytes},
+                                              {types.offsets, offsets},
+                                              {types.shape, py::make_tuple(n)}}});
   }
 
   Bytes record_;
-  py::object bytes_array_;
   JoinedMessages joined_;
 };
 
 py::tuple decode_message(const py::buffer& record, bool is_sequence,
                          std::size_t features_max) {
   const BufferView view(record);
+  if (PyBytes_CheckExact(record.ptr())) {
+    return MessageReader(view.bytes()).read(is_sequence, features_max);
+  }
   // Copies, because values are counted before they are decoded, and another thread
   // could change the memory in between.
   const std::vector<std::uint8_t> copy(view.bytes().begin(), view.bytes().end());

@@ -42,6 +42,8 @@ void translate(std::exception_ptr pending) {
     raise_in_python(error);
   } catch (const IoError& error) {
     raise_in_python(error);
+  } catch (const PythonError& error) {
+    error.raise();
   }
 }
 
@@ -123,11 +125,13 @@ PYBIND11_MODULE(_core, m, pybind11::mod_gil_not_used(),
   register_arrow(m);
   register_indexes(m);
   register_records(m);
+  register_rows(m);
   register_features(m);
   register_streams(m);
   register_message(m);
   register_survey(m);
   register_order(m);
+  register_ranges(m);
   register_loader(m);
   register_writer(m);
 }

@@ -290,14 +290,14 @@ void register_records(py::module_& m) {
   py::class_<FileTable, std::shared_ptr<FileTable>>(m, "FileTable")
       .def(py::init([](const py::bytes& paths, std::vector<Io> ios,
                        const py::bytes& names, std::uint64_t record_bytes_max,
-                       bool is_assumed_plain) {
+                       std::shared_ptr<RangeRequests> requests, bool is_assumed_plain) {
              return std::make_shared<FileTable>(split_paths(paths), std::move(ios),
                                                 split_paths(names), record_bytes_max,
-                                                is_assumed_plain);
+                                                std::move(requests), is_assumed_plain);
            }),
            py::arg("paths"), py::arg("ios"), py::arg("names") = py::bytes(),
            py::arg("record_bytes_max") = kMaxPayloadBytes,
-           py::arg("is_assumed_plain") = false)
+           py::arg("requests") = nullptr, py::arg("is_assumed_plain") = false)
       .def("__len__", &FileTable::size)
       .def(
           "expect",

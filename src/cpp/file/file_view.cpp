@@ -45,13 +45,26 @@ FileView::FileView(std::string path, Io io, std::string name,
   }
 }
 
-Bytes FileView::copy(std::uint64_t offset, std::uint64_t length, Buffer* buffer) const {
+FileView::FileView(std::string name, std::shared_ptr<RangeRequests> requests,
+                   std::size_t file)
+    : name_(std::move(name)),
+      state_{.identity = requests->identity(file)},
+      is_remote_(true),
+      requests_(std::move(requests)),
+      number_(file) {}
+
+Bytes FileView::copy(std::uint64_t offset, std::uint64_t length, Buffer* buffer,
+                     Use use) const {
   if (offset >= size()) return {};
   const auto n = static_cast<std::size_t>(std::min(length, size() - offset));
   const MutableBytes room = buffer->room(n);
   if (mapping_) {
     std::memcpy(room.data(), mapping_->bytes().data() + offset, n);
     check_valid(offset, n);
+    return room;
+  }
+  if (requests_) {
+    requests_->copy(number_, offset, room, use);
     return room;
   }
   return room.first(file_->read_at(offset, room));
@@ -71,6 +84,7 @@ void FileView::throw_lost(std::uint64_t offset) const {
 }
 
 FileView::Change FileView::change() const noexcept {
+  if (requests_) return Change::kNone;  // the fetchers check each range
   const std::optional<FileState> now = state_at(path_);
   if (!now || !is_same_file(*now, state_)) return Change::kReplaced;
   if (now->identity == identity()) return Change::kNone;
@@ -92,6 +106,9 @@ std::string FileView::describe_change() const {
 }
 
 std::unique_ptr<const FileView> FileView::reopen_for_random_reads() const {
+  if (requests_) {
+    return std::make_unique<const FileView>(name_, requests_, number_);
+  }
   auto view = std::make_unique<const FileView>(path_, Io::kPread, name_);
   if (!is_same_file(view->state_, state_) || view->identity() != identity()) {
     return nullptr;
@@ -103,6 +120,7 @@ std::unique_ptr<const FileView> FileView::reopen_for_random_reads() const {
 void FileView::read_ahead(std::uint64_t offset, std::uint64_t length) const noexcept {
   if (offset >= size()) return;
   const std::uint64_t end = offset + std::min(length, size() - offset);
+  if (requests_) return requests_->read_ahead(number_, offset, end - offset);
   while (offset < end) {
     const std::uint64_t n = std::min(end - offset, kAdviceBytes);
     mapping_ ? mapping_->will_need(offset, n) : file_->will_need(offset, n);
@@ -127,13 +145,18 @@ void FileView::will_need(std::uint64_t offset, std::uint64_t length) const noexc
 
 FileTable::FileTable(std::vector<std::string> paths, std::vector<Io> ios,
                      std::vector<std::string> names, std::uint64_t record_bytes_max,
-                     bool is_assumed_plain)
+                     std::shared_ptr<RangeRequests> requests, bool is_assumed_plain)
     : paths_(std::move(paths)),
       ios_(std::move(ios)),
       names_(std::move(names)),
       record_bytes_max_(record_bytes_max),
+      requests_(std::move(requests)),
       is_assumed_plain_(is_assumed_plain),
       views_(paths_.size()) {}
+
+FileTable::~FileTable() {
+  if (requests_) requests_->stop();
+}
 
 void FileTable::expect(std::vector<FileIdentity> identities) {
   const std::lock_guard lock(mutex_);
@@ -178,17 +201,24 @@ std::shared_ptr<const FileView> FileTable::open(std::size_t index) {
   }
   // Opens without the lock, because a remote file may be slow. If two threads open the
   // same file, the second view is dropped.
-  auto view = std::make_shared<const FileView>(
-      paths_[index], ios_.size() == 1 ? ios_[0] : ios_[index], name(index),
-      size() > kMaxMappings ? FileView::kSmallBytes : 0);
   std::shared_ptr<const FileView> evicted;
-  view = keep(index, std::move(view), &evicted);
+  auto view = keep(index, view_of(index), &evicted);
   if (evicted) {
     std::optional<Error> error = error_if_changed(*evicted);
     const std::lock_guard lock(mutex_);
     if (error && !changed_) changed_ = std::move(error);
   }
   return view;
+}
+
+std::shared_ptr<const FileView> FileTable::view_of(std::size_t index) const {
+  const Io io = ios_.size() == 1 ? ios_[0] : ios_[index];
+  if (io == Io::kRanges) {
+    return std::make_shared<const FileView>(name(index), requests_, index);
+  }
+  return std::make_shared<const FileView>(
+      paths_[index], io, name(index),
+      size() > kMaxMappings ? FileView::kSmallBytes : 0);
 }
 
 // Adds `view`, unless another thread was faster. If the table is full, moves the oldest
@@ -208,9 +238,9 @@ std::shared_ptr<const FileView> FileTable::keep(
                            : "the file was modified after it was indexed",
                 name(index));
   }
-  const bool is_mapped = view->mapping() != nullptr;
-  std::deque<std::size_t>& open = is_mapped ? mapped_ : read_;
-  if (open.size() == (is_mapped ? kMaxMappings : kMaxDescriptors)) {
+  const bool is_read = view->has_descriptor();
+  std::deque<std::size_t>& open = is_read ? read_ : mapped_;
+  if (open.size() == (is_read ? kMaxDescriptors : kMaxMappings)) {
     *evicted = std::move(views_[open.front()]);
     open.pop_front();
   }

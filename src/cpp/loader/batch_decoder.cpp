@@ -71,6 +71,44 @@ Error BatchDecoder::located(const Error& error, std::size_t schema,
   return error;  // of a padding row
 }
 
+// Decodes the record at `place`, the next one of the reader, into the next row of
+// `state`. After a fault, `*record` is the record if it could be read.
+Fault BatchDecoder::read_row(const Place& place, bool is_watched, SchemaState* state,
+                             Bytes* record) {
+  const Bytes frame =
+      is_watched ? Bytes() : reader_.next_mapped(MappedPath::kMinFrameBytes);
+  if (!frame.empty() &&
+      state->decoder.decode_mapped(frame, state->n_filled, &state->builder)) {
+    reader_.skip_mapped();
+    return {};
+  }
+  Fault fault = reader_.next(record);
+  if (fault) return fault;
+  fault =
+      state->decoder.decode(BytesWithSlack(*record), state->n_filled, &state->builder);
+  if (!fault && is_watched) sources_->watch->add(schema_of(place), *record);
+  fault.offset += place.frame.payload();
+  return fault;
+}
+
+std::span<const Column> BatchDecoder::decode_row(const Place& place) {
+  const std::span<const Place> places(&place, 1);
+  begin(places, 1);
+  reader_.start(places);
+  const std::size_t schema = schema_of(place);
+  SchemaState& state = states_[schema];
+  const bool is_watched = sources_->watch != nullptr && sources_->watch->is_open();
+  Bytes record;
+  if (const Fault fault = read_row(place, is_watched, &state, &record)) {
+    throw error_of(state, place, fault, record);
+  }
+  try {
+    return state.builder.finish_row();
+  } catch (const Error& error) {
+    throw located(error, schema, places, {});
+  }
+}
+
 std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
                                        std::size_t n_rows, const std::uint8_t* frames,
                                        RowPolicy row_policy,
@@ -84,21 +122,8 @@ std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
   for (std::size_t i = 0; i < places.size(); ++i) {
     const Place& place = places[i];
     state = &states_[schema_of(place)];
-    const Bytes frame =
-        is_watched ? Bytes() : reader_.next_mapped(MappedPath::kMinFrameBytes);
-    if (!frame.empty() &&
-        state->decoder.decode_mapped(frame, state->n_filled, &state->builder)) {
-      reader_.skip_mapped();
-      end_row(state, i - n_skipped);
-      continue;
-    }
     Bytes record;
-    Fault fault = reader_.next(&record);
-    if (!fault) {
-      fault = state->decoder.decode(BytesWithSlack(record), state->n_filled,
-                                    &state->builder);
-      fault.offset += place.frame.payload();
-    }
+    const Fault fault = read_row(place, is_watched, state, &record);
     if (fault) [[unlikely]] {
       Error error = error_of(*state, place, fault, record);
       if (row_policy == RowPolicy::kRaise || !is_of_record(fault.code)) throw error;
@@ -109,8 +134,6 @@ std::vector<Part> BatchDecoder::decode(std::span<const Place> places,
         continue;
       }
       state->builder.fill_empty(state->n_filled);
-    } else if (is_watched) {
-      sources_->watch->add(schema_of(place), record);
     }
     end_row(state, i - n_skipped);
   }

@@ -72,6 +72,10 @@ class BatchDecoder {
                            std::vector<UnreadableRow>* unreadable_rows = nullptr,
                            std::vector<Part> old = {});
 
+  // Decodes one record by the schema of its file. Returns its columns, in memory of this
+  // that is valid until the next call. Throws its Error, and IoError.
+  std::span<const Column> decode_row(const Place& place);
+
  private:
   // The decoder and the rows of one schema.
   struct SchemaState {
@@ -85,6 +89,8 @@ class BatchDecoder {
 
   std::size_t schema_of(const Place& place) const;
   void begin(std::span<const Place> places, std::size_t n_rows);
+  Fault read_row(const Place& place, bool is_watched, SchemaState* state,
+                 Bytes* record);
   Error error_of(const SchemaState& state, const Place& place, const Fault& fault,
                  Bytes record) const;
   Error located(const Error& error, std::size_t schema, std::span<const Place> places,

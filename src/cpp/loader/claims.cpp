@@ -52,6 +52,30 @@ bool is_run(std::span<const Place> places) {
              }) == places.end();
 }
 
+// A thread announces at most kMaxNewSteps at a time, so that the first batch does not
+// wait for them.
+constexpr std::size_t kMaxStepsAhead = 256;
+constexpr std::size_t kMaxNewSteps = 8;
+
+// Prefetches the frames at `places`, contiguous frames together.
+void prefetch(FileTable* files, std::span<const Place> places) {
+  for (std::size_t i = 0; i < places.size();) {
+    const Place& first = places[i];
+    std::uint64_t end = first.frame.end();
+    for (++i; i < places.size() && places[i].file == first.file &&
+              places[i].frame.offset == end;
+         ++i) {
+      end = places[i].frame.end();
+    }
+    try {
+      const auto view = files->open(first.file);
+      view->will_need(first.frame.offset, end - first.frame.offset);
+    } catch (const std::exception&) {
+      return;  // the thread that reads these records reports it
+    }
+  }
+}
+
 }  // namespace
 
 void IndexedClaims::locate(Claim* claim) const {
@@ -69,28 +93,59 @@ void IndexedClaims::locate(Claim* claim) const {
   if (is_in_order && grid_.world_size == 1) {
     const Place& last = claim->places.back();
     read_window_.read_ahead(last.file, last.frame.end());
+  } else if (files_->requests() != nullptr) {
+    announce_steps_after(claim->step);
   }
 }
 
-// Prefetches the records of `range`, contiguous frames together.
+// Prefetches the records of `range`.
 void IndexedClaims::announce(const RecordRange& range) const {
   std::vector<Place> places;
   catalog_->locate_range(range.first, range.count, &places);
-  for (std::size_t i = 0; i < places.size();) {
-    const Place& first = places[i];
-    std::uint64_t end = first.frame.end();
-    for (++i; i < places.size() && places[i].file == first.file &&
-              places[i].frame.offset == end;
-         ++i) {
-      end = places[i].frame.end();
+  prefetch(files_.get(), places);
+}
+
+// Prefetches the records of the steps after `step`, as many as fit into the memory for
+// ranges: a remote store needs many requests in flight. If another thread is doing so,
+// returns at once.
+void IndexedClaims::announce_steps_after(std::uint64_t step) const {
+  const std::unique_lock lock(announced_.mutex, std::try_to_lock);
+  if (!lock) return;
+  Announced& announced = announced_;
+  while (announced.first_step <= step) {
+    if (announced.n_bytes.empty()) {
+      announced.first_step = step + 1;
+      break;
     }
-    try {
-      const auto view = files_->open(first.file);
-      view->will_need(first.frame.offset, end - first.frame.offset);
-    } catch (const std::exception&) {
-      return;  // the thread that reads these records reports it
-    }
+    announced.total_bytes -= announced.n_bytes.front();
+    announced.n_bytes.pop_front();
+    ++announced.first_step;
   }
+  for (std::size_t i = 0; i < kMaxNewSteps; ++i) {
+    const std::uint64_t next = announced.first_step + announced.n_bytes.size();
+    if (next >= grid_.n_steps() || announced.n_bytes.size() >= kMaxStepsAhead ||
+        announced.total_bytes >= files_->requests()->ahead_bytes()) {
+      return;
+    }
+    announced.n_bytes.push_back(announce_step(next));
+    announced.total_bytes += announced.n_bytes.back();
+  }
+}
+
+// Prefetches the records of a step, and returns their size in bytes.
+std::uint64_t IndexedClaims::announce_step(std::uint64_t step) const {
+  std::vector<std::uint64_t> numbers;
+  grid_.positions(step, &numbers);
+  std::vector<RecordRange> upcoming;
+  order_->upcoming(numbers, &upcoming);
+  for (const RecordRange& range : upcoming) announce(range);
+  order_->to_records(numbers);
+  std::vector<Place> places;
+  catalog_->locate_all(numbers, &places);
+  prefetch(files_.get(), places);
+  std::uint64_t n_bytes = 0;
+  for (const Place& place : places) n_bytes += place.frame.size();
+  return n_bytes;
 }
 
 StreamClaims::StreamClaims(FrameStream stream, StreamShape shape,

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -51,6 +52,12 @@ struct Claim {
   std::vector<std::uint8_t> frames;
 };
 
+// The offsets of all frames of a file, and the end of the last one.
+struct FileOffsets {
+  std::size_t file = 0;
+  std::vector<std::uint64_t> offsets;
+};
+
 // A queue of gaps from the threads that find them to the one that reports them.
 class GapList {
  public:
@@ -81,6 +88,10 @@ class Claims {
   // Returns the gaps skipped since the last call. Any thread may call this.
   virtual std::vector<SkippedSpan> take_gaps() { return {}; }
 
+  // Returns the offsets in remote files that were walked to their end since the last
+  // call. Any thread may call this.
+  virtual std::vector<FileOffsets> take_offsets() { return {}; }
+
   // Ends a waiting next(), whose result is then meaningless. Any thread may call this.
   virtual void stop() {}
 };
@@ -97,6 +108,8 @@ class IndexedClaims final : public Claims {
 
  private:
   void announce(const RecordRange& range) const;
+  void announce_steps_after(std::uint64_t step) const;
+  std::uint64_t announce_step(std::uint64_t step) const;
 
   std::shared_ptr<FileTable> files_;
   std::shared_ptr<const Catalog> catalog_;
@@ -105,6 +118,15 @@ class IndexedClaims final : public Claims {
   mutable ReadWindow read_window_;
   const bool is_from_start_;
   std::uint64_t step_;
+
+  // Remote files only: the steps that were announced and not located yet.
+  struct Announced {
+    std::mutex mutex;
+    std::uint64_t first_step = 0;
+    std::deque<std::uint64_t> n_bytes;  // of each step
+    std::uint64_t total_bytes = 0;
+  };
+  mutable Announced announced_;
 };
 
 // How the records of streams form steps.

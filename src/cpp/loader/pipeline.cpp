@@ -1,8 +1,11 @@
 #include "loader/pipeline.h"
 
 #include <algorithm>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
+
+#include "base/interrupt.h"
 
 namespace fastrec {
 namespace {
@@ -43,6 +46,13 @@ void Pipeline::stop() {
   consumable_.notify_all();
   claims_->stop();
   for (std::thread& thread : threads) thread.join();
+  if (RangeRequests* requests = sources_->files->requests()) requests->withdraw_hints();
+}
+
+// Ends the wait of a thread after stop().
+void Pipeline::check_stopped() {
+  const std::lock_guard lock(mutex_);
+  if (is_stopped_) throw std::runtime_error("the pipeline was stopped");
 }
 
 bool Pipeline::may_claim() const {
@@ -66,6 +76,7 @@ void Pipeline::start_threads() {
 }
 
 void Pipeline::run() {
+  const InterruptScope interrupts([this] { check_stopped(); });
   WorkerState worker;
   while (wait_for_work()) claim_and_decode(&worker);
 }

@@ -48,9 +48,8 @@ struct PipelineOptions {
   unsigned n_cpus = 1;
   std::size_t prefetch = 2;             // batches between claim and delivery
   std::size_t memory_limit = SIZE_MAX;  // bytes of those batches
-  // Whether next() decodes, too. False if a claim may wait, for example for a disk:
-  // then
-  // next() always returns in time, and there must be a background thread.
+  // Whether next() decodes, too. False if that may wait, for example for a remote
+  // store: then next() always returns in time, and there must be a background thread.
   bool is_helping = true;
   RowPolicy row_policy = RowPolicy::kRaise;
 };
@@ -95,8 +94,11 @@ class Pipeline {
   // Returns the gaps skipped since the last call. Any thread may call this.
   std::vector<SkippedSpan> take_gaps() { return claims_->take_gaps(); }
 
-  // Joins the threads after their current batches; next() then returns kEnd. Any thread
-  // may call this.
+  // See Claims::take_offsets(). Any thread may call this.
+  std::vector<FileOffsets> take_offsets() { return claims_->take_offsets(); }
+
+  // Joins the threads after their current batches, or at once if they wait for a remote
+  // store; next() then returns kEnd. Any thread may call this.
   void stop();
 
  private:
@@ -119,6 +121,7 @@ class Pipeline {
   bool is_at_end() const { return is_exhausted_ && next_delivery_ == next_claim_; }
   void start_threads();
   void run();
+  void check_stopped();
   bool wait_for_work();
   bool is_consumer_near() const;
   void wake_one();

@@ -22,8 +22,10 @@ void ReadWindow::read_ahead(std::size_t file, std::uint64_t offset) {
   if (!lock || file < requested_file_) return;
   const std::uint64_t begin =
       file == requested_file_ ? std::max(requested_end_, offset) : offset;
-  const std::uint64_t end = offset + kAheadBytes;
-  if (begin + kAheadBytes / 2 > end) return;  // half of the request is still ahead
+  const RangeRequests* requests = files_->requests();
+  const std::uint64_t ahead_bytes = requests ? requests->ahead_bytes() : kAheadBytes;
+  const std::uint64_t end = offset + ahead_bytes;
+  if (begin + ahead_bytes / 2 > end) return;  // half of the request is still ahead
   try {
     request(file, begin, end);
   } catch (const std::exception&) {

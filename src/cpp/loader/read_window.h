@@ -8,6 +8,8 @@
 // cache. All of this is advice and never fails: reading released bytes again faults
 // them in from the page cache, at about 90 ns per KiB. So an epoch in file order keeps
 // the first kFirstBytes, which the next epoch reads first.
+//
+// From a remote store, RangeRequests::ahead_bytes() are prefetched.
 #pragma once
 
 #include <cstddef>

@@ -37,6 +37,11 @@ void WalkedClaims::stop() {
   searched_.notify_all();
 }
 
+std::vector<FileOffsets> WalkedClaims::take_offsets() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(offsets_, {});
+}
+
 void WalkedClaims::prepare() {
   std::unique_lock lock(mutex_);
   find_batch(lock);
@@ -139,12 +144,14 @@ bool WalkedClaims::find(Runs* runs) {
       search_.view = files_->open(search_.file);
       if (files_->is_assumed_plain()) check_plain(*search_.view);
       search_.offset = search_.record = 0;
+      search_.offsets.assign(1, 0);
       search_.walk.start(*search_.view);
     }
     const bool is_scanned =
         search_.recovery == Recovery::kNone && search_.view->mapping() != nullptr;
     const bool is_more = is_scanned ? scan(runs) : walk(runs);
     if (!is_more) {
+      end_file();
       search_.view.reset();
       ++search_.file;
     }
@@ -192,6 +199,23 @@ bool WalkedClaims::scan(Runs* runs) {
   return search_.offset < view.size();
 }
 
+// Adds the offsets of a run to those of its file, unless there is a gap before it.
+void WalkedClaims::add_offsets(const FrameRun& run) {
+  std::vector<std::uint64_t>& offsets = search_.offsets;
+  const bool is_next = !offsets.empty() && offsets.back() == run.offsets.front();
+  if (!is_next) return offsets.clear();
+  offsets.insert(offsets.end(), run.offsets.begin() + 1, run.offsets.end());
+}
+
+// Keeps the offsets in a remote file, which are its index, unless there is a gap.
+void WalkedClaims::end_file() {
+  std::vector<std::uint64_t> offsets = std::exchange(search_.offsets, {});
+  const bool is_whole = !offsets.empty() && offsets.back() == search_.view->size();
+  if (search_.view->requests() == nullptr || !is_whole) return;
+  const std::lock_guard lock(mutex_);
+  offsets_.push_back({search_.file, std::move(offsets)});
+}
+
 // Walks the frames of a batch, so that gaps are reported with their batch. False after
 // the last frame.
 bool WalkedClaims::walk(Runs* runs) {
@@ -201,6 +225,7 @@ bool WalkedClaims::walk(Runs* runs) {
   const auto end_run = [&] {
     if (run.offsets.empty()) return;
     search_.record += run.size();
+    if (search_.view->requests() != nullptr) add_offsets(run);
     runs->push_back(std::make_shared<const FrameRun>(std::move(run)));
     run = {search_.file, search_.record, {}};
   };

@@ -47,6 +47,7 @@ class WalkedClaims final : public Claims {
   bool next(Claim* claim) override;
   void locate(Claim* claim) const override;
   std::vector<SkippedSpan> take_gaps() override { return gaps_.take(); }
+  std::vector<FileOffsets> take_offsets() override;
   void stop() override;
 
  private:
@@ -56,7 +57,9 @@ class WalkedClaims final : public Claims {
   struct Search {
     Search(Recovery policy, std::uint64_t first_bytes,
            const std::atomic<bool>* cancelled)
-        : recovery(policy), walk(policy, cancelled), window_bytes(first_bytes) {}
+        : recovery(policy),
+          walk(policy, cancelled, FileView::Use::kPeek),
+          window_bytes(first_bytes) {}
 
     const Recovery recovery;
     FrameWalk walk;  // for views that cannot be scanned
@@ -67,6 +70,8 @@ class WalkedClaims final : public Claims {
     std::uint64_t window_bytes;
     std::uint64_t frame_bytes = UINT64_MAX >> 16;  // mean size in the last window
     std::uint64_t ahead_bytes = 0;  // search again if less than this is found
+    // The offsets of all frames of a remote file; empty if it has a gap.
+    std::vector<std::uint64_t> offsets;
   };
 
   void find_batch(std::unique_lock<std::mutex>& lock);
@@ -75,6 +80,8 @@ class WalkedClaims final : public Claims {
   bool find(Runs* runs);
   bool scan(Runs* runs);
   bool walk(Runs* runs);
+  void add_offsets(const FrameRun& run);
+  void end_file();
 
   const std::shared_ptr<FileTable> files_;
   const StepGrid grid_;
@@ -87,6 +94,7 @@ class WalkedClaims final : public Claims {
 
   std::mutex mutex_;                  // guards everything below
   std::condition_variable searched_;  // a search has ended
+  std::vector<FileOffsets> offsets_;  // of whole files, not taken
   std::deque<FrameSlice> frames_;     // found and not claimed
   std::uint64_t n_frames_ = 0;        // in frames_
   std::uint64_t n_frame_bytes_ = 0;   // in frames_

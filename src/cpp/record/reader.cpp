@@ -20,7 +20,7 @@ constexpr std::uint64_t kPreadBlockBytes = std::uint64_t{512} << 10;
 // 125 instead of 340 ns for 234 bytes. 64 KiB is equally fast.
 constexpr std::size_t kGatheredBytes = std::size_t{16} << 10;
 
-// The number of mapped files that each reader caches.
+// The number of files without a descriptor that each reader caches.
 constexpr std::size_t kMaxMapped = 256;
 
 // The beginning of each mapped record is prefetched this many records ahead; 4 to 16
@@ -63,10 +63,9 @@ const FileView* RecordReader::find(std::size_t file) const noexcept {
 const FileView* RecordReader::open(std::size_t file) {
   if (const FileView* view = find(file)) return view;
   std::shared_ptr<const FileView> view = files_->open(file);
-  const bool is_mapped = view->mapping() != nullptr;
-  OpenFile& kept = is_mapped ? mapped_[file % mapped_.size()] : read_;
+  OpenFile& kept = view->has_descriptor() ? read_ : mapped_[file % mapped_.size()];
   kept = {file, std::move(view)};
-  is_remote_ = kept.view->is_remote();
+  is_remote_ = is_remote_ || kept.view->is_remote();
   return kept.view.get();
 }
 
@@ -79,7 +78,8 @@ void RecordReader::prefetch(std::size_t place) const noexcept {
                  std::min(frame.length, kPrefetchBytes - kFrameBytes) + kFrameBytes);
 }
 
-// Requests scattered places ahead, so that the disk reads many of them in parallel.
+// Requests scattered places ahead, so that the disk or the store reads many of them in
+// parallel.
 void RecordReader::request_scattered() {
   if (places_.size() < 2) return;
   const std::uint64_t n_disk_reads = count_disk_reads();
@@ -98,10 +98,12 @@ void RecordReader::request_scattered() {
            places_[end].frame.offset == first.frame.offset + run_bytes) {
       run_bytes += places_[end++].frame.size();
     }
-    // The readahead of the kernel is better for a sequential scan.
-    if (run_bytes > kScanBytes || end - begin == places_.size()) continue;
     try {
-      open(first.file)->read_ahead(first.frame.offset, run_bytes);
+      const FileView* view = open(first.file);
+      // The readahead of the kernel is better for a sequential scan.
+      const bool is_scan = run_bytes > kScanBytes || end - begin == places_.size();
+      if (is_scan && view->requests() == nullptr) continue;
+      view->read_ahead(first.frame.offset, run_bytes);
     } catch (const std::exception&) {
       continue;  // next() throws it again if it reads this place
     }

@@ -24,7 +24,7 @@ class RecordReader {
   static std::uint64_t block_bytes(const FileView& view) noexcept;
 
   // Starts to read `places`, which must stay alive until the last call of next(). If
-  // they are scattered over a disk, requests all of them at once.
+  // they are scattered over a disk, or in a remote store, requests all of them at once.
   //
   // If the caller has already read the frames, it passes them as `frames`: contiguous,
   // in the order of the places, with slack on both sides.
@@ -76,7 +76,7 @@ class RecordReader {
   std::size_t n_read_ = 0;              // frames of the block returned so far
   std::size_t n_intact_ = 0;            // frames verified so far, at least n_read_
   Bytes rest_;                          // the block from the next frame on
-  bool is_remote_ = false;              // of the last opened file
+  bool is_remote_ = false;              // of any opened file
   // The counter at the last start(). While it does not change, files are in memory.
   std::optional<std::uint64_t> n_disk_reads_;
 };

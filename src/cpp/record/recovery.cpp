@@ -94,7 +94,7 @@ void FrameWalk::check_cancelled() const {
 Bytes FrameWalk::bytes_at(std::uint64_t offset, std::uint64_t length,
                           Buffer* buffer) const {
   const Mapping* mapping = view_->mapping();
-  if (mapping == nullptr) return view_->copy(offset, length, buffer);
+  if (mapping == nullptr) return view_->copy(offset, length, buffer, use_);
   const auto n = static_cast<std::size_t>(std::min(length, view_->size() - offset));
   return mapping->bytes().subspan(static_cast<std::size_t>(offset), n);
 }

@@ -79,9 +79,11 @@ std::size_t find_header(Bytes block, std::size_t at, std::size_t end,
 // Iterates over the frames of a file.
 class FrameWalk {
  public:
-  // If `*cancelled` is set, next() throws ScanCancelled.
-  FrameWalk(Recovery recovery, const std::atomic<bool>* cancelled)
-      : recovery_(recovery), cancelled_(cancelled) {}
+  // If `*cancelled` is set, next() throws ScanCancelled. With kPeek, the caller reads
+  // the frames afterwards.
+  FrameWalk(Recovery recovery, const std::atomic<bool>* cancelled,
+            FileView::Use use = FileView::Use::kLast)
+      : recovery_(recovery), cancelled_(cancelled), use_(use) {}
 
   // Starts at frame number `record` of `view`, which must stay alive.
   void start(const FileView& view, std::uint64_t offset = 0, std::uint64_t record = 0);
@@ -126,6 +128,7 @@ class FrameWalk {
 
   const Recovery recovery_;
   const std::atomic<bool>* const cancelled_;
+  const FileView::Use use_;
   const FileView* view_ = nullptr;
   std::uint64_t offset_ = 0;      // of the next header
   std::uint64_t record_ = 0;      // number of the frame to return next

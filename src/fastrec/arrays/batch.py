@@ -6,18 +6,18 @@ A column is a `numpy.ndarray`, a `BytesArray`, a `RaggedArray` or a `SparseArray
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, SupportsIndex, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fastrec import _core
 from fastrec.arrays.bytes import BytesArray
 from fastrec.arrays.layout import offsets_from
 from fastrec.arrays.ragged import Array as RowValues
 from fastrec.arrays.ragged import RaggedArray, describe_rows
 from fastrec.arrays.sparse import SparseArray
-from fastrec.display import ShortRow
 
 __all__ = [
     "Array",
@@ -30,7 +30,9 @@ __all__ = [
     "concat_batches",
     "n_rows",
     "row_of",
+    "rows_of",
     "take_rows",
+    "value_of",
 ]
 
 Array: TypeAlias = RowValues | SparseArray
@@ -50,12 +52,19 @@ def n_rows(batch: Batch) -> int:
 
 def row_of(batch: Batch, i: int) -> Row:
     """Return a copy of row `i` of a batch, a dict with a short repr."""
-    row = {name: column[i] for name, column in batch.items()}
+    return _core.BatchRows(batch).row(i)
+
+
+def rows_of(batch: Batch) -> Iterator[Row]:
+    """Return copies of all rows of a batch."""
+    return map(_core.BatchRows(batch).row, range(n_rows(batch)))
+
+
+def value_of(column: Any, i: int) -> Any:  # noqa: ANN401
+    """Return a copy of row `i` of a column; the core calls it for uncommon columns."""
+    value = column[i]
     arrays = (np.ndarray, BytesArray, RaggedArray, SparseArray)
-    return ShortRow(
-        (name, copy.copy(value) if isinstance(value, arrays) else value)
-        for name, value in row.items()
-    )
+    return copy.copy(value) if isinstance(value, arrays) else value
 
 
 def take_rows(

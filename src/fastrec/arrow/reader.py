@@ -31,7 +31,9 @@ class Batches(Protocol):
 class Table(Protocol):
     """The part of a dataset or loader that a reader uses."""
 
-    def _table_loader(self, batch_size: int | None) -> Batches: ...
+    def _table_loader(
+        self, batch_size: int | None, num_threads: int | None
+    ) -> Batches: ...
 
 
 class RecordBatchReader:
@@ -85,6 +87,7 @@ class RecordBatchReader:
         batch_size: int | None = None,
         text: Collection[str] = (),
         optional: Collection[str] = (),
+        _num_threads: int | None = None,
     ) -> None:
         if not hasattr(source, "_table_loader"):
             msg = f"source must be a Dataset or a Loader, got {type(source).__name__}"
@@ -96,6 +99,7 @@ class RecordBatchReader:
                 raise ValueError(msg)
             batch_size = positive_int("batch_size", batch_size)
         self._source, self._batch_size = source, batch_size
+        self._num_threads = _num_threads
         self._text, self._optional = frozenset(text), frozenset(optional)
 
     def __iter__(self) -> Iterator[RecordBatch]:
@@ -118,7 +122,7 @@ class RecordBatchReader:
         """
         # The schema does not depend on the batch size; choosing one would decode
         # records.
-        loader = self._source._table_loader(self._batch_size or 1)
+        loader = self._source._table_loader(self._batch_size or 1, self._num_threads)
         if not loader._has_transforms:
             empty = self._record_batch(loader._empty_batch(), loader)
             return empty.__arrow_c_schema__()
@@ -137,7 +141,7 @@ class RecordBatchReader:
 
     def _begin(self) -> tuple[Field, Iterator[RecordBatch]]:
         """Return the columns, and an iterator over the batches."""
-        loader = self._source._table_loader(self._batch_size)
+        loader = self._source._table_loader(self._batch_size, self._num_threads)
         batches: Iterable[Batch] = loader
         sample: Batch | None = None
         if loader._has_transforms and self._is_loader:

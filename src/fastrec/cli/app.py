@@ -156,7 +156,7 @@ class _Commands(TyperGroup):
         except MissingExtraError as error:
             _fail(f"error: {error}", _NOT_RUN)
         except (fr.Error, OSError) as error:
-            is_data = isinstance(error, fr.Error) and error.code != fr.Error.code
+            is_data = isinstance(error, fr.Error) and error.code != "other"
             if isinstance(error, fr.Error):
                 advise_repair(error)  # commands have no on_error=
             text = f"error: {printable(_one_line(error))}"

@@ -13,7 +13,6 @@ from fastrec import _core
 from fastrec.cli.inputs import indexed
 from fastrec.cli.preview import aligned, preview
 from fastrec.cli.terminal import counted, json_line, json_path, printable
-from fastrec.features.infer import name_of
 from fastrec.hints import nearest
 from fastrec.options import Limits
 
@@ -120,10 +119,7 @@ def message_of(data: bytes) -> _Message | None:
         return None
     if data and not context and not lists:
         return None
-    return _Message(
-        {name_of(key): values for key, values in context},
-        {name_of(key): steps for key, steps in lists},
-    )
+    return _Message(context, lists)
 
 
 def print_records(

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import ctypes
 import operator
-from collections.abc import Iterable
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -45,7 +45,6 @@ from fastrec.compat.messages import (
     field,
     list_bytes,
 )
-from fastrec.features.infer import name_of
 from fastrec.options import Limits
 
 if TYPE_CHECKING:
@@ -220,7 +219,9 @@ class Feature(Message):
 # Maps and lists of features.
 
 
-def _decoded(data: bytes, *, is_sequence: bool) -> tuple[list[Any], list[Any]]:
+def _decoded(
+    data: bytes, *, is_sequence: bool
+) -> tuple[dict[Any, Any], dict[Any, Any]]:
     return _core.decode_message(data, is_sequence, Limits().max_features)
 
 
@@ -231,8 +232,8 @@ class Features(Message):
     _fields: ClassVar = {"feature": partial(MessageMap, Feature)}
 
     @classmethod
-    def _of(cls, decoded: Iterable[tuple[bytes, Any]]) -> Self:
-        return cls(feature={name_of(k): Feature._of(values) for k, values in decoded})
+    def _of(cls, decoded: Mapping[str | bytes, Any]) -> Self:
+        return cls(feature={k: Feature._of(values) for k, values in decoded.items()})
 
     @classmethod
     def _parsed(cls, data: bytes) -> Self:
@@ -258,10 +259,10 @@ class FeatureLists(Message):
     _fields: ClassVar = {"feature_list": partial(MessageMap, FeatureList)}
 
     @classmethod
-    def _of(cls, decoded: Iterable[tuple[bytes, Any]]) -> Self:
+    def _of(cls, decoded: Mapping[str | bytes, Any]) -> Self:
         lists = {
-            name_of(key): FeatureList(feature=map(Feature._of, steps))
-            for key, steps in decoded
+            name: FeatureList(feature=map(Feature._of, steps))
+            for name, steps in decoded.items()
         }
         return cls(feature_list=lists)
 

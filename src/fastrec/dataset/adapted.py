@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, TypedDict
 
 from fastrec.dataset.dataset import Dataset
+from fastrec.features.infer import name_of
 from fastrec.loader.collate import OnTransformError
 from fastrec.loader.listed_batches import Batches
 from fastrec.loader.loader import Loader
@@ -13,7 +15,7 @@ from fastrec.on_error import ErrorPolicy
 from fastrec.options import check_instance
 from fastrec.transforms.transform import Transform
 
-__all__ = ["LoaderKeywords", "loader_of"]
+__all__ = ["LoaderKeywords", "loader_of", "reading_columns"]
 
 
 class LoaderKeywords(TypedDict, total=False):
@@ -73,3 +75,18 @@ def loader_of(
     if place is not None and not {"rank", "world_size"} & options.keys():
         options = {**options, "rank": place[0], "world_size": place[1]}
     return source.loader(batch_size, **options)
+
+
+def reading_columns(dataset: Dataset, names: Collection[str]) -> Dataset:
+    """Return a dataset that reads only the features of the columns `names`."""
+    # Each query must skip the same rows.
+    if dataset._has_transforms or dataset.on_error != "raise":
+        return dataset
+    schema: Any = dataset.schema  # its names may be bytes
+    features = [
+        feature
+        for feature, spec in schema.items()
+        if any(name_of(column) in names for column in spec._names(feature))
+    ]
+    # Columns that datasets add to rows come with any other.
+    return dataset.select_columns(features or list(schema)[:1])

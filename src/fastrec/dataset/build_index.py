@@ -13,6 +13,7 @@ from fastrec.options import (
 from fastrec.storage.compression import contents_of
 from fastrec.storage.index import IndexPlace, make_counts, make_indexes
 from fastrec.storage.paths import Paths, expand
+from fastrec.storage.stores import StorageOptions
 
 __all__ = ["build_index"]
 
@@ -26,6 +27,7 @@ def build_index(
     rank: int = 0,
     world_size: int = 1,
     progress: Callable[[int, int], object] | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> dict[str, int]:
     """Build the indexes of files ahead of time, so that later reads do not wait.
 
@@ -47,6 +49,8 @@ def build_index(
         starting with file `rank`.
     progress : callable, optional
         Called with the bytes read so far and their total, about ten times a second.
+    storage_options : mapping, optional
+        As for `fastrec.open`.
 
     Returns
     -------
@@ -68,7 +72,8 @@ def build_index(
     if rank >= world_size:
         msg = f"rank must be less than world_size={world_size}, got {rank}"
         raise ValueError(msg)
-    own_files = expand(paths)[rank::world_size]
+    names = expand(paths, storage_options=storage_options)
+    own_files = names[rank::world_size]
     place = IndexPlace(
         index_dir,
         part=(rank, world_size) if world_size > 1 else None,

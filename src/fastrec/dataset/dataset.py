@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.arrays.batch import Batch, Row, n_rows, row_of
+from fastrec.arrays.batch import Batch, Row, n_rows, row_of, rows_of
 from fastrec.dataset.indexing import checked_number, is_one, record_numbers
 from fastrec.dataset.records import Records
-from fastrec.dataset.rows import decode_rows
+from fastrec.dataset.rows import decode_rows, reader_of, set_hint
 from fastrec.dataset.views import DatasetViews
 from fastrec.errors import Error
 from fastrec.features.infer import SAMPLE_RECORDS
@@ -84,6 +84,8 @@ class Dataset(DatasetViews):
 
     def _renew_after_fork(self) -> None:
         self._pool = _core.BlockPool(_IDLE_BYTES)
+        self._row_reader: _core.RowReader | None = None  # from the second row on
+        self._is_plain = True  # rows may be read without transforms
 
     # Properties.
 
@@ -227,6 +229,8 @@ class Dataset(DatasetViews):
         self, index: slice | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
     ) -> Batch: ...
     def __getitem__(self, index: Any) -> Row | Batch:
+        if is_one(index):
+            return self._row(operator.index(index))
         if isinstance(index, (str, bytes)):
             msg = (
                 f"a dataset is indexed by record, got {index!r}: write "
@@ -234,23 +238,12 @@ class Dataset(DatasetViews):
                 f"for batch in ds.loader(256): batch[{index!r}]"
             )
             raise TypeError(msg)
-        if is_one(index):
-            number = checked_number(operator.index(index), len(self))
-            batch = self._decode(np.array([number], dtype=np.int64))
-            if not n_rows(batch):
-                msg = (
-                    f"the transforms returned no row for record {number}: read it with "
-                    "a slice"
-                )
-                raise ValueError(msg)
-            return row_of(batch, 0)
         return self._decode(record_numbers(index, len(self)))
 
     def __iter__(self) -> Iterator[Row]:
         by_rows = Dataset(self._view.by_rows(), self._transforms)
         for batch in by_rows._batches_until_damage(_ROWS_AT_ONCE):
-            for i in range(n_rows(batch)):
-                yield row_of(batch, i)
+            yield from rows_of(batch)
 
     def head(self, n: int = 5) -> list[Row]:
         """Return the first `n` rows, or all if there are fewer.
@@ -261,6 +254,29 @@ class Dataset(DatasetViews):
             If one of these rows cannot be read and ``on_error="raise"``.
         """
         return list(itertools.islice(self, non_negative_int("n", n)))
+
+    def _row(self, index: int) -> Row:
+        if self._row_reader is not None:
+            try:
+                row = self._row_reader.row(index)
+            except Error as error:
+                set_hint(error, self._view)
+                raise
+            if row is not None:
+                return row
+        number = checked_number(index, len(self))
+        batch = self._decode(np.array([number], dtype=np.int64))
+        if not n_rows(batch):
+            msg = (
+                f"the transforms returned no row for record {number}: read it with "
+                "a slice"
+            )
+            raise ValueError(msg)
+        # `_decode` warns about features that the first records lack.
+        if self._is_plain and not self._view.source.to_core().is_watching:
+            self._row_reader = reader_of(self._view, self._transforms, self._pool)
+            self._is_plain = self._row_reader is not None
+        return row_of(batch, 0)
 
     # Batches.
 
@@ -431,7 +447,9 @@ class Dataset(DatasetViews):
             single_rows = self.loader(1, rank=0, world_size=1, num_threads=0)
             yield from itertools.islice(single_rows, n_read, None)
 
-    def _table_loader(self, batch_size: int | None) -> Loader:
+    def _table_loader(
+        self, batch_size: int | None, num_threads: int | None = None
+    ) -> Loader:
         """Return a loader of all records on one rank, without padding."""
         batch_size = batch_size or self._rows_at_once()
         dataset = self
@@ -441,19 +459,18 @@ class Dataset(DatasetViews):
                 lambda schema: schema._with(without_padding(schema))
             )
             dataset = Dataset(self._view.of(source))
-        return dataset.loader(batch_size, rank=0, world_size=1)
+        return dataset.loader(batch_size, rank=0, world_size=1, num_threads=num_threads)
 
     def _rows_at_once(self) -> int:
         """Return the number of rows in a batch of about 16 MiB, by the first rows' size."""
         plain = self._without_transforms()
         loader = plain.loader(_ROWS_AT_ONCE, rank=0, world_size=1, num_threads=0)
         try:
-            next(iter(loader), None)
+            batch = next(iter(loader), {})
         except Error:  # reading the table raises it again
             return _ROWS_AT_ONCE
-        stats = loader.stats
-        image_bytes = loader._options.collator().image_bytes
-        return rows_per_batch(stats.n_bytes / max(stats.n_records, 1) + image_bytes)
+        stats, n_decoded = loader.stats, sum(column.nbytes for column in batch.values())
+        return rows_per_batch(max(stats.n_bytes, n_decoded) / max(stats.n_records, 1))
 
     def _any_width_columns(self) -> set[str | bytes]:
         readings, _ = self._view.source.readings()

@@ -25,6 +25,7 @@ from fastrec.sources.source import Reading, Source
 from fastrec.sources.view import View
 from fastrec.storage.compression import Compression, check_compression
 from fastrec.storage.paths import Paths, expand
+from fastrec.storage.stores import StorageOptions
 
 __all__ = ["open", "read_records"]
 
@@ -46,6 +47,7 @@ def open(
     cache_dir: str | os.PathLike[str] | None = None,
     index_dir: str | os.PathLike[str] | None = None,
     limits: Limits | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> Dataset:
     """Open TFRecord files as a dataset.
 
@@ -53,9 +55,10 @@ def open(
     ----------
     paths : path-like or iterable of path-like
         A file, a glob (matches sorted by name), a directory (its TFRecord files sorted by
-        name), or a list of these. Each may be a ``file://`` URL. A directory whose file
-        names differ by a split word is an error: train, test, valid, validation, val,
-        dev or eval.
+        name), or a list of these. Each may be a URL: ``s3://``, ``gs://``, ``az://``,
+        ``https://``, ``hf://``, ``file://`` or any other that fsspec knows. A directory
+        whose file names differ by a split word is an error: train, test, valid,
+        validation, val, dev or eval.
     features : mapping of str to specs, or list of str, optional
         The features to read, by column name. A spec may also be one of tf.io, or the name
         of a dtype, such as ``"int64"``, for a scalar. Other features are skipped without
@@ -90,13 +93,20 @@ def open(
         Where to keep indexes; by default in the user's cache.
     limits : Limits, optional
         Bounds on what one record may cost, for files from untrusted sources.
+    storage_options : mapping, optional
+        Credentials and other options for the library that reads the URLs: the options
+        of obstore's store for ``s3://``, ``gs://``, ``az://`` and ``https://``, those of
+        fsspec's filesystem for others. By default they come from the environment.
 
     Raises
     ------
     OSError
-        If a path does not exist or matches no files.
+        If a path does not exist or matches no files, or a store refuses.
     ValueError
-        If an option is invalid, a path is a remote URL, or a directory mixes splits.
+        If an option is invalid, a URL has an unknown scheme, or a directory mixes
+        splits.
+    MissingExtraError
+        If a path is a URL, and the package that reads it is not installed.
     SchemaError
         If the features are invalid.
 
@@ -123,7 +133,7 @@ def open(
         None if index_dir is None else os.fspath(index_dir),
     )
     policy, checked = check_on_error(on_error), checked_limits(limits)
-    names = expand(paths, joins=True)
+    names = expand(paths, joins=True, storage_options=storage_options)
     files = FileSet([FileGroup(names, options)], policy, checked)
     schema, columns = schema_or_names(features, context_features, sequence_features)
     return Dataset(View(Source(files, [Reading(len(files), schema, columns)])))
@@ -136,6 +146,7 @@ def read_records(
     compression: Compression = "auto",
     batch_size: None = None,
     num_threads: int | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> Iterator[bytes]: ...
 @overload
 def read_records(
@@ -144,6 +155,7 @@ def read_records(
     compression: Compression = "auto",
     batch_size: int,
     num_threads: int | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> Iterator[BytesArray]: ...
 @checked_names
 def read_records(
@@ -152,6 +164,7 @@ def read_records(
     compression: Compression = "auto",
     batch_size: int | None = None,
     num_threads: int | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> Iterator[bytes] | Iterator[BytesArray]:
     """Yield the serialized records of files in sequence.
 
@@ -168,6 +181,8 @@ def read_records(
     num_threads : int, optional
         Native threads that read ahead; 0 reads inside ``next()``. The default is that of
         `Dataset.loader`.
+    storage_options : mapping, optional
+        As for `fastrec.open`.
 
     Yields
     ------
@@ -178,7 +193,12 @@ def read_records(
     CorruptionError
         At a damaged record, after yielding all records before it.
     """
-    dataset = open(paths, features={_RECORD: Record()}, compression=compression)
+    dataset = open(
+        paths,
+        features={_RECORD: Record()},
+        compression=compression,
+        storage_options=storage_options,
+    )
     if batch_size is not None:
         batch_size = positive_int("batch_size", batch_size)
         return _batches(dataset, batch_size, num_threads)

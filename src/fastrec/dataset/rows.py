@@ -16,7 +16,22 @@ from fastrec.sources.view import View
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.transform import CheckedTransform
 
-__all__ = ["decode_rows"]
+__all__ = ["decode_rows", "reader_of", "set_hint"]
+
+
+def reader_of(
+    view: View, transforms: Sequence[CheckedTransform], pool: _core.BlockPool
+) -> _core.RowReader | None:
+    """Return the core's reader of single rows; None if rows are made from batches."""
+    if not collator_of(view, transforms).is_identity:
+        return None
+    return _core.RowReader(view.source.to_core(), view.catalog(), pool)
+
+
+def set_hint(error: Error, view: View) -> None:
+    """Set the hint of an error that was raised by reading `view` by number."""
+    if error.hint and error.path and view.files.on_error != "raise":
+        error.hint = hint_by_number(error.path)
 
 
 def decode_rows(
@@ -33,8 +48,7 @@ def decode_rows(
             view.source.to_core(), view.catalog(), pool, records
         )
     except Error as error:
-        if error.hint and error.path and view.files.on_error != "raise":
-            error.hint = hint_by_number(error.path)
+        set_hint(error, view)
         raise
     schemas = [reading.schema for reading in view.source.readings()[0]]
     if (warning := absence(view.source.to_core(), schemas)) is not None:

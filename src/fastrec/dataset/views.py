@@ -289,7 +289,7 @@ class DatasetViews(ABC):
     @property
     def _has_transforms(self) -> bool:
         source = self._view.source
-        return bool(source.transforms or source.has_images or self._transforms)
+        return bool(source.transforms or source.is_decoding or self._transforms)
 
     def _with_on_error(self, on_error: ErrorPolicy) -> Self:
         view = self._view.with_on_error(check_on_error(on_error))

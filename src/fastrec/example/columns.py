@@ -9,7 +9,8 @@ else is converted; a float never becomes an integer.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -388,6 +389,8 @@ def _memory(
                     f"rows must have {size} bytes, as in {spec!r}, got "
                     f"{array.lengths[wrong[0]]} in row {wrong[0]}"
                 )
+        if isinstance(spec, Raw) and spec.compression is not None:
+            array = _deflated(array)
         if isinstance(spec, Raw) or spec.shape is None:
             return _lists(name, key, array, present)
     if spec.shape is None or spec.dtype is None:
@@ -414,6 +417,14 @@ def _memory(
         native = np.ascontiguousarray(whole, dtype)
         native = native.byteswap() if spec._swap_bytes() else native
         data = native.reshape(-1).view(np.uint8)
+        if spec.compression is not None:
+            rows = [*data.reshape(len(whole), -1)] if len(whole) else []
+            return _lists(name, key, _deflated(rows), present)
     size = data.size // max(1, len(whole))
     data = data.reshape(-1)
     return ColumnValues(name, key, "bytes", data, string_bytes=size, present=present)
+
+
+def _deflated(rows: Iterable[Any]) -> BytesArray:
+    """Compress each row of bytes with ZLIB."""
+    return BytesArray.from_list([zlib.compress(row) for row in rows])

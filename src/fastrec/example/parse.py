@@ -11,17 +11,15 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.arrays.batch import Batch, BytesArray, Row, n_rows, row_of
 from fastrec.arrays.layout import run_positions
-from fastrec.errors import DecodeError, SchemaError
-from fastrec.features.base import Spec, numpy_dtype
-from fastrec.features.fixed import VarLen
-from fastrec.features.image import images_of
-from fastrec.features.infer import DTYPE_OF, name_of
+from fastrec.errors import DecodeError, Error, SchemaError
+from fastrec.example.schema_cache import SchemaCache
+from fastrec.features.base import numpy_dtype
 from fastrec.features.schema import Features, Schema, as_schema
 from fastrec.features.sequence_schema import ParsedSequences
 from fastrec.features.tensor import SerializedTensor
 from fastrec.options import Limits
 from fastrec.transforms.batch_info import BatchInfo
-from fastrec.transforms.images import DecodeImages
+from fastrec.transforms.decode import DecodeStrings
 
 __all__ = [
     "decode_example",
@@ -41,7 +39,12 @@ _IDLE_BYTES = 16 << 20
 
 _TENSOR = "tensor"  # the feature that `parse_tensor` reads
 
+_MAX_FEATURES = Limits().max_features
+
 _pool = _core.BlockPool(_IDLE_BYTES)
+
+_schema_of_dict = SchemaCache(as_schema)
+_sequences_of = SchemaCache(ParsedSequences)
 
 
 def parse_example(serialized: Strings, features: Features) -> Batch:
@@ -52,7 +55,7 @@ def parse_example(serialized: Strings, features: Features) -> Batch:
     serialized : sequence of bytes, BytesArray, or 1-D object array of bytes
         One record each.
     features : mapping of str to specs
-        As for `fastrec.open`. Pass a `fastrec.Schema` to validate them only once.
+        As for `fastrec.open`. A dict is validated again only if it has changed.
 
     Returns
     -------
@@ -72,12 +75,12 @@ def parse_example(serialized: Strings, features: Features) -> Batch:
     >>> parse_example(records, {"x": FixedLen((), "int64")})
     {'x': array([3, 4])}
     """
-    schema = as_schema(features)
+    schema = _schema_of(features)
     batch = _core.parse_examples(schema._bind(), _pool, _memory_of(serialized))
-    if not images_of(schema):
+    if not schema._has_encoded:
         return batch
     numbers = np.arange(n_rows(batch), dtype=np.int64)
-    decode = DecodeImages(schema, Limits())
+    decode = DecodeStrings(schema, Limits())
     return decode(batch, BatchInfo(0, 0, 0, numbers, numbers, _pool=_pool))
 
 
@@ -101,7 +104,10 @@ def parse_single_example(serialized: bytes, features: Features) -> Row:
         If the record is unreadable or does not fit its spec.
     """
     _check_one(serialized)
-    return row_of(parse_example([serialized], features), 0)
+    schema = _schema_of(features)
+    if schema._has_encoded:
+        return row_of(parse_example([serialized], schema), 0)
+    return schema._bind().parse_row(_pool, serialized)
 
 
 def parse_sequence_example(
@@ -131,7 +137,7 @@ def parse_sequence_example(
         If a record is unreadable or does not fit its spec. The error's `record` is its
         index.
     """
-    schema = ParsedSequences(context_features, sequence_features)
+    schema = _sequences_of(context_features, sequence_features)
     parsed: Any = _core.parse_examples(schema._bind(), _pool, _memory_of(serialized))
     context, sequence, lengths = parsed
     return context, sequence, lengths
@@ -202,20 +208,12 @@ def decode_example(serialized: bytes) -> dict[str | bytes, Any]:
             "lists; call fastrec.decode_sequence_example()"
         )
         raise SchemaError(msg)
-    survey = _core.Survey(Limits().max_features)
-    survey.add(serialized)
-    surveyed = survey.features
-    features: dict[str | bytes, Spec] = {
-        name_of(key): VarLen(DTYPE_OF[next(iter(seen.kinds))])
-        for key, seen in surveyed
-        if seen.kinds
-    }
-    row: Row = {}
-    if features:
-        batch = _core.parse_examples(Schema(features)._bind(), _pool, [serialized])
-        row = row_of(batch, 0)
-    names: Any = [name_of(key) for key, _ in surveyed]
-    return {name: row.get(name) for name in names}
+    try:
+        features, _ = _core.decode_message(serialized, False, _MAX_FEATURES)
+    except Error as error:
+        error.record = 0
+        raise
+    return features
 
 
 def decode_sequence_example(
@@ -256,11 +254,7 @@ def decode_sequence_example(
     {'tokens': [array([1, 2]), array([3])]}
     """
     _check_one(serialized)
-    context, lists = _core.decode_message(serialized, True, Limits().max_features)
-    return (
-        {name_of(key): values for key, values in context},
-        {name_of(key): steps for key, steps in lists},
-    )
+    return _core.decode_message(serialized, True, _MAX_FEATURES)
 
 
 def parse_tensor(
@@ -371,6 +365,11 @@ def decode_raw(
         decoded = memory.view(native.newbyteorder("<" if little_endian else ">"))
         decoded = decoded.astype(native, copy=False)
     return decoded.reshape((*shape, size // native.itemsize))
+
+
+def _schema_of(features: Features) -> Schema:
+    is_checked = isinstance(features, Schema) and bool(features._features)
+    return features if is_checked else _schema_of_dict(features)
 
 
 def _equal_size(strings: BytesArray) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -168,6 +168,9 @@ class Raw(Spec):
         The byte order in the file. Columns have native byte order.
     default : array-like of `shape`, optional
         The values for records without the feature.
+    compression : {None, "ZLIB"}
+        Whether the byte string is compressed. The `transform_threads` of a loader
+        decompress it, before transforms are called.
     key : str or bytes, optional
         The feature's name, if it differs from the column's.
 
@@ -187,6 +190,7 @@ class Raw(Spec):
     dtype: str | np.dtype[Any]
     little_endian: bool
     default: Any
+    compression: Literal["ZLIB"] | None
 
     def __init__(
         self,
@@ -195,6 +199,7 @@ class Raw(Spec):
         little_endian: bool = True,
         default: object = None,
         *,
+        compression: Literal["ZLIB"] | None = None,
         key: str | bytes | None = None,
     ) -> None:
         checked = numpy_dtype(dtype)
@@ -205,8 +210,12 @@ class Raw(Spec):
                 f"little_endian must be True for {dtype!r}, which has no byte order"
             )
         self._set(shape=checked_shape(shape), dtype=_dtype_argument(checked))
+        if compression not in (None, "ZLIB"):
+            raise SchemaError(
+                f"compression must be None or 'ZLIB', got {compression!r}"
+            )
         self._set(little_endian=little_endian, default=frozen(default))
-        self._set(key=checked_key(key))
+        self._set(compression=compression, key=checked_key(key))
         self._default_bytes()
 
     def _default_bytes(self) -> bytes | None:
@@ -223,6 +232,13 @@ class Raw(Spec):
         return dtype.itemsize // (2 if dtype.kind == "c" else 1)
 
     def _columns(self, name: str | bytes) -> list[Column]:
+        if self.compression is not None:  # decompressed by Python code
+            column = Column(
+                *(name, self._key_of(name), "bytes", "dense"),
+                *(np.dtype(np.uint8), (), repr(self)),
+                default=None if self.default is None else [b""],
+            )
+            return [column]
         column = Column(
             *(name, self._key_of(name), "bytes", "raw"),
             *(numpy_dtype(self.dtype), self.shape, repr(self)),
@@ -230,6 +246,9 @@ class Raw(Spec):
             default=self._default_bytes(),
         )
         return [column]
+
+    def _row_type(self) -> str:
+        return f"{numpy_dtype(self.dtype)}{list(self.shape)}"
 
 
 @dataclass(frozen=True, init=False, repr=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
@@ -12,7 +12,7 @@ import numpy as np
 from fastrec.errors import SchemaError
 from fastrec.features.base import Column, Spec, checked_item, checked_key
 
-__all__ = ["Fit", "Image", "images_of"]
+__all__ = ["Fit", "Image"]
 
 Fit: TypeAlias = Literal[
     "exact", "resize", "center_crop", "random_crop", "random_resized_crop"
@@ -189,8 +189,3 @@ def _random_part(
     wide = min(width, max(1, round(height * _RATIO[1])))
     high = min(height, max(1, round(width / _RATIO[0])))
     return (width - wide) // 2, (height - high) // 2, wide, high
-
-
-def images_of(features: Mapping[str | bytes, Spec]) -> dict[str | bytes, Image]:
-    """Return the columns that are images."""
-    return {name: spec for name, spec in features.items() if isinstance(spec, Image)}

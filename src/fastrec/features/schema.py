@@ -11,6 +11,7 @@ from fastrec.arrays.batch import Array, Batch
 from fastrec.display import as_text, table
 from fastrec.errors import SchemaError
 from fastrec.features.base import Column, RowRule, Spec, checked_keys
+from fastrec.features.encoded import encoded_of
 from fastrec.features.padded import FixedLenSequence
 from fastrec.features.tf_specs import as_spec
 
@@ -46,6 +47,13 @@ class Schema(Mapping["str | bytes", Spec]):
         Comments in the repr, for columns or for features that are not read.
     source : str, optional
         The origin of the features, for the repr and for errors.
+    class_names : mapping of str or bytes to sequence of str, optional
+        The names of the classes 0, 1, ... in columns of class labels.
+
+    Attributes
+    ----------
+    class_names : dict of str or bytes to tuple of str
+        Those of the columns in this schema. `fastrec.open_tfds` finds them.
 
     Raises
     ------
@@ -70,12 +78,18 @@ class Schema(Mapping["str | bytes", Spec]):
         *,
         notes: Mapping[str | bytes, str] | None = None,
         source: str = "",
+        class_names: Mapping[Any, Sequence[str]] | None = None,
     ) -> None:
         self._features = _checked(features)
         for name, spec in self._features.items():
             self._check_spec(name, spec)
         self._notes = dict(notes or {})
         self._source = source
+        self.class_names: dict[Any, tuple[str, ...]] = {
+            name: tuple(names)
+            for name, names in (class_names or {}).items()
+            if name in self._features
+        }
         self._bound: _core.Schema | None = None
 
     def _check_spec(self, name: str | bytes, spec: Spec) -> None:
@@ -146,10 +160,19 @@ class Schema(Mapping["str | bytes", Spec]):
 
     def _with(self, features: Mapping[str | bytes, Spec]) -> Schema:
         """Return a schema of some of the features, with other specs."""
-        return Schema(features, notes=self._notes_on(features), source=self._source)
+        return Schema(
+            features,
+            notes=self._notes_on(features),
+            source=self._source,
+            class_names=self.class_names,
+        )
 
     def _notes_on(self, names: Iterable[str | bytes]) -> dict[str | bytes, str]:
         return {name: self._notes[name] for name in names if name in self._notes}
+
+    @functools.cached_property
+    def _has_encoded(self) -> bool:
+        return bool(encoded_of(self))
 
     def _columns(self) -> list[Column]:
         specs = self._core_specs()
@@ -178,7 +201,12 @@ class Schema(Mapping["str | bytes", Spec]):
         return None if is_plain else Composition(specs)
 
     def __reduce__(self) -> tuple[object, ...]:
-        make = functools.partial(Schema, notes=self._notes, source=self._source)
+        make = functools.partial(
+            Schema,
+            notes=self._notes,
+            source=self._source,
+            class_names=self.class_names,
+        )
         return make, (self._features,)
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Batch, concat_batches, take_rows
 from fastrec.arrays.ragged import describe_rows
 from fastrec.errors import SchemaError, add_note
-from fastrec.features.image import images_of
+from fastrec.features.encoded import encoded_of
 from fastrec.features.padded import FixedLenSequence, Unpadded
 from fastrec.features.schema import check_columns
 from fastrec.loader.skipped_rows import RowPolicy, SkippedRow, skipped_by_transform
@@ -27,7 +27,7 @@ from fastrec.options import Limits
 from fastrec.sources.source import Reading
 from fastrec.sources.view import View
 from fastrec.transforms.batch_info import BatchInfo, Extra
-from fastrec.transforms.images import DecodeImages
+from fastrec.transforms.decode import DecodeStrings
 from fastrec.transforms.transform import CheckedTransform
 
 __all__ = ["VALID", "Collator", "OnTransformError", "Parts", "collator_of"]
@@ -146,8 +146,19 @@ class Collator:
         limits: Limits,
     ) -> None:
         self._readings = list(readings)
-        self.image_bytes = 0  # of a row, after decoding
-        self._part_transforms = [self._transforms_of(part, limits) for part in readings]
+        self._decoders = [
+            DecodeStrings(reading.schema, limits)
+            if encoded_of(reading.schema)
+            else None
+            for reading in readings
+        ]
+        self._part_transforms = [
+            (
+                *(() if decoder is None else (CheckedTransform(decoder),)),
+                *reading.transforms,
+            )
+            for reading, decoder in zip(readings, self._decoders, strict=True)
+        ]
         self._part_columns: dict[str, str] = {}  # of the first part after transforms
         self._extra = extra
         self._transforms = tuple(transforms)
@@ -193,15 +204,14 @@ class Collator:
                 batch, info = calls(transform, batch, info)
         return batch, calls.skipped
 
-    def _transforms_of(
-        self, reading: Reading, limits: Limits
-    ) -> tuple[CheckedTransform, ...]:
-        """Return the transforms of a reading; the first one decodes its images."""
-        if not images_of(reading.schema):
-            return reading.transforms
-        decode = DecodeImages(reading.schema, limits)
-        self.image_bytes = max(self.image_bytes, decode.row_bytes)
-        return (CheckedTransform(decode), *reading.transforms)
+    def decoded_bytes(self, parts: Parts) -> int:
+        """Return the size that decoded images and arrays of `parts` will have."""
+        decoders = self._decoders
+        return sum(
+            decoder.n_bytes(batch)
+            for reading, batch, _ in parts
+            if (decoder := decoders[reading]) is not None
+        )
 
     def _joined(
         self, parts: Parts, info: BatchInfo | None, calls: _TransformCalls

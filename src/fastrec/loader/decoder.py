@@ -81,6 +81,7 @@ class BatchDecoder:
         self._times_lock = threading.Lock()
         self._plan = plan
         self.last_bytes = 0  # the size of the last batch
+        self._n_walked = 0  # records read without a plan
         # The transform pool takes a part of the prefetched batches and of the memory.
         n_ahead = max(1, options.prefetch - options.n_in_transform_pool)
         memory_limit = max(1, options.memory_limit - self.transform_pool_bytes)
@@ -125,9 +126,7 @@ class BatchDecoder:
         """Return the next batch; None at the end."""
         if not self._is_identity:
             return self.collate(self.take())
-        decoded = self.pipeline.next()
-        if self._may_have_gaps:
-            self._report_gaps()
+        decoded = self._next_of_pipeline()
         if decoded is None:
             return None
         parts, step, _, n_valid, n_bytes, unreadable = decoded
@@ -138,6 +137,25 @@ class BatchDecoder:
             Delivered, (parts[0][1], step, n_records, n_bytes, skipped, None)
         )
 
+    def _next_of_pipeline(
+        self,
+    ) -> tuple[Parts, int, int, int, int, list[SkippedSpan]] | None:
+        """Return the decoded parts of a step; None at the end."""
+        decoded = self.pipeline.next()
+        if self._may_have_gaps:
+            self._report_gaps()
+        if self._plan is None:
+            if decoded is not None:
+                self._n_walked += decoded[3]
+            else:
+                planner = self._options.planner
+                self._options.view.check_walked(
+                    self._n_walked,
+                    planner.global_batch_size,
+                    drop_last=planner.drop_last,
+                )
+        return decoded
+
     def _report_gaps(self) -> None:
         if gaps := self.pipeline.take_gaps():
             log_gaps(gaps)
@@ -145,13 +163,11 @@ class BatchDecoder:
 
     def take(self) -> DecodedBatch | None:
         """Return the next decoded batch, to pass to `collate`; None at the end."""
-        decoded = self.pipeline.next()
-        if self._may_have_gaps:
-            self._report_gaps()
+        decoded = self._next_of_pipeline()
         if decoded is None:
             return None
         parts, step, n_rows, n_valid, n_bytes, unreadable = decoded
-        self.last_bytes = n_bytes + n_rows * self._collator.image_bytes
+        self.last_bytes = n_bytes + self._collator.decoded_bytes(parts)
         places = info = None
         if self._needs_places:
             context = f" of step {step} of epoch {self._epoch}"

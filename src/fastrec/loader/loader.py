@@ -325,7 +325,11 @@ class Loader(TrainingRun, Generic[B]):
         batch, _ = self._options.collator()(parts, info)
         return batch
 
-    def _table_loader(self, batch_size: int | None) -> Loader[Any]:  # noqa: ARG002
+    def _table_loader(
+        self,
+        batch_size: int | None,  # noqa: ARG002
+        num_threads: int | None,  # noqa: ARG002
+    ) -> Loader[Any]:
         return self
 
     def _any_width_columns(self) -> set[str | bytes]:

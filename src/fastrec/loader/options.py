@@ -77,7 +77,7 @@ class LoaderOptions:
             num_threads=default_num_threads()
             if num_threads is None
             else non_negative_int("num_threads", num_threads, _MAX_THREADS),
-            transform_threads=(default_num_threads() if view.source.has_images else 1)
+            transform_threads=(default_num_threads() if view.source.is_decoding else 1)
             if transform_threads is None
             else non_negative_int("transform_threads", transform_threads, _MAX_THREADS),
             has_default_transform_threads=transform_threads is None,
@@ -103,7 +103,7 @@ class LoaderOptions:
     def has_transforms(self) -> bool:
         """Whether the dataset or the loader has transforms, or decodes images."""
         source = self.view.source
-        return bool(self.transforms or source.transforms or source.has_images)
+        return bool(self.transforms or source.transforms or source.is_decoding)
 
     @property
     def is_per_row(self) -> bool:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import itertools
 import os
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
@@ -28,6 +30,7 @@ from fastrec.storage.compression import (
 )
 from fastrec.storage.index import IndexPlace
 from fastrec.storage.index_files import joined_names
+from fastrec.storage.paths import is_remote
 
 if TYPE_CHECKING:
     import hashlib
@@ -75,6 +78,25 @@ class FileGroup:
             packed = zlib.compress(joined_names(self.paths), 1)
             return _unpickled, (packed, self.options)
         return FileGroup, (self.paths, self.options)
+
+    def part(self, numbers: Sequence[int]) -> FileGroup:
+        """Return the files with these numbers, and what is known about them."""
+
+        def chosen(values: Sequence[_T] | None) -> list[_T] | None:
+            return None if values is None else [values[i] for i in numbers]
+
+        def chosen_of(indexes: _core.Indexes | None) -> _core.Indexes | None:
+            return (
+                None
+                if indexes is None
+                else _core.Indexes([indexes[i] for i in numbers])
+            )
+
+        group = FileGroup([self.paths[i] for i in numbers], self.options)
+        group.contents, group.is_assumed = chosen(self.contents), self.is_assumed
+        group.plain = chosen(self.plain)
+        group.indexes, group.counts = chosen_of(self.indexes), chosen_of(self.counts)
+        return group
 
     def scans(self) -> list[_core.Indexes]:
         """Return the indexes that are known so far."""
@@ -181,6 +203,43 @@ class FileSet:
         group = FileGroup(first.paths[:1], first.options._replace(cache_dir=None))
         return FileSet([group], self.on_error, self.limits)
 
+    def part(self, numbers: Iterable[int]) -> FileSet:
+        """Return the files with these numbers."""
+        ends = [*itertools.accumulate(len(group.paths) for group in self._groups)]
+        by_group = itertools.groupby(numbers, partial(bisect.bisect_right, ends))
+        groups = []
+        for i, chosen in by_group:
+            group = self._groups[i]
+            begin = ends[i] - len(group.paths)
+            groups.append(group.part([number - begin for number in chosen]))
+        return FileSet(groups, self.on_error, self.limits)
+
+    def with_absolute_paths(self) -> FileSet:
+        """Return the same files for processes in other directories."""
+        groups = [group.rescanned() for group in self._groups]
+        for group in groups:
+            group.paths = [
+                path if is_remote(path) else os.path.abspath(path)  # noqa: PTH100
+                for path in group.paths
+            ]
+        return FileSet(groups, self.on_error, self.limits)
+
+    def with_indexes(self, indexes: Sequence[_core.Index | None]) -> FileSet:
+        """Return the same files with these indexes; the core checks their versions."""
+        known = [index is not None for index in indexes]
+        groups = []
+        begin = 0
+        for group in self._groups:
+            end = begin + len(group.paths)
+            for _, run in itertools.groupby(range(begin, end), known.__getitem__):
+                numbers = list(run)
+                part = group.part([number - begin for number in numbers])
+                given = [index for i in numbers if (index := indexes[i]) is not None]
+                part.indexes = _core.Indexes(given) if given else None
+                groups.append(part)
+            begin = end
+        return FileSet(groups, self.on_error, self.limits)
+
     def with_on_error(self, on_error: ErrorPolicy) -> FileSet:
         """Return the same files under another error policy."""
         if on_error == self.on_error:
@@ -257,7 +316,7 @@ class FileSet:
                     ios,
                     b"" if paths == self.files else joined_names(self.files),
                     self.limits.max_record_bytes,
-                    any(group.is_assumed for group in self._groups),
+                    is_assumed_plain=any(group.is_assumed for group in self._groups),
                 )
                 self._expect()
             return self._table

@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from fastrec import _core
+from fastrec.errors import CorruptionError
 from fastrec.features import infer
-from fastrec.features.image import images_of
+from fastrec.features.encoded import encoded_of
 from fastrec.features.schema import Schema, check_columns
 from fastrec.lifecycle import renew_after_fork
 from fastrec.on_error import recovery_of
@@ -30,6 +31,7 @@ class Reading:
     features: Schema | None = None  # None: inferred lazily
     names: tuple[str | bytes, ...] | None = None  # features to infer; None means all
     transforms: tuple[CheckedTransform, ...] = ()  # applied before datasets are joined
+    record_counts: tuple[int, ...] | None = None  # of each file, according to metadata
 
     @property
     def schema(self) -> Schema:
@@ -78,13 +80,31 @@ class Source:
         """Return a source of other files with the same features and transforms."""
         return Source(files, self._given, self._inferred)
 
+    def part(self, numbers: Sequence[int]) -> Source:
+        """Return a source of some files, with the features of all."""
+        of_files = [
+            dataclasses.replace(reading, n_files=1)
+            for reading in self._known()
+            for _ in range(reading.n_files)
+        ]
+        readings: list[Reading] = []
+        for number in numbers:
+            reading = of_files[number]
+            if readings and dataclasses.replace(readings[-1], n_files=1) == reading:
+                n_files = readings.pop().n_files + 1
+                reading = dataclasses.replace(reading, n_files=n_files)
+            readings.append(reading)
+        return Source(self.files.part(numbers), readings)
+
     def of_first_file(self, sample: int) -> Source:
         """Return a source of the first file, without transforms and without an index.
 
         If its features are not known, they are inferred from its first `sample` records.
         """
         first = (self._inferred or self._given)[0]
-        reading = dataclasses.replace(first, n_files=1, transforms=())
+        reading = dataclasses.replace(
+            first, n_files=1, transforms=(), record_counts=None
+        )
         source = Source(self.files.first(), [reading])
         if reading.features is None:
             features = source.inferred_in_sequence([0], reading.names, sample)
@@ -121,9 +141,9 @@ class Source:
         return [fn for reading in self._given for fn in reading.transforms]
 
     @property
-    def has_images(self) -> bool:
-        """Whether images are decoded; no inferred schema has them."""
-        return any(images_of(reading.features or {}) for reading in self._given)
+    def is_decoding(self) -> bool:
+        """Whether Python code decodes columns; no inferred schema has such."""
+        return any(encoded_of(reading.features or {}) for reading in self._given)
 
     def _known(self) -> list[Reading]:
         """Return the readings with inferred features."""
@@ -166,6 +186,33 @@ class Source:
             ]
             for other in others:
                 check_columns(first, other)
+
+    def n_listed_records(self) -> int | None:
+        """Return the number of records according to metadata, or None."""
+        counts = [reading.record_counts for reading in self._given]
+        return None if None in counts else sum(map(sum, filter(None, counts)))
+
+    def check_counts(self, *, allows_gaps: bool = True) -> None:
+        """Raise a CorruptionError if a file has another number of records than listed.
+
+        With `allows_gaps`, a file may have fewer if `on_error` skips damage to it.
+        """
+        if all(reading.record_counts is None for reading in self._given):
+            return
+        damaged = {gap.path for gap in self.files.report()} if allows_gaps else ()
+        listed = itertools.chain.from_iterable(
+            reading.record_counts or [None] * reading.n_files for reading in self._given
+        )
+        found = self.files.n_records_by_file()
+        for path, count, n_records in zip(self.files.files, listed, found, strict=True):
+            if count in (None, n_records) or (path in damaged and n_records < count):
+                continue
+            raise CorruptionError(
+                f"the file must have {count:,} records, as dataset_info.json lists, got "
+                f"{n_records:,}; copy or prepare the data set again",
+                path,
+                code="record_count",
+            )
 
     def to_core(self) -> _core.Sources:
         """Return the files and their schemas in the form that the core accepts."""

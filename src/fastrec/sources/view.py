@@ -64,6 +64,9 @@ class View:
     def __len__(self) -> int:
         if self.mix is not None:
             return len(self.mix)
+        n_listed = self.n_listed_records()
+        if n_listed is not None:
+            return n_listed
         if self.is_walkable and self.files.is_streamed:
             return self.files.n_records
         return len(self.catalog())
@@ -85,7 +88,25 @@ class View:
         """Return the number of records, or None if finding it would read files."""
         if self._selection is not None:
             return len(self._selection)
-        return None if self.is_mixed else self.files.n_known_records()
+        if self.is_mixed:
+            return None
+        n_listed = self.n_listed_records()
+        return self.files.n_known_records() if n_listed is None else n_listed
+
+    def n_listed_records(self) -> int | None:
+        """Return the number of records according to metadata, if it must be exact."""
+        is_exact = self.is_walkable and self.files.on_error == "raise"
+        return self.source.n_listed_records() if is_exact else None
+
+    def check_walked(self, n_records: int, batch_size: int, *, drop_last: bool) -> None:
+        """Raise a CorruptionError if an epoch did not have all listed records."""
+        n_listed = self.source.n_listed_records()
+        if n_listed is None:
+            return
+        if drop_last:
+            n_listed -= n_listed % batch_size
+        if n_records != n_listed:
+            self.source.check_counts()
 
     @property
     def is_walkable(self) -> bool:
@@ -152,6 +173,7 @@ class View:
     def catalog(self) -> _core.Catalog:
         """Return the offsets of all records, building missing indexes."""
         if self._catalog is None:
+            self.source.check_counts()
             pieces = [] if self.is_walkable else self.selection().to_core()
             self._catalog = _core.Catalog(self.files.indexes(), pieces)
         return self._catalog

@@ -16,6 +16,7 @@ import os
 import stat
 import zlib
 from collections.abc import Callable, Generator, Iterator, Sequence
+from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal, NoReturn, TypeAlias
 
@@ -23,6 +24,9 @@ import numpy as np
 
 from fastrec import _core
 from fastrec.errors import CorruptionError
+from fastrec.storage.paths import local_head, version_of
+from fastrec.storage.remote import RemotePath, pieces
+from fastrec.tasks import TaskPool
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -94,6 +98,13 @@ def contents_of(
     """Return the compression of each file: `compression`, or detected if "auto"."""
     if compression != "auto":
         return [CONTENTS[compression]] * len(files)
+    if any(isinstance(path, RemotePath) for path in files):
+        pool = TaskPool(_DETECTION_THREADS)
+        try:
+            tasks = [pool.submit(partial(content_of, path)) for path in files]
+            return [task.result() for task in tasks]
+        finally:
+            pool.stop()
     looks_like = _core.recognize_files(
         os.fsencode("\0".join(files)), _DETECTION_THREADS
     )
@@ -133,13 +144,15 @@ def content_of(path: str) -> Content:
     counts as compressed only if its beginning decompresses, or if it does not contain a
     valid TFRecord frame.
     """
-    looks_like = _core.recognize(os.fsencode(path))
-    if looks_like not in _WBITS:
-        return "plain"
-    content: Content = "gzip" if looks_like == "gzip" else "zlib"
-    if not _inflates(path, content) and _core.holds_frames(os.fsencode(path)):
-        return "plain"
-    return content
+    with local_head(path) as local:
+        name = os.fsencode(local)
+        looks_like = _core.recognize(name)
+        if looks_like not in _WBITS:
+            return "plain"
+        content: Content = "gzip" if looks_like == "gzip" else "zlib"
+        if not _inflates(local, content) and _core.holds_frames(name):
+            return "plain"
+        return content
 
 
 def _inflates(path: str, content: Content) -> bool:
@@ -191,7 +204,7 @@ def inflated(
 
 
 def _inflated_members(
-    file: io.FileIO,
+    file: io.FileIO | _RemoteFile,
     content: Content,
     name: str,
     on_read: Callable[[int], object] | None,
@@ -255,9 +268,35 @@ def _opener(path: str, flags: int) -> int:
     raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
 
 
+class _RemoteFile:
+    """Reads an object in order."""
+
+    def __init__(self, pieces: Iterator[Buffer]) -> None:
+        self._pieces = pieces
+        self._rest = memoryview(b"")
+        self._n_read = 0
+
+    def read(self, n_bytes: int) -> bytes:
+        """Return at most `n_bytes`, none only at the end."""
+        if not self._rest:
+            self._rest = memoryview(next(self._pieces, b"")).cast("B")
+        data = bytes(self._rest[:n_bytes])
+        self._rest = self._rest[n_bytes:]
+        self._n_read += len(data)
+        return data
+
+    def tell(self) -> int:
+        """Return the number of bytes read so far."""
+        return self._n_read
+
+
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[io.FileIO]:
-    """Open a regular file, and add its name to errors of reading."""
+def _opened(path: str) -> Iterator[io.FileIO | _RemoteFile]:
+    """Open a regular file or object, and add its name to errors of reading."""
+    if isinstance(path, RemotePath):
+        with contextlib.closing(pieces(path, version_of(path))) as content:
+            yield _RemoteFile(content)
+        return
     try:
         with io.FileIO(path, opener=_opener) as file:
             yield file

@@ -187,12 +187,14 @@ def keep_index(
     offsets: npt.NDArray[np.uint64],
     payload_crcs: npt.NDArray[np.uint32] | None = None,
     content: Content = "plain",
-) -> None:
-    """Cache the index of a file that was just written, if the cache is writable.
+    index_dir: str | os.PathLike[str] | None = None,
+) -> _core.Index | None:
+    """Cache the index of a file that was just written or read, if the cache is writable.
 
-    `offsets` are the beginnings of all frames and the end of the last one. For a
+    Returns the index, which is valid also if it cannot be cached. `offsets` are the beginnings of all frames and the end of the last one. For a
     compressed file, they are offsets in its content, and `payload_crcs` is required.
     """
+    index = None
     try:
         version = version_of(path)
         if payload_crcs is None:
@@ -200,13 +202,14 @@ def keep_index(
         else:
             code = CODES[content]
             index = _core.Index.of_stream(offsets, payload_crcs, *version, code)
-        target = index_path(path)
+        target = index_path(path, index_dir)
         with replacement(target) as temporary:
             names = Scope.of([path]).names_in(target)
             indexes = _core.Indexes([index])
             _core.save_indexes(os.fsencode(temporary), names, indexes, [], None)
     except OSError as error:
         _log.info("cannot cache the index of %s: %s", printable(path), error)
+    return index
 
 
 def rename_index(path: str, target: str) -> None:
@@ -295,7 +298,7 @@ def _load_or_build(
             progress(min(n_bytes_done(), n_bytes), n_bytes)
 
     def is_kept() -> bool:
-        if not search.is_complete or search.scattered:
+        if not search.is_complete or search.scattered or search.is_fetched:
             return False
         return not place.must_keep or search.is_only_from(target)
 

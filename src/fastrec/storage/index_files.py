@@ -28,6 +28,9 @@ import numpy.typing as npt
 from fastrec import _core
 from fastrec.storage.atomic import replacement
 from fastrec.storage.compression import CODES, Content
+from fastrec.storage.paths import version_of
+from fastrec.storage.remote import Faults, RemotePath, fetch
+from fastrec.storage.stores import Entry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,7 +81,8 @@ def _hashed_name(path: str) -> str:
 
 def index_path(path: str, index_dir: str | os.PathLike[str] | None = None) -> Path:
     """Return the path of the index file of a single file."""
-    name = _hashed_name(os.path.realpath(path))
+    real = path if isinstance(path, RemotePath) else os.path.realpath(path)
+    name = _hashed_name(real)
     return _directory_of(index_dir) / f"{name}.frecidx"
 
 
@@ -94,7 +98,7 @@ class Scope:
     Attributes
     ----------
     directory : str
-        Real path.
+        Real path, or URL.
     names : bytes
         Joined by NUL bytes, in the order of the files.
     n_files : int
@@ -103,22 +107,26 @@ class Scope:
     directory: str
     names: bytes
     n_files: int
+    remote: RemotePath | None = None  # one of the files
 
     @classmethod
     def of(cls, paths: Sequence[str]) -> Scope:
         """Return the scope of at least one file."""
         if len(paths) == 1:
-            directory, name = os.path.split(os.path.realpath(paths[0]))
-            return cls(directory, os.fsencode(name), 1)
+            remote = paths[0] if isinstance(paths[0], RemotePath) else None
+            real = remote or os.path.realpath(paths[0])
+            directory, _, name = real.rpartition("/")
+            return cls(directory or "/", os.fsencode(name), 1, remote)
         first, last = min(paths), max(paths)
         same = itertools.takewhile(
             lambda pair: pair[0] == pair[1], zip(first, last, strict=False)
         )
         prefix = first[: first.rfind(os.sep, 0, sum(1 for _ in same)) + 1]
-        names = "\0".join([path[len(prefix) :] for path in paths])
-        return cls(
-            os.path.realpath(prefix or os.curdir), os.fsencode(names), len(paths)
-        )
+        names = os.fsencode("\0".join([path[len(prefix) :] for path in paths]))
+        if "://" in prefix:
+            remote = next((p for p in paths if isinstance(p, RemotePath)), None)
+            return cls(prefix.rstrip("/"), names, len(paths), remote)
+        return cls(os.path.realpath(prefix or os.curdir), names, len(paths))
 
     def path(
         self,
@@ -155,7 +163,7 @@ class Scope:
             names = prefix + self.names.replace(b"\0", b"\0" + prefix)
             yield directory, names if prefix else self.names
             directory, name = os.path.split(directory)
-            if not name:
+            if not name or self.remote is not None:
                 return
             prefix = os.fsencode(name) + b"/" + prefix
 
@@ -172,12 +180,33 @@ def _candidates(
     own = scope.path(index_dir)
     yield own, scope.names_in(own), False
     for directory, names in scope.above():
-        next_to_data = os.path.join(directory, _NEXT_TO_DATA)  # noqa: PTH118
-        if os.path.lexists(next_to_data):
-            yield Path(next_to_data), names, True
+        if scope.remote is None:
+            next_to_data = os.path.join(directory, _NEXT_TO_DATA)  # noqa: PTH118
+            if os.path.lexists(next_to_data):
+                yield Path(next_to_data), names, True
         cached = Scope(directory, b"", 0).path(index_dir)
         if cached != own and os.path.lexists(cached):
             yield cached, names, False
+
+
+def _fetched(scope: Scope) -> _core.IndexFile | None:
+    """Return the index file next to remote data, or None if there is none."""
+    if scope.remote is None:
+        return None
+    directory = scope.remote.key[: len(scope.remote.key) - _n_below(scope)]
+    path = scope.remote.sibling(Entry(f"{directory}{_NEXT_TO_DATA}", -1, ""))
+    try:
+        version = version_of(path)
+        content = fetch(path, 0, version[0], version, faults=Faults())
+    except FileNotFoundError:
+        return None
+    return _core.IndexFile.of(bytes(content))
+
+
+def _n_below(scope: Scope) -> int:
+    """Return the length of the key of the remote file in the directory of the scope."""
+    assert scope.remote is not None
+    return len(scope.remote) - len(scope.directory) - 1
 
 
 def contents_by_name(
@@ -215,6 +244,8 @@ class IndexSearch:
     versions : ndarray of int64, shape (n, 2)
     scattered : list of Path
         The index files, of single files or parts, that should be merged into one.
+    is_fetched : bool
+        Whether indexes were fetched from a remote store, and should be kept here.
     """
 
     def __init__(
@@ -235,6 +266,7 @@ class IndexSearch:
         self.parts: list[tuple[Numbers, _core.Indexes]] = []
         self.missing = np.arange(len(paths), dtype=np.int64)
         self.scattered: list[Path] = []
+        self.is_fetched = False
         self._merged: list[_core.IndexFile] = []  # the parts among them
         self._sources: set[str] = set()  # index files that were used
 
@@ -265,6 +297,11 @@ class IndexSearch:
             self._look_into(path, names, ignores_times=ignores_times)
             if self.is_complete:
                 return
+        fetched = _fetched(self.scope)
+        if fetched is not None and self._find(
+            fetched, self.scope.names, self.missing, ignores_times=True
+        ):
+            self.is_fetched = True
 
     def search_scattered(self) -> None:
         """Search for parts that several machines built, and for indexes of single files."""
@@ -348,7 +385,7 @@ class IndexSearch:
                 b"\0".join([names[number] for number in numbers]),
                 _core.Indexes.joined([part[1] for part in parts]),
                 [*others, *self._merged] if is_own else others,
-                os.fsencode(self.scope.directory),
+                None if self.scope.remote else os.fsencode(self.scope.directory),
             )
         for scattered in self.scattered if is_own else ():
             with contextlib.suppress(OSError):

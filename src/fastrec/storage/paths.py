@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fnmatch
 import glob
@@ -10,31 +11,37 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
 
 from fastrec import _core
 from fastrec.printable import printable
+from fastrec.storage.remote import Faults, RemotePath, Version, fetch, version_of_url
 from fastrec.storage.splits import check_one_split
+from fastrec.storage.stores import StorageOptions
+from fastrec.storage.urls import redacted
+from fastrec.tasks import TaskPool
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
+
 
 __all__ = [
     "Paths",
     "Version",
     "expand",
     "is_remote",
+    "local_head",
     "local_path",
     "path_of_url",
+    "recognized",
     "version_of",
     "versions_of",
 ]
 
 Paths: TypeAlias = "str | os.PathLike[str] | Iterable[str | os.PathLike[str]]"
-
-# The size and modification time (ns) of a file.
-Version: TypeAlias = tuple[int, int]
 
 _log = logging.getLogger("fastrec")
 
@@ -50,35 +57,46 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _FILE_URL = re.compile(r"file://(?:localhost)?(?=/)", re.IGNORECASE)
 _MAX_LISTED = 5
 _VERSION_THREADS = 8  # they mostly wait for a file server
+_HEAD_BYTES = 64 << 10  # of a remote file, to detect its content
 
 
 def expand(
-    paths: Paths, *, joins: bool = False, is_recursive: bool = False
+    paths: Paths,
+    *,
+    joins: bool = False,
+    is_recursive: bool = False,
+    storage_options: StorageOptions | None = None,
 ) -> list[str]:
-    """Return the files of `paths`, in dataset order.
+    """Return the files of `paths`, in dataset order; those of URLs are `RemotePath`.
 
     Each path is a file, a glob (sorted by name; ``**`` does not follow links to
     directories), a directory (its TFRecord files, detected by name or first bytes,
-    sorted by name), or a ``file://`` URL of one. A file with several names in a glob or
-    a directory is listed once. With `joins`, a directory whose file names differ by a
-    split word, such as train and test, raises. With `is_recursive`, directories below a
-    directory are searched, too, except hidden ones and links.
+    sorted by name), or a URL of one. A file with several names in a glob or a directory
+    is listed once. With `joins`, a directory whose file names differ by a split word,
+    such as train and test, raises. With `is_recursive`, directories below a directory
+    are searched, too, except hidden ones and links. `storage_options` are passed to the
+    library that reads the URLs.
 
     Raises
     ------
     FileNotFoundError
         If a path does not exist, a glob has no match, or a directory has no TFRecord
         files.
+    OSError
+        If a store refuses.
     ValueError
-        If there are no paths, a path is a remote URL, or a directory mixes splits.
+        If there are no paths, a URL has an unknown scheme, or a directory mixes splits.
     """
+    expand_one = partial(
+        _expand_one, joins=joins, is_recursive=is_recursive, options=storage_options
+    )
     if isinstance(paths, (str, bytes, os.PathLike)):
-        return _expand_one(paths, joins, is_recursive)
+        return expand_one(paths)
     given: object = paths
     if not isinstance(given, Iterable):
         msg = f"paths must be a path or an iterable of paths, got {given!r}"
         raise TypeError(msg)
-    files = [file for path in given for file in _expand_one(path, joins, is_recursive)]
+    files = [file for path in given for file in expand_one(path)]
     if not files:
         msg = "paths must not be empty"
         raise ValueError(msg)
@@ -86,16 +104,22 @@ def expand(
 
 
 def version_of(path: str) -> Version:
-    """Return the size and modification time of a file, or raise an OSError."""
+    """Return the version of a file or object, or raise an OSError."""
+    if isinstance(path, RemotePath):
+        return version_of_url(path)
     status = os.stat(path)  # noqa: PTH116 (creating many Paths is slow)
     return status.st_size, status.st_mtime_ns
 
 
 def versions_of(paths: Sequence[str]) -> npt.NDArray[np.int64]:
-    """Return the size and modification time of each file, or raise an OSError.
-
-    The shape is (n, 2).
-    """
+    """Return the version of each file or object, of shape (n, 2), or raise an OSError."""
+    if any(isinstance(path, RemotePath) for path in paths):
+        pool = TaskPool(_VERSION_THREADS)
+        try:
+            tasks = [pool.submit(partial(version_of, path)) for path in paths]
+            return np.array([task.result() for task in tasks], np.int64)
+        finally:
+            pool.stop()
     return _core.versions_of(os.fsencode("\0".join(paths)), _VERSION_THREADS)
 
 
@@ -116,21 +140,25 @@ def is_remote(path: str) -> bool:
 
 
 def local_path(path: str) -> str:
-    """Return a local path or the path of a ``file://`` URL; raise for remote URLs."""
+    """Return a local path or the path of a ``file://`` URL; raise for other URLs."""
     if not is_remote(path):
         return path_of_url(path)
-    msg = (
-        f"cannot read {path!r}: remote paths are not supported; mount the bucket, or "
-        "copy the files to a local disk"
-    )
+    msg = f"cannot read {redacted(path)!r}: only TFRecord files are read from URLs"
     raise ValueError(msg)
 
 
-def _expand_one(given: object, joins: bool, is_recursive: bool) -> list[str]:
+def _expand_one(
+    given: object, *, joins: bool, is_recursive: bool, options: StorageOptions | None
+) -> list[str]:
+    if isinstance(given, RemotePath):
+        return [given]
     if not isinstance(given, (str, os.PathLike)):
         msg = f"a path must be a str or os.PathLike, got {given!r}"
         raise TypeError(msg)
-    path = local_path(os.fspath(given))
+    name = os.fspath(given)
+    if is_remote(name):
+        return _expand_url(name, joins, is_recursive, options)
+    path = path_of_url(name)
     if os.path.isdir(path):  # noqa: PTH112 (a Path would normalise it)
         files = _files_below(path) if is_recursive else _files_in(path)
         if joins:
@@ -144,6 +172,56 @@ def _expand_one(given: object, joins: bool, is_recursive: bool) -> list[str]:
     if not files:
         raise FileNotFoundError(errno.ENOENT, "No file matches the pattern", path)
     return files
+
+
+def _expand_url(
+    url: str, joins: bool, is_recursive: bool, options: StorageOptions | None
+) -> list[str]:
+    if url.lower().startswith("file:"):
+        msg = f"the host of a file URL must be empty or localhost, got {url!r}"
+        raise ValueError(msg)
+    from fastrec.storage.remote_listing import expand_url
+
+    return [
+        *expand_url(
+            url,
+            options,
+            is_recursive=is_recursive,
+            choose=_remote_tfrecords,
+            check_split=check_one_split if joins else None,
+        )
+    ]
+
+
+def _remote_tfrecords(paths: Sequence[RemotePath]) -> list[RemotePath]:
+    """Return the TFRecord files among the objects of a directory."""
+    return [
+        path
+        for path in paths
+        if _SHARD_NAME.search(path.key) or recognized(path) in _CONTENTS
+    ]
+
+
+def recognized(path: str) -> str:
+    """Return "tfrecord", "gzip", "zlib" or another content that the first bytes show."""
+    with local_head(path) as local:
+        return _core.recognize(os.fsencode(local))
+
+
+@contextlib.contextmanager
+def local_head(path: str) -> Iterator[str]:
+    """Yield a local file with the beginning of `path`, which is `path` if it is local."""
+    if not isinstance(path, RemotePath):
+        yield path
+        return
+    import tempfile  # slow to import
+
+    version = version_of(path)
+    end = min(version[0], _HEAD_BYTES)
+    with tempfile.NamedTemporaryFile(prefix="fastrec-") as file:
+        file.write(fetch(path, 0, end, version, faults=Faults()))
+        file.flush()
+        yield file.name
 
 
 def _files_matching(pattern: str) -> list[str]:

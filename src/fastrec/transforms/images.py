@@ -1,23 +1,19 @@
-"""Images: the byte strings of Image columns -> pixels, and back, with OpenCV."""
+"""Images: files in memory -> pixels, and back, with OpenCV."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.arrays.batch import Batch, BytesArray
-from fastrec.errors import Error, LimitError, SchemaError
-from fastrec.features.base import Spec
-from fastrec.features.image import Image, images_of
+from fastrec.arrays.batch import BytesArray
+from fastrec.errors import LimitError, SchemaError
+from fastrec.features.image import Image
 from fastrec.options import Limits, extra
-from fastrec.transforms.batch_info import BatchInfo
-from fastrec.transforms.row_transform import RowTransform
 
-__all__ = ["DecodeImages", "encoded_images"]
+__all__ = ["ImageDecoder", "encoded_images"]
 
 _MIN_VERSION = [4, 11]
 _TEMPORARY_BYTES = 31 << 20  # glibc considers blocks of up to 32 MiB
@@ -25,8 +21,6 @@ _JPEG = 0xFF  # its first byte
 _RGBA = 4  # channels
 # Factors by which JPEGs are reduced while they are decoded, and the flags for it.
 _REDUCED = {8: 64, 4: 32, 2: 16}
-# The stream of a row's random numbers: transforms draw from another one.
-_STREAM = 1
 
 
 def _opencv() -> Any:  # noqa: ANN401 (a module)
@@ -42,60 +36,18 @@ def _opencv() -> Any:  # noqa: ANN401 (a module)
     return cv2
 
 
-class DecodeImages(RowTransform):
-    """Decodes the Image columns of a batch."""
+class ImageDecoder:
+    """Decodes images into arrays of one size."""
 
-    _parts_per_thread = 16  # an image takes longer than a task
-
-    def __init__(self, features: Mapping[Any, Spec], limits: Limits) -> None:
+    def __init__(self, limits: Limits) -> None:
         self._cv2 = _opencv()
         # OpenCV allocates and frees each image. glibc returns such memory to the system
         # every time, which doubles the cost of an image, until it has seen that a larger
         # block is temporary.
         np.empty(_TEMPORARY_BYTES, np.uint8)
-        self._images = images_of(features)
         self._max_pixels = limits.max_image_pixels
 
-    @property
-    def name(self) -> str:
-        """Empty, because errors contain their place."""
-        return ""
-
-    @property
-    def row_bytes(self) -> int:
-        """The size of a row in all columns."""
-        return sum(int(np.prod(spec.row_shape)) for spec in self._images.values())
-
-    def _columns(self, n_rows: int, info: BatchInfo) -> Mapping[Any, npt.NDArray[Any]]:
-        columns: dict[Any, npt.NDArray[Any]] = {}
-        for name, spec in self._images.items():
-            shape = (n_rows, *spec.row_shape)
-            size = int(np.prod(shape))
-            if info._pool is None or not size:
-                columns[name] = np.empty(shape, np.uint8)
-            else:
-                block: Any = info._pool.take(size)
-                columns[name] = np.frombuffer(block, np.uint8, size).reshape(shape)
-        return columns
-
-    def _fill_row(
-        self,
-        batch: Batch,
-        info: BatchInfo,
-        columns: Mapping[Any, npt.NDArray[Any]],
-        i: int,
-    ) -> None:
-        columns_of_batch: Mapping[Any, Any] = batch
-        for name, spec in self._images.items():
-            strings: Any = columns_of_batch[name]
-            data = strings.data[strings.offsets[i] : strings.offsets[i + 1]]
-            rng = info._rng(i, _STREAM) if spec.is_random else None
-            try:
-                self._decode(data, spec, rng, columns[name][i])
-            except Error as error:
-                raise _located(error, spec._key_of(name), info, i) from None
-
-    def _decode(
+    def decode(
         self,
         data: npt.NDArray[np.uint8],
         spec: Image,
@@ -180,17 +132,6 @@ class DecodeImages(RowTransform):
         is_opaque = image.shape[2] != _RGBA
         order = cv2.COLOR_BGR2RGBA if is_opaque else cv2.COLOR_BGRA2RGBA
         return cv2.cvtColor(image, order)
-
-
-def _located(error: Error, key: bytes, info: BatchInfo, i: int) -> Error:
-    """Return the error with file, record, byte and feature."""
-    feature = key.decode(errors="backslashreplace")
-    path, record, begin = None, i, None
-    if info._places is not None:
-        file, record, begin, _ = info._places.numbers[i].tolist()
-        path = info._places.files[file]
-    reason = f"feature {feature!r} {error.reason}"
-    return type(error)(reason, path, record, begin, feature, code=error.code)
 
 
 def encoded_images(rows: npt.NDArray[Any], spec: Image) -> BytesArray:

@@ -7,9 +7,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-import numpy.typing as npt
-
-from fastrec.arrays.batch import Batch
+from fastrec.arrays.batch import Batch, RaggedArray
 from fastrec.transforms.batch_info import BatchInfo
 
 __all__ = ["RowTransform"]
@@ -26,7 +24,7 @@ class RowTransform:
         """The transform's name in errors; "" if its errors contain their place."""
         raise NotImplementedError
 
-    def _columns(self, n_rows: int, info: BatchInfo) -> Mapping[Any, npt.NDArray[Any]]:
+    def _columns(self, batch: Batch, n_rows: int, info: BatchInfo) -> Mapping[Any, Any]:
         """Return uninitialized columns for `n_rows` rows."""
         raise NotImplementedError
 
@@ -34,7 +32,7 @@ class RowTransform:
         self,
         batch: Batch,
         info: BatchInfo,
-        columns: Mapping[Any, npt.NDArray[Any]],
+        columns: Mapping[Any, Any],
         i: int,
     ) -> None:
         """Set row `i` of all columns."""
@@ -43,7 +41,7 @@ class RowTransform:
     def __call__(self, batch: Batch, info: BatchInfo) -> Batch:
         """Return `batch` with the columns, added or in place of those of their names."""
         n_rows = len(info.positions)
-        columns = self._columns(n_rows, info)
+        columns = self._columns(batch, n_rows, info)
         fill = functools.partial(self._fill, batch, info, columns)
         if info._threads is None or n_rows <= 1:
             fill(0, n_rows)
@@ -68,7 +66,7 @@ class RowTransform:
         self,
         batch: Batch,
         info: BatchInfo,
-        columns: Mapping[Any, npt.NDArray[Any]],
+        columns: Mapping[Any, Any],
         begin: int,
         end: int,
     ) -> None:
@@ -85,6 +83,9 @@ class RowTransform:
                         raise
                     error = raised
             for column in columns.values():  # padding and failed rows are zero
-                column[i] = 0
+                if isinstance(column, RaggedArray):
+                    column[i][...] = 0  # a view
+                else:
+                    column[i] = 0
             if error is not None and info._failed is not None:
                 info._failed.append((i, error))

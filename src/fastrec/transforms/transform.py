@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from fastrec.arrays.batch import Batch
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.calls import argument_style, call, name_of
-from fastrec.transforms.images import DecodeImages
+from fastrec.transforms.decode import DecodeStrings
 from fastrec.transforms.row_transform import RowTransform
 
 __all__ = ["CheckedTransform", "Transform"]
@@ -28,7 +28,7 @@ class CheckedTransform:
         # Whether threads may share the rows of a batch.
         self.is_per_row = isinstance(transform, RowTransform)
         # Whether it reads rows, so that `on_error` applies and not `on_transform_error`.
-        self.is_reading = isinstance(transform, DecodeImages)
+        self.is_reading = isinstance(transform, DecodeStrings)
         self.name = (  # for errors
             transform.name
             if isinstance(transform, RowTransform)

@@ -1,0 +1,393 @@
+#include "file/range_requests.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "base/interrupt.h"
+#include "base/process.h"
+
+namespace fastrec {
+namespace {
+
+// A waiting reader checks for interrupts at this interval.
+constexpr std::chrono::milliseconds kCheckInterval(50);
+
+// Memory of an extent besides its bytes, so that the memory limit also bounds the number
+// of small extents.
+constexpr std::uint64_t kExtentBytes = 512;
+
+// Bytes that readers wait for may exceed the memory limit by this factor before they
+// evict bytes that no reader has read.
+constexpr std::uint64_t kMaxExcess = 2;
+
+}  // namespace
+
+std::uint64_t RangeRequests::Extent::cost() const noexcept {
+  return end - begin + kExtentBytes;
+}
+
+RangeRequests::RangeRequests(RangeLimits limits, std::vector<FileIdentity> files)
+    : process_id_(fastrec::process_id()),
+      files_(std::move(files)),
+      limits_(limits),
+      memory_bytes_(limits.memory_bytes) {}
+
+// The first extent of `file` that ends after `offset`, or an extent of a later file.
+RangeRequests::ExtentMap::iterator RangeRequests::first_after(std::size_t file,
+                                                              std::uint64_t offset) {
+  const auto next = extents_.upper_bound({file, offset});
+  if (next == extents_.begin()) return next;
+  const auto previous = std::prev(next);
+  const bool contains = previous->first.first == file && previous->second->end > offset;
+  return contains ? previous : next;
+}
+
+// Returns the extents of [begin, end) in order; queues those that are missing.
+std::vector<RangeRequests::ExtentPtr> RangeRequests::cover(std::size_t file,
+                                                           std::uint64_t begin,
+                                                           std::uint64_t end,
+                                                           bool is_demanded) {
+  std::vector<ExtentPtr> found;
+  std::size_t n_queued = 0;
+  auto next = first_after(file, begin);
+  while (begin < end) {
+    const bool is_last = next == extents_.end() || next->first.first != file;
+    if (!is_last && next->first.second <= begin) {
+      const ExtentPtr& extent = next->second;
+      if (!is_demanded) {
+        want_again(extent, std::min(end, extent->end) - begin);
+      } else if (extent->state == State::kQueued && !extent->is_demanded) {
+        extent->is_demanded = true;
+        demands_.push_back(extent);
+        ++n_queued;
+      }
+      begin = extent->end;
+      found.push_back(extent);
+      ++next;
+      continue;
+    }
+    auto extent = std::make_shared<Extent>();
+    extent->file = file;
+    extent->begin = begin;
+    extent->end = std::min(end, begin + limits_.range_bytes);
+    if (!is_last) extent->end = std::min(extent->end, next->first.second);
+    extent->n_wanted = extent->end - begin;
+    extent->is_demanded = is_demanded;
+    extents_.emplace_hint(next, Key{file, begin}, extent);
+    (is_demanded ? demands_ : hints_).push_back(extent);
+    ++n_queued;
+    begin = extent->end;
+    found.push_back(std::move(extent));
+  }
+  wake_fetchers(n_queued);
+  return found;
+}
+
+void RangeRequests::wake_fetchers(std::size_t n_queued) {
+  for (std::size_t i = std::min(n_queued, n_idle_); i > 0; --i) queued_.notify_one();
+}
+
+void RangeRequests::copy(std::size_t file, std::uint64_t offset, MutableBytes into,
+                         Use use) {
+  if (fastrec::process_id() != process_id_) {
+    throw std::runtime_error(
+        "cannot read the remote files of the parent process after a fork; open them in "
+        "this process");
+  }
+  if (into.empty()) return;
+  const std::uint64_t end = offset + into.size();
+  Lock lock(mutex_);
+  // Nearly always, one filled extent has all of the bytes.
+  const auto first = first_after(file, offset);
+  if (first != extents_.end() && first->first.first == file &&
+      first->second->begin <= offset && end <= first->second->end &&
+      first->second->state == State::kFilled) {
+    copy_from(lock, first->second, offset, into, use);
+    return;
+  }
+  for (ExtentPtr& extent : cover(file, offset, end, true)) {
+    wait(lock, &extent);
+    if (extent->end <= offset) continue;  // it was copied as a part of another
+    const auto n = static_cast<std::size_t>(std::min(end, extent->end) - offset);
+    copy_from(lock, std::move(extent), offset, into.first(n), use);
+    into = into.subspan(n);
+    offset += n;
+  }
+}
+
+// Copies bytes of a filled extent, without the lock.
+void RangeRequests::copy_from(Lock& lock, ExtentPtr extent, std::uint64_t offset,
+                              MutableBytes into, Use use) {
+  if (use == Use::kLast) note_read(extent, into.size());
+  const std::uint8_t* bytes = extent->bytes.data() + (offset - extent->begin);
+  lock.unlock();
+  std::memcpy(into.data(), bytes, into.size());
+  lock.lock();
+  // It was evicted meanwhile. A fetcher releases it.
+  if (extent.use_count() == 1) released_.push_back(std::move(extent));
+}
+
+// Waits until `*extent`, or the one that it has become a part of, is filled.
+void RangeRequests::wait(Lock& lock, ExtentPtr* extent) {
+  using Clock = std::chrono::steady_clock;
+  const auto resolve = [extent] {
+    while ((*extent)->merged_into) *extent = (*extent)->merged_into;
+    return (*extent)->state;
+  };
+  if (resolve() == State::kFilled) return;
+  const Clock::time_point began = Clock::now();
+  auto check_at = began + kCheckInterval;
+  while (resolve() != State::kFilled) {
+    if ((*extent)->failure) std::rethrow_exception((*extent)->failure);
+    if (is_stopped_) {
+      throw std::runtime_error("cannot read remote files: their threads have ended");
+    }
+    if (answered_.wait_until(lock, check_at) == std::cv_status::timeout) {
+      lock.unlock();
+      check_interrupt();
+      lock.lock();
+      check_at = Clock::now() + kCheckInterval;
+    }
+  }
+  counts_.waiting += Clock::now() - began;
+}
+
+void RangeRequests::read_ahead(std::size_t file, std::uint64_t offset,
+                               std::uint64_t length) noexcept {
+  if (fastrec::process_id() != process_id_) return;
+  const std::lock_guard lock(mutex_);
+  try {
+    cover(file, offset, offset + length, false);
+  } catch (const std::bad_alloc&) {
+    return;  // copy() requests what is missing
+  }
+}
+
+void RangeRequests::set_memory_bytes(std::uint64_t memory_bytes) {
+  const std::lock_guard lock(mutex_);
+  memory_bytes_ = memory_bytes;
+  queued_.notify_all();
+}
+
+void RangeRequests::withdraw_hints() {
+  if (fastrec::process_id() != process_id_) return;
+  const std::lock_guard lock(mutex_);
+  for (const ExtentPtr& extent : hints_) {
+    const bool is_queued = extent->state == State::kQueued && !extent->merged_into;
+    if (is_queued && !extent->is_demanded) remove(extent);
+  }
+  hints_.clear();
+  for (const auto& [id, extent] : in_flight_) extent->n_wanted = 0;
+  while (!unread_.empty()) {
+    unread_.front()->n_wanted = 0;
+    note_read(ExtentPtr(unread_.front()), 0);
+  }
+}
+
+// Notes that `n_bytes` of an extent were read.
+void RangeRequests::note_read(const ExtentPtr& extent, std::uint64_t n_bytes) {
+  extent->n_read += n_bytes;
+  if (extent->is_removed || extent->n_read < extent->n_wanted) return;
+  read_.splice(read_.end(), extent->is_read ? read_ : unread_, extent->place);
+  if (extent->is_read) return;
+  extent->is_read = true;
+  n_read_bytes_ += extent->cost();
+  if (!hints_.empty()) wake_fetchers(1);
+}
+
+// Notes that `n_bytes` of an extent will be read, perhaps once more.
+void RangeRequests::want_again(const ExtentPtr& extent, std::uint64_t n_bytes) {
+  if (!extent->is_read) return;
+  extent->is_read = false;
+  extent->n_wanted = extent->n_read + n_bytes;
+  n_read_bytes_ -= extent->cost();
+  unread_.splice(unread_.end(), read_, extent->place);
+}
+
+// The next extent to request, which is no longer in its queue; nullptr if there is none.
+RangeRequests::ExtentPtr RangeRequests::next_queued() {
+  const auto is_queued = [](const Extent& extent) {
+    return extent.state == State::kQueued && !extent.merged_into && !extent.is_removed;
+  };
+  while (!demands_.empty()) {
+    ExtentPtr extent = std::move(demands_.front());
+    demands_.pop_front();
+    if (is_queued(*extent)) return extent;
+  }
+  while (!hints_.empty()) {
+    const ExtentPtr extent = hints_.front();
+    const bool is_hint = is_queued(*extent) && !extent->is_demanded;
+    if (is_hint && !has_room(*extent)) return nullptr;
+    hints_.pop_front();
+    if (is_hint) return extent;
+  }
+  return nullptr;
+}
+
+// Whether a hint may be requested now.
+bool RangeRequests::has_room(const Extent& extent) const {
+  const std::uint64_t flight_bytes_max =
+      std::min(limits_.flight_bytes, limits_.first_flight_bytes + counts_.n_bytes);
+  if (n_flight_bytes_ != 0 && n_flight_bytes_ + extent.cost() > flight_bytes_max) {
+    return false;
+  }
+  const std::uint64_t n_unread = n_held_bytes_ - n_read_bytes_;
+  return n_unread == 0 || n_unread + extent.cost() <= memory_bytes_;
+}
+
+// Extends a queued extent by the queued extents next to it.
+void RangeRequests::merge_neighbors(const ExtentPtr& extent) {
+  const auto fits = [&](const Extent& left, const Extent& right) {
+    return left.file == right.file && right.begin - left.end <= limits_.gap_bytes &&
+           right.end - left.begin <= limits_.range_bytes;
+  };
+  const auto is_queued = [](const Extent& neighbor) {
+    return neighbor.state == State::kQueued;
+  };
+  const auto self = extents_.find({extent->file, extent->begin});
+  for (auto next = std::next(self);
+       next != extents_.end() && is_queued(*next->second) &&
+       fits(*extent, *next->second);
+       next = std::next(self)) {
+    merge(extent, next);
+  }
+  const std::uint64_t begin = extent->begin;
+  for (auto at = self; at != extents_.begin();) {
+    const auto previous = std::prev(at);
+    if (!is_queued(*previous->second) || !fits(*previous->second, *extent)) break;
+    merge(extent, previous);
+  }
+  if (extent->begin == begin) return;
+  extents_.erase(self);
+  extents_.emplace(Key{extent->file, extent->begin}, extent);
+}
+
+void RangeRequests::merge(const ExtentPtr& extent, ExtentMap::iterator neighbor) {
+  const ExtentPtr other = neighbor->second;
+  extents_.erase(neighbor);
+  extent->begin = std::min(extent->begin, other->begin);
+  extent->end = std::max(extent->end, other->end);
+  extent->n_wanted += other->n_wanted;
+  extent->is_demanded |= other->is_demanded;
+  other->merged_into = extent;
+}
+
+// Evicts extents until `cost` more bytes fit into the memory limit, if possible.
+void RangeRequests::make_room(std::uint64_t cost, bool is_demanded) {
+  const auto is_full = [&](std::uint64_t limit) {
+    return n_held_bytes_ + cost > limit;
+  };
+  while (is_full(memory_bytes_) && !read_.empty()) evict(&read_);
+  if (!is_demanded) return;
+  while (is_full(kMaxExcess * memory_bytes_) && !unread_.empty()) evict(&unread_);
+}
+
+void RangeRequests::evict(ExtentList* list) {
+  const ExtentPtr extent = list->front();
+  list->pop_front();
+  n_held_bytes_ -= extent->cost();
+  if (extent->is_read) n_read_bytes_ -= extent->cost();
+  remove(extent);
+  released_.push_back(extent);
+}
+
+void RangeRequests::remove(const ExtentPtr& extent) {
+  extents_.erase({extent->file, extent->begin});
+  extent->is_removed = true;
+}
+
+std::optional<RangeRequest> RangeRequests::take(
+    std::optional<std::chrono::milliseconds> patience, std::vector<Owner>* released) {
+  if (fastrec::process_id() != process_id_) return std::nullopt;
+  const auto deadline = std::chrono::steady_clock::now() +
+                        patience.value_or(std::chrono::milliseconds(0));
+  Lock lock(mutex_);
+  ExtentPtr extent;
+  bool is_late = false;
+  while (!is_stopped_ && !(extent = next_queued())) {
+    if (is_late) return std::nullopt;
+    ++n_idle_;
+    if (patience) {
+      is_late = queued_.wait_until(lock, deadline) == std::cv_status::timeout;
+    } else {
+      queued_.wait(lock);
+    }
+    --n_idle_;
+  }
+  if (is_stopped_) return std::nullopt;
+  merge_neighbors(extent);
+  make_room(extent->cost(), extent->is_demanded);
+  extent->state = State::kInFlight;
+  n_held_bytes_ += extent->cost();
+  n_flight_bytes_ += extent->cost();
+  const std::uint64_t id = next_id_++;
+  in_flight_.emplace(id, extent);
+  released->insert(released->end(), std::make_move_iterator(released_.begin()),
+                   std::make_move_iterator(released_.end()));
+  released_.clear();
+  const bool is_queued =
+      !demands_.empty() || (!hints_.empty() && has_room(*hints_.front()));
+  if (is_queued) wake_fetchers(1);
+  return RangeRequest{id, extent->file, extent->begin, extent->end,
+                      is_queued && n_idle_ == 0};
+}
+
+void RangeRequests::complete(std::uint64_t id, Bytes bytes, Owner owner) {
+  const std::lock_guard lock(mutex_);
+  const auto found = in_flight_.find(id);
+  if (found == in_flight_.end()) return;
+  const ExtentPtr extent = found->second;
+  const std::uint64_t n_bytes = extent->end - extent->begin;
+  if (bytes.size() != n_bytes) {
+    throw std::invalid_argument("a range of " + std::to_string(n_bytes) +
+                                " bytes was requested, got " +
+                                std::to_string(bytes.size()));
+  }
+  in_flight_.erase(found);
+  n_flight_bytes_ -= extent->cost();
+  extent->bytes = bytes;
+  extent->owner = std::move(owner);
+  extent->state = State::kFilled;
+  extent->place = unread_.insert(unread_.end(), extent);
+  note_read(extent, 0);
+  ++counts_.n_requests;
+  counts_.n_bytes += n_bytes;
+  answered_.notify_all();
+  if (!hints_.empty()) wake_fetchers(1);
+}
+
+void RangeRequests::fail(std::uint64_t id, std::exception_ptr failure) {
+  const std::lock_guard lock(mutex_);
+  const auto found = in_flight_.find(id);
+  if (found == in_flight_.end()) return;
+  const ExtentPtr extent = found->second;
+  in_flight_.erase(found);
+  n_held_bytes_ -= extent->cost();
+  n_flight_bytes_ -= extent->cost();
+  remove(extent);
+  extent->state = State::kFailed;
+  extent->failure = std::move(failure);
+  answered_.notify_all();
+  if (!hints_.empty()) wake_fetchers(1);
+}
+
+void RangeRequests::stop() {
+  if (fastrec::process_id() != process_id_) return;
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopped_ = true;
+  }
+  queued_.notify_all();
+  answered_.notify_all();
+}
+
+RangeRequests::Counts RangeRequests::counts() const {
+  const std::lock_guard lock(mutex_);
+  return counts_;
+}
+
+}  // namespace fastrec

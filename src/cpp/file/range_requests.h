@@ -1,0 +1,179 @@
+// RangeRequests: the ranges of remote files that readers need, and fetchers provide.
+//
+//   readers                        extents of a file                     fetchers
+//   read_ahead(0, 12 MB)    | read | filled | in flight | queued |   take() -> a range
+//   copy(0, 512 KB) waits                                           complete(id, bytes)
+//
+// Readers request bytes: copy() waits for them, and read_ahead() is a hint. Both divide
+// the bytes into extents, of up to `range_bytes`. Fetchers, on other threads, take one
+// range at a time and complete it, or fail it. A range is one extent, or several queued
+// extents of a file with short gaps between them, which become one extent.
+//
+// Bytes that a reader waits for are taken first. Hints wait while the bytes in flight
+// and the filled bytes that no reader has read reach the memory limit. Bytes that
+// readers have read stay until their room is needed, least recently used first out.
+// Hints also wait while many bytes are in flight, because requests share a slow link: the
+// bytes that are needed first would come last. At first, few may be in flight.
+//
+// A failed request throws in the readers that wait for it. The next reader of its bytes
+// requests them again. So a failed hint has no effect.
+//
+// The bytes of an extent belong to the fetcher. They are released in take(), on the
+// thread of a fetcher, unless the requests are destroyed first.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <list>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "file/file.h"
+
+namespace fastrec {
+
+// Bytes [begin, end) of a file.
+struct RangeRequest {
+  std::uint64_t id = 0;
+  std::size_t file = 0;
+  std::uint64_t begin = 0, end = 0;
+  // Whether more requests are queued than fetchers wait for.
+  bool needs_fetcher = false;
+};
+
+// No result depends on these sizes, in bytes.
+struct RangeLimits {
+  std::uint64_t memory_bytes = std::uint64_t{256} << 20;
+  std::uint64_t range_bytes = std::uint64_t{4} << 20;
+  // Extents with gaps up to this size are requested together.
+  std::uint64_t gap_bytes = std::uint64_t{64} << 10;
+  // In flight while hints are taken: at first, and after as many were completed.
+  std::uint64_t first_flight_bytes = std::uint64_t{16} << 20;
+  std::uint64_t flight_bytes = std::uint64_t{64} << 20;
+};
+
+class RangeRequests {
+ public:
+  using Owner = std::shared_ptr<const void>;
+
+  // Whether the bytes will be read again soon.
+  enum class Use : std::uint8_t { kLast, kPeek };
+
+  // `files` are the versions of the files, which fetchers check for each range.
+  explicit RangeRequests(RangeLimits limits = {}, std::vector<FileIdentity> files = {});
+
+  const FileIdentity& identity(std::size_t file) const { return files_.at(file); }
+
+  // For readers, on any thread. copy() waits for the bytes from `offset` on and copies
+  // them to `into`; all of them must be in the file. Throws the failure of a request,
+  // and what check_interrupt() throws.
+  void copy(std::size_t file, std::uint64_t offset, MutableBytes into,
+            Use use = Use::kLast);
+  // All of the bytes must be in the file.
+  void read_ahead(std::size_t file, std::uint64_t offset,
+                  std::uint64_t length) noexcept;
+  // How far to read ahead in file order.
+  std::uint64_t ahead_bytes() const noexcept { return memory_bytes_ / 2; }
+  // Withdraws the hints given so far: a reader that gave them has stopped.
+  void withdraw_hints();
+
+  void set_memory_bytes(std::uint64_t memory_bytes);
+
+  // For fetchers, on any thread. take() waits for a request; it returns nothing after
+  // stop(), or if `patience` is over. Appends bytes to release to `*released`.
+  std::optional<RangeRequest> take(std::optional<std::chrono::milliseconds> patience,
+                                   std::vector<Owner>* released);
+  // `owner` keeps `bytes` alive, which must be as many as requested: otherwise throws a
+  // std::invalid_argument.
+  void complete(std::uint64_t id, Bytes bytes, Owner owner);
+  void fail(std::uint64_t id, std::exception_ptr failure);
+
+  // Ends all waits: copy() throws a std::runtime_error. Has no effect in a forked child,
+  // which has no fetchers.
+  void stop();
+
+  struct Counts {
+    std::uint64_t n_requests = 0;  // completed
+    std::uint64_t n_bytes = 0;     // of these
+    // The time that readers have waited for bytes, summed over their threads.
+    std::chrono::nanoseconds waiting{0};
+  };
+  Counts counts() const;
+
+ private:
+  enum class State : std::uint8_t { kQueued, kInFlight, kFilled, kFailed };
+
+  struct Extent;
+  using ExtentPtr = std::shared_ptr<Extent>;
+  using ExtentList = std::list<ExtentPtr>;
+  using Key = std::pair<std::size_t, std::uint64_t>;  // file, begin
+  using ExtentMap = std::map<Key, ExtentPtr>;
+
+  struct Extent {
+    std::size_t file = 0;
+    std::uint64_t begin = 0, end = 0;
+    State state = State::kQueued;
+    bool is_demanded = false;                // a reader waits for it
+    bool is_read = false;                    // in read_, not in unread_
+    bool is_removed = false;                 // not in extents_
+    std::uint64_t n_wanted = 0, n_read = 0;  // bytes
+    ExtentPtr merged_into;  // the extent that requests these bytes, too
+    Bytes bytes;            // if filled
+    Owner owner;
+    std::exception_ptr failure;
+    ExtentList::iterator place;  // in read_ or unread_, if filled
+
+    std::uint64_t cost() const noexcept;
+  };
+
+  using Lock = std::unique_lock<std::mutex>;
+
+  ExtentMap::iterator first_after(std::size_t file, std::uint64_t offset);
+  std::vector<ExtentPtr> cover(std::size_t file, std::uint64_t begin, std::uint64_t end,
+                               bool is_demanded);
+  void wake_fetchers(std::size_t n_queued);
+  void wait(Lock& lock, ExtentPtr* extent);
+  void copy_from(Lock& lock, ExtentPtr extent, std::uint64_t offset, MutableBytes into,
+                 Use use);
+  void note_read(const ExtentPtr& extent, std::uint64_t n_bytes);
+  void want_again(const ExtentPtr& extent, std::uint64_t n_bytes);
+  ExtentPtr next_queued();
+  bool has_room(const Extent& extent) const;
+  void merge_neighbors(const ExtentPtr& extent);
+  void merge(const ExtentPtr& extent, ExtentMap::iterator neighbor);
+  void make_room(std::uint64_t cost, bool is_demanded);
+  void evict(ExtentList* list);
+  void remove(const ExtentPtr& extent);
+
+  const int process_id_;
+  const std::vector<FileIdentity> files_;
+  const RangeLimits limits_;          // except for memory_bytes
+  mutable std::mutex mutex_;          // guards everything below
+  std::condition_variable queued_;    // wakes fetchers
+  std::condition_variable answered_;  // wakes readers
+  ExtentMap extents_;                 // do not overlap
+  std::deque<ExtentPtr> demands_;     // may hold extents that are no longer queued
+  std::deque<ExtentPtr> hints_;       // the same
+  std::map<std::uint64_t, ExtentPtr> in_flight_;
+  ExtentList unread_, read_;  // filled extents, least recently used first
+  std::vector<Owner> released_;
+  std::atomic<std::uint64_t> memory_bytes_;
+  std::uint64_t n_held_bytes_ = 0;    // in flight or filled
+  std::uint64_t n_flight_bytes_ = 0;  // in flight
+  std::uint64_t n_read_bytes_ = 0;    // of the extents in read_
+  std::uint64_t next_id_ = 0;
+  std::size_t n_idle_ = 0;  // fetchers in take()
+  bool is_stopped_ = false;
+  Counts counts_;
+};
+
+}  // namespace fastrec

@@ -1,0 +1,175 @@
+"""Open the directories that tensorflow-datasets writes."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from fastrec.dataset.dataset import Dataset
+from fastrec.dataset.open import open as open_files
+from fastrec.errors import SchemaError
+from fastrec.features.image import Image
+from fastrec.features.schema import Features, Schema, as_schema_or_names
+from fastrec.hints import checked_names, nearest
+from fastrec.on_error import ErrorPolicy
+from fastrec.options import Limits
+from fastrec.sources.selection import Selection
+from fastrec.sources.view import View
+from fastrec.tfds.column_specs import schema_of
+from fastrec.tfds.directory import INFO, TfdsDirectory, find_directory
+from fastrec.tfds.split_slices import Piece, pieces_of
+
+__all__ = ["open_tfds"]
+
+
+@checked_names
+def open_tfds(
+    directory: str | os.PathLike[str],
+    split: str | None = None,
+    *,
+    features: Features | Sequence[str] | None = None,
+    images: Mapping[str, Image] | None = None,
+    on_error: ErrorPolicy = "raise",
+    io: Literal["auto", "mmap", "pread"] = "auto",
+    cache_dir: str | os.PathLike[str] | None = None,
+    index_dir: str | os.PathLike[str] | None = None,
+    limits: Limits | None = None,
+) -> Dataset:
+    """Open a data set that tensorflow-datasets (TFDS) wrote, such as one of RLDS.
+
+    Reads ``dataset_info.json`` and ``features.json``, so the columns have the shapes and
+    dtypes that TFDS returns. The keys of nested dicts are joined by "/". Sequences and
+    the steps of an episode become a `RaggedArray`, one row per record. TFDS and
+    TensorFlow are not needed.
+
+    Parameters
+    ----------
+    directory : path-like
+        The directory of a version, or one above it that contains only one version of one
+        config.
+    split : str, optional
+        As for ``tfds.load``: ``"train"``, ``"train[:80%]"``, ``"train[100:200]"``,
+        ``"train[1shard]"``, ``"train+test"`` or ``"all"``. The default is the only split.
+    features : list of str, or mapping of str to specs, optional
+        The columns to read; the name of a dict stands for all columns in it. A mapping
+        has the specs of stored features instead, as for `fastrec.open`.
+    images : mapping of str to Image, optional
+        How columns of images are decoded. By default images of one size are, and other
+        columns contain the bytes of files.
+    on_error, io, cache_dir, index_dir, limits
+        As for `fastrec.open`.
+
+    Returns
+    -------
+    Dataset
+        ``ds.schema.class_names`` has the names of class labels.
+
+    Raises
+    ------
+    OSError
+        If the directory or a shard does not exist.
+    ValueError
+        If `split` is invalid or selects no records, or the files are not TFRecords.
+    SchemaError
+        If a column cannot be read, or `features` or `images` are invalid.
+    CorruptionError
+        If a file does not have the number of records that ``dataset_info.json`` lists:
+        when an epoch ends, or when its records are first numbered.
+
+    Examples
+    --------
+    >>> import fastrec as fr
+    >>> ds = fr.open_tfds(
+    ...     "tensorflow_datasets/mnist/3.0.1", "train[:80%]"
+    ... )  # doctest: +SKIP
+    >>> for batch in ds.loader(256, shuffle=True):  # doctest: +SKIP
+    ...     step(batch["image"], batch["label"])
+    """
+    found = TfdsDirectory.read(find_directory(directory))
+    if split is None:
+        if len(found.lengths) > 1:
+            names = ", ".join(map(repr, found.lengths))
+            msg = f"open_tfds() requires split=; the dataset has {names}"
+            raise ValueError(msg)
+        (split,) = found.lengths
+    pieces = pieces_of(split, found.lengths)
+    schema = _schema(found, features, images or {})
+    dataset = open_files(
+        _existing(found, pieces),
+        features=schema,
+        on_error=on_error,
+        io=io,
+        compression=None,
+        cache_dir=cache_dir,
+        index_dir=index_dir,
+        limits=limits,
+    )
+    return _selected(dataset, found, pieces)
+
+
+def _existing(found: TfdsDirectory, pieces: Iterable[Piece]) -> list[str]:
+    """Return the paths of shards, or raise a FileNotFoundError."""
+    paths = [found.shard(piece.split, piece.shard) for piece in pieces]
+    for path in paths:
+        if not os.path.exists(path):  # noqa: PTH110
+            import errno
+
+            reason = f"Missing a shard that {INFO} lists"
+            raise FileNotFoundError(errno.ENOENT, reason, path)
+    return paths
+
+
+def _selected(
+    dataset: Dataset, found: TfdsDirectory, pieces: Sequence[Piece]
+) -> Dataset:
+    """Return the records of `pieces` of a dataset that has one file for each."""
+    lengths = tuple(found.lengths[piece.split][piece.shard] for piece in pieces)
+    source = dataset._view.source.changed(
+        lambda reading: dataclasses.replace(reading, record_counts=lengths)
+    )
+    if all(
+        piece.end - piece.begin == n for piece, n in zip(pieces, lengths, strict=True)
+    ):
+        return Dataset(View(source))
+    if source.files.on_error != "raise":
+        source.check_counts(allows_gaps=False)  # which would change the numbers
+    begins = itertools.accumulate(lengths, initial=0)
+    ranges = [
+        range(first + piece.begin, first + piece.end)
+        for first, piece in zip(begins, pieces, strict=False)
+    ]
+    return Dataset(View(source, Selection(ranges)))
+
+
+def _schema(
+    found: TfdsDirectory,
+    features: Features | Sequence[str] | None,
+    images: Mapping[str, Image],
+) -> Schema:
+    schema, names = (None, None) if features is None else as_schema_or_names(features)
+    if schema is not None:
+        if images:
+            msg = "pass either images=, or the specs of all columns with features="
+            raise SchemaError(msg)
+        return schema
+    columns = found.columns()
+    chosen = list(columns) if names is None else _chosen(names, list(columns))
+    class_names = found.class_names(columns, chosen)
+    return schema_of(columns, chosen, images, class_names, str(found))
+
+
+def _chosen(names: Iterable[str | bytes], columns: Sequence[str]) -> list[str]:
+    """Return the columns of the features `names`, which may be dicts of columns."""
+    chosen: dict[str, None] = {}
+    for name in names:
+        below = [c for c in columns if c == name or c.startswith(f"{name!s}/")]
+        if not below:
+            meant = nearest(str(name), columns)
+            hint = "" if meant is None else f"; did you mean {meant!r}?"
+            listed = ", ".join(map(repr, columns))
+            raise SchemaError(f"no feature {name!r}; the dataset has {listed}{hint}")
+        chosen |= dict.fromkeys(below)
+    return list(chosen)

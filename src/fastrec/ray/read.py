@@ -1,0 +1,307 @@
+"""read_tfrecords: read tasks of Ray Data over ranges of records.
+
+::
+
+    files -> indexes on the driver -> ranges of about equal bytes -> read tasks -> blocks
+
+A read task has the offsets of its records, so workers need no index. It reads nothing
+else, and decodes its columns only.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import ray
+import ray.data
+from ray.data.block import BlockMetadata
+from ray.data.datasource import Datasource, FileShuffleConfig, ReadTask
+
+from fastrec.dataset.adapted import reading_columns
+from fastrec.dataset.dataset import Dataset
+from fastrec.dataset.open import open as open_dataset
+from fastrec.errors import Error
+from fastrec.features.infer import name_of
+from fastrec.features.schema import Features
+from fastrec.hints import nearest
+from fastrec.loader.loader import Loader
+from fastrec.options import BATCH_BYTES, rows_per_batch
+from fastrec.ray.blocks import block_schema, blocks_of
+from fastrec.ray.ranges import Range, SentRange, divided
+from fastrec.storage.paths import Paths, version_of
+from fastrec.transforms.transform import CheckedTransform
+
+__all__ = ["read_tfrecords"]
+
+_SAMPLE_ROWS = 64  # to estimate the size of all rows in memory
+
+Shuffle: TypeAlias = "Literal['files'] | FileShuffleConfig | None"
+
+
+def read_tfrecords(
+    source: Dataset | Paths,
+    *,
+    features: Features | Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
+    text: Collection[str] = (),
+    optional: Collection[str] = (),
+    shuffle: Shuffle = None,
+    **ray_options: Any,  # noqa: ANN401
+) -> ray.data.Dataset:
+    """Return a Ray Data dataset of TFRecord files.
+
+    Each read task reads a range of records. Ranges have about equal bytes, so that many
+    tasks share a large file, and one task reads many small ones. The driver builds the
+    indexes that are missing; ``fastrec index --ray ADDRESS`` builds them on the cluster.
+
+    Parameters
+    ----------
+    source : Dataset, or path-like, or iterable of path-like
+        Paths, as for `fastrec.open`, or a dataset. All other options are those of the
+        dataset: ``fr.ray.read_tfrecords(fr.open(paths, on_error="skip"))``. Its
+        transforms run in the read tasks. All nodes must see the files under the same
+        paths.
+    features : mapping of str to specs, or list of str, optional
+        As for `fastrec.open`.
+    columns : sequence of str, optional
+        Read only these columns. ``ds.select_columns`` of Ray has the same effect: it
+        reaches the read tasks, and other features are not decoded.
+    text, optional : collection of str, default ()
+        As for `fastrec.arrow.RecordBatch`: text is string, not binary, and optional
+        columns have a value or null, not lists.
+    shuffle : {"files"} or ray.data.FileShuffleConfig, optional
+        Read the ranges in random order, as Ray's readers order files. Records keep their
+        order within a range.
+    **ray_options
+        Of ``ray.data.read_datasource``: ``override_num_blocks``, ``concurrency``,
+        ``num_cpus``, ``memory``, ``ray_remote_args`` and others.
+
+    Returns
+    -------
+    ray.data.Dataset
+        The number of rows is known unless rows may be skipped or files are compressed.
+        Rows of one shape are tensors: batches have arrays ``(n, *shape)``. Other columns
+        are those of `fastrec.arrow.RecordBatch`: lists for rows of any length, binary
+        for byte strings.
+
+    Raises
+    ------
+    SchemaError, TypeError, ValueError
+        If an argument is invalid, or Arrow does not support a column.
+    fastrec.Error, OSError
+        As `fastrec.open`, and if a file cannot be indexed. An error of a read task is
+        raised where Ray executes the dataset. It is a ``ray.exceptions.RayTaskError`` and
+        an instance of the same class, with the same `code`, `path` and `record`.
+
+    Notes
+    -----
+    A pickled read task has no credentials. Workers take those of remote files from their
+    environment; ``runtime_env={"env_vars": {...}}`` sets it.
+
+    Examples
+    --------
+    >>> ds = fr.ray.read_tfrecords("s3://bucket/train-*", columns=["image", "label"])
+    ... # doctest: +SKIP
+    >>> for batch in ds.iter_torch_batches(batch_size=256):  # doctest: +SKIP
+    ...     step(batch["image"], batch["label"])
+    """
+    _check_options(ray_options)
+    given: object = source
+    if isinstance(given, Loader):
+        msg = "source must be a Dataset or paths, got a Loader"
+        raise TypeError(msg)
+    if not isinstance(source, Dataset):
+        dataset = open_dataset(source, features=features)
+    else:
+        dataset = source if features is None else source.with_features(features)
+    if columns is not None:
+        dataset = dataset.select_columns(columns)
+    if not (
+        shuffle is None or shuffle == "files" or isinstance(shuffle, FileShuffleConfig)
+    ):
+        msg = f'shuffle must be None, "files" or a FileShuffleConfig, got {shuffle!r}'
+        raise ValueError(msg)
+    view = dataset._view
+    files = view.files.with_absolute_paths()
+    located = Dataset(view.of(view.source.of(files)), dataset._transforms)
+    num_cpus = ray_options.get("num_cpus") or 1  # Ray's default for tasks
+    datasource = TFRecordsDatasource(
+        located,
+        _Text(frozenset(text), frozenset(optional)),
+        shuffle,
+        num_threads=max(1, int(num_cpus)),
+    )
+    return ray.data.read_datasource(datasource, **ray_options)
+
+
+def _check_options(options: Collection[str]) -> None:
+    """Raise a TypeError for an option that Ray would ignore."""
+    own, of_ray = (
+        inspect.signature(function).parameters
+        for function in (read_tfrecords, ray.data.read_datasource)
+    )
+    known = [name for name in (*own, *of_ray) if "_options" not in name]
+    for name in options:
+        if name not in of_ray:
+            meant = nearest(name, known)
+            hint = "" if meant is None else f"; did you mean {meant}=?"
+            msg = f"read_tfrecords() has no option {name!r}{hint}"
+            raise TypeError(msg)
+
+
+class _Text(NamedTuple):
+    """The columns that are text or optional in Arrow."""
+
+    text: frozenset[str]
+    optional: frozenset[str]
+
+    def among(self, names: Collection[str]) -> _Text:
+        return _Text(self.text.intersection(names), self.optional.intersection(names))
+
+
+class TFRecordsDatasource(Datasource):
+    """The read tasks of a dataset. Ray names them ReadTFRecords."""
+
+    def __init__(
+        self, dataset: Dataset, columns: _Text, shuffle: Shuffle, num_threads: int
+    ) -> None:
+        super().__init__()
+        self._projection_map: dict[str, str] | None = None
+        self._shuffle, self._num_threads = shuffle, num_threads
+        files = dataset._view.files
+        if not files.is_streamed:
+            files.indexes()
+        self._versions = [version_of(path) for path in files.files]
+        # Whether each record is a row.
+        self._is_counted = (
+            dataset.on_error in ("raise", "mask") and not dataset._has_transforms
+        )
+        self._read(dataset, columns)
+
+    def _read(self, dataset: Dataset, columns: _Text) -> None:
+        """Set what is read."""
+        self._dataset, self._columns = dataset, columns
+        self._schema = None
+        if not (dataset._transforms or dataset._view.source.transforms):
+            self._schema = block_schema(dataset, *columns)
+        # Transforms are for the workers.
+        self._row_bytes = _row_bytes(dataset._without_transforms())
+
+    # Projection.
+
+    def supports_projection_pushdown(self) -> bool:
+        """Whether columns that a query does not need are not read."""
+        return self._is_counted and self._dataset.on_error == "raise"
+
+    def apply_projection(self, projection_map: dict[str, str] | None) -> Datasource:
+        """Return a datasource of some of the columns."""
+        clone = super().apply_projection(projection_map)
+        names: Any = clone._get_data_columns()
+        if names is not None:
+            # Without columns, there are no rows.
+            names = names or [name_of(name) for name in self._dataset.schema][:1]
+            clone._read(
+                reading_columns(self._dataset, names), self._columns.among(names)
+            )
+        return clone
+
+    # Planning.
+
+    def estimate_inmemory_data_size(self) -> int | None:
+        """Return the approximate size of all blocks, or None if it is unknown."""
+        view = self._dataset._view
+        return self._n_bytes(
+            view.n_known_records() if view.files.is_streamed else len(view)
+        )
+
+    def _n_bytes(self, n_records: int | None) -> int | None:
+        return None if n_records is None else int(n_records * self._row_bytes)
+
+    def get_read_tasks(
+        self,
+        parallelism: int,
+        per_task_row_limit: int | None = None,
+        data_context: Any = None,  # noqa: ANN401
+    ) -> list[ReadTask]:
+        """Return at most `parallelism` read tasks of about equal sizes."""
+        ranges = divided(self._dataset._view, self._versions, parallelism)
+        if self._shuffle is not None:
+            seed = None
+            if self._shuffle != "files":
+                seed = self._shuffle.get_seed(
+                    getattr(data_context, "_execution_idx", 0)
+                )
+            order = np.random.default_rng(seed).permutation(len(ranges))
+            ranges = [ranges[i] for i in order]
+        context = data_context or ray.data.DataContext.get_current()
+        block_bytes = context.target_max_block_size or BATCH_BYTES
+        n_rows = rows_per_batch(self._row_bytes * max(1, BATCH_BYTES / block_bytes))
+        return [self._task(records, n_rows, per_task_row_limit) for records in ranges]
+
+    def _task(self, records: Range, batch_size: int, row_limit: int | None) -> ReadTask:
+        task = _Task(
+            records,
+            self._dataset._transforms,
+            self._columns,
+            self._schema,
+            batch_size,
+            self._num_threads,
+        )
+        n_records = records.n_records
+        metadata = BlockMetadata(
+            num_rows=n_records if self._is_counted else None,
+            size_bytes=self._n_bytes(n_records),
+            exec_stats=None,
+            input_files=records.paths,
+        )
+        return ReadTask(task, metadata, self._schema, row_limit)
+
+
+def _row_bytes(dataset: Dataset) -> float:
+    """Return the average size of the first rows in memory."""
+    try:
+        for block in blocks_of(dataset, _SAMPLE_ROWS):
+            return float(block.nbytes / len(block))
+    except Error:  # a read task raises it
+        return BATCH_BYTES / _SAMPLE_ROWS
+    return 1.0  # there are no rows
+
+
+@dataclass(frozen=True)
+class _Task:
+    """The function of a read task."""
+
+    records: Range | SentRange
+    transforms: tuple[CheckedTransform, ...]
+    columns: _Text
+    schema: pa.Schema | None
+    batch_size: int
+    num_threads: int
+
+    __name__ = "read_tfrecords"  # Ray names it in warnings
+
+    def __reduce__(self) -> tuple[object, ...]:
+        records = self._sent()
+        rest = (self.transforms, self.columns, self.schema, self.batch_size)
+        return _Task, (records, *rest, self.num_threads)
+
+    def _sent(self) -> SentRange:
+        records = self.records
+        return records.sent() if isinstance(records, Range) else records
+
+    def __call__(self) -> Iterator[pa.Table]:
+        """Yield the rows as blocks."""
+        dataset = Dataset(self._sent().selected(), self.transforms)
+        is_empty = True
+        for block in blocks_of(
+            dataset, self.batch_size, *self.columns, num_threads=self.num_threads
+        ):
+            yield block
+            is_empty = False
+        if is_empty and self.schema is not None:
+            yield self.schema.empty_table()

@@ -1,0 +1,272 @@
+"""write_tfrecords: write tasks of Ray Data, whose files are published together.
+
+::
+
+    blocks -> write tasks -> files in a staging directory -> driver: final names, in order
+
+Each attempt of a task writes files of its own names. The driver publishes those that the
+successful attempts return, and removes the directory with all others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import hashlib
+import itertools
+import os
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+import ray
+import ray.data
+from ray.data.block import BlockAccessor
+from ray.data.datasource import Datasink
+
+from fastrec.errors import Error
+from fastrec.features.base import Spec
+from fastrec.features.schema import Features, as_schema
+from fastrec.hints import checked_names
+from fastrec.options import positive_int
+from fastrec.ray.columns import columns_of_batch, features_of_schema
+from fastrec.storage.index import rename_index
+from fastrec.storage.locks import FileLock
+from fastrec.writer.output import OutputFile, resolved
+from fastrec.writer.shard_names import ShardNames, new_token
+from fastrec.writer.writer import Writer
+
+if TYPE_CHECKING:
+    from ray.data._internal.execution.interfaces import TaskContext
+    from ray.data.block import Block
+    from ray.data.datasource.datasink import WriteResult
+
+__all__ = ["write_tfrecords"]
+
+
+@checked_names
+def write_tfrecords(
+    dataset: ray.data.Dataset,
+    path: str | os.PathLike[str],
+    *,
+    features: Features | None = None,
+    overwrite: bool = False,
+    max_shard_bytes: int | str | None = None,
+    max_shard_records: int | None = None,
+    min_rows_per_file: int | None = None,
+    compression: str | None = None,
+    compression_level: int | None = None,
+    sync: bool = True,
+    concurrency: int | None = None,
+    ray_remote_args: dict[str, Any] | None = None,
+) -> list[str]:
+    """Write the rows of a Ray Data dataset as TFRecord files of tf.train.Examples.
+
+    The files appear under their final names when all are complete. Rows are in the files
+    exactly once, also if tasks are retried. If the job fails, there are no files.
+
+    Parameters
+    ----------
+    dataset : ray.data.Dataset
+        Columns of numbers, strings, binary, lists and tensors. A null omits the feature.
+        Tensors of three or more dimensions ``(n, ...)`` are written as bytes, for
+        `fastrec.Raw`.
+    path : str or os.PathLike
+        A shard pattern, such as ``"train-{shard:05d}-of-{num_shards:05d}.tfrecord"``. All
+        nodes must see its directory under the same path.
+    features : mapping of str to specs, optional
+        As for `fastrec.Writer`.
+    overwrite : bool, default False
+        Replace existing files that match the pattern, when the new ones are complete.
+    max_shard_bytes, max_shard_records, compression, compression_level, sync
+        As for `fastrec.Writer`. Each write task writes at least one file.
+    min_rows_per_file : int, optional
+        Pass at least this many rows to each write task, as for Ray's own writers. By
+        default each block is written to a file.
+    concurrency, ray_remote_args
+        As for ``Dataset.write_datasink``.
+
+    Returns
+    -------
+    list of str
+        The files, in the order of the blocks.
+
+    Raises
+    ------
+    FileExistsError
+        If a file exists and `overwrite` is not set.
+    BlockingIOError
+        If another writer is writing files of the same pattern.
+    SchemaError, TypeError, ValueError
+        If an argument is invalid, or a column cannot be written.
+    OSError
+        If a file cannot be written.
+
+    Examples
+    --------
+    >>> fr.ray.write_tfrecords(
+    ...     ds, "out/train-{shard:05d}.tfrecord", overwrite=True
+    ... )  # doctest: +SKIP
+    """
+    given: object = dataset
+    if not isinstance(given, ray.data.Dataset):
+        msg = f"dataset must be a ray.data.Dataset, got {type(given).__name__}"
+        raise TypeError(msg)
+    names = ShardNames(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100
+    if not names.is_pattern:
+        msg = (
+            'path must be a shard pattern such as "train-{shard:05d}.tfrecord", '
+            f"got {os.fsdecode(path)!r}"
+        )
+        raise ValueError(msg)
+    if min_rows_per_file is not None:
+        min_rows_per_file = positive_int("min_rows_per_file", min_rows_per_file)
+    writer_options = {
+        "max_shard_bytes": max_shard_bytes,
+        "max_shard_records": max_shard_records,
+        "compression": compression,
+        "compression_level": compression_level,
+        "sync": sync,
+    }
+    with _locked(names, overwrite=overwrite) as replaced, _staging(names) as directory:
+        specs = {} if features is None else dict(as_schema(features))
+        sink = TFRecordsDatasink(directory, specs, writer_options, min_rows_per_file)
+        # It checks the options, and is the only file of a dataset without rows.
+        with sink.writer("empty") as empty:
+            pass
+        try:
+            dataset.write_datasink(
+                sink, concurrency=concurrency, ray_remote_args=ray_remote_args
+            )
+        except ray.exceptions.RayTaskError as error:
+            if isinstance(error.cause, (Error, OSError)):
+                raise error.cause from error
+            raise
+        files = sink.files or empty.files
+        published = _publish(names, files, overwrite=overwrite, sync=sync)
+        for other in set(replaced).difference(published):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(other)  # noqa: PTH108
+    return published
+
+
+class TFRecordsDatasink(Datasink):
+    """The write tasks of a dataset. Ray names them TFRecords."""
+
+    def __init__(
+        self,
+        directory: str,
+        features: dict[Any, Spec],
+        options: dict[str, Any],
+        min_rows: int | None,
+    ) -> None:
+        self.files: list[str] = []
+        self._directory, self._features = directory, features
+        self._options, self._min_rows = options, min_rows
+
+    @property
+    def min_rows_per_write(self) -> int | None:
+        """The number of rows that a task gets at least, except the last one."""
+        return self._min_rows
+
+    def writer(self, name: str, features: dict[str, Spec] | None = None) -> Writer:
+        """Return a writer of the files of one attempt of a task."""
+        pattern = os.path.join(self._directory, f"{name}-{{shard:06d}}.tfrecord")  # noqa: PTH118
+        features = {**(features or {}), **self._features}
+        return Writer(
+            pattern, features=features or None, num_threads=0, **self._options
+        )
+
+    def write(self, blocks: Iterable[Block], ctx: TaskContext) -> _Written:
+        """Write the blocks of one task; return its files."""
+        batches = _batches(blocks)
+        first = next(batches, None)
+        if first is None:
+            return _Written(ctx.task_idx, 0, [])
+        with self.writer(new_token(), features_of_schema(first.schema)) as writer:
+            for batch in itertools.chain([first], batches):
+                writer.write_batch(columns_of_batch(batch))
+        return _Written(ctx.task_idx, writer.n_records, writer.files)
+
+    def on_write_complete(self, write_result: WriteResult[_Written]) -> None:
+        """Set `files` to those of all tasks, in the order of the tasks."""
+        tasks = sorted(write_result.write_returns)
+        n_records = sum(task.n_records for task in tasks)
+        if n_records != write_result.num_rows:
+            msg = (
+                f"write tasks must write {write_result.num_rows} rows, got {n_records}"
+            )
+            raise Error(msg)
+        self.files = [file for task in tasks for file in task.files]
+
+
+class _Written(NamedTuple):
+    """The files of one task."""
+
+    task: int
+    n_records: int
+    files: list[str]
+
+
+def _batches(blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
+    for block in blocks:
+        table = BlockAccessor.for_block(block).to_arrow()
+        yield from (batch for batch in table.to_batches() if len(batch))
+
+
+@contextlib.contextmanager
+def _locked(names: ShardNames, *, overwrite: bool) -> Iterator[list[str]]:
+    """Lock a pattern like its writers; yield the existing files."""
+    lock = FileLock(names.lock)
+    try:
+        try:
+            lock.acquire()
+        except OSError as error:
+            error.filename = names.path
+            if isinstance(error, BlockingIOError):
+                error.strerror = "another writer is writing this file"
+            raise
+        existing = names.existing()
+        if existing and not overwrite:
+            reason = os.strerror(errno.EEXIST)
+            raise FileExistsError(errno.EEXIST, reason, existing[0])
+        yield existing
+    finally:
+        lock.release()
+
+
+@contextlib.contextmanager
+def _staging(names: ShardNames) -> Iterator[str]:
+    """Yield a new hidden directory next to the files, and remove it at the end.
+
+    A task that outlives the job, behind a broken network, cannot write files after that.
+    """
+    parent, name = os.path.split(names.lock)
+    # The braces of a pattern have no place in the name of a directory.
+    key = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
+    prefix = os.path.join(parent, f".ray-{key}-")  # noqa: PTH118
+    # Those of drivers that were killed.
+    for leftover in glob.glob(f"{glob.escape(prefix)}*"):  # noqa: PTH207
+        shutil.rmtree(leftover, ignore_errors=True)
+    directory = f"{prefix}{new_token()}"
+    try:
+        os.mkdir(directory)  # noqa: PTH102
+        yield directory
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+def _publish(
+    names: ShardNames, files: Sequence[str], *, overwrite: bool, sync: bool
+) -> list[str]:
+    """Rename files to the names of shards."""
+    published = []
+    for shard, file in enumerate(files):
+        path = names.name(shard, len(files))
+        target = resolved(path, overwrite=overwrite)
+        OutputFile(path, file, overwrite=overwrite).publish(path, target, sync=sync)
+        rename_index(file, target)
+        published.append(path)
+    return published

@@ -1,0 +1,319 @@
+"""Remote files: versions, verified ranges, and whole objects in order.
+
+A range is delivered only if it is complete and of the expected version of the object.
+Transient faults are retried with exponential backoff and jitter.
+"""
+
+from __future__ import annotations
+
+import _thread
+import errno
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from fastrec.errors import CorruptionError
+from fastrec.storage.stores import (
+    Entry,
+    StorageOptions,
+    Store,
+    TransientError,
+    make_store,
+)
+from fastrec.storage.urls import has_secrets, redacted, split_url, with_key
+from fastrec.tasks import CancelledError, Task, TaskPool
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = [
+    "Faults",
+    "RemotePath",
+    "Version",
+    "fetch",
+    "head",
+    "pieces",
+    "remote_path",
+    "version_of_url",
+    "waited",
+]
+
+# The size of a file, and its modification time (ns) or the hash of its ETag.
+Version: TypeAlias = tuple[int, int]
+
+_T = TypeVar("_T")
+
+# 9 attempts in about 40 s.
+_MAX_RETRIES = 8
+_FIRST_DELAY_SECONDS = 0.1
+_MAX_DELAY_SECONDS = 10.0
+# Stores limit their requests; this ends requests of those that do not.
+_REQUEST_SECONDS = 600.0
+_POLL_SECONDS = 0.05
+
+_FIRST_PIECE_BYTES = 256 << 10
+_PIECE_BYTES = 4 << 20
+_PIECES_AHEAD = 8
+
+
+class RemotePath(str):
+    """A redacted URL, with the store that reads it.
+
+    The text has no credentials, so it may be printed, logged and stored. A pickle
+    contains the text and the version, but no credentials: another process takes them
+    from its environment.
+    """
+
+    __slots__ = ("entry", "has_secrets", "key", "store")
+
+    store: Store
+    key: str
+    entry: Entry | None  # from the listing, or from the first request
+    has_secrets: bool  # whether the URL has credentials, which a pickle loses
+
+    def sibling(self, entry: Entry) -> RemotePath:
+        """Return the path of another object of the store."""
+        text = with_key(str(self), entry.key)
+        known = entry if entry.size >= 0 else None
+        return _path(text, self.store, entry.key, known, self.has_secrets)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _unpickled, (str(self), self.entry, self.has_secrets)
+
+    def __copy__(self) -> RemotePath:
+        return self
+
+    def __deepcopy__(self, _memo: object) -> RemotePath:
+        return self
+
+
+class Faults:
+    """Counts requests and their transient faults, and cancels requests.
+
+    Attributes
+    ----------
+    n_requests, n_bytes, n_retries : int
+        Requests that were sent, bytes received, and requests repeated after a fault.
+    """
+
+    def __init__(self) -> None:
+        self.n_requests = self.n_bytes = self.n_retries = 0
+        self._lock = threading.Lock()
+        self._is_cancelled = threading.Event()
+
+    def add(self, *, requests: int = 0, n_bytes: int = 0, retries: int = 0) -> None:
+        """Add to the counters."""
+        with self._lock:
+            self.n_requests += requests
+            self.n_bytes += n_bytes
+            self.n_retries += retries
+
+    def cancel(self) -> None:
+        """Make running and later requests raise a CancelledError within 50 ms."""
+        self._is_cancelled.set()
+
+    def check(self, seconds: float = 0) -> None:
+        """Wait for `seconds`, and raise a CancelledError if requests are cancelled."""
+        if self._is_cancelled.wait(seconds):
+            raise CancelledError
+
+
+def remote_path(url: str, storage_options: StorageOptions | None = None) -> RemotePath:
+    """Return the path of a URL. Paths without options share the store of their root."""
+    root, key = split_url(url)
+    try:
+        if storage_options:
+            store = make_store(root, storage_options)
+        else:
+            store = _shared_store(root)
+    except ValueError as error:
+        msg = f"cannot read {redacted(url)!r}: {error}"
+        raise ValueError(msg) from None
+    return _path(redacted(url), store, key, None, has_secrets(url))
+
+
+def _path(
+    text: str, store: Store, key: str, entry: Entry | None, has_secrets: bool
+) -> RemotePath:
+    path = RemotePath(text)
+    path.store, path.key = store, key
+    path.entry, path.has_secrets = entry, has_secrets
+    return path
+
+
+@lru_cache(maxsize=64)
+def _shared_store(root: str) -> Store:
+    return make_store(root, {})
+
+
+class _LostStore(Store):
+    """The store of a URL whose credentials were not pickled."""
+
+    def head(self, key: str) -> Entry:
+        del key
+        reason = (
+            "the URL's user name, password or query is not passed to other processes; "
+            "read it in one process, or set credentials in the environment"
+        )
+        raise PermissionError(errno.EACCES, reason)
+
+    def get(self, key: str, begin: int, end: int) -> tuple[Buffer, int, str]:
+        del begin, end
+        self.head(key)
+        raise AssertionError
+
+    def _translated(self, error: Exception, url: str) -> Exception:
+        return (
+            PermissionError(error.errno, error.strerror, url)
+            if isinstance(error, OSError)
+            else error
+        )
+
+
+def _unpickled(text: str, entry: Entry | None, had_secrets: bool) -> RemotePath:
+    root, key = split_url(text)
+    store = _LostStore(root, {}) if had_secrets else _shared_store(root)
+    return _path(text, store, key, entry, had_secrets)
+
+
+# Requests.
+
+
+def waited(path: str, request: Callable[[], _T], faults: Faults) -> _T:
+    """Return the result of `request`, repeating it after transient faults.
+
+    The request runs in another thread, so that a signal or `faults.cancel` ends the
+    wait within 50 ms; the thread ends with the request's time-out.
+    """
+    import random  # slow to import
+
+    for attempt in range(_MAX_RETRIES + 1):
+        task = Task(request)
+        _thread.start_new_thread(task.run, ())
+        until = time.monotonic() + _REQUEST_SECONDS
+        faults.add(requests=1)
+        try:
+            while not task.wait(_POLL_SECONDS):
+                faults.check()
+                if time.monotonic() > until:
+                    msg = "the request timed out"
+                    raise TransientError(msg)
+            return task.result()
+        except TransientError as error:
+            reason = str(error)
+        if attempt < _MAX_RETRIES:
+            faults.add(retries=1)
+            delay = min(_FIRST_DELAY_SECONDS * 2**attempt, _MAX_DELAY_SECONDS)
+            faults.check(delay * random.uniform(0.5, 1))
+    reason = f"{reason} ({_MAX_RETRIES + 1} attempts)"
+    raise OSError(errno.EIO, reason, path)
+
+
+def version_of_url(path: RemotePath) -> Version:
+    """Return the size and the hash of the ETag of an object, or raise an OSError.
+
+    Asks the server unless the object was listed.
+    """
+    if path.entry is None or path.entry.size < 0:
+        path.entry = head(path)
+    return _version(path.entry.size, path.entry.tag)
+
+
+def head(path: RemotePath, faults: Faults | None = None) -> Entry:
+    """Ask the server for the entry of an object."""
+
+    def request() -> Entry:
+        return path.store.call(str(path), lambda: path.store.head(path.key))
+
+    entry = waited(path, request, faults or Faults())
+    if entry.size < 0:
+        reason = "the server does not report the size; download the file"
+        raise OSError(errno.ENOTSUP, reason, str(path))
+    return entry
+
+
+def _version(size: int, tag: str) -> Version:
+    import hashlib  # slow to import
+
+    digest = hashlib.blake2b(tag.encode(errors="replace"), digest_size=8).digest()
+    return size, int.from_bytes(digest, "big") >> 1 if tag else 0
+
+
+def fetch(
+    path: RemotePath, begin: int, end: int, version: Version, *, faults: Faults
+) -> Buffer:
+    """Return bytes ``[begin, end)`` of an object, complete and of this version.
+
+    Blocks, and may be called by several threads.
+
+    Raises
+    ------
+    OSError
+        If the store refuses, or faults persist. `filename` is the redacted URL.
+    CorruptionError
+        With the code ``"file_changed"``, if the object has another version.
+    CancelledError
+        If ``faults.cancel()`` was called.
+    """
+    if begin == end:
+        return b""
+    data = waited(path, partial(_range, path, begin, end, version), faults)
+    faults.add(n_bytes=end - begin)
+    return data
+
+
+def _range(path: RemotePath, begin: int, end: int, version: Version) -> Buffer:
+    store = path.store
+
+    def request() -> tuple[Buffer, int, str]:
+        data, size, tag = store.get(path.key, begin, end)
+        if not store.tags_ranges:
+            _, size, tag = store.head(path.key)
+        return data, size, tag
+
+    try:
+        data, size, tag = store.call(str(path), request)
+    except FileNotFoundError:
+        raise _changed(path) from None
+    if size >= 0 and _version(size, tag) != version:
+        raise _changed(path)
+    n_bytes = memoryview(data).nbytes
+    if n_bytes != end - begin:
+        msg = f"the body has {n_bytes:,} of {end - begin:,} bytes"
+        raise TransientError(msg)
+    return data
+
+
+def _changed(path: str) -> CorruptionError:
+    reason = "the object changed after it was listed or indexed"
+    return CorruptionError(reason, str(path), code="file_changed")
+
+
+def pieces(
+    path: RemotePath, version: Version, *, faults: Faults | None = None
+) -> Generator[Buffer]:
+    """Yield an object in order, while several threads read ahead.
+
+    At most 36 MiB are in memory at a time. The first piece is small, for callers that
+    need only the beginning.
+    """
+    faults = faults or Faults()
+    pool = TaskPool(_PIECES_AHEAD, cancel=faults.cancel)
+    tasks: deque[Task[Buffer]] = deque()
+    size, begin = version[0], 0
+    try:
+        while begin < size or tasks:
+            while begin < size and len(tasks) < _PIECES_AHEAD:
+                end = min(size, begin + (_PIECE_BYTES if begin else _FIRST_PIECE_BYTES))
+                tasks.append(
+                    pool.submit(
+                        partial(fetch, path, begin, end, version, faults=faults)
+                    )
+                )
+                begin = end
+            yield tasks.popleft().result()
+    finally:
+        pool.stop()

@@ -1,0 +1,109 @@
+"""URLs of objects: split into the root of a store and a key, and redacted."""
+
+from __future__ import annotations
+
+import re
+
+__all__ = [
+    "has_magic",
+    "has_secrets",
+    "is_http",
+    "redacted",
+    "scrubbed",
+    "split_url",
+    "with_key",
+]
+
+_MARK = "***"
+_NETLOC = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+)://(?P<netloc>[^/?#]*)")
+# In these URLs, the part before "@" is the name of a container or a revision.
+_CONTAINERS = frozenset({"abfs", "abfss", "wasb", "wasbs", "hf"})
+# URLs without a host: all of the path is the key.
+_HOSTLESS = frozenset({"memory", "hf"})
+
+
+def scheme_of(url: str) -> str:
+    """Return the scheme of a URL, in lower case."""
+    return url.partition("://")[0].lower()
+
+
+def is_http(url: str) -> bool:
+    """Return whether "?" begins a query, and "%41" means "A"."""
+    return scheme_of(url) in ("http", "https")
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Return the root of the store, with userinfo and query, and the key.
+
+    Only an HTTP URL has a query: elsewhere "?" is a wildcard or part of a name.
+    """
+    scheme, _, rest = url.partition("://")
+    scheme = scheme.lower()
+    if scheme in _HOSTLESS:
+        return f"{scheme}://", rest.lstrip("/")
+    host, _, key = rest.partition("/")
+    if not is_http(url):
+        return f"{scheme}://{host}", key
+    from urllib.parse import unquote
+
+    rest, mark, query = rest.partition("#")[0].partition("?")
+    host, _, key = rest.partition("/")
+    return f"{scheme}://{host}/{mark}{query}", unquote(key)
+
+
+def with_key(url: str, key: str) -> str:
+    """Return a redacted URL with another key."""
+    root, _ = split_url(url)
+    if not is_http(url):
+        return f"{root.rstrip('/')}/{key}" if not root.endswith("://") else root + key
+    from urllib.parse import quote
+
+    root, mark, query = root.partition("?")
+    return f"{root}{quote(key)}{mark}{query}"
+
+
+def has_magic(url: str) -> bool:
+    """Return whether a URL contains wildcards."""
+    if is_http(url):
+        url = url.partition("?")[0]
+    return re.search(r"[*?[]", url) is not None
+
+
+def redacted(url: str) -> str:
+    """Return a URL without userinfo and without the values of its query."""
+    scheme = scheme_of(url)
+    if found := _NETLOC.match(url):
+        userinfo, at, host = found["netloc"].rpartition("@")
+        if at and scheme not in _CONTAINERS:
+            url = f"{scheme}://{host}{url[found.end() :]}"
+        elif userinfo.partition(":")[1]:
+            url = f"{scheme}://{userinfo.partition(':')[0]}@{host}{url[found.end() :]}"
+    if is_http(url):
+        path, query, _ = url.partition("#")[0].partition("?")
+        url = path + (query and query + _MARK)
+    return url
+
+
+def has_secrets(url: str) -> bool:
+    """Return whether `redacted` removes something from a URL."""
+    return redacted(url) != url
+
+
+def scrubbed(text: str, secrets: object) -> str:
+    """Return a library's message without URLs and without the values of `secrets`."""
+    text = re.sub(r"[A-Za-z][A-Za-z0-9+.-]*://\S*", "the URL", text)
+    for value in _strings(secrets):
+        text = text.replace(value, _MARK)
+    return text
+
+
+def _strings(value: object) -> list[str]:
+    """Return the texts in nested options, the longest first."""
+    found: list[str] = []
+    if isinstance(value, dict):
+        found = [text for inner in value.values() for text in _strings(inner)]
+    elif isinstance(value, (list, tuple, set)):
+        found = [text for inner in value for text in _strings(inner)]
+    elif isinstance(value, (str, bytes)) and value:
+        found = [value if isinstance(value, str) else value.decode(errors="replace")]
+    return sorted(found, key=len, reverse=True)

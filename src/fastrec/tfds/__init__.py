@@ -1,0 +1,1 @@
+"""Directories that tensorflow-datasets writes: splits, slices and features."""
