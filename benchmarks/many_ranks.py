@@ -1,8 +1,8 @@
 """Simulate a job of many ranks over many files on one machine.
 
 It writes sparse files and an index of records that do not exist, and writes real records
-only to the files that the measured ranks read. Each rank is measured in a process of its
-own: memory, time to open, time to the first step, time to resume with another world size,
+only to the files that the measured ranks read. Each rank is measured in a separate
+process: memory, time to open, time to the first step, time to resume with another world size,
 and the ranges of bytes that its steps read, as a remote store would see them.
 """
 

@@ -14,6 +14,7 @@ constexpr std::uint64_t kProbes = 8;
 
 // A replaced file is not an error: the view still reads the old version.
 std::optional<Error> error_if_changed(const FileView& view) {
+  if (view.is_known_unchanged()) return std::nullopt;
   const FileView::Change change = view.change();
   if (change != FileView::Change::kResized && change != FileView::Change::kRewritten) {
     return std::nullopt;

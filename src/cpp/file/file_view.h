@@ -81,6 +81,8 @@ class FileView {
   Change change() const noexcept;
   // The same as text for an error message; empty for kNone.
   std::string describe_change() const;
+  // Whether the open descriptor shows that the file is unchanged; cheaper than change().
+  bool is_known_unchanged() const noexcept { return file_ && file_->is_unchanged(); }
 
   // The following are hints: cheap, never an error, and without effect for bytes past
   // the end of the file.
