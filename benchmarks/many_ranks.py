@@ -84,12 +84,17 @@ def synthesize(folder: Path, n_files: int, n_records: int) -> float:
 
 
 def make_real(folder: Path, dataset: fr.Dataset, records: np.ndarray) -> None:
-    """Write the contents of the files of these records, keeping their times."""
+    """Write the contents of these records, keeping the times of their files."""
     contents = patterns(folder, 0)
-    for file in {file for file, _, _ in dataset._view.places(records)}:
+    sizes = dataset._view.catalog().frame_bytes(records).tolist()
+    places = zip(dataset._view.places(records), sizes, strict=True)
+    for (file, _, begin), size in places:
         path = Path(dataset.files[file])
         before = path.stat()
-        path.write_bytes(contents[file % N_PATTERNS].read_bytes())
+        with contents[file % N_PATTERNS].open("rb") as source, path.open("r+b") as to:
+            source.seek(begin)
+            to.seek(begin)
+            to.write(source.read(size))
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 

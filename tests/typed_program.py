@@ -21,6 +21,7 @@ def datasets() -> None:
     ds = fr.open("train-*.tfrecord", features={"label": fr.FixedLen((), "int64")})
     assert_type(ds, fr.Dataset)
     assert_type(ds.column_names, list[str])
+    assert_type(fr.open_tfds("mnist/3.0.1", "train[:80%]"), fr.Dataset)
     assert_type(ds.select_columns(["label"]), fr.Dataset)
     assert_type(ds.infer_schema(sample=None), fr.Schema)
     assert_type(ds[0], dict[str, Any])
@@ -31,6 +32,7 @@ def specs() -> None:
     image = fr.Image((224, 224), fit="random_resized_crop", channels=1)
     assert_type(image.shape, tuple[int, int])
     assert_type(fr.Schema({"image": image, "record": fr.Record()}), fr.Schema)
+    assert_type(fr.List(image, 4).length, int | None)
 
 
 def loaders(ds: fr.Dataset) -> None:
@@ -76,6 +78,8 @@ def adapters(ds: fr.Dataset) -> None:
         assert_type(placed, dict[str, jax.Array | Any])
     assert_type(fr.torch.IterableDataset(ds, 256), fr.torch.IterableDataset)
     assert_type(fr.grain.DataSource(ds), fr.grain.DataSource)
+    assert_type(fr.ray.write_tfrecords(fr.ray.read_tfrecords(ds), "{shard}"), list[str])
+    fr.ray.read_tfrecords(ds, columns=3)  # type: ignore[arg-type]
     assert_type(fr.arrow.RecordBatchReader(ds), fr.arrow.RecordBatchReader)
     fr.torch.loader(ds, batch_size=256, shufle=True)  # type: ignore[call-arg]
     fr.torch.loader(ds, batch_size="256")  # type: ignore[arg-type]

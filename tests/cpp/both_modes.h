@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -13,13 +14,14 @@
 
 namespace fastrec::testing {
 
-inline std::vector<std::uint8_t> content_of(const Batch& batch, const Schema& schema) {
+inline std::vector<std::uint8_t> content_of(std::span<const Column> columns,
+                                            std::size_t n_rows, const Schema& schema) {
   std::vector<std::uint8_t> content;
   const auto append = [&](const Column::Array& array, std::size_t n_bytes) {
     content.insert(content.end(), array.data, array.data + n_bytes);
   };
   for (std::size_t c = 0; c < schema.columns.size(); ++c) {
-    const Column& column = batch.columns[c];
+    const Column& column = columns[c];
     const ColumnSpec& spec = schema.columns[c];
     if (spec.slot != 0) continue;  // in the array of the first one
     std::size_t value_bytes = column.n_values * spec.item_bytes;
@@ -30,9 +32,13 @@ inline std::vector<std::uint8_t> content_of(const Batch& batch, const Schema& sc
       value_bytes = static_cast<std::size_t>(end);
     }
     append(column.values, value_bytes);
-    if (spec.has_row_splits()) append(column.row_splits, (batch.n_rows + 1) * 8);
+    if (spec.has_row_splits()) append(column.row_splits, (n_rows + 1) * 8);
   }
   return content;
+}
+
+inline std::vector<std::uint8_t> content_of(const Batch& batch, const Schema& schema) {
+  return content_of(batch.columns, batch.n_rows, schema);
 }
 
 // A pool that all decoders share, because fresh blocks cost more than decoding.

@@ -15,7 +15,7 @@ import pickle
 from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -363,3 +363,117 @@ def test_parse_tensor_raises_for_other_tensors() -> None:
         fr.parse_tensor(b"")
     with pytest.raises(TypeError):
         fr.parse_tensor("text")  # type: ignore[arg-type]
+
+
+# Dicts of specs that are passed again and again.
+
+
+class Fixed(NamedTuple):
+    """A mutable spec, in the form of tf.io.FixedLenFeature."""
+
+    shape: list[int]
+    dtype: str
+    default_value: Any = None
+
+
+Fixed.__name__ = "FixedLenFeature"
+
+
+def test_a_dict_of_specs_may_change_between_calls() -> None:
+    record = example({b"n": ("int64", [1]), b"m": ("int64", [2, 3])})
+    features: Untyped = {"n": fr.FixedLen((), "int64")}
+    found: list[Untyped] = []
+
+    def parse() -> Untyped:
+        row = fr.parse_single_example(record, features)
+        batch = fr.parse_example([record], features)
+        context, _ = fr.parse_single_sequence_example(record, features, None)
+        assert list(row) == list(batch) == list(context) == list(features)
+        found.append(row)
+        return row
+
+    for _ in range(3):
+        assert dict(parse()) == {"n": 1}
+    features["m"] = fr.FixedLen((2,), "int64")
+    assert parse()["m"].tolist() == [2, 3]
+    features["n"] = fr.FixedLen((), "int32")
+    assert parse()["n"].dtype == np.int32
+    features["n"] = "int64"
+    assert parse()["n"].dtype == np.int64
+    features["n"] = "float16"
+    with pytest.raises(fr.SchemaError, match="holds int64 values"):
+        parse()
+    del features["n"]
+    assert list(parse()) == ["m"]
+    del features["m"]
+    with pytest.raises(fr.SchemaError, match="empty"):
+        parse()
+    features["k"] = fr.VarLen("int64", key="m")
+    assert parse()["k"].tolist() == [2, 3]
+    assert dict(found[0]) == {"n": 1}  # earlier rows are unchanged
+
+
+def test_specs_of_other_libraries_may_change_in_place() -> None:
+    record = example({b"n": ("int64", [1])})
+    shape, default = [1], [7]
+    features: Untyped = {
+        "n": Fixed(shape, "int64"),
+        "m": Fixed([], "int64", default),
+        "array": Fixed([2], "int64", np.array([1, 2])),
+    }
+    for _ in range(2):
+        row = fr.parse_single_example(record, features)
+        assert (row["n"].shape, row["m"], row["array"].tolist()) == ((1,), 7, [1, 2])
+    shape.clear()
+    default[0] = 8
+    features["array"].default_value[0] = 5
+    row = fr.parse_single_example(record, features)
+    assert (row["n"].shape, row["m"], row["array"].tolist()) == ((), 8, [5, 2])
+
+
+def test_equal_specs_are_not_confused() -> None:
+    zeros = []
+    features: Untyped = {}
+    for default in (0.0, -0.0, 0.0):
+        features["x"] = fr.FixedLen((), "float32", default)
+        zeros.append(np.signbit(fr.parse_single_example(b"", features)["x"]))
+    assert zeros == [False, True, False]
+
+
+def test_dicts_may_have_the_same_address() -> None:
+    record = example({b"n": ("int64", [1])})
+    spec, optional = fr.FixedLen((), "int64"), fr.FixedLen((), "int64", default=5)
+    for i in range(500):
+        row = fr.parse_single_example(record, {f"c{i}": optional, "n": spec})
+        assert list(row.items()) == [(f"c{i}", 5), ("n", 1)]
+
+
+def test_errors_about_one_record_have_its_number() -> None:
+    record = example({b"a": ("int64", [1]), b"b": ("bytes", [b"x"])})
+    for decode in (fr.decode_example, lambda r: fr.parse_single_example(r, SPEC)):
+        for n in (1, 5, len(record) - 1):
+            with pytest.raises(fr.DecodeError) as caught:
+                decode(record[:n])
+            assert caught.value.record == 0
+            assert caught.value.offset is not None
+            assert caught.value.offset <= n
+
+
+def test_decode_example_returns_the_last_entry_of_a_key_and_sorts_them() -> None:
+    parts = [
+        entry(name, delimited(3, delimited(1, bytes([value]))))
+        for name, value in ((b"z", 1), (b"a", 2), (b"z", 3), (b"\xff", 4), (b"a", 5))
+    ]
+    found = fr.decode_example(delimited(1, b"".join(parts)))
+    assert {name: values.tolist() for name, values in found.items()} == {
+        "a": [5],
+        "z": [3],
+        b"\xff": [4],
+    }
+    assert list(found) == ["a", "z", b"\xff"]
+    many = delimited(1, parts[0] * 300_000)
+    assert fr.decode_example(many)["z"].tolist() == [1]
+    others = [entry(b"%d" % n, b"") for n in range(100_001)]
+    with pytest.raises(fr.LimitError):
+        fr.decode_example(delimited(1, b"".join(others)))
+    assert len(fr.decode_example(delimited(1, b"".join(others[1:] * 3)))) == 100_000

@@ -28,7 +28,7 @@ from hypothesis import strategies as st
 
 import fastrec as fr
 from columns import Untyped, open_dataset, snapshot
-from fastrec.storage import compression, decompressed_cache
+from fastrec.storage import compression, local_copies
 from oracle import example, frame, tfrecord_file
 
 Compress = Callable[[bytes], bytes]
@@ -264,7 +264,7 @@ def test_files_are_expanded_once(
     def refuse(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(decompressed_cache, "inflated", refuse)
+    monkeypatch.setattr(local_copies, "inflated", refuse)
     ds = open_dataset(folder, cache_dir=str(cache))
     assert len(ds) == len(pickle.loads(pickle.dumps(ds))) == 60
 
@@ -421,7 +421,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing_behind(
 def test_a_bomb_does_not_fill_the_disk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decompressed_cache, "_MIN_LIMITED_BYTES", 1 << 20)
+    monkeypatch.setattr(local_copies, "_MIN_LIMITED_BYTES", 1 << 20)
     path = tmp_path / "bomb.gz"
     path.write_bytes(gzip.compress(bytes(40 << 20)))
     with pytest.raises(fr.LimitError, match="500 times") as caught:

@@ -197,9 +197,7 @@ def test_more_feature_lists_than_the_limit(write: Write) -> None:
 def test_an_expansion_above_the_limit_can_be_allowed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "fastrec.storage.decompressed_cache._MIN_LIMITED_BYTES", 1 << 20
-    )
+    monkeypatch.setattr("fastrec.storage.local_copies._MIN_LIMITED_BYTES", 1 << 20)
     path = tmp_path / "zeros.gz"
     path.write_bytes(gzip.compress(quick_frame(bytes(4 << 20))))
     cache = tmp_path / "cache"

@@ -695,7 +695,7 @@ def test_the_interpreter_exits_during_an_epoch(tmp_path: Path) -> None:
 INTERRUPTED = """
 import itertools, os, sys, threading, time
 import fastrec as fr
-from fastrec.storage import decompressed_cache
+from fastrec.storage import local_copies
 from fastrec.storage import stream_readers
 
 def endless(path, content, on_read=None):
@@ -705,7 +705,7 @@ def endless(path, content, on_read=None):
         time.sleep(STALL if i else 0)
         yield frames
 
-for module in (decompressed_cache, stream_readers):
+for module in (local_copies, stream_readers):
     module.inflated = endless
 options = {"features": {"n": fr.FixedLen((), "int64")}, "compression": "GZIP"}
 ds = fr.open(sys.argv[1], **options)

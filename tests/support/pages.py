@@ -33,13 +33,13 @@ ONE_PROGRAM = "<!-- one program -->\n"
 # Packages that the extra "frameworks" has, or that other readers' code needs.
 FRAMEWORKS = {
     *("accelerate", "datasets", "duckdb", "grain", "jax", "keras", "lightning"),
-    *("nvidia", "pandas", "polars", "tfrecord", "torch", "torchdata", "transformers"),
-    "webdataset",
+    *("nvidia", "pandas", "polars", "ray", "tfrecord", "torch", "torchdata"),
+    *("transformers", "webdataset"),
 }
 
 # What the adapter modules `fr.NAME` import.
 ADAPTERS = {
-    **{name: name for name in ("grain", "jax", "keras", "polars", "torch")},
+    **{name: name for name in ("grain", "jax", "keras", "polars", "ray", "torch")},
     "tf": "tensorflow",
 }
 
@@ -202,6 +202,10 @@ def reason_to_skip(block: Block, mark: str) -> str | None:
 def main(page: str, section: str, mark: str) -> None:
     """Run the blocks of a section."""
     names = set_up()
+    if page == "docs/tfds.md":
+        from tfds_directory import write_examples
+
+        write_examples(Path("tensorflow_datasets"))
     skipped = {}
     for block in blocks_of(page):
         if block.section not in {"", section}:

@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import fastrec as fr
 
 __all__ = ["class_label", "dataset", "features_dict", "image", "node", "sequence"]
-__all__ += ["shape_of", "tensor", "write_directory"]
+__all__ += ["shape_of", "tensor", "write_directory", "write_examples"]
 
 Json = dict[str, Any]
 
@@ -117,3 +119,37 @@ def write_directory(
     }
     (directory / "dataset_info.json").write_text(json.dumps(content))
     return directory
+
+
+def _file(*shape: int) -> bytes:
+    """Return a PNG file of random pixels."""
+    import cv2
+
+    pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
+    data: bytes = cv2.imencode(".png", pixels)[1].tobytes()
+    return data
+
+
+def write_examples(directory: Path) -> None:
+    """Write the data sets that docs/tfds.md names."""
+    digits = {"image": image(28, 28, 1), "label": class_label(10)}
+    rows = [{"image": _file(28, 28, 1), "label": i % 10} for i in range(40)]
+    mnist = directory / "mnist" / "3.0.1"
+    write_directory(mnist, digits, {"train": [rows[:30]], "test": [rows[30:]]}, "mnist")
+    (mnist / "label.labels.txt").write_text("".join(f"{n}\n" for n in range(10)))
+    boxes = sequence(features_dict({"bbox": node("BBoxFeature")}))
+    photo = {"image": _file(40, 60, 3), "objects/bbox": [0.0, 0.5, 0.5, 1.0] * 2}
+    photos = {"image": image(None, None, 3), "objects": boxes}
+    write_directory(directory / "photos" / "1.0.0", photos, {"train": [[photo] * 3]})
+    steps = {
+        "action": tensor("float32", 7),
+        "is_last": tensor("bool"),
+        "observation": features_dict({"image": image(180, 240, 3)}),
+    }
+    episode = {
+        "steps/action": [0.5] * 21,
+        "steps/is_last": [0, 0, 1],
+        "steps/observation/image": [_file(180, 240, 3)] * 3,
+    }
+    features = {"steps": dataset(features_dict(steps))}
+    write_directory(directory / "robot" / "0.1.0", features, {"train": [[episode] * 8]})

@@ -50,7 +50,7 @@ def test_numbers_slice_like_python(begin: int | str, end: int | str) -> None:
     if expected:
         assert records(text) == of("train", expected)
     else:
-        with pytest.raises(ValueError, match="selects no records|before it begins"):
+        with pytest.raises(ValueError, match=r"selects no records|before it begins"):
             pieces_of(text, LENGTHS)
 
 
@@ -109,8 +109,10 @@ def test_other_texts_are_refused(text: str) -> None:
     [
         (
             "trian",
-            "no split 'trian'; the dataset has 'train', 'test', 'val-2'; did you "
-            "mean 'train'\\?",
+            (
+                "no split 'trian'; the dataset has 'train', 'test', 'val-2'; did you "
+                "mean 'train'\\?"
+            ),
         ),
         (
             "validation",
@@ -128,8 +130,10 @@ def test_other_texts_are_refused(text: str) -> None:
         ),
         (
             "all[:50%]",
-            "split 'all' cannot be sliced, got 'all\\[:50%\\]'; pass "
-            "'train\\[:50%\\]\\+test\\[:50%\\]\\+val-2\\[:50%\\]'",
+            (
+                "split 'all' cannot be sliced, got 'all\\[:50%\\]'; pass "
+                "'train\\[:50%\\]\\+test\\[:50%\\]\\+val-2\\[:50%\\]'"
+            ),
         ),
     ],
 )

@@ -92,4 +92,22 @@ class GrowingArray {
   std::size_t last_size_ = 0;  // of the previous contents
 };
 
+// Run i of an array: from offset i to offset i + 1.
+struct Run {
+  std::size_t begin = 0;
+  std::size_t size = 0;
+};
+
+inline Run run_of(const GrowingArray& offsets, std::size_t i) {
+  std::int64_t bounds[2];
+  std::memcpy(bounds, offsets.data() + i * sizeof(std::int64_t), sizeof bounds);
+  return {static_cast<std::size_t>(bounds[0]),
+          static_cast<std::size_t>(bounds[1] - bounds[0])};
+}
+
+// The size of the offsets of `n` runs.
+constexpr std::size_t offsets_bytes(std::size_t n) {
+  return (n + 1) * sizeof(std::int64_t);
+}
+
 }  // namespace fastrec

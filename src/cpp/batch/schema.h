@@ -110,6 +110,7 @@ struct ColumnSpec {
   std::size_t n_items(std::size_t n) const noexcept {
     return n_values == 1 ? n : n / n_values;
   }
+  bool holds_strings() const noexcept { return dtype == DType::kBytes; }
   bool has_row_splits() const noexcept {
     return layout == Layout::kRagged || layout == Layout::kPadded;
   }

@@ -100,49 +100,86 @@ void RangeRequests::copy(std::size_t file, std::uint64_t offset, MutableBytes in
   }
   if (into.empty()) return;
   const std::uint64_t end = offset + into.size();
+  std::vector<ExtentPtr> extents;
   Lock lock(mutex_);
   // Nearly always, one filled extent has all of the bytes.
   const auto first = first_after(file, offset);
   if (first != extents_.end() && first->first.first == file &&
       first->second->begin <= offset && end <= first->second->end &&
       first->second->state == State::kFilled) {
-    copy_from(lock, first->second, offset, into, use);
+    const ExtentPtr extent = first->second;
+    ++extent->n_readers;
+    copy_from(lock, extent, offset, into, use);
+    end_read(extent.get());
     return;
   }
-  for (ExtentPtr& extent : cover(file, offset, end, true)) {
-    wait(lock, &extent);
+  extents = cover(file, offset, end, true);
+  for (const ExtentPtr& extent : extents) ++extent->n_readers;
+  struct ReadersGuard {
+    RangeRequests* requests;
+    Lock& lock;
+    const std::vector<ExtentPtr>& extents;
+    ~ReadersGuard() {
+      if (!lock) lock.lock();
+      for (const ExtentPtr& extent : extents) requests->end_read(extent.get());
+    }
+  };
+  const ReadersGuard guard{this, lock, extents};
+  for (const ExtentPtr& part : extents) {
+    wait(lock, *part);
+    const ExtentPtr extent = merged(part);
     if (extent->end <= offset) continue;  // it was copied as a part of another
     const auto n = static_cast<std::size_t>(std::min(end, extent->end) - offset);
-    copy_from(lock, std::move(extent), offset, into.first(n), use);
+    copy_from(lock, extent, offset, into.first(n), use);
     into = into.subspan(n);
     offset += n;
   }
 }
 
+// The extent that requests the bytes of `extent`.
+RangeRequests::ExtentPtr RangeRequests::merged(ExtentPtr extent) {
+  while (extent->merged_into) extent = extent->merged_into;
+  return extent;
+}
+
 // Copies bytes of a filled extent, without the lock.
-void RangeRequests::copy_from(Lock& lock, ExtentPtr extent, std::uint64_t offset,
+void RangeRequests::copy_from(Lock& lock, const ExtentPtr& extent, std::uint64_t offset,
                               MutableBytes into, Use use) {
   if (use == Use::kLast) note_read(extent, into.size());
   const std::uint8_t* bytes = extent->bytes.data() + (offset - extent->begin);
   lock.unlock();
   std::memcpy(into.data(), bytes, into.size());
   lock.lock();
-  // It was evicted meanwhile. A fetcher releases it.
-  if (extent.use_count() == 1) released_.push_back(std::move(extent));
 }
 
-// Waits until `*extent`, or the one that it has become a part of, is filled.
-void RangeRequests::wait(Lock& lock, ExtentPtr* extent) {
+// Notes that a reader needs an extent no longer.
+void RangeRequests::end_read(Extent* extent) {
+  while (extent->merged_into) extent = extent->merged_into.get();
+  if (--extent->n_readers == 0 && extent->is_removed) release(extent);
+}
+
+// Passes the bytes or the failure of a removed extent to a fetcher.
+void RangeRequests::release(Extent* extent) {
+  if (extent->owner) released_.push_back(std::move(extent->owner));
+  if (extent->failure) {
+    released_.push_back(
+        std::make_shared<const std::exception_ptr>(std::move(extent->failure)));
+  }
+}
+
+// Waits until `part`, or the extent that requests its bytes, is filled.
+void RangeRequests::wait(Lock& lock, const Extent& part) {
   using Clock = std::chrono::steady_clock;
-  const auto resolve = [extent] {
-    while ((*extent)->merged_into) *extent = (*extent)->merged_into;
-    return (*extent)->state;
+  const auto resolved = [&part]() -> const Extent& {
+    const Extent* extent = &part;
+    while (extent->merged_into) extent = extent->merged_into.get();
+    return *extent;
   };
-  if (resolve() == State::kFilled) return;
+  if (resolved().state == State::kFilled) return;
   const Clock::time_point began = Clock::now();
   auto check_at = began + kCheckInterval;
-  while (resolve() != State::kFilled) {
-    if ((*extent)->failure) std::rethrow_exception((*extent)->failure);
+  while (resolved().state != State::kFilled) {
+    if (resolved().failure) std::rethrow_exception(resolved().failure);
     if (is_stopped_) {
       throw std::runtime_error("cannot read remote files: their threads have ended");
     }
@@ -273,6 +310,7 @@ void RangeRequests::merge(const ExtentPtr& extent, ExtentMap::iterator neighbor)
   extent->end = std::max(extent->end, other->end);
   extent->n_wanted += other->n_wanted;
   extent->is_demanded |= other->is_demanded;
+  extent->n_readers += other->n_readers;
   other->merged_into = extent;
 }
 
@@ -292,7 +330,7 @@ void RangeRequests::evict(ExtentList* list) {
   n_held_bytes_ -= extent->cost();
   if (extent->is_read) n_read_bytes_ -= extent->cost();
   remove(extent);
-  released_.push_back(extent);
+  if (extent->n_readers == 0) release(extent.get());
 }
 
 void RangeRequests::remove(const ExtentPtr& extent) {
@@ -370,7 +408,7 @@ void RangeRequests::fail(std::uint64_t id, std::exception_ptr failure) {
   n_flight_bytes_ -= extent->cost();
   remove(extent);
   extent->state = State::kFailed;
-  extent->failure = std::move(failure);
+  if (extent->n_readers != 0) extent->failure = std::move(failure);
   answered_.notify_all();
   if (!hints_.empty()) wake_fetchers(1);
 }

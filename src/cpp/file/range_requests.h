@@ -18,8 +18,9 @@
 // A failed request throws in the readers that wait for it. The next reader of its bytes
 // requests them again. So a failed hint has no effect.
 //
-// The bytes of an extent belong to the fetcher. They are released in take(), on the
-// thread of a fetcher, unless the requests are destroyed first.
+// The bytes of an extent, and failures, belong to the fetcher. They are released on the
+// thread of a fetcher, after take(), unless the requests are destroyed first: never under
+// the lock, because a release may wait for a lock of the fetcher.
 #pragma once
 
 #include <atomic>
@@ -126,8 +127,9 @@ class RangeRequests {
     bool is_read = false;                    // in read_, not in unread_
     bool is_removed = false;                 // not in extents_
     std::uint64_t n_wanted = 0, n_read = 0;  // bytes
-    ExtentPtr merged_into;  // the extent that requests these bytes, too
-    Bytes bytes;            // if filled
+    std::size_t n_readers = 0;  // in copy(); they need the bytes even if it is removed
+    ExtentPtr merged_into;      // the extent that requests these bytes, too
+    Bytes bytes;                // if filled
     Owner owner;
     std::exception_ptr failure;
     ExtentList::iterator place;  // in read_ or unread_, if filled
@@ -141,9 +143,12 @@ class RangeRequests {
   std::vector<ExtentPtr> cover(std::size_t file, std::uint64_t begin, std::uint64_t end,
                                bool is_demanded);
   void wake_fetchers(std::size_t n_queued);
-  void wait(Lock& lock, ExtentPtr* extent);
-  void copy_from(Lock& lock, ExtentPtr extent, std::uint64_t offset, MutableBytes into,
-                 Use use);
+  void wait(Lock& lock, const Extent& extent);
+  static ExtentPtr merged(ExtentPtr extent);
+  void end_read(Extent* extent);
+  void release(Extent* extent);
+  void copy_from(Lock& lock, const ExtentPtr& extent, std::uint64_t offset,
+                 MutableBytes into, Use use);
   void note_read(const ExtentPtr& extent, std::uint64_t n_bytes);
   void want_again(const ExtentPtr& extent, std::uint64_t n_bytes);
   ExtentPtr next_queued();

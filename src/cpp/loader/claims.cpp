@@ -52,13 +52,18 @@ bool is_run(std::span<const Place> places) {
              }) == places.end();
 }
 
-// A thread announces at most kMaxNewSteps at a time, so that the first batch does not
-// wait for them.
-constexpr std::size_t kMaxStepsAhead = 256;
+// How many ranges of a remote store are requested ahead. This keeps all connections
+// busy for a while.
+constexpr std::uint64_t kMaxRangesAhead = 4096;
+
+// A thread announces at most this many steps at a time, so that the first batch does
+// not wait for them.
 constexpr std::size_t kMaxNewSteps = 8;
 
-// Prefetches the frames at `places`, contiguous frames together.
-void prefetch(FileTable* files, std::span<const Place> places) {
+// Prefetches the frames at `places`, contiguous frames together. Returns the number of
+// contiguous ranges.
+std::uint64_t prefetch(FileTable* files, std::span<const Place> places) {
+  std::uint64_t n_ranges = 0;
   for (std::size_t i = 0; i < places.size();) {
     const Place& first = places[i];
     std::uint64_t end = first.frame.end();
@@ -71,9 +76,11 @@ void prefetch(FileTable* files, std::span<const Place> places) {
       const auto view = files->open(first.file);
       view->will_need(first.frame.offset, end - first.frame.offset);
     } catch (const std::exception&) {
-      return;  // the thread that reads these records reports it
+      break;  // the thread that reads these records reports it
     }
+    ++n_ranges;
   }
+  return n_ranges;
 }
 
 }  // namespace
@@ -113,27 +120,30 @@ void IndexedClaims::announce_steps_after(std::uint64_t step) const {
   if (!lock) return;
   Announced& announced = announced_;
   while (announced.first_step <= step) {
-    if (announced.n_bytes.empty()) {
+    if (announced.sizes.empty()) {
       announced.first_step = step + 1;
       break;
     }
-    announced.total_bytes -= announced.n_bytes.front();
-    announced.n_bytes.pop_front();
+    announced.total.n_ranges -= announced.sizes.front().n_ranges;
+    announced.total.n_bytes -= announced.sizes.front().n_bytes;
+    announced.sizes.pop_front();
     ++announced.first_step;
   }
   for (std::size_t i = 0; i < kMaxNewSteps; ++i) {
-    const std::uint64_t next = announced.first_step + announced.n_bytes.size();
-    if (next >= grid_.n_steps() || announced.n_bytes.size() >= kMaxStepsAhead ||
-        announced.total_bytes >= files_->requests()->ahead_bytes()) {
+    const std::uint64_t next = announced.first_step + announced.sizes.size();
+    if (next >= grid_.n_steps() || announced.total.n_ranges >= kMaxRangesAhead ||
+        announced.total.n_bytes >= files_->requests()->ahead_bytes()) {
       return;
     }
-    announced.n_bytes.push_back(announce_step(next));
-    announced.total_bytes += announced.n_bytes.back();
+    const Size size = announce_step(next);
+    announced.sizes.push_back(size);
+    announced.total.n_ranges += size.n_ranges;
+    announced.total.n_bytes += size.n_bytes;
   }
 }
 
-// Prefetches the records of a step, and returns their size in bytes.
-std::uint64_t IndexedClaims::announce_step(std::uint64_t step) const {
+// Prefetches the records of a step, and returns their size.
+IndexedClaims::Size IndexedClaims::announce_step(std::uint64_t step) const {
   std::vector<std::uint64_t> numbers;
   grid_.positions(step, &numbers);
   std::vector<RecordRange> upcoming;
@@ -142,10 +152,10 @@ std::uint64_t IndexedClaims::announce_step(std::uint64_t step) const {
   order_->to_records(numbers);
   std::vector<Place> places;
   catalog_->locate_all(numbers, &places);
-  prefetch(files_.get(), places);
-  std::uint64_t n_bytes = 0;
-  for (const Place& place : places) n_bytes += place.frame.size();
-  return n_bytes;
+  Size size;
+  size.n_ranges = prefetch(files_.get(), places);
+  for (const Place& place : places) size.n_bytes += place.frame.size();
+  return size;
 }
 
 StreamClaims::StreamClaims(FrameStream stream, StreamShape shape,

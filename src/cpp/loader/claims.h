@@ -107,9 +107,14 @@ class IndexedClaims final : public Claims {
   void locate(Claim* claim) const override;
 
  private:
+  // The contiguous ranges of bytes in a step.
+  struct Size {
+    std::uint64_t n_ranges = 0, n_bytes = 0;
+  };
+
   void announce(const RecordRange& range) const;
   void announce_steps_after(std::uint64_t step) const;
-  std::uint64_t announce_step(std::uint64_t step) const;
+  Size announce_step(std::uint64_t step) const;
 
   std::shared_ptr<FileTable> files_;
   std::shared_ptr<const Catalog> catalog_;
@@ -123,8 +128,8 @@ class IndexedClaims final : public Claims {
   struct Announced {
     std::mutex mutex;
     std::uint64_t first_step = 0;
-    std::deque<std::uint64_t> n_bytes;  // of each step
-    std::uint64_t total_bytes = 0;
+    std::deque<Size> sizes;  // of each step
+    Size total;
   };
   mutable Announced announced_;
 };

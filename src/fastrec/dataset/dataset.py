@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from fastrec import _core
-from fastrec.arrays.batch import Batch, Row, n_rows, row_of, rows_of
-from fastrec.dataset.indexing import checked_number, is_one, record_numbers
+from fastrec.arrays.batch import Batch, Row, rows_of
+from fastrec.dataset.indexing import is_one, record_numbers
 from fastrec.dataset.records import Records
-from fastrec.dataset.rows import decode_rows, reader_of, set_hint
+from fastrec.dataset.rows import Rows
 from fastrec.dataset.views import DatasetViews
 from fastrec.errors import Error
 from fastrec.features.infer import SAMPLE_RECORDS
@@ -32,17 +32,19 @@ from fastrec.loader.planner import Planner
 from fastrec.loader.ranks import find_rank
 from fastrec.on_error import ErrorPolicy, Report
 from fastrec.options import (
+    BATCH_BYTES,
     non_negative_int,
     positive_int,
     rows_per_batch,
 )
-from fastrec.sources.selection import Numbers
 from fastrec.sources.view import View
 from fastrec.transforms.transform import CheckedTransform, Transform
 
 __all__ = ["Dataset"]
 
-_ROWS_AT_ONCE = 64  # rows that `iter` decodes together
+# Rows that `iter` decodes together: those of images should fit into the L2 cache.
+_ROWS_AT_ONCE = 16
+_SAMPLED_ROWS = 64
 _IDLE_BYTES = 64 << 20  # memory kept for the next batch; loaders have separate pools
 
 
@@ -84,8 +86,7 @@ class Dataset(DatasetViews):
 
     def _renew_after_fork(self) -> None:
         self._pool = _core.BlockPool(_IDLE_BYTES)
-        self._row_reader: _core.RowReader | None = None  # from the second row on
-        self._is_plain = True  # rows may be read without transforms
+        self._rows = Rows(self._view, self._transforms, self._pool)
 
     # Properties.
 
@@ -230,7 +231,7 @@ class Dataset(DatasetViews):
     ) -> Batch: ...
     def __getitem__(self, index: Any) -> Row | Batch:
         if is_one(index):
-            return self._row(operator.index(index))
+            return self._rows.row(operator.index(index))
         if isinstance(index, (str, bytes)):
             msg = (
                 f"a dataset is indexed by record, got {index!r}: write "
@@ -238,7 +239,7 @@ class Dataset(DatasetViews):
                 f"for batch in ds.loader(256): batch[{index!r}]"
             )
             raise TypeError(msg)
-        return self._decode(record_numbers(index, len(self)))
+        return self._rows.batch(record_numbers(index, len(self)))
 
     def __iter__(self) -> Iterator[Row]:
         by_rows = Dataset(self._view.by_rows(), self._transforms)
@@ -254,29 +255,6 @@ class Dataset(DatasetViews):
             If one of these rows cannot be read and ``on_error="raise"``.
         """
         return list(itertools.islice(self, non_negative_int("n", n)))
-
-    def _row(self, index: int) -> Row:
-        if self._row_reader is not None:
-            try:
-                row = self._row_reader.row(index)
-            except Error as error:
-                set_hint(error, self._view)
-                raise
-            if row is not None:
-                return row
-        number = checked_number(index, len(self))
-        batch = self._decode(np.array([number], dtype=np.int64))
-        if not n_rows(batch):
-            msg = (
-                f"the transforms returned no row for record {number}: read it with "
-                "a slice"
-            )
-            raise ValueError(msg)
-        # `_decode` warns about features that the first records lack.
-        if self._is_plain and not self._view.source.to_core().is_watching:
-            self._row_reader = reader_of(self._view, self._transforms, self._pool)
-            self._is_plain = self._row_reader is not None
-        return row_of(batch, 0)
 
     # Batches.
 
@@ -463,18 +441,19 @@ class Dataset(DatasetViews):
 
     def _rows_at_once(self) -> int:
         """Return the number of rows in a batch of about 16 MiB, by the first rows' size."""
+        return rows_per_batch(self._row_bytes())
+
+    def _row_bytes(self) -> float:
+        """Return the average size of the first rows in memory, without transforms."""
         plain = self._without_transforms()
-        loader = plain.loader(_ROWS_AT_ONCE, rank=0, world_size=1, num_threads=0)
+        loader = plain.loader(_SAMPLED_ROWS, rank=0, world_size=1, num_threads=0)
         try:
             batch = next(iter(loader), {})
         except Error:  # reading the table raises it again
-            return _ROWS_AT_ONCE
+            return BATCH_BYTES / _SAMPLED_ROWS
         stats, n_decoded = loader.stats, sum(column.nbytes for column in batch.values())
-        return rows_per_batch(max(stats.n_bytes, n_decoded) / max(stats.n_records, 1))
+        return max(stats.n_bytes, n_decoded) / max(stats.n_records, 1)
 
     def _any_width_columns(self) -> set[str | bytes]:
         readings, _ = self._view.source.readings()
         return any_width_columns(reading.schema for reading in readings)
-
-    def _decode(self, numbers: Numbers) -> Batch:
-        return decode_rows(self._view, self._transforms, self._pool, numbers)

@@ -17,6 +17,7 @@ from fastrec.hints import checked_names
 from fastrec.on_error import ErrorPolicy, check_on_error
 from fastrec.options import (
     Limits,
+    byte_count,
     checked_limits,
     positive_int,
 )
@@ -45,6 +46,7 @@ def open(
     io: Literal["auto", "mmap", "pread"] = "auto",
     compression: Compression = "auto",
     cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | str | None = None,
     index_dir: str | os.PathLike[str] | None = None,
     limits: Limits | None = None,
     storage_options: StorageOptions | None = None,
@@ -86,9 +88,15 @@ def open(
         ``"auto"`` detects GZIP and ZLIB by the first bytes of each file. None treats all
         files as plain, ``"GZIP"`` or ``"ZLIB"`` all as compressed.
     cache_dir : path-like, optional
-        Where to expand compressed files, each once, when first needed. The dataset then
-        has random access. If a file changes, it is expanded again, and the earlier copy
-        is deleted.
+        Where to keep local copies of remote files and of compressed files, which are
+        expanded, each once, when first needed. The dataset then has random access, and
+        later epochs read no network. If a file changes, it is copied again, and the
+        earlier copy is deleted. Processes may share the directory.
+    cache_bytes : int or str, optional
+        Bytes of copies in `cache_dir`, as a number or as text such as ``"500GB"``; by
+        default there is no limit. The least recently used copies that no process uses
+        are deleted to make room. Remote files that do not fit are read over the network;
+        compressed files that do not fit raise.
     index_dir : path-like, optional
         Where to keep indexes; by default in the user's cache.
     limits : Limits, optional
@@ -131,7 +139,11 @@ def open(
         compression,
         None if cache_dir is None else os.path.abspath(os.path.expanduser(cache_dir)),  # noqa: PTH100, PTH111
         None if index_dir is None else os.fspath(index_dir),
+        None if cache_bytes is None else byte_count("cache_bytes", cache_bytes),
     )
+    if cache_bytes is not None and cache_dir is None:
+        msg = "cache_bytes requires cache_dir"
+        raise ValueError(msg)
     policy, checked = check_on_error(on_error), checked_limits(limits)
     names = expand(paths, joins=True, storage_options=storage_options)
     files = FileSet([FileGroup(names, options)], policy, checked)

@@ -18,8 +18,10 @@ from fastrec.on_error import ErrorPolicy
 from fastrec.options import Limits
 from fastrec.sources.selection import Selection
 from fastrec.sources.view import View
+from fastrec.storage.stores import StorageOptions
 from fastrec.tfds.column_specs import schema_of
-from fastrec.tfds.directory import INFO, TfdsDirectory, find_directory
+from fastrec.tfds.directory import TfdsDirectory, find_directory
+from fastrec.tfds.folder import Folder
 from fastrec.tfds.split_slices import Piece, pieces_of
 
 __all__ = ["open_tfds"]
@@ -35,8 +37,10 @@ def open_tfds(
     on_error: ErrorPolicy = "raise",
     io: Literal["auto", "mmap", "pread"] = "auto",
     cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | str | None = None,
     index_dir: str | os.PathLike[str] | None = None,
     limits: Limits | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> Dataset:
     """Open a data set that tensorflow-datasets (TFDS) wrote, such as one of RLDS.
 
@@ -49,7 +53,7 @@ def open_tfds(
     ----------
     directory : path-like
         The directory of a version, or one above it that contains only one version of one
-        config.
+        config. It may be a URL, as for `fastrec.open`.
     split : str, optional
         As for ``tfds.load``: ``"train"``, ``"train[:80%]"``, ``"train[100:200]"``,
         ``"train[1shard]"``, ``"train+test"`` or ``"all"``. The default is the only split.
@@ -59,7 +63,7 @@ def open_tfds(
     images : mapping of str to Image, optional
         How columns of images are decoded. By default images of one size are, and other
         columns contain the bytes of files.
-    on_error, io, cache_dir, index_dir, limits
+    on_error, io, cache_dir, cache_bytes, index_dir, limits, storage_options
         As for `fastrec.open`.
 
     Returns
@@ -88,7 +92,8 @@ def open_tfds(
     >>> for batch in ds.loader(256, shuffle=True):  # doctest: +SKIP
     ...     step(batch["image"], batch["label"])
     """
-    found = TfdsDirectory.read(find_directory(directory))
+    folder = Folder.of(directory, storage_options)
+    found = TfdsDirectory.read(find_directory(folder))
     if split is None:
         if len(found.lengths) > 1:
             names = ", ".join(map(repr, found.lengths))
@@ -98,28 +103,18 @@ def open_tfds(
     pieces = pieces_of(split, found.lengths)
     schema = _schema(found, features, images or {})
     dataset = open_files(
-        _existing(found, pieces),
+        found.shards((piece.split, piece.shard) for piece in pieces),
         features=schema,
         on_error=on_error,
         io=io,
-        compression=None,
+        compression=None,  # TFDS never compresses
         cache_dir=cache_dir,
+        cache_bytes=cache_bytes,
         index_dir=index_dir,
         limits=limits,
+        storage_options=storage_options,
     )
     return _selected(dataset, found, pieces)
-
-
-def _existing(found: TfdsDirectory, pieces: Iterable[Piece]) -> list[str]:
-    """Return the paths of shards, or raise a FileNotFoundError."""
-    paths = [found.shard(piece.split, piece.shard) for piece in pieces]
-    for path in paths:
-        if not os.path.exists(path):  # noqa: PTH110
-            import errno
-
-            reason = f"Missing a shard that {INFO} lists"
-            raise FileNotFoundError(errno.ENOENT, reason, path)
-    return paths
 
 
 def _selected(

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from fastrec import _core
-from fastrec.arrays.batch import Batch
+from fastrec.arrays.batch import Batch, Row, n_rows, row_of
 from fastrec.caller_warnings import warn_caller
+from fastrec.dataset.indexing import checked_number
 from fastrec.errors import Error, hint_by_number
 from fastrec.features.missing import absence
 from fastrec.loader.collate import collator_of
@@ -16,43 +19,91 @@ from fastrec.sources.view import View
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.transform import CheckedTransform
 
-__all__ = ["decode_rows", "reader_of", "set_hint"]
+__all__ = ["Rows"]
 
 
-def reader_of(
-    view: View, transforms: Sequence[CheckedTransform], pool: _core.BlockPool
-) -> _core.RowReader | None:
-    """Return the core's reader of single rows; None if rows are made from batches."""
-    if not collator_of(view, transforms).is_identity:
-        return None
-    return _core.RowReader(view.source.to_core(), view.catalog(), pool)
+class Rows:
+    """Reads rows of a view by number, in any thread, and calls its transforms.
 
+    One row is read by one call of the core, unless Python code must see its batch: a
+    transform, an image, or the columns of a mix.
+    """
 
-def set_hint(error: Error, view: View) -> None:
-    """Set the hint of an error that was raised by reading `view` by number."""
-    if error.hint and error.path and view.files.on_error != "raise":
-        error.hint = hint_by_number(error.path)
+    def __init__(
+        self, view: View, transforms: Sequence[CheckedTransform], pool: _core.BlockPool
+    ) -> None:
+        self._view = view
+        self._transforms = transforms
+        self._pool = pool
+        self._reader: _core.RowReader | None = None
+        self._may_have_reader = True
+        self._is_watched = True  # the core looks for features that records lack
 
+    def row(self, index: int) -> Row:
+        """Return a transformed row.
 
-def decode_rows(
-    view: View,
-    transforms: Sequence[CheckedTransform],
-    pool: _core.BlockPool,
-    numbers: Numbers,
-) -> Batch:
-    """Return the transformed batch of the records `numbers` of `view`."""
-    collator = collator_of(view, transforms)
-    records = records_of(view, numbers)
-    try:
-        parts, _ = _core.decode_records(
-            view.source.to_core(), view.catalog(), pool, records
-        )
-    except Error as error:
-        set_hint(error, view)
-        raise
-    schemas = [reading.schema for reading in view.source.readings()[0]]
-    if (warning := absence(view.source.to_core(), schemas)) is not None:
-        warn_caller(warning)
-    places = None if collator.is_plain else view.row_places(records, "")
-    batch, _ = collator(parts, BatchInfo(0, 0, 0, numbers, records, _places=places))
-    return batch
+        Raises
+        ------
+        IndexError
+            If there is no such record.
+        ValueError
+            If the transforms return no row.
+        """
+        if self._reader is None and self._may_have_reader:
+            checked_number(index, len(self._view))
+            self._reader = self._new_reader()
+            self._may_have_reader = self._reader is not None
+        if self._reader is not None:
+            try:
+                row = self._reader.row(index)
+            except Error as error:
+                self._set_hint(error)
+                raise
+            if self._is_watched:
+                self._warn_of_absence()
+            if row is not None:
+                return row
+        number = checked_number(index, len(self._view))
+        batch = self.batch(np.array([number], dtype=np.int64))
+        if not n_rows(batch):
+            msg = (
+                f"the transforms returned no row for record {number}: read it with "
+                "a slice"
+            )
+            raise ValueError(msg)
+        return row_of(batch, 0)
+
+    def batch(self, numbers: Numbers) -> Batch:
+        """Return the transformed batch of the records `numbers`."""
+        view = self._view
+        collator = collator_of(view, self._transforms)
+        records = records_of(view, numbers)
+        try:
+            parts, _ = _core.decode_records(
+                view.source.to_core(), view.catalog(), self._pool, records
+            )
+        except Error as error:
+            self._set_hint(error)
+            raise
+        self._warn_of_absence()
+        places = None if collator.is_plain else view.row_places(records, "")
+        batch, _ = collator(parts, BatchInfo(0, 0, 0, numbers, records, _places=places))
+        return batch
+
+    def _new_reader(self) -> _core.RowReader | None:
+        """Return the core's reader of rows; None if rows are made from batches."""
+        if not collator_of(self._view, self._transforms).is_identity:
+            return None
+        core, catalog = self._view.source.to_core(), self._view.catalog()
+        return _core.RowReader(core, catalog, self._pool)
+
+    def _warn_of_absence(self) -> None:
+        core = self._view.source.to_core()
+        schemas = [reading.schema for reading in self._view.source.readings()[0]]
+        if (warning := absence(core, schemas)) is not None:
+            warn_caller(warning)
+        self._is_watched = core.is_watching
+
+    def _set_hint(self, error: Error) -> None:
+        if error.hint and error.path and self._view.files.on_error != "raise":
+            error.hint = hint_by_number(error.path)

@@ -368,8 +368,9 @@ def decode_raw(
 
 
 def _schema_of(features: Features) -> Schema:
-    is_checked = isinstance(features, Schema) and bool(features._features)
-    return features if is_checked else _schema_of_dict(features)
+    if isinstance(features, Schema) and features._features:
+        return features
+    return _schema_of_dict(features)
 
 
 def _equal_size(strings: BytesArray) -> int:

@@ -97,22 +97,33 @@ class BatchDecoder:
                 memory_limit=memory_limit,
             )
         else:
+            # Decoding may wait for a remote store, so the consumer does not decode.
+            sources, readers = view.source.to_core(), files.readers
+            n_threads = options.num_threads
+            if readers is not None:
+                memory_limit = readers.share(memory_limit)
+                n_threads += 1
             self.pipeline = _core.Pipeline(
-                view.source.to_core(),
+                sources,
                 None if plan is None else view.catalog(),
                 None if plan is None else plan.order,
                 planner.walk_grid() if plan is None else plan.grid,
                 progress.cursor.step,
                 pool,
-                n_threads=options.num_threads,
+                n_threads=n_threads,
                 n_cpus=default_num_threads(),
                 prefetch=n_ahead,
                 memory_limit=memory_limit,
                 row_policy=self._policy,
                 recovery=recovery_of(files.on_error),
+                is_helping=readers is None,
             )
         self._progress = progress
-        self._may_have_gaps = plan is None and files.on_error != "raise"
+        # While it walks files, the pipeline finds gaps, and indexes of remote files.
+        self._finds_indexes = plan is None and files.readers is not None
+        self._may_have_found = plan is None and (
+            files.on_error != "raise" or self._finds_indexes
+        )
         if plan is not None and files.on_error != "raise":
             progress.add_gaps(files.report())
 
@@ -142,8 +153,8 @@ class BatchDecoder:
     ) -> tuple[Parts, int, int, int, int, list[SkippedSpan]] | None:
         """Return the decoded parts of a step; None at the end."""
         decoded = self.pipeline.next()
-        if self._may_have_gaps:
-            self._report_gaps()
+        if self._may_have_found:
+            self._keep_found()
         if self._plan is None:
             if decoded is not None:
                 self._n_walked += decoded[3]
@@ -156,7 +167,10 @@ class BatchDecoder:
                 )
         return decoded
 
-    def _report_gaps(self) -> None:
+    def _keep_found(self) -> None:
+        """Report the gaps and keep the indexes that the pipeline has found."""
+        if self._finds_indexes:
+            self._options.view.files.keep_walked(self.pipeline)
         if gaps := self.pipeline.take_gaps():
             log_gaps(gaps)
             self._progress.add_gaps(gap.region for gap in gaps)

@@ -22,6 +22,7 @@ from fastrec.loader.progress import Cursor, Progress
 from fastrec.loader.skipped_rows import check_limit
 from fastrec.loader.stats import clock
 from fastrec.loader.transform_pool import TransformPool
+from fastrec.storage.fetched import Fetched
 
 __all__ = ["BatchIterator", "check_columns_exist"]
 
@@ -65,6 +66,7 @@ class BatchIterator(Iterator[Any]):
         self._warned_bytes = options.memory_limit  # warn about larger batches
         self._left_ns: int | None = None  # when the previous call returned
         self._helping_ns = self._starving_ns = 0  # of the pipeline, counted so far
+        self._fetched = Fetched()  # of the files, counted so far
         renew_after_fork(self)
         close_at_exit(self)
 
@@ -148,6 +150,11 @@ class BatchIterator(Iterator[Any]):
             else:
                 times.consuming_ns += entered_ns - self._left_ns
             self._left_ns = left_ns
+            readers = self._options.view.files.readers
+            if readers is not None:
+                fetched = readers.fetched()
+                times.fetched += fetched - self._fetched
+                self._fetched = fetched
             # With a transform pool, its threads help and starve instead of the consumer.
             if self._decoder is not None and self._threads is None:
                 helping_ns = self._decoder.pipeline.helping_ns
@@ -168,6 +175,8 @@ class BatchIterator(Iterator[Any]):
             self._plans.append(plan_epoch(options, progress))
         decoder = BatchDecoder(options, progress, self._pool, self._plans[0])
         self._decoder, self._helping_ns, self._starving_ns = decoder, 0, 0
+        if (readers := options.view.files.readers) is not None:
+            self._fetched = readers.fetched()
         if not progress.is_advised and (advice := options.advice()):
             progress.is_advised = True
             self._warnings.append(advice)

@@ -32,6 +32,7 @@ _MAX_PREFETCH = 65536  # each slot of the ring takes memory, even if it is unuse
 
 # Smaller records are slow to read one by one from a network file system.
 _SMALL_RECORD_BYTES = 256 << 10
+_SMALL_REMOTE_RECORD_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -174,8 +175,15 @@ class LoaderOptions:
             return ""
         files = self.view.files
         mean_bytes = files.n_bytes // max(1, files.n_records)
+        if files.is_remote and mean_bytes < _SMALL_REMOTE_RECORD_BYTES:
+            return (
+                f"shuffle=True requests records of {mean_bytes:,} bytes one by one from "
+                "a remote store, which is slow; use shuffle=fr.Blocks() to request whole "
+                "blocks of records, or fastrec.open(..., cache_dir=...) to keep the files "
+                "on a local disk"
+            )
         if mean_bytes >= _SMALL_RECORD_BYTES or not _core.is_remote(
-            os.fsencode(files.files[0])
+            os.fsencode(files.paths[0])
         ):
             return ""
         return (

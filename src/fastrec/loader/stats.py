@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
 from fastrec.display import table
+from fastrec.storage.fetched import Fetched
 
 __all__ = ["LoaderStats", "Times", "clock"]
 
@@ -51,6 +52,13 @@ class LoaderStats:
     starved_s : float
         Seconds in which no decoded batch was ready for `transform_threads`, so that one of
         them waited or decoded one.
+    n_bytes_fetched : int
+        Bytes fetched from remote stores, including those read ahead.
+    n_retries : int
+        Requests to remote stores that were repeated after a transient fault.
+    fetching_s : float
+        Seconds in which the threads that decode waited for remote stores, summed over
+        them.
     """
 
     n_batches: int = 0
@@ -62,6 +70,9 @@ class LoaderStats:
     consuming_s: float = 0.0
     transform_s: float = 0.0
     starved_s: float = 0.0
+    n_bytes_fetched: int = 0
+    n_retries: int = 0
+    fetching_s: float = 0.0
     _n_transforming: int = field(default=0, compare=False)  # threads; 0: inside next()
     _is_decoding_ahead: bool = field(default=True, compare=False)  # in other threads
     _is_elsewhere: bool = field(
@@ -163,6 +174,7 @@ class Times:
     consuming_ns: int = 0
     transform_ns: int = 0
     starving_ns: int = 0
+    fetched: Fetched = field(default_factory=Fetched)
     n_transforming: int = 0  # threads; 0 without transforms or inside next()
     is_decoding_ahead: bool = True  # in threads other than these
 
@@ -178,6 +190,9 @@ class Times:
             self.consuming_ns / 1e9,
             self.transform_ns / 1e9,
             self.starving_ns / 1e9,
+            self.fetched.n_bytes,
+            self.fetched.n_retries,
+            self.fetched.waiting_ns / 1e9,
             self.n_transforming,
             self.is_decoding_ahead,
         )

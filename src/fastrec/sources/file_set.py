@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from fastrec import _core
 from fastrec.errors import Error, advise_on_error
@@ -30,10 +31,12 @@ from fastrec.storage.compression import (
 )
 from fastrec.storage.index import IndexPlace
 from fastrec.storage.index_files import joined_names
-from fastrec.storage.paths import is_remote
+from fastrec.storage.remote import RemotePath
 
 if TYPE_CHECKING:
     import hashlib
+
+    from fastrec.storage.range_readers import RangeReaders
 
 __all__ = ["FileGroup", "FileOptions", "FileSet"]
 
@@ -53,6 +56,7 @@ class FileOptions(NamedTuple):
     compression: Compression = "auto"
     cache_dir: str | None = None
     index_dir: str | None = None
+    cache_bytes: int | None = None
 
 
 class FileGroup:
@@ -72,6 +76,7 @@ class FileGroup:
         self.plain: list[str] | None = None  # the paths of the decompressed files
         self.indexes: _core.Indexes | None = None
         self.counts: _core.Indexes | None = None  # with checksums, of streams
+        self._walked: dict[int, _core.Index] = {}
 
     def __reduce__(self) -> tuple[object, ...]:
         if all(type(path) is str for path in self.paths):
@@ -97,6 +102,25 @@ class FileGroup:
         group.plain = chosen(self.plain)
         group.indexes, group.counts = chosen_of(self.indexes), chosen_of(self.counts)
         return group
+
+    def keep_walked(
+        self, number: int, plain: Sequence[str], offsets: npt.NDArray[np.uint64]
+    ) -> None:
+        """Keep the index of a file that was read to its end."""
+        if self.indexes is not None or number in self._walked:
+            return
+        index_dir = self.options.index_dir
+        if self.is_large:
+            self._walked[number] = index.index_of(plain[number], offsets)
+        else:
+            self._walked[number] = index.keep_index(
+                plain[number], offsets, index_dir=index_dir
+            )
+        if len(self._walked) == len(self.paths):
+            walked = [self._walked[i] for i in range(len(self.paths))]
+            self.indexes = _core.Indexes(walked)
+            self._walked.clear()
+            index.keep_indexes(plain, self.indexes, index_dir)
 
     def scans(self) -> list[_core.Indexes]:
         """Return the indexes that are known so far."""
@@ -164,6 +188,7 @@ class FileSet:
         self.limits = Limits() if limits is None else limits
         # Not cached_property: its lock, before Python 3.12, may be held during a fork.
         self._is_streamed: bool | None = None
+        self._is_remote: bool | None = None
         self._indexes: _core.Indexes | None = None
         self._counts: _core.Indexes | None = None
         self._renew_after_fork()
@@ -172,6 +197,7 @@ class FileSet:
     def _renew_after_fork(self) -> None:
         self._lock = threading.RLock()
         self._table: _core.FileTable | None = None
+        self.readers: RangeReaders | None = None  # of remote files, with the table
 
     def __reduce__(self) -> tuple[object, ...]:
         return FileSet, (self._groups, self.on_error, self.limits)
@@ -219,7 +245,7 @@ class FileSet:
         groups = [group.rescanned() for group in self._groups]
         for group in groups:
             group.paths = [
-                path if is_remote(path) else os.path.abspath(path)  # noqa: PTH100
+                path if isinstance(path, RemotePath) else os.path.abspath(path)  # noqa: PTH100
                 for path in group.paths
             ]
         return FileSet(groups, self.on_error, self.limits)
@@ -264,7 +290,7 @@ class FileSet:
 
     @property
     def paths(self) -> list[str]:
-        """The paths to read. Expands compressed files to `cache_dir`."""
+        """The paths to read. Copies compressed and remote files to `cache_dir`."""
         return _chained([self._plain(group) for group in self._groups])
 
     def _plain(self, group: FileGroup) -> list[str]:
@@ -274,15 +300,33 @@ class FileSet:
             if cache_dir is None:
                 group.plain = group.paths
             else:
-                from fastrec.storage.decompressed_cache import expanded
+                from fastrec.storage.local_copies import local_copies
 
-                group.plain = expanded(
+                group.plain = local_copies(
                     group.paths,
                     group.detected(),
                     cache_dir,
                     self.limits.max_expansion_ratio,
+                    group.options.cache_bytes,
                 )
         return group.plain
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether any file is read from a remote store."""
+        if self._is_remote is None:
+            self._is_remote = any(isinstance(path, RemotePath) for path in self.paths)
+        return self._is_remote
+
+    def keep_walked(self, pipeline: _core.Pipeline) -> None:
+        """Keep the indexes of remote files that a pipeline has read to their end."""
+        for i, offsets in pipeline.take_offsets():
+            number = i
+            for group in self._groups:
+                if number < len(group.paths):
+                    group.keep_walked(number, self._plain(group), offsets)
+                    break
+                number -= len(group.paths)
 
     def contents(self) -> list[FileContent]:
         """Return the path and compression of each file, for sequential reading."""
@@ -311,11 +355,18 @@ class FileSet:
                     ios = [
                         group.options.io for group in self._groups for _ in group.paths
                     ]
+                if self.is_remote:
+                    from fastrec.storage.range_readers import RangeReaders, io_of
+
+                    self.readers = RangeReaders(paths)
+                    ios = ios * len(paths) if len(ios) == 1 else ios
+                    ios = [*map(io_of, paths, ios)]
                 self._table = _core.FileTable(
                     joined_names(paths),
                     ios,
                     b"" if paths == self.files else joined_names(self.files),
                     self.limits.max_record_bytes,
+                    None if self.readers is None else self.readers.requests,
                     is_assumed_plain=any(group.is_assumed for group in self._groups),
                 )
                 self._expect()

@@ -238,7 +238,8 @@ class Source:
             for i, (reading, end) in enumerate(zip(readings, ends, strict=True))
             if dataclasses.replace(reading, n_files=unknown.n_files) == unknown
         }
-        if self.files.is_streamed:
+        # Inference must not depend on an index of remote files, which takes long to build.
+        if self.files.is_streamed or self.files.is_remote:
             numbers = [*itertools.chain(*runs.values())]
             schema = self.inferred_in_sequence(numbers, unknown.names)
         else:

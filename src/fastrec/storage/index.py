@@ -36,6 +36,7 @@ from fastrec.storage.index_files import (
 from fastrec.storage.locks import builder_lock
 from fastrec.storage.parallel import Progress, run_in_threads
 from fastrec.storage.paths import Version, version_of, versions_of
+from fastrec.storage.remote import RemotePath
 from fastrec.storage.stream_readers import frame_stream
 from fastrec.tasks import CancelledError
 
@@ -44,7 +45,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IndexPlace",
+    "index_of",
     "keep_index",
+    "keep_indexes",
     "known_contents",
     "load_indexes",
     "make_counts",
@@ -60,6 +63,7 @@ _log = logging.getLogger("fastrec")
 _MAX_FILES_PER_TASK = 512
 _TASKS_PER_THREAD = 8
 _SAVE_SECONDS = 60.0
+_N_REMOTE_THREADS = 16  # they wait for the network
 
 
 class _Scan(Protocol):
@@ -134,12 +138,21 @@ def make_indexes(
     `is_assumed_plain`, a compressed file raises.
     """
     scan = _core.ScanProgress()
+    n_threads = max(1, default_num_threads() // max(1, len(paths)))
+    table: list[_core.FileTable] = []
+    if any(isinstance(path, RemotePath) for path in paths):
+        from fastrec.storage.range_readers import remote_table
+
+        table.append(remote_table(paths, io))
 
     def build(numbers: list[int], stop: threading.Event) -> _core.Indexes:  # noqa: ARG001 (`scan` stops)
+        if table:
+            chosen = np.array(numbers, np.int64)
+            return _core.Indexes.build_in(table[0], chosen, n_threads, scan, recovery)
         return _core.Indexes.build(
             joined_names([paths[i] for i in numbers]),
             io,
-            max(1, default_num_threads() // len(paths)),
+            n_threads,
             scan,
             joined_names([names[i] for i in numbers]) if names else b"",
             recovery,
@@ -155,6 +168,7 @@ def make_indexes(
         n_bytes_done=lambda: scan.n_bytes,
         progress=progress,
         cancel=scan.cancel,
+        n_threads=_N_REMOTE_THREADS if table else None,
     )
 
 
@@ -182,26 +196,30 @@ def make_counts(
     )
 
 
+def index_of(path: str, offsets: npt.NDArray[np.uint64]) -> _core.Index:
+    """Return the index of a plain file from the offsets of its frames."""
+    return _core.Index.from_offsets(offsets, *version_of(path), os.fsencode(path))
+
+
 def keep_index(
     path: str,
     offsets: npt.NDArray[np.uint64],
     payload_crcs: npt.NDArray[np.uint32] | None = None,
     content: Content = "plain",
     index_dir: str | os.PathLike[str] | None = None,
-) -> _core.Index | None:
+) -> _core.Index:
     """Cache the index of a file that was just written or read, if the cache is writable.
 
-    Returns the index, which is valid also if it cannot be cached. `offsets` are the beginnings of all frames and the end of the last one. For a
+    Returns the index, which is valid also if it cannot be cached. `offsets` are the
+    beginnings of all frames and the end of the last one. For a
     compressed file, they are offsets in its content, and `payload_crcs` is required.
     """
-    index = None
+    if payload_crcs is None:
+        index = index_of(path, offsets)
+    else:
+        version, code = version_of(path), CODES[content]
+        index = _core.Index.of_stream(offsets, payload_crcs, *version, code)
     try:
-        version = version_of(path)
-        if payload_crcs is None:
-            index = _core.Index.from_offsets(offsets, *version, os.fsencode(path))
-        else:
-            code = CODES[content]
-            index = _core.Index.of_stream(offsets, payload_crcs, *version, code)
         target = index_path(path, index_dir)
         with replacement(target) as temporary:
             names = Scope.of([path]).names_in(target)
@@ -210,6 +228,23 @@ def keep_index(
     except OSError as error:
         _log.info("cannot cache the index of %s: %s", printable(path), error)
     return index
+
+
+def keep_indexes(
+    paths: Sequence[str],
+    indexes: _core.Indexes,
+    index_dir: str | os.PathLike[str] | None,
+) -> None:
+    """Cache the indexes of plain files together, if the cache is writable."""
+    search = IndexSearch(
+        paths,
+        versions_of(paths),
+        ["plain"] * len(paths),
+        needs_crcs=False,
+        index_dir=index_dir,
+    )
+    search.add(search.missing, indexes)
+    _save(search, IndexPlace(index_dir).path(search.scope), must_keep=False)
 
 
 def rename_index(path: str, target: str) -> None:
@@ -270,6 +305,7 @@ def _load_or_build(
     n_bytes_done: Callable[[], int] = lambda: 0,
     progress: Progress | None = None,
     cancel: Callable[[], object] = lambda: None,
+    n_threads: int | None = None,
 ) -> _core.Indexes:
     """Return the index of each file, building and caching those that are missing."""
     if not paths:
@@ -286,6 +322,7 @@ def _load_or_build(
             n_bytes_done=n_bytes_done,
             progress=progress,
             cancel=cancel,
+            n_threads=n_threads,
         )
         by_path = dict(zip(unique, found, strict=True))
         return _core.Indexes([by_path[path] for path in paths])
@@ -319,6 +356,7 @@ def _load_or_build(
                     save=partial(_save, search, target, must_keep=place.must_keep),
                     cancel=cancel_all,
                     on_poll=report,
+                    n_threads=n_threads,
                     progress_text=lambda seconds: (
                         f"indexing {len(search.missing):,} files: "
                         f"{n_bytes_done() / 1e9 / seconds:.2f} GB/s so far"
@@ -336,10 +374,11 @@ def _build_missing(
     cancel: Callable[[], object],
     on_poll: Callable[[], object],
     progress_text: Callable[[float], str],
+    n_threads: int | None,
 ) -> None:
     """Scan the missing files in threads, and save the indexes, also after an error."""
     missing = search.missing
-    n_tasks = _TASKS_PER_THREAD * default_num_threads()
+    n_tasks = _TASKS_PER_THREAD * (n_threads or default_num_threads())
     n_each = min(max(1, len(missing) // n_tasks), _MAX_FILES_PER_TASK)
     pieces = [missing[i : i + n_each] for i in range(0, len(missing), n_each)]
     built: dict[int, _core.Indexes] = {}
@@ -367,6 +406,7 @@ def _build_missing(
             cancel=cancel,
             progress_text=lambda _n_done, seconds: progress_text(seconds),
             on_poll=poll,
+            n_threads=n_threads,
         )
     finally:
         add_built()

@@ -57,7 +57,7 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _FILE_URL = re.compile(r"file://(?:localhost)?(?=/)", re.IGNORECASE)
 _MAX_LISTED = 5
 _VERSION_THREADS = 8  # they mostly wait for a file server
-_HEAD_BYTES = 64 << 10  # of a remote file, to detect its content
+_HEAD_BYTES = 16 << 10  # of a remote file, to detect its content
 
 
 def expand(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fnmatch
+import os
 from collections.abc import Callable, Iterable, Sequence
 
 from fastrec.storage.remote import Faults, RemotePath, head, remote_path, waited
 from fastrec.storage.stores import Entry, StorageOptions
-from fastrec.storage.urls import has_magic
+from fastrec.storage.urls import has_magic, is_http
 
-__all__ = ["expand_url"]
+__all__ = ["delete", "exists", "expand_url", "names_below"]
 
 _MAX_LISTED = 5
 
@@ -39,7 +41,8 @@ def expand_url(
         try:
             path.entry = head(path)
         except FileNotFoundError:
-            pass
+            if is_http(url):  # only "/" at the end means a directory
+                raise
         else:
             return [path]
     return _directory(path, is_recursive, choose, check_split)
@@ -85,7 +88,8 @@ def _matches(path: RemotePath) -> list[RemotePath]:
     parts = path.key.split("/")
     n_literal = next(i for i, part in enumerate(parts) if has_magic(part))
     prefix = "".join(f"{part}/" for part in parts[:n_literal])
-    listed = _listed(path, prefix, is_recursive=n_literal < len(parts) - 1)
+    is_deep = n_literal < len(parts) - 1 or parts[-1] == "**"
+    listed = _listed(path, prefix, is_recursive=is_deep)
     return _paths(
         path,
         (
@@ -111,6 +115,37 @@ def _is_match(names: Sequence[str], patterns: Sequence[str]) -> bool:
     if not names or (names[0].startswith(".") and not pattern.startswith(".")):
         return False
     return fnmatch.fnmatchcase(names[0], pattern) and _is_match(names[1:], rest)
+
+
+def exists(path: str) -> bool:
+    """Return whether a local file or an object exists."""
+    if not isinstance(path, RemotePath):
+        return os.path.lexists(path)
+    try:
+        head(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def names_below(path: RemotePath, directory: str) -> list[str]:
+    """Return the names of the objects in a directory of the store of `path`."""
+    prefix = f"{directory}/" if directory else ""
+    try:
+        listed = _listed(path, prefix, is_recursive=False)
+    except FileNotFoundError:
+        return []
+    return sorted(key[len(prefix) :] for entry, key in listed if entry is not None)
+
+
+def delete(path: RemotePath) -> None:
+    """Delete an object, which may be missing."""
+    with contextlib.suppress(FileNotFoundError):
+        waited(
+            str(path),
+            lambda: path.store.call(str(path), lambda: path.store.delete(path.key)),
+            Faults(),
+        )
 
 
 def _listed(

@@ -44,8 +44,7 @@ def check_one_split(directory: str, files: Iterable[str]) -> None:
     if len({_split_words(parts) for parts in counts}) > 1:
         msg = (
             f"cannot read directory {directory!r} as one dataset: its file names "
-            f"differ by a split word (train, test, ...): {listed}. Pass the glob of "
-            "one split, or a list of globs to join several"
+            f"differ by a split word (train, test, ...): {listed}. {_hint(directory)}"
         )
         raise ValueError(msg)
     _log.warning(
@@ -54,6 +53,12 @@ def check_one_split(directory: str, files: Iterable[str]) -> None:
         directory,
         listed,
     )
+
+
+def _hint(directory: str) -> str:
+    if os.path.exists(os.path.join(directory, "dataset_info.json")):  # noqa: PTH110, PTH118
+        return f"TFDS wrote it: call fastrec.open_tfds({directory!r}, split)"
+    return "Pass the glob of one split, or a list of globs to join several"
 
 
 def _literal_parts(name: str) -> tuple[str, ...]:

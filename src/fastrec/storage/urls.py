@@ -84,6 +84,19 @@ def redacted(url: str) -> str:
     return url
 
 
+def without_userinfo(url: str) -> tuple[str, dict[str, str]]:
+    """Return a URL without user and password, and the header that contains them."""
+    scheme, _, rest = url.partition("://")
+    userinfo, at, rest = rest.rpartition("@")
+    if not at or "/" in userinfo:
+        return url, {}
+    from base64 import b64encode
+    from urllib.parse import unquote_to_bytes
+
+    encoded = b64encode(unquote_to_bytes(userinfo)).decode()
+    return f"{scheme}://{rest}", {"authorization": f"Basic {encoded}"}
+
+
 def has_secrets(url: str) -> bool:
     """Return whether `redacted` removes something from a URL."""
     return redacted(url) != url

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import glob
 import json
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fastrec.errors import SchemaError
-from fastrec.storage.paths import expand, local_path
 from fastrec.tfds.connectors import StoredColumn, columns_of, proto_field
+from fastrec.tfds.folder import Folder
 
 __all__ = ["INFO", "TfdsDirectory", "find_directory"]
 
@@ -31,15 +28,15 @@ class TfdsDirectory:
     `lengths` are the numbers of records in each shard of each split.
     """
 
-    path: str
+    folder: Folder
     name: str
     version: str
     lengths: dict[str, tuple[int, ...]]
     _templates: dict[str, str]
 
     @classmethod
-    def read(cls, path: str) -> TfdsDirectory:
-        """Read the metadata of a directory.
+    def read(cls, folder: Folder) -> TfdsDirectory:
+        """Read the metadata in a folder.
 
         Raises
         ------
@@ -48,11 +45,17 @@ class TfdsDirectory:
         ValueError
             If the data set has no splits, or is stored in another format.
         """
-        info = _json(path, INFO)
-        formats = [
-            proto_field(info, "file_format", "") or _TFRECORD,
-            *proto_field(info, "alternative_file_formats", ()),
-        ]
+        info, path = _json(folder, INFO), str(folder)
+        try:
+            formats = [
+                proto_field(info, "file_format", "") or _TFRECORD,
+                *proto_field(info, "alternative_file_formats", ()),
+            ]
+            splits = [_split(each) for each in proto_field(info, "splits", ())]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            reason = f"{INFO} has another structure ({type(error).__name__}: {error})"
+            msg = f"cannot read {path!r}: {reason}"
+            raise ValueError(msg) from None
         if _TFRECORD not in formats:
             msg = (
                 f"cannot read {path!r}: its files are {formats[0]} files, not "
@@ -60,30 +63,55 @@ class TfdsDirectory:
                 f"{path} --out_file_format=tfrecord --out_path=NEW"
             )
             raise ValueError(msg)
-        lengths, templates = {}, {}
-        for split in proto_field(info, "splits", ()):
-            name = split["name"]
-            counts = proto_field(split, "shard_lengths", ())
-            lengths[name] = tuple(int(n) for n in counts)
-            templates[name] = proto_field(split, "filepath_template", "") or _TEMPLATE
-        if not any(map(sum, lengths.values())):
+        if not any(sum(lengths) for _, lengths, _ in splits):
             msg = f"cannot read {path!r}: {INFO} lists no split with shard lengths"
             raise ValueError(msg)
         return cls(
-            path, str(info.get("name", "")), info.get("version", ""), lengths, templates
+            folder,
+            str(info.get("name", "")),
+            str(info.get("version", "")),
+            {name: lengths for name, lengths, _ in splits},
+            {name: template for name, _, template in splits},
         )
 
     def __str__(self) -> str:
         return f"TFDS {self.name} {self.version}"
 
-    def shard(self, split: str, number: int) -> str:
-        """Return the path of a shard."""
+    def shards(self, pieces: Iterable[tuple[str, int]]) -> list[str]:
+        """Return the paths of shards, given by split and number.
+
+        Raises
+        ------
+        FileNotFoundError
+            If one does not exist.
+        """
+        wanted = [(split, self._shard_name(split, number)) for split, number in pieces]
+        if not self.folder.is_listable:
+            return [self.folder.path(name) for _, name in wanted]
+        listed: dict[str, str] = {}
+        for split in {split for split, _ in wanted}:
+            listed |= self.folder.matches(self._shard_name(split, None))
+        for split, name in wanted:
+            if name not in listed:
+                n_missing = len(
+                    {each for s, each in wanted if s == split} - listed.keys()
+                )
+                reason = (
+                    f"Missing {n_missing:,} of {len(self.lengths[split]):,} shards of "
+                    f"split {split!r} that {INFO} lists"
+                )
+                raise self.folder.missing(reason, name)
+        return [listed[name] for _, name in wanted]
+
+    def _shard_name(self, split: str, number: int | None) -> str:
+        """Return the name of a shard, or a glob of all shards of a split."""
         n_shards = len(self.lengths[split])
         n_digits = max(len(str(n_shards)), _MIN_DIGITS)
-        index, total = f"{number:0{n_digits}}", f"{n_shards:0{n_digits}}"
+        index = "*" if number is None else f"{number:0{n_digits}}"
+        total = f"{n_shards:0{n_digits}}"
         template = self._templates[split]
         try:
-            name = template.format(
+            return template.format(
                 DATASET=self.name,
                 SPLIT=split,
                 FILEFORMAT=_TFRECORD,
@@ -91,10 +119,11 @@ class TfdsDirectory:
                 NUM_SHARDS=total,
                 SHARD_X_OF_Y=f"{index}-of-{total}",
             )
-        except (KeyError, IndexError, ValueError):
-            msg = f"cannot read {self.path!r}: unknown filepath_template {template!r}"
+        except (AttributeError, KeyError, IndexError, ValueError):
+            msg = (
+                f"cannot read {str(self.folder)!r}: unknown name of files {template!r}"
+            )
             raise ValueError(msg) from None
-        return _join(self.path, name)
 
     def columns(self) -> dict[str, StoredColumn]:
         """Return the columns that features.json describes.
@@ -106,7 +135,7 @@ class TfdsDirectory:
         SchemaError
             If it has another structure.
         """
-        return columns_of(_json(self.path, _FEATURES))
+        return columns_of(_json(self.folder, _FEATURES))
 
     def class_names(
         self, columns: Mapping[str, StoredColumn], names: Sequence[str]
@@ -119,7 +148,7 @@ class TfdsDirectory:
                 continue
             file = f"{column.names_file}.labels.txt"
             try:
-                text = _content(_join(self.path, file)).decode()
+                text = self.folder.read(file).decode()
             except FileNotFoundError:
                 continue  # classes without names
             found[name] = [line.strip() for line in text.split("\n") if line.strip()]
@@ -127,13 +156,23 @@ class TfdsDirectory:
                 raise SchemaError(
                     f"{file} must have {column.n_classes:,} names, as {_FEATURES} "
                     f"lists, got {len(found[name]):,}",
-                    _join(self.path, file),
+                    str(self.folder.path(file)),
                 )
         return found
 
 
-def find_directory(given: str | os.PathLike[str]) -> str:
-    """Return the directory of a version: `given`, or the only one below it.
+def _split(proto: Mapping[str, Any]) -> tuple[str, tuple[int, ...], str]:
+    """Return the name, the shard lengths and the names of files of a split."""
+    lengths = tuple(int(n) for n in proto_field(proto, "shard_lengths", ()))
+    if min(lengths, default=0) < 0:
+        msg = f"shard lengths must not be negative, got {min(lengths)}"
+        raise ValueError(msg)
+    template = proto_field(proto, "filepath_template", "") or _TEMPLATE
+    return str(proto["name"]), lengths, str(template)
+
+
+def find_directory(top: Folder) -> Folder:
+    """Return the folder of a version: `top`, or the only one below it.
 
     Raises
     ------
@@ -142,57 +181,41 @@ def find_directory(given: str | os.PathLike[str]) -> str:
     ValueError
         If there are several.
     """
-    path: object = given
-    if not isinstance(path, (str, os.PathLike)):
-        msg = f"directory must be a path or URL, got {given!r}"
-        raise TypeError(msg)
-    top = local_path(os.fspath(given))
-    if _exists(_join(top, INFO)):
+    try:
+        top.read(INFO)
+    except FileNotFoundError:
+        pass
+    else:
         return top
-    found: list[str] = []
-    for above in ("*", os.path.join("*", "*")):  # version, or config and version  # noqa: PTH118
-        try:
-            found += expand(_join(glob.escape(top), _join(above, INFO)))
-        except FileNotFoundError:
-            continue
-    directories = [os.path.dirname(file) for file in found]  # noqa: PTH120
-    if len(directories) == 1:
-        return directories[0]
-    if directories:
-        listed = ", ".join(map(repr, directories[:_MAX_LISTED]))
-        if len(directories) > _MAX_LISTED:
-            listed += f" and {len(directories) - _MAX_LISTED:,} more"
+    names = []
+    if top.is_listable:
+        for above in ("*", "*/*"):  # version, or config and version
+            names += [
+                name.rpartition("/")[0] for name in top.matches(f"{above}/{INFO}")
+            ]
+    if len(names) == 1:
+        return top.folder(names[0])
+    if names:
+        listed = ", ".join(map(repr, names[:_MAX_LISTED]))
+        if len(names) > _MAX_LISTED:
+            listed += f" and {len(names) - _MAX_LISTED:,} more"
         msg = (
-            f"directory must contain one version of one data set, got {top!r} with "
+            f"directory must contain one version of one data set, got {str(top)!r} with "
             f"{listed}; pass one of them"
         )
         raise ValueError(msg)
     reason = f"No {INFO} in the directory; fastrec.open reads TFRecord files without it"
-    raise FileNotFoundError(errno.ENOENT, reason, top)
+    raise top.missing(reason)
 
 
-def _join(directory: str, name: str) -> str:
-    return os.path.join(directory, name)  # noqa: PTH118 (a Path would normalise it)
-
-
-def _exists(path: str) -> bool:
-    return os.path.exists(path)  # noqa: PTH110
-
-
-def _content(path: str) -> bytes:
-    with open(path, "rb") as file:  # noqa: PTH123
-        return file.read()
-
-
-def _json(directory: str, name: str) -> Mapping[str, Any]:
+def _json(folder: Folder, name: str) -> Mapping[str, Any]:
     """Return the content of a JSON file, a dict."""
-    path = _join(directory, name)
     try:
-        content = json.loads(_content(path))
-    except ValueError as error:
-        msg = f"cannot read {path!r}: it is not valid JSON ({error})"
+        content = json.loads(folder.read(name))
+    except (ValueError, RecursionError) as error:
+        msg = f"cannot read {folder.path(name)!r}: it is not valid JSON ({error})"
         raise ValueError(msg) from None
     if not isinstance(content, Mapping):
-        msg = f"cannot read {path!r}: it must contain a dict"
+        msg = f"cannot read {folder.path(name)!r}: it must contain a dict"
         raise ValueError(msg)  # noqa: TRY004
     return content

@@ -1,0 +1,315 @@
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "batch/column.h"
+
+namespace fastrec {
+namespace {
+
+// Fills `target` with copies of `value`, or with zeros.
+void fill_repeated(std::uint8_t* target, std::size_t n_bytes,
+                   const std::optional<std::vector<std::uint8_t>>& value) {
+  if (n_bytes == 0) return;
+  if (!value) {
+    std::memset(target, 0, n_bytes);
+    return;
+  }
+  std::memcpy(target, value->data(), value->size());
+  for (std::size_t done = value->size(); done < n_bytes;) {
+    const std::size_t n = std::min(done, n_bytes - done);
+    std::memcpy(target + done, target, n);
+    done += n;
+  }
+}
+
+// The padding of a column of byte strings.
+Bytes padding_of(const ColumnSpec& spec) {
+  return spec.default_strings ? as_bytes(spec.default_strings->front()) : Bytes();
+}
+
+// Appends byte strings to an array of data and one of offsets.
+class StringArrayWriter {
+ public:
+  StringArrayWriter(std::uint8_t* data, std::uint8_t* offsets)
+      : data_(data), offset_(offsets) {
+    end_string();
+  }
+
+  void append(Bytes string) {
+    if (!string.empty()) std::memcpy(data_ + size_, string.data(), string.size());
+    size_ += string.size();
+    end_string();
+  }
+
+ private:
+  void end_string() {
+    const auto end = static_cast<std::int64_t>(size_);
+    std::memcpy(offset_, &end, sizeof end);
+    offset_ += sizeof end;
+  }
+
+  std::uint8_t* data_;
+  std::uint8_t* offset_;
+  std::size_t size_ = 0;
+};
+
+// The two groups of arrays of column `c` in its Placement. The row splits of a padded
+// column are a separate group: callers may keep its values without them.
+constexpr std::size_t values_of(std::size_t c) { return 2 * c; }
+constexpr std::size_t row_splits_of(std::size_t c) { return 2 * c + 1; }
+
+}  // namespace
+
+std::size_t BatchBuilder::padded_width(std::size_t column, std::size_t n_rows) const {
+  const ColumnSpec& spec = schema_->columns[column];
+  if (spec.length) return *spec.length;
+  const GrowingArray& row_splits = growing_[column].row_splits;
+  std::size_t longest = 0;
+  for (std::size_t row = 0; row < n_rows; ++row) {
+    longest = std::max(longest, run_of(row_splits, row).size);
+  }
+  return (longest + spec.multiple_of - 1) / spec.multiple_of * spec.multiple_of;
+}
+
+// Throws Error unless rows of `width` items fit into the limit.
+void BatchBuilder::check_padding(std::size_t column, std::size_t n_rows,
+                                 std::size_t width) const {
+  const ColumnSpec& spec = schema_->columns[column];
+  // Only padding counts: the file had the bytes of the other items.
+  const std::size_t value_bytes = spec.holds_strings()
+                                      ? sizeof(std::int64_t) + padding_of(spec).size()
+                                      : spec.item_bytes;
+  // Divides, because the product may overflow.
+  const std::size_t n_max =
+      padded_bytes_max_ / std::max<std::size_t>(1, value_bytes * spec.n_values);
+  if (n_rows == 0 || width <= n_max / n_rows) return;
+  const GrowingArray& row_splits = growing_[column].row_splits;
+  std::size_t longest = 0;
+  for (std::size_t row = 1; row < n_rows; ++row) {
+    if (run_of(row_splits, row).size > run_of(row_splits, longest).size) longest = row;
+  }
+  Error error(Errc::kPaddingTooLarge,
+              "padding " + std::to_string(n_rows) + " rows to " +
+                  std::to_string(width) + " items takes more than " +
+                  std::to_string(padded_bytes_max_) +
+                  " bytes; cut long rows with length= and truncate=True, or raise "
+                  "limits=fastrec.Limits(max_padded_bytes=...)",
+              {});
+  error.record = longest;
+  error.feature = spec.key;
+  throw error;
+}
+
+// The size of the `n_values` values of a padded column.
+std::size_t BatchBuilder::padded_bytes(std::size_t column, std::size_t n_values) const {
+  const ColumnSpec& spec = schema_->columns[column];
+  const GrowingColumn& growing = growing_[column];
+  if (!spec.holds_strings()) return n_values * spec.item_bytes;
+  const std::size_t n_strings = growing.offsets.size() / sizeof(std::int64_t) - 1;
+  return growing.values.size() + (n_values - n_strings) * padding_of(spec).size();
+}
+
+class BatchBuilder::ArrayPlacer {
+ public:
+  // Allocates the blocks of `placement` from `pool` for `batch`.
+  ArrayPlacer(const Placement& placement, BlockPool* pool, Batch* batch)
+      : batch_(batch),
+        first_block_(batch->blocks.size()),
+        place_(placement.places().begin()) {
+    for (const std::size_t n_bytes : placement.block_bytes()) {
+      add(pool->take(n_bytes));
+    }
+  }
+
+  Array place() {
+    const std::size_t block = first_block_ + place_->block;
+    return {batch_->blocks[block]->data() + (place_++)->offset, block};
+  }
+
+  // Moves the contents of `growing` to the batch: its block, or a copy.
+  Array place(GrowingArray* growing) {
+    if (growing->fills_own_block()) {
+      std::uint8_t* data = add(growing->release().block);
+      return {data, batch_->blocks.size() - 1};
+    }
+    const Array array = place();
+    growing->move_to(array.data);
+    return array;
+  }
+
+ private:
+  std::uint8_t* add(std::shared_ptr<Block> block) {
+    batch_->n_bytes += block->size();
+    return batch_->blocks.emplace_back(std::move(block))->data();
+  }
+
+  Batch* batch_;
+  std::size_t first_block_;
+  std::span<const Placement::Place>::iterator place_;
+};
+
+// Moves the arrays of a growing column to the batch.
+void BatchBuilder::finish_growing(std::size_t column, ArrayPlacer* placer,
+                                  Column* result) {
+  const ColumnSpec& spec = schema_->columns[column];
+  GrowingColumn& growing = growing_[column];
+  result->n_values = spec.holds_strings()
+                         ? growing.offsets.size() / sizeof(std::int64_t) - 1
+                         : static_cast<std::size_t>(growing.n_items) * spec.n_values;
+  result->values = placer->place(&growing.values);
+  if (spec.holds_strings()) result->offsets = placer->place(&growing.offsets);
+  if (spec.has_row_splits()) result->row_splits = placer->place(&growing.row_splits);
+}
+
+// Copies the rows of a padded column to arrays of equal rows.
+void BatchBuilder::finish_padded(std::size_t column, std::size_t n_rows,
+                                 ArrayPlacer* placer, Column* result) {
+  const ColumnSpec& spec = schema_->columns[column];
+  GrowingColumn& growing = growing_[column];
+  const std::size_t width_values = result->width * spec.n_values;
+  result->values = placer->place();
+  if (spec.holds_strings()) {
+    const Bytes padding = padding_of(spec);
+    result->offsets = placer->place();
+    StringArrayWriter strings(result->values.data, result->offsets.data);
+    for (std::size_t row = 0; row < n_rows; ++row) {
+      const Run items = run_of(growing.row_splits, row);
+      for (std::size_t i = 0; i < items.size * spec.n_values; ++i) {
+        const Run bytes = run_of(growing.offsets, items.begin * spec.n_values + i);
+        strings.append({growing.values.data() + bytes.begin, bytes.size});
+      }
+      for (std::size_t i = items.size * spec.n_values; i < width_values; ++i) {
+        strings.append(padding);
+      }
+    }
+    growing.offsets.reset();
+  } else {
+    const std::size_t width_bytes = width_values * spec.item_bytes;
+    std::uint8_t* target = result->values.data;
+    for (std::size_t row = 0; row < n_rows; ++row, target += width_bytes) {
+      const Run items = run_of(growing.row_splits, row);
+      const std::size_t n_bytes = items.size * spec.row_bytes();
+      if (n_bytes != 0) {
+        std::memcpy(target, growing.values.data() + items.begin * spec.row_bytes(),
+                    n_bytes);
+      }
+      fill_repeated(target + n_bytes, width_bytes - n_bytes, spec.default_values);
+    }
+  }
+  growing.values.reset();
+  result->row_splits = placer->place();
+  growing.row_splits.move_to(result->row_splits.data);
+}
+
+// Adds the sizes of the arrays of a column to growing_placement_.
+void BatchBuilder::plan_growing(std::size_t column, std::size_t n_rows,
+                                Column* result) {
+  const ColumnSpec& spec = schema_->columns[column];
+  const GrowingColumn& growing = growing_[column];
+  if (spec.layout == Layout::kPadded) {
+    result->width = padded_width(column, n_rows);
+    check_padding(column, n_rows, result->width);
+    result->n_values = n_rows * result->width * spec.n_values;
+    growing_placement_.add(values_of(column), padded_bytes(column, result->n_values));
+    if (spec.holds_strings()) {
+      growing_placement_.add(values_of(column), offsets_bytes(result->n_values));
+    }
+    growing_placement_.add(row_splits_of(column), growing.row_splits.size());
+    return;
+  }
+  const auto add = [&](const GrowingArray& array) {
+    if (array.fills_own_block()) return;
+    growing_placement_.add(values_of(column), array.size());
+  };
+  add(growing.values);
+  if (spec.holds_strings()) add(growing.offsets);
+  if (spec.has_row_splits()) add(growing.row_splits);
+}
+
+// Copies the first `n_rows` of the dense columns to blocks of the right size.
+void BatchBuilder::shorten_dense(std::size_t n_rows) {
+  const auto blocks = std::move(dense_blocks_);
+  const std::vector<Rows> rows = rows_;
+  place_dense(n_rows);
+  for (const DenseColumn& dense : dense_) {
+    if (dense.column != first_slots_[dense.column]) continue;
+    const std::size_t n_bytes = n_rows * rows[dense.column].stride;
+    if (n_bytes == 0) continue;
+    std::memcpy(rows_[dense.column].first, rows[dense.column].first, n_bytes);
+  }
+}
+
+Batch BatchBuilder::finish(std::size_t n_rows, Batch old) {
+  // Skipped rows leave unused room in dense columns.
+  if (n_rows < n_rows_) shorten_dense(n_rows);
+  Batch batch = std::move(old);
+  batch.n_rows = n_rows;
+  batch.n_bytes = 0;
+  batch.columns.assign(rows_.size(), {});
+  const auto places = dense_placement_.places();
+  for (const DenseColumn& dense : dense_) {
+    Column& column = batch.columns[dense.column];
+    column.values = {rows_[dense.column].first, places[dense.array].block};
+    column.n_values = n_rows * dense.n_values;
+  }
+
+  growing_placement_.clear();
+  for (const std::size_t c : growing_columns_) {
+    plan_growing(c, n_rows, &batch.columns[c]);
+  }
+  batch.blocks.clear();
+  batch.blocks.swap(dense_blocks_);
+  for (const std::shared_ptr<Block>& block : batch.blocks) {
+    batch.n_bytes += block->size();
+  }
+  if (growing_columns_.empty()) return batch;
+  growing_placement_.divide();
+  ArrayPlacer placer(growing_placement_, pool_.get(), &batch);
+  for (const std::size_t c : growing_columns_) {
+    if (schema_->columns[c].layout == Layout::kPadded) {
+      finish_padded(c, n_rows, &placer, &batch.columns[c]);
+    } else {
+      finish_growing(c, &placer, &batch.columns[c]);
+    }
+  }
+  return batch;
+}
+
+std::span<const Column> BatchBuilder::finish_row() {
+  row_.assign(rows_.size(), {});
+  for (const DenseColumn& dense : dense_) {
+    row_[dense.column].values.data = rows_[dense.column].first;
+    row_[dense.column].n_values = dense.n_values;
+  }
+  for (const std::size_t c : growing_columns_) {
+    const ColumnSpec& spec = schema_->columns[c];
+    GrowingColumn& growing = growing_[c];
+    Column& column = row_[c];
+    auto n_items = static_cast<std::size_t>(growing.n_items);
+    if (spec.layout == Layout::kPadded) {
+      column.width = padded_width(c, 1);
+      check_padding(c, 1, column.width);
+      const std::size_t n_padding = (column.width - n_items) * spec.n_values;
+      if (spec.holds_strings()) {
+        for (std::size_t i = 0; i < n_padding; ++i) append_string(c, padding_of(spec));
+      } else {
+        const std::size_t n_bytes = n_padding * spec.item_bytes;
+        fill_repeated(growing.values.extend(n_bytes), n_bytes, spec.default_values);
+      }
+      n_items = column.width;
+    }
+    column.n_values = spec.holds_strings()
+                          ? growing.offsets.size() / sizeof(std::int64_t) - 1
+                          : n_items * spec.n_values;
+    column.values.data = growing.values.begin();
+    column.offsets.data = growing.offsets.begin();
+    column.row_splits.data = growing.row_splits.begin();
+  }
+  return row_;
+}
+
+}  // namespace fastrec

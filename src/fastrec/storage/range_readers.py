@@ -1,0 +1,123 @@
+"""Threads that fetch the ranges of remote files that the core requests.
+
+The core asks for ranges of files (``src/cpp/file/range_requests.h``): those that its
+readers wait for, and those that it reads ahead. Threads take one range at a time and
+fetch it. They start when requests wait for a thread, and end when they have been idle
+for a while, with the file table, and at interpreter exit.
+"""
+
+from __future__ import annotations
+
+import _thread
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+
+from fastrec import _core
+from fastrec.lifecycle import close_at_exit
+from fastrec.storage.fetched import Fetched
+from fastrec.storage.paths import version_of
+from fastrec.storage.remote import Faults, RemotePath, fetch
+
+__all__ = ["RangeReaders", "io_of", "remote_table"]
+
+# Requests of several MiB need few threads: the core limits the bytes in flight. Small
+# ones, of shuffled records, need many.
+_N_THREADS = 64
+_IDLE_MS = 5_000
+_EXIT_TIMEOUT_SECONDS = 1.0
+
+
+class RangeReaders:
+    """Threads that fetch the ranges of the remote files among `paths`.
+
+    Attributes
+    ----------
+    requests : _core.RangeRequests
+        For one `_core.FileTable` of `paths`, which stops the threads in the end. The
+        threads do not reference the table.
+    faults : Faults
+        Counts the requests, also those for compressed files, which are streamed.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self._paths = list(paths)
+        self._versions = [
+            version_of(path) if isinstance(path, RemotePath) else (0, 0)
+            for path in paths
+        ]
+        self._process = os.getpid()
+        self.faults = Faults()
+        self._idle = deque(range(_N_THREADS))  # threads that do not run
+        self.requests = _core.RangeRequests(self._versions)
+        close_at_exit(self)
+        self._start(None)
+
+    def share(self, memory_limit: int) -> int:
+        """Use half of `memory_limit` bytes for ranges, and return the rest."""
+        self.requests.set_memory_bytes(memory_limit // 2)
+        return memory_limit - memory_limit // 2
+
+    def fetched(self) -> Fetched:
+        """Return the counts of all requests so far."""
+        if os.getpid() != self._process:
+            return Fetched()
+        _, _, waiting_ns = self.requests.counts()
+        return Fetched(self.faults.n_bytes, self.faults.n_retries, waiting_ns)
+
+    def _start(self, patience_ms: int | None) -> None:
+        """Start one more thread; with `patience_ms`, it is optional, and ends when idle."""
+        try:
+            self._idle.pop()
+        except IndexError:
+            return
+        try:
+            _thread.start_new_thread(self._run, (patience_ms,))
+        except RuntimeError:
+            self._idle.append(0)
+            if patience_ms is None:
+                raise
+
+    def _run(self, patience_ms: int | None) -> None:
+        try:
+            while (request := self.requests.take(patience_ms)) is not None:
+                number, file, begin, end, needs_thread = request
+                if needs_thread:
+                    self._start(_IDLE_MS)
+                self._fetch(number, file, begin, end)
+        finally:
+            self._idle.append(0)
+
+    def _fetch(self, number: int, file: int, begin: int, end: int) -> None:
+        path, version = self._paths[file], self._versions[file]
+        assert isinstance(path, RemotePath)
+        try:
+            data = fetch(
+                path, begin, end, version, faults=self.faults, in_this_thread=True
+            )
+            self.requests.complete(number, data)
+        except BaseException as error:  # noqa: BLE001 (the reader raises it)
+            self.requests.fail(number, error.with_traceback(None))
+
+    def _close_at_exit(self) -> None:
+        """Stop the threads: one that returned from the core after exit would abort."""
+        self.faults.cancel()
+        self.requests.stop()
+        until = time.monotonic() + _EXIT_TIMEOUT_SECONDS
+        while len(self._idle) < _N_THREADS and time.monotonic() < until:
+            time.sleep(0.005)
+
+
+def io_of(path: str, io: str) -> str:
+    """Return how the core reads a file, where local files are read by `io`."""
+    return "ranges" if isinstance(path, RemotePath) else io
+
+
+def remote_table(paths: Sequence[str], io: str) -> _core.FileTable:
+    """Return a table of local and remote files, for example to scan them."""
+    readers = RangeReaders(paths)
+    ios = [io_of(path, io) for path in paths]
+    return _core.FileTable(
+        os.fsencode("\0".join(paths)), ios, requests=readers.requests
+    )

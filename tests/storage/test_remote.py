@@ -1,0 +1,500 @@
+"""Files in object stores and on HTTP servers.
+
+Goal
+    URLs are listed like directories and globs. What is delivered equals the object;
+    transient faults are retried, every other fault is an error that names the URL.
+    Credentials are in no error, log, index, pickle or repr.
+Method
+    An HTTP server in this process that injects faults, moto's S3 server, and fsspec's
+    file system in memory; compared with the same bytes in local files.
+"""
+
+from __future__ import annotations
+
+import copy
+import gzip
+import logging
+import multiprocessing
+import pickle
+import signal
+import sys
+import traceback
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fastrec as fr
+from children import SECONDS_TO_HANG, start_program
+from columns import Untyped, open_dataset
+from fastrec.storage.compression import content_of, inflated
+from fastrec.storage.paths import expand, version_of
+from fastrec.storage.remote import Faults, RemotePath, fetch, pieces, remote_path
+from object_server import TRANSIENT, ObjectServer, Request, random_faults, served
+from oracle import example, tfrecord_file
+from s3_server import S3, s3_server
+
+pytest.importorskip("obstore", reason="extra `remote` is not installed")
+fsspec = pytest.importorskip("fsspec", reason="extra `remote` is not installed")
+
+SECRET = "hunter2"
+N_ROWS = 300
+
+
+def rows(first: int, n: int = N_ROWS) -> list[bytes]:
+    return [example({b"n": ("int64", [i])}) for i in range(first, first + n)]
+
+
+def shard(number: int, compress: Callable[[bytes], bytes] = gzip.compress) -> bytes:
+    return compress(tfrecord_file(rows(number * N_ROWS)))
+
+
+@pytest.fixture
+def server() -> Iterator[ObjectServer]:
+    with served() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3]:
+    pytest.importorskip("moto", reason="moto is not installed")
+    with s3_server() as running:
+        yield running
+
+
+def numbers(dataset: Untyped) -> list[int]:
+    return [int(n) for batch in dataset.loader(100) for n in batch["n"]]
+
+
+def joined(parts: list[list[int]]) -> list[int]:
+    return [n for part in parts for n in part]
+
+
+# Listing.
+
+LISTED = {
+    "data/train-00000-of-00002.tfrecord.gz": shard(0),
+    "data/train-00001-of-00002.tfrecord.gz": shard(1),
+    "data/.hidden.tfrecord": b"",
+    "data/README": b"not records",
+    "data/unnamed": tfrecord_file(rows(0)),
+    "data/deep/er/a b+\u00fc%41.tfrecord": b"",
+    "data2/train": tfrecord_file(rows(0)),
+}
+
+
+def in_memory(objects: dict[str, bytes]) -> str:
+    fs = fsspec.filesystem("memory")
+    fs.store.clear()
+    for key, data in objects.items():
+        fs.pipe(f"/{key}", data)
+    return "memory://"
+
+
+@pytest.fixture(params=["http", "s3", "memory"])
+def listed(request: pytest.FixtureRequest) -> tuple[str, dict[str, Untyped]]:
+    if request.param == "memory":
+        return in_memory(LISTED), {}
+    if request.param == "http":
+        server: ObjectServer = request.getfixturevalue("server")
+        server.objects.update(LISTED)
+        return f"{server.url}/", {}
+    s3: S3 = request.getfixturevalue("s3")
+    for key, data in LISTED.items():
+        s3.put(key, data)
+    return s3.url(""), s3.options
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("data/", ["data/train-0", "data/train-1", "data/unnamed"]),
+        ("data/*.gz", ["data/train-0", "data/train-1"]),
+        ("data/*", ["data/README", "data/train-0", "data/train-1", "data/unnamed"]),
+        ("data/train-00001*", ["data/train-1"]),
+        ("*/train*", ["data/train-0", "data/train-1", "data2/train"]),
+        ("data/**/*.tfrecord", ["data/deep/er/a b+\u00fc%41.tfrecord"]),
+        ("data/deep/**", ["data/deep/er/a b+\u00fc%41.tfrecord"]),
+        ("data/README", ["data/README"]),
+    ],
+)
+def test_a_listing_is_that_of_a_local_directory(
+    listed: tuple[str, dict[str, Untyped]], path: str, expected: list[str]
+) -> None:
+    root, options = listed
+    if path.startswith("data/?") and root.startswith("http"):
+        pytest.skip("'?' begins the query of an HTTP URL")
+    found = expand(root + path, storage_options=options)
+    short = [
+        file.key.replace("0000", "").replace("-of-2.tfrecord.gz", "")
+        for file in found
+        if isinstance(file, RemotePath)
+    ]
+    assert short == expected
+    assert [version_of(file)[0] for file in found] == [
+        len(LISTED[file.key]) for file in found if isinstance(file, RemotePath)
+    ]
+    assert all(file.startswith(root) for file in found)
+
+
+def test_a_directory_without_a_slash(listed: tuple[str, dict[str, Untyped]]) -> None:
+    root, options = listed
+    if root.startswith("http"):
+        pytest.skip("an HTTP server returns the page of the directory")
+    paths = [f"{root}data", f"{root}data/"]
+    found = [expand(path, storage_options=options) for path in paths]
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("absent.tfrecord", "No such object"),
+        ("data/absent-*", "No object matches the pattern"),
+        ("data/deep/", "No TFRecord file in the directory (subdirectories 'er'"),
+    ],
+)
+def test_an_empty_listing(
+    listed: tuple[str, dict[str, Untyped]], path: str, reason: str
+) -> None:
+    root, options = listed
+    with pytest.raises(FileNotFoundError) as caught:
+        fr.open(root + path, storage_options=options)
+    assert reason in str(caught.value)
+    assert caught.value.filename == root + path
+
+
+def test_a_directory_of_two_splits_is_refused() -> None:
+    root = in_memory({f"x/{name}.tfrecord": b"" for name in ("train", "test")})
+    with pytest.raises(ValueError, match=r"memory://x/train\.tfrecord"):
+        fr.open(f"{root}x")
+
+
+def test_an_unknown_scheme() -> None:
+    with pytest.raises(ValueError, match=r"read 'foo://x/y': unknown scheme.* s3://"):
+        fr.open("foo://x/y")
+
+
+def test_an_unknown_option() -> None:
+    options = {"no_such_option": SECRET}
+    with pytest.raises(ValueError, match="no_such_option") as caught:
+        fr.open("s3://bucket/x", storage_options=options)
+    assert SECRET not in str(caught.value)
+
+
+@pytest.mark.parametrize("package", ["obstore", "fsspec"])
+def test_a_missing_package(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    if package == "obstore":
+        monkeypatch.setitem(sys.modules, "obstore.store", None)
+    url = "s3://missing/x" if package == "obstore" else "ftp://missing/x"
+    with pytest.raises(ModuleNotFoundError, match=r"pip install \"fastrec-io\[remote"):
+        fr.open(url)
+
+
+# Values.
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zlib.compress])
+def test_compressed_objects_are_read_in_order(
+    listed: tuple[str, dict[str, Untyped]], compress: Callable[[bytes], bytes]
+) -> None:
+    del compress
+    root, options = listed
+    dataset = open_dataset(f"{root}data/train*", storage_options=options)
+    assert numbers(dataset) == list(range(2 * N_ROWS))
+    assert len(dataset) == 2 * N_ROWS
+
+
+def test_streams_shuffle_shard_and_resume(server: ObjectServer) -> None:
+    server.objects.update({f"d/{i}.tfrecord.gz": shard(i) for i in range(4)})
+    dataset = open_dataset(f"{server.url}/d/")
+    everything = list(range(4 * N_ROWS))
+    window = dataset.loader(50, shuffle=fr.Window(200), seed=1)
+    epoch = [batch["n"].tolist() for batch in window]
+    assert sorted(joined(epoch)) == everything
+    assert joined(epoch) != everything
+    ranks = [
+        [n for b in dataset.loader(50, rank=r, world_size=2) for n in b["n"].tolist()]
+        for r in range(2)
+    ]
+    assert sorted(joined(ranks)) == everything
+    loader = dataset.loader(50, shuffle=fr.Window(200), seed=1)
+    batches = iter(loader)
+    first = [next(batches)["n"].tolist() for _ in range(5)]
+    resumed = dataset.loader(50, shuffle=fr.Window(200), seed=1)
+    resumed.load_state_dict(loader.state_dict())
+    assert first + [batch["n"].tolist() for batch in resumed] == epoch
+
+
+def test_pieces_are_the_object(server: ObjectServer) -> None:
+    data = np.random.default_rng(1).bytes(9_000_001)
+    server.objects["x"] = data
+    path = remote_path(f"{server.url}/x")
+    assert b"".join(map(bytes, pieces(path, version_of(path)))) == data
+    spans = [r.span for r in server.requests if r.method == "GET"]
+    assert len(spans) == len(set(spans))
+    server.objects["empty"] = b""
+    empty = remote_path(f"{server.url}/empty")
+    assert list(pieces(empty, version_of(empty))) == []
+    assert content_of(empty) == "plain"
+
+
+def test_an_object_is_read_ahead_and_no_further(server: ObjectServer) -> None:
+    server.objects["x"] = bytes(1 << 28)
+    path = remote_path(f"{server.url}/x")
+    content = pieces(path, version_of(path))
+    next(content)
+    content.close()
+    n_bytes = sum(r.span[1] - r.span[0] for r in server.requests if r.span)
+    assert n_bytes <= 40 << 20
+
+
+# Faults.
+
+
+@pytest.mark.parametrize("fault", TRANSIENT)
+def test_a_transient_fault_is_retried_and_counted(
+    server: ObjectServer, fault: str
+) -> None:
+    server.objects["x"] = bytes(range(256)) * 40
+    server.stall_seconds = 0.1
+    path = remote_path(f"{server.url}/x")
+    version = version_of(path)
+    server.inject = random_faults(1, 1.0, (fault,), in_a_row=2)
+    faults = Faults()
+    data = fetch(path, 100, 9000, version, faults=faults)
+    assert bytes(data) == server.objects["x"][100:9000]
+    assert server.injected == {fault: 2}
+    assert faults.n_retries == 2
+    assert faults.n_bytes == 8900
+
+
+@pytest.mark.parametrize("fault", ["503", "reset", "cut"])
+def test_persistent_faults_are_an_error_with_the_url(
+    server: ObjectServer, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastrec.storage.remote._FIRST_DELAY_SECONDS", 0.001)
+    server.objects["x"] = bytes(1000)
+    path = remote_path(f"{server.url}/x")
+    version = version_of(path)
+    server.inject = lambda _request: fault
+    with pytest.raises(OSError, match=r"9 attempts") as caught:
+        fetch(path, 0, 1000, version, faults=Faults())
+    assert caught.value.filename == f"{server.url}/x"
+    assert str(caught.value).count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "reason"),
+    [
+        (401, PermissionError, "set the credentials in the environment"),
+        (403, PermissionError, "storage_options="),
+        (404, FileNotFoundError, "No such object"),
+        (400, OSError, "HTTP status 400"),
+    ],
+)
+def test_refusals_are_not_retried(
+    server: ObjectServer, status: int, error: type[OSError], reason: str
+) -> None:
+    n_requests = 0
+
+    def refuse(_path: str, _headers: object) -> int:
+        nonlocal n_requests
+        n_requests += 1
+        return status
+
+    server.status = refuse
+    with pytest.raises(error, match=reason) as caught:
+        expand(f"{server.url}/x.tfrecord")
+    assert caught.value.filename == f"{server.url}/x.tfrecord"
+    assert n_requests <= 2  # the object, and the directory
+
+
+def test_an_object_that_changed_is_an_error(server: ObjectServer) -> None:
+    old, new = shard(0), shard(1)
+    server.objects["x.gz"] = old
+    dataset = open_dataset(f"{server.url}/x.gz")
+    server.objects["x.gz"] = new
+    with pytest.raises(fr.CorruptionError, match="changed after") as caught:
+        numbers(dataset)
+    assert caught.value.code == "file_changed"
+    assert caught.value.path == f"{server.url}/x.gz"
+    del server.objects["x.gz"]
+    with pytest.raises(fr.CorruptionError, match="changed after"):
+        numbers(dataset)
+    server.objects["x.gz"] = new
+    again = open_dataset(f"{server.url}/x.gz")
+    assert numbers(again) == list(range(N_ROWS, 2 * N_ROWS))
+
+
+def test_a_version_without_etags_is_the_time(server: ObjectServer) -> None:
+    server.objects["x"] = bytes(100)
+    server.has_etags, server.has_times = False, True
+    path = remote_path(f"{server.url}/x")
+    version = version_of(path)
+    assert version[1] > 0
+    assert bytes(fetch(path, 0, 9, version, faults=Faults())) == bytes(9)
+    server.has_times = False
+    bare = remote_path(f"{server.url}/x")
+    assert version_of(bare) == (100, 0)
+    assert bytes(fetch(bare, 0, 9, version_of(bare), faults=Faults())) == bytes(9)
+    with pytest.raises(fr.CorruptionError, match="changed after"):
+        fetch(path, 0, 9, version, faults=Faults())
+
+
+def test_a_server_without_ranges(server: ObjectServer) -> None:
+    server.objects["x"] = bytes(100)
+    server.has_ranges = False
+    path = remote_path(f"{server.url}/x")
+    with pytest.raises(OSError, match="does not support range requests; download"):
+        fetch(path, 0, 9, version_of(path), faults=Faults())
+
+
+def test_an_altered_stream_is_an_error(server: ObjectServer) -> None:
+    server.objects["x.gz"] = shard(0)
+    dataset = open_dataset(f"{server.url}/x.gz")
+    assert len(dataset) == N_ROWS
+    server.inject = lambda _request: "altered"
+    with pytest.raises((fr.CorruptionError, fr.SchemaError)):
+        numbers(dataset)
+
+
+def test_faults_of_all_kinds_change_nothing(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastrec.storage.remote._FIRST_DELAY_SECONDS", 0.001)
+    noise = np.random.default_rng(1).bytes(3_000_000)  # several ranges
+    payloads = [example({b"n": ("int64", [0]), b"x": ("bytes", [noise])}), *rows(1)]
+    data = gzip.compress(tfrecord_file(payloads), 1)
+    server.objects = {f"d/{i}.tfrecord.gz": data for i in range(3)}
+    server.stall_seconds = 0.01
+    server.inject = random_faults(2, 0.3)
+    assert list(fr.read_records(f"{server.url}/d/*")) == payloads * 3
+    assert server.injected.total() > 3
+
+
+# Signals.
+
+
+def test_ctrl_c_ends_a_stalled_request(server: ObjectServer) -> None:
+    server.objects["x.tfrecord.gz"] = shard(0)
+    server.stall_seconds = 10 * SECONDS_TO_HANG
+
+    def stall(request: Request) -> str | None:
+        return "stall" if request.method == "GET" else None
+
+    server.inject = stall
+    with start_program("remote_reader.py", f"{server.url}/x.tfrecord.gz") as child:
+        while not server.injected:
+            assert child.poll() is None
+        child.send_signal(signal.SIGINT)
+        out, err = child.communicate(timeout=SECONDS_TO_HANG)
+    assert out == "interrupted\n"
+    assert err == ""
+
+
+# Credentials.
+
+
+def secrets_in(error: BaseException) -> list[str]:
+    text = "".join(traceback.format_exception(error)) + repr(error.__dict__)
+    chain: BaseException | None = error
+    while chain is not None:
+        text += repr(chain) + repr(chain.args)
+        chain = chain.__cause__ or chain.__context__
+    return [secret for secret in (SECRET, "signed") if secret in text]
+
+
+@pytest.mark.parametrize("status", [None, 400, 403, 404, 503])
+def test_credentials_are_in_no_error_and_no_log(
+    server: ObjectServer,
+    status: int | None,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("fastrec.storage.remote._FIRST_DELAY_SECONDS", 0.001)
+    caplog.set_level(logging.DEBUG)
+    host = server.url.partition("://")[2]
+    server.status = lambda _path, _headers: status
+    url = f"http://user:{SECRET}@{host}/x.tfrecord.gz?sig=signed"
+    with pytest.raises((FileNotFoundError, OSError), match=r"x\.tfrecord") as caught:
+        fr.open(url)
+    assert secrets_in(caught.value) == []
+    assert caught.value.filename == f"http://{host}/x.tfrecord.gz?***"
+    assert SECRET not in caplog.text
+
+
+def test_credentials_are_sent_and_not_kept(
+    server: ObjectServer, tmp_path: Path
+) -> None:
+    seen = []
+
+    def check(path: str, headers: Untyped) -> int | None:
+        seen.append(path)
+        lower = {name.lower() for name in headers}
+        return None if "authorization" in lower and "sig=signed" in path else 403
+
+    server.objects["x.tfrecord.gz"] = shard(0)
+    server.status = check
+    host = server.url.partition("://")[2]
+    url = f"http://user:{SECRET}@{host}/x.tfrecord.gz?sig=signed"
+    dataset = open_dataset(url, index_dir=tmp_path)
+    assert numbers(dataset) == list(range(N_ROWS))
+    assert len(dataset) == N_ROWS
+    assert seen
+    kept = b"".join(file.read_bytes() for file in tmp_path.iterdir() if file.is_file())
+    names = "".join(file.name for file in tmp_path.iterdir())
+    shown = repr(dataset) + str(dataset) + names
+    for secret in (SECRET, "signed"):
+        assert secret.encode() not in kept + pickle.dumps(dataset)
+        assert secret not in shown
+    lost = pickle.loads(pickle.dumps(dataset))
+    with pytest.raises(PermissionError, match="is not passed to other processes"):
+        numbers(lost)
+    assert numbers(copy.copy(dataset)) == list(range(N_ROWS))
+
+
+def test_a_pickle_takes_credentials_from_the_environment(
+    s3: S3, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3.put("pickled/x.tfrecord.gz", shard(0))
+    dataset = open_dataset(s3.url("pickled/"), storage_options=s3.options)
+    data = pickle.dumps(dataset)
+    assert s3.options["secret_access_key"].encode() not in data
+    assert b"AKIA" not in data
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    assert numbers(pickle.loads(data)) == list(range(N_ROWS))
+
+
+def test_wrong_credentials(s3: S3) -> None:
+    options = {**s3.options, "secret_access_key": ""}
+    s3.put("x.tfrecord", b"")
+    dataset = fr.open(s3.url("x.tfrecord"), storage_options=options)
+    assert "hunter2" not in repr(dataset)
+
+
+# Processes.
+
+
+@pytest.mark.skipif(not hasattr(__import__("os"), "fork"), reason="no fork here")
+def test_a_forked_process_gets_an_error_instead_of_a_hang(server: ObjectServer) -> None:
+    server.objects["x.tfrecord.gz"] = shard(0)
+    path = expand(f"{server.url}/x.tfrecord.gz")[0]
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe()
+
+    def read() -> None:
+        try:
+            list(inflated(path, "gzip"))
+        except RuntimeError as error:
+            sender.send(str(error))
+
+    child = context.Process(target=read)
+    child.start()
+    assert receiver.poll(SECONDS_TO_HANG)
+    assert 'start processes with "spawn"' in receiver.recv()
+    child.join()

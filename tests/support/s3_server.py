@@ -1,0 +1,80 @@
+"""moto's S3 server in this process, and the options to reach it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["S3", "s3_server"]
+
+BUCKET = "bucket"
+
+
+class S3:
+    """A running server with one bucket."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.endpoint = endpoint
+        self.options: dict[str, Any] = {
+            "endpoint": endpoint,
+            "access_key_id": "AKIATESTKEYTESTKEY00",
+            "secret_access_key": "hunter2/hunter2/hunter2",
+            "region": "us-east-1",
+        }
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables that another process needs instead of `options`."""
+        return {
+            "AWS_ENDPOINT_URL": self.endpoint,
+            "AWS_ACCESS_KEY_ID": self.options["access_key_id"],
+            "AWS_SECRET_ACCESS_KEY": self.options["secret_access_key"],
+            "AWS_REGION": "us-east-1",
+            "AWS_ALLOW_HTTP": "true",
+        }
+
+    def url(self, key: str) -> str:
+        """Return the URL of a key, prefix or glob."""
+        return f"s3://{BUCKET}/{key}"
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write an object."""
+        _backend().put_object(BUCKET, key, data)
+
+    def get(self, key: str) -> bytes:
+        """Return the content of an object."""
+        value: bytes = _backend().get_object(BUCKET, key).value
+        return value
+
+    def names(self) -> list[str]:
+        """Return the names of all objects."""
+        return sorted(name for name, _ in _backend().get_bucket(BUCKET).keys.items())
+
+    def n_uploads(self) -> int:
+        """Return the number of multipart uploads that were neither completed nor aborted."""
+        return len(_backend().get_bucket(BUCKET).multiparts)
+
+
+def _backend() -> Any:  # noqa: ANN401 (moto has no types)
+    from moto.s3.models import s3_backends
+
+    return s3_backends["123456789012"]["aws"]
+
+
+@contextmanager
+def s3_server() -> Iterator[S3]:
+    """Run moto's S3 server with an empty bucket."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        _backend().reset()
+        s3 = S3(f"http://{host}:{port}")
+        _backend().create_bucket(BUCKET, "us-east-1")
+        yield s3
+    finally:
+        server.stop()
