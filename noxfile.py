@@ -93,17 +93,18 @@ def oracle(session: nox.Session) -> None:
 
 @nox.session
 def frameworks(session: nox.Session) -> None:
-    """Run the tests that need PyTorch, JAX, Keras, Grain, polars or DuckDB.
+    """Run the tests that need PyTorch, JAX, Keras, Grain, polars, Ray or DuckDB.
 
     Those of JAX, which Grain imports, run separately: it warns of every fork, and the
-    workers of torch's DataLoader are forked.
+    workers of torch's DataLoader are forked. Those of Ray share one cluster.
     """
     # This torch comes without CUDA's libraries, which are several GB.
     install(session, f"{PACKAGE}[test,frameworks]", "torch==2.13.0")
     of_jax = [f"tests/adapters/test_{name}.py" for name in ("jax", "grain")]
-    others = [file for file in marked("frameworks") if file not in of_jax]
+    of_ray = [f"tests/adapters/test_{name}.py" for name in ("ray", "ray_jobs")]
+    others = [file for file in marked("frameworks") if file not in (*of_jax, *of_ray)]
     # In one process, as they are few: to import them all takes longer than the tests.
-    for n_processes, files in (("0", of_jax), ("auto", others)):
+    for n_processes, files in (("0", of_jax), ("0", of_ray), ("auto", others)):
         session.run(
             *("pytest", "-m", "frameworks", "-n", n_processes, *files),
             *session.posargs,

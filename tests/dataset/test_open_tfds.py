@@ -11,6 +11,7 @@ Method
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pickle
 import shutil
@@ -170,6 +171,26 @@ def test_a_directory_without_metadata(tmp_path: Path) -> None:
     (directory / "dataset_info.json").write_text('{"name": "old", "splits": []}')
     with pytest.raises(ValueError, match="lists no split with shard lengths"):
         open_tfds(directory)
+
+
+def test_damaged_metadata_is_an_error(tmp_path: Path) -> None:
+    path = write_directory(tmp_path) / "dataset_info.json"
+    good = json.loads(path.read_text())
+    junk: list[Any] = [None, -2, "x", [], {}, [None], {"a": 1}, True, ["-3"], "7"]
+    for key in ("fileFormat", "splits", "name", "version", "alternativeFileFormats"):
+        for value in junk:
+            path.write_text(json.dumps(good | {key: value}))
+            with contextlib.suppress(ValueError, FileNotFoundError):
+                open_tfds(tmp_path)
+    for key in ("name", "shardLengths", "filepathTemplate"):
+        for value in junk:
+            split = good["splits"][0] | {key: value}
+            path.write_text(json.dumps(good | {"splits": [split]}))
+            with contextlib.suppress(ValueError, FileNotFoundError):
+                open_tfds(tmp_path)
+    path.write_text(json.dumps(good | {"splits": [{"shardLengths": ["-1"]}]}))
+    with pytest.raises(ValueError, match=r"dataset_info.json has another structure \("):
+        open_tfds(tmp_path)
 
 
 def test_other_formats_of_files(tmp_path: Path) -> None:
@@ -337,14 +358,14 @@ def test_images(tmp_path: Path) -> None:
     color, other = png(6, 3, 3)
     features = MNIST | {
         "photo": image(None, None, 3),
-        "depth": image(4, 5, 1, dtype="uint16"),
+        "gif": image(None, 4, 5, 3),
     }
-    row = {"image": gray, "label": 0, "photo": color, "depth": b"file"}
+    row = {"image": gray, "label": 0, "photo": color, "gif": b"file"}
     directory = write_directory(tmp_path, features, {"train": [[row] * 3]})
     batch = open_tfds(directory)[:]
     assert np.array_equal(batch["image"], np.stack([pixels[..., None]] * 3))
     assert batch["photo"][0] == color
-    assert batch["depth"][0] == b"file"
+    assert batch["gif"][0] == b"file"
     ds = open_tfds(directory, images={"photo": fr.Image((6, 3))})
     assert np.array_equal(ds[1]["photo"], other)
     ds = open_tfds(

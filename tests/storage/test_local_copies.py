@@ -31,11 +31,13 @@ pytest.importorskip("fsspec", reason="extra `remote` is not installed")
 N_ROWS = 100
 
 
+def rows(*numbers: int) -> list[int]:
+    """Numbers of two bytes each, so that all shards have one size."""
+    return [1000 * number + i for number in numbers for i in range(N_ROWS)]
+
+
 def shard(number: int) -> bytes:
-    first = number * N_ROWS
-    return tfrecord_file(
-        [example({b"n": ("int64", [i])}) for i in range(first, first + N_ROWS)]
-    )
+    return tfrecord_file([example({b"n": ("int64", [i])}) for i in rows(number)])
 
 
 SHARD_BYTES = len(shard(1))
@@ -63,17 +65,14 @@ def test_a_second_epoch_reads_no_network(
 ) -> None:
     url = f"{server.url}/{folder}/"
     dataset = open_dataset(url, cache_dir=tmp_path)
-    everything = list(range(N_ROWS, 5 * N_ROWS))
+    everything = rows(1, 2, 3, 4)
     assert numbers(dataset) == everything
     server.requests.clear()
     assert numbers(dataset) == everything
     assert sorted(numbers(dataset, shuffle=True, seed=1)) == everything
     assert len(dataset) == len(everything)
-    assert dataset[[3, 1]]["n"].tolist() == [N_ROWS + 3, N_ROWS + 1]
+    assert dataset[[3, 1]]["n"].tolist() == [1003, 1001]
     assert server.requests == []
-    # Another dataset asks only for versions.
-    assert numbers(open_dataset(url, cache_dir=tmp_path)) == everything
-    assert {request.method for request in server.requests} == {"HEAD"}
 
 
 def test_copies_survive_faults(
@@ -83,7 +82,7 @@ def test_copies_survive_faults(
     server.stall_seconds = 0.01
     server.inject = random_faults(3, 0.5)
     dataset = open_dataset(f"{server.url}/plain/", cache_dir=tmp_path)
-    assert numbers(dataset) == list(range(N_ROWS, 5 * N_ROWS))
+    assert numbers(dataset) == rows(1, 2, 3, 4)
     kept = sorted(file.read_bytes() for file in tmp_path.glob("*.tfrecord"))
     assert kept == sorted(map(shard, range(1, 5)))
 
@@ -106,7 +105,7 @@ def test_a_changed_object_is_copied_again(server: ObjectServer, tmp_path: Path) 
     for number in (1, 3, 2):
         server.objects["plain/1.tfrecord"] = shard(number)
         dataset = open_dataset(url, cache_dir=tmp_path)
-        assert numbers(dataset) == list(range(number * N_ROWS, (number + 1) * N_ROWS))
+        assert numbers(dataset) == rows(number)
         assert copies(tmp_path) == ["1"]
 
 
@@ -143,10 +142,10 @@ def test_copies_in_use_stay_and_other_files_are_read_remotely(
     dataset = open_dataset(
         f"{server.url}/plain/", cache_dir=tmp_path, cache_bytes=2 * SHARD_BYTES + 10
     )
-    assert numbers(dataset) == list(range(N_ROWS, 5 * N_ROWS))
+    assert numbers(dataset) == rows(1, 2, 3, 4)
     assert len(copies(tmp_path)) == 2
     assert "2 of 4 remote files do not fit" in caplog.text
-    assert sorted(numbers(dataset, shuffle=True)) == list(range(N_ROWS, 5 * N_ROWS))
+    assert sorted(numbers(dataset, shuffle=True)) == rows(1, 2, 3, 4)
     url = f"{server.url}/gz/1.tfrecord.gz"
     small = open_dataset(url, cache_dir=tmp_path, cache_bytes=2 * SHARD_BYTES + 10)
     with pytest.raises(fr.LimitError, match="does not fit into cache_bytes") as caught:
@@ -171,10 +170,12 @@ def test_local_compressed_files_share_the_limit(tmp_path: Path) -> None:
 def test_many_processes_share_a_cache(server: ObjectServer, tmp_path: Path) -> None:
     url = f"{server.url}/plain/"
     cached_by_another_process(url, tmp_path, 10 * SHARD_BYTES)
-    n_bytes = sum(r.span[1] - r.span[0] for r in server.requests if r.span)
+    server.requests.clear()
     cached_by_another_process(url, tmp_path, 10 * SHARD_BYTES)
-    again = sum(r.span[1] - r.span[0] for r in server.requests if r.span)
-    assert again == n_bytes
+    # Each object is asked for its version, and for the first bytes.
+    methods = sorted((request.key, request.method) for request in server.requests)
+    keys = [f"plain/{i}.tfrecord" for i in (1, 2, 3, 4)]
+    assert methods == [(key, method) for key in keys for method in ("GET", "HEAD")]
     assert copies(tmp_path) == ["1", "2", "3", "4"]
 
 

@@ -80,7 +80,7 @@ LISTED = {
     "data/.hidden.tfrecord": b"",
     "data/README": b"not records",
     "data/unnamed": tfrecord_file(rows(0)),
-    "data/deep/er/a b+ü%41.tfrecord": b"",
+    "data/deep/er/a b+\u00fc%41.tfrecord": b"",
     "data2/train": tfrecord_file(rows(0)),
 }
 
@@ -115,8 +115,8 @@ def listed(request: pytest.FixtureRequest) -> tuple[str, dict[str, Untyped]]:
         ("data/*", ["data/README", "data/train-0", "data/train-1", "data/unnamed"]),
         ("data/train-00001*", ["data/train-1"]),
         ("*/train*", ["data/train-0", "data/train-1", "data2/train"]),
-        ("data/**/*.tfrecord", ["data/deep/er/a b+ü%41.tfrecord"]),
-        ("data/deep/**", ["data/deep/er/a b+ü%41.tfrecord"]),
+        ("data/**/*.tfrecord", ["data/deep/er/a b+\u00fc%41.tfrecord"]),
+        ("data/deep/**", ["data/deep/er/a b+\u00fc%41.tfrecord"]),
         ("data/README", ["data/README"]),
     ],
 )

@@ -33,13 +33,13 @@ ONE_PROGRAM = "<!-- one program -->\n"
 # Packages that the extra "frameworks" has, or that other readers' code needs.
 FRAMEWORKS = {
     *("accelerate", "datasets", "duckdb", "grain", "jax", "keras", "lightning"),
-    *("nvidia", "pandas", "polars", "tfrecord", "torch", "torchdata", "transformers"),
-    "webdataset",
+    *("nvidia", "pandas", "polars", "ray", "tfrecord", "torch", "torchdata"),
+    *("transformers", "webdataset"),
 }
 
 # What the adapter modules `fr.NAME` import.
 ADAPTERS = {
-    **{name: name for name in ("grain", "jax", "keras", "polars", "torch")},
+    **{name: name for name in ("grain", "jax", "keras", "polars", "ray", "torch")},
     "tf": "tensorflow",
 }
 

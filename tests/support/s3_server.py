@@ -40,27 +40,26 @@ class S3:
 
     def put(self, key: str, data: bytes) -> None:
         """Write an object."""
-        self._backend().put_object(BUCKET, key, data)
+        _backend().put_object(BUCKET, key, data)
 
     def get(self, key: str) -> bytes:
         """Return the content of an object."""
-        value: bytes = self._backend().get_object(BUCKET, key).value
+        value: bytes = _backend().get_object(BUCKET, key).value
         return value
 
-    def keys(self) -> list[str]:
+    def names(self) -> list[str]:
         """Return the names of all objects."""
-        return sorted(
-            name for name, _ in self._backend().get_bucket(BUCKET).keys.items()
-        )
+        return sorted(name for name, _ in _backend().get_bucket(BUCKET).keys.items())
 
     def n_uploads(self) -> int:
         """Return the number of multipart uploads that were neither completed nor aborted."""
-        return len(self._backend().get_bucket(BUCKET).multiparts)
+        return len(_backend().get_bucket(BUCKET).multiparts)
 
-    def _backend(self) -> Any:  # noqa: ANN401 (moto has no types)
-        from moto.s3.models import s3_backends
 
-        return s3_backends["123456789012"]["aws"]
+def _backend() -> Any:  # noqa: ANN401 (moto has no types)
+    from moto.s3.models import s3_backends
+
+    return s3_backends["123456789012"]["aws"]
 
 
 @contextmanager
@@ -73,8 +72,9 @@ def s3_server() -> Iterator[S3]:
     server.start()
     try:
         host, port = server.get_host_and_port()
+        _backend().reset()
         s3 = S3(f"http://{host}:{port}")
-        s3._backend().create_bucket(BUCKET, "us-east-1")
+        _backend().create_bucket(BUCKET, "us-east-1")
         yield s3
     finally:
         server.stop()

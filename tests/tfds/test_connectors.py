@@ -9,7 +9,9 @@ Method
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -225,3 +227,35 @@ def test_an_unsupported_connector_is_named(tree: Untyped, message: str) -> None:
 def test_another_structure_is_refused(tree: Untyped, message: str) -> None:
     with pytest.raises(fr.SchemaError, match=message):
         columns_of(tree)
+
+
+JUNK: list[Any] = [None, -2, "x", [], {}, [None], {"a": 1}, True, 1.5, ["-3"], "7"]
+
+
+def replaced(value: Untyped) -> Iterator[Any]:
+    """Yield copies of nested dicts and lists, each with one value replaced by junk."""
+    yield from JUNK
+    if isinstance(value, (dict, list)):
+        for key, inner in (
+            value.items() if isinstance(value, dict) else enumerate(value)
+        ):
+            for other in replaced(inner):
+                copy = value.copy()
+                copy[key] = other
+                yield copy
+
+
+def test_damaged_trees_are_errors_of_the_schema() -> None:
+    n_refused = n_read = 0
+    for tree in (TREE, as_arguments(TREE)):
+        for damaged in replaced(tree):
+            try:
+                columns = columns_of(damaged)
+                for name in columns:
+                    with contextlib.suppress(fr.SchemaError):
+                        schema_of(columns, [name], {}, {}, "")
+                n_read += 1
+            except fr.SchemaError:
+                n_refused += 1
+    assert n_refused > 500
+    assert n_read > 500

@@ -106,6 +106,18 @@ struct RowDecoder {
              std::shared_ptr<BlockPool> pool)
       : decoder(schema), builder(schema, std::move(pool)) {}
 
+  // Decodes a private copy of `bytes`. Throws Error.
+  void decode(Bytes bytes) {
+    const MutableBytes copy = record.room(bytes.size());
+    std::copy(bytes.begin(), bytes.end(), copy.begin());
+    const Fault fault = decoder.decode(BytesWithSlack(copy), 0, &builder);
+    if (!fault) return;
+    Error error = explain(decoder, fault, copy);
+    error.record = 0;
+    error.offset = fault.offset;
+    throw error;
+  }
+
   ExampleDecoder decoder;
   BatchBuilder builder;
   Buffer record;
@@ -115,8 +127,6 @@ BoundSchema::~BoundSchema() = default;
 
 py::object BoundSchema::parse_row(const std::shared_ptr<BlockPool>& pool,
                                   const py::handle& record) const {
-  // Releasing the GIL costs as much as decoding a small record.
-  constexpr std::size_t kLargeBytes = std::size_t{16} << 10;
   const BufferView view(record);
   const Bytes bytes = view.bytes();
   std::unique_ptr<RowDecoder> state = decoders_.take();
@@ -124,17 +134,13 @@ py::object BoundSchema::parse_row(const std::shared_ptr<BlockPool>& pool,
   Batch batch;
   std::span<const Column> columns;
   {
+    // Releasing the GIL costs as much as decoding a small record.
+    const bool is_large = bytes.size() >= MappedPath::kMinFrameBytes;
     std::optional<py::gil_scoped_release> released;
-    if (bytes.size() >= kLargeBytes) released.emplace();
-    const MutableBytes copy = state->record.room(bytes.size());
-    std::copy(bytes.begin(), bytes.end(), copy.begin());
+    if (is_large) released.emplace();
     state->builder.begin(1);
-    const Fault fault = state->decoder.decode(BytesWithSlack(copy), 0, &state->builder);
-    if (fault) {
-      Error error = explain(state->decoder, fault, copy);
-      error.record = 0;
-      error.offset = fault.offset;
-      throw error;
+    if (!is_large || !state->decoder.decode_unframed(bytes, 0, &state->builder)) {
+      state->decode(bytes);
     }
     if (maker_.creates_rows()) {
       columns = state->builder.finish_row();

@@ -180,13 +180,13 @@ void register_streams(py::module_& m) {
            py::arg("path"), py::arg("offset").none(true),
            py::call_guard<py::gil_scoped_release>())
       .def(
-          "fail_with_os_error",
-          [](ByteStreams& streams, std::size_t stream, int errno_value,
-             const std::string& path) {
-            streams.fail(stream, std::make_exception_ptr(IoError(errno_value, path)));
+          "fail_with",
+          [](ByteStreams& streams, std::size_t stream, py::object error) {
+            const PythonError failure(std::move(error));
+            const py::gil_scoped_release without_gil;
+            streams.fail(stream, std::make_exception_ptr(failure));
           },
-          py::arg("stream"), py::arg("errno"), py::arg("path"),
-          py::call_guard<py::gil_scoped_release>())
+          py::arg("stream"), py::arg("error"))
       .def("stop", &stop);
 
   py::class_<FrameStream>(m, "FrameStream")

@@ -126,12 +126,13 @@ Fault ExampleDecoder::decode(BytesWithSlack record, std::size_t row,
   return check_rules(*schema_, *batch, &step_begins_);
 }
 
-bool ExampleDecoder::decode_mapped(Bytes frame, std::size_t row, BatchBuilder* batch) {
+bool ExampleDecoder::decode_shared(Bytes frame, bool is_framed, std::size_t row,
+                                   BatchBuilder* batch) {
   if (!can_be_fast_) return false;
   if (!mapped_path_) mapped_path_.emplace(*schema_);
   if (!mapped_path_->tries_next()) return false;
   decoder_.begin();
-  if (mapped_path_->decode(frame, row, &decoder_, batch) &&
+  if (mapped_path_->decode(frame, is_framed, row, &decoder_, batch) &&
       !check_rules(*schema_, *batch, &step_begins_)) {
     return true;
   }

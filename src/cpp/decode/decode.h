@@ -52,7 +52,14 @@ class ExampleDecoder {
   // Decodes a large frame in mapped memory, which may change meanwhile, and verifies it
   // in the same pass. False if the frame must be copied to private memory first; row
   // `row` is then still empty.
-  bool decode_mapped(Bytes frame, std::size_t row, BatchBuilder* batch);
+  bool decode_mapped(Bytes frame, std::size_t row, BatchBuilder* batch) {
+    return decode_shared(frame, true, row, batch);
+  }
+
+  // The same for a large record without a frame, which is not verified.
+  bool decode_unframed(Bytes record, std::size_t row, BatchBuilder* batch) {
+    return decode_shared(record, false, row, batch);
+  }
 
   // The message for a fault of the record or the schema, without file and position.
   std::string describe(const Fault& fault) const;
@@ -61,6 +68,7 @@ class ExampleDecoder {
 
  private:
   Fault walk(Bytes record);
+  bool decode_shared(Bytes frame, bool is_framed, std::size_t row, BatchBuilder* batch);
 
   std::shared_ptr<const Schema> schema_;
   FeatureDecoder decoder_;

@@ -36,8 +36,10 @@ struct MappedPath::Progress {
   std::uint8_t* copy;  // its private parts, at the same offsets
   std::size_t row;
   BatchBuilder* batch;
-  std::size_t n_copied = 0;             // end of the bytes copied or delivered
-  std::size_t n_summed = kHeaderBytes;  // end of the bytes in `crc`
+  std::size_t record_begin, record_end;  // of the record in the frame
+  bool is_framed;                        // the record has a checksum
+  std::size_t n_copied = 0;              // end of the bytes copied or delivered
+  std::size_t n_summed = record_begin;   // end of the bytes in `crc`
   std::uint32_t crc = 0;
   std::size_t n_direct_bytes = 0;  // of values that were not copied to `copy`
 
@@ -49,6 +51,7 @@ struct MappedPath::Progress {
   }
 
   void sum_up_to(std::size_t end) {
+    if (!is_framed) return;
     crc = kernel.extend(crc, {copy + n_summed, end - n_summed});
     n_summed = end;
   }
@@ -57,7 +60,11 @@ struct MappedPath::Progress {
   void pass(const Field& value, std::uint8_t* target) {
     sum_up_to(value.begin);
     const Bytes bytes = frame.subspan(value.begin, value.size());
-    crc = target ? kernel.copy(crc, bytes, target) : kernel.extend(crc, bytes);
+    if (!is_framed) {
+      if (target != nullptr) std::memcpy(target, bytes.data(), bytes.size());
+    } else {
+      crc = target ? kernel.copy(crc, bytes, target) : kernel.extend(crc, bytes);
+    }
     n_copied = n_summed = value.end;
     n_direct_bytes += value.size();
   }
@@ -66,12 +73,11 @@ struct MappedPath::Progress {
   bool find_field(std::size_t offset, std::uint8_t tag, Field* field) const {
     if (offset >= n_copied || copy[offset] != tag) return false;
     std::uint64_t length;
-    const std::uint8_t* begin =
+    const std::uint8_t* content =
         read_length(copy + offset + 1, copy + n_copied, &length);
-    if (begin == nullptr) return false;
-    field->begin = static_cast<std::size_t>(begin - copy);
-    const std::size_t end = frame.size() - kFooterBytes;
-    if (field->begin > end || length > end - field->begin) return false;
+    if (content == nullptr) return false;
+    field->begin = static_cast<std::size_t>(content - copy);
+    if (field->begin > record_end || length > record_end - field->begin) return false;
     field->end = field->begin + static_cast<std::size_t>(length);
     return true;
   }
@@ -84,13 +90,16 @@ MappedPath::MappedPath(const Schema& schema) : marks_(schema.columns.size()) {
   }
 }
 
-bool MappedPath::decode(Bytes frame, std::size_t row, FeatureDecoder* decoder,
-                        BatchBuilder* batch) {
+bool MappedPath::decode(Bytes frame, bool is_framed, std::size_t row,
+                        FeatureDecoder* decoder, BatchBuilder* batch) {
   Progress progress{.kernel = kernel_,
                     .frame = frame,
                     .copy = buffer_.room(frame.size()).data(),
                     .row = row,
-                    .batch = batch};
+                    .batch = batch,
+                    .record_begin = is_framed ? kHeaderBytes : 0,
+                    .record_end = frame.size() - (is_framed ? kFooterBytes : 0),
+                    .is_framed = is_framed};
   ++n_frames_;
   n_marked_ = 0;
   const bool is_read = read(decoder, &progress);
@@ -106,14 +115,15 @@ bool MappedPath::decode(Bytes frame, std::size_t row, FeatureDecoder* decoder,
 bool MappedPath::read(FeatureDecoder* decoder, Progress* progress) {
   const Bytes frame = progress->frame;
   const std::uint8_t* const copy = progress->copy;
-  const std::size_t end = frame.size() - kFooterBytes;
-  progress->copy_up_to(kHeaderBytes + kAheadBytes);
+  const std::size_t begin = progress->record_begin, end = progress->record_end;
+  progress->copy_up_to(begin + kAheadBytes);
   std::uint64_t length;
-  if (check_header(copy, frame.size(), &length) || kHeaderBytes + length != end) {
+  if (progress->is_framed &&
+      (check_header(copy, frame.size(), &length) || begin + length != end)) {
     return false;
   }
   Field features;
-  if (!progress->find_field(kHeaderBytes, kTagOne, &features) || features.end != end) {
+  if (!progress->find_field(begin, kTagOne, &features) || features.end != end) {
     return false;
   }
   for (std::size_t next = features.begin; next != end;) {
@@ -136,7 +146,10 @@ bool MappedPath::read(FeatureDecoder* decoder, Progress* progress) {
   }
   progress->copy_up_to(frame.size());
   progress->sum_up_to(end);
-  if (load_le<std::uint32_t>(copy + end) != crc32c_mask(progress->crc)) return false;
+  if (progress->is_framed &&
+      load_le<std::uint32_t>(copy + end) != crc32c_mask(progress->crc)) {
+    return false;
+  }
   for (std::uint32_t column = 0; n_marked_ < marks_.size(); ++column) {
     if (mark(column) && decoder->fill_missing(column, progress->row, progress->batch)) {
       return false;

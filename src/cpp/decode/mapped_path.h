@@ -1,4 +1,4 @@
-// MappedPath: a large frame in mapped memory -> one row of a batch, in one pass.
+// MappedPath: a large frame in shared memory -> one row of a batch, in one pass.
 //
 // A large value of the plain form (wire/plain.h) that needs no conversion is copied
 // from the mapping to its column while its checksum is computed. Everything else is
@@ -9,7 +9,8 @@
 //
 // Another process may write to the file meanwhile. So each byte of the frame is read
 // once: the byte that is decoded or delivered is the byte that is checksummed. The row
-// is valid once the checksum matches.
+// is valid once the checksum matches. A record in memory of the caller, which other
+// threads may change, is read in the same way, without header, footer and checksum.
 #pragma once
 
 #include <cstddef>
@@ -42,9 +43,9 @@ class MappedPath {
     return n_declined_ == 0;
   }
 
-  // Decodes `frame` into row `row` of `batch`. False if it cannot verify and decode the
-  // frame; the row is then unspecified and must be rewound.
-  bool decode(Bytes frame, std::size_t row, FeatureDecoder* decoder,
+  // Decodes `frame`, or a record unless it `is_framed`, into row `row` of `batch`. False
+  // if it cannot verify and decode it; the row is then unspecified and must be rewound.
+  bool decode(Bytes frame, bool is_framed, std::size_t row, FeatureDecoder* decoder,
               BatchBuilder* batch);
 
  private:

@@ -79,7 +79,8 @@ _DATA, _NOT_RUN, _INTERRUPTED = 1, 2, 130
 _PACKAGES = (
     *("numpy", "typer", "rich", "isal", "pyarrow", "pillow", "opencv-python-headless"),
     "matplotlib",
-    *("polars", "torch", "jax", "keras", "grain", "tensorflow", "tensorflow-cpu"),
+    *("polars", "ray", "torch", "jax", "keras", "grain"),
+    *("tensorflow", "tensorflow-cpu"),
 )
 
 

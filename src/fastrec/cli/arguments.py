@@ -18,6 +18,7 @@ __all__ = [
     "NumShards",
     "OptionalPaths",
     "Paths",
+    "RayAddress",
     "Seed",
     "Threads",
     "names_in",
@@ -87,6 +88,16 @@ NumShards = Annotated[
         metavar="N",
         min=1,
         help="Number of files to write.",
+        show_default=False,
+    ),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        metavar="ADDRESS",
+        help='Run on the Ray cluster at this address, such as "auto" or HOST:PORT; all '
+        "nodes must see the files under the same paths.",
         show_default=False,
     ),
 ]

@@ -23,6 +23,8 @@ from fastrec.cli.preview import file_format
 from fastrec.errors import Error
 from fastrec.on_error import SkippedSpan
 from fastrec.storage.compression import Content, content_of
+from fastrec.storage.paths import local_head, version_of
+from fastrec.storage.remote import RemotePath
 from fastrec.storage.stream_readers import frame_stream
 from fastrec.tasks import Task, TaskPool
 
@@ -131,7 +133,7 @@ def check_files(
 
 
 class _File:
-    """A file to check; `n_pieces` is 0 if it is compressed or empty."""
+    """A file to check; `n_pieces` is 0 if it is compressed, remote or empty."""
 
     def __init__(
         self,
@@ -141,7 +143,7 @@ class _File:
         piece_bytes: int | None,
     ) -> None:
         self.check = FileCheck(path)
-        self.n_inflated = 0  # bytes read of a compressed file
+        self.n_inflated = 0  # bytes read of a file that is read in order
         self.n_pieces = 0
         self._scan = scan
         self._is_stopped = is_stopped
@@ -151,8 +153,8 @@ class _File:
         """Check the whole file, or its first piece."""
         check = self.check
         check.content = content_of(check.path)
-        if check.content != "plain":
-            self._inflate()
+        if check.content != "plain" or isinstance(check.path, RemotePath):
+            self._read_in_order()
             return
         self._core = _core.Examination(os.fsencode(check.path), *self._options)
         check.n_bytes = check.content_bytes = self._core.n_bytes
@@ -172,9 +174,9 @@ class _File:
         del self._core
         self.check.damaged = [_damaged_region(each, self.check) for each in findings]
 
-    def _inflate(self) -> None:
+    def _read_in_order(self) -> None:
         check = self.check
-        check.n_bytes = Path(check.path).stat().st_size
+        check.n_bytes = version_of(check.path)[0]
 
         def on_read(_file: int, n_read: int) -> None:
             self.n_inflated = n_read
@@ -213,7 +215,11 @@ def _damaged_region(span: SkippedSpan, check: FileCheck) -> DamagedRegion:
 
 def _format_hint(path: str) -> str:
     """Return a sentence with the format of a file without records; "" if unknown."""
-    with contextlib.suppress(OSError), Path(path).open("rb") as file:
+    with (
+        contextlib.suppress(OSError),
+        local_head(path) as local,
+        Path(local).open("rb") as file,
+    ):
         if kind := file_format(file.read(_FORMAT_BYTES)):
             return f" It looks like {kind}"
     return ""

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from fastrec.cli.terminal import (
 )
 from fastrec.on_error import lost
 from fastrec.options import default_num_threads
+from fastrec.storage.paths import version_of
 
 __all__ = [
     "CheckReport",
@@ -118,7 +120,7 @@ def _check_with_bar(files: list[str], n_threads: int) -> Iterable[FileCheck]:
     n_bytes = 0
     for path in files:
         with suppress(OSError):  # checking it reports the error
-            n_bytes += os.stat(path).st_size  # noqa: PTH116 (there may be 100,000)
+            n_bytes += version_of(path)[0]
     with (
         Bar("checking", "bytes") as bar,
         closing(
@@ -128,14 +130,41 @@ def _check_with_bar(files: list[str], n_threads: int) -> Iterable[FileCheck]:
         yield from results
 
 
+def _checked_by_ray(files: list[str], address: str) -> Iterable[FileCheck]:
+    """Check files on a Ray cluster, and yield the results, with a progress bar."""
+    from fastrec.ray import jobs  # slow to import
+
+    with jobs.cluster(address), Bar("checking", "bytes") as bar:
+        groups, sizes = jobs.grouped(files)
+        tasks = [partial(_checked, group) for group in groups]
+        for checks in jobs.run_tasks(tasks, sizes, bar):
+            yield from checks
+
+
+def _checked(files: list[str]) -> list[FileCheck]:
+    return list(check_files(files, 1))
+
+
 def check_and_print(
-    files: dict[str, bool], report: CheckReport, *, as_json: bool
+    files: dict[str, bool],
+    report: CheckReport,
+    *,
+    as_json: bool,
+    ray_address: str | None = None,
 ) -> list[FileCheck]:
-    """Check files, print damaged regions, and return the damaged files."""
+    """Check files, print damaged regions, and return the damaged files.
+
+    With `ray_address`, tasks of that Ray cluster check them.
+    """
     out = console()
     watch = Stopwatch()
     damaged = []
-    for check in _check_with_bar(list(files), report.num_threads):
+    checks = (
+        _check_with_bar(list(files), report.num_threads)
+        if ray_address is None
+        else _checked_by_ray(list(files), ray_address)
+    )
+    for check in checks:
         if check.unreadable:
             report.add_unreadable(check.path, check.unreadable)
         elif files[check.path] and check.damaged and not check.n_records:

@@ -28,6 +28,8 @@ from fastrec.features.record import Record
 from fastrec.loader.order import records_of
 from fastrec.storage.compression import inflated
 from fastrec.storage.parallel import Progress
+from fastrec.storage.paths import version_of
+from fastrec.storage.remote import RemotePath, pieces
 from fastrec.storage.stream_readers import frame_stream
 
 __all__ = [
@@ -151,6 +153,14 @@ def _disk_bytes() -> int:
 
 def _blocks(path: str, n_bytes: int) -> Generator[int]:
     """Read the first `n_bytes` of a file, and yield the size of each block."""
+    if isinstance(path, RemotePath):
+        for piece in pieces(path, version_of(path)):
+            size = min(n_bytes, memoryview(piece).nbytes)
+            n_bytes -= size
+            yield size
+            if not n_bytes:
+                return
+        return
     buffer = memoryview(bytearray(_BLOCK_BYTES))
     with open(path, "rb", buffering=0) as file:  # noqa: PTH123
         while n_bytes and (n_read := file.readinto(buffer[:n_bytes])):

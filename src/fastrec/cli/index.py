@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import errno
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fastrec.cli.arguments import AsJson, Paths
-from fastrec.cli.inputs import files_of, indexed
+from fastrec.cli.arguments import AsJson, Paths, RayAddress
+from fastrec.cli.inputs import files_of, indexed, one_line_errors
 from fastrec.cli.terminal import (
+    Bar,
     Stopwatch,
     console,
     counted,
@@ -54,6 +55,7 @@ def index(
             show_default=False,
         ),
     ] = None,
+    ray: RayAddress = None,
     as_json: AsJson = False,
 ) -> None:
     """Build the indexes of TFRecord files ahead of time.
@@ -65,15 +67,19 @@ def index(
     if rank >= world_size:
         msg = f"must be less than the world size ({world_size}), got {rank}"
         raise typer.BadParameter(msg, param_hint="--rank")
+    if ray is not None and (index_dir is None or world_size > 1):
+        msg = "requires --index-dir, a directory that all nodes share, and no --world-size"
+        raise typer.BadParameter(msg, param_hint="--ray")
     out = console()
     watch = Stopwatch()
     with when_interrupted("complete indexes are kept"):
-        counts, n_walked = indexed(
-            files_of(paths, joins=False),
-            index_dir=index_dir,
-            rank=rank,
-            world_size=world_size,
-        )
+        inputs = files_of(paths, joins=False)
+        if ray is not None and index_dir is not None:
+            counts, n_walked = _indexed_by_ray(inputs, index_dir, ray)
+        else:
+            counts, n_walked = indexed(
+                inputs, index_dir=index_dir, rank=rank, world_size=world_size
+            )
     seconds = watch.seconds
     if tfrecord2idx is not None:
         _write_texts(counts, tfrecord2idx, index_dir)
@@ -103,6 +109,24 @@ def index(
         out.print(
             f"wrote {counted(len(counts), '.idx file')} to {printable(tfrecord2idx)}"
         )
+
+
+def _indexed_by_ray(
+    files: Sequence[str], index_dir: Path, address: str
+) -> tuple[dict[str, int], int]:
+    """Return the number of records in each file, and the bytes of all files."""
+    from fastrec.ray import jobs  # slow to import
+
+    n_walked = 0
+    with jobs.cluster(address), Bar("indexing", "bytes") as bar, one_line_errors():
+
+        def show(done: int, total: int) -> None:
+            nonlocal n_walked
+            n_walked = done
+            bar(done, total)
+
+        counts = jobs.index_files(files, index_dir, show)
+    return counts, n_walked
 
 
 def _write_texts(files: Iterable[str], directory: Path, index_dir: Path | None) -> None:

@@ -21,6 +21,7 @@ from fastrec.cli.terminal import (
     size,
 )
 from fastrec.storage.compression import COMPRESSED_SUFFIXES
+from fastrec.storage.remote import RemotePath
 
 __all__ = [
     "MaxShardBytes",
@@ -87,8 +88,11 @@ def reports_interrupt(existing: Callable[[], Iterable[str]]) -> Iterator[None]:
 
 
 def _identities(paths: Iterable[str]) -> set[tuple[str, int, int]]:
-    found = set()
+    found: set[tuple[str, int, int]] = set()
     for path in paths:
+        if isinstance(path, RemotePath):
+            found.add((path, 0, 0))
+            continue
         with contextlib.suppress(FileNotFoundError):
             status = os.lstat(path)
             found.add((path, status.st_ino, status.st_mtime_ns))

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.models import OptionInfo
@@ -16,6 +16,7 @@ from fastrec.cli.arguments import (
     Compression,
     CompressionOption,
     NumShards,
+    RayAddress,
     Seed,
     Threads,
     size_in_bytes,
@@ -96,29 +97,38 @@ def shuffle(
     overwrite: Overwrite = False,
     no_sync: NoSync = False,
     threads: Threads = None,
+    ray: RayAddress = None,
     as_json: AsJson = False,
 ) -> None:
     """Write all records in the order of a shuffled epoch, in bounded memory.
 
     The order is that of the first epoch of loader(shuffle=True, seed=SEED). Frames are
     copied byte for byte, and both checksums are verified. The files of OUT appear when all
-    are complete.
+    are complete. With --ray, a task writes each shard, and --memory limits each task.
     """
     options = _shard_options(out, compression, level, overwrite, no_sync, threads)
     files = files_of(paths, joins=True)
+    rewrite_options: dict[str, Any] = {
+        "num_shards": num_shards or 1,
+        "seed": seed,
+        "memory": memory,
+        "cache_dir": None if cache_dir is None else str(cache_dir),
+    }
     with reports_interrupt(_names_of(out).existing):
+        if ray is not None:
+            from fastrec.ray import jobs  # slow to import
+
+            rewrite = partial(
+                jobs.shuffle_files, files, out, options, **rewrite_options
+            )
+            with jobs.cluster(ray):
+                _run(
+                    "shuffling", lambda show: [rewrite(progress=show)], as_json=as_json
+                )
+            return
         if cache_dir is None:
             _index(files)
-        rewrite = partial(
-            shuffling.shuffle,
-            files,
-            out,
-            options,
-            num_shards=num_shards or 1,
-            seed=seed,
-            memory=memory,
-            cache_dir=None if cache_dir is None else str(cache_dir),
-        )
+        rewrite = partial(shuffling.shuffle, files, out, options, **rewrite_options)
         _run("shuffling", lambda show: [rewrite(progress=show)], as_json=as_json)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from fastrec.cli.arguments import AsJson, Paths, Threads
+from fastrec.cli.arguments import AsJson, Paths, RayAddress, Threads
 from fastrec.cli.check_report import (
     CheckReport,
     check_and_print,
@@ -16,7 +16,13 @@ from fastrec.options import default_num_threads
 __all__ = ["verify"]
 
 
-def verify(paths: Paths, *, threads: Threads = None, as_json: AsJson = False) -> None:
+def verify(
+    paths: Paths,
+    *,
+    threads: Threads = None,
+    ray: RayAddress = None,
+    as_json: AsJson = False,
+) -> None:
     """Verify all checksums of TFRecord files, and report damage.
 
     After broken framing, it searches for records whose checksums match. GZIP and ZLIB
@@ -26,6 +32,7 @@ def verify(paths: Paths, *, threads: Threads = None, as_json: AsJson = False) ->
     cannot be read or the command line is invalid.
     """
     report = CheckReport(num_threads=threads or default_num_threads())
-    check_and_print(files_to_check(paths, report), report, as_json=as_json)
+    files = files_to_check(paths, report)
+    check_and_print(files, report, as_json=as_json, ray_address=ray)
     print_sums(report, as_json=as_json)
     raise typer.Exit(2 if report.unreadable else int(bool(report.regions)))

@@ -37,6 +37,7 @@ def open_tfds(
     on_error: ErrorPolicy = "raise",
     io: Literal["auto", "mmap", "pread"] = "auto",
     cache_dir: str | os.PathLike[str] | None = None,
+    cache_bytes: int | str | None = None,
     index_dir: str | os.PathLike[str] | None = None,
     limits: Limits | None = None,
     storage_options: StorageOptions | None = None,
@@ -62,7 +63,7 @@ def open_tfds(
     images : mapping of str to Image, optional
         How columns of images are decoded. By default images of one size are, and other
         columns contain the bytes of files.
-    on_error, io, cache_dir, index_dir, limits, storage_options
+    on_error, io, cache_dir, cache_bytes, index_dir, limits, storage_options
         As for `fastrec.open`.
 
     Returns
@@ -108,6 +109,7 @@ def open_tfds(
         io=io,
         compression=None,  # TFDS never compresses
         cache_dir=cache_dir,
+        cache_bytes=cache_bytes,
         index_dir=index_dir,
         limits=limits,
         storage_options=storage_options,

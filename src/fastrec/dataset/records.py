@@ -20,7 +20,7 @@ from fastrec.storage.stream_readers import frame_stream
 
 __all__ = ["Records"]
 
-_READ_AT_ONCE = 64
+_READ_AT_ONCE = 16
 
 
 class Records:
@@ -51,7 +51,8 @@ class Records:
         view = self._view
         if is_one(index):
             number = checked_number(operator.index(index), len(self))
-            (number,) = records_of(view, np.array([number], dtype=np.int64)).tolist()
+            if view.is_mixed:
+                (number,) = records_of(view, np.array([number], np.int64)).tolist()
             return _core.read_record(view.files.table, view.catalog(), number)
         return self._read(record_numbers(index, len(self)))
 

@@ -183,7 +183,7 @@ class LoaderOptions:
                 "on a local disk"
             )
         if mean_bytes >= _SMALL_RECORD_BYTES or not _core.is_remote(
-            os.fsencode(files.files[0])
+            os.fsencode(files.paths[0])
         ):
             return ""
         return (

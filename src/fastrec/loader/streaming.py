@@ -64,8 +64,10 @@ def streaming_pipeline(
     n_threads = options.num_threads + 1
     of_core = options.view.source.to_core()
     counts = None if plan is None else sources.counts()
+    readers = sources.readers
     with byte_streams(
         [files[i] for i in order],
+        faults=None if readers is None else readers.faults,
         n_readers=n_threads,
         bytes_ahead=bytes_ahead,
         versions=None if counts is None else [counts[i].version for i in order],

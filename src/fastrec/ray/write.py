@@ -10,14 +10,9 @@ successful attempts return, and removes the directory with all others.
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import glob
-import hashlib
 import itertools
 import os
-import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -32,9 +27,7 @@ from fastrec.features.schema import Features, as_schema
 from fastrec.hints import checked_names
 from fastrec.options import positive_int
 from fastrec.ray.columns import columns_of_batch, features_of_schema
-from fastrec.storage.index import rename_index
-from fastrec.storage.locks import FileLock
-from fastrec.writer.output import OutputFile, resolved
+from fastrec.ray.staging import check_shared, staging
 from fastrec.writer.shard_names import ShardNames, new_token
 from fastrec.writer.writer import Writer
 
@@ -114,6 +107,7 @@ def write_tfrecords(
     if not isinstance(given, ray.data.Dataset):
         msg = f"dataset must be a ray.data.Dataset, got {type(given).__name__}"
         raise TypeError(msg)
+    check_shared(os.fsdecode(path))
     names = ShardNames(os.path.abspath(os.fsdecode(path)))  # noqa: PTH100
     if not names.is_pattern:
         msg = (
@@ -130,9 +124,11 @@ def write_tfrecords(
         "compression_level": compression_level,
         "sync": sync,
     }
-    with _locked(names, overwrite=overwrite) as replaced, _staging(names) as directory:
+    with staging(names, overwrite=overwrite, sync=sync) as stage:
         specs = {} if features is None else dict(as_schema(features))
-        sink = TFRecordsDatasink(directory, specs, writer_options, min_rows_per_file)
+        sink = TFRecordsDatasink(
+            stage.directory, specs, writer_options, min_rows_per_file
+        )
         # It checks the options, and is the only file of a dataset without rows.
         with sink.writer("empty") as empty:
             pass
@@ -144,12 +140,7 @@ def write_tfrecords(
             if isinstance(error.cause, (Error, OSError)):
                 raise error.cause from error
             raise
-        files = sink.files or empty.files
-        published = _publish(names, files, overwrite=overwrite, sync=sync)
-        for other in set(replaced).difference(published):
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(other)  # noqa: PTH108
-    return published
+        return stage.publish(sink.files or empty.files)
 
 
 class TFRecordsDatasink(Datasink):
@@ -214,59 +205,3 @@ def _batches(blocks: Iterable[Block]) -> Iterator[pa.RecordBatch]:
     for block in blocks:
         table = BlockAccessor.for_block(block).to_arrow()
         yield from (batch for batch in table.to_batches() if len(batch))
-
-
-@contextlib.contextmanager
-def _locked(names: ShardNames, *, overwrite: bool) -> Iterator[list[str]]:
-    """Lock a pattern like its writers; yield the existing files."""
-    lock = FileLock(names.lock)
-    try:
-        try:
-            lock.acquire()
-        except OSError as error:
-            error.filename = names.path
-            if isinstance(error, BlockingIOError):
-                error.strerror = "another writer is writing this file"
-            raise
-        existing = names.existing()
-        if existing and not overwrite:
-            reason = os.strerror(errno.EEXIST)
-            raise FileExistsError(errno.EEXIST, reason, existing[0])
-        yield existing
-    finally:
-        lock.release()
-
-
-@contextlib.contextmanager
-def _staging(names: ShardNames) -> Iterator[str]:
-    """Yield a new hidden directory next to the files, and remove it at the end.
-
-    A task that outlives the job, behind a broken network, cannot write files after that.
-    """
-    parent, name = os.path.split(names.lock)
-    # The braces of a pattern have no place in the name of a directory.
-    key = hashlib.sha256(os.fsencode(name)).hexdigest()[:16]
-    prefix = os.path.join(parent, f".ray-{key}-")  # noqa: PTH118
-    # Those of drivers that were killed.
-    for leftover in glob.glob(f"{glob.escape(prefix)}*"):  # noqa: PTH207
-        shutil.rmtree(leftover, ignore_errors=True)
-    directory = f"{prefix}{new_token()}"
-    try:
-        os.mkdir(directory)  # noqa: PTH102
-        yield directory
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-
-
-def _publish(
-    names: ShardNames, files: Sequence[str], *, overwrite: bool, sync: bool
-) -> list[str]:
-    """Rename files to the names of shards."""
-    published = []
-    for shard, file in enumerate(files):
-        path = names.name(shard, len(files))
-        target = resolved(path, overwrite=overwrite)
-        OutputFile(path, file, overwrite=overwrite).publish(path, target, sync=sync)
-        rename_index(file, target)
-        published.append(path)
-    return published

@@ -31,6 +31,8 @@ from fastrec.sources.file_set import FileSet
 from fastrec.sources.random_split import check_fractions, divided, even_bounds
 from fastrec.storage.compression import plain_name
 from fastrec.storage.parallel import Progress, run_in_threads
+from fastrec.storage.paths import is_remote, version_of
+from fastrec.storage.remote import RemotePath
 from fastrec.storage.stream_readers import byte_streams
 from fastrec.tasks import CancelledError
 from fastrec.writer.shard_names import ShardNames
@@ -40,6 +42,7 @@ from fastrec.writer.shards import Frames, ShardWriter
 __all__ = [
     "PIECE_BYTES",
     "Written",
+    "check_existing",
     "output",
     "part_path",
     "recode",
@@ -195,9 +198,12 @@ def recode(
     checked before the first file is written. All files together use the threads of
     `options`.
     """
-    existing = filter(os.path.lexists, targets.values())
-    _check_existing(existing, targets, overwrite=options.overwrite)
-    for directory in {os.path.dirname(target) for target in targets.values()}:  # noqa: PTH120
+    existing = [
+        path for target in targets.values() for path in ShardNames(target).existing()
+    ]
+    check_existing(existing, targets, overwrite=options.overwrite)
+    local = [target for target in targets.values() if not is_remote(target)]
+    for directory in {os.path.dirname(target) for target in local}:  # noqa: PTH120
         os.makedirs(directory or ".", exist_ok=True)  # noqa: PTH103
     is_cancelled = threading.Event()
     n_at_once = max(1, min(len(targets), options.n_threads))
@@ -258,7 +264,7 @@ class _BytesRead:
 
     def __init__(self, files: Sequence[str]) -> None:
         self._n_bytes = [0] * len(files)
-        self.n_total = sum(os.stat(path).st_size for path in files)  # noqa: PTH116
+        self.n_total = sum(version_of(path)[0] for path in files)
 
     def set(self, first: int, file: int, n_bytes: int) -> None:
         """Set the bytes read of file ``first + file``."""
@@ -334,7 +340,7 @@ def output(
             f'"train-{{shard:05d}}-of-{{num_shards:05d}}.tfrecord", got {out!r}'
         )
         raise ValueError(msg)
-    _check_existing(names.existing(), files, overwrite=options.overwrite)
+    check_existing(names.existing(), files, overwrite=options.overwrite)
     with _writer(names, options) as writer:
         yield writer
 
@@ -349,7 +355,7 @@ def _writer(names: ShardNames, options: ShardOptions) -> Iterator[ShardWriter]:
         writer.discard()
 
 
-def _check_existing(
+def check_existing(
     existing: Iterable[str], files: Iterable[str], *, overwrite: bool
 ) -> None:
     """Raise a FileExistsError if an existing file must not be replaced."""
@@ -370,6 +376,8 @@ _Identity: TypeAlias = "tuple[int, int] | str"
 
 def _identity(path: str) -> _Identity:
     """Return the identity of a file, which is the same for all links to it."""
+    if isinstance(path, RemotePath):
+        return path
     try:
         status = os.stat(path)  # noqa: PTH116
     except OSError:

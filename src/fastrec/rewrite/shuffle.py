@@ -52,6 +52,8 @@ def shuffle(
     seed: int = 0,
     memory: int,
     cache_dir: str | None = None,
+    index_dir: str | None = None,
+    shards: range | None = None,
     progress: Progress = lambda _done, _total: None,
 ) -> Written:
     """Write the records of all files in the order of epoch 0 of a shuffled loader.
@@ -60,14 +62,17 @@ def shuffle(
     positions ``k * len // n`` up to ``(k + 1) * len // n``. `memory` limits the bytes
     used in addition to the program, unless a single record needs more. `progress`
     receives bytes of frames, counting half for reading and half for writing. Compressed
-    files are expanded to `cache_dir`; without it, they raise an Error.
+    files are expanded to `cache_dir`; without it, they raise an Error. With `shards`,
+    only these are written, and numbered from 0 in `out`.
 
     Raises a CorruptionError if a file is damaged, a ValueError if `memory` is too small
     for the number of records, and an OSError if a file cannot be read, written or
     replaced.
     """
     # Mapped pages would count as memory of this process.
-    view = open_dataset(files, io="pread", cache_dir=cache_dir)._view
+    view = open_dataset(
+        files, io="pread", cache_dir=cache_dir, index_dir=index_dir
+    )._view
     _check_random_access(view)
     n_records = len(view)
     is_counted = options.compression is not None
@@ -80,7 +85,9 @@ def shuffle(
         )
         raise ValueError(msg)
     bounds = even_bounds(n_records, num_shards)
-    with output(files, out, options, num_shards) as writer:
+    if shards is not None:
+        bounds = bounds[shards.start : shards.stop + 1]
+    with output(files, out, options, len(bounds) - 1) as writer:
         _write(view, seed, bounds, capacity, writer, progress)
     return Written(writer.files, writer.n_records, writer.n_bytes)
 

@@ -19,7 +19,6 @@ from fastrec.sources.selection import Numbers
 from fastrec.storage import index
 from fastrec.storage.compression import Compression, Content, FileContent, contents_of
 from fastrec.storage.index import Count, make_counts
-from fastrec.storage.paths import is_remote
 from fastrec.storage.remote import RemotePath
 
 if TYPE_CHECKING:
@@ -138,7 +137,7 @@ class FileSet:
         files = []
         for file in self._files:
             moved = file.rescanned()
-            if not is_remote(file.path):
+            if not isinstance(file.path, RemotePath):
                 moved.path = os.path.abspath(file.path)  # noqa: PTH100
             files.append(moved)
         return FileSet(files, self.on_error, self.limits)

@@ -138,11 +138,16 @@ def plain_name(path: str) -> str:
 
 
 def inflated(
-    path: str, content: Content, *, on_read: Callable[[int], object] | None = None
+    path: str,
+    content: Content,
+    *,
+    on_read: Callable[[int], object] | None = None,
+    faults: Faults | None = None,
 ) -> Generator[bytes]:
     """Yield the decompressed content of a file, in pieces of at most 1 MiB.
 
-    `on_read` is called with the number of bytes read from the file so far.
+    `on_read` is called with the number of bytes read from the file so far. `faults`
+    counts and cancels the requests for a remote file.
 
     Raises
     ------
@@ -152,7 +157,7 @@ def inflated(
     OSError
         If the file cannot be read.
     """
-    with _opened(path) as file:
+    with _opened(path, faults) as file:
         if content == "plain":
             while piece := file.read(_PLAIN_BYTES):
                 if on_read is not None:
@@ -250,10 +255,14 @@ class _RemoteFile:
 
 
 @contextlib.contextmanager
-def _opened(path: str) -> Iterator[io.FileIO | _RemoteFile]:
+def _opened(
+    path: str, faults: Faults | None = None
+) -> Iterator[io.FileIO | _RemoteFile]:
     """Open a regular file or object, and add its name to errors of reading."""
     if isinstance(path, RemotePath):
-        with contextlib.closing(pieces(path, version_of(path))) as content:
+        with contextlib.closing(
+            pieces(path, version_of(path), faults=faults)
+        ) as content:
             yield _RemoteFile(content)
         return
     try:

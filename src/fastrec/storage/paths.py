@@ -47,7 +47,7 @@ _ANY_DIRECTORIES = re.compile(rf"(?:^|(?<={_SEPARATOR}))\*\*(?:{_SEPARATOR}|$)")
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+://")
 _FILE_URL = re.compile(r"file://(?:localhost)?(?=/)", re.IGNORECASE)
 _MAX_LISTED = 5
-_HEAD_BYTES = 64 << 10  # of a remote file, to detect its content
+_HEAD_BYTES = 16 << 10  # of a remote file, to detect its content
 
 
 def expand(

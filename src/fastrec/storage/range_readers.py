@@ -37,6 +37,8 @@ class RangeReaders:
     requests : _core.RangeRequests
         For one `_core.FileTable` of `paths`, which stops the threads in the end. The
         threads do not reference the table.
+    faults : Faults
+        Counts the requests, also those for compressed files, which are streamed.
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
@@ -46,7 +48,7 @@ class RangeReaders:
             for path in paths
         ]
         self._process = os.getpid()
-        self._faults = Faults()
+        self.faults = Faults()
         self._idle = deque(range(_N_THREADS))  # threads that do not run
         self.requests = _core.RangeRequests(self._versions)
         close_at_exit(self)
@@ -61,8 +63,8 @@ class RangeReaders:
         """Return the counts of all requests so far."""
         if os.getpid() != self._process:
             return Fetched()
-        _, n_bytes, waiting_ns = self.requests.counts()
-        return Fetched(n_bytes, self._faults.n_retries, waiting_ns)
+        _, _, waiting_ns = self.requests.counts()
+        return Fetched(self.faults.n_bytes, self.faults.n_retries, waiting_ns)
 
     def _start(self, patience_ms: int | None) -> None:
         """Start one more thread; with `patience_ms`, it is optional, and ends when idle."""
@@ -92,7 +94,7 @@ class RangeReaders:
         assert isinstance(path, RemotePath)
         try:
             data = fetch(
-                path, begin, end, version, faults=self._faults, in_this_thread=True
+                path, begin, end, version, faults=self.faults, in_this_thread=True
             )
             self.requests.complete(number, data)
         except BaseException as error:  # noqa: BLE001 (the reader raises it)
@@ -100,7 +102,7 @@ class RangeReaders:
 
     def _close_at_exit(self) -> None:
         """Stop the threads: one that returned from the core after exit would abort."""
-        self._faults.cancel()
+        self.faults.cancel()
         self.requests.stop()
         until = time.monotonic() + _EXIT_TIMEOUT_SECONDS
         while len(self._idle) < _N_THREADS and time.monotonic() < until:

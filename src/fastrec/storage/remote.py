@@ -16,12 +16,12 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from fastrec.errors import CorruptionError
+from fastrec.storage.obstore_store import make_store
 from fastrec.storage.stores import (
     Entry,
     StorageOptions,
     Store,
     TransientError,
-    make_store,
 )
 from fastrec.storage.urls import has_secrets, redacted, split_url, with_key
 from fastrec.tasks import CancelledError, Task, TaskPool
@@ -91,7 +91,7 @@ class RemotePath(str):
 
 
 class Faults:
-    """Counts requests and their transient faults, and cancels requests.
+    """Counts requests and their transient faults, also in `total`; cancels requests.
 
     Attributes
     ----------
@@ -99,7 +99,8 @@ class Faults:
         Requests that were sent, bytes received, and requests repeated after a fault.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, total: Faults | None = None) -> None:
+        self._total = total
         self.n_requests = self.n_bytes = self.n_retries = 0
         self._lock = threading.Lock()
         self._is_cancelled = threading.Event()
@@ -110,6 +111,8 @@ class Faults:
             self.n_requests += requests
             self.n_bytes += n_bytes
             self.n_retries += retries
+        if self._total is not None:
+            self._total.add(requests=requests, n_bytes=n_bytes, retries=retries)
 
     def cancel(self) -> None:
         """Make running and later requests raise a CancelledError within 50 ms."""
@@ -119,6 +122,8 @@ class Faults:
         """Wait for `seconds`, and raise a CancelledError if requests are cancelled."""
         if self._is_cancelled.wait(seconds):
             raise CancelledError
+        if self._total is not None:
+            self._total.check()
 
 
 def remote_path(url: str, storage_options: StorageOptions | None = None) -> RemotePath:
@@ -316,9 +321,10 @@ def pieces(
     """Yield an object in order, while several threads read ahead.
 
     At most 36 MiB are in memory at a time. The first piece is small, for callers that
-    need only the beginning.
+    need only the beginning. Requests are counted in `faults`, and end if it is
+    cancelled.
     """
-    faults = faults or Faults()
+    faults = Faults(faults)
     pool = TaskPool(_PIECES_AHEAD, cancel=faults.cancel)
     tasks: deque[Task[Buffer]] = deque()
     size, begin = version[0], 0

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fnmatch
+import os
 from collections.abc import Callable, Iterable, Sequence
 
 from fastrec.storage.remote import Faults, RemotePath, head, remote_path, waited
 from fastrec.storage.stores import Entry, StorageOptions
 from fastrec.storage.urls import has_magic, is_http
 
-__all__ = ["expand_url"]
+__all__ = ["delete", "exists", "expand_url", "names_below"]
 
 _MAX_LISTED = 5
 
@@ -113,6 +115,37 @@ def _is_match(names: Sequence[str], patterns: Sequence[str]) -> bool:
     if not names or (names[0].startswith(".") and not pattern.startswith(".")):
         return False
     return fnmatch.fnmatchcase(names[0], pattern) and _is_match(names[1:], rest)
+
+
+def exists(path: str) -> bool:
+    """Return whether a local file or an object exists."""
+    if not isinstance(path, RemotePath):
+        return os.path.lexists(path)
+    try:
+        head(path)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def names_below(path: RemotePath, directory: str) -> list[str]:
+    """Return the names of the objects in a directory of the store of `path`."""
+    prefix = f"{directory}/" if directory else ""
+    try:
+        listed = _listed(path, prefix, is_recursive=False)
+    except FileNotFoundError:
+        return []
+    return sorted(key[len(prefix) :] for entry, key in listed if entry is not None)
+
+
+def delete(path: RemotePath) -> None:
+    """Delete an object, which may be missing."""
+    with contextlib.suppress(FileNotFoundError):
+        waited(
+            str(path),
+            lambda: path.store.call(str(path), lambda: path.store.delete(path.key)),
+            Faults(),
+        )
 
 
 def _listed(

@@ -18,6 +18,7 @@ from fastrec import _core
 from fastrec.errors import Error
 from fastrec.storage.compression import FileContent, inflated
 from fastrec.storage.paths import Version, version_of
+from fastrec.storage.remote import Faults
 from fastrec.tasks import Task, start
 
 __all__ = ["byte_streams", "frame_stream"]
@@ -34,20 +35,24 @@ def byte_streams(
     bytes_ahead: int,
     versions: Sequence[Version] | None = None,
     on_read: Callable[[int, int], object] | None = None,
+    faults: Faults | None = None,
 ) -> Iterator[_core.ByteStreams]:
     """Decompress `files` in order, in `n_readers` threads.
 
     The threads decompress at most `bytes_ahead` bytes ahead of the consumer. The caller
     stops the streams; an error in the body also stops them. A file whose version
     differs from `versions` is an error. The threads call ``on_read(i, n_bytes)`` with
-    the number of bytes read from file `i`.
+    the number of bytes read from file `i`. Requests for remote files are counted in
+    `faults`.
     """
     n_readers = max(1, min(n_readers, len(files)))
     streams = _core.ByteStreams(len(files), n_readers, bytes_ahead // n_readers)
     _all.add(streams)
+    own_faults = Faults(faults)
+    _faults.add(own_faults)
     try:
         for i in range(n_readers):
-            reader = Task(partial(_read, files, versions, on_read, streams))
+            reader = Task(partial(_read, files, versions, on_read, own_faults, streams))
             _readers.add(reader)
             # Check after the registration, so that `_end_all` waits for the thread.
             if _is_ending:
@@ -69,6 +74,7 @@ def _read(
     files: Sequence[FileContent],
     versions: Sequence[Version] | None,
     on_read: Callable[[int, int], object] | None,
+    faults: Faults,
     streams: _core.ByteStreams,
 ) -> None:
     while (i := streams.begin()) is not None:
@@ -79,7 +85,8 @@ def _read(
                 streams.fail(i, "file_changed", reason, os.fsencode(path), None)
                 continue
             report = None if on_read is None else partial(on_read, i)
-            with contextlib.closing(inflated(path, content, on_read=report)) as pieces:
+            content_pieces = inflated(path, content, on_read=report, faults=faults)
+            with contextlib.closing(content_pieces) as pieces:
                 for piece in pieces:
                     if not streams.push(i, piece):
                         break  # the consumer stopped
@@ -92,7 +99,7 @@ def _read(
 def _fail(streams: _core.ByteStreams, i: int, path: str, error: BaseException) -> None:
     name = os.fsencode(path)
     if isinstance(error, OSError):
-        streams.fail_with_os_error(i, error.errno or 0, name)
+        streams.fail_with(i, error.with_traceback(None))
     elif isinstance(error, MemoryError):
         streams.fail(i, "memory", "", name, None)
     elif isinstance(error, Error):
@@ -129,6 +136,7 @@ def frame_stream(
 # The threads must end before the interpreter: a thread that returned from the core
 # after that would abort.
 _all: weakref.WeakSet[_core.ByteStreams] = weakref.WeakSet()
+_faults: weakref.WeakSet[Faults] = weakref.WeakSet()
 _readers: weakref.WeakSet[Task[None]] = weakref.WeakSet()
 _is_ending = False
 
@@ -139,6 +147,8 @@ def _end_all() -> None:
     _is_ending = True
     for streams in list(_all):
         streams.stop()
+    for faults in list(_faults):
+        faults.cancel()
     until = time.monotonic() + _EXIT_TIMEOUT_SECONDS
     for reader in list(_readers):
         while not reader.wait() and time.monotonic() < until:

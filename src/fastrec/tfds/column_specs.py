@@ -10,7 +10,14 @@ import numpy as np
 
 from fastrec.arrays.batch import Array, RaggedArray
 from fastrec.errors import SchemaError
-from fastrec.features.base import Column, ComposedColumns, RowRule, Spec
+from fastrec.features.base import (
+    Column,
+    ComposedColumns,
+    RowRule,
+    Spec,
+    checked_shape,
+    numpy_dtype,
+)
 from fastrec.features.encoded import List
 from fastrec.features.fixed import FixedLen, Raw, VarLen
 from fastrec.features.image import Image
@@ -104,20 +111,22 @@ def schema_of(
 
 
 def _spec(column: StoredColumn, image: Image | None) -> Spec:
-    if column.unsupported:
-        raise _unsupported(column, column.unsupported)
-    if column.encoding == "image":
-        return _image(column, image)
-    if column.encoding != "none":
-        if column.encoding not in ("bytes", "zlib"):
-            raise _unsupported(column, f"encoding {column.encoding!r}")
-        return _encoded(column)
+    """Return the spec of a column, or raise a SchemaError that names it."""
     try:
+        if column.unsupported:
+            raise SchemaError(column.unsupported)
+        if column.encoding == "image":
+            return _image(column, image)
+        if column.encoding != "none":
+            return _encoded(column)
         if column.dtype == "uint64":
             return _Uint64(spec=_stored(column, column.shape, "int64"))
         return _stored(column, column.shape, column.dtype)
     except SchemaError as error:
-        raise _unsupported(column, error.reason) from None
+        raise SchemaError(
+            f"cannot read column {column.name!r}, a {column.connector}: {error.reason}; "
+            "pass features= with other columns, or with a spec of the stored feature"
+        ) from None
 
 
 def _stored(column: StoredColumn, shape: Shape, dtype: str) -> Spec:
@@ -145,14 +154,16 @@ def _stored(column: StoredColumn, shape: Shape, dtype: str) -> Spec:
 
 
 def _known(sizes: Shape) -> tuple[int, ...]:
-    return tuple(size for size in sizes if size is not None)
+    return checked_shape([size for size in sizes if size is not None])
 
 
 def _default(dtype: str, shape: Shape) -> object:
     """Return the value that TFDS reads from records without an optional feature."""
     if dtype == "string":
         return np.full(_known(shape), b"", object)
-    kind = np.dtype(dtype)
+    kind = numpy_dtype(dtype)
+    if kind.kind not in "biuf":
+        return None
     if kind.kind == "b":
         return np.full(_known(shape), fill_value=False)
     limits = np.finfo(kind) if kind.kind == "f" else np.iinfo(kind)
@@ -161,8 +172,10 @@ def _default(dtype: str, shape: Shape) -> object:
 
 def _encoded(column: StoredColumn) -> Spec:
     """Return the spec of arrays stored as byte strings."""
+    if column.encoding not in ("bytes", "zlib"):
+        raise SchemaError(f"encoding {column.encoding!r}")
     if None in column.shape:
-        raise _unsupported(column, f"unknown sizes {column.shape} of encoded arrays")
+        raise SchemaError(f"unknown sizes {column.shape} of encoded arrays")
     compression: Any = "ZLIB" if column.encoding == "zlib" else None
     array = Raw(_known(column.shape), column.dtype, compression=compression)
     return _listed(column, array)
@@ -171,10 +184,11 @@ def _encoded(column: StoredColumn) -> Spec:
 def _image(column: StoredColumn, image: Image | None) -> Spec:
     """Return the spec of images: of their files, if their sizes are not known."""
     *sizes, n_channels = column.shape
-    is_fixed = len(sizes) == 2 and None not in sizes and column.dtype == "uint8"
+    is_fixed = len(sizes) == 2 and None not in sizes
     is_readable = is_fixed and n_channels in (1, 3, 4) and len(column.lengths) < 2
     if image is None and is_readable:
-        image = Image(_known(tuple(sizes)), channels=int(n_channels or 0))
+        dtype: Any = column.dtype
+        image = Image(_known(tuple(sizes)), channels=int(n_channels or 0), dtype=dtype)
     return _listed(column, image)
 
 
@@ -185,7 +199,8 @@ def _listed(column: StoredColumn, item: Image | Raw | None) -> Spec:
     if not column.lengths:
         return item
     if len(column.lengths) > 1:
-        raise _unsupported(column, "encoded values in nested sequences")
+        msg = "encoded values in nested sequences"
+        raise SchemaError(msg)
     return List(item, column.lengths[0])
 
 
@@ -200,10 +215,3 @@ def _note(column: StoredColumn, class_names: Sequence[str]) -> str:
         more = ", ..." if len(class_names) > _N_NAMES_SHOWN else ""
         note += f", {len(class_names):,} classes: {shown}{more}"
     return note
-
-
-def _unsupported(column: StoredColumn, reason: str) -> SchemaError:
-    return SchemaError(
-        f"cannot read column {column.name!r}, a {column.connector}: {reason}; pass "
-        "features= with other columns, or with a spec of the stored feature"
-    )

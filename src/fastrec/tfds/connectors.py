@@ -51,7 +51,14 @@ def columns_of(tree: object) -> dict[str, StoredColumn]:
         If it has another structure.
     """
     columns: dict[str, StoredColumn] = {}
-    for column in _leaves(tree, StoredColumn("", "")):
+    try:
+        leaves = list(_leaves(tree, StoredColumn("", "")))
+    except SchemaError:
+        raise
+    except (AttributeError, TypeError, ValueError) as error:
+        reason = f"another structure ({type(error).__name__}: {error})"
+        raise SchemaError(f"cannot read features.json: it has {reason}") from None
+    for column in leaves:
         if column.name in columns:
             msg = f"features.json must not have column {column.name!r} twice"
             raise SchemaError(msg)

@@ -46,10 +46,16 @@ class TfdsDirectory:
             If the data set has no splits, or is stored in another format.
         """
         info, path = _json(folder, INFO), str(folder)
-        formats = [
-            proto_field(info, "file_format", "") or _TFRECORD,
-            *proto_field(info, "alternative_file_formats", ()),
-        ]
+        try:
+            formats = [
+                proto_field(info, "file_format", "") or _TFRECORD,
+                *proto_field(info, "alternative_file_formats", ()),
+            ]
+            splits = [_split(each) for each in proto_field(info, "splits", ())]
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            reason = f"{INFO} has another structure ({type(error).__name__}: {error})"
+            msg = f"cannot read {path!r}: {reason}"
+            raise ValueError(msg) from None
         if _TFRECORD not in formats:
             msg = (
                 f"cannot read {path!r}: its files are {formats[0]} files, not "
@@ -57,17 +63,16 @@ class TfdsDirectory:
                 f"{path} --out_file_format=tfrecord --out_path=NEW"
             )
             raise ValueError(msg)
-        lengths, templates = {}, {}
-        for split in proto_field(info, "splits", ()):
-            name = split["name"]
-            counts = proto_field(split, "shard_lengths", ())
-            lengths[name] = tuple(int(n) for n in counts)
-            templates[name] = proto_field(split, "filepath_template", "") or _TEMPLATE
-        if not any(map(sum, lengths.values())):
+        if not any(sum(lengths) for _, lengths, _ in splits):
             msg = f"cannot read {path!r}: {INFO} lists no split with shard lengths"
             raise ValueError(msg)
-        name, version = str(info.get("name", "")), str(info.get("version", ""))
-        return cls(folder, name, version, lengths, templates)
+        return cls(
+            folder,
+            str(info.get("name", "")),
+            str(info.get("version", "")),
+            {name: lengths for name, lengths, _ in splits},
+            {name: template for name, _, template in splits},
+        )
 
     def __str__(self) -> str:
         return f"TFDS {self.name} {self.version}"
@@ -114,7 +119,7 @@ class TfdsDirectory:
                 NUM_SHARDS=total,
                 SHARD_X_OF_Y=f"{index}-of-{total}",
             )
-        except (KeyError, IndexError, ValueError):
+        except (AttributeError, KeyError, IndexError, ValueError):
             msg = (
                 f"cannot read {str(self.folder)!r}: unknown name of files {template!r}"
             )
@@ -154,6 +159,16 @@ class TfdsDirectory:
                     str(self.folder.path(file)),
                 )
         return found
+
+
+def _split(proto: Mapping[str, Any]) -> tuple[str, tuple[int, ...], str]:
+    """Return the name, the shard lengths and the names of files of a split."""
+    lengths = tuple(int(n) for n in proto_field(proto, "shard_lengths", ()))
+    if min(lengths, default=0) < 0:
+        msg = f"shard lengths must not be negative, got {min(lengths)}"
+        raise ValueError(msg)
+    template = proto_field(proto, "filepath_template", "") or _TEMPLATE
+    return str(proto["name"]), lengths, str(template)
 
 
 def find_directory(top: Folder) -> Folder:
@@ -197,7 +212,7 @@ def _json(folder: Folder, name: str) -> Mapping[str, Any]:
     """Return the content of a JSON file, a dict."""
     try:
         content = json.loads(folder.read(name))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         msg = f"cannot read {folder.path(name)!r}: it is not valid JSON ({error})"
         raise ValueError(msg) from None
     if not isinstance(content, Mapping):

@@ -1,10 +1,12 @@
-"""DecodeStrings: byte strings of images and stored arrays -> arrays, row by row."""
+"""DecodeStrings: byte strings of images and stored arrays -> arrays."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,30 +14,52 @@ import numpy.typing as npt
 from fastrec.arrays.batch import Batch, BytesArray, RaggedArray
 from fastrec.errors import Error
 from fastrec.features.base import Spec, numpy_dtype
-from fastrec.features.encoded import Encoded, List, encoded_of
+from fastrec.features.encoded import List, encoded_of
 from fastrec.features.fixed import Raw
 from fastrec.features.image import Image
 from fastrec.options import Limits
 from fastrec.transforms.batch_info import BatchInfo
 from fastrec.transforms.images import ImageDecoder
-from fastrec.transforms.row_transform import RowTransform
+from fastrec.transforms.row_transform import RowTransform, run_all
 from fastrec.transforms.stored_arrays import decode_array
 
 __all__ = ["DecodeStrings"]
 
 # The stream of a row's random numbers: transforms draw from another one.
 _STREAM = 1
+_PARTS_PER_THREAD = 16  # an image takes longer than a task
+
+
+class _Column(NamedTuple):
+    """A column to decode: its strings, and the arrays that they become."""
+
+    key: bytes
+    item: Image | Raw
+    is_list: bool
+    strings: BytesArray  # of all rows, flat
+    begins: npt.NDArray[np.int64]  # of the strings of each row, and the end
+    arrays: npt.NDArray[Any]  # one for each string
+    result: npt.NDArray[Any] | RaggedArray
 
 
 class DecodeStrings(RowTransform):
-    """Decodes the columns of `encoded_of` of a batch."""
+    """Decodes the columns of `encoded_of` of a batch.
 
-    _parts_per_thread = 16  # an image takes longer than a task
+    Threads share the strings of a batch, because a row may have many, such as the frames
+    of an episode.
+    """
 
     def __init__(self, features: Mapping[Any, Spec], limits: Limits) -> None:
-        self._specs = encoded_of(features)
+        self._items: dict[Any, tuple[bytes, Image | Raw, bool]] = {
+            name: (
+                spec._key_of(name),
+                spec.spec if isinstance(spec, List) else spec,
+                isinstance(spec, List),
+            )
+            for name, spec in encoded_of(features).items()
+        }
         self._images: ImageDecoder | None = None
-        if any(isinstance(_item(spec), Image) for spec in self._specs.values()):
+        if any(isinstance(item, Image) for _, item, _ in self._items.values()):
             self._images = ImageDecoder(limits)
 
     @property
@@ -48,89 +72,117 @@ class DecodeStrings(RowTransform):
         encoded: Mapping[Any, Any] = batch
         return sum(
             _n_strings(encoded[name]) * math.prod(shape) * dtype.itemsize
-            for name, spec in self._specs.items()
-            for shape, dtype in [_shape_and_dtype(_item(spec))]
+            for name, (_, item, _) in self._items.items()
+            for shape, dtype in [_shape_and_dtype(item)]
         )
 
-    def _columns(
-        self,
-        batch: Batch,
-        n_rows: int,  # noqa: ARG002
-        info: BatchInfo,
-    ) -> Mapping[Any, Any]:
-        columns: dict[Any, npt.NDArray[Any] | RaggedArray] = {}
+    def __call__(self, batch: Batch, info: BatchInfo) -> Batch:
+        """Return `batch` with decoded columns."""
+        n_rows = len(info.positions)
         encoded: Mapping[Any, Any] = batch
-        for name, spec in self._specs.items():
-            strings = encoded[name]
-            inner, dtype = _shape_and_dtype(_item(spec))
-            is_ragged = isinstance(strings, RaggedArray)
-            outer = (len(strings.values),) if is_ragged else strings.shape
-            values = _empty((*outer, *inner), dtype, info)
-            columns[name] = (
-                RaggedArray._wrap(values, strings.row_splits) if is_ragged else values
-            )
-        return columns
+        columns = {
+            name: _column(*item, encoded[name], n_rows, info)
+            for name, item in self._items.items()
+        }
+        is_row = info.positions >= 0
+        n_parts = 1
+        if info._threads is not None:
+            n_parts = _PARTS_PER_THREAD * (info._threads.n_threads + 1)
+        failed: list[tuple[int, int, Exception]] = []
+        parts = [
+            functools.partial(self._decode_part, column, i, begin, end, info, failed)
+            for i, column in enumerate(columns.values())
+            for begin, end in _bounds(len(column.arrays), n_parts)
+        ]
+        run_all(parts, info._threads if len(parts) > 1 else None)
+        errors: dict[int, Exception] = {}
+        for row, _, error in sorted(failed, key=lambda each: each[:2]):
+            errors.setdefault(row, error)
+        if errors and info._failed is None:
+            raise next(iter(errors.values()))
+        for column in columns.values():  # padding and failed rows are zero
+            for row in [*np.flatnonzero(~is_row).tolist(), *errors]:
+                column.arrays[column.begins[row] : column.begins[row + 1]] = 0
+        if info._failed is not None:
+            info._failed.extend(errors.items())
+        return {**batch, **{name: column.result for name, column in columns.items()}}
 
-    def _fill_row(
+    def _decode_part(
         self,
-        batch: Batch,
+        column: _Column,
+        number: int,
+        begin: int,
+        end: int,
         info: BatchInfo,
-        columns: Mapping[Any, Any],
-        i: int,
+        failed: list[tuple[int, int, Exception]],
     ) -> None:
-        encoded: Mapping[Any, Any] = batch
-        for name, spec in self._specs.items():
-            column, strings, key = columns[name], encoded[name], spec._key_of(name)
-            if not isinstance(spec, List):
-                row = column[i, ...]  # a view, even of a scalar
-                self._decode(strings, i, spec, info, i, row, key, "")
+        """Decode strings of a column; append (row, column, error) to `failed`."""
+        strings, begins = column.strings, column.begins
+        row = int(np.searchsorted(begins, begin, side="right")) - 1
+        for i in range(begin, end):
+            while begins[row + 1] <= i:
+                row += 1
+            if info.positions[row] < 0:
                 continue
-            first = i * (spec.length or 0)
-            if isinstance(strings, RaggedArray):
-                first = int(strings.row_splits[i])
-                strings = strings.values
-            rows = column[i]
-            for number in range(len(rows)):
-                place, row = f"value {number} of ", rows[number, ...]
-                self._decode(
-                    *(strings, first + number, spec.spec, info, i, row, key, place)
-                )
+            data = strings.data[strings.offsets[i] : strings.offsets[i + 1]]
+            try:
+                self._decode(data, column.item, info, row, column.arrays[i, ...])
+            except Error as error:
+                place = f"value {i - begins[row]} of " if column.is_list else ""
+                failed.append((row, number, _located(error, column, place, info, row)))
 
     def _decode(
         self,
-        strings: BytesArray,
-        number: int,
-        spec: Image | Raw,
+        data: npt.NDArray[np.uint8],
+        item: Image | Raw,
         info: BatchInfo,
-        i: int,
-        row: npt.NDArray[Any],
-        key: bytes,
-        place: str,
+        row: int,
+        array: npt.NDArray[Any],
     ) -> None:
-        """Decode string `number`, of row `i`, into `row`."""
-        data = strings.data[strings.offsets[number] : strings.offsets[number + 1]]
-        try:
-            if isinstance(spec, Raw):
-                decode_array(data, spec, row)
-                return
-            assert self._images is not None
-            # The images of a row are cropped alike.
-            rng = info._rng(i, _STREAM) if spec.is_random else None
-            self._images.decode(data, spec, rng, row)
-        except Error as error:
-            raise _located(error, key, place, info, i) from None
+        if isinstance(item, Raw):
+            decode_array(data, item, array)
+            return
+        assert self._images is not None
+        # The images of a row are cropped alike.
+        rng = info._rng(row, _STREAM) if item.is_random else None
+        self._images.decode(data, item, rng, array)
 
 
-def _item(spec: Encoded) -> Image | Raw:
-    """Return the spec of one byte string."""
-    return spec.spec if isinstance(spec, List) else spec
+def _column(
+    key: bytes,
+    item: Image | Raw,
+    is_list: bool,
+    encoded: BytesArray | RaggedArray,
+    n_rows: int,
+    info: BatchInfo,
+) -> _Column:
+    """Allocate the arrays of a column."""
+    inner, dtype = _shape_and_dtype(item)
+    n_strings = _n_strings(encoded)
+    arrays = _empty((n_strings, *inner), dtype, info)
+    if isinstance(encoded, RaggedArray):
+        strings: Any = encoded.values
+        begins = np.asarray(encoded.row_splits, np.int64)
+        result: Any = RaggedArray._wrap(arrays, encoded.row_splits)
+    else:
+        strings = BytesArray._wrap(encoded.data, encoded.offsets, (n_strings,))
+        begins = np.arange(n_rows + 1) * math.prod(encoded.shape[1:])
+        result = arrays.reshape((*encoded.shape, *inner))
+    return _Column(key, item, is_list, strings, begins, arrays, result)
 
 
-def _shape_and_dtype(spec: Image | Raw) -> tuple[tuple[int, ...], np.dtype[Any]]:
+def _bounds(n: int, n_parts: int) -> list[tuple[int, int]]:
+    """Divide `n` strings into at most `n_parts` ranges."""
+    n_parts = min(n, n_parts)
+    bounds = [n * i // n_parts for i in range(n_parts + 1)] if n else []
+    return [*itertools.pairwise(bounds)]
+
+
+def _shape_and_dtype(item: Image | Raw) -> tuple[tuple[int, ...], np.dtype[Any]]:
     """Return those of a decoded byte string."""
-    if isinstance(spec, Image):
-        return spec.row_shape, np.dtype(np.uint8)
-    return spec.shape, numpy_dtype(spec.dtype)
+    if isinstance(item, Image):
+        return item.row_shape, np.dtype(item.dtype)
+    return item.shape, numpy_dtype(item.dtype)
 
 
 def _n_strings(strings: BytesArray | RaggedArray) -> int:
@@ -150,12 +202,14 @@ def _empty(
     return np.frombuffer(block, np.uint8, n_bytes).view(dtype).reshape(shape)
 
 
-def _located(error: Error, key: bytes, place: str, info: BatchInfo, i: int) -> Error:
+def _located(
+    error: Error, column: _Column, place: str, info: BatchInfo, row: int
+) -> Error:
     """Return the error with file, record, byte and feature."""
-    feature = key.decode(errors="backslashreplace")
-    path, record, begin = None, i, None
+    feature = column.key.decode(errors="backslashreplace")
+    path, record, begin = None, row, None
     if info._places is not None:
-        file, record, begin, _ = info._places.numbers[i].tolist()
+        file, record, begin, _ = info._places.numbers[row].tolist()
         path = info._places.files[file]
     reason = f"{place}feature {feature!r} {error.reason}"
     return type(error)(reason, path, record, begin, feature, code=error.code)

@@ -48,12 +48,7 @@ class PerRow(RowTransform):
         """The transform's name in errors."""
         return f"per_row({name_of(self._function)})"
 
-    def _columns(
-        self,
-        batch: Batch,  # noqa: ARG002
-        n_rows: int,
-        info: BatchInfo,  # noqa: ARG002
-    ) -> Mapping[Any, npt.NDArray[Any]]:
+    def _columns(self, n_rows: int, info: BatchInfo) -> Mapping[Any, npt.NDArray[Any]]:  # noqa: ARG002
         return {
             name: np.empty((n_rows, *spec.shape), spec.dtype)
             for name, spec in self._out.items()

@@ -4,13 +4,33 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from fastrec.arrays.batch import Batch, RaggedArray
+import numpy.typing as npt
+
+from fastrec.arrays.batch import Batch
+from fastrec.tasks import TaskPool
 from fastrec.transforms.batch_info import BatchInfo
 
-__all__ = ["RowTransform"]
+__all__ = ["RowTransform", "run_all"]
+
+
+def run_all(functions: Iterable[Callable[[], None]], threads: TaskPool | None) -> None:
+    """Call all functions, in this thread and in `threads`; raise the first's error."""
+    if threads is None:
+        for function in functions:
+            function()
+        return
+    tasks = [threads.submit(function) for function in functions]
+    for task in tasks:
+        task.run()  # unless another thread has begun it
+    # Wait for every task, so that none writes into a batch that failed.
+    for task in tasks:
+        while not task.wait():
+            pass
+    for task in tasks:
+        task.result()
 
 
 class RowTransform:
@@ -24,7 +44,7 @@ class RowTransform:
         """The transform's name in errors; "" if its errors contain their place."""
         raise NotImplementedError
 
-    def _columns(self, batch: Batch, n_rows: int, info: BatchInfo) -> Mapping[Any, Any]:
+    def _columns(self, n_rows: int, info: BatchInfo) -> Mapping[Any, npt.NDArray[Any]]:
         """Return uninitialized columns for `n_rows` rows."""
         raise NotImplementedError
 
@@ -32,7 +52,7 @@ class RowTransform:
         self,
         batch: Batch,
         info: BatchInfo,
-        columns: Mapping[Any, Any],
+        columns: Mapping[Any, npt.NDArray[Any]],
         i: int,
     ) -> None:
         """Set row `i` of all columns."""
@@ -41,32 +61,22 @@ class RowTransform:
     def __call__(self, batch: Batch, info: BatchInfo) -> Batch:
         """Return `batch` with the columns, added or in place of those of their names."""
         n_rows = len(info.positions)
-        columns = self._columns(batch, n_rows, info)
+        columns = self._columns(n_rows, info)
         fill = functools.partial(self._fill, batch, info, columns)
         if info._threads is None or n_rows <= 1:
             fill(0, n_rows)
             return {**batch, **columns}
         n_parts = min(n_rows, self._parts_per_thread * (info._threads.n_threads + 1))
         bounds = [n_rows * i // n_parts for i in range(n_parts + 1)]
-        tasks = [
-            info._threads.submit(functools.partial(fill, begin, end))
-            for begin, end in itertools.pairwise(bounds)
-        ]
-        for task in tasks:
-            task.run()  # unless another thread has begun it
-        # Wait for every part, so that none writes into a batch that failed.
-        for task in tasks:
-            while not task.wait():
-                pass
-        for task in tasks:
-            task.result()
+        parts = itertools.pairwise(bounds)
+        run_all([functools.partial(fill, *part) for part in parts], info._threads)
         return {**batch, **columns}
 
     def _fill(
         self,
         batch: Batch,
         info: BatchInfo,
-        columns: Mapping[Any, Any],
+        columns: Mapping[Any, npt.NDArray[Any]],
         begin: int,
         end: int,
     ) -> None:
@@ -83,9 +93,6 @@ class RowTransform:
                         raise
                     error = raised
             for column in columns.values():  # padding and failed rows are zero
-                if isinstance(column, RaggedArray):
-                    column[i][...] = 0  # a view
-                else:
-                    column[i] = 0
+                column[i] = 0
             if error is not None and info._failed is not None:
                 info._failed.append((i, error))

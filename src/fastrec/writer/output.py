@@ -10,6 +10,9 @@ import stat
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from fastrec.storage.remote import RemotePath
+from fastrec.storage.remote_listing import exists
+
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
@@ -26,6 +29,10 @@ def resolved(path: str, *, overwrite: bool, directory: str = "") -> str:
     A relative path starts at `directory`. Raises an OSError if an existing file must not
     or cannot be replaced, or if the directory does not exist.
     """
+    if isinstance(path, RemotePath):
+        if not overwrite and exists(path):
+            raise FileExistsError(errno.EEXIST, "The object exists", str(path))
+        return path
     with _named(path):
         absolute = os.path.join(directory, path)  # noqa: PTH118
         with contextlib.suppress(FileNotFoundError):

@@ -16,9 +16,14 @@ import hashlib
 import os
 import re
 import string
+import tempfile
 from collections.abc import Iterable
 
 from fastrec.storage.paths import is_remote, path_of_url
+from fastrec.storage.remote import RemotePath, remote_path
+from fastrec.storage.remote_listing import exists, names_below
+from fastrec.storage.stores import Entry, StorageOptions
+from fastrec.storage.urls import is_http, redacted
 
 __all__ = ["ShardNames", "new_token"]
 
@@ -37,18 +42,25 @@ class ShardNames:
 
     A pattern has ``{shard}`` in its last component, and optionally ``{num_shards}``, with
     an integer format: ``"train-{shard:05d}-of-{num_shards:05d}.tfrecord"``. Any other
-    path names one file. Raises a ValueError for a malformed pattern or a remote URL.
+    path names one file. Raises a ValueError for a malformed pattern or an unknown scheme.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self, path: str, storage_options: StorageOptions | None = None
+    ) -> None:
+        self._remote: RemotePath | None = None
         if is_remote(path):
-            msg = (
-                f"cannot write remote path {path!r}; write to a local disk and copy the "
-                "files, or mount the bucket"
-            )
-            raise ValueError(msg)
-        path = self.path = path_of_url(path)
-        directory, name = os.path.split(os.path.realpath(path))
+            if is_http(path):
+                msg = f"cannot write {redacted(path)!r}: HTTP servers are read-only"
+                raise ValueError(msg)
+            self._remote = remote_path(path, storage_options)
+            # Shards are written here, and then uploaded.
+            directory = os.path.realpath(tempfile.gettempdir())
+            name = f"{self._remote.key.rpartition('/')[2]}.{_hash(self._remote)}"
+            path = self.path = str(self._remote)
+        else:
+            path = self.path = path_of_url(path)
+            directory, name = os.path.split(os.path.realpath(path))
         self._directory, self._name = directory, _short(name)  # of temporary files
         self.is_pattern = _FIELD.search(path) is not None
         self.has_num_shards = False
@@ -79,27 +91,44 @@ class ShardNames:
 
     def name(self, shard: int, num_shards: int | None) -> str:
         """Return the final path of a shard, or the pattern if `num_shards` is unknown."""
-        if not self.is_pattern or (self.has_num_shards and num_shards is None):
+        is_known = not (self.has_num_shards and num_shards is None)
+        if self._remote is not None:
+            key = self._remote.key
+            if self.is_pattern and is_known:
+                key = key.format(shard=shard, num_shards=num_shards)
+            return self._remote.sibling(Entry(key, -1, ""))
+        if not self.is_pattern or not is_known:
             return self.path
         return self.path.format(shard=shard, num_shards=num_shards)
 
     def existing(self) -> list[str]:
         """Return the existing files that match, with any numbers."""
         if not self.is_pattern:
-            return [self.path] if os.path.lexists(self.path) else []
-        directory, pattern = os.path.split(self.path)
+            path = self.name(0, None)
+            return [path] if exists(path) else []
+        remote = self._remote
+        directory, pattern = os.path.split(self.path if remote is None else remote.key)
+        names = _listed(directory) if remote is None else names_below(remote, directory)
         parts = list(string.Formatter().parse(pattern))
         expression = "".join(
             re.escape(text) + (r"(\d+)" if field else "") for text, field, _, _ in parts
         )
         fields = [field for _, field, _, _ in parts if field]
         found = []
-        for name in _listed(directory):
+        for name in names:
             if match := re.fullmatch(expression, name):
                 numbers = dict(zip(fields, map(int, match.groups()), strict=True))
                 if pattern.format(**numbers) == name:  # "007" does not match {shard}
-                    found.append(os.path.join(directory, name))  # noqa: PTH118
+                    path = os.path.join(directory, name)  # noqa: PTH118
+                    if remote is not None:
+                        path = remote.sibling(Entry(path, -1, ""))
+                    found.append(path)
         return found
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether the shards are objects of a store."""
+        return self._remote is not None
 
     @property
     def lock(self) -> str:
@@ -107,7 +136,9 @@ class ShardNames:
         return os.path.join(self._directory, f".{self._name}.lock")  # noqa: PTH118
 
     def temporary(self, directory: str, token: str, shard: int) -> str:
-        """Return the temporary path of a shard."""
+        """Return the temporary path of a shard; `directory` is that of a local target."""
+        if self._remote is not None:
+            directory = self._directory
         return os.path.join(directory, f".{self._name}.{token}-{shard}.tmp")  # noqa: PTH118
 
     def remove_leftovers(self) -> None:
@@ -116,6 +147,10 @@ class ShardNames:
         for name in filter(expression.fullmatch, _listed(self._directory)):
             with contextlib.suppress(OSError):  # owned by another user
                 os.unlink(os.path.join(self._directory, name))  # noqa: PTH108, PTH118
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def new_token() -> str:

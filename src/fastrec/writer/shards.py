@@ -27,11 +27,14 @@ from fastrec.printable import printable
 from fastrec.storage.compression import codec_of
 from fastrec.storage.index import keep_index, rename_index
 from fastrec.storage.locks import FileLock
+from fastrec.storage.remote import RemotePath
+from fastrec.storage.remote_listing import delete
 from fastrec.tasks import TaskPool
 from fastrec.writer.appending import end_of_records
 from fastrec.writer.output import AppendedFile, OutputFile, resolved
 from fastrec.writer.shard_names import ShardNames, new_token
 from fastrec.writer.shard_options import ShardOptions
+from fastrec.writer.uploads import UploadedFile
 from fastrec.writer.write_queue import WriteQueue
 
 __all__ = ["Frames", "ShardWriter"]
@@ -65,7 +68,8 @@ class ShardWriter:
         self._process = os.getpid()
         self._token = new_token()
         # The base of relative paths, because the process may change its directory.
-        self._directory = "" if os.path.isabs(names.path) else os.getcwd()  # noqa: PTH109, PTH117
+        is_absolute = names.is_remote or os.path.isabs(names.path)  # noqa: PTH117
+        self._directory = "" if is_absolute else os.getcwd()  # noqa: PTH109
         self._shards: list[_Shard] = []
         self._lock = FileLock(names.lock)
         self._queue = WriteQueue(
@@ -77,6 +81,9 @@ class ShardWriter:
 
     def _begin(self, *, append: bool) -> None:
         names, options = self._names, self._options
+        if append and names.is_remote:
+            msg = f"append=True requires a local path, got {names.path!r}"
+            raise ValueError(msg)
         try:
             is_alone = self._lock.acquire()
         except OSError as error:
@@ -192,8 +199,7 @@ class ShardWriter:
         written = {self._real(path) for path in self.files}
         for path in self._replaced:
             if self._real(path) not in written:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(os.path.join(self._directory, path))  # noqa: PTH108, PTH118
+                self._remove(path)
         self._is_closed = True
 
     def discard(self) -> None:
@@ -201,7 +207,16 @@ class ShardWriter:
         self._is_closed = True
         self._queue.pool.stop()
 
+    def _remove(self, path: str) -> None:
+        if isinstance(path, RemotePath):
+            delete(path)
+            return
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(self._directory, path))  # noqa: PTH108, PTH118
+
     def _real(self, path: str) -> str:
+        if isinstance(path, RemotePath):
+            return path
         return os.path.realpath(os.path.join(self._directory, path))  # noqa: PTH118
 
     # Shards.
@@ -220,7 +235,8 @@ class ShardWriter:
             self._token,
             number,
         )
-        file = OutputFile(path, temporary, overwrite=self._options.overwrite)
+        kind = UploadedFile if self._names.is_remote else OutputFile
+        file = kind(path, temporary, overwrite=self._options.overwrite)
         return self._opened(_Shard(number, path, target, self._options, file))
 
     def _reopen_shard(self) -> _Shard:

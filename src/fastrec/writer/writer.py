@@ -16,6 +16,7 @@ from fastrec.example.columns import columns_of, ordered, row_of_lists
 from fastrec.features.schema import Features, Schema, as_schema
 from fastrec.hints import checked_names
 from fastrec.printable import printable
+from fastrec.storage.stores import StorageOptions
 from fastrec.tasks import TaskPool
 from fastrec.writer.shard_names import ShardNames
 from fastrec.writer.shard_options import checked_shard_options
@@ -49,6 +50,8 @@ class Writer:
     path : str or os.PathLike
         The file to write, or a shard pattern:
         ``"train-{shard:05d}-of-{num_shards:05d}.tfrecord"``; ``{num_shards}`` is optional.
+        It may be a URL, such as ``"s3://bucket/train.tfrecord"``: complete shards are
+        uploaded from the directory for temporary files.
     features : mapping of str or bytes to specs, optional
         Specs for features that need one: arrays of two or more dimensions, as bytes
         (`Raw`) or as a list of values (`FixedLen`), and empty lists. A row must have
@@ -77,6 +80,9 @@ class Writer:
     num_threads : int, optional
         Threads that encode batches, compress and write; 0 uses the caller's thread. By
         default one per usable CPU. The files do not depend on it.
+    storage_options : mapping, optional
+        Credentials and other options for the library that writes a URL, as for
+        `fastrec.open`.
 
     Raises
     ------
@@ -131,9 +137,10 @@ class Writer:
         compression_level: int | None = None,
         sync: bool = True,
         num_threads: int | None = None,
+        storage_options: StorageOptions | None = None,
     ) -> None:
-        self._path = os.fsdecode(path)
-        names = ShardNames(self._path)
+        names = ShardNames(os.fsdecode(path), storage_options)
+        self._path = names.path if names.is_remote else os.fsdecode(path)
         self._features = {} if features is None else dict(as_schema(features))
         self._n_lanes, shard_options = checked_shard_options(
             names,

@@ -1,0 +1,128 @@
+"""The commands with URLs.
+
+Goal
+    A command shows and writes the same for a URL as for a local file, apart from names.
+Method
+    An HTTP server and moto's S3 server in this process.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commands import run
+from object_server import ObjectServer, served
+from oracle import example, tfrecord_file
+from s3_server import S3, s3_server
+from written import payloads
+
+pytest.importorskip("obstore", reason="extra `remote` is not installed")
+pytest.importorskip("fsspec", reason="extra `remote` is not installed")
+
+ROWS = [example({b"n": ("int64", [i]), b"x": ("bytes", [b"abc"])}) for i in range(100)]
+FILES = {
+    "a.tfrecord": tfrecord_file(ROWS),
+    "b.tfrecord.gz": gzip.compress(tfrecord_file(ROWS)),
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ObjectServer]:
+    with served(FILES) as running:
+        yield running
+
+
+@pytest.fixture
+def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3]:
+    pytest.importorskip("moto", reason="moto is not installed")
+    with s3_server() as running:
+        for name, value in running.environment().items():
+            monkeypatch.setenv(name, value)
+        yield running
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("head", "-n", "3"),
+        ("count",),
+        ("schema",),
+        ("stats",),
+        ("grep", "n", "7"),
+    ],
+    ids=lambda command: command[0],
+)
+def test_the_output_is_that_of_a_local_file(
+    server: ObjectServer, tmp_path: Path, name: str, command: tuple[str, ...]
+) -> None:
+    local = tmp_path / name
+    local.write_bytes(FILES[name])
+    first, *options = command
+    expected, _ = run(first, local, *options)
+    shown, _ = run(first, f"{server.url}/{name}", *options)
+    assert shown.replace(server.url, str(tmp_path)) == expected
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_verify(server: ObjectServer, name: str) -> None:
+    url = f"{server.url}/{name}"
+    shown, _ = run("verify", url)
+    assert "100 intact records in 1 file" in shown
+    data = bytearray(FILES[name])
+    data[len(data) // 2] ^= 1
+    server.objects["damaged"] = bytes(data)
+    shown, _ = run("verify", f"{server.url}/damaged", status=1)
+    assert f"{server.url}/damaged" in shown
+
+
+def test_index_and_info(server: ObjectServer, tmp_path: Path) -> None:
+    url = f"{server.url}/a.tfrecord"
+    shown, _ = run("index", url, "--index-dir", tmp_path)
+    assert "100" in shown
+    assert list(tmp_path.iterdir())
+    shown, _ = run("info", url)
+    assert "100" in shown
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_rewriting_from_a_server_to_a_bucket(
+    server: ObjectServer, s3: S3, name: str
+) -> None:
+    out = s3.url("out-{shard}-of-{num_shards}.tfrecord")
+    source = f"{server.url}/{name}"
+    shown, _ = run("reshard", source, "--out", out, "--num-shards", "3", "--json")
+    names = [f"out-{i}-of-3.tfrecord" for i in range(3)]
+    assert json.loads(shown)["files"] == [s3.url(name) for name in names]
+    assert s3.names() == names
+    assert [p for name in names for p in payloads(s3.get(name))] == ROWS
+    target = s3.url("shuffled-{shard}.tfrecord")
+    run("shuffle", s3.url("out-*"), "--out", target, "--seed", "1")
+    found = [
+        p
+        for name in s3.names()
+        if name.startswith("shuffled")
+        for p in payloads(s3.get(name))
+    ]
+    assert sorted(found) == sorted(ROWS)
+    assert found != ROWS
+
+
+def test_convert_a_url(server: ObjectServer, s3: S3, tmp_path: Path) -> None:
+    table = tmp_path / "a.parquet"
+    run("convert", f"{server.url}/a.tfrecord", "--out", table)
+    run("convert", table, "--out", s3.url("back.tfrecord"))
+    assert len(payloads(s3.get("back.tfrecord"))) == len(ROWS)
+
+
+def test_wrong_urls_are_one_line_errors(server: ObjectServer) -> None:
+    for url in (f"{server.url}/absent.tfrecord", f"{server.url}/absent/*"):
+        _, errors = run("count", url, status=2)
+        assert errors.startswith("error: ")
+        assert url in errors
+        assert errors.count("\n") == 1

@@ -1,0 +1,262 @@
+"""Inject faults into requests of remote files, and check that nothing wrong is delivered.
+
+usage: python tests/support/remote_campaign.py [--faults N] [--seed N]
+
+Every round reads random data in all ways from a server in this process, or writes it
+through a proxy that cuts connections. If all faults are transient, everything must be
+delivered; otherwise, every value that is delivered must be right, and the rest is an
+error. Prints one line per way: runs, injected faults, and how the runs ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import random
+import socket
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import numpy as np
+
+import fastrec as fr
+from columns import Untyped
+from fastrec.storage import remote
+from object_server import FAULTS, TRANSIENT, ObjectServer, random_faults, served
+from oracle import example, tfrecord_file
+from s3_server import s3_server
+from written import payloads
+
+__all__ = ["main"]
+
+# Errors that may end a run. Any other error is a finding.
+EXPECTED = (OSError, fr.CorruptionError)
+SPEC: dict[str, Untyped] = {
+    "n": fr.FixedLen((), "int64"),
+    "x": fr.FixedLen((), "bytes"),
+}
+N_FILES = 8
+Rows = list[int]
+
+
+def value(n: int) -> bytes:
+    rng = random.Random(n)
+    return rng.randbytes(rng.choice((5, 50, 500, 20_000)))
+
+
+def row(n: int) -> bytes:
+    return example({b"n": ("int64", [n]), b"x": ("bytes", [value(n)])})
+
+
+def check(rows: Rows, batch: Untyped) -> None:
+    """Check the values of a batch, and add its row numbers."""
+    numbers = batch["n"].tolist()
+    for n, x in zip(numbers, batch["x"].tolist(), strict=True):
+        assert x == value(n), f"row {n} has a wrong value"
+    rows += numbers
+
+
+def batches_of(loader: Untyped, rows: Rows) -> None:
+    for batch in loader:
+        check(rows, batch)
+
+
+# Ways of reading: (folder, options of `fr.open`, function, whether in order).
+
+
+def sequential(ds: Untyped, rows: Rows) -> None:
+    batches_of(ds.loader(16), rows)
+
+
+def shuffled(ds: Untyped, rows: Rows) -> None:
+    batches_of(ds.loader(16, shuffle=True, seed=3), rows)
+
+
+def blocks(ds: Untyped, rows: Rows) -> None:
+    batches_of(ds.loader(16, shuffle=fr.Blocks(), seed=3), rows)
+
+
+def window(ds: Untyped, rows: Rows) -> None:
+    batches_of(ds.loader(16, shuffle=fr.Window(64), seed=3), rows)
+
+
+def by_number(ds: Untyped, rows: Rows) -> None:
+    for i in range(0, len(ds), 7):
+        check(rows, ds[i : i + 1])
+
+
+READING: dict[str, tuple[str, bool, Callable[[Untyped, Rows], None]]] = {
+    "sequential": ("plain", False, sequential),
+    "shuffled": ("plain", False, shuffled),
+    "blocks": ("plain", False, blocks),
+    "by number": ("plain", False, by_number),
+    "gzip": ("gz", False, sequential),
+    "gzip window": ("gz", False, window),
+    "cached": ("plain", True, shuffled),
+    "cached gzip": ("gz", True, shuffled),
+}
+
+
+def read(way: str, server: ObjectServer, expected: Rows, *, hostile: bool) -> str:
+    """Read everything once, and return how it ended."""
+    folder, is_cached, function = READING[way]
+    rows: Rows = []
+    in_order = way in ("sequential", "gzip")
+    everything = expected[::7] if way == "by number" else expected
+    with tempfile.TemporaryDirectory() as directory:
+        options: dict[str, Untyped] = {"index_dir": f"{directory}/index"}
+        if is_cached:
+            options["cache_dir"] = f"{directory}/cache"
+        ended = "complete"
+        try:
+            url = f"{server.url}/{folder}/*"
+            function(fr.open(url, features=SPEC, **options), rows)
+        except EXPECTED as error:
+            if not hostile:
+                raise
+            ended = getattr(error, "code", type(error).__name__)
+    if ended == "complete":
+        assert (rows if in_order else sorted(rows)) == everything
+    elif in_order:
+        assert rows == everything[: len(rows)]
+    else:
+        assert len(set(rows)) == len(rows)
+        assert set(rows) <= set(everything)
+    return ended
+
+
+@contextmanager
+def cutting_proxy(
+    target: tuple[str, int], rng: random.Random, injected: Counter[str]
+) -> Iterator[str]:
+    """Forward connections to `target`, and cut some of them at a random byte."""
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def forward(source: socket.socket, sink: socket.socket, most: int | None) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                if most is not None and len(data) >= most:
+                    sink.sendall(data[:most])
+                    injected["cut"] += 1
+                    break
+                sink.sendall(data)
+                most = None if most is None else most - len(data)
+        for end in (source, sink):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                client, _ = listener.accept()
+                server = socket.create_connection(target)
+                limits: list[int | None] = [None, None]
+                if rng.random() < 0.4:
+                    limits[rng.randrange(2)] = int(10 ** rng.uniform(0, 7))
+                for ends, most in zip(
+                    ((client, server), (server, client)), limits, strict=True
+                ):
+                    threading.Thread(
+                        target=forward, args=(*ends, most), daemon=True
+                    ).start()
+
+    threading.Thread(target=accept, daemon=True).start()
+    host, port = listener.getsockname()
+    yield f"http://{host}:{port}"
+    listener.close()
+
+
+def write(seed: int, injected: Counter[str]) -> Counter[str]:
+    """Write shards through the proxy; each object is whole, or does not exist."""
+    rng = random.Random(seed)
+    ends: Counter[str] = Counter()
+    with s3_server() as s3:
+        host, _, port = s3.endpoint.partition("://")[2].partition(":")
+        with cutting_proxy((host, int(port)), rng, injected) as endpoint:
+            for number in range(20):
+                n_rows = rng.choice((3, 30, 2000))
+                rows = [row(number * 10_000 + i) for i in range(n_rows)]
+                options = {
+                    **s3.options,
+                    "endpoint": endpoint,
+                    "retry_config": {"max_retries": 4},
+                }
+                url = s3.url(f"{number}-{{shard}}.tfrecord")
+                try:
+                    with fr.Writer(
+                        url, max_shard_records=1000, storage_options=options
+                    ) as writer:
+                        for record in rows:
+                            writer.write_record(record)
+                    ends["complete"] += 1
+                    is_complete = True
+                except OSError as error:
+                    ends[type(error).__name__] += 1
+                    is_complete = False
+                shards = [
+                    payloads(s3.get(name))
+                    for name in sorted(s3.names())
+                    if name.startswith(f"{number}-")
+                ]
+                pieces = [rows[i : i + 1000] for i in range(0, n_rows, 1000)]
+                if is_complete:
+                    assert shards == pieces
+                else:
+                    assert all(shard in pieces for shard in shards)
+    return ends
+
+
+def main() -> None:
+    """Run rounds until enough faults are injected."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--faults", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    # More faults per second: short pauses, and many ranges.
+    remote._FIRST_DELAY_SECONDS = 0.001
+    remote._PIECE_BYTES, remote._FIRST_PIECE_BYTES = 16 << 10, 4 << 10
+    counts: dict[str, Counter[str]] = {}
+    injected: dict[str, Counter[str]] = {}
+    seed = arguments.seed
+    while sum(map(Counter.total, injected.values())) < arguments.faults:
+        rng = np.random.default_rng(seed)
+        per_file = int(rng.integers(1, 120))
+        files = [
+            list(range(i * 1000 + 1, i * 1000 + 1 + per_file)) for i in range(N_FILES)
+        ]
+        data = [tfrecord_file([row(n) for n in numbers]) for numbers in files]
+        expected = [n for numbers in files for n in numbers]
+        objects = {f"plain/{i}.tfrecord": each for i, each in enumerate(data)}
+        objects |= {
+            f"gz/{i}.tfrecord.gz": gzip.compress(each) for i, each in enumerate(data)
+        }
+        for way in READING:
+            for hostile in (False, True):
+                faults = FAULTS if hostile else TRANSIENT
+                name = f"{way}, {'all' if hostile else 'transient'} faults"
+                with served(objects, stall_seconds=0.02) as server:
+                    rate = 0.05 if hostile else 0.4
+                    server.inject = random_faults(seed, rate, faults)
+                    ended = read(way, server, expected, hostile=hostile)
+                    injected.setdefault(name, Counter()).update(server.injected)
+                counts.setdefault(name, Counter())[ended] += 1
+                seed += 1
+        ends = write(seed, injected.setdefault("written", Counter()))
+        counts.setdefault("written", Counter()).update(ends)
+    for name, ends in counts.items():
+        n_faults = injected[name].total()
+        print(f"{name}: {n_faults} faults, {dict(ends)}")  # noqa: T201
+    print(  # noqa: T201
+        f"{sum(map(Counter.total, injected.values())):,} faults of these kinds: "
+        f"{dict(sum(injected.values(), Counter()))}; nothing wrong was delivered"
+    )
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parent))
+    main()
